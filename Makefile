@@ -1,0 +1,42 @@
+# make demo   install and mill the demonstration corpus
+# make test   install what the tests need and run them
+# make lint   lint, format check, strict types
+PYTHON ?= python3
+VENV := .venv
+PIP := $(VENV)/bin/pip --disable-pip-version-check
+RUNTIME := $(VENV)/.installed-runtime
+TESTING := $(VENV)/.installed-testing
+
+.PHONY: demo test lint format bench clean
+
+demo: $(RUNTIME)
+	$(VENV)/bin/tokmill demo --out demo
+
+test: $(TESTING)
+	$(VENV)/bin/python -m pytest
+
+lint: $(TESTING)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: $(TESTING)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: $(TESTING)
+	$(VENV)/bin/python bench/stages.py
+
+clean:
+	rm -rf $(VENV) demo build dist
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(RUNTIME): pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(TESTING): pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[test,dev]"
+	touch $@ $(RUNTIME)

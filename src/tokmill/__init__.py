@@ -1,0 +1,29 @@
+"""tokmill: raw text in, training-ready tokens out.
+
+    tokmill.run("recipe.yaml")      mill a recipe                       (tokmill run)
+    tokmill.verify("out/name")      prove what was made                 (tokmill verify)
+
+Names are loaded when they are first used: `import tokmill` itself does nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokmill.audit.verify import verify
+    from tokmill.recipe import load_recipe
+    from tokmill.run import run
+
+__version__ = "0.1.0"
+
+_HOMES = {"run": "tokmill.run", "verify": "tokmill.audit.verify", "load_recipe": "tokmill.recipe"}
+
+__all__ = ["__version__", "load_recipe", "run", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'tokmill' has no attribute {name!r}")

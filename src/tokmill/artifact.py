@@ -1,0 +1,108 @@
+"""The life of an artifact directory.
+
+    begin    manifest.json that no longer fits  ->  manifest.stale.json   (the artifact is gone, its receipts are not)
+             leftovers of killed writers        ->  removed
+    reuse    a receipt holds when its fingerprint is asked for again and every file has its sha256
+    finish   manifest.json written  ->  stale manifest, receipts and files of no task removed
+
+Killing the process between any two of these steps loses at most the work of the tasks in flight.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from tokmill.errors import TokmillError
+from tokmill.manifest import (
+    MANIFEST,
+    RECEIPTS,
+    STALE_MANIFEST,
+    FileEntry,
+    Manifest,
+    Receipt,
+    load_manifest,
+    load_receipts,
+    write_manifest,
+)
+from tokmill.storage.commit import TEMP_PREFIX, storage_error
+from tokmill.storage.location import file_sha256
+
+
+class Artifact(NamedTuple):
+    directory: Path
+    manifest: Manifest
+
+    def path(self, entry: FileEntry) -> Path:
+        return self.directory / entry.path
+
+
+def open_artifact(directory: Path) -> Artifact | None:
+    """The finished artifact, or None where there is none."""
+    if not (directory / MANIFEST).is_file():
+        return None
+    return Artifact(directory, load_manifest(directory))
+
+
+def has_all_files(artifact: Artifact) -> bool:
+    """Present and of the recorded size: the quick look before a step is skipped. `verify` reads every byte."""
+    for entry in artifact.manifest.files:
+        path = artifact.path(entry)
+        if not path.is_file() or path.stat().st_size != entry.bytes:
+            return False
+    return True
+
+
+def begin(directory: Path) -> None:
+    """Open the directory for (re)building."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if (directory / MANIFEST).is_file():
+            (directory / MANIFEST).replace(directory / STALE_MANIFEST)
+        for path in sorted(directory.rglob(f"{TEMP_PREFIX}*")):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(error, directory) from error
+
+
+def usable_receipts(directory: Path, wanted: Iterable[str]) -> dict[str, Receipt]:
+    """By fingerprint: receipts of earlier work, finished or killed, whose files are all intact."""
+    candidates = load_receipts(directory)
+    if (directory / STALE_MANIFEST).is_file():
+        with contextlib.suppress(TokmillError):  # damaged evidence is no evidence: the tasks run again
+            candidates += load_manifest(directory, STALE_MANIFEST).receipts()
+    fingerprints = set(wanted)
+    found: dict[str, Receipt] = {}
+    for receipt in candidates:
+        if (
+            receipt.fingerprint in fingerprints
+            and receipt.fingerprint not in found
+            and _intact(directory, receipt)
+        ):
+            found[receipt.fingerprint] = receipt
+    return found
+
+
+def finish(directory: Path, manifest: Manifest) -> Artifact:
+    write_manifest(directory, manifest)
+    (directory / STALE_MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(directory / RECEIPTS, ignore_errors=True)
+    keep = {entry.path for entry in manifest.files} | {MANIFEST}
+    for path in sorted(directory.rglob("*"), reverse=True):  # files before the directories that hold them
+        if path.is_dir():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif path.relative_to(directory).as_posix() not in keep:
+            path.unlink()
+    return Artifact(directory, manifest)
+
+
+def _intact(directory: Path, receipt: Receipt) -> bool:
+    for entry in receipt.files:
+        path = directory / entry.path
+        if not path.is_file() or path.stat().st_size != entry.bytes or file_sha256(path) != entry.sha256:
+            return False
+    return True

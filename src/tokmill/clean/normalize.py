@@ -1,0 +1,97 @@
+"""Text as it will be trained on: NUL removal, newlines, Unicode form. Only what changes is written again.
+
+    texts ─ measure (one compiled pass) ─ which rows need what? ─ edit those rows alone ─> Edits
+
+A row of pure ASCII is in every Unicode form already and never reaches `unicodedata`.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.kernels import text as text_kernels
+from tokmill.recipe import Normalize
+from tokmill.schema import large_strings, string_column
+
+
+class Edits(NamedTuple):
+    """`rows` changed to `texts`; `reasons` says why, row by row, with how often (0: not counted)."""
+
+    rows: np.ndarray[Any, np.dtype[np.int64]]
+    texts: Any
+    reasons: list[tuple[str, np.ndarray[Any, Any], np.ndarray[Any, Any]]]
+
+
+class Normalized(NamedTuple):
+    texts: Any  # all rows, edited ones included
+    edits: Edits
+    chars: np.ndarray[Any, np.dtype[np.int64]]
+    is_ascii: np.ndarray[Any, np.dtype[np.bool_]]
+    nuls: int  # found, whether stripped or not
+    chars_in: int
+
+
+def normalize_texts(texts: Any, rules: Normalize) -> Normalized:
+    column = string_column(texts)
+    found = text_kernels.measure_text(column.data, column.offsets)
+    has_nul = (found.nuls > 0) & (rules.nul == "strip")
+    has_cr = (found.carriage_returns > 0) & (rules.newlines == "lf")
+    other_form = _not_in_form(texts, ~found.is_ascii, rules.unicode)
+    rows = np.flatnonzero(has_nul | has_cr | other_form)
+    if not len(rows):
+        edits = Edits(rows, pa.array([], pa.large_string()), [])
+        return Normalized(
+            texts, edits, found.chars, found.is_ascii, int(found.nuls.sum()), int(found.chars.sum())
+        )
+
+    chosen = string_column(texts.take(pa.array(rows)))
+    edited = large_strings(
+        *text_kernels.edit_text(
+            chosen.data, chosen.offsets, strip_nul=rules.nul == "strip", lf_newlines=rules.newlines == "lf"
+        )
+    )
+    if rules.unicode != "none":
+        edited = pa.array(
+            [unicodedata.normalize(rules.unicode, t) for t in edited.to_pylist()], pa.large_string()
+        )
+    whole = apply_edits(texts, rows, edited)
+    again = string_column(edited)
+    remeasured = text_kernels.measure_text(again.data, again.offsets)
+    chars, is_ascii = found.chars.copy(), found.is_ascii.copy()
+    chars[rows], is_ascii[rows] = remeasured.chars, remeasured.is_ascii
+    reasons = [
+        ("nul_stripped", np.flatnonzero(has_nul), found.nuls[has_nul]),
+        ("newlines_to_lf", np.flatnonzero(has_cr), found.carriage_returns[has_cr]),
+        (
+            f"unicode_{rules.unicode.lower()}",
+            np.flatnonzero(other_form),
+            np.zeros(int(other_form.sum()), np.int64),
+        ),
+    ]
+    edits = Edits(rows, edited, [reason for reason in reasons if len(reason[1])])
+    return Normalized(whole, edits, chars, is_ascii, int(found.nuls.sum()), int(found.chars.sum()))
+
+
+def apply_edits(texts: Any, rows: np.ndarray[Any, Any], edited: Any) -> Any:
+    """The texts that cleaning left: the originals with the edited rows in their place."""
+    if not len(rows):
+        return texts
+    order = np.arange(len(texts), dtype=np.int64)
+    order[rows] = len(texts) + np.arange(len(rows))
+    return pa.concat_arrays([texts, edited]).take(pa.array(order))
+
+
+def _not_in_form(
+    texts: Any, candidates: np.ndarray[Any, Any], form: str
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    out = np.zeros(len(texts), np.bool_)
+    if form != "none":
+        rows = np.flatnonzero(candidates)
+        # unicodedata has no batch interface; ASCII rows never come here
+        is_normal = unicodedata.is_normalized
+        out[rows] = [not is_normal(form, text) for text in texts.take(pa.array(rows)).to_pylist()]  # type: ignore[arg-type]
+    return out

@@ -1,0 +1,61 @@
+"""The command line: parse, call, render. One file per group of verbs, loaded when its verb is used.
+
+`tokmill --help` must stay quick, so the table below holds each verb's summary and nothing else is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+_VERBS = {
+    "run": ("tokmill.cli.run", "Mill a recipe: raw text to verified tokens."),
+    "plan": ("tokmill.cli.run", "Show what `run` would do, and why."),
+    "verify": ("tokmill.cli.verify", "Prove every file of a run, or find what is wrong."),
+    "recipe": ("tokmill.cli.recipe", "Check, describe or start a recipe."),
+    "demo": ("tokmill.cli.demo", "Mill a small corpus that every machine has."),
+    "doctor": ("tokmill.cli.doctor", "Versions, resources, and a self-test."),
+}
+
+
+class _Verbs(click.Group):
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in _VERBS:
+            return None
+        command: click.Command = getattr(importlib.import_module(_VERBS[name][0]), f"{name}_command")
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in _VERBS.items()])
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(context, args)
+        except click.UsageError:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], _VERBS, n=1)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            raise click.UsageError(f"No such command `{args[0]}`.{hint}", context) from None
+
+
+@click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="tokmill")
+def main() -> None:
+    """Raw text in, training-ready tokens out: reproducible to the byte, and able to answer for every
+    document and every token.
+
+    \b
+    Start here:
+      tokmill demo                    a complete run on a corpus that needs no download
+      tokmill recipe init             write a recipe of your own
+      tokmill run recipe.yaml         mill it
+      tokmill verify out/NAME         prove it
+    """

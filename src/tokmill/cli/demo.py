@@ -1,0 +1,59 @@
+"""`tokmill demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from tokmill.audit.verify import verify
+from tokmill.cli.console import (
+    describe_counts,
+    err,
+    json_option,
+    open_progress,
+    out,
+    print_json,
+    reports_errors,
+)
+from tokmill.demo.corpus import write_corpus, write_recipe
+from tokmill.run import run
+
+
+@click.command("demo", epilog="Example: tokmill demo --out demo")
+@click.option("--out", "directory", type=click.Path(path_type=Path), default=Path("demo"), show_default=True)
+@click.option("--workers", type=click.IntRange(1), help="Processes [default: the cores available].")
+@json_option
+@reports_errors
+def demo_command(directory: Path, workers: int | None, as_json: bool) -> None:
+    """Mill what every machine has: the Python standard library, its language reference, and a small corpus
+    of our own. Trains a tokenizer, so nothing is downloaded."""
+    corpus, recipe = directory / "corpus", directory / "recipe.yaml"
+    if not recipe.exists():
+        err.print("[dim]writing the corpus …[/]")
+        write_corpus(corpus)
+        write_recipe(directory)
+    with open_progress() as progress:
+        result = run(recipe, directory / "out", workers=workers, progress=progress)
+    verified = verify(result.out)
+    if as_json:
+        print_json({**verified.as_json(), "run": result.as_json()})
+    else:
+        for name in ("build/rows", "build/mega"):
+            out.print(f"{name}: {escape(describe_counts(result.artifacts[name].manifest.counts))}")
+        out.print(
+            f"""
+tokens     {result.out}/build/rows/train/input_ids.mmap
+           {result.out}/build/mega/train/tokens.bin + tokens.idx
+tokenizer  {result.out}/tokenizer/tokenizer.json
+manifest   {result.out}/manifest.json
+recipe     {recipe}
+digest     {verified.digest}  ({"proven" if verified.ok else "NOT PROVEN"})
+
+next       tokmill verify {result.out}
+           tokmill run {recipe} --out {result.out}      (does nothing: all is up to date)
+           edit {recipe} and run it again: only what depends on the change is rebuilt
+           tokmill recipe init                          (a recipe of your own)"""
+        )
+    raise SystemExit(0 if verified.ok else 1)

@@ -1,0 +1,82 @@
+"""`tokmill run` and `tokmill plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from tokmill.cli.console import err, json_option, open_progress, out, print_json, reports_errors
+from tokmill.plan import plan_steps, review_plan, steps_until
+from tokmill.recipe import load_recipe
+from tokmill.run import RunResult, default_out, run
+
+_recipe = click.argument("recipe", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+_out = click.option(
+    "--out", type=click.Path(path_type=Path), help="Output directory [default: out/NAME by the recipe]."
+)
+_until = click.option(
+    "--until", metavar="STEP", help="Stop after this step or kind of step, e.g. clean or tokens."
+)
+
+
+@click.command("run", epilog="Example: tokmill run recipe.yaml --workers 8 --until tokens")
+@_recipe
+@_out
+@click.option("--workers", type=click.IntRange(1), help="Processes [default: the cores available].")
+@_until
+@json_option
+@reports_errors
+def run_command(
+    recipe: Path, out: Path | None, workers: int | None, until: str | None, as_json: bool
+) -> None:
+    """Mill RECIPE: every step that is not up to date, resuming where an earlier run stopped.
+
+    The result depends on the recipe and its inputs alone, not on workers or interruptions.
+    """
+    with open_progress() as progress:
+        result = run(recipe, out, workers=workers, until=until, progress=progress)
+    if as_json:
+        print_json({"ok": True, **result.as_json()})
+    else:
+        _render(result)
+
+
+@click.command("plan", epilog="Example: tokmill plan recipe.yaml")
+@_recipe
+@_out
+@_until
+@json_option
+@reports_errors
+def plan_command(recipe: Path, out: Path | None, until: str | None, as_json: bool) -> None:
+    """Show the steps of RECIPE, which are up to date, and why the others are not."""
+    loaded = load_recipe(recipe)
+    base = recipe.resolve().parent
+    steps = plan_steps(loaded, base, out or default_out(loaded, base))
+    reviewed = review_plan(steps_until(steps, until))
+    if as_json:
+        rows = [
+            {"step": s.name, "current": standing.is_current, "reasons": standing.reasons}
+            for s, standing in reviewed
+        ]
+        print_json({"ok": True, "recipe": loaded.name, "steps": rows})
+        return
+    for step, standing in reviewed:
+        _render_step(step.name, standing.reasons)
+
+
+def _render_step(name: str, reasons: list[str]) -> None:
+    mark = "[yellow]run[/]" if reasons else "[green]  ✓[/]"
+    out.print(f"{mark} {escape(name):<26} {escape('; '.join(reasons[:4])) or 'up to date'}")
+
+
+def _render(result: RunResult) -> None:
+    if not result.ran:
+        out.print(f"nothing to do: {len(result.skipped)} steps are up to date ({result.seconds:.2f} s)")
+        return
+    out.print(
+        f"{escape(result.recipe)}: {len(result.ran)} steps run, {len(result.skipped)} up to date, "
+        f"{result.seconds:.1f} s → {escape(str(result.out))}"
+    )
+    err.print(f"[dim]prove it with: tokmill verify {escape(str(result.out))}[/]")

@@ -1,0 +1,107 @@
+"""The default engine: a pool of spawned processes on this machine that outlives its workers.
+
+    run(perform, tasks) yields (task, receipt) as tasks finish, in any order
+
+A worker that is killed breaks the pool; the pool is made anew and the tasks that were in flight run again.
+A task that was in flight at two such deaths runs alone, so that the one that kills its worker is found; after
+five it is given up and named. Workers end themselves when the driver is gone.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection
+from typing import Protocol
+
+from tokmill.errors import TaskFailed
+from tokmill.manifest import Receipt
+from tokmill.task import Task
+
+Perform = Callable[[Task], Receipt]
+
+_ALONE_AFTER = 2
+_GIVE_UP_AFTER = 5
+
+
+class Engine(Protocol):
+    def run(self, perform: Perform, tasks: Sequence[Task]) -> Iterator[tuple[Task, Receipt]]: ...
+    def close(self) -> None: ...
+
+
+class LocalEngine:
+    def __init__(self, workers: int, on_restart: Callable[[str], None]) -> None:
+        self._workers = workers
+        self._on_restart = on_restart
+        self._pool: ProcessPoolExecutor | None = None
+
+    def run(self, perform: Perform, tasks: Sequence[Task]) -> Iterator[tuple[Task, Receipt]]:
+        waiting = deque(tasks)
+        deaths: dict[str, int] = {}
+        running: dict[Future[Receipt], Task] = {}
+        while waiting or running:
+            # Twice the workers: each finds its next task queued, and little is lost when the pool breaks.
+            room = 1 if any(count >= _ALONE_AFTER for count in deaths.values()) else 2 * self._workers
+            try:
+                while waiting and len(running) < room:
+                    running[self._open_pool().submit(perform, waiting[0])] = waiting[0]
+                    waiting.popleft()
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    receipt = future.result()
+                    task = running.pop(future)
+                    deaths.pop(task.fingerprint, None)
+                    yield task, receipt
+            except BrokenProcessPool:
+                self._discard_pool()
+                finished = [f for f in running if f.done() and not f.cancelled() and f.exception() is None]
+                for future in finished:
+                    yield running.pop(future), future.result()
+                for task in reversed(running.values()):
+                    deaths[task.fingerprint] = deaths.get(task.fingerprint, 0) + 1
+                    if deaths[task.fingerprint] >= _GIVE_UP_AFTER:
+                        raise TaskFailed(
+                            f"a worker died {_GIVE_UP_AFTER} times while it worked on this task",
+                            where=f"{task.function} {task.key}",
+                            next="look for the kernel's out-of-memory killer; try fewer --workers "
+                            "or a smaller shards.megabytes",
+                        ) from None
+                    waiting.appendleft(task)
+                running.clear()
+                self._on_restart("a worker died; its tasks run again")
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def _open_pool(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                self._workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
+            )
+        return self._pool
+
+    def _discard_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+
+def _start_worker() -> None:
+    """An interrupt is the driver's to handle, and no worker outlives its driver."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_driver, daemon=True).start()
+
+
+def _end_with_driver() -> None:
+    driver = multiprocessing.parent_process()
+    if driver is not None:
+        connection.wait([driver.sentinel])
+        os._exit(1)

@@ -1,0 +1,199 @@
+"""Megatron-LM indexed datasets: `<prefix>.bin` holds the ids, `<prefix>.idx` says where each sequence lies.
+
+    .idx    offset      bytes  what (little-endian)
+            0               9  "MMIDIDX\\0\\0"
+            9               8  version, uint64 = 1
+            17              1  dtype code, uint8: uint8 1, int8 2, int16 3, int32 4, int64 5,
+                                                  float64 6, float32 7, uint16 8
+            18              8  S, number of sequences, uint64
+            26              8  D, length of the document list, uint64 (documents + 1)
+            34             4S  lengths, int32: tokens in each sequence
+            34 +  4S       8S  pointers, int64: first byte of each sequence in .bin
+            34 + 12S       8D  documents, int64: first sequence of each document; the first is 0, the last is S
+
+    .bin    the ids of sequence 0, 1, …, without a gap
+
+tokmill writes one sequence per document, so documents are 0, 1, …, S. `.idx` is written last: a prefix without
+one does not exist.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.errors import CorruptFile, InputError
+from tokmill.formats.ids import cast_ids
+from tokmill.storage.commit import Written, open_commit
+
+MAGIC = b"MMIDIDX\0\0"
+VERSION = 1
+DTYPE_CODES = {
+    "uint8": 1,
+    "int8": 2,
+    "int16": 3,
+    "int32": 4,
+    "int64": 5,
+    "float64": 6,
+    "float32": 7,
+    "uint16": 8,
+}
+
+_DTYPE_NAMES = {code: name for name, code in DTYPE_CODES.items()}
+_HEADER = struct.Struct("<9sQBQQ")
+_MAX_LENGTH = (1 << 31) - 1  # lengths are int32
+
+# Indices are checked and made in pieces of this many entries: 8 MB at a time, whatever the size of the file.
+_BLOCK = 1 << 20
+
+
+def write_megatron(
+    prefix: Path, chunks: Iterable[NDArray[np.integer]], lengths: NDArray[np.integer], *, dtype: str
+) -> dict[str, Written]:
+    """Write `chunks` of ids, of any size, as the sequences of these `lengths`; keyed by file name."""
+    assert dtype in ("uint8", "int8", "int16", "int32", "int64", "uint16"), f"{dtype} is not a dtype for ids"
+    bin_path, idx_path = _paths(prefix)
+    lengths = np.ascontiguousarray(lengths, dtype=np.int64)
+    if lengths.size and int(lengths.max()) > _MAX_LENGTH:
+        raise InputError(
+            f"document {int(lengths.argmax())} has {int(lengths.max()):,} tokens, and the format ends at {_MAX_LENGTH:,}",
+            where=str(idx_path),
+            next="split the document, or set a maximum document size in filters",
+        )
+    assert lengths.size == 0 or int(lengths.min()) >= 0, "a document has a negative length"
+    with open_commit(bin_path) as bin_file:
+        written = 0
+        for chunk in chunks:
+            if chunk.size:
+                bin_file.write(cast_ids(chunk, dtype, where=str(bin_path)))
+                written += chunk.size
+        expected = int(lengths.sum())
+        assert written == expected, f"{bin_path}: {written} tokens came, lengths add up to {expected}"
+    with open_commit(idx_path) as idx_file:
+        n_sequences = lengths.size
+        idx_file.write(_HEADER.pack(MAGIC, VERSION, DTYPE_CODES[dtype], n_sequences, n_sequences + 1))
+        for block in _blocks(n_sequences):
+            idx_file.write(lengths[block].astype("<i4"))
+        itemsize, pointer = np.dtype(dtype).itemsize, 0
+        for block in _blocks(n_sequences):
+            # int64 throughout: an int32 product wraps at 2^31 bytes, which is 537 million int32 tokens
+            sizes = lengths[block] * itemsize
+            ends = pointer + np.cumsum(sizes)
+            idx_file.write((ends - sizes).astype("<i8"))
+            pointer = int(ends[-1])
+        for block in _blocks(n_sequences + 1):
+            idx_file.write(np.arange(block.start, block.stop, dtype="<i8"))
+    return {bin_path.name: bin_file.written, idx_path.name: idx_file.written}
+
+
+class MegatronFile:
+    """A pair of files, mapped: nothing is read until it is asked for.
+
+    The arrays are read-only views at the file's own, unaligned offsets; np.array(x) makes an aligned copy.
+    """
+
+    def __init__(self, prefix: Path) -> None:
+        self._bin_path, self._idx_path = _paths(Path(prefix))
+        for path in (self._idx_path, self._bin_path):
+            if not path.is_file():
+                raise InputError("no such file", where=str(path), next="give the path without .bin and .idx")
+        index = _map_bytes(self._idx_path)
+        code, n_sequences, n_documents = self._read_header(index)
+        self.dtype = np.dtype(_DTYPE_NAMES[code]).newbyteorder("<")
+        buffer = index.data
+        self.lengths: NDArray[np.int32] = np.frombuffer(buffer, "<i4", n_sequences, _HEADER.size)
+        self.pointers: NDArray[np.int64] = np.frombuffer(
+            buffer, "<i8", n_sequences, _HEADER.size + 4 * n_sequences
+        )
+        self.documents: NDArray[np.int64] = np.frombuffer(
+            buffer, "<i8", n_documents, _HEADER.size + 12 * n_sequences
+        )
+        self._ids = _map_bytes(self._bin_path)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def ids(self) -> NDArray[np.integer]:
+        """All ids of the file, one sequence after the other."""
+        return self._ids.view(self.dtype)
+
+    def sequence(self, number: int) -> NDArray[np.generic]:
+        """The ids of one sequence: a read-only view of the file."""
+        pointer, length = int(self.pointers[number]), int(self.lengths[number])
+        stop = pointer + length * self.dtype.itemsize
+        if not 0 <= pointer <= stop <= len(self._ids):
+            raise self._corrupt_bin(f"sequence {number} lies beyond the end of the file")
+        return self._ids[pointer:stop].view(self.dtype)
+
+    def check(self) -> None:
+        """Every length, pointer and document index against every other, and against the size of `.bin`."""
+        itemsize, expected = self.dtype.itemsize, 0
+        for block in _blocks(len(self)):
+            lengths = self.lengths[block].astype(np.int64)
+            if int(lengths.min()) < 0:
+                raise self._corrupt_idx(
+                    f"sequence {block.start + int(lengths.argmin())} has a negative length"
+                )
+            ends = expected + np.cumsum(lengths * itemsize)
+            wrong = np.flatnonzero(self.pointers[block] != ends - lengths * itemsize)
+            if wrong.size:
+                raise self._corrupt_idx(
+                    f"sequence {block.start + int(wrong[0])} does not begin where the one before ends"
+                )
+            expected = int(ends[-1])
+        if len(self._ids) != expected:
+            raise self._corrupt_bin(f"{len(self._ids):,} bytes, but the index describes {expected:,}")
+        if int(self.documents[0]) != 0 or int(self.documents[-1]) != len(self):
+            raise self._corrupt_idx(f"documents do not run from sequence 0 to {len(self)}")
+        for block in _blocks(len(self.documents) - 1):
+            if (np.diff(self.documents[block.start : block.stop + 1]) < 0).any():
+                raise self._corrupt_idx("document indices go backwards")
+
+    def _read_header(self, index: NDArray[np.uint8]) -> tuple[int, int, int]:
+        if len(index) < _HEADER.size:
+            raise self._corrupt_idx(f"{len(index)} bytes, shorter than a header ({_HEADER.size})")
+        magic, version, code, n_sequences, n_documents = _HEADER.unpack(index[: _HEADER.size].tobytes())
+        if magic != MAGIC:
+            raise self._corrupt_idx(f"does not begin with {MAGIC!r} but with {magic!r}")
+        if version != VERSION:
+            raise self._corrupt_idx(f"format version {version}, and only {VERSION} is known")
+        if code not in _DTYPE_NAMES:
+            raise self._corrupt_idx(f"unknown dtype code {code}")
+        if n_documents < 1:
+            raise self._corrupt_idx("the document list is empty; it has at least the leading 0")
+        expected = _HEADER.size + 12 * n_sequences + 8 * n_documents
+        if len(index) != expected:
+            raise self._corrupt_idx(f"{len(index):,} bytes, but the header describes {expected:,}")
+        return code, n_sequences, n_documents
+
+    def _corrupt_idx(self, what: str) -> CorruptFile:
+        return _corrupt(what, self._idx_path)
+
+    def _corrupt_bin(self, what: str) -> CorruptFile:
+        return _corrupt(what, self._bin_path)
+
+
+def _paths(prefix: Path) -> tuple[Path, Path]:
+    # not with_suffix: a prefix may hold a dot
+    return prefix.with_name(prefix.name + ".bin"), prefix.with_name(prefix.name + ".idx")
+
+
+def _blocks(count: int) -> Iterable[slice]:
+    return (slice(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK))
+
+
+def _map_bytes(path: Path) -> NDArray[np.uint8]:
+    if path.stat().st_size == 0:  # a map of nothing is refused
+        return np.empty(0, dtype=np.uint8)
+    return np.memmap(path, dtype=np.uint8, mode="r")
+
+
+def _corrupt(what: str, path: Path) -> CorruptFile:
+    return CorruptFile(
+        what, where=str(path), next="copy the file again, or build it again: it is cut or damaged"
+    )

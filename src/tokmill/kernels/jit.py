@@ -1,0 +1,28 @@
+"""One way to declare a kernel: compiled on first call, cached on disk, free of the GIL.
+
+numba keys its disk cache on the file that holds the kernel, not on the files it calls into. So a kernel
+calls only functions of its own file; a helper that two files need is written in the file that owns it and
+the second file goes through that file's kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import numba
+from numba import extending
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def kernel(function: Callable[P, R]) -> Callable[P, R]:
+    compiled: Callable[P, R] = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    return compiled
+
+
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """A step of the kernels of its own file: compiled into each of them, never on its own."""
+    step: Callable[P, R] = extending.register_jitable(function)
+    return step

@@ -1,0 +1,284 @@
+"""Run a recipe: every step that is not up to date, in order, so that a kill at any moment only costs time.
+
+    for each step   current?  ─ yes ─> next
+                    begin ─ tasks (those without a receipt that holds) ─ conservation ─ manifest
+    at the end      <out>/manifest.json   names every artifact with its digests
+
+One run at a time works in an output directory; a lock that dies with its process sees to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokmill.artifact import Artifact, begin, finish, open_artifact, usable_receipts
+from tokmill.engines.local import Engine, LocalEngine
+from tokmill.environment import available_cores, describe_environment
+from tokmill.errors import RunLocked, TokmillError
+from tokmill.kernels.warm import compile_kernels
+from tokmill.manifest import (
+    MANIFEST,
+    FileEntry,
+    Json,
+    Manifest,
+    Receipt,
+    build_manifest,
+    check_conservation,
+    fingerprint_of,
+    load_manifest,
+    write_manifest,
+)
+from tokmill.plan import INPUT_STATS, Standing, assess, plan_steps, step_inputs, steps_until
+from tokmill.progress import Progress, Silence
+from tokmill.recipe import Recipe, load_recipe
+from tokmill.stages.functions import CONDUCTORS, perform
+from tokmill.stages.step import Step
+from tokmill.storage.commit import storage_error
+from tokmill.storage.location import file_sha256
+from tokmill.task import Task
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Where everything is and what was done for it."""
+
+    recipe: str
+    out: Path
+    ran: list[str]
+    skipped: list[str]
+    seconds: float
+    artifacts: dict[str, Artifact]
+
+    def as_json(self) -> Json:
+        return {
+            "recipe": self.recipe,
+            "out": str(self.out),
+            "ran": self.ran,
+            "skipped": self.skipped,
+            "seconds": round(self.seconds, 3),
+            "steps": {
+                name: {"counts": artifact.manifest.counts, "identity": artifact.manifest.identity}
+                for name, artifact in self.artifacts.items()
+            },
+        }
+
+
+def run(
+    recipe_path: str | Path,
+    out: str | Path | None = None,
+    *,
+    workers: int | None = None,
+    until: str | None = None,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Mill a recipe into `out` (default: out/<name> beside the recipe)."""
+    path = Path(recipe_path)
+    recipe = load_recipe(path)
+    base = path.resolve().parent
+    directory = Path(out) if out is not None else default_out(recipe, base)
+    progress = progress or Silence()
+    started = time.monotonic()
+    with open_lock(directory):
+        session = _Session(base, directory, workers or available_cores(), progress)
+        try:
+            every_step = plan_steps(recipe, base, directory)
+            artifacts, ran, skipped = session.run_steps(steps_until(every_step, until))
+            session.write_root(recipe, every_step, artifacts, bool(ran))
+        finally:
+            session.close()
+    return RunResult(recipe.name, directory, ran, skipped, time.monotonic() - started, artifacts)
+
+
+def default_out(recipe: Recipe, base: Path) -> Path:
+    return base / "out" / recipe.name
+
+
+@contextlib.contextmanager
+def open_lock(directory: Path) -> Iterator[None]:
+    """Hold the directory itself locked: no lock file to leave behind, and a dead process holds nothing."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise storage_error(error, directory) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunLocked(
+            "another tokmill run works in this directory",
+            where=str(directory),
+            next="wait for it to end, or choose another --out",
+        ) from None
+    else:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class _Session:
+    """The engine and what it is told, for the time of one run."""
+
+    def __init__(self, base: Path, out: Path, workers: int, progress: Progress) -> None:
+        self._base = base
+        self._out = out
+        self._workers = workers
+        self._progress = progress
+        self._engine: Engine | None = None
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+    def run_steps(self, steps: Sequence[Step]) -> tuple[dict[str, Artifact], list[str], list[str]]:
+        artifacts: dict[str, Artifact] = {}
+        ran, skipped = [], []
+        for step in steps:
+            upstream = {name: artifacts[name] for name in step.needs}
+            standing = assess(step, upstream)
+            if standing.is_current and standing.artifact is not None:
+                self._progress.skip_step(step.name)
+                artifacts[step.name] = standing.artifact
+                skipped.append(step.name)
+            else:
+                (self._out / MANIFEST).unlink(
+                    missing_ok=True
+                )  # until this run ends, the directory is unfinished
+                artifacts[step.name] = self._rebuild(step, upstream, standing)
+                ran.append(step.name)
+        return artifacts, ran, skipped
+
+    def _rebuild(self, step: Step, upstream: Mapping[str, Artifact], standing: Standing) -> Artifact:
+        self._progress.begin_step(step.name, standing.reasons)
+        started = time.monotonic()
+        begin(step.directory)
+        if step.kind == "ingest":
+            begin(Path(step.extra["follower"]["directory"]))  # cleaned in the same pass
+        outcome = CONDUCTORS[step.kind](step, upstream, lambda tasks: self._perform(step, tasks))
+        if "in" in outcome.counts:
+            check_conservation(outcome.counts, where=step.name)
+        seconds = time.monotonic() - started
+        inputs = step_inputs(step, upstream)
+        manifest = build_manifest(
+            kind=step.kind,
+            step=step.name,
+            config=step.config,
+            inputs=inputs,
+            receipts=outcome.receipts,
+            counts=outcome.counts,
+            facts=outcome.facts,
+            experiment_id=_experiment_id(step, inputs, upstream),
+            environment=self._environment(step, seconds),
+        )
+        artifact = finish(step.directory, manifest)
+        self._progress.finish_step(step.name, seconds, outcome.counts)
+        return artifact
+
+    def _perform(self, step: Step, tasks: Sequence[Task]) -> list[Receipt]:
+        """Receipts in task order; only tasks without one that holds are run."""
+        receipts = usable_receipts(step.directory, [task.fingerprint for task in tasks])
+        missing = [task for task in tasks if task.fingerprint not in receipts]
+        self._progress.expect_tasks(step.name, len(tasks), len(tasks) - len(missing))
+        if missing:
+            for task, receipt in self._open_engine().run(perform, missing):
+                receipts[task.fingerprint] = receipt
+                self._progress.finish_task(step.name)
+        return [receipts[task.fingerprint] for task in tasks]
+
+    def _open_engine(self) -> Engine:
+        if self._engine is None:
+            compile_kernels(self._progress.say)  # once, here: workers then load them from the cache
+            self._engine = LocalEngine(self._workers, self._progress.say)
+        return self._engine
+
+    def _environment(self, step: Step, seconds: float) -> Json:
+        found = describe_environment(workers=self._workers, engine="local", recipe_directory=self._base)
+        found["seconds"] = round(seconds, 3)
+        if step.kind == "ingest":
+            found[INPUT_STATS] = {
+                file.name: [file.bytes, file.modified_ns, step.files[file.name]]
+                for file in step.extra["files"]
+            }
+        return found
+
+    def write_root(
+        self, recipe: Recipe, steps: Sequence[Step], artifacts: dict[str, Artifact], has_changed: bool
+    ) -> None:
+        """The run's own manifest: every artifact that belongs to the recipe as it stands."""
+        for step in steps[len(artifacts) :]:  # later steps, if they still hold
+            if all(name in artifacts for name in step.needs):
+                standing = assess(step, artifacts)
+                if standing.is_current and standing.artifact is not None:
+                    artifacts[step.name] = standing.artifact
+        if not has_changed and _lists_exactly(self._out, artifacts):
+            return
+        self._remove_former(steps, artifacts)
+        files = [_manifest_entry(self._out, artifact) for artifact in artifacts.values()]
+        manifest = build_manifest(
+            kind="run",
+            step=recipe.name,
+            config=recipe.model_dump(mode="json"),
+            inputs={name: artifact.manifest.identity for name, artifact in artifacts.items()},
+            receipts=[Receipt(key="run", fingerprint="", files=files, counts={})],
+            counts={name: artifact.manifest.counts for name, artifact in artifacts.items()},
+            facts={},
+            experiment_id=fingerprint_of([a.manifest.experiment_id for a in artifacts.values()])[:16],
+            environment=describe_environment(
+                workers=self._workers, engine="local", recipe_directory=self._base
+            ),
+        )
+        write_manifest(self._out, manifest)
+
+    def _remove_former(self, steps: Sequence[Step], artifacts: Mapping[str, Artifact]) -> None:
+        """Artifacts of sources and builds that the recipe no longer has."""
+        planned = {step.directory for step in steps}
+        for parent in ("ingest", "clean", "build"):
+            for directory in sorted((self._out / parent).glob("*/")):
+                if directory not in planned and _was_ours(directory):
+                    shutil.rmtree(directory)
+        for name in ("dedup", "tokenizer", "tokens"):
+            if self._out / name not in planned and _was_ours(self._out / name):
+                shutil.rmtree(self._out / name)
+
+
+def _was_ours(directory: Path) -> bool:
+    return (directory / MANIFEST).is_file() or (directory / "receipts").is_dir()
+
+
+def _experiment_id(step: Step, inputs: Mapping[str, str], upstream: Mapping[str, Artifact]) -> str:
+    """Ties an artifact to everything it was made from: its own config and inputs, and those of its parents."""
+    chain = {
+        "step": step.name,
+        "config": step.config,
+        "inputs": dict(inputs),
+        "parents": {name: artifact.manifest.experiment_id for name, artifact in upstream.items()},
+    }
+    return fingerprint_of(chain)[:16]
+
+
+def _manifest_entry(out: Path, artifact: Artifact) -> FileEntry:
+    path = artifact.directory / MANIFEST
+    return FileEntry(
+        path=path.relative_to(out).as_posix(),
+        table="manifest",
+        bytes=path.stat().st_size,
+        rows=len(artifact.manifest.files),
+        sha256=file_sha256(path),
+        content_sha256=artifact.manifest.identity,
+    )
+
+
+def _lists_exactly(out: Path, artifacts: Mapping[str, Artifact]) -> bool:
+    try:
+        if open_artifact(out) is None:
+            return False
+        listed: Manifest = load_manifest(out)
+    except TokmillError:
+        return False
+    return listed.inputs == {name: artifact.manifest.identity for name, artifact in artifacts.items()}

@@ -1,0 +1,145 @@
+"""The tables that move through the mill, and how their columns are laid out in memory.
+
+    documents   one row per document as received                 ingest writes it, once
+    edits       row, text: only documents that cleaning changed  clean
+    marks       one row per document: kept, chars, exact hash    clean
+    ledger      one row per decision that was not a plain keep   every stage
+    matches     duplicate -> survivor, of one range of hashes         dedup
+    verdicts    one row per document: kept after deduplication   dedup
+    labels      one row per document: train or valid             split
+    lengths     one row per encoded document, beside its ids     tokens
+
+`marks`, `verdicts` and `labels` have exactly the rows of the `documents` shard they speak of, in its order:
+the key is the position (shard, row), so nothing is ever joined. A document without a ledger row was kept
+unchanged; the counts in each manifest prove that none is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+DOCUMENTS = pa.schema(
+    [
+        pa.field("text", pa.large_string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("domain", pa.string(), nullable=False),
+        pa.field("doc_id", pa.string(), nullable=False),
+        pa.field("license_tag", pa.string()),
+        pa.field("created_at", pa.string()),
+        pa.field("meta", pa.string()),
+    ]
+)
+
+EDITS = pa.schema(
+    [pa.field("row", pa.uint32(), nullable=False), pa.field("text", pa.large_string(), nullable=False)]
+)
+
+MARKS = pa.schema(
+    [
+        pa.field("kept", pa.bool_(), nullable=False),
+        pa.field("chars", pa.int64(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("exact_high", pa.uint64(), nullable=False),
+        pa.field("exact_low", pa.uint64(), nullable=False),
+    ]
+)
+
+LEDGER = pa.schema(
+    [
+        pa.field("shard", pa.string()),  # "<source>/<key>"; null for a record that never became a document
+        pa.field("row", pa.uint32()),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("doc_id", pa.string()),
+        pa.field("stage", pa.string(), nullable=False),
+        pa.field("verdict", pa.string(), nullable=False),  # drop | edit | quarantine
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("value", pa.float64()),
+        pa.field("threshold", pa.float64()),
+        pa.field("match_shard", pa.string()),  # the survivor
+        pa.field("match_row", pa.uint32()),
+        pa.field("similarity", pa.float64()),
+        pa.field("file", pa.string()),  # where a quarantined record lies
+        pa.field("offset", pa.int64()),  # bytes into the decompressed file, or the row of a Parquet file
+        pa.field("detail", pa.string()),
+    ]
+)
+
+MATCHES = pa.schema(
+    [
+        pa.field("shard", pa.uint32(), nullable=False),  # the shard's number in the step's inputs
+        pa.field("row", pa.uint32(), nullable=False),
+        pa.field("survivor_shard", pa.string(), nullable=False),
+        pa.field("survivor_row", pa.uint32(), nullable=False),
+    ]
+)
+
+VERDICTS = pa.schema([pa.field("kept", pa.bool_(), nullable=False)])
+
+LABELS = pa.schema([pa.field("valid", pa.bool_(), nullable=False)])
+
+LENGTHS = pa.schema(
+    [
+        pa.field("row", pa.uint32(), nullable=False),
+        pa.field("doc_id", pa.string(), nullable=False),
+        pa.field("tokens", pa.int64(), nullable=False),
+    ]
+)
+
+
+class StringColumn(NamedTuple):
+    """Arrow's own buffers of a string column: bytes, n + 1 offsets into them, and which rows are not null."""
+
+    data: np.ndarray[Any, np.dtype[np.uint8]]
+    offsets: np.ndarray[Any, np.dtype[np.int64]]
+    is_valid: np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def string_column(column: Any) -> StringColumn:
+    """Zero-copy for a large_string array in one piece; anything else is cast and joined first."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):  # pyarrow leaves a column without chunks chunked
+        array = pa.array([], array.type)
+    if array.type != pa.large_string():
+        array = array.cast(pa.large_string())
+    if array.null_count:
+        is_valid = np.asarray(array.is_valid())
+        array = array.fill_null("")
+    else:
+        is_valid = np.ones(len(array), np.bool_)
+    _, offsets, data = array.buffers()
+    if not len(array):
+        return StringColumn(_bytes_of(None), _NO_ROWS, is_valid)
+    all_offsets = np.frombuffer(offsets, np.int64)
+    return StringColumn(_bytes_of(data), all_offsets[array.offset : array.offset + len(array) + 1], is_valid)
+
+
+_NO_ROWS = np.frombuffer(bytes(8), np.int64)
+
+
+def _bytes_of(buffer: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.frombuffer(buffer if buffer is not None and buffer.size else b"\0", np.uint8)
+
+
+def large_strings(data: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any]) -> Any:
+    """The other way: a large_string array around a kernel's output, without a copy."""
+    return pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
+
+
+def ledger_table(columns: Mapping[str, Any], rows: int) -> Any:
+    """A ledger from the columns a stage fills; the rest is null. A scalar stands for every row."""
+    arrays = []
+    for field in LEDGER:
+        value = columns.get(field.name)
+        if value is None:
+            arrays.append(pa.nulls(rows, field.type))
+        elif isinstance(value, (pa.Array, pa.ChunkedArray)):
+            arrays.append(value.cast(field.type))
+        elif isinstance(value, (np.ndarray, Sequence)) and not isinstance(value, str):
+            arrays.append(pa.array(value, field.type))
+        else:
+            arrays.append(pa.repeat(pa.scalar(value, field.type), rows))
+    return pa.table(arrays, schema=LEDGER)

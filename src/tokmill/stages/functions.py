@@ -1,0 +1,44 @@
+"""Every task function by its name: what an engine calls in a worker.
+
+perform(task) ─ function ─ files, counts ─ conservation ─ receipt on disk ─> Receipt
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tokmill.manifest import Receipt, check_conservation, write_receipt
+from tokmill.stages import build, clean, dedup, ingest, split, tokenizer, tokens
+from tokmill.stages.step import Made, Outcome
+from tokmill.task import Task
+
+FUNCTIONS: dict[str, Callable[[Task], Made]] = {
+    "ingest": ingest.perform_ingest,
+    "clean": clean.perform_clean,
+    "dedup.match": dedup.perform_match,
+    "dedup.verdicts": dedup.perform_verdicts,
+    "split": split.perform_split,
+    "tokenizer": tokenizer.perform_tokenizer,
+    "tokens": tokens.perform_tokens,
+    "build": build.perform_build,
+}
+
+CONDUCTORS: dict[str, Callable[..., Outcome]] = {
+    "ingest": ingest.conduct,
+    "clean": clean.conduct,
+    "dedup": dedup.conduct,
+    "split": split.conduct,
+    "tokenizer": tokenizer.conduct,
+    "tokens": tokens.conduct,
+    "build": build.conduct,
+}
+
+
+def perform(task: Task) -> Receipt:
+    made = FUNCTIONS[task.function](task)
+    if "in" in made.counts:
+        check_conservation(made.counts, where=f"{task.function} {task.key}")
+    receipt = task.receipt(*made)
+    write_receipt(Path(task.directory), receipt)
+    return receipt

@@ -1,0 +1,112 @@
+"""What a stage is given and what it gives back: the contract between the run and the stages.
+
+    conduct(step, upstream, perform) -> Outcome        in the driver: makes tasks, has them performed
+    <function>(task) -> Made(files, counts, facts)     in a worker: one shard
+
+`perform` runs tasks on the engine, keeps those whose receipts still hold, and returns receipts in task order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokmill.artifact import Artifact
+from tokmill.manifest import FileEntry, Json, Receipt, file_entry
+from tokmill.storage.digest import table_sha256
+from tokmill.storage.parquet import write_table
+from tokmill.task import Input, Task, table_input
+
+Perform = Callable[[Sequence[Task]], list[Receipt]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One artifact of the run. `config` holds all that can change a byte of it."""
+
+    name: str
+    kind: str
+    directory: Path
+    config: Json
+    needs: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)  # outside input: label -> sha256
+    extra: Any = None  # what the stage needs besides, and what cannot change a byte
+
+
+class Made(NamedTuple):
+    """What a task function returns; it becomes the receipt."""
+
+    files: list[FileEntry]
+    counts: Json
+    facts: Json | None = None
+
+
+class Outcome(NamedTuple):
+    """What a step's manifest is written from."""
+
+    receipts: list[Receipt]
+    counts: Json
+    facts: Json
+
+
+class Shard(NamedTuple):
+    """One shard of documents with what cleaning said about it; `number` counts through all sources."""
+
+    number: int
+    name: str  # "<source>/<key>"
+    source: str
+    domain: str
+    documents: Input
+    marks: Input
+    edits: Input | None
+
+    def inputs(self) -> list[Input]:
+        return [self.documents, self.marks, *([self.edits] if self.edits else [])]
+
+
+def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
+    """All shards in stable order: sources as in the recipe, then chunk, then part."""
+    shards: list[Shard] = []
+    for name, ingested in upstream.items():
+        if not name.startswith("ingest/"):
+            continue
+        source = name.removeprefix("ingest/")
+        cleaned = upstream[f"clean/{source}"]
+        tables = {entry.path: entry for entry in cleaned.manifest.files}
+        for entry in ingested.manifest.entries("documents"):
+            key = shard_key(entry)
+            edits = tables.get(f"edits-{key}.parquet")
+            shards.append(
+                Shard(
+                    number=len(shards),
+                    name=f"{source}/{key}",
+                    source=source,
+                    domain=ingested.manifest.config["reading"]["domain"],
+                    documents=table_input("documents", ingested.directory, entry),
+                    marks=table_input("marks", cleaned.directory, tables[f"marks-{key}.parquet"]),
+                    edits=table_input("edits", cleaned.directory, edits) if edits else None,
+                )
+            )
+    return shards
+
+
+def shard_key(entry: FileEntry) -> str:
+    """documents-00003-001.parquet -> 00003-001"""
+    return entry.path.removeprefix("documents-").removesuffix(".parquet")
+
+
+def kept_inputs(upstream: Mapping[str, Artifact], shards: list[Shard]) -> list[Input]:
+    """Per shard the table whose `kept` column is the last word so far: verdicts, or marks without dedup."""
+    if "dedup" not in upstream:
+        return [
+            Input("kept", shard.marks.path, shard.marks.content_sha256, shard.marks.rows) for shard in shards
+        ]
+    dedup = upstream["dedup"]
+    return [table_input("kept", dedup.directory, entry) for entry in dedup.manifest.entries("verdicts")]
+
+
+def write_shard_table(directory: str, path: str, table_name: str, table: Any) -> FileEntry:
+    written = write_table(Path(directory) / path, table)
+    return file_entry(path, table_name, written, rows=table.num_rows, content_sha256=table_sha256(table))

@@ -1,0 +1,59 @@
+"""The kept texts of a shard, as cleaning left them: the one way later stages read documents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.artifact import Artifact
+from tokmill.clean.normalize import apply_edits
+from tokmill.stages.step import Shard, kept_inputs, list_shards
+from tokmill.storage.parquet import load_table
+from tokmill.task import Input
+
+
+def text_inputs(shard: Shard, kept: Input, labels: Input) -> list[Input]:
+    """What a task needs to read the texts of one shard."""
+    return [shard.documents, *([shard.edits] if shard.edits else []), kept, labels]
+
+
+def labelled_shards(upstream: dict[str, Artifact]) -> list[tuple[Shard, list[Input]]]:
+    """Every shard with the inputs for `load_texts`."""
+    shards = list_shards(upstream)
+    split = upstream["split"]
+    labels = [
+        Input("labels", str(split.path(entry)), entry.content_sha256, entry.rows)
+        for entry in split.manifest.entries("labels")
+    ]
+    return [
+        (shard, text_inputs(shard, kept, label))
+        for shard, kept, label in zip(shards, kept_inputs(upstream, shards), labels, strict=True)
+    ]
+
+
+def load_texts(inputs: list[Input], valid: bool) -> Any:
+    """Table row, doc_id, text of the kept documents on one side of the split, in row order."""
+    by_role = {item.role: item.path for item in inputs}
+    kept = np.asarray(_load(by_role["kept"], ["kept"]).column("kept"))
+    labels = np.asarray(_load(by_role["labels"], ["valid"]).column("valid"))
+    rows = np.flatnonzero(kept & (labels == valid))
+    if not len(rows):
+        return pa.table(
+            {"row": rows, "doc_id": pa.array([], pa.string()), "text": pa.array([], pa.large_string())}
+        )
+    documents = _load(by_role["documents"], ["text", "doc_id"])
+    texts = documents.column("text").combine_chunks()
+    if "edits" in by_role:
+        edits = _load(by_role["edits"], ["row", "text"])
+        texts = apply_edits(texts, np.asarray(edits.column("row")), edits.column("text").combine_chunks())
+    chosen = pa.array(rows)
+    doc_ids = documents.column("doc_id").combine_chunks()
+    return pa.table({"row": rows, "doc_id": doc_ids.take(chosen), "text": texts.take(chosen)})
+
+
+def _load(path: str, columns: list[str]) -> Any:
+
+    return load_table(Path(path), columns)

@@ -1,0 +1,123 @@
+"""Nothing half-written ever has its final name.
+
+    open_commit(path)  ->  .tmp-<pid>-<n>-<name>   in the same directory
+        write()            every byte, or an error: a short write is never retried into a hole
+    leave the block    ->  fsync(file)  rename(temp, path)  fsync(directory)
+    raise in the block ->  the temp file is removed, `path` is untouched
+
+Files are written with write(2), not through a memory map: on a full disk a map ends the process with
+SIGBUS, write(2) returns an error that names the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokmill.errors import DiskFull, StorageError
+
+TEMP_PREFIX = ".tmp-"
+
+# One write(2) moves at most 0x7ffff000 bytes on Linux; smaller pieces also keep a short write visible.
+_WRITE_BYTES = 64 << 20
+
+_serial = itertools.count()
+
+
+@dataclass(frozen=True)
+class Written:
+    """What reached the disk under its final name."""
+
+    bytes: int
+    sha256: str
+
+
+class CommitFile:
+    """The open temp file: accepts anything with a contiguous buffer, counts and hashes what it writes."""
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self._sha256 = hashlib.sha256()
+        self._bytes = 0
+
+    def write(self, data: object) -> int:
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]
+        for start in range(0, len(view), _WRITE_BYTES):
+            piece = view[start : start + _WRITE_BYTES]
+            written = os.write(self._descriptor, piece)
+            if written != len(piece):
+                raise OSError(errno.ENOSPC, f"short write: {written} of {len(piece)} bytes", str(self._path))
+            self._sha256.update(piece)
+        self._bytes += len(view)
+        return len(view)
+
+    @property
+    def written(self) -> Written:
+        return Written(self._bytes, self._sha256.hexdigest())
+
+
+@contextlib.contextmanager
+def open_commit(path: Path) -> Iterator[CommitFile]:
+    """Write `path` whole or not at all."""
+    path = Path(path)
+    temp = path.with_name(f"{TEMP_PREFIX}{os.getpid()}-{next(_serial)}-{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            file = CommitFile(descriptor, path)
+            yield file
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        temp.replace(path)
+        _fsync_directory(path.parent)
+    except OSError as error:
+        _remove_if_there(temp)
+        raise storage_error(error, path) from error
+    except BaseException:
+        _remove_if_there(temp)
+        raise
+
+
+def commit_bytes(path: Path, data: object) -> Written:
+    with open_commit(path) as file:
+        file.write(data)
+    return file.written
+
+
+def storage_error(error: OSError, path: Path) -> StorageError:
+    """The same fault in words a user can act on."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return DiskFull(
+            "no space left to write this file; nothing half-written was kept",
+            where=str(path),
+            next="free some space (or choose another --out) and run the same command again: it resumes",
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
+        return StorageError(
+            f"cannot write here ({error.strerror})",
+            where=str(path),
+            next="choose a writable directory with --out",
+        )
+    return StorageError(f"cannot write ({error})", where=str(path), next="check the disk, then run again")
+
+
+def _fsync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_if_there(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

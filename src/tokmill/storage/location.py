@@ -1,0 +1,104 @@
+"""Where bytes live: the one seam between the mill and the file system.
+
+Everything that lists or opens input goes through here, so that an object store is one more branch on the
+scheme and nothing above it changes.
+
+    find_files("data/*.jsonl.zst", base)  ->  sorted InputFile(name, path, bytes, modified_ns)
+    open_binary(path)                     ->  unbuffered binary stream
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import io
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from tokmill.errors import CorruptFile, EmptyGlob, InputError, MissingExtra, StorageError
+
+_SCHEME = re.compile(r"^([a-z][a-z0-9+.-]+)://")
+
+
+class InputFile(NamedTuple):
+    """`name` is the path below the pattern's fixed part: what manifests record, the same on every machine."""
+
+    name: str
+    path: Path
+    bytes: int
+    modified_ns: int
+
+
+def find_files(pattern: str, base: Path) -> list[InputFile]:
+    """Every regular file that matches, sorted by name. Matching nothing is an error."""
+    _refuse_urls(pattern)
+    whole = str(base / Path(pattern).expanduser())
+    root = _fixed_part(whole)
+    found = []
+    for match in glob.glob(whole, recursive=True):  # noqa: PTH207  (Path.glob refuses absolute patterns)
+        path = Path(match)
+        if path.is_file():
+            stat = path.stat()
+            found.append(InputFile(path.relative_to(root).as_posix(), path, stat.st_size, stat.st_mtime_ns))
+    if not found:
+        raise EmptyGlob(
+            "the pattern matches no file",
+            where=pattern,
+            next=_why_empty(root, base),
+        )
+    return sorted(found)
+
+
+def open_binary(path: Path) -> io.FileIO:
+    try:
+        return io.FileIO(path, "rb")
+    except OSError as error:
+        raise StorageError(
+            f"cannot be read ({error.strerror})", where=str(path), next="check the path and its permissions"
+        ) from error
+
+
+def file_sha256(path: Path) -> str:
+    with open_binary(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
+def read_whole(path: Path, max_bytes: int) -> bytes:
+    """A small file in one piece; a larger one than `max_bytes` is refused before it is read."""
+    with open_binary(path) as file:
+        size = path.stat().st_size
+        if size > max_bytes:
+            raise InputError(f"{size:,} bytes is more than the {max_bytes:,} expected here", where=str(path))
+        data = file.readall()
+    if len(data) != size:
+        raise CorruptFile(f"{len(data):,} of {size:,} bytes could be read", where=str(path))
+    return data
+
+
+def _refuse_urls(pattern: str) -> None:
+    scheme = _SCHEME.match(pattern)
+    if scheme:
+        raise MissingExtra(
+            f"{scheme[1]}:// locations are not supported by this version",
+            where=pattern,
+            next="copy the files to a local directory and point `files` there",
+        )
+
+
+def _fixed_part(pattern: str) -> Path:
+    """The directory above the first wildcard; of a plain path, its parent."""
+    parts = Path(pattern).parts
+    for index, part in enumerate(parts):
+        if glob.has_magic(part):
+            return Path(*parts[:index])
+    return Path(pattern).parent
+
+
+def _why_empty(root: Path, base: Path) -> str:
+    shown = root.relative_to(base) if root.is_relative_to(base) else root
+    if not root.is_dir():
+        return f"there is no directory {shown}/; paths are relative to the recipe"
+    names = sorted(entry.name for entry in root.iterdir())
+    some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+    return f"{shown}/ holds {len(names)} entries" + (f": {some}" if names else "")

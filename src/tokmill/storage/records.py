@@ -1,0 +1,59 @@
+"""What every codec reads into: whole columns of strings, and the records that had to be left out.
+
+A codec is asked for `Wanted` columns and yields `Batch`es in file order:
+
+    read_batches(path, wanted, ...) -> Batch(table, bad), Batch(table, bad), …
+
+`table` has one large_string column per wanted name. A record that cannot be used is not in `table`; it is in
+`bad` with where it lies and why, so that rows + bad = records, always.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+
+class Kind(StrEnum):
+    TEXT = "text"  # must be a string
+    SCALAR = "scalar"  # a string, or a number or boolean written as one
+    JSON = "json"  # any value, kept as its JSON
+
+
+class Wanted(NamedTuple):
+    """Read `key` of each record into column `name`."""
+
+    name: str
+    key: str
+    kind: Kind
+    required: bool
+
+
+class BadRecord(NamedTuple):
+    """`offset`: bytes into the decompressed file, or the row number in a Parquet file."""
+
+    offset: int
+    reason: str
+    detail: str
+
+
+class Batch(NamedTuple):
+    table: Any
+    bad: list[BadRecord]
+
+
+class Span(NamedTuple):
+    """A part of a file: bytes [start, end) of a plain one, row groups [start, end) of a Parquet one."""
+
+    start: int = 0
+    end: int | None = None
+
+
+WHOLE = Span()
+
+
+def string_table(wanted: list[Wanted], columns: list[list[str | None]]) -> Any:
+    arrays = [pa.array(column, pa.large_string()) for column in columns]
+    return pa.table(arrays, names=[want.name for want in wanted])

@@ -1,0 +1,152 @@
+"""Compressed or plain bytes in, blocks of whole lines out, in bounded memory.
+
+    file ─ decompress ─ read_exactly(4 MiB) ─ cut at the last "\\n" ─> Block(offset, bytes)
+                                                  └ a line over max_record_bytes: skipped, reported
+
+Lines end at "\\n" and nowhere else (`str.splitlines` would also split at U+2028). A compressed stream that
+ends before its own end marker is an error that names the file, never a shorter file. A block is cut from the
+decompressed stream at fixed positions, so blocks do not depend on how a library chunks its output.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from zlib_ng import gzip_ng, zlib_ng
+
+from tokmill.errors import CorruptFile
+from tokmill.storage.location import open_binary
+from tokmill.storage.zstd import ZstdError, ZstdFile
+
+BLOCK_BYTES = 4 << 20
+_UTF8_BOM = b"\xef\xbb\xbf"
+
+
+class Stream(Protocol):
+    def read(self, size: int = -1, /) -> bytes | None: ...
+    def close(self) -> None: ...
+
+
+class Block(NamedTuple):
+    """Whole lines, the last possibly without its newline; `offset` counts decompressed bytes."""
+
+    offset: int
+    data: bytes
+
+
+class Oversize(NamedTuple):
+    """A line longer than the reader accepts; its bytes were skipped, not kept."""
+
+    offset: int
+    bytes: int
+
+
+def open_stream(path: Path) -> Stream:
+    """Decompressed by suffix; anything but .gz and .zst is read as it is."""
+    raw = open_binary(path)
+    if path.suffix == ".gz":
+        return gzip_ng.GzipNGFile(fileobj=raw, mode="rb")  # type: ignore[no-any-return]
+    if path.suffix == ".zst":
+        return ZstdFile(raw, "rb")  # type: ignore[no-any-return]
+    return raw
+
+
+def read_exactly(stream: Stream, size: int, path: Path) -> bytes:
+    """`size` bytes, fewer only at the end of the file."""
+    pieces: list[bytes] = []
+    missing = size
+    try:
+        while missing:
+            piece = stream.read(missing)
+            if not piece:
+                break
+            pieces.append(piece)
+            missing -= len(piece)
+    except EOFError as error:
+        raise CorruptFile(
+            "the compressed data ends before its end marker: the file is truncated",
+            where=str(path),
+            next="copy or download it again",
+        ) from error
+    except (ZstdError, gzip_ng.BadGzipFile, zlib_ng.error, zlib.error) as error:
+        raise CorruptFile(
+            f"cannot be decompressed ({error})", where=str(path), next="copy or download it again"
+        ) from error
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def plain_sha256(path: Path) -> str:
+    """sha256 of the decompressed content."""
+    digest = hashlib.sha256()
+    with closing(open_stream(path)) as stream:
+        while piece := read_exactly(stream, BLOCK_BYTES, path):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def read_blocks(
+    path: Path, *, max_record_bytes: int, start: int = 0, end: int | None = None
+) -> Iterator[Block | Oversize]:
+    """Blocks of the lines whose first byte lies in [start, end).
+
+    Ranges are for plain files only: [0, a), [a, b), [b, None) together give each line exactly once.
+    """
+    with closing(open_stream(path)) as stream:
+        position = max(start - 1, 0)
+        if position:
+            stream.seek(position)  # type: ignore[attr-defined]
+        tail = b""  # the beginning of a line whose end is not read yet
+        skipped = 0  # bytes of an oversize line that were already let go
+        must_find_start = start > 0
+        while True:
+            fresh = read_exactly(stream, BLOCK_BYTES, path)
+            at_end = len(fresh) < BLOCK_BYTES
+            if must_find_start:
+                newline = fresh.find(b"\n")
+                if newline < 0:
+                    if at_end:
+                        return
+                    position += len(fresh)
+                    continue
+                position += newline + 1
+                if end is not None and position >= end:
+                    return
+                fresh = fresh[newline + 1 :]
+                must_find_start = False
+            elif position == 0 and not tail and fresh.startswith(_UTF8_BOM):
+                fresh, position = fresh[3:], 3
+
+            if skipped:
+                newline = fresh.find(b"\n")
+                if newline < 0 and not at_end:
+                    skipped += len(fresh)
+                    continue
+                cut = newline + 1 if newline >= 0 else len(fresh)
+                yield Oversize(position, skipped + cut - (newline >= 0))
+                position += skipped + cut
+                skipped, fresh = 0, fresh[cut:]
+                if end is not None and position >= end:
+                    return
+
+            data = tail + fresh if tail else fresh
+            if end is not None and position + len(data) >= end:
+                # the last line of the range is the one that holds the byte before `end`
+                newline = data.find(b"\n", max(end - 1 - position, 0))
+                if newline >= 0:
+                    if newline:
+                        yield Block(position, data[: newline + 1])
+                    return
+            cut = len(data) if at_end else data.rfind(b"\n") + 1
+            if cut:
+                yield Block(position, data[:cut])
+                position += cut
+            tail = data[cut:]
+            if len(tail) > max_record_bytes:
+                skipped, tail = len(tail), b""
+            if at_end:
+                return

@@ -1,0 +1,166 @@
+"""From a tokenizer file to a Tokenizer, with every check that needs no text.
+
+    read once ─▶ sha256 (against the pin) ─▶ kind (by name, else by content) ─▶ adapter
+
+      .json                        tokenizer.json of Hugging Face `tokenizers`
+      .tiktoken                    tiktoken ranks
+      .model, .model.<version>     SentencePiece (or tiktoken ranks, which Llama 3 ships under this name)
+
+The library behind a kind is imported when a file of that kind is loaded, and not before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Final
+
+from tokmill.errors import EosMissing, RecipeError, TokenizerError, TokenizerMismatch, VocabTooLarge
+from tokmill.tokenizers.protocol import Tokenizer
+
+# In the order in which they are offered when the asked-for token does not exist.
+_EOS_NAMES: Final = (
+    "<|endoftext|>",
+    "</s>",
+    "<eos>",
+    "<|end_of_text|>",
+    "<|eos|>",
+    "<|endofdocument|>",
+    "<｜end▁of▁sentence｜>",
+    "[EOS]",
+    "[SEP]",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|return|>",
+)
+
+_ID_LIMITS: Final = {"uint16": 1 << 16, "int32": 1 << 31}
+
+_RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+(\n|\Z)")
+# field 1 (a piece), its length, then field 1 again (the piece's text)
+_PIECE_BYTES = re.compile(rb"\n[\x00-\x7f]\n", re.DOTALL)
+
+
+def load_tokenizer(path: Path, *, sha256: str | None = None, encoding: str | None = None) -> Tokenizer:
+    """The tokenizer in `path`, whose bytes must have the pinned `sha256` if one is given.
+
+    `encoding` names the split pattern and special tokens of a rank file (`cl100k_base`, …).
+    """
+    path = Path(path)
+    data = _read(path)
+    actual = hashlib.sha256(data).hexdigest()
+    if sha256 is not None and sha256.lower() != actual:
+        raise TokenizerMismatch(
+            f"sha256 is {actual}, but {sha256} is pinned",
+            where=str(path),
+            next="restore the pinned file, or pin the new sha256 if the change is meant (every token may differ)",
+        )
+    kind = _kind_of(path, data)
+    if encoding is not None and kind != "tiktoken":
+        raise TokenizerError(
+            f"encoding: {encoding} is for tiktoken rank files, and this is a {kind} file",
+            where=str(path),
+            next="leave encoding out",
+        )
+    if kind == "huggingface":
+        from tokmill.tokenizers.huggingface import HuggingFaceTokenizer
+
+        return HuggingFaceTokenizer(path, actual, data)
+    if kind == "tiktoken":
+        from tokmill.tokenizers.tiktoken_ranks import TiktokenTokenizer
+
+        return TiktokenTokenizer(path, actual, data, encoding)
+    from tokmill.tokenizers.spm import SentencePieceTokenizer
+
+    return SentencePieceTokenizer(path, actual, data)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise TokenizerError(
+            "no such tokenizer file",
+            where=str(path),
+            next="check tokenizer.path (it is relative to the recipe); tokmill never downloads a tokenizer",
+        ) from None
+    except IsADirectoryError:
+        names = ("tokenizer.json", "tokenizer.model")
+        found = [name for name in names if (path / name).is_file()]
+        raise TokenizerError(
+            "a directory, not a tokenizer file",
+            where=str(path),
+            next=f"name the file in it: {path / (found or names)[0]}",
+        ) from None
+    except OSError as error:
+        raise TokenizerError(
+            f"cannot read the tokenizer file ({error.strerror})",
+            where=str(path),
+            next="check the file's permissions and the disk",
+        ) from error
+
+
+def _kind_of(path: Path, data: bytes) -> str:
+    name = path.name.lower()
+    if name.endswith(".json"):
+        return "huggingface"
+    if name.endswith(".tiktoken"):
+        return "tiktoken"
+    if name.endswith(".model") or ".model." in name:
+        return "tiktoken" if _RANK_LINE.match(data) else "sentencepiece"
+    if data.lstrip()[:1] == b"{":
+        return "huggingface"
+    if _RANK_LINE.match(data):
+        return "tiktoken"
+    if _PIECE_BYTES.match(data):
+        return "sentencepiece"
+    raise TokenizerError(
+        "neither the name nor the content is of a known kind",
+        where=str(path),
+        next="give a tokenizer.json (Hugging Face), a .tiktoken rank file or a .model (SentencePiece)",
+    )
+
+
+def resolve_eos(tokenizer: Tokenizer, eos: str | int) -> int:
+    """The id that ends a document.
+
+    A string must be a token that text cannot spell; an id is taken at its word.
+    """
+    if isinstance(eos, int):
+        if not 0 <= eos < tokenizer.vocab_size:
+            raise EosMissing(
+                f"eos id {eos} is outside the vocabulary (0 to {tokenizer.vocab_size - 1:,})",
+                where=str(tokenizer.path),
+                next=_suggest(tokenizer),
+            )
+        return eos
+    found = tokenizer.token_id(eos)
+    if found is None:
+        raise EosMissing(
+            f"no token {eos!r} in the vocabulary", where=str(tokenizer.path), next=_suggest(tokenizer)
+        )
+    if found in tokenizer.encode([eos]).ids:
+        raise TokenizerError(
+            f"{eos!r} (id {found}) is also what ordinary text is encoded to, so a document could end in its middle",
+            where=str(tokenizer.path),
+            next=f"{_suggest(tokenizer, besides=eos)}, or set eos: {found} to accept it",
+        )
+    return found
+
+
+def _suggest(tokenizer: Tokenizer, besides: str = "") -> str:
+    found = [name for name in _EOS_NAMES if name != besides and tokenizer.token_id(name) is not None]
+    return f"set eos: to one of {', '.join(found)}" if found else "set eos: to the id of a control token"
+
+
+def check_dtype(vocab_size: int, dtype: str, where: str) -> None:
+    """Every id of the vocabulary must fit the dtype of the build at `where`."""
+    if dtype not in _ID_LIMITS:
+        raise RecipeError(f"unknown dtype {dtype!r}", where=where, next="set dtype: uint16 or dtype: int32")
+    if vocab_size > _ID_LIMITS[dtype]:
+        raise VocabTooLarge(
+            f"vocab {vocab_size:,} does not fit {dtype}",
+            where=where,
+            next="set dtype: int32" if dtype != "int32" else "use a smaller vocabulary",
+        )

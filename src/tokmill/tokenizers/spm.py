@@ -1,0 +1,53 @@
+"""SentencePiece `.model` files (unigram and BPE).
+
+SentencePiece never reads a CONTROL piece out of text: a literal `</s>` is spelled `</` `s` `>`. What the model
+declares as *user defined* is, by SentencePiece's own definition, ordinary text with a piece of its own;
+`resolve_eos` refuses such a piece as the end of a document.
+
+`decode` gives back the normalized text: with an NFKC model or one without byte fallback that is not the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+from numpy.typing import NDArray
+
+from tokmill.errors import CorruptFile
+from tokmill.tokenizers.protocol import Encoded, encode_each
+
+
+class SentencePieceTokenizer:
+    kind = "sentencepiece"
+
+    def __init__(self, path: Path, sha256: str, data: bytes) -> None:
+        self.path, self.sha256 = path, sha256
+        try:
+            self._model = sentencepiece.SentencePieceProcessor()
+            self._model.LoadFromSerializedProto(data)
+            self.vocab_size = int(self._model.get_piece_size())
+        except RuntimeError as error:
+            raise CorruptFile(
+                "not a complete SentencePiece model",
+                where=str(path),
+                next="fetch the file again and pin its sha256",
+            ) from error
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        return encode_each(texts, self._encode_one)
+
+    def _encode_one(self, text: str) -> NDArray[np.int32]:
+        # out_type="numpy" (sentencepiece 0.2.2) is 6 % faster; this form works with every 0.2
+        ids = self._model.encode(text, out_type=int, add_bos=False, add_eos=False, enable_sampling=False)
+        return np.array(ids, dtype=np.int32)
+
+    def decode(self, ids: Sequence[int] | NDArray[np.integer]) -> str:
+        return str(self._model.decode(np.asarray(ids, dtype=np.int64).tolist()))
+
+    def token_id(self, token: str) -> int | None:
+        found = int(self._model.piece_to_id(token))
+        # an unknown piece is answered with the id of <unk>
+        return found if self._model.id_to_piece(found) == token else None

@@ -1,0 +1,247 @@
+"""Memmap rows and their index: round trips, exact bytes, and damage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokmill.errors import CorruptFile, InputError, VocabTooLarge
+from tokmill.formats.memmap import (
+    RowSpans,
+    open_memmap,
+    read_row_index,
+    write_memmap,
+    write_row_index,
+)
+from tokmill.storage.zstd import ZstdFile
+
+META = {
+    "tokenizer_path": "tok.json",
+    "tokenizer_sha256": "ab",
+    "eos_id": 7,
+    "created_at": None,
+    "counts": {"b": 1, "a": 2},
+}
+
+
+def test_rows_and_their_description_have_exactly_these_bytes(tmp_path):
+    rows = [np.array([1, 2, 3]), np.array([[4, 5]]), np.array([6, 65535, 8, 9, 10])]
+    written = write_memmap(tmp_path, rows, seq_len=5, dtype="uint16", meta=META)
+    assert (tmp_path / "input_ids.mmap").read_bytes() == bytes.fromhex(
+        "0100020003000400050006 00ffff080009000a00"
+    )
+    assert (tmp_path / "meta.json").read_text() == (
+        "{\n"
+        '  "counts": {\n'
+        '    "a": 2,\n'
+        '    "b": 1\n'
+        "  },\n"
+        '  "created_at": null,\n'
+        '  "dtype": "uint16",\n'
+        '  "eos_id": 7,\n'
+        '  "n_seqs": 2,\n'
+        '  "seq_len": 5,\n'
+        '  "tokenizer_path": "tok.json",\n'
+        '  "tokenizer_sha256": "ab"\n'
+        "}\n"
+    )
+    assert {name: receipt.bytes for name, receipt in written.items()} == {
+        path.name: path.stat().st_size for path in tmp_path.iterdir()
+    }
+
+
+@given(
+    ids=st.lists(st.integers(0, 65535), max_size=40),
+    seq_len=st.integers(1, 6),
+    dtype=st.sampled_from(["uint16", "int32"]),
+    chunk=st.integers(1, 9),
+)
+@settings(deadline=None, max_examples=60)
+def test_rows_come_back_as_they_went(ids, seq_len, dtype, chunk, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("rows")
+    whole = np.array(ids[: len(ids) // seq_len * seq_len], dtype=np.int32)
+    pieces = [whole[start : start + chunk] for start in range(0, len(whole), chunk)]
+    write_memmap(directory, pieces, seq_len=seq_len, dtype=dtype, meta=META)
+    raw = np.frombuffer((directory / "input_ids.mmap").read_bytes(), dtype=f"<{np.dtype(dtype).str[1:]}")
+    assert raw.tolist() == whole.tolist()
+    with open_memmap(directory) as rows:
+        assert rows.ids.shape == (len(whole) // seq_len, seq_len)
+        assert rows.ids.dtype == np.dtype(dtype)
+        assert rows.ids.reshape(-1).tolist() == whole.tolist()
+        assert len(rows) == rows.meta["n_seqs"]
+        assert rows.meta["counts"] == META["counts"]
+
+
+@pytest.mark.parametrize("n_rows", [0, 1])
+def test_rows_are_read_only_and_an_empty_build_is_a_build(tmp_path, n_rows):
+    write_memmap(tmp_path, [np.zeros((n_rows, 4), dtype=np.int32)], seq_len=4, dtype="int32", meta=META)
+    rows = open_memmap(tmp_path)
+    assert rows.ids.shape == (n_rows, 4)
+    assert not rows.ids.flags.writeable
+
+
+def test_a_row_outlives_the_block_that_opened_it(tmp_path):
+    write_memmap(tmp_path, [np.arange(6)], seq_len=3, dtype="int32", meta=META)
+    with open_memmap(tmp_path) as rows:
+        row = rows.ids[1]
+    assert row.tolist() == [3, 4, 5]
+    assert len(rows) == 0
+
+
+def test_an_id_that_does_not_fit_is_an_error_and_leaves_no_file(tmp_path):
+    with pytest.raises(
+        VocabTooLarge, match=r"input_ids\.mmap: id 70,000 does not fit uint16\n  next: set dtype: int32"
+    ):
+        write_memmap(tmp_path, [np.array([1, 70_000])], seq_len=2, dtype="uint16", meta=META)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_half_a_row_is_our_bug_and_leaves_no_file(tmp_path):
+    with pytest.raises(AssertionError, match="5 tokens are no whole rows of 2"):
+        write_memmap(tmp_path, [np.arange(5)], seq_len=2, dtype="int32", meta=META)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_counted_facts_cannot_be_given(tmp_path):
+    with pytest.raises(AssertionError, match=r"\['n_seqs'\] are counted here"):
+        write_memmap(tmp_path, [], seq_len=2, dtype="int32", meta={"n_seqs": 4})
+
+
+@pytest.mark.parametrize("change", [b"", b"\0", b"\0\0\0\0\0\0\0\0\0"])
+def test_rows_of_another_size_are_an_error(tmp_path, change):
+    write_memmap(tmp_path, [np.arange(4)], seq_len=2, dtype="uint16", meta=META)
+    (tmp_path / "input_ids.mmap").write_bytes(change)
+    expected = (
+        rf"input_ids\.mmap: {len(change)} bytes, but meta\.json describes 8 \(2 x 2 x 2\)\n  next: copy"
+    )
+    with pytest.raises(CorruptFile, match=expected):
+        open_memmap(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"seq_len": 2', "not the description of memmap rows"),
+        ('{"seq_len": 2, "dtype": "uint16"}', "n_seqs"),
+        ('{"seq_len": 2, "n_seqs": 2, "dtype": "float32"}', "dtype 'float32' is not one of uint16, int32"),
+        ('{"seq_len": -2, "n_seqs": -2, "dtype": "uint16"}', "not the description of memmap rows"),
+    ],
+)
+def test_a_damaged_description_is_an_error(tmp_path, text, message):
+    write_memmap(tmp_path, [np.arange(4)], seq_len=2, dtype="uint16", meta=META)
+    (tmp_path / "meta.json").write_text(text)
+    with pytest.raises(CorruptFile, match=rf"meta\.json: .*{message}"):
+        open_memmap(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["meta.json", "input_ids.mmap"])
+def test_a_missing_file_is_an_error_that_says_which(tmp_path, name):
+    write_memmap(tmp_path, [np.arange(4)], seq_len=2, dtype="uint16", meta=META)
+    (tmp_path / name).unlink()
+    with pytest.raises(InputError, match=rf"{name}: no such file\n  next: give the directory of a finished"):
+        open_memmap(tmp_path)
+
+
+def spans_of(rows: list[tuple[int, int, int, int, int]]) -> RowSpans:
+    return RowSpans(*np.array(rows, dtype=np.int64).reshape(-1, 5).T)
+
+
+SPANS = [(0, 0, 0, 3, 0), (0, 2, 3, 4, 0), (1, 2, 0, 4, 1), (2, 2, 0, 1, 5), (2, 1, 1, 3, 0)]
+DOC_IDS, SOURCES = ["a", "b\n\u2028", "ç"], ["web", "web", "math"]
+
+
+def slow_lines(spans, doc_ids, sources) -> list[dict]:
+    rows: dict[int, list[dict]] = {}
+    for row, document, start, end, offset in spans:
+        span = {
+            "doc_id": doc_ids[document],
+            "source": sources[document],
+            "start": start,
+            "end": end,
+            "offset": offset,
+        }
+        rows.setdefault(row, []).append(span)
+    return [{"row": row, "docs": docs} for row, docs in rows.items()]
+
+
+def lines_of(path: Path) -> list[dict]:
+    with ZstdFile(path) as file:
+        return [json.loads(line) for line in file.read().split(b"\n")[:-1]]
+
+
+@pytest.mark.parametrize("strings", [list, pa.array, lambda names: pa.chunked_array([names[:1], names[1:]])])
+@pytest.mark.parametrize("block", [1, 2, 16_384])
+def test_the_index_has_one_line_per_row_whatever_holds_the_names(tmp_path, monkeypatch, strings, block):
+    monkeypatch.setattr("tokmill.formats.memmap._INDEX_ROWS", block)
+    path = tmp_path / "index.jsonl.zst"
+    written = write_row_index(path, spans_of(SPANS), strings(DOC_IDS), strings(SOURCES))
+    assert written.bytes == path.stat().st_size
+    assert lines_of(path) == slow_lines(SPANS, DOC_IDS, SOURCES)
+    assert [row.row for row in read_row_index(path)] == [0, 1, 2]
+    assert [span.doc_id for row in read_row_index(path) for span in row.docs] == [
+        "a",
+        "ç",
+        "ç",
+        "ç",
+        "b\n\u2028",
+    ]
+
+
+def test_the_first_line_is_exactly_this(tmp_path):
+    write_row_index(tmp_path / "i.zst", spans_of(SPANS[:1]), ["a"], ["web"])
+    with ZstdFile(tmp_path / "i.zst") as file:
+        assert (
+            file.read() == b'{"row":0,"docs":[{"doc_id":"a","source":"web","start":0,"end":3,"offset":0}]}\n'
+        )
+
+
+def test_spans_in_pieces_give_the_same_bytes_as_spans_at_once(tmp_path):
+    write_row_index(tmp_path / "whole.zst", spans_of(SPANS), DOC_IDS, SOURCES)
+    pieces = (spans_of(SPANS[:2]), spans_of(SPANS[2:3]), spans_of([]), spans_of(SPANS[3:]))
+    write_row_index(tmp_path / "pieces.zst", pieces, DOC_IDS, SOURCES)
+    assert lines_of(tmp_path / "whole.zst") == lines_of(tmp_path / "pieces.zst")
+
+
+def test_the_index_of_an_empty_build_is_an_empty_stream(tmp_path):
+    write_row_index(tmp_path / "i.zst", spans_of([]), [], [])
+    assert list(read_row_index(tmp_path / "i.zst")) == []
+    assert (tmp_path / "i.zst").stat().st_size > 0
+
+
+def test_a_cut_index_is_an_error_and_not_fewer_rows(tmp_path):
+    path = tmp_path / "index.jsonl.zst"
+    write_row_index(path, spans_of(SPANS), DOC_IDS, SOURCES)
+    whole = path.read_bytes()
+    for size in range(1, len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(CorruptFile, match=r"index\.jsonl\.zst: the compressed stream is cut or damaged"):
+            list(read_row_index(path))
+
+
+def test_a_flipped_bit_in_the_index_is_an_error(tmp_path):
+    path = tmp_path / "index.jsonl.zst"
+    write_row_index(path, spans_of(SPANS), DOC_IDS, SOURCES)
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(CorruptFile, match=r"index\.jsonl\.zst: "):
+        list(read_row_index(path))
+
+
+def test_a_line_that_is_no_row_is_named(tmp_path):
+    path = tmp_path / "index.jsonl.zst"
+    with ZstdFile(path, "w") as file:
+        file.write(b'{"row":0,"docs":[]}\n{"row":"one","docs":[]}\n')
+    with pytest.raises(CorruptFile, match=r"line 2 is not a row of the index .*row"):
+        list(read_row_index(path))
+
+
+def test_a_missing_index_is_an_error(tmp_path):
+    with pytest.raises(InputError, match=r"index\.jsonl\.zst: no such file"):
+        list(read_row_index(tmp_path / "index.jsonl.zst"))

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import tokmill.kernels
+from tokmill.kernels import warm
+
+FOLDER = Path(tokmill.kernels.__path__[0])
+
+
+def declared_kernels() -> set[tuple[str, str]]:
+    """(module, function) of each function under @kernel, from the source: nothing can hide from it."""
+    return {
+        (path.stem, node.name)
+        for path in FOLDER.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(mark, ast.Name) and mark.id == "kernel" for mark in node.decorator_list)
+    }
+
+
+def test_every_kernel_is_in_the_list_and_has_one_signature_after_its_first_call() -> None:
+    warm.compile_kernels(lambda _: None)
+    listed = [(call.kernel.__module__.rsplit(".", 1)[1], call.kernel.__name__) for call in warm.first_calls()]
+    assert sorted(listed) == sorted(declared_kernels())
+    assert {call.kernel.__name__: len(call.kernel.signatures) for call in warm.first_calls()} == {
+        name: 1 for _, name in declared_kernels()
+    }
+
+
+def test_kernels_call_only_functions_of_their_own_file() -> None:
+    """numba's cache is keyed on the kernel's file: a step imported from another file could change unseen."""
+    for name in {module for module, _ in declared_kernels()}:
+        module = importlib.import_module(f"tokmill.kernels.{name}")
+        tree = ast.parse(Path(str(module.__file__)).read_text())
+        imported = {
+            alias.asname or alias.name
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tokmill")
+            for alias in node.names
+        }
+        for function in tree.body:
+            if isinstance(function, ast.FunctionDef) and function.decorator_list:
+                body = [node for statement in function.body for node in ast.walk(statement)]
+                called = {
+                    node.func.id
+                    for node in body
+                    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+                }
+                assert not called & imported, f"{name}.{function.name} calls {called & imported}"
+
+
+COMPILE_TWO = """
+import json
+from tokmill.kernels import warm
+calls = warm.first_calls()[:2]
+warm.first_calls = lambda: calls
+said = []
+result = warm.compile_kernels(said.append)
+print(json.dumps([result.count, result.compiled, said]))
+"""
+
+
+def test_compiling_is_announced_and_loading_from_the_cache_is_not(tmp_path: Path) -> None:
+    """Only two kernels: compiling all of them would take most of the suite's time."""
+
+    def run() -> list[object]:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", COMPILE_TWO], env=environment, check=True, capture_output=True
+        )
+        answer: list[object] = json.loads(done.stdout)
+        return answer
+
+    count, compiled, said = run()
+    assert (count, compiled) == (2, 2)
+    assert isinstance(said, list)
+    first, last = said
+    assert first == "compiling 2 kernels, once per machine …"
+    assert last.startswith("compiled 2 kernels in ")
+    assert run() == [2, 0, []]

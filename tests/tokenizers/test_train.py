@@ -1,0 +1,112 @@
+"""Training: the same bytes wherever it runs, a complete alphabet, and requests that cannot be met."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from tokmill.errors import InputError, RecipeError
+from tokmill.tokenizers.load import load_tokenizer, resolve_eos
+from tokmill.tokenizers.train import train_byte_bpe
+
+# many words of many equal counts: ties are where a trainer loses its determinism
+CODE = """
+import hashlib, random
+from tokmill.tokenizers.train import train_byte_bpe
+draw = random.Random(5)
+words = ["".join(draw.choices("abcdefgh é漢", k=draw.randint(2, 9))) for _ in range(4000)]
+texts = [" ".join(draw.choices(words, k=60)) for _ in range(400)]
+print(hashlib.sha256(train_byte_bpe(texts, vocab_size=3000, special_tokens=["<|endoftext|>"]).data).hexdigest())
+"""
+
+
+def test_training_is_the_same_for_any_number_of_threads_and_any_hash_seed():
+    digests = set()
+    for threads, seed, parallel in [
+        ("1", "0", "true"),
+        ("2", "1", "true"),
+        ("5", "77", "true"),
+        ("2", "3", "false"),
+    ]:
+        environment = {
+            **os.environ,
+            "RAYON_NUM_THREADS": threads,
+            "PYTHONHASHSEED": seed,
+            "TOKENIZERS_PARALLELISM": parallel,
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", CODE], env=environment, check=True, capture_output=True, text=True
+        )
+        digests.add(done.stdout)
+    assert len(digests) == 1
+
+
+def test_the_order_of_the_texts_does_not_matter():
+    texts = [f"word{number % 17} thing{number % 13} x" for number in range(300)]
+    shuffled = texts.copy()
+    random.Random(1).shuffle(shuffled)
+    first = train_byte_bpe(texts, vocab_size=400, special_tokens=[])
+    assert first == train_byte_bpe(iter(shuffled), vocab_size=400, special_tokens=[])
+
+
+def test_ids_are_specials_then_bytes_then_merges(tmp_path):
+    trained = train_byte_bpe(["low lower lowest " * 9], vocab_size=262, special_tokens=["<|a|>", "<|b|>"])
+    assert trained.vocab_size == 262
+    config = json.loads(trained.data)
+    assert len(config["model"]["merges"]) == 4
+    (tmp_path / "t.json").write_bytes(trained.data)
+    tokenizer = load_tokenizer(tmp_path / "t.json")
+    assert [tokenizer.token_id(token) for token in ("<|a|>", "<|b|>", "!")] == [0, 1, 2]
+    assert resolve_eos(tokenizer, "<|a|>") == 0
+    assert tokenizer.vocab_size == 262
+    every_byte = "".join(map(chr, range(0x250))) + "\u2028漢🙂<|a|>"
+    ids = tokenizer.encode([every_byte]).ids
+    assert tokenizer.decode(ids) == every_byte
+    assert ids.min() >= 2
+
+
+def test_a_vocabulary_that_the_text_cannot_fill_says_its_real_size():
+    trained = train_byte_bpe(["abab"], vocab_size=5000, special_tokens=["<|e|>"])
+    assert trained.vocab_size == 256 + 1 + 1 == len(json.loads(trained.data)["model"]["vocab"])
+    rare = train_byte_bpe(["abab"], vocab_size=5000, special_tokens=[], min_frequency=3)
+    assert rare.vocab_size == 256
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", ""]])
+def test_no_text_is_an_error(texts):
+    with pytest.raises(InputError, match=r"no text to train a tokenizer on\n  next: check that the sources"):
+        train_byte_bpe(texts, vocab_size=300, special_tokens=[])
+
+
+def test_a_vocabulary_without_room_for_the_bytes_is_an_error():
+    with pytest.raises(
+        RecipeError,
+        match=r"vocab_size 257 has no room for 256 bytes and 2 special tokens\n  next: set vocab_size to 258",
+    ):
+        train_byte_bpe(["a"], vocab_size=257, special_tokens=["<|a|>", "<|b|>"])
+
+
+@pytest.mark.parametrize("specials", [["<|a|>", "<|a|>"], [""]])
+def test_repeated_or_empty_special_tokens_are_an_error(specials):
+    with pytest.raises(RecipeError, match="special tokens must be distinct and not empty"):
+        train_byte_bpe(["a"], vocab_size=300, special_tokens=specials)
+
+
+@pytest.mark.parametrize("special", ["EOS", "a", "Ġthe"])
+def test_a_special_token_that_text_can_spell_is_an_error(special):
+    with pytest.raises(
+        RecipeError,
+        match=rf"the special token '{special}' is also a piece of ordinary text\n  next: .*<\|{special}\|>",
+    ):
+        train_byte_bpe(["EOS the EOS the"], vocab_size=300, special_tokens=[special])
+
+
+def test_more_text_than_the_trainer_can_count_is_an_error(monkeypatch):
+    monkeypatch.setattr("tokmill.tokenizers.train._MAX_TEXT_BYTES", 10)
+    with pytest.raises(InputError, match=r"more than 10 bytes of text .*\n  next: train on a sample"):
+        train_byte_bpe(["12345", "678", "9éé"], vocab_size=300, special_tokens=[])
