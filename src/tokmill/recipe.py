@@ -257,7 +257,7 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key {key!r} occurs twice", key_node.start_mark
@@ -328,8 +328,9 @@ def _line_of(node: Any, path: Path_) -> int | None:
 def _keys_at(path: Path_) -> list[str]:
     model: Any = Recipe
     for part in path:
-        if isinstance(part, str) and isinstance(model, type) and part in getattr(model, "model_fields", {}):
-            model = _model_in(model.model_fields[part].annotation)
+        fields = getattr(model, "model_fields", {})
+        if part in fields:
+            model = _model_in(fields[part].annotation)
     return sorted(getattr(model, "model_fields", {}))
 
 

@@ -31,7 +31,8 @@ ESCAPED_KEY = 8  # the keys were not compared: one has a backslash, or there are
 
 # One bit of a word says for each level whether it is an object.
 MAX_DEPTH = 64
-# Keys of all the objects open at one point of a line. A document has about ten.
+# Keys of all the objects open at one point of a line. A document has about ten; each new key is compared with every
+# key of its object, and an object with this many is read at 31 MB/s, which is where comparing should stop.
 MAX_LIVE_KEYS = 4096
 
 # numba makes a float of uint64 + int, so every operand of word arithmetic is a uint64 with a name or a cast.
@@ -76,9 +77,9 @@ def _utf8_steps() -> NDArray[np.uint64]:
 
         next state = word[byte] >> state & 63
 
-    A state is a multiple of 6, and the six bits of the word at that place are the next state. So a step is a load that
-    waits for nothing and one shift: 1.0 cycle for any text, where a branch for each kind of character costs 15 whenever
-    it is mispredicted (the trick is Per Vognsen's).
+    A state is a multiple of 6, and the six bits of the word at that place are the next state. So a step is a load
+    that waits for nothing and one shift, with no branch to mispredict: 1.9 GB/s on Japanese, where a branch for each
+    kind of character gives 0.6 (the trick is Per Vognsen's).
     """
     accept, reject, need_1, need_2, need_3, after_e0, after_ed, after_f0, after_f4 = range(0, 54, 6)
     leads = (

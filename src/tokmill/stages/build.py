@@ -47,7 +47,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact], perform: Perform) -> O
 
 def perform_build(task: Task) -> Made:
     lengths, doc_ids, sources = _documents(task)
-    counts = {
+    counts: Json = {
         "in": len(lengths),
         "kept": len(lengths),
         "dropped": {},

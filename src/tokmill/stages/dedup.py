@@ -37,35 +37,33 @@ def conduct(step: Step, upstream: Mapping[str, Artifact], perform: Perform) -> O
 
 def perform_match(task: Task) -> Made:
     """Duplicates within one range of the hash space; memory is bounded by the range."""
-    high, low, shard_numbers, rows = [], [], [], []
+    high, low, numbers, rows = [], [], [], []
     for number, path in enumerate(task.paths("marks")):
         marks = load_table(path, ["kept", "exact_high", "exact_low"])
         column = np.asarray(marks.column("exact_high"))
-        mine = np.asarray(marks.column("kept")) & (
-            partition_of(column, task.config["partitions"]) == task.config["partition"]
-        )
-        chosen = np.flatnonzero(mine)
+        in_range = partition_of(column, task.config["partitions"]) == task.config["partition"]
+        chosen = np.flatnonzero(np.asarray(marks.column("kept")) & in_range)
         high.append(column[chosen])
         low.append(np.asarray(marks.column("exact_low"))[chosen])
         rows.append(chosen.astype(np.uint32))
-        shard_numbers.append(np.full(len(chosen), number, np.uint32))
-    number, row = np.concatenate(shard_numbers), np.concatenate(rows)
-    group = np.asarray(task.config["groups"], np.uint32)[number]
+        numbers.append(np.full(len(chosen), number, np.uint32))
+    shard, row = np.concatenate(numbers), np.concatenate(rows)
+    group = np.asarray(task.config["groups"], np.uint32)[shard]
     found = match_equal(np.concatenate(high), np.concatenate(low), group)
     names = pa.array(task.config["shards"], pa.string())
     table = pa.table(
         [
-            number[found.duplicates],
+            shard[found.duplicates],
             row[found.duplicates],
-            names.take(pa.array(number[found.survivors])),
+            names.take(pa.array(shard[found.survivors])),
             row[found.survivors],
         ],
         schema=MATCHES,
     ).sort_by([("shard", "ascending"), ("row", "ascending")])
-    path = f"matches-{task.key}.parquet"
-    written = write_sorted_table(Path(task.directory) / path, table, by="shard")
-    entry = file_entry(path, "matches", written, rows=table.num_rows, content_sha256=table_sha256(table))
-    return Made([entry], {})
+    file = f"matches-{task.key}.parquet"
+    written = write_sorted_table(Path(task.directory) / file, table, by="shard")
+    content = table_sha256(table)
+    return Made([file_entry(file, "matches", written, rows=table.num_rows, content_sha256=content)], {})
 
 
 def perform_verdicts(task: Task) -> Made:

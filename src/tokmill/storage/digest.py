@@ -39,15 +39,15 @@ class TableDigest:
             column = table.column(field.name)
             if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
                 strings = string_column(column)
-                values.update(np.diff(strings.offsets).astype("<i8"))
-                data.update(strings.data[strings.offsets[0] : strings.offsets[-1]])
-                validity.update(strings.is_valid.astype(np.uint8))
+                values.update(np.diff(strings.offsets).astype("<i8").data)
+                data.update(strings.data[strings.offsets[0] : strings.offsets[-1]].data)
+                validity.update(strings.is_valid.astype(np.uint8).data)
             else:
                 array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-                validity.update(np.asarray(array.is_valid()).astype(np.uint8))
+                validity.update(np.asarray(array.is_valid()).astype(np.uint8).data)
                 filled = array.fill_null(False if pa.types.is_boolean(field.type) else 0)
                 plain = np.asarray(filled)
-                values.update(np.ascontiguousarray(plain.astype(plain.dtype.newbyteorder("<"))))
+                values.update(np.ascontiguousarray(plain.astype(plain.dtype.newbyteorder("<"))).data)
 
     def hexdigest(self) -> str:
         whole = hashlib.sha256(f"tokmill.table.1 {self._rows}".encode())

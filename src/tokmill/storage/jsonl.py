@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from zlib_ng import zlib_ng
 
 from tokmill.kernels import jsonlines
 from tokmill.storage.commit import Written, open_commit
@@ -60,22 +61,23 @@ def peek_keys(path: Path, *, max_record_bytes: int) -> list[str]:
 def write_jsonl(path: Path, table: Any, *, batch_rows: int = 4096) -> Written:
     """One object per row, keys in column order, nulls left out; compressed by suffix."""
     encoder = msgspec.json.Encoder()
+    compress, finish = _compressor(path.suffix)
     with open_commit(path) as file:
-        if path.suffix == ".zst":
-            compressor = ZstdCompressor(options=frame_options())
-            compress, finish = compressor.compress, compressor.flush
-        elif path.suffix == ".gz":
-            from zlib_ng import zlib_ng
-
-            gzip = zlib_ng.compressobj(6, zlib_ng.DEFLATED, 31)
-            compress, finish = gzip.compress, gzip.flush
-        else:
-            compress, finish = bytes, bytes
         for batch in table.to_batches(max_chunksize=batch_rows):
             rows = [{k: v for k, v in row.items() if v is not None} for row in batch.to_pylist()]
             file.write(compress(encoder.encode_lines(rows)))
         file.write(finish())
     return file.written
+
+
+def _compressor(suffix: str) -> tuple[Callable[[bytes], bytes], Callable[[], bytes]]:
+    if suffix == ".zst":
+        zstd = ZstdCompressor(options=frame_options())
+        return zstd.compress, zstd.flush
+    if suffix == ".gz":
+        gzip = zlib_ng.compressobj(6, zlib_ng.DEFLATED, 31)  # 31: a gzip header and trailer
+        return gzip.compress, gzip.flush
+    return bytes, bytes
 
 
 def _decoder(wanted: list[Wanted]) -> Any:

@@ -61,7 +61,7 @@ def open_binary(path: Path) -> io.FileIO:
 
 def file_sha256(path: Path) -> str:
     with open_binary(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_whole(path: Path, max_bytes: int) -> bytes:

@@ -42,7 +42,8 @@ def read_batches(
                 good.append(text.decode())
             except UnicodeDecodeError as error:
                 bad.append(BadRecord(offset, "invalid_utf8", f"byte {error.start}: {error.reason}"))
-        columns = [good if want.key == "text" else [None] * len(good) for want in wanted]
+        nothing: list[str | None] = [None] * len(good)
+        columns = [good if want.key == "text" else nothing for want in wanted]
         yield Batch(string_table(wanted, columns), sorted(bad))
 
 

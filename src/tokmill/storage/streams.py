@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from zlib_ng import gzip_ng, zlib_ng
 
@@ -24,6 +24,7 @@ from tokmill.storage.location import open_binary
 from tokmill.storage.zstd import ZstdError, ZstdFile
 
 BLOCK_BYTES = 4 << 20
+_DAMAGE: tuple[Any, ...] = (ZstdError, gzip_ng.BadGzipFile, zlib_ng.error, zlib.error)
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 
@@ -50,9 +51,10 @@ def open_stream(path: Path) -> Stream:
     """Decompressed by suffix; anything but .gz and .zst is read as it is."""
     raw = open_binary(path)
     if path.suffix == ".gz":
-        return gzip_ng.GzipNGFile(fileobj=raw, mode="rb")  # type: ignore[no-any-return]
+        gzip: Stream = gzip_ng.GzipNGFile(fileobj=raw, mode="rb")
+        return gzip
     if path.suffix == ".zst":
-        return ZstdFile(raw, "rb")  # type: ignore[no-any-return]
+        return ZstdFile(raw, "rb")
     return raw
 
 
@@ -73,7 +75,7 @@ def read_exactly(stream: Stream, size: int, path: Path) -> bytes:
             where=str(path),
             next="copy or download it again",
         ) from error
-    except (ZstdError, gzip_ng.BadGzipFile, zlib_ng.error, zlib.error) as error:
+    except _DAMAGE as error:
         raise CorruptFile(
             f"cannot be decompressed ({error})", where=str(path), next="copy or download it again"
         ) from error
