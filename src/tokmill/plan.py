@@ -8,7 +8,7 @@ A step knows what it needs; whether it is up to date is read from its manifest a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -62,6 +62,18 @@ def steps_until(steps: list[Step], until: str | None) -> list[Step]:
         names = ", ".join(dict.fromkeys(name for step in steps for name in (step.kind, step.name)))
         raise RecipeError(f"no step is called {until}", where="--until", next=f"one of: {names}")
     return steps[: last + 1]
+
+
+def waves(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """The steps in groups: all of a group can be worked on at once, when those before are done."""
+    done: set[str] = set()
+    waiting = list(steps)
+    while waiting:
+        ready = [step for step in waiting if done.issuperset(step.needs)]
+        assert ready, "steps need each other"
+        yield ready
+        done.update(step.name for step in ready)
+        waiting = [step for step in waiting if step.name not in done]
 
 
 def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Run a recipe: every step that is not up to date, in order, so that a kill at any moment only costs time.
 
-    for each step   current?  ─ yes ─> next
-                    begin ─ tasks (those without a receipt that holds) ─ conservation ─ manifest
+    for each wave   steps that are current are left alone
+                    the others: begin ─ tasks (those without a receipt that holds) ─ conservation ─ manifest
     at the end      <out>/manifest.json   names every artifact with its digests
 
 One run at a time works in an output directory; a lock that dies with its process sees to it.
@@ -35,11 +35,11 @@ from tokmill.manifest import (
     load_manifest,
     write_manifest,
 )
-from tokmill.plan import INPUT_STATS, Standing, assess, plan_steps, step_inputs, steps_until
+from tokmill.plan import INPUT_STATS, Standing, assess, plan_steps, step_inputs, steps_until, waves
 from tokmill.progress import Progress, Silence
 from tokmill.recipe import Recipe, load_recipe
 from tokmill.stages.functions import CONDUCTORS, perform
-from tokmill.stages.step import Step
+from tokmill.stages.step import Conduct, Outcome, Step
 from tokmill.storage.commit import storage_error
 from tokmill.storage.location import file_sha256
 from tokmill.task import Task
@@ -139,31 +139,55 @@ class _Session:
     def run_steps(self, steps: Sequence[Step]) -> tuple[dict[str, Artifact], list[str], list[str]]:
         artifacts: dict[str, Artifact] = {}
         ran, skipped = [], []
-        for step in steps:
-            upstream = {name: artifacts[name] for name in step.needs}
-            standing = assess(step, upstream)
-            if standing.is_current and standing.artifact is not None:
-                self._progress.skip_step(step.name)
-                artifacts[step.name] = standing.artifact
-                skipped.append(step.name)
-            else:
+        for wave in waves(steps):
+            stale: list[tuple[Step, Standing]] = []
+            for step in wave:
+                standing = assess(step, artifacts)
+                if standing.is_current and standing.artifact is not None:
+                    self._progress.skip_step(step.name)
+                    artifacts[step.name] = standing.artifact
+                    skipped.append(step.name)
+                else:
+                    stale.append((step, standing))
+            if stale:
                 (self._out / MANIFEST).unlink(
                     missing_ok=True
                 )  # until this run ends, the directory is unfinished
-                artifacts[step.name] = self._rebuild(step, upstream, standing)
-                ran.append(step.name)
-        return artifacts, ran, skipped
+                artifacts.update(self._rebuild(stale, artifacts))
+                ran += [step.name for step, _ in stale]
+        return {step.name: artifacts[step.name] for step in steps}, ran, skipped
 
-    def _rebuild(self, step: Step, upstream: Mapping[str, Artifact], standing: Standing) -> Artifact:
-        self._progress.begin_step(step.name, standing.reasons)
+    def _rebuild(
+        self, stale: Sequence[tuple[Step, Standing]], artifacts: Mapping[str, Artifact]
+    ) -> Iterator[tuple[str, Artifact]]:
+        """Conduct the steps side by side: whatever tasks they ask for go to the engine together."""
         started = time.monotonic()
-        begin(step.directory)
-        if step.kind == "ingest":
-            begin(Path(step.extra["follower"]["directory"]))  # cleaned in the same pass
-        outcome = CONDUCTORS[step.kind](step, upstream, lambda tasks: self._perform(step, tasks))
+        conducts: dict[str, tuple[Step, Conduct]] = {}
+        asked: dict[str, list[Task]] = {}
+        for step, standing in stale:
+            self._progress.begin_step(step.name, standing.reasons)
+            begin(step.directory)
+            if step.kind == "ingest":
+                begin(Path(step.extra["follower"]["directory"]))  # cleaned in the same pass
+            conduct = CONDUCTORS[step.kind](step, {name: artifacts[name] for name in step.needs})
+            conducts[step.name] = step, conduct
+            asked[step.name] = next(conduct)
+        while conducts:
+            receipts = self._perform({name: (conducts[name][0], tasks) for name, tasks in asked.items()})
+            asked = {}
+            for name, (step, conduct) in list(conducts.items()):
+                try:
+                    asked[name] = conduct.send(receipts[name])
+                except StopIteration as stop:
+                    del conducts[name]
+                    upstream = {need: artifacts[need] for need in step.needs}
+                    yield name, self._conclude(step, upstream, stop.value, time.monotonic() - started)
+
+    def _conclude(
+        self, step: Step, upstream: Mapping[str, Artifact], outcome: Outcome, seconds: float
+    ) -> Artifact:
         if "in" in outcome.counts:
             check_conservation(outcome.counts, where=step.name)
-        seconds = time.monotonic() - started
         inputs = step_inputs(step, upstream)
         manifest = build_manifest(
             kind=step.kind,
@@ -180,16 +204,23 @@ class _Session:
         self._progress.finish_step(step.name, seconds, outcome.counts)
         return artifact
 
-    def _perform(self, step: Step, tasks: Sequence[Task]) -> list[Receipt]:
-        """Receipts in task order; only tasks without one that holds are run."""
-        receipts = usable_receipts(step.directory, [task.fingerprint for task in tasks])
-        missing = [task for task in tasks if task.fingerprint not in receipts]
-        self._progress.expect_tasks(step.name, len(tasks), len(tasks) - len(missing))
+    def _perform(self, asked: Mapping[str, tuple[Step, list[Task]]]) -> dict[str, list[Receipt]]:
+        """Receipts by step, in task order; only tasks without one that holds are run."""
+        held: dict[tuple[str, str], Receipt] = {}
+        missing: list[Task] = []
+        step_of: dict[str, str] = {}
+        for name, (step, tasks) in asked.items():
+            found = usable_receipts(step.directory, [task.fingerprint for task in tasks])
+            held.update(((name, fingerprint), receipt) for fingerprint, receipt in found.items())
+            missing += [task for task in tasks if task.fingerprint not in found]
+            step_of[str(step.directory)] = name
+            self._progress.expect_tasks(name, len(tasks), len(found))
         if missing:
             for task, receipt in self._open_engine().run(perform, missing):
-                receipts[task.fingerprint] = receipt
-                self._progress.finish_task(step.name)
-        return [receipts[task.fingerprint] for task in tasks]
+                name = step_of[task.directory]
+                held[name, task.fingerprint] = receipt
+                self._progress.finish_task(name)
+        return {name: [held[name, task.fingerprint] for task in tasks] for name, (_, tasks) in asked.items()}
 
     def _open_engine(self) -> Engine:
         if self._engine is None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 QUICK = settings(deadline=None, max_examples=150)
 
-# Every character str.split() splits on, the neighbours that share its lead bytes, case, line ends, and the rest.
+# Every character str.split() splits on, neighbours that share its lead bytes, case, line ends, and the rest.
 WHITESPACE = [chr(c) for c in range(0x110000) if chr(c).isspace()]
 NEAR_WHITESPACE = list(
     "\u0084\u0086\u009f\u00a1\u1681\u180e\u200b\u2027\u202a\u2030\u205e\u2060\u3001\u0380\uff20"

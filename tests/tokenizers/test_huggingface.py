@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-
 from tokenizers import Tokenizer as Raw
 from tokenizers import decoders, models, pre_tokenizers
+
 from tokmill.errors import CorruptFile
 from tokmill.tokenizers.load import load_tokenizer
 

@@ -10,9 +10,9 @@ A corpus has one digest whatever its format or shard layout:
     rows      r0 r1 r2 | r3 | r4 r5          any cut
     digest    D = sum of (r_i + 1) * B^(n-1-i)  mod p,   so   D(left + right) = D(left) * B^|right| + D(right)
 
-Two lanes, each a polynomial over a prime field: two different sequences of n rows agree in both with
-probability at most (n / 2^61)^2 if the rows were not chosen to collide. It finds damage and drift; it does not
-stand against an adversary (the files' SHA-256 do).
+Two lanes, each a polynomial over a prime field: two corpora that differ by accident agree in both with
+probability about 2^-122. It finds damage and drift; it does not stand against an adversary (the files'
+SHA-256 do).
 
 All byte hashing is MurmurHash3_x64_128 with seed 0 (public domain, Austin Appleby).
 """
@@ -30,7 +30,7 @@ Digest = tuple[int, int]
 
 MERSENNE_61 = (1 << 61) - 1
 
-# Nothing up the sleeve: the first 16 hex digits of sha256(b"tokmill sequence base 0"), and of "... base 1", mod p.
+# Nothing up the sleeve: first 16 hex digits of sha256(b"tokmill sequence base 0"), and of base 1, mod p.
 SEQUENCE_BASES: Digest = (0x1245A028B94A1A67, 0x054C63ED6BEAB3F7)
 
 # numba makes a float of uint64 + int, so every operand of word arithmetic is a uint64 with a name or a cast.
@@ -41,7 +41,7 @@ LOW_SEVEN = U64(0x7F7F7F7F7F7F7F7F)
 HIGH_BITS = U64(0x8080808080808080)
 
 # The kernels get these as arguments: LLVM turns "x * constant, rotated" into two multiplications, and then
-# Murmur reads 2.2 GB/s instead of 3.3.
+# Murmur reads 2.1 GB/s instead of 3.1.
 _MURMUR_FACTORS = (U64(0x87C37B91114253D5), U64(0x4CF5AD432745937F))
 
 # Folded text is hashed from here while it is still in the first-level cache (2 KiB is 3 % of it).
@@ -114,6 +114,7 @@ def _fold_hashes(
                 for rest in range(16 * blocks, used):
                     folded[rest - 16 * blocks] = folded[rest]
                 used -= 16 * blocks
+            # `count` bytes of this word are folded at once: those of this row, up to a whitespace beyond ASCII.
             count = min(end - at, 8)
             word = _load_word(data, at) if data.size - at >= 8 else _load_rest(data, at)
             if (word & HIGH_BITS) != U64(0):
@@ -136,6 +137,7 @@ def _fold_hashes(
                     continue
             spaces = _ascii_space_marks(word)
             word = _with_spaces(_lowered(word), spaces)
+            # Of a run of whitespace all but the first is dropped.
             dropped = spaces & ((spaces << U64(8)) | after_space)
             at += count
             if dropped == U64(0) and count == 8:

@@ -2,7 +2,7 @@
 
 numba keys its disk cache on the file that holds the kernel, not on the files it calls into. So a kernel
 calls only functions of its own file; a helper that two files need is written in the file that owns it and
-the second file goes through that file's kernels.
+the second file goes through that file's kernels. A step of a few lines, like loading a word, is in both.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
     """A step of the kernels of its own file: compiled into each of them, never on its own.
 
-    Keep a step that takes an array to a few lines. LLVM calls a long one instead of inlining it, and such a call counts
-    references on the array's owner: whitespace folding fell from 336 to 47 MB/s. numba's inline="always" is no way
-    out: it halved measure_text and nearly tripled the compile time of SHA-256.
+    Keep a step that takes an array to a few lines. LLVM calls a long one instead of inlining it, and such a
+    call counts references on the array's owner: a walk with one call per byte ran at 47 MB/s. numba's
+    inline="always" is no way out: measure_text fell from 3.9 to 1.7 GB/s with it, and SHA-256 took 3.3 s to
+    compile instead of 1.2.
     """
     step: Callable[P, R] = extending.register_jitable(function)
     return step

@@ -2,14 +2,15 @@
 
     block    {"a": 1}\\n  \\n{"b": {"c": 2, "c": 3}}\\n         whole lines; the last may lack its \\n
     starts   0            12
-    ends     8            37                                 blank lines have no row
+    ends     8            35                                 blank lines have no row
     flags    0            DUPLICATE_KEY
 
-Each line is walked while it is in the first-level cache: to its newline, eight bytes at a time, noting whether it is
-ASCII; then for UTF-8, if it is not; then for its keys, skipping through strings eight bytes at a time.
+Each line is walked while it is in the first-level cache: to its newline, eight bytes at a time, noting
+whether it is ASCII; then for UTF-8, if it is not; then for its keys, skipping through strings eight bytes at
+a time.
 
-A line need not be JSON. Whatever it holds, the walk stays inside it and ends; the flags of a line that no parser
-accepts mean little.
+A line need not be JSON. Whatever it holds, the walk stays inside it and ends; the flags of a line that no
+parser accepts mean little.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ ESCAPED_KEY = 8  # the keys were not compared: one has a backslash, or there are
 
 # One bit of a word says for each level whether it is an object.
 MAX_DEPTH = 64
-# Keys of all the objects open at one point of a line. A document has about ten; each new key is compared with every
-# key of its object, and an object with this many is read at 31 MB/s, which is where comparing should stop.
+# Keys of all the objects open at one point of a line. A document has about ten. Each new key is compared with
+# every key of its object, and an object with this many is read at 31 MB/s: that is where comparing should stop.
 MAX_LIVE_KEYS = 4096
 
 # numba makes a float of uint64 + int, so every operand of word arithmetic is a uint64 with a name or a cast.
@@ -77,9 +78,9 @@ def _utf8_steps() -> NDArray[np.uint64]:
 
         next state = word[byte] >> state & 63
 
-    A state is a multiple of 6, and the six bits of the word at that place are the next state. So a step is a load
-    that waits for nothing and one shift, with no branch to mispredict: 1.9 GB/s on Japanese, where a branch for each
-    kind of character gives 0.6 (the trick is Per Vognsen's).
+    A state is a multiple of 6, and the six bits of the word at that place are the next state. So a step is a
+    load that waits for nothing and one shift, with no branch to mispredict: 1.9 GB/s on Japanese, where a
+    branch for each kind of character gives 0.6 (the trick is Per Vognsen's).
     """
     accept, reject, need_1, need_2, need_3, after_e0, after_ed, after_f0, after_f4 = range(0, 54, 6)
     leads = (
@@ -124,9 +125,9 @@ def _audit_lines(
     ends: NDArray[np.int64],
     flags: NDArray[np.uint8],
 ) -> tuple[Int, Int]:
-    """Audit lines from byte `at` on until the block or the room for rows ends; how many rows there are and where
-    the next line starts."""
+    """Audit lines from byte `at` on, until the block ends or the room for rows: (rows, next line's start)."""
     while at < data.size and rows < starts.size:
+        # To the newline; `seen` is every byte of the line, or'ed.
         start = at
         seen = U64(0)
         end: Int = data.size
@@ -156,6 +157,7 @@ def _audit_lines(
         found = 0
 
         if (seen & HIGH_BITS) != U64(0):
+            # State 0 is between two characters: the only one in which ASCII may be skipped or the line may end.
             state = U64(0)
             i = start
             while i < end:
@@ -172,6 +174,7 @@ def _audit_lines(
             if (state & U64(63)) != U64(0):
                 found |= INVALID_UTF8
 
+        # The keys of each open object lie on one stack; key_bases[level] is where those of that level begin.
         i = first
         depth = keys = 0
         objects = U64(0)

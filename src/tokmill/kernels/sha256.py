@@ -3,8 +3,8 @@
     string  ->  padded to 64-byte blocks: bytes 0x80 0x00 ... bit length (8 bytes, big-endian)
             ->  sha256  ->  its first 8 bytes, big-endian  ->  uint64
 
-The same value anywhere else: `int.from_bytes(hashlib.sha256(doc_id.encode()).digest()[:8], "big")`. An id fits in one
-or two blocks: 0.6 µs here, 1.4 µs through hashlib in a Python loop.
+Elsewhere it is `int.from_bytes(hashlib.sha256(doc_id.encode()).digest()[:8], "big")`. An id fits in one or two
+blocks: 0.6 µs here, 1.4 µs through hashlib in a Python loop.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _sha256_prefixes(
 
 @inlined
 def _compress(schedule: Words, state: Words) -> None:
-    """One block: its 16 words stretched to 64, then 64 rounds. numba widens sums to 64 bits; U32 cuts them back."""
+    """One block: its 16 words stretched to 64, then 64 rounds. numba widens sums; U32 cuts them back."""
     for k in range(16, 64):
         old, recent = schedule[k - 15], schedule[k - 2]
         small = _rotated(old, U32(7)) ^ _rotated(old, U32(18)) ^ (old >> U32(3))

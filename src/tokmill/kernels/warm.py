@@ -2,7 +2,7 @@
 
     compile_kernels  ->  first call of each kernel, the smallest first
         it came from the cache          not a word: all of them load in 0.3 s
-        it had to be compiled           "compiling 7 kernels, once per machine …"  "compiled 7 kernels in 8.0 s"
+        it had to be compiled           "compiling 7 kernels, once per machine …", "compiled 7 kernels in 8 s"
 
 A command calls this once, before it starts workers: they then find the cache full, and none of them compiles.
 """

@@ -22,14 +22,14 @@ from tokmill.formats.memmap import write_memmap, write_row_index
 from tokmill.manifest import FileEntry, Json, file_entry, fingerprint_of, sum_counts
 from tokmill.pack.concat import plan_concat
 from tokmill.stages.split import VALID
-from tokmill.stages.step import Made, Outcome, Perform, Step
+from tokmill.stages.step import Conduct, Made, Outcome, Step
 from tokmill.storage.parquet import load_table
 from tokmill.storage.streams import plain_sha256
 from tokmill.task import Input, Task
 from tokmill.tokenizers.load import check_dtype
 
 
-def conduct(step: Step, upstream: Mapping[str, Artifact], perform: Perform) -> Outcome:
+def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     tokens = upstream["tokens"]
     facts = tokens.manifest.facts["tokenizer"]
     check_dtype(facts["vocab_size"], step.config["dtype"], where=f"build {step.config['name']}")
@@ -41,7 +41,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact], perform: Perform) -> O
         config = {**step.config, "split": split, "tokenizer": facts, "sources": sources}
         task = Task(function="build", key=split, config=config, inputs=inputs, directory=str(step.directory))
         tasks.append(task)
-    receipts = perform(tasks)
+    receipts = yield tasks
     return Outcome(receipts, sum_counts(receipts), {"tokenizer": facts})
 
 

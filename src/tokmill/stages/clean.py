@@ -24,7 +24,7 @@ from tokmill.errors import InputError
 from tokmill.manifest import Json, sum_counts
 from tokmill.recipe import Filter, Normalize
 from tokmill.schema import EDITS, MARKS, ledger_table, string_column
-from tokmill.stages.step import Made, Outcome, Perform, Step, shard_key, write_shard_table
+from tokmill.stages.step import Conduct, Made, Outcome, Step, shard_key, write_shard_table
 from tokmill.task import Input, Task, table_input
 
 
@@ -43,7 +43,7 @@ def shard_task(config: Json, directory: str, key: str, documents: Input) -> Task
     return Task(function="clean", key=key, config=config, inputs=[documents], directory=directory)
 
 
-def conduct(step: Step, upstream: Mapping[str, Artifact], perform: Perform) -> Outcome:
+def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     (ingested,) = upstream.values()
     tasks = [
         shard_task(
@@ -54,7 +54,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact], perform: Perform) -> O
         )
         for entry in ingested.manifest.entries("documents")
     ]
-    receipts = perform(tasks)
+    receipts = yield tasks
     counts = sum_counts(receipts)
     _check_nul(step, counts)
     return Outcome(receipts, counts, {})

@@ -19,19 +19,17 @@ from tokmill.artifact import Artifact
 from tokmill.dedup.exact import match_equal, partition_of
 from tokmill.manifest import file_entry, sum_counts
 from tokmill.schema import MATCHES, VERDICTS, ledger_table
-from tokmill.stages.step import Made, Outcome, Perform, Shard, Step, list_shards, write_shard_table
+from tokmill.stages.step import Conduct, Made, Outcome, Shard, Step, list_shards, write_shard_table
 from tokmill.storage.digest import table_sha256
 from tokmill.storage.parquet import load_range, load_table, write_sorted_table
 from tokmill.task import Input, Task, table_input
 
 
-def conduct(step: Step, upstream: Mapping[str, Artifact], perform: Perform) -> Outcome:
+def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     shards = list_shards(upstream)
-    matched = perform(
-        [_match_task(step, partition, shards) for partition in range(step.config["partitions"])]
-    )
+    matched = yield [_match_task(step, partition, shards) for partition in range(step.config["partitions"])]
     matches = [table_input("matches", step.directory, receipt.files[0]) for receipt in matched]
-    verdicts = perform([_verdict_task(step, shard, matches) for shard in shards])
+    verdicts = yield [_verdict_task(step, shard, matches) for shard in shards]
     return Outcome([*matched, *verdicts], sum_counts(verdicts), {"shards": [shard.name for shard in shards]})
 
 

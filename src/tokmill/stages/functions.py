@@ -5,12 +5,13 @@ perform(task) ─ function ─ files, counts ─ conservation ─ receipt on dis
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tokmill.artifact import Artifact
 from tokmill.manifest import Receipt, check_conservation, write_receipt
 from tokmill.stages import build, clean, dedup, ingest, split, tokenizer, tokens
-from tokmill.stages.step import Made, Outcome
+from tokmill.stages.step import Conduct, Made, Step
 from tokmill.task import Task
 
 FUNCTIONS: dict[str, Callable[[Task], Made]] = {
@@ -24,7 +25,7 @@ FUNCTIONS: dict[str, Callable[[Task], Made]] = {
     "build": build.perform_build,
 }
 
-CONDUCTORS: dict[str, Callable[..., Outcome]] = {
+CONDUCTORS: dict[str, Callable[[Step, Mapping[str, Artifact]], Conduct]] = {
     "ingest": ingest.conduct,
     "clean": clean.conduct,
     "dedup": dedup.conduct,

@@ -23,7 +23,7 @@ from tokmill.manifest import FileEntry, Json, Receipt, sum_counts, write_receipt
 from tokmill.schema import ledger_table, string_column
 from tokmill.sources.files import Chunk, Reading, cut_chunks, read_documents
 from tokmill.stages import clean
-from tokmill.stages.step import Made, Outcome, Perform, Step, write_shard_table
+from tokmill.stages.step import Conduct, Made, Outcome, Step, write_shard_table
 from tokmill.storage.digest import join_sequences, row_sequence
 from tokmill.storage.location import InputFile
 from tokmill.storage.parquet import load_table
@@ -35,13 +35,13 @@ from tokmill.task import Input, Task, table_input
 _FUSE_BELOW_BYTES = 16 << 20
 
 
-def conduct(step: Step, upstream: Mapping[str, Artifact], perform: Perform) -> Outcome:
+def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     files: list[InputFile] = step.extra["files"]
     follower: Json | None = step.extra["follower"]
     reading = msgspec.convert(step.config["reading"], Reading)
     chunks = cut_chunks(files, reading, step.config["shard_bytes"])
     tasks = [_task(step, number, chunk, follower) for number, chunk in enumerate(chunks)]
-    receipts = perform(tasks)
+    receipts = yield tasks
     _check_unchanged(files)
     counts = sum_counts(receipts)
     _check_ceiling(step, counts, receipts)

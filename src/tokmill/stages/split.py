@@ -15,13 +15,13 @@ from tokmill.artifact import Artifact
 from tokmill.manifest import sum_counts
 from tokmill.schema import LABELS
 from tokmill.split import is_valid_split
-from tokmill.stages.step import Made, Outcome, Perform, Step, kept_inputs, list_shards, write_shard_table
+from tokmill.stages.step import Conduct, Made, Outcome, Step, kept_inputs, list_shards, write_shard_table
 from tokmill.task import Task
 
 TRAIN, VALID = "train", "valid"
 
 
-def conduct(step: Step, upstream: Mapping[str, Artifact], perform: Perform) -> Outcome:
+def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     shards = list_shards(upstream)
     tasks = [
         Task(
@@ -33,7 +33,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact], perform: Perform) -> O
         )
         for shard, kept in zip(shards, kept_inputs(upstream, shards), strict=True)
     ]
-    receipts = perform(tasks)
+    receipts = yield tasks
     return Outcome(receipts, sum_counts(receipts), {})
 
 

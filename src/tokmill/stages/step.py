@@ -1,14 +1,15 @@
 """What a stage is given and what it gives back: the contract between the run and the stages.
 
-    conduct(step, upstream, perform) -> Outcome        in the driver: makes tasks, has them performed
-    <function>(task) -> Made(files, counts, facts)     in a worker: one shard
+    conduct(step, upstream)  yields tasks, is sent their receipts, returns an Outcome      in the driver
+    <function>(task) -> Made(files, counts, facts)                                         in a worker
 
-`perform` runs tasks on the engine, keeps those whose receipts still hold, and returns receipts in task order.
+Receipts come back in the order of the tasks. Steps that do not need each other are conducted side by side, and
+their tasks share the engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +19,6 @@ from tokmill.manifest import FileEntry, Json, Receipt, file_entry
 from tokmill.storage.digest import table_sha256
 from tokmill.storage.parquet import write_table
 from tokmill.task import Input, Task, table_input
-
-Perform = Callable[[Sequence[Task]], list[Receipt]]
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,9 @@ class Outcome(NamedTuple):
     receipts: list[Receipt]
     counts: Json
     facts: Json
+
+
+Conduct = Generator[list[Task], list[Receipt], Outcome]
 
 
 class Shard(NamedTuple):

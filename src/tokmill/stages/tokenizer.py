@@ -16,7 +16,7 @@ from tokmill.artifact import Artifact
 from tokmill.kernels import sha256
 from tokmill.manifest import Json, file_entry
 from tokmill.schema import string_column
-from tokmill.stages.step import Made, Outcome, Perform, Step
+from tokmill.stages.step import Conduct, Made, Outcome, Step
 from tokmill.stages.texts import labelled_shards, load_texts
 from tokmill.storage.commit import commit_bytes
 from tokmill.storage.location import read_whole
@@ -27,7 +27,7 @@ from tokmill.tokenizers.train import train_byte_bpe
 _MAX_TOKENIZER_BYTES = 1 << 30
 
 
-def conduct(step: Step, upstream: Mapping[str, Artifact], perform: Perform) -> Outcome:
+def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     if step.config["train"] is None:
         path, digest = step.extra["path"], step.config["sha256"]
         inputs = [Input("tokenizer", str(path), digest)]
@@ -40,7 +40,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact], perform: Perform) -> O
         inputs=inputs,
         directory=str(step.directory),
     )
-    (receipt,) = perform([task])
+    (receipt,) = yield [task]
     return Outcome([receipt], {}, receipt.facts)
 
 

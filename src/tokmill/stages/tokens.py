@@ -21,7 +21,7 @@ from tokmill.formats.megatron import write_megatron
 from tokmill.manifest import FileEntry, Json, file_entry, sum_counts
 from tokmill.schema import LENGTHS, string_column
 from tokmill.stages.split import TRAIN, VALID
-from tokmill.stages.step import Made, Outcome, Perform, Step, write_shard_table
+from tokmill.stages.step import Conduct, Made, Outcome, Step, write_shard_table
 from tokmill.stages.texts import labelled_shards, load_texts
 from tokmill.task import Input, Task
 from tokmill.tokenizers.load import load_tokenizer
@@ -31,7 +31,7 @@ from tokmill.tokenizers.protocol import Encoded, Tokenizer
 _BATCH_BYTES = 4 << 20
 
 
-def conduct(step: Step, upstream: Mapping[str, Artifact], perform: Perform) -> Outcome:
+def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     tokenizer = upstream["tokenizer"]
     facts = tokenizer.manifest.facts
     (file,) = tokenizer.manifest.files
@@ -51,7 +51,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact], perform: Perform) -> O
         )
         for shard, inputs in labelled_shards(dict(upstream))
     ]
-    receipts = perform(tasks)
+    receipts = yield tasks
     return Outcome(receipts, sum_counts(receipts), {"tokenizer": facts, "splits": [TRAIN, VALID]})
 
 

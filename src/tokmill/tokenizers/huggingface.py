@@ -22,9 +22,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import tokenizers
 from numpy.typing import NDArray
 
-import tokenizers
 from tokmill.errors import CorruptFile
 from tokmill.tokenizers.protocol import Encoded, encode_each
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
-
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
 from tokmill.errors import InputError, RecipeError
 
 # The trainer's source keeps pair counts in an i32; one that wraps would lose the commonest pair without a word.

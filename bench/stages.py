@@ -1,0 +1,189 @@
+"""How fast each stage is on real text: MB of text per CPU second and per wall second, and peak memory.
+
+    python bench/stages.py [--texts DIR] [--rounds 3] [--json FILE]
+
+Every stage runs in a process of its own, on one core, with the kernels already compiled, so that CPU time and
+peak RSS belong to it alone. A figure is the median of the rounds; rounds of all stages alternate, so that a noisy
+minute does not fall on one stage only. Text bytes are those of the documents as received.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tokmill.artifact import Artifact, begin, finish, open_artifact, usable_receipts
+from tokmill.kernels.warm import compile_kernels
+from tokmill.manifest import build_manifest
+from tokmill.plan import plan_steps, step_inputs
+from tokmill.recipe import parse_recipe
+from tokmill.stages.functions import CONDUCTORS, perform
+from tokmill.stages.step import Step
+from tokmill.task import Task
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+RECIPE = """
+name: bench
+sources:
+{sources}
+normalize: {{unicode: NFC}}
+filters: [{{measure: chars, min: 50}}]
+tokenizer: {{path: {tokenizer}, eos: "<|endoftext|>"}}
+builds: [{{name: rows, format: memmap}}, {{name: mega, format: megatron}}]
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--texts", type=Path, default=SHARED / "bench", help="directory of *.jsonl.zst")
+    tokenizer = SHARED / "data/tokenizers/tiktoken/r50k_base.tiktoken"
+    parser.add_argument("--tokenizer", type=Path, default=tokenizer)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--stages", nargs="*", help="only these, e.g. ingest+clean")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    options = parser.parse_args()
+    if not sorted(options.texts.glob("*.jsonl.zst")):
+        print(f"no *.jsonl.zst in {options.texts}: give a directory with --texts", file=sys.stderr)
+        return 2
+    compile_kernels(lambda message: print(message, file=sys.stderr))
+    figures = measure(options.texts, options.tokenizer, options.rounds, options.stages)
+    render(figures)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return 0
+
+
+def measure(texts: Path, tokenizer: Path, rounds: int, only: Sequence[str] | None) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="tokmill-bench-") as directory:
+        recipe = Path(directory) / "recipe.yaml"
+        sources = [
+            f"  - {{name: {p.name.split('.')[0]}, domain: {p.name.split('.')[0]}, files: {p}}}"
+            for p in sorted(texts.glob("*.jsonl.zst"))
+        ]
+        recipe.write_text(RECIPE.format(sources="\n".join(sources), tokenizer=tokenizer))
+        stages = [("ingest+clean", ["ingest", "clean"], True)]
+        stages += [(kind, [kind], False) for kind in ("ingest", "clean", "dedup", "split", "tokenizer", "tokens", "build")]
+        samples: dict[str, list[dict[str, float]]] = {}
+        for _ in range(rounds):
+            shutil.rmtree(Path(directory) / "out", ignore_errors=True)
+            for name, kinds, fuse in stages:
+                is_wanted = not only or name in only
+                sample = _in_own_process(recipe, kinds, fuse)
+                if is_wanted:
+                    samples.setdefault(name, []).append(sample)
+    return [_summary(name, found) for name, found in samples.items()]
+
+
+def _in_own_process(recipe: Path, kinds: list[str], fuse: bool) -> dict[str, float]:
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_measure_stage, args=(recipe, kinds, fuse, sender))
+    process.start()
+    sender.close()
+    sample: dict[str, float] = receiver.recv()
+    process.join()
+    return sample
+
+
+def _measure_stage(recipe: Path, kinds: list[str], fuse: bool, sender: Any) -> None:
+    compile_kernels(lambda message: None)
+    out = recipe.parent / "out"
+    steps = plan_steps(parse_recipe(recipe.read_bytes(), str(recipe)), recipe.parent, out)
+    if kinds == ["ingest"] or fuse:
+        shutil.rmtree(out, ignore_errors=True)
+    artifacts: dict[str, Artifact] = {}
+    cpu = wall = 0.0
+    for step in steps:
+        is_measured = step.kind in kinds
+        if step.kind == "ingest" and not fuse:
+            step.extra["follower"] = None
+        if is_measured and not fuse:
+            shutil.rmtree(step.directory, ignore_errors=True)
+        if not is_measured:
+            if (step.directory / "manifest.json").exists():
+                artifacts[step.name] = _open(step)
+            continue
+        start_cpu, start_wall = time.process_time(), time.perf_counter()
+        artifacts[step.name] = _conduct(step, artifacts)
+        cpu += time.process_time() - start_cpu
+        wall += time.perf_counter() - start_wall
+    text_bytes = sum(a.manifest.counts["text_bytes"] for n, a in artifacts.items() if n.startswith("ingest/"))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    sender.send({"cpu": cpu, "wall": wall, "peak_rss": float(peak), "text_bytes": float(text_bytes)})
+
+
+def _open(step: Step) -> Artifact:
+    artifact = open_artifact(step.directory)
+    assert artifact is not None
+    return artifact
+
+
+def _conduct(step: Step, artifacts: dict[str, Artifact]) -> Artifact:
+    """One step in this process: the tasks that an engine would hand out, one after the other."""
+    upstream = {name: artifacts[name] for name in step.needs}
+    begin(step.directory)
+    conduct = CONDUCTORS[step.kind](step, upstream)
+    tasks: list[Task] = next(conduct)
+    while True:
+        held = usable_receipts(step.directory, [task.fingerprint for task in tasks])
+        receipts = [held.get(task.fingerprint) or perform(task) for task in tasks]
+        try:
+            tasks = conduct.send(receipts)
+        except StopIteration as stop:
+            outcome = stop.value
+            break
+    manifest = build_manifest(
+        kind=step.kind,
+        step=step.name,
+        config=step.config,
+        inputs=step_inputs(step, upstream),
+        receipts=outcome.receipts,
+        counts=outcome.counts,
+        facts=outcome.facts,
+        experiment_id="",
+        environment={},
+    )
+    return finish(step.directory, manifest)
+
+
+def _summary(name: str, samples: list[dict[str, float]]) -> dict[str, Any]:
+    megabytes = samples[0]["text_bytes"] / 1e6
+    cpu = statistics.median(sample["cpu"] for sample in samples)
+    wall = statistics.median(sample["wall"] for sample in samples)
+    return {
+        "stage": name,
+        "text_mb": round(megabytes, 1),
+        "cpu_s": round(cpu, 3),
+        "wall_s": round(wall, 3),
+        "mb_per_cpu_s": round(megabytes / cpu, 1),
+        "mb_per_wall_s": round(megabytes / wall, 1),
+        "peak_rss_mb": round(max(sample["peak_rss"] for sample in samples) / 1e6),
+        "cpu_s_each": [round(sample["cpu"], 3) for sample in samples],
+    }
+
+
+def render(figures: list[dict[str, Any]]) -> None:
+    table = Table(title="tokmill stages, one core, median of the rounds")
+    for column in ("stage", "text MB", "CPU s", "MB / CPU s", "MB / wall s", "peak RSS MB"):
+        table.add_column(column, justify="left" if column == "stage" else "right")
+    for f in figures:
+        cells = (f["text_mb"], f["cpu_s"], f["mb_per_cpu_s"], f["mb_per_wall_s"], f["peak_rss_mb"])
+        table.add_row(f["stage"], *(f"{cell:,}" for cell in cells))
+    Console(soft_wrap=True).print(table)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
