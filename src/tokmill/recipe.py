@@ -1,6 +1,6 @@
 """The recipe: one YAML file that says everything that can change a byte.
 
-    recipe.yaml ─ parse (duplicate keys refused) ─ validate (all mistakes at once) ─> Recipe
+    recipe.yaml ─ parse (plain YAML only) ─ validate ─> Recipe, or all its mistakes at once
 
 Paths are relative to the recipe's directory. Workers, engine and output directory are not here: they cannot
 change the output.
@@ -8,12 +8,15 @@ change the output.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import json
 import re
 import string
-from decimal import Decimal
+from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Self, Union, get_args, get_origin
 
 import yaml
 from pydantic import (
@@ -21,17 +24,30 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     ValidationError,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
+from pydantic_core import InitErrorDetails
 
 from tokmill.errors import RecipeError
 from tokmill.storage.location import read_whole
 
 _MAX_RECIPE_BYTES = 4 << 20
+_MAX_NODES = 100_000  # about 5,000 sources; PyYAML needs 4 s for them
+_MAX_DEPTH = 32
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+
+def _exact_decimal(value: Any) -> Decimal:
+    """0.1 stays 0.1: fractions are compared in integer arithmetic, so no binary fraction may come between."""
+    if not isinstance(value, bool) and isinstance(value, (int, float, str, Decimal)):
+        with contextlib.suppress(InvalidOperation):
+            return Decimal(str(value))
+    raise ValueError("should be a number")
+
 
 Name = Annotated[str, Field(pattern=_NAME, max_length=100)]
 Patterns = Annotated[
@@ -42,13 +58,43 @@ Patterns = Annotated[
     ),
     Field(min_length=1),
 ]
+# 2^-64 is 5e-20: more places cannot change a decision
+Share = Annotated[Decimal, BeforeValidator(_exact_decimal), Field(ge=0, le=1, decimal_places=30)]
+Bound = Annotated[int, Field(ge=0, lt=1 << 63)]
 Path_ = tuple[str | int, ...]
 
 
 class Section(BaseModel):
     """Unknown keys are refused, values are not coerced out of shape, nothing changes after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, str_min_length=1)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, str_min_length=1)
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        """Where and why keys that are right by themselves cannot stand together."""
+        yield from ()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _every_mistake(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Contradictions are told with the mistakes in single keys, not after those are mended."""
+        found = cls._contradictions(given) if isinstance(given, dict) else ()
+        faults = [
+            InitErrorDetails(type="value_error", loc=place, input=None, ctx={"error": ValueError(why)})
+            for place, why in found
+        ]
+        try:
+            section = validate(given)
+        except ValidationError as error:
+            faults += [
+                InitErrorDetails(
+                    type=fault["type"], loc=fault["loc"], input=fault["input"], ctx=fault.get("ctx", {})
+                )
+                for fault in error.errors(include_url=False)
+            ]
+        if faults:
+            raise ValidationError.from_exception_data(cls.__name__, faults)
+        return section
 
 
 class Fields(Section):
@@ -75,8 +121,8 @@ class Source(Section):
         "document", description="what a document is in .txt files"
     )
     on_bad_record: Literal["quarantine", "fail"] = "quarantine"
-    max_bad_fraction: Decimal = Field(Decimal("0.01"), ge=0, le=1, description="more than this stops the run")
-    max_record_bytes: int = Field(128 << 20, ge=1024)
+    max_bad_fraction: Share = Field(Decimal("0.01"), description="more than this stops the run")
+    max_record_bytes: Bound = Field(128 << 20, ge=1024)
 
     @field_validator("template")
     @classmethod
@@ -85,19 +131,18 @@ class Source(Section):
             template_parts(value)
         return value
 
-    @model_validator(mode="after")
-    def _one_text(self) -> Source:
-        if self.template is not None and self.fields.text is not None:
-            raise ValueError("`template` and `fields.text` both say where the text comes from; keep one")
-        return self
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        if given.get("template") is not None and _part(given.get("fields"), "text") is not None:
+            yield ("template",), "`template` and `fields.text` both say where the text comes from; keep one"
 
 
 class Normalize(Section):
     unicode: Literal["none", "NFC", "NFKC"] = "none"
     nul: Literal["strip", "keep"] = "strip"
     newlines: Literal["keep", "lf"] = "keep"
-    max_nul_fraction: Decimal = Field(
-        Decimal("0.001"), ge=0, le=1, description="a source with more NUL characters than this is not text"
+    max_nul_fraction: Share = Field(
+        Decimal("0.001"), description="a source with more NUL characters than this is not text"
     )
 
 
@@ -108,17 +153,17 @@ class Filter(Section):
     """Keep a document when min <= measure <= max."""
 
     measure: Measure
-    min: int | None = None
-    max: int | None = None
+    min: Bound | None = None
+    max: Bound | None = None
     reason: str | None = Field(None, pattern=r"^[a-z][a-z0-9_]*$")
 
-    @model_validator(mode="after")
-    def _bounded(self) -> Filter:
-        if self.min is None and self.max is None:
-            raise ValueError("needs `min` or `max`")
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"min {self.min} is above max {self.max}: nothing would be kept")
-        return self
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        low, high = given.get("min"), given.get("max")
+        if low is None and high is None:
+            yield (), "needs `min` or `max`"
+        elif isinstance(low, int) and isinstance(high, int) and low > high:
+            yield ("min",), f"min {low} is above max {high}: nothing would be kept"
 
 
 class Dedup(Section):
@@ -130,7 +175,7 @@ class Dedup(Section):
 
 class Split(Section):
     method: Literal["hash"] = "hash"
-    valid_fraction: Decimal = Field(Decimal("0.01"), ge=0, lt=1)
+    valid_fraction: Share = Field(Decimal("0.01"), lt=1)
 
 
 class Training(Section):
@@ -148,15 +193,24 @@ class Tokenizer(Section):
     train: Training | None = None
     eos: str | int
 
-    @model_validator(mode="after")
-    def _one_origin(self) -> Tokenizer:
-        if (self.path is None) == (self.train is None):
-            raise ValueError("needs either `path` (with `sha256`) or `train`")
-        if self.train is not None and isinstance(self.eos, int):
-            raise ValueError("a trained tokenizer takes its `eos` as a string")
-        if self.train is not None and (self.sha256 or self.encoding):
-            raise ValueError("`sha256` and `encoding` belong to `path`")
-        return self
+    @field_validator("eos", mode="before")
+    @classmethod
+    def _token_or_id(cls, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
+            raise ValueError("should be a token of the vocabulary, or an id")
+        return value
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        is_trained = given.get("train") is not None
+        if is_trained == (given.get("path") is not None):
+            yield (), "needs either `path` (with `sha256`) or `train`"
+        elif is_trained:
+            if isinstance(given.get("eos"), int):
+                yield ("eos",), "a trained tokenizer takes its `eos` as a string"
+            for key in ("sha256", "encoding"):
+                if given.get(key) is not None:
+                    yield (key,), f"`{key}` belongs to `path`"
 
 
 class Pack(Section):
@@ -192,18 +246,22 @@ class Recipe(Section):
     pack: Pack = Pack()
     builds: list[Build] = []
 
-    @model_validator(mode="after")
-    def _coherent(self) -> Recipe:
-        for what, names in (
-            ("source", [s.name for s in self.sources]),
-            ("build", [b.name for b in self.builds]),
-        ):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"two {what}s are called {', '.join(twice)}")
-        if self.builds and self.tokenizer is None:
-            raise ValueError("`builds` needs a `tokenizer`")
-        return self
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        for section in ("sources", "builds"):
+            items = given.get(section)
+            first: dict[str, int] = {}
+            for index, item in enumerate(items if isinstance(items, list) else []):
+                name = _part(item, "name")
+                if isinstance(name, str) and first.setdefault(name, index) != index:
+                    yield (section, index, "name"), f"{section}[{first[name]}] is called {name} too"
+        if given.get("builds") and given.get("tokenizer") is None:
+            yield ("builds",), "`builds` needs a `tokenizer`"
+
+
+def _part(section: Any, key: str) -> Any:
+    """What `section` has under `key`, be it a mapping as parsed or a Section already."""
+    return section.get(key) if isinstance(section, dict) else getattr(section, key, None)
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -213,26 +271,28 @@ def load_recipe(path: Path) -> Recipe:
 
 
 def parse_recipe(data: bytes, where: str) -> Recipe:
+    mistakes: list[Mistake] = []
     try:
-        node = yaml.compose(data, Loader=_StrictLoader)
-        content = yaml.load(data, Loader=_StrictLoader)
+        node = yaml.compose(data, Loader=_PlainLoader)
+        content = _content(node, (), mistakes)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise RecipeError(
-            f"is not YAML: {error}", where=where, next="fix the file and check it again"
+            f"cannot be read as YAML: {error}", where=where, next="fix the file and check it again"
         ) from error
     if not isinstance(content, dict):
         raise RecipeError("is not a mapping of sections", where=where, next="see `tokmill recipe init`")
     try:
-        return Recipe.model_validate(content)
+        recipe = Recipe.model_validate(content)
     except ValidationError as error:
-        described = [_describe(fault, node) for fault in error.errors(include_url=False)]
-        mistakes = list(dict.fromkeys(described))
-        count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-        raise RecipeError(
-            f"{count}\n" + "\n".join(f"  {line}" for line in mistakes),
-            where=where,
-            next="fix them and run `tokmill recipe check`; `tokmill recipe schema` lists every key",
-        ) from None
+        mistakes += [_describe(fault, node) for fault in error.errors(include_url=False)]
+    if not mistakes:
+        return recipe
+    count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+    raise RecipeError(
+        f"{count}\n" + "\n".join(f"  {mistake}" for mistake in sorted(mistakes, key=lambda m: m.line)),
+        where=where,
+        next="fix them and run `tokmill recipe check`; `tokmill recipe schema` lists every key",
+    )
 
 
 def template_parts(template: str) -> list[tuple[str, str | None]]:
@@ -251,53 +311,104 @@ def template_parts(template: str) -> list[tuple[str, str | None]]:
     return parts
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """YAML's safe subset, without its silent choice of the last of two equal keys."""
+class Mistake(NamedTuple):
+    line: int  # 0: nowhere, because something is missing
+    place: str
+    what: str
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} occurs twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
+    def __str__(self) -> str:
+        at = f"line {self.line}: " if self.line else ""
+        return f"{at}{self.place or 'recipe'}: {self.what}"
 
 
-def _exact_decimal(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Decimal:
-    """0.1 stays 0.1: fractions are compared in integer arithmetic, so no float may come between."""
-    return Decimal(str(node.value).replace("_", ""))
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without what a recipe has no use for: aliases, a few of which expand to gigabytes, tags, endless
+    nesting; and without the plain words that mean something else than they say (`no`, `1:30`, `2024-01-01`)."""
+
+    yaml_implicit_resolvers: Any = {}  # noqa: RUF012  (PyYAML's name; filled below)
+    _nodes = _depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        self._nodes += 1
+        self._depth += 1
+        if isinstance(event, yaml.AliasEvent):
+            _refuse("a recipe has no aliases; a value that begins with * goes in quotes", event)
+        if event.tag is not None:
+            _refuse("a recipe has no tags; a value that begins with ! goes in quotes", event)
+        if self._depth > _MAX_DEPTH:
+            _refuse("this is nested deeper than any recipe", event)
+        if self._nodes > _MAX_NODES:
+            _refuse(f"a recipe has at most {_MAX_NODES:,} keys and values", event)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
-_StrictLoader.add_constructor("tag:yaml.org,2002:float", _exact_decimal)
+_NULL, _BOOL, _INT = (f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int"))
+_PlainLoader.add_implicit_resolver(_NULL, re.compile(r"^(?:null|~|)$"), ["n", "~", ""])
+_PlainLoader.add_implicit_resolver(_BOOL, re.compile(r"^(?:true|false)$"), ["t", "f"])
+_PlainLoader.add_implicit_resolver(_INT, re.compile(r"^[-+]?[0-9][0-9_]{0,29}$"), list("-+0123456789"))
 
 
-def _describe(fault: Any, node: Any) -> str:
-    path: Path_ = tuple(part for part in fault["loc"] if part not in ("str", "int"))  # branches of a union
-    place = _dotted(path) or "recipe"
-    line = _line_of(node, path)
-    at = f"line {line}: " if line else ""
-    if fault["type"] == "extra_forbidden":
+def _refuse(what: str, event: Any) -> NoReturn:
+    raise yaml.composer.ComposerError(None, None, what, event.start_mark)
+
+
+def _content(node: Any, path: Path_, mistakes: list[Mistake]) -> Any:
+    """The values of a tree of nodes. Of two equal keys the first counts, and the second is a mistake."""
+    if isinstance(node, yaml.SequenceNode):
+        return [_content(item, (*path, index), mistakes) for index, item in enumerate(node.value)]
+    if isinstance(node, yaml.MappingNode):
+        found: dict[str, Any] = {}
+        for key, value in node.value:
+            line, place = key.start_mark.line + 1, _dotted((*path, str(key.value)))
+            if not isinstance(key, yaml.ScalarNode):
+                mistakes.append(Mistake(line, _dotted(path), "a key must be a word"))
+            elif key.value in found:
+                mistakes.append(Mistake(line, place, "key occurs twice"))
+            else:
+                found[key.value] = _content(value, (*path, key.value), mistakes)
+        return found
+    if node is None or node.tag == _NULL:
+        return None
+    if node.tag == _BOOL:
+        return node.value == "true"
+    return int(node.value) if node.tag == _INT else node.value
+
+
+def _describe(fault: Any, node: Any) -> Mistake:
+    path: Path_ = fault["loc"]
+    return Mistake(_line_of(node, path), _dotted(path), _what(fault, path))
+
+
+def _what(fault: Any, path: Path_) -> str:
+    kind, given = fault["type"], fault["input"]
+    if kind == "extra_forbidden":
         known = _keys_at(path[:-1])
         near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)
-        hint = f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(known)}"
-        return f"{at}{place}: unknown key; {hint}"
-    if fault["type"] == "missing":
-        return f"{at}{place}: is required"
-    if fault["type"] == "literal_error":
-        given, choices = str(fault["input"]), re.findall(r"'([^']*)'", fault["ctx"]["expected"])
-        near = difflib.get_close_matches(given, choices, n=1, cutoff=0.5)
+        return "unknown key; " + (f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(known)}")
+    if kind == "missing":
+        return "is required"
+    if kind == "literal_error":
+        choices = re.findall(r"'([^']*)'", fault["ctx"]["expected"])
+        near = difflib.get_close_matches(str(given), choices, n=1, cutoff=0.5)
         hint = f"did you mean `{near[0]}`?" if near else f"one of: {', '.join(choices)}"
-        return f"{at}{place}: `{given}` is not a choice; {hint}"
-    message = fault["msg"].removeprefix("Value error, ")
-    return f"{at}{place}: {message[0].lower()}{message[1:]} (got {_shown(fault['input'])})"
+        return f"{_shown(given)} is not a choice; {hint}"
+    message: str = fault["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if given is not None:
+        message += f" (got {_shown(given)})"
+    if kind == "string_type" and isinstance(given, int):
+        message += "; put it in quotes"
+    return message + "; write true or false" if kind == "bool_type" else message
 
 
 def _shown(value: Any) -> str:
-    text = repr(str(value)) if isinstance(value, (str, Decimal)) else type(value).__name__
-    return str(value) if isinstance(value, (int, bool)) else text if len(text) < 60 else f"{text[:57]}…"
+    if isinstance(value, (dict, list)):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}…"
 
 
 def _dotted(path: Path_) -> str:
@@ -307,16 +418,15 @@ def _dotted(path: Path_) -> str:
     return out
 
 
-def _line_of(node: Any, path: Path_) -> int | None:
+def _line_of(node: Any, path: Path_) -> int:
     """The line of the deepest node on the way to `path`."""
-    line = None
+    line = 0
     for part in path:
         if isinstance(node, yaml.MappingNode):
-            pairs = {key.value: (key, value) for key, value in node.value}
-            if part not in pairs:
+            pair = next((pair for pair in node.value if pair[0].value == part), None)
+            if pair is None:
                 break
-            key, node = pairs[part]
-            line = key.start_mark.line + 1
+            line, node = pair[0].start_mark.line + 1, pair[1]
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
             node = node.value[part]
             line = node.start_mark.line + 1

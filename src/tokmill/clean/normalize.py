@@ -2,17 +2,19 @@
 
     texts ─ measure (one compiled pass) ─ which rows need what? ─ edit those rows alone ─> Edits
 
-A row of pure ASCII is in every Unicode form already and never reaches `unicodedata`.
+One more compiled look finds the rows that may not be in the asked Unicode form; only those reach `unicodedata`.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from tokmill.codepoints import form_classes
+from tokmill.kernels import folding
 from tokmill.kernels import text as text_kernels
 from tokmill.recipe import Normalize
 from tokmill.schema import large_strings, string_column
@@ -40,7 +42,7 @@ def normalize_texts(texts: Any, rules: Normalize) -> Normalized:
     found = text_kernels.measure_text(column.data, column.offsets)
     has_nul = (found.nuls > 0) & (rules.nul == "strip")
     has_cr = (found.carriage_returns > 0) & (rules.newlines == "lf")
-    other_form = _not_in_form(texts, ~found.is_ascii, rules.unicode)
+    other_form = _not_in_form(texts, rules.unicode)
     rows = np.flatnonzero(has_nul | has_cr | other_form)
     if not len(rows):
         edits = Edits(rows, pa.array([], pa.large_string()), [])
@@ -85,13 +87,11 @@ def apply_edits(texts: Any, rows: np.ndarray[Any, Any], edited: Any) -> Any:
     return pa.concat_arrays([texts, edited]).take(pa.array(order))
 
 
-def _not_in_form(
-    texts: Any, candidates: np.ndarray[Any, Any], form: str
-) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _not_in_form(texts: Any, form: Literal["none", "NFC", "NFKC"]) -> np.ndarray[Any, np.dtype[np.bool_]]:
     out = np.zeros(len(texts), np.bool_)
     if form != "none":
-        rows = np.flatnonzero(candidates)
-        # unicodedata has no batch interface; ASCII rows never come here
-        is_normal = unicodedata.is_normalized
-        out[rows] = [not is_normal(form, text) for text in texts.take(pa.array(rows)).to_pylist()]  # type: ignore[arg-type]
+        column = string_column(texts)
+        rows = np.flatnonzero(folding.suspects(column.data, column.offsets, form_classes(form)))
+        suspected = texts.take(pa.array(rows)).to_pylist()  # few: text that might not be in the form
+        out[rows] = [not unicodedata.is_normalized(form, text) for text in suspected]
     return out

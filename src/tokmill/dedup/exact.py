@@ -4,21 +4,24 @@
     marks of all shards ─ one range of hashes at a time ─ sort ─ first in stable order survives ─> matches
 
 Hash normalization (version 1) is its own: it never touches the text that is trained on. ASCII documents are
-folded and hashed in one compiled pass; others go through `unicodedata` first.
+folded and hashed in one compiled pass, others in two; only text whose marks compose needs `unicodedata`.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from tokmill.kernels import hashing
+from tokmill.codepoints import fold, fold_table
+from tokmill.kernels import folding, hashing
 from tokmill.schema import string_column
 
 HASH_NORMALIZATION = "nfkc-casefold-collapse-1"
+
+# Documents folded at a time: bounds the copy of their bytes.
+_BATCH_ROWS = 1024
 
 Column = np.ndarray[Any, Any]
 
@@ -34,13 +37,23 @@ def exact_hashes(texts: Any, is_ascii: Column) -> Column:
     """uint64 (n, 2); a document without a visible character hashes to (0, 0)."""
     column = string_column(texts)
     hashes = hashing.fold_hashes(column.data, column.offsets)
-    rows = np.flatnonzero(~is_ascii)
+    wide = np.flatnonzero(~is_ascii)
+    for start in range(0, len(wide), _BATCH_ROWS):
+        rows = wide[start : start + _BATCH_ROWS]
+        chosen = string_column(texts.take(pa.array(rows)))
+        folded = folding.fold_rows(chosen.data, chosen.offsets, fold_table())
+        hashes[rows] = hashing.fold_hashes(folded.data, folded.offsets)
+        _hash_slowly(texts, rows[~folded.is_exact], hashes)
+    return hashes
+
+
+def _hash_slowly(texts: Any, rows: Column, hashes: Column) -> None:
+    """Rows in which marks compose or change places: through `unicodedata`, one by one."""
     if len(rows):
         folded = string_column(
-            pa.array([_fold(t) for t in texts.take(pa.array(rows)).to_pylist()], pa.large_string())
+            pa.array([fold(text) for text in texts.take(pa.array(rows)).to_pylist()], pa.large_string())
         )
         hashes[rows] = hashing.fold_hashes(folded.data, folded.offsets)
-    return hashes
 
 
 def match_equal(high: Column, low: Column, group: Column) -> Matches:
@@ -59,8 +72,3 @@ def match_equal(high: Column, low: Column, group: Column) -> Matches:
 def partition_of(high: Column, partitions: int) -> Column:
     """Equal ranges of the 64-bit hash space, in integer arithmetic: the top 32 bits scaled to the count."""
     return ((high >> np.uint64(32)) * np.uint64(partitions)) >> np.uint64(32)
-
-
-def _fold(text: str) -> str:
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return unicodedata.normalize("NFKC", folded)

@@ -18,7 +18,13 @@ R = TypeVar("R")
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    compiled: Callable[P, R] = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    compiled: Callable[P, R]
+    try:
+        compiled = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    except (
+        RuntimeError
+    ):  # neither the package nor the user's cache directory can be written: compile each time
+        compiled = numba.njit(nogil=True, error_model="numpy")(function)
     return compiled
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokmill.kernels import hashing, jsonlines, sha256, text
+from tokmill.kernels import folding, hashing, jsonlines, sha256, text
 from tokmill.kernels.columns import frozen
 
 
@@ -35,6 +35,7 @@ def first_calls() -> list[FirstCall]:
     data = frozen(np.frombuffer(b"A\r\n b", np.uint8), np.uint8)
     offsets = frozen(np.array([0, data.size], np.int64), np.int64)
     state = np.zeros((1, 2), np.uint64)
+    table = folding.FoldTable(np.zeros(1, np.uint8), np.zeros(1, np.int32), np.zeros(1, np.uint8), 1)
     return [
         FirstCall(hashing._fold_sequence, lambda: hashing.fold_sequence(state)),
         FirstCall(
@@ -43,6 +44,8 @@ def first_calls() -> list[FirstCall]:
         FirstCall(hashing._fold_hashes, lambda: hashing.fold_hashes(data, offsets)),
         FirstCall(text._measure_text, lambda: text.measure_text(data, offsets)),
         FirstCall(text._edit_text, lambda: text.edit_text(data, offsets, strip_nul=True, lf_newlines=True)),
+        FirstCall(folding._suspects, lambda: folding.suspects(data, offsets, table.classes)),
+        FirstCall(folding._fold_rows, lambda: folding.fold_rows(data, offsets, table)),
         FirstCall(sha256._sha256_prefixes, lambda: sha256.sha256_prefixes(data, offsets)),
         FirstCall(jsonlines._audit_lines, lambda: jsonlines.audit_lines(b"{}\n")),
     ]

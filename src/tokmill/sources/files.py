@@ -76,9 +76,13 @@ def _longer_name(file: InputFile) -> str:
 
 
 def settle_reading(source: Source, files: list[InputFile]) -> Reading:
-    """Fill in the fields that the recipe left open from what the first file offers."""
-    first = files[0].path
-    keys = codecs.peek_keys(first, max_record_bytes=source.max_record_bytes)
+    """Fill in the fields that the recipe left open from what the first file with a record offers."""
+    first, keys = files[0].path, []
+    for file in files:
+        keys = codecs.peek_keys(file.path, max_record_bytes=source.max_record_bytes)
+        if keys:
+            first = file.path
+            break
     fields = source.fields
     needed = [field for _, field in template_parts(source.template) if field] if source.template else []
     text = None if source.template else fields.text or _first_of(_TEXT_KEYS, keys)
@@ -96,7 +100,7 @@ def settle_reading(source: Source, files: list[InputFile]) -> Reading:
         id=fields.id or _first_of(_ID_KEYS, keys),
         license_key=fields.license or _first_of(_LICENSE_KEYS, keys),
         created_at=fields.created_at or _first_of(_DATE_KEYS, keys),
-        meta=list(fields.meta),
+        meta=list(dict.fromkeys(fields.meta)),
         unit=source.unit,
         max_record_bytes=source.max_record_bytes,
     )

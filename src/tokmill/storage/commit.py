@@ -48,7 +48,8 @@ class CommitFile:
         self._bytes = 0
 
     def write(self, data: object) -> int:
-        view = memoryview(data).cast("B")  # type: ignore[arg-type]
+        view = memoryview(data)  # type: ignore[arg-type]
+        view = view.cast("B") if view.nbytes else memoryview(b"")  # Python casts no array of 0 rows
         for start in range(0, len(view), _WRITE_BYTES):
             piece = view[start : start + _WRITE_BYTES]
             written = os.write(self._descriptor, piece)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import msgspec
 import numpy as np
 from zlib_ng import zlib_ng
 
+from tokmill.errors import InputError
 from tokmill.kernels import jsonlines
 from tokmill.storage.commit import Written, open_commit
 from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted, string_table
@@ -31,17 +33,25 @@ SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson")
 _TYPES: dict[Kind, Any] = {Kind.TEXT: str, Kind.SCALAR: str | int | float | bool, Kind.JSON: msgspec.Raw}
 _NOT_JSON = re.compile(rb"(?:NaN|-?Infinity)\b")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_OPEN, _CLOSE, _CR = b"{}\r"
 
 
 def read_batches(
     path: Path, wanted: list[Wanted], *, max_record_bytes: int, span: Span = WHOLE
 ) -> Iterator[Batch]:
-    decoder = _decoder(wanted)
+    try:
+        decoders = _decoders(wanted)
+    except ValueError as error:
+        raise InputError(
+            f"a wanted field has a name that no JSON key can be matched with ({error})",
+            where=str(path),
+            next="rename the field in the data",
+        ) from error
     for block in read_blocks(path, max_record_bytes=max_record_bytes, start=span.start, end=span.end):
         if isinstance(block, Oversize):
             yield Batch(string_table(wanted, [[] for _ in wanted]), [_too_large(*block, max_record_bytes)])
         else:
-            yield _read_block(block, decoder, wanted, max_record_bytes)
+            yield _read_block(block, decoders, wanted, max_record_bytes)
 
 
 def peek_keys(path: Path, *, max_record_bytes: int) -> list[str]:
@@ -80,9 +90,24 @@ def _compressor(suffix: str) -> tuple[Callable[[bytes], bytes], Callable[[], byt
     return bytes, bytes
 
 
-def _decoder(wanted: list[Wanted]) -> Any:
+def _decoders(wanted: list[Wanted]) -> list[Any]:
+    """One for most sources. A decoder hands out a key once, so each further column of a key needs another."""
+    turns = _turns(wanted)
+    return [
+        _decoder([(index, want) for index, want in enumerate(wanted) if turns[index] == turn])
+        for turn in range(max(turns) + 1)
+    ]
+
+
+def _turns(wanted: list[Wanted]) -> list[int]:
+    """For each column, how many columns before it have the same key."""
+    keys = [want.key for want in wanted]
+    return [keys[:index].count(key) for index, key in enumerate(keys)]
+
+
+def _decoder(wanted: list[tuple[int, Wanted]]) -> Any:
     fields: list[Any] = []
-    for index, want in enumerate(wanted):
+    for index, want in wanted:
         kind = _TYPES[want.kind]
         if want.required:
             fields.append((f"f{index}", kind))
@@ -91,22 +116,22 @@ def _decoder(wanted: list[Wanted]) -> Any:
         else:
             fields.append((f"f{index}", kind | None, None))
     fields.sort(key=lambda field: len(field))  # required ones first; they are read back by name
-    rename = {f"f{index}": want.key for index, want in enumerate(wanted)}
+    rename = {f"f{index}": want.key for index, want in wanted}
     record = msgspec.defstruct("Record", fields, rename=rename, gc=False)
     return msgspec.json.Decoder(record)
 
 
-def _read_block(block: Block, decoder: Any, wanted: list[Wanted], max_record_bytes: int) -> Batch:
+def _read_block(block: Block, decoders: list[Any], wanted: list[Wanted], max_record_bytes: int) -> Batch:
     audit = jsonlines.audit_lines(np.frombuffer(block.data, np.uint8))
     longest = int((audit.ends - audit.starts).max(initial=0))
-    if not audit.flags.any() and longest <= max_record_bytes:
+    if not audit.flags.any() and longest <= max_record_bytes and _look_like_objects(block.data, audit):
         try:
-            records = decoder.decode_lines(block.data)
-            if len(records) == len(audit.starts):
+            records = [decoder.decode_lines(block.data) for decoder in decoders]
+            if len(records[0]) == len(audit.starts):
                 return Batch(_columns(records, wanted), [])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass  # one of the lines is bad: find out which, line by line
-    records, bad = [], []
+    records, bad = [[] for _ in decoders], []
     for start, end, flags in zip(
         audit.starts.tolist(), audit.ends.tolist(), audit.flags.tolist(), strict=True
     ):
@@ -114,7 +139,9 @@ def _read_block(block: Block, decoder: Any, wanted: list[Wanted], max_record_byt
         fault = _fault(line, flags, max_record_bytes)
         if fault is None:
             try:
-                records.append(decoder.decode(line))
+                decoded = [decoder.decode(line) for decoder in decoders]
+                for turn, record in zip(records, decoded, strict=True):
+                    turn.append(record)
                 continue
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 fault = _explain(line, error)
@@ -122,16 +149,29 @@ def _read_block(block: Block, decoder: Any, wanted: list[Wanted], max_record_byt
     return Batch(_columns(records, wanted), bad)
 
 
-def _columns(records: list[Any], wanted: list[Wanted]) -> Any:
+def _look_like_objects(data: bytes, audit: jsonlines.LineAudit) -> bool:
+    """Every line goes from { to }.
+
+    `decode_lines` also takes two objects in one line, and one over two lines; a file with both could have as many
+    objects as lines. No value has "}", newline, "{" inside it, so here each line holds at least one object, and
+    as many objects as lines means one in each.
+    """
+    block = np.frombuffer(data, np.uint8)
+    last = block[audit.ends - 1]
+    last = np.where(last == _CR, block[audit.ends - 2], last)
+    return bool((block[audit.starts] == _OPEN).all() and (last == _CLOSE).all())
+
+
+def _columns(records: list[list[Any]], wanted: list[Wanted]) -> Any:
     columns: list[list[str | None]] = []
-    for index, want in enumerate(wanted):
+    for index, (want, turn) in enumerate(zip(wanted, _turns(wanted), strict=True)):
         name = f"f{index}"
         if want.kind is Kind.TEXT:
-            columns.append([getattr(record, name) for record in records])
+            columns.append([getattr(record, name) for record in records[turn]])
         elif want.kind is Kind.SCALAR:
-            columns.append([_as_string(getattr(record, name)) for record in records])
+            columns.append([_as_string(getattr(record, name)) for record in records[turn]])
         else:
-            columns.append([_as_json(getattr(record, name)) for record in records])
+            columns.append([_as_json(getattr(record, name)) for record in records[turn]])
     return string_table(wanted, columns)
 
 
@@ -157,9 +197,7 @@ def _fault(line: bytes, flags: int, max_record_bytes: int) -> tuple[str, str] | 
             return "invalid_utf8", f"byte {error.start}: {error.reason}"
     if flags & jsonlines.TOO_DEEP:
         return "too_deep", f"nested deeper than {jsonlines.MAX_DEPTH} levels"
-    if flags & jsonlines.DUPLICATE_KEY:
-        return "duplicate_key", _duplicate_key(line) or "two equal keys in one object"
-    if flags & jsonlines.ESCAPED_KEY:
+    if flags & (jsonlines.DUPLICATE_KEY | jsonlines.ESCAPED_KEY):
         duplicate = _duplicate_key(line)
         if duplicate:
             return "duplicate_key", duplicate
@@ -170,12 +208,12 @@ def _duplicate_key(line: bytes) -> str | None:
     found: list[str] = []
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in items]
-        found.extend(key for key in set(keys) if keys.count(key) > 1)
+        found.extend(key for key, count in Counter(key for key, _ in items).items() if count > 1)
         return dict(items)
 
     try:
-        json.loads(line, object_pairs_hook=pairs)
+        # numbers stay as they are written: Python refuses to convert more than 4,300 digits
+        json.loads(line, object_pairs_hook=pairs, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return None  # not JSON at all: the parser says so
     return f"key {min(found)!r} occurs twice in one object" if found else None

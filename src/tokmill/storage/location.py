@@ -33,14 +33,21 @@ class InputFile(NamedTuple):
 def find_files(pattern: str, base: Path) -> list[InputFile]:
     """Every regular file that matches, sorted by name. Matching nothing is an error."""
     _refuse_urls(pattern)
-    whole = str(base / Path(pattern).expanduser())
-    root = _fixed_part(whole)
-    found = []
-    for match in glob.glob(whole, recursive=True):  # noqa: PTH207  (Path.glob refuses absolute patterns)
-        path = Path(match)
+    wanted = Path(pattern).expanduser()
+    root = base / _fixed_part(wanted)
+    found = set()  # "**/**" matches a file more than once
+    # not Path.glob, which refuses absolute patterns; `base` apart, because a wildcard in its name is a letter
+    for match in glob.glob(str(wanted), root_dir=base, recursive=True):  # noqa: PTH207
+        path = base / match
         if path.is_file():
             stat = path.stat()
-            found.append(InputFile(path.relative_to(root).as_posix(), path, stat.st_size, stat.st_mtime_ns))
+            found.add(InputFile(path.relative_to(root).as_posix(), path, stat.st_size, stat.st_mtime_ns))
+        elif not path.exists():
+            raise StorageError(
+                "is a link to a file that is not there",
+                where=str(path),
+                next="fetch the file it points to, or remove the link",
+            )
     if not found:
         raise EmptyGlob(
             "the pattern matches no file",
@@ -86,13 +93,12 @@ def _refuse_urls(pattern: str) -> None:
         )
 
 
-def _fixed_part(pattern: str) -> Path:
+def _fixed_part(pattern: Path) -> Path:
     """The directory above the first wildcard; of a plain path, its parent."""
-    parts = Path(pattern).parts
-    for index, part in enumerate(parts):
+    for index, part in enumerate(pattern.parts):
         if glob.has_magic(part):
-            return Path(*parts[:index])
-    return Path(pattern).parent
+            return Path(*pattern.parts[:index])
+    return pattern.parent
 
 
 def _why_empty(root: Path, base: Path) -> str:

@@ -6,16 +6,18 @@ Working shards are LZ4: measured on the bench texts 283–407 MB/s to write and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tokmill.errors import CorruptFile
+from tokmill.errors import CorruptFile, InputError, StorageError
 from tokmill.storage.commit import Written, commit_bytes
 from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted
 
@@ -53,7 +55,7 @@ def load_range(path: Path, column: str, value: int) -> Any:
     try:
         return pq.read_table(path, filters=[(column, "==", value)], use_threads=False).combine_chunks()
     except _DAMAGE as error:
-        raise _damaged(path, error) from error
+        raise _unreadable(path, error) from error
 
 
 def _write(path: Path, table: Any, **options: Any) -> Written:
@@ -78,7 +80,7 @@ def load_table(path: Path, columns: Sequence[str] | None = None) -> Any:
     try:
         table = pq.read_table(path, columns=columns, use_threads=False, memory_map=False)
     except _DAMAGE as error:
-        raise _damaged(path, error) from error
+        raise _unreadable(path, error) from error
     return table.combine_chunks()
 
 
@@ -87,8 +89,15 @@ def read_batches(
 ) -> Iterator[Batch]:
     try:
         with pq.ParquetFile(path) as file:
-            present = set(file.schema_arrow.names)
-            columns = sorted({want.key for want in wanted} & present)
+            present = file.schema_arrow.names
+            columns = sorted({want.key for want in wanted} & set(present))
+            twice = [key for key in columns if present.count(key) > 1]
+            if twice:
+                raise InputError(
+                    f"two columns are called `{twice[0]}`",
+                    where=str(path),
+                    next="rename one of them, or read another field",
+                )
             groups = list(range(span.start, file.num_row_groups if span.end is None else span.end))
             row = sum(file.metadata.row_group(group).num_rows for group in range(span.start))
             for batch in file.iter_batches(
@@ -97,7 +106,7 @@ def read_batches(
                 yield _usable(batch, row, wanted, max_record_bytes)
                 row += batch.num_rows
     except _DAMAGE as error:
-        raise _damaged(path, error) from error
+        raise _unreadable(path, error) from error
 
 
 def peek_keys(path: Path) -> list[str]:
@@ -105,7 +114,7 @@ def peek_keys(path: Path) -> list[str]:
         with pq.ParquetFile(path) as file:
             return list(file.schema_arrow.names)
     except _DAMAGE as error:
-        raise _damaged(path, error) from error
+        raise _unreadable(path, error) from error
 
 
 def row_group_spans(path: Path, target_bytes: int) -> list[Span]:
@@ -114,7 +123,7 @@ def row_group_spans(path: Path, target_bytes: int) -> list[Span]:
         with pq.ParquetFile(path) as file:
             sizes = [file.metadata.row_group(group).total_byte_size for group in range(file.num_row_groups)]
     except _DAMAGE as error:
-        raise _damaged(path, error) from error
+        raise _unreadable(path, error) from error
     spans, start, gathered = [], 0, 0
     for group, size in enumerate(sizes):
         gathered += size
@@ -132,27 +141,15 @@ def _usable(batch: Any, first_row: int, wanted: list[Wanted], max_record_bytes: 
     faults: dict[int, tuple[str, str]] = {}
     columns = []
     for want in wanted:
-        if want.key not in batch.schema.names:
-            column = pa.nulls(rows, pa.large_string())
-        else:
-            column = batch.column(want.key)
-            if want.kind is Kind.JSON and not _is_string(column.type):
-                column = _to_json(column)
-            elif want.kind is Kind.TEXT and not _is_string(column.type):
-                if column.type != pa.null():
-                    for row in np.flatnonzero(np.asarray(column.is_valid())).tolist():
-                        faults.setdefault(row, ("wrong_type", f"`{want.key}` is {column.type}, not a string"))
-                column = pa.nulls(rows, pa.large_string())
-            else:
-                column, invalid = _valid_strings(column)
-                for row in invalid:
-                    faults.setdefault(row, ("invalid_utf8", f"column `{want.key}`"))
-                if want.kind is Kind.JSON:
-                    column = _quoted(column)
+        column = pa.nulls(rows, pa.large_string())
+        if want.key in batch.schema.names:
+            column, reason, detail, at_fault = _strings(batch.column(want.key), want)
+            for row in at_fault:
+                faults.setdefault(row, (reason, detail))
         if want.required and column.null_count:
             for row in np.flatnonzero(np.asarray(column.is_null())).tolist():
                 faults.setdefault(row, ("missing_field", f"no field `{want.key}`"))
-        if want.kind is Kind.TEXT:
+        if want.required:
             for row in np.flatnonzero(
                 np.asarray(pc.binary_length(column).fill_null(0)) > max_record_bytes
             ).tolist():
@@ -168,13 +165,33 @@ def _usable(batch: Any, first_row: int, wanted: list[Wanted], max_record_bytes: 
     return Batch(table, [BadRecord(first_row + row, *faults[row]) for row in sorted(faults)])
 
 
-def _is_string(kind: Any) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_string_view(kind)
-        or pa.types.is_dictionary(kind)
-    )
+class _Strings(NamedTuple):
+    """A column as large_string, and the fault of the rows that have no such value (they are null in it)."""
+
+    column: Any
+    reason: str = ""
+    detail: str = ""
+    at_fault: Sequence[int] = ()
+
+
+def _strings(column: Any, want: Wanted) -> _Strings:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        texts, invalid = _valid_strings(column)
+        texts = _to_json(texts)[0] if want.kind is Kind.JSON else texts
+        return _Strings(texts, "invalid_utf8", f"column `{want.key}`", invalid)
+    if want.kind is Kind.JSON:
+        encoded, invalid = _to_json(column)
+        return _Strings(encoded, "invalid_utf8", f"column `{want.key}`", invalid)
+    if want.kind is Kind.SCALAR and pa.types.is_floating(kind):
+        # as JSON lines spell them: 1.0, where Arrow writes 1
+        spelled = [None if v is None or not math.isfinite(v) else repr(v) for v in column.to_pylist()]
+        return _Strings(pa.array(spelled, pa.large_string()))
+    if want.kind is Kind.SCALAR and (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)):
+        return _Strings(column.cast(pa.large_string()))
+    present = np.flatnonzero(np.asarray(column.is_valid())).tolist()
+    nothing = pa.nulls(len(column), pa.large_string())
+    return _Strings(nothing, "wrong_type", f"`{want.key}` is {column.type}, not a {want.kind}", present)
 
 
 def _valid_strings(column: Any) -> tuple[Any, list[int]]:
@@ -194,20 +211,28 @@ def _valid_strings(column: Any) -> tuple[Any, list[int]]:
         return pa.array(values, pa.large_binary()).cast(pa.large_string()), invalid
 
 
-def _to_json(column: Any) -> Any:
-    import json
+def _to_json(column: Any) -> tuple[Any, list[int]]:
+    """Each value as JSON, where a NaN is a null; and the rows that hold a string that is not UTF-8."""
+    if pa.types.is_temporal(column.type):
+        column = column.cast(pa.large_string())  # nanoseconds do not fit Python's datetime
+    values: list[str | None] = []
+    invalid = []
+    for row, scalar in enumerate(column):
+        try:
+            spelled = msgspec.json.encode(scalar.as_py(), enc_hook=str).decode()
+        except UnicodeDecodeError:
+            invalid.append(row)
+            spelled = "null"
+        values.append(None if spelled == "null" else spelled)
+    return pa.array(values, pa.large_string()), invalid
 
-    values = [
-        None if v is None else json.dumps(v, ensure_ascii=False, default=str) for v in column.to_pylist()
-    ]
-    return pa.array(values, pa.large_string())
 
-
-def _quoted(column: Any) -> Any:
-    return _to_json(column)
-
-
-def _damaged(path: Path, error: Exception) -> CorruptFile:
+def _unreadable(path: Path, error: Exception) -> CorruptFile | StorageError:
+    if isinstance(error, OSError) and (error.errno or isinstance(error, FileNotFoundError)):
+        why = error.strerror or "No such file or directory"
+        return StorageError(
+            f"cannot be read ({why})", where=str(path), next="check the path and its permissions"
+        )
     first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
     return CorruptFile(
         f"cannot be read as Parquet ({first_line})", where=str(path), next="copy or download the file again"

@@ -1,13 +1,12 @@
 """Plain text: a document is the whole file, a paragraph, or a line.
 
-Paragraphs are separated by blank lines. Blank lines are never documents.
+Paragraphs are separated by blank lines. Blank lines are never documents. A text ends before its "\\n" or "\\r\\n".
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +17,7 @@ from tokmill.storage.streams import BLOCK_BYTES, Oversize, open_stream, read_blo
 SUFFIXES = (".txt", ".txt.gz", ".txt.zst", ".md")
 Unit = Literal["document", "paragraph", "line"]
 
-_BLANK_LINES = re.compile(rb"\n(?:[ \t\r]*\n)+")
+_PARAGRAPH = re.compile(rb"^(?:[ \t\r]*+[^ \t\r\n][^\n]*+\n?)+", re.MULTILINE)
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 
@@ -35,9 +34,6 @@ def read_batches(
     for offsets, texts, bad in pieces:
         good: list[str | None] = []
         for offset, text in zip(offsets, texts, strict=True):
-            if len(text) > max_record_bytes:
-                bad.append(_too_large(offset, len(text), max_record_bytes))
-                continue
             try:
                 good.append(text.decode())
             except UnicodeDecodeError as error:
@@ -64,47 +60,70 @@ def _lines(path: Path, max_record_bytes: int, span: Span) -> Iterator[Piece]:
         if isinstance(block, Oversize):
             yield [], [], [_too_large(block.offset, block.bytes, max_record_bytes)]
             continue
-        offsets, texts, position = [], [], block.offset
+        offsets, texts, bad, position = [], [], [], block.offset
         for line in block.data.split(b"\n"):
-            if line.strip(b" \t\r"):
+            if not line.strip(b" \t\r"):
+                pass
+            elif len(line) > max_record_bytes:
+                bad.append(_too_large(position, len(line), max_record_bytes))
+            else:
                 offsets.append(position)
                 texts.append(line.removesuffix(b"\r"))
             position += len(line) + 1
-        yield offsets, texts, []
+        yield offsets, texts, bad
 
 
 def _paragraphs(path: Path, max_record_bytes: int) -> Iterator[Piece]:
-    tail, tail_offset = b"", 0
+    run = _Run(0, max_record_bytes)
     for block in read_blocks(path, max_record_bytes=max_record_bytes):
+        piece: Piece = ([], [], [])
         if isinstance(block, Oversize):
-            yield [], [], [_too_large(block.offset, block.bytes, max_record_bytes)]
+            run = run if run.size else _Run(block.offset, max_record_bytes)
+            run.extend(b"", block.offset + block.bytes)
             continue
-        data, start = tail + block.data, tail_offset if tail else block.offset
-        breaks = list(_BLANK_LINES.finditer(data))
-        cut = breaks[-1].end() if breaks else 0
-        yield _split_paragraphs(data[:cut], start)
-        tail, tail_offset = data[cut:], start + cut
-        if len(tail) > max_record_bytes:
-            yield [], [], [_too_large(tail_offset, len(tail), max_record_bytes)]
-            tail = b""
-    yield _split_paragraphs(tail, tail_offset)
+        reach = 0
+        for match in _PARAGRAPH.finditer(block.data):
+            start, reach = match.span()
+            if start or not run.size:
+                run.finish(piece)
+                run = _Run(block.offset + start, max_record_bytes)
+            run.extend(match[0], block.offset + start + len(match[0].removesuffix(b"\n")))
+        if reach < len(block.data):  # the block ends with a blank line, and the paragraph before it
+            run.finish(piece)
+            run = _Run(0, max_record_bytes)
+        yield piece
+    piece = ([], [], [])
+    run.finish(piece)
+    yield piece
 
 
-def _split_paragraphs(data: bytes, start: int) -> Piece:
-    offsets, texts, position = [], [], 0
-    for gap in [*_BLANK_LINES.finditer(data), None]:
-        end = gap.start() if gap else len(data)
-        text = data[position:end].strip(b"\r\n")
-        if text.strip(b" \t\r\n"):
-            offsets.append(start + position)
-            texts.append(text)
-        position = gap.end() if gap else end
-    return offsets, texts, []
+class _Run:
+    """Lines of one paragraph, from as many blocks as it takes. Too many are let go, but counted to the end."""
+
+    def __init__(self, offset: int, max_record_bytes: int) -> None:
+        self.offset, self.size = offset, 0
+        self._held: list[bytes] = []
+        self._max_record_bytes = max_record_bytes
+
+    def extend(self, lines: bytes, end: int) -> None:
+        self.size = end - self.offset
+        if self.size <= self._max_record_bytes:
+            self._held.append(lines)
+        else:
+            self._held.clear()
+
+    def finish(self, piece: Piece) -> None:
+        offsets, texts, bad = piece
+        if self.size > self._max_record_bytes:
+            bad.append(_too_large(self.offset, self.size, self._max_record_bytes))
+        elif self.size:
+            offsets.append(self.offset)
+            texts.append(b"".join(self._held).removesuffix(b"\n").removesuffix(b"\r"))
 
 
 def _document(path: Path, max_record_bytes: int) -> Iterator[Piece]:
     pieces, size = [], 0
-    with closing(open_stream(path)) as stream:
+    with open_stream(path) as stream:
         while True:
             piece = read_exactly(stream, BLOCK_BYTES, path)
             size += len(piece)

@@ -13,13 +13,13 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from zlib_ng import gzip_ng, zlib_ng
 
-from tokmill.errors import CorruptFile
+from tokmill.errors import CorruptFile, StorageError
 from tokmill.storage.location import open_binary
 from tokmill.storage.zstd import ZstdError, ZstdFile
 
@@ -30,7 +30,6 @@ _UTF8_BOM = b"\xef\xbb\xbf"
 
 class Stream(Protocol):
     def read(self, size: int = -1, /) -> bytes | None: ...
-    def close(self) -> None: ...
 
 
 class Block(NamedTuple):
@@ -47,15 +46,20 @@ class Oversize(NamedTuple):
     bytes: int
 
 
-def open_stream(path: Path) -> Stream:
+@contextmanager
+def open_stream(path: Path) -> Iterator[Stream]:
     """Decompressed by suffix; anything but .gz and .zst is read as it is."""
-    raw = open_binary(path)
-    if path.suffix == ".gz":
-        gzip: Stream = gzip_ng.GzipNGFile(fileobj=raw, mode="rb")
-        return gzip
-    if path.suffix == ".zst":
-        return ZstdFile(raw, "rb")
-    return raw
+    with open_binary(path) as raw:
+        if path.suffix == ".gz":
+            if not path.stat().st_size:
+                raise _truncated(path)  # what zstd says of an empty file; gzip would read it as no data
+            with gzip_ng.GzipNGFile(fileobj=raw, mode="rb") as stream:
+                yield stream
+        elif path.suffix == ".zst":
+            with ZstdFile(raw, "rb") as stream:
+                yield stream
+        else:
+            yield raw
 
 
 def read_exactly(stream: Stream, size: int, path: Path) -> bytes:
@@ -70,14 +74,14 @@ def read_exactly(stream: Stream, size: int, path: Path) -> bytes:
             pieces.append(piece)
             missing -= len(piece)
     except EOFError as error:
-        raise CorruptFile(
-            "the compressed data ends before its end marker: the file is truncated",
-            where=str(path),
-            next="copy or download it again",
-        ) from error
+        raise _truncated(path) from error
     except _DAMAGE as error:
         raise CorruptFile(
             f"cannot be decompressed ({error})", where=str(path), next="copy or download it again"
+        ) from error
+    except OSError as error:
+        raise StorageError(
+            f"cannot be read ({error.strerror})", where=str(path), next="check the disk, then run again"
         ) from error
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -85,7 +89,7 @@ def read_exactly(stream: Stream, size: int, path: Path) -> bytes:
 def plain_sha256(path: Path) -> str:
     """sha256 of the decompressed content."""
     digest = hashlib.sha256()
-    with closing(open_stream(path)) as stream:
+    with open_stream(path) as stream:
         while piece := read_exactly(stream, BLOCK_BYTES, path):
             digest.update(piece)
     return digest.hexdigest()
@@ -98,7 +102,7 @@ def read_blocks(
 
     Ranges are for plain files only: [0, a), [a, b), [b, None) together give each line exactly once.
     """
-    with closing(open_stream(path)) as stream:
+    with open_stream(path) as stream:
         position = max(start - 1, 0)
         if position:
             stream.seek(position)  # type: ignore[attr-defined]
@@ -111,16 +115,16 @@ def read_blocks(
             if must_find_start:
                 newline = fresh.find(b"\n")
                 if newline < 0:
-                    if at_end:
-                        return
                     position += len(fresh)
+                    if at_end or (end is not None and position >= end):
+                        return
                     continue
                 position += newline + 1
                 if end is not None and position >= end:
                     return
                 fresh = fresh[newline + 1 :]
                 must_find_start = False
-            elif position == 0 and not tail and fresh.startswith(_UTF8_BOM):
+            elif position == 0 and not (tail or skipped) and fresh.startswith(_UTF8_BOM):
                 fresh, position = fresh[3:], 3
 
             if skipped:
@@ -140,8 +144,7 @@ def read_blocks(
                 # the last line of the range is the one that holds the byte before `end`
                 newline = data.find(b"\n", max(end - 1 - position, 0))
                 if newline >= 0:
-                    if newline:
-                        yield Block(position, data[: newline + 1])
+                    yield Block(position, data[: newline + 1])
                     return
             cut = len(data) if at_end else data.rfind(b"\n") + 1
             if cut:
@@ -152,3 +155,11 @@ def read_blocks(
                 skipped, tail = len(tail), b""
             if at_end:
                 return
+
+
+def _truncated(path: Path) -> CorruptFile:
+    return CorruptFile(
+        "the compressed data ends before its end marker: the file is truncated",
+        where=str(path),
+        next="copy or download it again",
+    )
