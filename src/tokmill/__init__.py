@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tokmill.audit.verify import verify
     from tokmill.recipe import load_recipe
-    from tokmill.run import run
+    from tokmill.running import run
 
 __version__ = "0.1.0"
 
-_HOMES = {"run": "tokmill.run", "verify": "tokmill.audit.verify", "load_recipe": "tokmill.recipe"}
+_HOMES = {"run": "tokmill.running", "verify": "tokmill.audit.verify", "load_recipe": "tokmill.recipe"}
 
 __all__ = ["__version__", "load_recipe", "run", "verify"]
 

@@ -88,16 +88,21 @@ def usable_receipts(directory: Path, wanted: Iterable[str]) -> dict[str, Receipt
 
 def finish(directory: Path, manifest: Manifest) -> Artifact:
     write_manifest(directory, manifest)
-    (directory / STALE_MANIFEST).unlink(missing_ok=True)
-    shutil.rmtree(directory / RECEIPTS, ignore_errors=True)
-    keep = {entry.path for entry in manifest.files} | {MANIFEST}
-    for path in sorted(directory.rglob("*"), reverse=True):  # files before the directories that hold them
+    artifact = Artifact(directory, manifest)
+    sweep(artifact)
+    return artifact
+
+
+def sweep(artifact: Artifact) -> None:
+    """Remove what the manifest does not list. A kill may have come between it and this, so do it again at will."""
+    keep = {entry.path for entry in artifact.manifest.files} | {MANIFEST}
+    shutil.rmtree(artifact.directory / RECEIPTS, ignore_errors=True)
+    for path in sorted(artifact.directory.rglob("*"), reverse=True):  # files before their directories
         if path.is_dir():
             if not any(path.iterdir()):
                 path.rmdir()
-        elif path.relative_to(directory).as_posix() not in keep:
+        elif path.relative_to(artifact.directory).as_posix() not in keep:
             path.unlink()
-    return Artifact(directory, manifest)
 
 
 def _intact(directory: Path, receipt: Receipt) -> bool:

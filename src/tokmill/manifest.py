@@ -183,7 +183,7 @@ def load_manifest(directory: Path, name: str = MANIFEST) -> Manifest:
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
         body = json.loads(data)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise _damaged(path, f"not a manifest ({error})") from error
     environment = body.pop("environment")
     seal, digest = body.pop("seal"), body.pop("digest")
@@ -210,7 +210,7 @@ def load_receipts(directory: Path) -> list[Receipt]:
     for path in sorted((directory / RECEIPTS).glob("*.json")):
         try:
             found.append(msgspec.json.decode(path.read_bytes(), type=Receipt))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             continue
     return found
 

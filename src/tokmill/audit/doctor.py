@@ -13,7 +13,6 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from tokmill import __version__
 from tokmill.environment import available_cores, package_version
 from tokmill.errors import TokmillError
 from tokmill.manifest import Json
@@ -51,8 +50,8 @@ def examine() -> Examination:
         "memory": f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free",
         "disk here": f"{disk.free / 2**30:.1f} of {disk.total / 2**30:.1f} GiB free",
     }
-    versions = {"tokmill": __version__, "python": platform.python_version()}
-    versions.update((name, package_version(name) or "missing") for name in _REQUIRED)
+    versions = {"python": platform.python_version()}
+    versions.update((name, package_version(name) or "missing") for name in ("tokmill", *_REQUIRED))
     extras = {
         extra: package_version(name) or f"not installed (pip install 'tokmill[{extra}]')"
         if util.find_spec(name)

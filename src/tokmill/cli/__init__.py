@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 
 import click
@@ -39,8 +40,6 @@ class _Verbs(click.Group):
         try:
             return super().resolve_command(context, args)
         except click.UsageError:
-            import difflib
-
             near = difflib.get_close_matches(args[0], _VERBS, n=1)
             hint = f" Did you mean `{near[0]}`?" if near else ""
             raise click.UsageError(f"No such command `{args[0]}`.{hint}", context) from None

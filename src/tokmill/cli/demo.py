@@ -18,7 +18,7 @@ from tokmill.cli.console import (
     reports_errors,
 )
 from tokmill.demo.corpus import write_corpus, write_recipe
-from tokmill.run import run
+from tokmill.running import run
 
 
 @click.command("demo", epilog="Example: tokmill demo --out demo")
@@ -54,6 +54,7 @@ digest     {verified.digest}  ({"proven" if verified.ok else "NOT PROVEN"})
 next       tokmill verify {result.out}
            tokmill run {recipe} --out {result.out}      (does nothing: all is up to date)
            edit {recipe} and run it again: only what depends on the change is rebuilt
-           tokmill recipe init                          (a recipe of your own)"""
+           tokmill recipe init                          (a recipe of your own)""",
+            markup=False,
         )
     raise SystemExit(0 if verified.ok else 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from rich.markup import escape
 
 from tokmill.audit.doctor import examine
 from tokmill.cli.console import json_option, out, print_json, reports_errors
@@ -21,6 +22,6 @@ def doctor_command(as_json: bool) -> None:
         for title, rows in report.sections.items():
             out.print(f"[bold]{title}[/]")
             for name, value in rows.items():
-                out.print(f"  {name:<22} {value}")
+                out.print(f"  {name:<22} {escape(value)}")
         out.print("[green]✓ all self-tests passed[/]" if report.ok else "[red]✗ a self-test failed[/]")
     raise SystemExit(0 if report.ok else 1)

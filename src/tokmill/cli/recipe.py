@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -45,7 +46,7 @@ builds:
 """
 
 
-@click.group("recipe")
+@click.group("recipe", epilog="Example: tokmill recipe check recipe.yaml")
 def recipe_command() -> None:
     """Check, describe or start a recipe."""
 
@@ -66,9 +67,10 @@ def check(recipe: Path, as_json: bool) -> None:
 
 
 @recipe_command.command("schema", epilog="Example: tokmill recipe schema > recipe.schema.json")
+@json_option
 @reports_errors
-def schema() -> None:
-    """Print the JSON schema of recipes, for editors and for reading."""
+def schema(as_json: bool) -> None:
+    """Print the JSON schema of recipes, for editors and for reading. It is JSON with and without --json."""
     print_json(Recipe.model_json_schema())
 
 
@@ -84,8 +86,7 @@ def init(path: Path, files: str, name: str, as_json: bool) -> None:
     """Write a commented starter recipe to PATH. An existing file is never overwritten."""
     if path.exists():
         raise RecipeError("exists already", where=str(path), next="choose another path, or remove it first")
-    quoted = files if not any(sign in files for sign in "*?{}[]#:, ") else f'"{files}"'
-    text = STARTER.format(name=name, files=quoted)
+    text = STARTER.format(name=json.dumps(name), files=json.dumps(files, ensure_ascii=False))
     parse_recipe(text.encode(), str(path))
     commit_bytes(path, text.encode())
     if as_json:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from tokmill.cli.console import err, json_option, open_progress, out, print_json, reports_errors
 from tokmill.plan import plan_steps, review_plan, steps_until
 from tokmill.recipe import load_recipe
-from tokmill.run import RunResult, default_out, run
+from tokmill.running import RunResult, default_out, run
 
 _recipe = click.argument("recipe", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 _out = click.option(

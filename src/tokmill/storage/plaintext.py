@@ -17,7 +17,7 @@ from tokmill.storage.streams import BLOCK_BYTES, Oversize, open_stream, read_blo
 SUFFIXES = (".txt", ".txt.gz", ".txt.zst", ".md")
 Unit = Literal["document", "paragraph", "line"]
 
-_PARAGRAPH = re.compile(rb"^(?:[ \t\r]*+[^ \t\r\n][^\n]*+\n?)+", re.MULTILINE)
+_PARAGRAPH = re.compile(rb"^(?:[ \t\r]*+[^ \t\r\n][^\n]*+\n?)++", re.MULTILINE)
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 

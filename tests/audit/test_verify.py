@@ -1,0 +1,140 @@
+"""`verify` finds every kind of damage, in every file of every artifact."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tokmill as mill
+from mill import small_corpus
+from tokmill.manifest import MANIFEST, fingerprint_of
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mill.run(small_corpus(tmp_path_factory.mktemp("pristine")), workers=1).out
+
+
+@pytest.fixture
+def copy(pristine: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(pristine, tmp_path / "copy")
+
+
+def files_of(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())
+
+
+def flip_first_byte(path: Path) -> None:
+    flip(path, 0)
+
+
+def flip_last_byte(path: Path) -> None:
+    flip(path, -1)
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def cut_one_byte(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def add_one_byte(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+DAMAGES = [flip_first_byte, flip_last_byte, cut_one_byte, empty, add_one_byte, Path.unlink]
+
+
+def test_a_finished_run_is_proven(pristine: Path) -> None:
+    report = mill.verify(pristine)
+    assert report.problems == []
+    assert report.artifacts == 10
+    assert report.files == len(files_of(pristine)) - report.artifacts - 1
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_every_damage_to_every_file_is_found_and_named(
+    pristine: Path, copy: Path, damage: Callable[[Path], None]
+) -> None:
+    for path in files_of(copy):
+        if damage is not Path.unlink and not path.stat().st_size and damage is not add_one_byte:
+            continue  # an empty file has no byte to flip or cut
+        original = path.read_bytes()
+        damage(path)
+        report = mill.verify(copy)
+        name = path.relative_to(copy).as_posix()
+        assert not report.ok, f"{damage.__name__} of {name} went unnoticed"
+        if path != copy / MANIFEST:
+            assert any(problem.where == name for problem in report.problems), report.problems
+        path.write_bytes(original)
+    assert mill.verify(copy).ok
+
+
+@pytest.mark.parametrize(
+    "name", ["stray.txt", "clean/problems/marks-99999-000.parquet", "build/rows/.hidden"]
+)
+def test_an_extra_file_is_found(copy: Path, name: str) -> None:
+    (copy / name).write_bytes(b"?")
+    assert [problem.where for problem in mill.verify(copy).problems] == [name]
+
+
+def test_an_extra_artifact_is_found(copy: Path) -> None:
+    shutil.copytree(copy / "build/rows", copy / "build/more")
+    assert "build/more" in [problem.where for problem in mill.verify(copy).problems]
+
+
+def test_an_edit_of_a_manifest_that_mends_its_own_digests_is_still_found(copy: Path) -> None:
+    """Whoever recomputes digest and seal of one manifest is caught by the manifest of the run."""
+    for path in sorted(copy.rglob(MANIFEST)):
+        if path == copy / MANIFEST:
+            continue
+        original = path.read_bytes()
+        body = json.loads(original)
+        body["config"]["edited"] = True
+        environment, _, _ = body.pop("environment"), body.pop("seal"), body.pop("digest")
+        digest = fingerprint_of(body)
+        seal = fingerprint_of({"digest": digest, "environment": environment})
+        whole = {**body, "digest": digest, "seal": seal, "environment": environment}
+        path.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+        report = mill.verify(copy)
+        assert [p.where for p in report.problems] == [path.relative_to(copy).as_posix()]
+        path.write_bytes(original)
+
+
+def test_an_artifact_from_another_run_is_found(copy: Path, tmp_path: Path) -> None:
+    other = mill.run(small_corpus(tmp_path / "other", problems=61), workers=1).out
+    shutil.rmtree(copy / "split")
+    shutil.copytree(other / "split", copy / "split")
+    problems = mill.verify(copy).problems
+    assert any("another split" in problem.what for problem in problems)
+
+
+def test_one_artifact_can_be_verified_alone(pristine: Path, copy: Path) -> None:
+    assert mill.verify(pristine / "build/rows").ok
+    flip_last_byte(copy / "build/rows/train/input_ids.mmap")
+    assert [p.where for p in mill.verify(copy / "build/rows").problems] == ["train/input_ids.mmap"]
+
+
+def test_a_directory_without_artifacts_is_not_ok(tmp_path: Path) -> None:
+    assert [p.what for p in mill.verify(tmp_path).problems] == [
+        "no artifact here: no manifest.json in it or below"
+    ]
+
+
+def test_the_digest_is_of_content_and_of_nothing_else(pristine: Path, tmp_path: Path) -> None:
+    again = mill.run(small_corpus(tmp_path), tmp_path / "somewhere", workers=2).out
+    assert mill.verify(again).digest == mill.verify(pristine).digest
+    other = mill.run(small_corpus(tmp_path / "b", pack={"length": 65}), workers=2).out
+    assert mill.verify(other).digest != mill.verify(pristine).digest

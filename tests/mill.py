@@ -1,0 +1,84 @@
+"""Small real corpora, recipes for them, and the command line as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tokmill.demo.problems import generate_problems
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def tokmill(*arguments: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from tokmill.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **(env or {})}, check=False, timeout=600
+    )
+
+
+def write_problems(path: Path, count: int, seed: int = 1) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(p, ensure_ascii=False) for p in generate_problems(count, seed)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def write_recipe(directory: Path, **sections: Any) -> Path:
+    """A complete recipe over problems.jsonl and notes.txt; `sections` replace or add, None removes."""
+    recipe: dict[str, Any] = {
+        "name": "small",
+        "seed": 7,
+        "sources": [
+            {
+                "name": "problems",
+                "domain": "math",
+                "license": "Apache-2.0",
+                "files": "problems.jsonl",
+                "fields": {"id": "id"},
+                "template": "Problem: {question}\n\nSolution: {answer}",
+            },
+            {"name": "notes", "domain": "prose", "files": "notes.txt", "unit": "paragraph"},
+        ],
+        "normalize": {"unicode": "NFC", "newlines": "lf"},
+        "filters": [{"measure": "chars", "min": 5, "reason": "too_short"}],
+        "split": {"valid_fraction": "0.1"},
+        "tokenizer": {"train": {"model": "bpe", "vocab_size": 300}, "eos": "<|endoftext|>"},
+        "pack": {"length": 64},
+        "builds": [{"name": "rows", "format": "memmap"}, {"name": "mega", "format": "megatron"}],
+    }
+    recipe.update(sections)
+    path = directory / "recipe.yaml"
+    path.write_text(yaml.safe_dump({k: v for k, v in recipe.items() if v is not None}, allow_unicode=True))
+    return path
+
+
+NOTES = (
+    "The mill stands by the river.\r\nIt turns all day.\n\nÇa tourne aussi en français\u2028sans se couper.\n\n"
+    "The mill stands by the river.\r\nIt turns all day.\n\nThe  MILL stands by the river.\nit turns all day.\n\n"
+    "hm\n\nA NUL\0 hides here, cafe\u0301 too.\n"
+)
+
+
+def small_corpus(directory: Path, problems: int = 60, **sections: Any) -> Path:
+    """Writes corpus and recipe below `directory`; returns the recipe's path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_problems(directory / "problems.jsonl", problems)
+    (directory / "notes.txt").write_bytes(NOTES.encode())
+    sections.setdefault("normalize", {"unicode": "NFC", "newlines": "lf", "max_nul_fraction": "0.01"})
+    return write_recipe(directory, **sections)
+
+
+def digest_of(directory: Path) -> str:
+    """The content digest of a run that must be in order."""
+    found = tokmill("verify", directory, "--json")
+    report = json.loads(found.stdout)
+    assert report["problems"] == [], report["problems"]
+    assert found.returncode == 0
+    return str(report["digest"])
