@@ -75,7 +75,10 @@ def measure(texts: Path, tokenizer: Path, rounds: int, only: Sequence[str] | Non
         ]
         recipe.write_text(RECIPE.format(sources="\n".join(sources), tokenizer=tokenizer))
         stages = [("ingest+clean", ["ingest", "clean"], True)]
-        stages += [(kind, [kind], False) for kind in ("ingest", "clean", "dedup", "split", "tokenizer", "tokens", "build")]
+        stages += [
+            (kind, [kind], False)
+            for kind in ("ingest", "clean", "dedup", "split", "tokenizer", "tokens", "build")
+        ]
         samples: dict[str, list[dict[str, float]]] = {}
         for _ in range(rounds):
             shutil.rmtree(Path(directory) / "out", ignore_errors=True)

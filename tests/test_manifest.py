@@ -47,7 +47,7 @@ def manifest(**changes: Any) -> Manifest:
     given: dict[str, Any] = {
         "kind": "clean",
         "step": "clean/web",
-        "config": {"filters": [{"min": 5}], "unicode": "NFC"},
+        "config": {"unicode": "NFC", "filters": [{"min": 5}]},
         "inputs": {"step ingest/web": "1" * 64},
         "receipts": [receipt()],
         "counts": COUNTS,
@@ -98,17 +98,23 @@ def test_any_config_and_facts_survive_the_round_trip(tmp_path_factory: Any, tree
     assert load_manifest(directory) == whole
 
 
-@pytest.mark.parametrize("edit", [lambda b: b ^ 0x01, lambda b: b ^ 0x20, lambda b: b ^ 0x80, lambda b: 0x20])
-def test_no_byte_of_a_manifest_can_be_changed(tmp_path: Path, edit: Callable[[int], int]) -> None:
+def test_no_byte_of_a_manifest_can_be_changed(tmp_path: Path) -> None:
     data = written(tmp_path)
     for position, byte in enumerate(data):
-        if edit(byte) != byte:
-            assert_refused(tmp_path, data[:position] + bytes([edit(byte)]) + data[position + 1 :])
+        flipped = byte ^ (1 << position % 8)
+        assert_refused(tmp_path, data[:position] + bytes([flipped]) + data[position + 1 :])
+
+
+def test_no_space_of_a_manifest_can_become_another_kind_of_space(tmp_path: Path) -> None:
+    data = written(tmp_path)
+    for position, byte in enumerate(data):
+        if byte in b" \n":
+            assert_refused(tmp_path, data[:position] + b"\t" + data[position + 1 :])
 
 
 def test_no_byte_of_a_manifest_can_be_left_out_or_added(tmp_path: Path) -> None:
     data = written(tmp_path)
-    for position in range(len(data)):
+    for position in range(0, len(data), 5):
         assert_refused(tmp_path, data[:position])
         assert_refused(tmp_path, data[:position] + data[position + 1 :])
         assert_refused(tmp_path, data[:position] + b" " + data[position:])
@@ -158,15 +164,14 @@ def test_an_edited_manifest_is_refused(tmp_path: Path, change: Callable[[dict[st
     assert_refused(tmp_path, edited(written(tmp_path), change))
 
 
-def test_files_that_were_swapped_are_seen_even_under_a_recomputed_digest(tmp_path: Path) -> None:
+def test_files_that_were_swapped_are_seen_even_under_a_recomputed_digest_and_seal(tmp_path: Path) -> None:
     def forge(body: dict[str, Any]) -> None:
         body["files"][0]["content_sha256"] = "d" * 64
         rest = {key: body[key] for key in body if key not in ("digest", "seal", "environment")}
         body["digest"] = fingerprint_of(rest)
         body["seal"] = fingerprint_of({"digest": body["digest"], "environment": body["environment"]})
 
-    data = edited(written(tmp_path), forge)
-    assert_refused(tmp_path, data)
+    assert_refused(tmp_path, edited(written(tmp_path), forge))
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,24 @@ def test_a_source_that_leaves_the_recipe_leaves_the_output(tmp_path: Path) -> No
     assert mill.verify(out).ok
 
 
+def test_scaffolding_of_a_run_killed_while_it_swept_is_removed_by_the_next(tmp_path: Path) -> None:
+    recipe = small_corpus(tmp_path)
+    out = mill.run(recipe, workers=1).out
+    (out / "clean/notes/receipts").mkdir()
+    (out / "clean/notes/receipts/00000-000.json").write_bytes(b"{}")
+    (out / "clean/notes/marks-00009-000.parquet").write_bytes(b"of an earlier run")
+    assert mill.run(recipe, workers=1).ran == []
+    assert mill.verify(out).ok
+
+
+def test_a_finished_run_that_is_run_again_keeps_what_others_put_there(tmp_path: Path) -> None:
+    recipe = small_corpus(tmp_path)
+    out = mill.run(recipe, workers=1).out
+    (out / "build/rows/notes.md").write_text("mine")
+    mill.run(recipe, workers=1)
+    assert (out / "build/rows/notes.md").read_text() == "mine"
+
+
 def test_until_stops_there_and_a_later_run_goes_on(tmp_path: Path) -> None:
     recipe = small_corpus(tmp_path)
     assert mill.run(recipe, workers=1, until="dedup").ran[-1] == "dedup"

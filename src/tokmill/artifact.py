@@ -94,15 +94,24 @@ def finish(directory: Path, manifest: Manifest) -> Artifact:
 
 
 def sweep(artifact: Artifact) -> None:
-    """Remove what the manifest does not list. A kill may have come between it and this, so do it again at will."""
-    keep = {entry.path for entry in artifact.manifest.files} | {MANIFEST}
-    shutil.rmtree(artifact.directory / RECEIPTS, ignore_errors=True)
+    """Remove what the manifest does not list; the scaffolding last, because it says that this is still to do."""
+    keep = {entry.path for entry in artifact.manifest.files} | {MANIFEST, STALE_MANIFEST}
+    scaffolding = artifact.directory / RECEIPTS
     for path in sorted(artifact.directory.rglob("*"), reverse=True):  # files before their directories
+        if path.is_relative_to(scaffolding):
+            continue
         if path.is_dir():
             if not any(path.iterdir()):
                 path.rmdir()
         elif path.relative_to(artifact.directory).as_posix() not in keep:
             path.unlink()
+    shutil.rmtree(scaffolding, ignore_errors=True)
+    (artifact.directory / STALE_MANIFEST).unlink(missing_ok=True)
+
+
+def is_unswept(artifact: Artifact) -> bool:
+    """A kill came between the manifest and the end of the sweep."""
+    return (artifact.directory / RECEIPTS).exists() or (artifact.directory / STALE_MANIFEST).exists()
 
 
 def _intact(directory: Path, receipt: Receipt) -> bool:

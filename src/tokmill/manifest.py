@@ -269,8 +269,9 @@ def explain_changes(old: Any, new: Any, path: str = "") -> list[str]:
 
 
 def _serialize(manifest: Manifest) -> bytes:
-    text = json.dumps(msgspec.to_builtins(manifest), indent=1, ensure_ascii=False, allow_nan=False)
-    return text.encode() + b"\n"
+    """One layout: fields as declared, keys of mappings sorted, so that no two can change places unseen."""
+    body = msgspec.to_builtins(manifest, order="deterministic")
+    return json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 def _short(value: Any) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokmill.artifact import Artifact, begin, finish, open_artifact, usable_receipts
+from tokmill.artifact import Artifact, begin, finish, is_unswept, open_artifact, sweep, usable_receipts
 from tokmill.engines.local import Engine, LocalEngine
 from tokmill.environment import available_cores, describe_environment
 from tokmill.errors import RunLocked, TokmillError
@@ -144,6 +144,8 @@ class _Session:
             for step in wave:
                 standing = assess(step, artifacts)
                 if standing.is_current and standing.artifact is not None:
+                    if is_unswept(standing.artifact):
+                        sweep(standing.artifact)
                     self._progress.skip_step(step.name)
                     artifacts[step.name] = standing.artifact
                     skipped.append(step.name)

@@ -20,7 +20,7 @@ from tokmill.storage.codecs import write_table
 from tokmill.storage.commit import TEMP_PREFIX, Written, commit_bytes, open_commit
 from tokmill.storage.location import find_files
 
-TABLE = pa.table({"text": ["one", "two", "three"] * 40})
+TABLE = pa.table({"text": [hashlib.sha256(b"%d" % n).hexdigest() for n in range(12)]})  # hard to compress
 
 
 def names(directory: Path) -> list[str]:
@@ -31,6 +31,12 @@ def run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True, check=False
     )
+
+
+def interrupted(path: Path, data: bytes, fault: type[BaseException]) -> None:
+    with open_commit(path) as file:
+        file.write(data)
+        raise fault
 
 
 def test_success_leaves_exactly_the_final_file(tmp_path):
@@ -75,18 +81,16 @@ def test_more_than_one_piece_is_written_in_order(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("fault", [ValueError, KeyboardInterrupt, SystemExit])
 def test_an_exception_in_the_block_leaves_neither_temp_nor_final_file(tmp_path, fault):
-    with pytest.raises(fault), open_commit(tmp_path / "a.bin") as file:
-        file.write(b"half")
-        raise fault
+    with pytest.raises(fault):
+        interrupted(tmp_path / "a.bin", b"half", fault)
     assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("fault", [ValueError, KeyboardInterrupt])
 def test_an_exception_in_the_block_leaves_the_older_file_untouched(tmp_path, fault):
     commit_bytes(tmp_path / "a.bin", b"older")
-    with pytest.raises(fault), open_commit(tmp_path / "a.bin") as file:
-        file.write(b"newer and longer")
-        raise fault
+    with pytest.raises(fault):
+        interrupted(tmp_path / "a.bin", b"newer and longer", fault)
     assert names(tmp_path) == ["a.bin"]
     assert (tmp_path / "a.bin").read_bytes() == b"older"
 
@@ -121,8 +125,19 @@ def test_a_short_write_is_an_error_and_leaves_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet", "a.txt"])
 def test_a_full_disk_at_any_write_names_the_file_and_leaves_nothing(tmp_path, monkeypatch, name, number):
     monkeypatch.setattr(commit, "_WRITE_BYTES", 64)
-    write, failures = os.write, 0
-    for allowed in itertools.count():
+    write, writes = os.write, itertools.count()
+
+    def counted(descriptor: int, data: bytes) -> int:
+        next(writes)
+        return write(descriptor, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", counted)
+        write_table(tmp_path / "elsewhere" / name, TABLE)
+    needed = next(writes)
+    assert needed > 1
+
+    for allowed in range(needed):
         left = itertools.count(allowed, -1)
 
         def limited(descriptor: int, data: bytes, left=left) -> int:
@@ -130,19 +145,12 @@ def test_a_full_disk_at_any_write_names_the_file_and_leaves_nothing(tmp_path, mo
                 raise OSError(number, os.strerror(number))
             return write(descriptor, data)
 
-        try:
-            with monkeypatch.context() as patch:
-                patch.setattr(os, "write", limited)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", limited)
+            with pytest.raises(DiskFull, match="nothing half-written") as caught:
                 write_table(tmp_path / name, TABLE)
-        except DiskFull as error:
-            failures += 1
-            assert error.where == str(tmp_path / name)
-            assert "nothing half-written" in error.what
-            assert names(tmp_path) == []
-        else:
-            break
-    assert failures >= 1
-    assert names(tmp_path) == [name]
+        assert caught.value.where == str(tmp_path / name)
+        assert names(tmp_path) == ["elsewhere"]
 
 
 def test_a_full_disk_leaves_the_older_file_untouched(tmp_path, monkeypatch):
@@ -164,9 +172,10 @@ def test_a_fault_after_the_last_write_leaves_nothing_either(tmp_path, monkeypatc
     def fail(*arguments: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    with monkeypatch.context() as patch, pytest.raises(kind) as caught:
+    with monkeypatch.context() as patch:
         patch.setattr(os, step, fail)
-        commit_bytes(tmp_path / "a", b"all of it")
+        with pytest.raises(kind) as caught:
+            commit_bytes(tmp_path / "a", b"all of it")
     assert caught.value.where == str(tmp_path / "a")
     assert names(tmp_path) == []
 
@@ -237,9 +246,10 @@ def test_a_place_that_cannot_be_written_is_told_with_what_to_do(tmp_path, monkey
     def refuse(*arguments: object) -> int:
         raise OSError(number, os.strerror(number), str(arguments[0]))
 
-    with monkeypatch.context() as patch, pytest.raises(StorageError) as caught:
+    with monkeypatch.context() as patch:
         patch.setattr(os, "open", refuse)
-        commit_bytes(tmp_path / "a.bin", b"x")
+        with pytest.raises(StorageError) as caught:
+            commit_bytes(tmp_path / "a.bin", b"x")
     assert str(caught.value) == (
         f"{tmp_path / 'a.bin'}: cannot write here ({os.strerror(number)})\n"
         "  next: choose a writable directory with --out"

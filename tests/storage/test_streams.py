@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -61,7 +62,9 @@ def expected_lines(content: bytes) -> list[tuple[int, int]]:
 
 @QUICK
 @given(CONTENTS, st.integers(3, 40), st.integers(1, 30), st.sampled_from(SUFFIXES))
-@example(b"aaaaaa" + BOM + b"b\n", 6, 5, ".jsonl")  # three bytes that look like a BOM where a line is being skipped
+@example(
+    b"aaaaaa" + BOM + b"b\n", 6, 5, ".jsonl"
+)  # three bytes that look like a BOM where a line is being skipped
 @example(b"a" * 12, 4, 3, ".jsonl.gz")  # an oversize line that ends with the file, on a block boundary
 def test_blocks_hold_each_line_once_where_it_lies(scratch, content, block_bytes, limit, suffix):
     path = write_as(scratch / f"whole{suffix}", content)
@@ -79,7 +82,7 @@ def test_ranges_of_any_cut_hold_each_line_once(scratch, content, block_bytes, li
     edges = [0, *sorted(cuts), None]
     found = []
     with blocks_of(block_bytes):
-        for start, end in zip(edges[:-1], edges[1:], strict=True):
+        for start, end in itertools.pairwise(edges):
             lines = lines_of(content, read(path, limit, start, end), limit)
             first = len(BOM) if content.startswith(BOM) else 0  # the first line starts before its BOM
             assert all(
@@ -289,7 +292,9 @@ def test_a_missing_file_is_named(tmp_path, suffix):
     assert caught.value.where == str(tmp_path / f"none{suffix}")
 
 
-@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that cannot be read at its start")
+@pytest.mark.skipif(
+    not Path("/proc/self/mem").exists(), reason="needs a file that cannot be read at its start"
+)
 def test_a_disk_that_does_not_answer_is_a_storage_error(tmp_path):
     path = Path("/proc/self/mem")  # its first page belongs to nobody
     with open_binary(path) as stream, pytest.raises(StorageError, match="Input/output error") as caught:

@@ -62,7 +62,9 @@ class LocalEngine:
                 self._discard_pool()
                 finished = [f for f in running if f.done() and not f.cancelled() and f.exception() is None]
                 for future in finished:
-                    yield running.pop(future), future.result()
+                    task = running.pop(future)
+                    deaths.pop(task.fingerprint, None)
+                    yield task, future.result()
                 for task in reversed(running.values()):
                     deaths[task.fingerprint] = deaths.get(task.fingerprint, 0) + 1
                     if deaths[task.fingerprint] >= _GIVE_UP_AFTER:

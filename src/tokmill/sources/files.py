@@ -212,17 +212,16 @@ def _meta(table: Any, keys: list[str]) -> Any:
     """A JSON object of the carried keys, in recipe order; keys that a record lacks are left out."""
     if not keys:
         return pa.nulls(table.num_rows, pa.string())
+    nothing = pa.scalar("", pa.large_string())
     members = []
     for key in keys:
-        label = pa.scalar(f"{msgspec.json.encode(key).decode()}:", pa.large_string())
+        label = pa.scalar(f",{msgspec.json.encode(key).decode()}:", pa.large_string())
         values = _one_piece(table.column(f"meta:{key}"))
-        members.append(pc.binary_join_element_wise(label, values, pa.scalar("", pa.large_string())))
-    body = pc.binary_join_element_wise(*members, pa.scalar(",", pa.large_string()), null_handling="skip")
+        members.append(pc.binary_join_element_wise(label, values, nothing).fill_null(""))
+    # not null_handling="skip", with which Arrow leaves out a row where every member is null
+    body = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*members, nothing), 1)
     whole = pc.binary_join_element_wise(
-        pa.scalar("{", pa.large_string()),
-        body,
-        pa.scalar("}", pa.large_string()),
-        pa.scalar("", pa.large_string()),
+        pa.scalar("{", pa.large_string()), body, pa.scalar("}", pa.large_string()), nothing
     )
     return whole.cast(pa.string())
 

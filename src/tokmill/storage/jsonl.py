@@ -226,9 +226,14 @@ def _explain(line: bytes, error: Exception) -> tuple[str, str]:
     if isinstance(error, RecursionError):
         return "too_deep", "nested deeper than the parser goes"
     if isinstance(error, msgspec.ValidationError):
-        if "missing required field" in text:
-            return "missing_field", text.replace("Object missing required field", "no field")
-        return "wrong_type", text
+        try:
+            msgspec.json.decode(line, type=msgspec.Raw)
+        except msgspec.DecodeError as deeper:
+            text = str(deeper)  # the parser stopped at a wrong type, before the place where this is not JSON
+        else:
+            if "missing required field" in text:
+                return "missing_field", text.replace("Object missing required field", "no field")
+            return "wrong_type", text
     surrogate = _SURROGATE.search(line)
     if surrogate and _has_lone_surrogate(line):
         return "lone_surrogate", f"byte {surrogate.start()}: half of a surrogate pair"

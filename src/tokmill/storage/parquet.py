@@ -23,7 +23,12 @@ from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted
 
 SUFFIXES = (".parquet",)
 _BATCH_ROWS = 8192
-_DAMAGE = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError)  # column names are bytes too
+_DAMAGE = (
+    pa.ArrowInvalid,
+    pa.ArrowNotImplementedError,
+    OSError,
+    UnicodeDecodeError,
+)  # column names are bytes too
 
 
 # Columns of few values; a dictionary of texts or hashes would only cost time.

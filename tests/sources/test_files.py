@@ -1,0 +1,415 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokmill.errors import EmptyGlob, InputError
+from tokmill.recipe import Source
+from tokmill.schema import DOCUMENTS
+from tokmill.sources.files import content_ids, cut_chunks, list_source, read_documents, settle_reading
+from tokmill.storage.digest import row_sequence, table_sha256
+from tokmill.storage.records import BadRecord
+
+DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+
+def write_lines(path: Path, *records: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records), encoding="utf-8"
+    )
+    return path
+
+
+def make_source(files: str | list[str] = "*.jsonl", **settings: Any) -> Source:
+    return Source.model_validate({"name": "s", "files": files, **settings})
+
+
+def load(source: Source, base: Path, target_bytes: int = 1 << 30) -> tuple[pa.Table, list[BadRecord]]:
+    """Every document of a source, as a run would read it."""
+    files = list_source(source, base)
+    reading = settle_reading(source, files)
+    tables, bad = [DOCUMENTS.empty_table()], []
+    for file, span in cut_chunks(files, reading, target_bytes):
+        for table, faults in read_documents(file.path, file.name, span, reading):
+            assert table.schema == DOCUMENTS
+            tables.append(table)
+            bad += faults
+    return pa.concat_tables(tables), bad
+
+
+def load_one(base: Path, record: Any, **settings: Any) -> dict[str, Any]:
+    write_lines(base / "a.jsonl", record)
+    table, bad = load(make_source(**settings), base)
+    assert bad == []
+    (row,) = table.to_pylist()
+    return row
+
+
+# -- which files -------------------------------------------------------------------------------------------------
+
+
+def test_patterns_keep_their_order_and_files_are_sorted_within_each(tmp_path):
+    for name in ("b/2.jsonl", "b/1.jsonl", "a/3.jsonl"):
+        write_lines(tmp_path / name, {"text": name})
+    files = list_source(make_source(["b/*.jsonl", "a/*.jsonl"]), tmp_path)
+    assert [file.name for file in files] == ["1.jsonl", "2.jsonl", "3.jsonl"]
+
+
+def test_a_file_that_two_patterns_match_is_read_once(tmp_path):
+    write_lines(tmp_path / "data" / "a.jsonl", {"text": "a"})
+    write_lines(tmp_path / "data" / "b.jsonl", {"text": "b"})
+    (tmp_path / "data" / "link.jsonl").symlink_to("a.jsonl")
+    source = make_source(["data/b.jsonl", "data/*.jsonl", "./data/../data/a.jsonl", f"{tmp_path}/data/*"])
+    assert [file.path.name for file in list_source(source, tmp_path)] == ["b.jsonl", "a.jsonl"]
+
+
+def test_equal_names_in_two_directories_show_as_much_of_their_path_as_tells_them_apart(tmp_path):
+    for name in ("x/en/a.jsonl", "x/fr/a.jsonl", "y/fr/a.jsonl", "y/fr/b.jsonl"):
+        write_lines(tmp_path / name, {"text": name})
+    two = list_source(make_source(["x/en/*.jsonl", "x/fr/*.jsonl"]), tmp_path)
+    assert [file.name for file in two] == ["en/a.jsonl", "fr/a.jsonl"]
+    three = list_source(make_source(["x/en/*.jsonl", "x/fr/*.jsonl", "y/fr/*.jsonl"]), tmp_path)
+    assert [file.name for file in three] == ["en/a.jsonl", "x/fr/a.jsonl", "y/fr/a.jsonl", "b.jsonl"]
+    assert [file.path.read_text() for file in three] == [
+        f'{{"text": "{name}"}}\n' for name in ("x/en/a.jsonl", "x/fr/a.jsonl", "y/fr/a.jsonl", "y/fr/b.jsonl")
+    ]
+
+
+def test_a_pattern_that_matches_nothing_is_an_error_even_beside_one_that_does(tmp_path):
+    write_lines(tmp_path / "a.jsonl", {"text": "a"})
+    with pytest.raises(EmptyGlob) as caught:
+        list_source(make_source(["*.jsonl", "*.parquet"]), tmp_path)
+    assert caught.value.where == "*.parquet"
+
+
+def test_a_file_of_an_unknown_format_is_an_error_and_not_passed_over(tmp_path):
+    write_lines(tmp_path / "a.jsonl", {"text": "a"})
+    (tmp_path / "b.csv").write_text("a,b\n")
+    with pytest.raises(InputError, match=r"no reader for the suffix \.csv") as caught:
+        list_source(make_source("*"), tmp_path)
+    assert caught.value.where == str(tmp_path / "b.csv")
+
+
+# -- which fields ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("record", "settings", "expected"),
+    [
+        ({"text": "t", "content": "c"}, {}, "t"),
+        ({"body": "b", "content": "c"}, {}, "c"),
+        ({"body": "b", "text": "t"}, {"fields": {"text": "body"}}, "b"),
+        ({"q": "Q", "a": "A"}, {"template": "{q} -> {a}"}, "Q -> A"),
+    ],
+    ids=["text first", "then content", "named", "template"],
+)
+def test_the_text_comes_from(tmp_path, record, settings, expected):
+    assert load_one(tmp_path, record, **settings)["text"] == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "settings", "expected"),
+    [
+        ({"id": "i", "doc_id": "d"}, {}, "i"),
+        ({"doc_id": "d", "url": "u"}, {}, "d"),
+        ({"id": "i", "url": "u"}, {"fields": {"id": "url"}}, "u"),
+        ({"id": 7}, {}, "7"),
+        ({"id": 123456789012345678901234567890}, {}, "123456789012345678901234567890"),
+        ({"id": 1.5}, {}, "1.5"),
+        ({"id": True}, {}, "true"),
+        ({"id": ""}, {}, ""),
+    ],
+    ids=["id first", "then doc_id", "named", "int", "large int", "float", "bool", "empty"],
+)
+def test_the_id_comes_from(tmp_path, record, settings, expected):
+    assert load_one(tmp_path, {"text": "t", **record}, **settings)["doc_id"] == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "settings", "expected"),
+    [
+        ({"license": "MIT", "license_tag": "X"}, {}, "MIT"),
+        ({"license_tag": "MIT"}, {}, "MIT"),
+        ({"rights": "MIT", "license": "X"}, {"fields": {"license": "rights"}}, "MIT"),
+        ({}, {"license": "CC0-1.0"}, "CC0-1.0"),
+        ({"license": "MIT"}, {"license": "CC0-1.0"}, "MIT"),
+        ({"license": None}, {"license": "CC0-1.0"}, "CC0-1.0"),
+        ({}, {}, None),
+    ],
+    ids=[
+        "license first",
+        "then license_tag",
+        "named",
+        "the source's",
+        "its own wins",
+        "null is none",
+        "none",
+    ],
+)
+def test_the_license_comes_from(tmp_path, record, settings, expected):
+    assert load_one(tmp_path, {"text": "t", **record}, **settings)["license_tag"] == expected
+
+
+def test_each_document_of_a_source_keeps_its_own_license(tmp_path):
+    write_lines(
+        tmp_path / "a.jsonl", {"text": "a", "license": "MIT"}, {"text": "b"}, {"text": "c", "license": None}
+    )
+    table, _ = load(make_source(license="CC0-1.0"), tmp_path)
+    assert table["license_tag"].to_pylist() == ["MIT", "CC0-1.0", "CC0-1.0"]
+
+
+@pytest.mark.parametrize(
+    ("record", "settings", "expected"),
+    [
+        ({"created_at": "2024-01-02"}, {}, "2024-01-02"),
+        ({"date": "2024"}, {}, None),
+        ({"date": 2024}, {"fields": {"created_at": "date"}}, "2024"),
+    ],
+    ids=["created_at", "not date", "named"],
+)
+def test_the_date_comes_from(tmp_path, record, settings, expected):
+    assert load_one(tmp_path, {"text": "t", **record}, **settings)["created_at"] == expected
+
+
+def test_source_and_domain_are_on_every_document(tmp_path):
+    row = load_one(tmp_path, {"text": "t", "source": "theirs", "domain": "theirs"}, domain="web")
+    assert (row["source"], row["domain"]) == ("s", "web")
+
+
+def test_meta_is_an_object_of_the_named_fields_in_recipe_order(tmp_path):
+    records = [
+        {"text": "a", "z": {"k": [1, "é"]}, "a b": 'say "x"', "other": 1},
+        {"text": "b", "a b": None, "z": 0},
+        {"text": "c"},
+    ]
+    write_lines(tmp_path / "a.jsonl", *records)
+    table, bad = load(make_source(fields={"meta": ["z", "a b"]}), tmp_path)
+    assert bad == []
+    kept = [json.loads(meta) for meta in table["meta"].to_pylist()]
+    assert kept == [{"z": {"k": [1, "é"]}, "a b": 'say "x"'}, {"z": 0}, {}]
+    assert list(kept[0]) == ["z", "a b"]
+
+
+def test_without_named_meta_fields_there_is_no_meta(tmp_path):
+    assert load_one(tmp_path, {"text": "t", "meta": {"k": 1}})["meta"] is None
+
+
+def test_a_field_may_serve_more_than_once(tmp_path):
+    row = load_one(
+        tmp_path,
+        {"id": 7, "question": "Why?", "license": "MIT"},
+        template="{id}. {question} ({id})",
+        fields={"meta": ["id", "license", "question", "id"]},
+    )
+    assert row["text"] == "7. Why? (7)"
+    assert row["doc_id"] == "7"
+    assert row["license_tag"] == "MIT"
+    assert json.loads(row["meta"]) == {"id": 7, "license": "MIT", "question": "Why?"}
+
+
+def test_the_fields_come_from_the_first_file_that_has_a_record(tmp_path):
+    (tmp_path / "0.jsonl").write_text("\n")
+    write_lines(tmp_path / "1.jsonl", {"content": "a", "id": "x", "license": "MIT"})
+    table, bad = load(make_source(), tmp_path)
+    assert bad == []
+    assert [(row["text"], row["doc_id"], row["license_tag"]) for row in table.to_pylist()] == [
+        ("a", "x", "MIT")
+    ]
+
+
+def test_files_without_any_record_settle_on_the_usual_fields(tmp_path):
+    (tmp_path / "a.jsonl").write_text("")
+    table, bad = load(make_source(), tmp_path)
+    assert (table.num_rows, bad) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("record", "settings", "what", "hint"),
+    [
+        ({"txt": "a", "id": 1}, {}, "no field `text`; they have id, txt", "did you mean `txt`?"),
+        ({"body": "a"}, {}, "no field `text`; they have body", "set `fields"),
+        (
+            {"title": "a", "text": "b"},
+            {"fields": {"text": "titel"}},
+            "no field `titel`; they have text, title",
+            "did you mean `title`?",
+        ),
+        (
+            {"question": "a", "answer": "b"},
+            {"template": "{question} {anwser}"},
+            "no field `anwser`; they have answer, question",
+            "did you mean `answer`?",
+        ),
+    ],
+    ids=["near", "not near", "named", "template"],
+)
+def test_a_field_that_is_not_there_is_an_error_with_what_is(tmp_path, record, settings, what, hint):
+    path = write_lines(tmp_path / "a.jsonl", record)
+    source = make_source(**settings)
+    with pytest.raises(InputError) as caught:
+        settle_reading(source, list_source(source, tmp_path))
+    assert what in caught.value.what
+    assert "source `s`" in caught.value.what
+    assert caught.value.where == str(path)
+    assert hint in caught.value.next
+
+
+def test_a_record_without_the_field_is_bad_where_the_first_had_it(tmp_path):
+    write_lines(tmp_path / "a.jsonl", {"q": "Q", "a": "A"}, {"q": "Q"}, {"q": "R", "a": "B"})
+    table, bad = load(make_source(template="{q}{a}"), tmp_path)
+    assert table["text"].to_pylist() == ["QA", "RB"]
+    assert [(record.offset, record.reason) for record in bad] == [(21, "missing_field")]
+
+
+@pytest.mark.parametrize(
+    ("template", "record", "expected"),
+    [
+        ("{a}", {"a": "x"}, "x"),
+        ("{{{a}}} {{}} }}", {"a": "x"}, "{x} {} }"),
+        ("{a}{b}{a}", {"a": "x", "b": ""}, "xx"),
+        ("a {n} {f} {t}", {"n": 3, "f": 2.50, "t": True}, "a 3 2.5 true"),
+        ("{n}", {"n": 10**30}, "1" + "0" * 30),
+        ("{the key}\n", {"the key": "é\u2028{a}"}, "é\u2028{a}\n"),
+        ("{ä}", {"ä": "x"}, "x"),
+    ],
+    ids=["one", "braces", "twice", "numbers", "large", "braces in a value", "letters"],
+)
+def test_a_template_is_filled(tmp_path, template, record, expected):
+    assert load_one(tmp_path, record, template=template)["text"] == expected
+
+
+def test_a_template_is_filled_alike_from_every_format(tmp_path):
+    records = [{"q": f"q {n}", "n": n, "f": n / 4} for n in range(5)]
+    write_lines(tmp_path / "a.jsonl", *records)
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet")
+    settings = {"template": "{q}: {n} ({f})"}
+    from_lines, _ = load(make_source("a.jsonl", **settings), tmp_path)
+    from_columns, _ = load(make_source("a.parquet", **settings), tmp_path)
+    assert from_lines["text"].to_pylist() == [f"q {n}: {n} ({n / 4})" for n in range(5)]
+    assert from_columns.equals(from_lines)
+
+
+def test_a_template_over_a_null_is_bad_in_every_format(tmp_path):
+    records = [{"q": "a", "n": 1}, {"q": "b", "n": None}]
+    write_lines(tmp_path / "a.jsonl", *records)
+    pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet")
+    for name in ("a.jsonl", "a.parquet"):
+        table, bad = load(make_source(name, template="{q}{n}"), tmp_path)
+        assert table["text"].to_pylist() == ["a1"]
+        assert len(bad) == 1
+
+
+# -- ids of documents that have none -----------------------------------------------------------------------------
+
+
+def test_a_derived_id_is_that_of_the_text_and_of_nothing_else(tmp_path):
+    for name in ("1/a.jsonl", "2/b.jsonl"):
+        write_lines(
+            tmp_path / name, {"text": "same", "n": name}, {"text": f"only in {name}"}, {"text": "same"}
+        )
+    table, _ = load(make_source("*/*.jsonl"), tmp_path)
+    ids = table["doc_id"].to_pylist()
+    assert ids[0] == ids[2] == ids[3] == ids[5]
+    assert len(set(ids)) == 3
+    other, _ = load(make_source("2/b.jsonl", domain="web", license="MIT"), tmp_path)
+    assert other["doc_id"].to_pylist() == ids[3:]
+
+
+def test_derived_ids_are_these_forever():
+    assert content_ids(pa.array(["", "a", "é"], pa.large_string())).to_pylist() == GOLDEN_IDS
+
+
+GOLDEN_IDS = [
+    "5a944f847be006275cc4fc84d9bf1672",
+    "797ec76d08c8c4432c16ef055d6ec06c",
+    "3750d27ba48f8788add9833ebc9b120d",
+]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.text(max_size=20), max_size=8), st.integers(0, 3))
+def test_ids_are_equal_where_texts_are(texts, margin):
+    around = ["other"] * margin
+    column = pa.array([*around, *texts, *around], pa.large_string()).slice(margin, len(texts))
+    ids = content_ids(column).to_pylist()
+    assert all(len(id) == 32 and set(id) <= set("0123456789abcdef") for id in ids)
+    assert [ids.index(id) for id in ids] == [texts.index(text) for text in texts]
+
+
+def test_a_record_without_an_id_among_others_gets_a_derived_one(tmp_path):
+    write_lines(tmp_path / "a.jsonl", {"text": "a", "id": "x"}, {"text": "b"}, {"text": "c", "id": None})
+    table, _ = load(make_source(), tmp_path)
+    derived = content_ids(pa.array(["b", "c"], pa.large_string())).to_pylist()
+    assert table["doc_id"].to_pylist() == ["x", *derived]
+
+
+def test_a_plain_text_document_is_called_after_its_file(tmp_path):
+    for name in ("data/x/a.txt", "data/b.md"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"text of {name}\n")
+    table, _ = load(make_source(["data/**/*.txt", "data/*.md"]), tmp_path)
+    assert [(row["doc_id"], row["text"]) for row in table.to_pylist()] == [
+        ("x/a.txt", "text of data/x/a.txt\n"),
+        ("b.md", "text of data/b.md\n"),
+    ]
+
+
+def test_paragraphs_of_a_text_have_ids_of_their_own(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n\none\n")
+    table, _ = load(make_source("a.txt", unit="paragraph", license="MIT"), tmp_path)
+    ids = table["doc_id"].to_pylist()
+    assert ids == content_ids(pa.array(["one", "two", "one"], pa.large_string())).to_pylist()
+    assert table["license_tag"].to_pylist() == ["MIT"] * 3
+
+
+# -- one content, many forms -------------------------------------------------------------------------------------
+
+
+def test_the_documents_do_not_depend_on_chunks(tmp_path):
+    write_lines(tmp_path / "a.jsonl", *({"text": f"text {n} " * (n % 9), "id": n} for n in range(200)))
+    whole, _ = load(make_source(), tmp_path)
+    assert whole.num_rows == 200
+    for target_bytes in (100, 1000, 10_000):
+        assert load(make_source(), tmp_path, target_bytes)[0].equals(whole)
+
+
+@pytest.mark.skipif(not (DATA / "formats").is_dir(), reason="the shared test data is not here")
+def test_real_documents_have_one_digest_in_every_format():
+    raw = [
+        json.loads(line) for line in (DATA / "formats" / "docs300.jsonl").read_bytes().split(b"\n") if line
+    ]
+    digests, sequences = set(), set()
+    for suffix in ("jsonl", "jsonl.gz", "jsonl.zst", "parquet"):
+        source = make_source(f"formats/docs300.{suffix}", domain="web")
+        table, bad = load(source, DATA, target_bytes=100_000)
+        assert (table.num_rows, bad) == (len(raw), [])
+        digests.add(table_sha256(table))
+        sequences.add(row_sequence(table))
+    assert len(digests) == len(sequences) == 1
+    assert [(row["doc_id"], row["text"], row["license_tag"]) for row in table.to_pylist()] == [
+        (record["id"], record["text"], record["license"]) for record in raw
+    ]
+
+
+def test_bad_records_of_every_format_are_counted_beside_the_documents(tmp_path):
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text":"a"}\n{"text":1}\n{"text":"\xff"}\n'))
+    pq.write_table(pa.table({"text": ["b", None]}), tmp_path / "b.parquet")
+    (tmp_path / "c.txt").write_bytes(b"\xff")
+    table, bad = load(make_source("*"), tmp_path)
+    assert table["text"].to_pylist() == ["a", "b"]
+    assert [(record.offset, record.reason) for record in bad] == [
+        (13, "wrong_type"),
+        (24, "invalid_utf8"),
+        (1, "missing_field"),
+        (0, "invalid_utf8"),
+    ]
