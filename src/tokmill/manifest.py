@@ -5,7 +5,7 @@
 
 Three digests, each over canonical JSON (sorted keys, no spaces):
 
-    identity = files (path, rows, content_sha256) and counts           what the artifact holds
+    identity = files (path, rows, content_sha256)                      what the artifact holds
     digest   = all of the manifest but `environment`                   … and how it was made
     seal     = digest + environment                                    … and that nobody edited the file
 
@@ -154,16 +154,16 @@ def build_manifest(
         "counts": counts,
         "facts": facts,
         "experiment_id": experiment_id,
-        "identity": identity_of(kind, files, counts),
+        "identity": identity_of(kind, files),
     }
     digest = fingerprint_of(body)
     seal = fingerprint_of({"digest": digest, "environment": environment})
     return msgspec.convert({**body, "digest": digest, "seal": seal, "environment": environment}, Manifest)
 
 
-def identity_of(kind: str, files: Iterable[FileEntry], counts: Json) -> str:
+def identity_of(kind: str, files: Iterable[FileEntry]) -> str:
     content = sorted((entry.path, entry.rows, entry.content_sha256) for entry in files)
-    return fingerprint_of({"kind": kind, "files": content, "counts": counts})
+    return fingerprint_of({"kind": kind, "files": content})
 
 
 def step_fingerprint(kind: str, config: Json, inputs: Mapping[str, str]) -> str:
@@ -191,7 +191,7 @@ def load_manifest(directory: Path, name: str = MANIFEST) -> Manifest:
         {"digest": digest, "environment": environment}
     ):
         raise _damaged(path, "its digest does not match its content: it was edited")
-    if manifest.identity != identity_of(manifest.kind, manifest.files, manifest.counts):
+    if manifest.identity != identity_of(manifest.kind, manifest.files):
         raise _damaged(path, "its identity does not match its files")
     if data != _serialize(manifest):
         raise _damaged(path, "it was reformatted: not the bytes that the mill wrote")

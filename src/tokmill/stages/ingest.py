@@ -55,7 +55,7 @@ def perform_ingest(task: Task) -> Made:
     source_file = task.inputs[0]
     bad: list[BadRecord] = []
     files: list[FileEntry] = []
-    counts: Json = {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}, "text_bytes": 0}
+    counts: Json = {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}, "text_bytes": 0, "absent": {}}
 
     def documents() -> Iterator[Any]:
         span = Span(*task.config["span"])
@@ -72,6 +72,8 @@ def perform_ingest(task: Task) -> Made:
         files.append(entry)
         counts["kept"] += table.num_rows
         counts["text_bytes"] += _text_bytes(table)
+        for column in ("license_tag", "created_at"):
+            counts["absent"][column] = counts["absent"].get(column, 0) + table.column(column).null_count
         for follower in task.followers:
             _clean_now(task, follower, key, entry, table)
     if bad:

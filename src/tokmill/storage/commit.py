@@ -52,9 +52,10 @@ class CommitFile:
         view = view.cast("B") if view.nbytes else memoryview(b"")  # Python casts no array of 0 rows
         for start in range(0, len(view), _WRITE_BYTES):
             piece = view[start : start + _WRITE_BYTES]
-            written = os.write(self._descriptor, piece)
-            if written != len(piece):
-                raise OSError(errno.ENOSPC, f"short write: {written} of {len(piece)} bytes", str(self._path))
+            with _told_as_storage_error(self._path):
+                written = os.write(self._descriptor, piece)
+                if written != len(piece):
+                    raise OSError(errno.ENOSPC, f"short write: {written} of {len(piece)} bytes")
             self._sha256.update(piece)
         self._bytes += len(view)
         return len(view)
@@ -69,20 +70,19 @@ def open_commit(path: Path) -> Iterator[CommitFile]:
     """Write `path` whole or not at all."""
     path = Path(path)
     temp = path.with_name(f"{TEMP_PREFIX}{os.getpid()}-{next(_serial)}-{path.name}")
-    try:
+    with _told_as_storage_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
         try:
-            file = CommitFile(descriptor, path)
-            yield file
-            os.fsync(descriptor)
+            yield CommitFile(descriptor, path)
+            with _told_as_storage_error(path):
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        temp.replace(path)
-        _fsync_directory(path.parent)
-    except OSError as error:
-        _remove_if_there(temp)
-        raise storage_error(error, path) from error
+        with _told_as_storage_error(path):
+            temp.replace(path)
+            _fsync_directory(path.parent)
     except BaseException:
         _remove_if_there(temp)
         raise
@@ -109,6 +109,15 @@ def storage_error(error: OSError, path: Path) -> StorageError:
             next="choose a writable directory with --out",
         )
     return StorageError(f"cannot write ({error})", where=str(path), next="check the disk, then run again")
+
+
+@contextlib.contextmanager
+def _told_as_storage_error(path: Path) -> Iterator[None]:
+    """Only faults of writing: an error that the caller's block raises is the caller's."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error, path) from error
 
 
 def _fsync_directory(directory: Path) -> None:

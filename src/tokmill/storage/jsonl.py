@@ -10,6 +10,7 @@ characters are refused by the parser itself.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections import Counter
@@ -29,6 +30,8 @@ from tokmill.storage.streams import Block, Oversize, read_blocks
 from tokmill.storage.zstd import ZstdCompressor, frame_options
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson")
+
+_PEEKED_LINES = 1000
 
 _TYPES: dict[Kind, Any] = {Kind.TEXT: str, Kind.SCALAR: str | int | float | bool, Kind.JSON: msgspec.Raw}
 _NOT_JSON = re.compile(rb"(?:NaN|-?Infinity)\b")
@@ -55,16 +58,16 @@ def read_batches(
 
 
 def peek_keys(path: Path, *, max_record_bytes: int) -> list[str]:
-    """The keys of the first record that is an object, or nothing."""
+    """All keys of the first records that are objects: a field may be missing from the very first one."""
     for block in read_blocks(path, max_record_bytes=max_record_bytes):
         if isinstance(block, Oversize):
             continue
-        for line in block.data.split(b"\n"):
-            try:
-                record = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                continue
-            return list(record)
+        keys: dict[str, None] = {}
+        for line in block.data.split(b"\n")[:_PEEKED_LINES]:
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                keys.update(dict.fromkeys(msgspec.json.decode(line, type=dict[str, msgspec.Raw])))
+        if keys:
+            return list(keys)
     return []
 
 
@@ -75,6 +78,9 @@ def write_jsonl(path: Path, table: Any, *, batch_rows: int = 4096) -> Written:
     with open_commit(path) as file:
         for batch in table.to_batches(max_chunksize=batch_rows):
             rows = [{k: v for k, v in row.items() if v is not None} for row in batch.to_pylist()]
+            for row in rows:
+                if "meta" in row:  # a JSON object that Arrow carries as a string
+                    row["meta"] = msgspec.Raw(row["meta"].encode())
             file.write(compress(encoder.encode_lines(rows)))
         file.write(finish())
     return file.written
@@ -233,6 +239,8 @@ def _explain(line: bytes, error: Exception) -> tuple[str, str]:
         else:
             if "missing required field" in text:
                 return "missing_field", text.replace("Object missing required field", "no field")
+            if "got `null` - at `$." in text:
+                return "missing_field", f"{text.rpartition(' - at ')[2]} is null"
             return "wrong_type", text
     surrogate = _SURROGATE.search(line)
     if surrogate and _has_lone_surrogate(line):

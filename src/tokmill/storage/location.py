@@ -9,10 +9,12 @@ scheme and nothing above it changes.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,8 +60,14 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
 
 
 def open_binary(path: Path) -> io.FileIO:
-    try:
+    with _told_as_unreadable(path):
         return io.FileIO(path, "rb")
+
+
+@contextlib.contextmanager
+def _told_as_unreadable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise StorageError(
             f"cannot be read ({error.strerror})", where=str(path), next="check the path and its permissions"
@@ -67,13 +75,13 @@ def open_binary(path: Path) -> io.FileIO:
 
 
 def file_sha256(path: Path) -> str:
-    with open_binary(path) as file:
+    with open_binary(path) as file, _told_as_unreadable(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_whole(path: Path, max_bytes: int) -> bytes:
     """A small file in one piece; a larger one than `max_bytes` is refused before it is read."""
-    with open_binary(path) as file:
+    with open_binary(path) as file, _told_as_unreadable(path):
         size = path.stat().st_size
         if size > max_bytes:
             raise InputError(f"{size:,} bytes is more than the {max_bytes:,} expected here", where=str(path))
