@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import tokmill as mill
-from mill import small_corpus, tokmill
+from mill import SHARED, small_corpus, tokmill, write_recipe
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.memmap import open_memmap, read_row_index
 from tokmill.manifest import load_manifest
 from tokmill.storage.parquet import load_table
 from tokmill.tokenizers.load import load_tokenizer
+
+FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 
 # Changing this means changing output bytes: raise FORMAT_VERSION and say so in CHANGELOG.md.
 GOLDEN = "6c822c7cbd63788ea032eb3b436bc33c6a984efa1731a608ac484c62d27d8eea"
@@ -178,6 +180,27 @@ def test_a_finished_run_that_is_run_again_keeps_what_others_put_there(tmp_path: 
     (out / "build/rows/notes.md").write_text("mine")
     mill.run(recipe, workers=1)
     assert (out / "build/rows/notes.md").read_text() == "mine"
+
+
+def test_one_corpus_has_one_digest_in_any_format_and_any_number_of_files(tmp_path: Path) -> None:
+    folder = SHARED / "data/formats"
+    if not folder.exists():
+        pytest.skip("needs ../shared/data")
+    lines = (folder / "docs300.jsonl").read_bytes().splitlines(keepends=True)
+    for number in range(0, len(lines), 50):
+        (tmp_path / f"part-{number:03d}.jsonl").write_bytes(b"".join(lines[number : number + 50]))
+    digests, contents = set(), set()
+    for index, files in enumerate([*(str(folder / f"docs300.{s}") for s in FORMATS), "part-*.jsonl"]):
+        recipe = write_recipe(
+            tmp_path, sources=[{"name": "docs", "files": files}], tokenizer=None, builds=None
+        )
+        out = mill.run(recipe, tmp_path / f"out{index}", workers=1, until="clean").out
+        manifest = load_manifest(out / "ingest/docs")
+        digests.add(manifest.facts["corpus_digest"])
+        if index < len(FORMATS):
+            contents.add(mill.verify(out).digest)
+    assert len(digests) == 1
+    assert len(contents) == 1
 
 
 def test_until_stops_there_and_a_later_run_goes_on(tmp_path: Path) -> None:
