@@ -16,7 +16,8 @@ from tokmill.artifact import Artifact, has_all_files, open_artifact
 from tokmill.errors import RecipeError, TokenizerError, TokenizerMismatch, TokmillError
 from tokmill.manifest import FORMAT_VERSION, Json, Manifest, explain_changes, step_fingerprint
 from tokmill.recipe import Recipe, Source, Tokenizer
-from tokmill.sources.files import list_source, reading_config, settle_reading
+from tokmill.sources.listing import list_source
+from tokmill.sources.readers import reading_config, settle_reading
 from tokmill.stages.clean import clean_config
 from tokmill.stages.step import Step
 from tokmill.storage.location import InputFile, file_sha256

@@ -108,6 +108,43 @@ class Fields(Section):
     meta: list[str] = Field(default=[], description="keys to carry along as JSON")
 
 
+SOURCE_FORMATS = ("wikipedia", "stackexchange", "parallel", "warc")
+
+
+class Wikipedia(Section):
+    """WikiExtractor output (--json lines or <doc> blocks) or a MediaWiki XML dump (.xml, .xml.bz2)."""
+
+    namespaces: list[int] = Field([0], description="of a dump; 0 is articles")
+
+
+class StackExchange(Section):
+    """Posts.xml or a .7z that holds it: questions with their answers."""
+
+    answers: Literal["accepted", "best", "all"] = Field(
+        "accepted", description="accepted: the accepted answer, else the best; best: by score; all: by score"
+    )
+    max_answers: int = Field(1, ge=1, description="for best and all")
+    min_question_score: int = 0
+    min_answer_score: int = 0
+    max_expansion: int = Field(100, ge=1, description="an archive that grows more than this is refused")
+
+
+class Parallel(Section):
+    """Sentence pairs, joined for language modelling."""
+
+    source_key: str = "src_text"
+    target_key: str = "tgt_text"
+    separator: str = "\n"
+    min_chars: int = Field(2, ge=1, description="per side")
+    max_chars: int = Field(256, ge=1, description="per side")
+
+
+class Warc(Section):
+    """Web archives: .warc[.gz] (main text of HTML pages) and .wet[.gz] (text as extracted)."""
+
+    main_text: bool = Field(True, description="leave out navigation and boilerplate of HTML pages")
+
+
 class Source(Section):
     name: Name
     domain: Name = "default"
@@ -123,6 +160,15 @@ class Source(Section):
     on_bad_record: Literal["quarantine", "fail"] = "quarantine"
     max_bad_fraction: Share = Field(Decimal("0.01"), description="more than this stops the run")
     max_record_bytes: int = Field(128 << 20, ge=1024)
+    wikipedia: Wikipedia | None = None
+    stackexchange: StackExchange | None = None
+    parallel: Parallel | None = None
+    warc: Warc | None = None
+
+    @property
+    def format(self) -> str:
+        """The reader that the source's section chooses; files of records and plain text without one."""
+        return next((name for name in SOURCE_FORMATS if getattr(self, name) is not None), "records")
 
     @field_validator("template")
     @classmethod
@@ -135,6 +181,11 @@ class Source(Section):
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         if given.get("template") is not None and _part(given.get("fields"), "text") is not None:
             yield ("template",), "`template` and `fields.text` both say where the text comes from; keep one"
+        chosen = [name for name in SOURCE_FORMATS if given.get(name) is not None]
+        if len(chosen) > 1:
+            yield (chosen[1],), f"`{chosen[0]}` already says what the files are; keep one"
+        if chosen and given.get("template") is not None:
+            yield ("template",), f"`{chosen[0]}` says what the text is; leave the template out"
 
 
 class Normalize(Section):

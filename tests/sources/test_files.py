@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from tokmill.errors import EmptyGlob, InputError
 from tokmill.recipe import Source
 from tokmill.schema import DOCUMENTS
-from tokmill.sources.files import content_ids, cut_chunks, list_source, read_documents, settle_reading
+from tokmill.sources.listing import list_source
+from tokmill.sources.readers import cut_chunks, read_documents, settle_reading
+from tokmill.sources.reading import content_ids
 from tokmill.storage.digest import row_sequence, table_sha256
 from tokmill.storage.records import BadRecord
 
@@ -39,10 +41,10 @@ def load(source: Source, base: Path, target_bytes: int = 1 << 30) -> tuple[pa.Ta
     reading = settle_reading(source, files)
     tables, bad = [DOCUMENTS.empty_table()], []
     for file, span in cut_chunks(files, reading, target_bytes):
-        for table, faults in read_documents(file.path, file.name, span, reading):
-            assert table.schema == DOCUMENTS
-            tables.append(table)
-            bad += faults
+        for batch in read_documents(file.path, file.name, span, reading):
+            assert batch.documents.schema == DOCUMENTS
+            tables.append(batch.documents)
+            bad += batch.bad
     return pa.concat_tables(tables), bad
 
 
@@ -94,8 +96,10 @@ def test_a_pattern_that_matches_nothing_is_an_error_even_beside_one_that_does(tm
 def test_a_file_of_an_unknown_format_is_an_error_and_not_passed_over(tmp_path):
     write_lines(tmp_path / "a.jsonl", {"text": "a"})
     (tmp_path / "b.csv").write_text("a,b\n")
+    source = make_source("*")
+    files = list_source(source, tmp_path)
     with pytest.raises(InputError, match=r"no reader for the suffix \.csv") as caught:
-        list_source(make_source("*"), tmp_path)
+        settle_reading(source, files)
     assert caught.value.where == str(tmp_path / "b.csv")
 
 

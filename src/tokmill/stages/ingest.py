@@ -9,6 +9,7 @@ clean step later finds the receipt.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from tokmill.artifact import Artifact
 from tokmill.errors import InputChanged, InputError, TooManyBadRecords
 from tokmill.manifest import FileEntry, Json, Receipt, sum_counts, write_receipt
 from tokmill.schema import ledger_table, string_column
-from tokmill.sources.files import Chunk, Reading, cut_chunks, read_documents
+from tokmill.sources.readers import Chunk, cut_chunks, read_documents
+from tokmill.sources.reading import Dropped, Reading
 from tokmill.stages import clean
 from tokmill.stages.step import Conduct, Made, Outcome, Step, write_shard_table
 from tokmill.storage.digest import join_sequences, row_sequence
@@ -54,16 +56,18 @@ def perform_ingest(task: Task) -> Made:
     reading = msgspec.convert(task.config["reading"], Reading)
     source_file = task.inputs[0]
     bad: list[BadRecord] = []
+    dropped: list[Dropped] = []
     files: list[FileEntry] = []
     counts: Json = {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}, "text_bytes": 0, "absent": {}}
 
     def documents() -> Iterator[Any]:
         span = Span(*task.config["span"])
-        for table, faults in read_documents(Path(source_file.path), task.config["file"], span, reading):
-            if faults and task.config["on_bad_record"] == "fail":
-                raise _refused(source_file.path, faults[0])
-            bad.extend(faults)
-            yield table
+        for batch in read_documents(Path(source_file.path), task.config["file"], span, reading):
+            if batch.bad and task.config["on_bad_record"] == "fail":
+                raise _refused(source_file.path, batch.bad[0])
+            bad.extend(batch.bad)
+            dropped.extend(batch.dropped)
+            yield batch.documents
 
     for part, table in enumerate(_cut(documents(), task.config["shard_bytes"])):
         key = f"{task.key}-{part:03d}"
@@ -76,12 +80,12 @@ def perform_ingest(task: Task) -> Made:
             counts["absent"][column] = counts["absent"].get(column, 0) + table.column(column).null_count
         for follower in task.followers:
             _clean_now(task, follower, key, entry, table)
-    if bad:
-        ledger = _quarantine_ledger(bad, reading.source, task.config["file"])
+    if bad or dropped:
+        ledger = _ledger(bad, dropped, reading.source, task.config["file"])
         files.append(write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", ledger))
-        for record in bad:
-            counts["quarantined"][record.reason] = counts["quarantined"].get(record.reason, 0) + 1
-    counts["in"] = counts["kept"] + len(bad)
+        counts["quarantined"] = dict(Counter(record.reason for record in bad))
+        counts["dropped"] = dict(Counter(record.reason for record in dropped))
+    counts["in"] = counts["kept"] + len(bad) + len(dropped)
     return Made(files, counts)
 
 
@@ -139,19 +143,31 @@ def _text_bytes(table: Any) -> int:
     return int(offsets[-1] - offsets[0])
 
 
-def _quarantine_ledger(bad: list[BadRecord], source: str, file: str) -> Any:
-    return ledger_table(
+def _ledger(bad: list[BadRecord], dropped: list[Dropped], source: str, file: str) -> Any:
+    common = {"source": source, "stage": "ingest", "file": file}
+    quarantined = ledger_table(
         {
-            "source": source,
-            "stage": "ingest",
+            **common,
             "verdict": "quarantine",
             "reason": [record.reason for record in bad],
-            "file": file,
             "offset": [record.offset for record in bad],
             "detail": [record.detail for record in bad],
         },
         len(bad),
     )
+    left_out = ledger_table(
+        {
+            **common,
+            "verdict": "drop",
+            "doc_id": [record.id for record in dropped],
+            "reason": [record.reason for record in dropped],
+            "value": [record.value for record in dropped],
+            "threshold": [record.threshold for record in dropped],
+            "offset": [record.offset for record in dropped],
+        },
+        len(dropped),
+    )
+    return pa.concat_tables([quarantined, left_out]).combine_chunks()
 
 
 def _refused(path: str, record: BadRecord) -> InputError:
