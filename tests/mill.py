@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tokmill.demo.problems import generate_problems
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -55,7 +53,7 @@ def write_recipe(directory: Path, **sections: Any) -> Path:
     }
     recipe.update(sections)
     path = directory / "recipe.yaml"
-    path.write_text(yaml.safe_dump({k: v for k, v in recipe.items() if v is not None}, allow_unicode=True))
+    path.write_text(json.dumps({k: v for k, v in recipe.items() if v is not None}, indent=1))  # JSON is YAML
     return path
 
 

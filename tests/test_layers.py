@@ -26,7 +26,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("task", "artifact"),  # a pure function of its inputs; the life of a directory
     ("recipe",),  # everything that can change a byte
     ("sources",),  # records become documents
-    ("split", "clean", "dedup"),  # decisions on columns
+    ("sample", "split", "clean", "dedup"),  # decisions on columns
     ("tokenizers",),  # text to ids
     ("formats",),  # what a trainer maps: writer and reader together
     ("pack",),  # lengths in, plan out

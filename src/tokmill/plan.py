@@ -153,7 +153,11 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list
             "reading": reading_config(reading),
             "shard_bytes": recipe.shards.bytes,
             "on_bad_record": source.on_bad_record,
+            "limit": source.limit and source.limit.model_dump(mode="json", exclude_none=True),
+            "sample": source.sample
+            and {"seed": recipe.seed, **source.sample.model_dump(mode="json", exclude_none=True)},
         },
+        needs=tuple(f"ingest/{other.name}" for other in recipe.sources if other.fallback == source.name),
         files=digests,
         extra={
             "files": files,

@@ -145,6 +145,38 @@ class Warc(Section):
     main_text: bool = Field(True, description="leave out navigation and boilerplate of HTML pages")
 
 
+class Limit(Section):
+    """As many documents as stay within all bounds that are given, in the source's order."""
+
+    docs: int | None = Field(None, ge=1)
+    chars: int | None = Field(None, ge=1)
+    megabytes: int | None = Field(None, ge=1, description="millions of bytes of text")
+    tokens: int | None = Field(None, ge=1, description="estimated: four characters each")
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        if not any(given.get(key) is not None for key in ("docs", "chars", "megabytes", "tokens")):
+            yield (), "needs `docs`, `chars`, `megabytes` or `tokens`"
+
+
+class Sample(Section):
+    """Which documents are taken. Only `head` leaves the rest of the source unread."""
+
+    method: Literal["reservoir", "weighted", "hash", "head"]
+    k: int | None = Field(None, ge=1, description="documents; for reservoir, weighted and head")
+    fraction: Share | None = Field(None, description="for hash")
+    weight: str | None = Field(None, description="for weighted: a key of `fields.meta` that holds a number")
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        method = given.get("method")
+        needed = {"hash": "fraction"}.get(str(method), "k")
+        if method is not None and given.get(needed) is None:
+            yield (needed,), f"{method} needs `{needed}`"
+        if method == "weighted" and given.get("weight") is None:
+            yield ("weight",), "weighted needs `weight`"
+
+
 class Source(Section):
     name: Name
     domain: Name = "default"
@@ -160,6 +192,11 @@ class Source(Section):
     on_bad_record: Literal["quarantine", "fail"] = "quarantine"
     max_bad_fraction: Share = Field(Decimal("0.01"), description="more than this stops the run")
     max_record_bytes: int = Field(128 << 20, ge=1024)
+    limit: Limit | None = None
+    sample: Sample | None = None
+    fallback: Name | None = Field(
+        None, description="a source to read only if this one does not reach its limit"
+    )
     wikipedia: Wikipedia | None = None
     stackexchange: StackExchange | None = None
     parallel: Parallel | None = None
@@ -306,8 +343,24 @@ class Recipe(Section):
                 name = _part(item, "name")
                 if isinstance(name, str) and first.setdefault(name, index) != index:
                     yield (section, index, "name"), f"{section}[{first[name]}] is called {name} too"
+        yield from _fallback_mistakes(given.get("sources"))
         if given.get("builds") and given.get("tokenizer") is None:
             yield ("builds",), "`builds` needs a `tokenizer`"
+
+
+def _fallback_mistakes(sources: Any) -> Iterator[tuple[Path_, str]]:
+    items = [item for item in sources if isinstance(item, dict)] if isinstance(sources, list) else []
+    places = {item.get("name"): index for index, item in enumerate(items)}
+    for index, item in enumerate(items):
+        other = item.get("fallback")
+        if other is None:
+            continue
+        if other not in places:
+            yield ("sources", index, "fallback"), f"no source is called {other}"
+        elif places[other] <= index:
+            yield ("sources", index, "fallback"), f"{other} must come after the source that falls back on it"
+        if item.get("limit") is None:
+            yield ("sources", index, "fallback"), "needs a `limit` that can be missed"
 
 
 def _part(section: Any, key: str) -> Any:

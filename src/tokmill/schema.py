@@ -5,6 +5,7 @@
     marks       one row per document: kept, chars, exact hash    clean
     ledger      one row per decision that was not a plain keep   every stage
     matches     duplicate -> survivor, of one range of hashes         dedup
+    keys, selection   which documents a sample takes                ingest, while it works
     verdicts    one row per document: kept after deduplication   dedup
     labels      one row per document: train or valid             split
     lengths     one row per encoded document, beside its ids     tokens
@@ -75,6 +76,12 @@ MATCHES = pa.schema(
         pa.field("survivor_shard", pa.string(), nullable=False),
         pa.field("survivor_row", pa.uint32(), nullable=False),
     ]
+)
+
+KEYS = pa.schema([pa.field("key", pa.uint64(), nullable=False)])
+
+SELECTION = pa.schema(
+    [pa.field("chunk", pa.uint32(), nullable=False), pa.field("row", pa.uint32(), nullable=False)]
 )
 
 VERDICTS = pa.schema([pa.field("kept", pa.bool_(), nullable=False)])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.stages.ingest import _cut
+from tokmill.stages.shards import cut_shards
 
 TEXTS = st.lists(st.text("ab é日", max_size=8), max_size=8)
 
@@ -31,7 +31,7 @@ def cut(batches: list[list[str]], shard_bytes: int, margin: int = 0, pieces: int
     for batch in batches:
         tables.append(table(batch, first, margin, pieces))
         first += len(batch)
-    return list(_cut(iter(tables), shard_bytes))
+    return list(cut_shards(iter(tables), shard_bytes))
 
 
 @settings(deadline=None, max_examples=300)

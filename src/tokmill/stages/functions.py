@@ -10,12 +10,15 @@ from pathlib import Path
 
 from tokmill.artifact import Artifact
 from tokmill.manifest import Receipt, check_conservation, write_receipt
-from tokmill.stages import build, clean, dedup, ingest, split, tokenizer, tokens
+from tokmill.stages import build, clean, dedup, ingest, sampling, split, tokenizer, tokens
 from tokmill.stages.step import Conduct, Made, Step
 from tokmill.task import Task
 
 FUNCTIONS: dict[str, Callable[[Task], Made]] = {
     "ingest": ingest.perform_ingest,
+    "sample.candidates": ingest.perform_candidates,
+    "sample.select": sampling.perform_select,
+    "sample.pick": sampling.perform_pick,
     "clean": clean.perform_clean,
     "dedup.match": dedup.perform_match,
     "dedup.verdicts": dedup.perform_verdicts,

@@ -1,96 +1,121 @@
 """Ingest: records of a source become document shards, as received, once.
 
-    chunk of a file ─ read ─ documents ─ cut at shards.megabytes of text ─> documents-<chunk>-<part>.parquet
-                        └ records that cannot be used ────────────────────> ledger-<chunk>.parquet
+    chunk of a file ─ read ─ documents ─ shards ─> documents-<chunk>-<part>.parquet
+                        └ not used ──────────────> ledger-<chunk>.parquet
 
 Cleaning follows in the same pass: while the shard is still in memory its clean task is performed too, and the
-clean step later finds the receipt.
+clean step later finds the receipt. A limit takes chunks in order until it is reached; a sample of fixed size
+goes through `tokmill.stages.sampling`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from tokmill.artifact import Artifact
 from tokmill.errors import InputChanged, InputError, TooManyBadRecords
-from tokmill.manifest import FileEntry, Json, Receipt, sum_counts, write_receipt
-from tokmill.schema import ledger_table, string_column
+from tokmill.manifest import Json, Receipt, add_counts, sum_counts
+from tokmill.sample import below_fraction
 from tokmill.sources.readers import Chunk, cut_chunks, read_documents
 from tokmill.sources.reading import Dropped, Reading
-from tokmill.stages import clean
-from tokmill.stages.step import Conduct, Made, Outcome, Step, write_shard_table
-from tokmill.storage.digest import join_sequences, row_sequence
+from tokmill.stages import sampling
+from tokmill.stages.shards import Room, no_counts, write_documents, write_ledger
+from tokmill.stages.step import Conduct, Made, Outcome, Step
+from tokmill.storage.digest import join_sequences
 from tokmill.storage.location import InputFile
 from tokmill.storage.parquet import load_table
 from tokmill.storage.records import BadRecord, Span
-from tokmill.task import Input, Task, table_input
+from tokmill.task import Input, Task
 
 # A file that cannot be cut (gzip, zstd) and is larger than this is not cleaned in the same pass: its shards
 # come from one worker, and cleaning them apart puts the others to work. Compressed text is 3 to 5 times larger.
 _FUSE_BELOW_BYTES = 16 << 20
 
+# Chunks read at a time towards a limit: enough to keep cores busy, few enough to throw away.
+_CHUNKS_TOWARDS_LIMIT = 8
+
+Phase = Generator[list[Task], list[Receipt], list[Receipt]]
+
 
 def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     files: list[InputFile] = step.extra["files"]
-    follower: Json | None = step.extra["follower"]
     reading = msgspec.convert(step.config["reading"], Reading)
     chunks = cut_chunks(files, reading, step.config["shard_bytes"])
-    tasks = [_task(step, number, chunk, follower) for number, chunk in enumerate(chunks)]
-    receipts = yield tasks
+    room = _room_after(step.config, upstream)
+    tasks = [_task(step, number, chunk) for number, chunk in enumerate(chunks)]
+    if room is not None and 0 in room.values():
+        receipts = yield []  # a fallback that is not needed
+    elif _takes_fixed_sample(step.config["sample"]):
+        receipts = yield from _take_sample(step, tasks, room)
+    elif room is not None:
+        receipts = yield from _take_until_full(tasks, room)
+    else:
+        receipts = yield tasks
     _check_unchanged(files)
-    counts = sum_counts(receipts)
-    _check_ceiling(step, counts, receipts)
+    counts = sum_counts(receipts) if receipts else no_counts()
+    if receipts:
+        _check_ceiling(step, counts, receipts)
     documents = [entry for receipt in receipts for entry in receipt.files if entry.table == "documents"]
-    corpus = join_sequences((entry.sequence or "", entry.rows) for entry in documents)
-    return Outcome(receipts, counts, {"corpus_digest": corpus})
+    facts: Json = {"corpus_digest": join_sequences((entry.sequence or "", entry.rows) for entry in documents)}
+    is_full = any(receipt.facts.get("is_full") for receipt in receipts)
+    if room is not None:
+        facts["room"] = {name: 0 if is_full else left - _taken(counts)[name] for name, left in room.items()}
+    read = _chunks_read(receipts)
+    facts["scanned"] = {"chunks": read, "of": len(chunks), "is_complete": read == len(chunks) and not is_full}
+    return Outcome(receipts, counts, facts)
 
 
 def perform_ingest(task: Task) -> Made:
-    reading = msgspec.convert(task.config["reading"], Reading)
-    source_file = task.inputs[0]
+    counts, dropped_by_hash = no_counts(), [0]
     bad: list[BadRecord] = []
     dropped: list[Dropped] = []
-    files: list[FileEntry] = []
-    counts: Json = {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}, "text_bytes": 0, "absent": {}}
-
-    def documents() -> Iterator[Any]:
-        span = Span(*task.config["span"])
-        for batch in read_documents(Path(source_file.path), task.config["file"], span, reading):
-            if batch.bad and task.config["on_bad_record"] == "fail":
-                raise _refused(source_file.path, batch.bad[0])
-            bad.extend(batch.bad)
-            dropped.extend(batch.dropped)
-            yield batch.documents
-
-    for part, table in enumerate(_cut(documents(), task.config["shard_bytes"])):
-        key = f"{task.key}-{part:03d}"
-        entry = write_shard_table(task.directory, f"documents-{key}.parquet", "documents", table)
-        entry = msgspec.structs.replace(entry, sequence=row_sequence(table))
-        files.append(entry)
-        counts["kept"] += table.num_rows
-        counts["text_bytes"] += _text_bytes(table)
-        for column in ("license_tag", "created_at"):
-            counts["absent"][column] = counts["absent"].get(column, 0) + table.column(column).null_count
-        for follower in task.followers:
-            _clean_now(task, follower, key, entry, table)
-    if bad or dropped:
-        ledger = _ledger(bad, dropped, reading.source, task.config["file"])
-        files.append(write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", ledger))
-        counts["quarantined"] = dict(Counter(record.reason for record in bad))
-        counts["dropped"] = dict(Counter(record.reason for record in dropped))
-    counts["in"] = counts["kept"] + len(bad) + len(dropped)
-    return Made(files, counts)
+    room = Room(task.config["room"] or {})
+    files = write_documents(task, _documents(task, room, bad, dropped, dropped_by_hash), counts)
+    files += write_ledger(task, bad, dropped, task.config["reading"]["source"], task.config["file"], counts)
+    if dropped_by_hash[0]:
+        counts["dropped"]["not_sampled"] = dropped_by_hash[0]
+    counts["in"] = counts["kept"] + len(bad) + len(dropped) + dropped_by_hash[0]
+    return Made(files, counts, {"is_full": room.is_full})
 
 
-def _task(step: Step, number: int, chunk: Chunk, follower: Json | None) -> Task:
+def perform_candidates(task: Task) -> Made:
+    bad: list[BadRecord] = []
+    dropped: list[Dropped] = []
+    return sampling.perform_candidates(task, _documents(task, Room({}), bad, dropped, [0]), bad, dropped)
+
+
+def _documents(
+    task: Task, room: Room, bad: list[BadRecord], dropped: list[Dropped], dropped_by_hash: list[int]
+) -> Iterator[Any]:
+    """The documents of a chunk that a hash sample and a limit leave; what is left out gathers in the lists."""
+    reading = msgspec.convert(task.config["reading"], Reading)
+    sample = task.config["sample"]
+    path, span = Path(task.inputs[0].path), Span(*task.config["span"])
+    for batch in read_documents(path, task.config["file"], span, reading):
+        if batch.bad and task.config["on_bad_record"] == "fail":
+            raise _refused(str(path), batch.bad[0])
+        bad.extend(batch.bad)
+        dropped.extend(batch.dropped)
+        documents = batch.documents
+        if sample and sample["method"] == "hash":
+            taken = below_fraction(documents.column("doc_id"), Decimal(sample["fraction"]), sample["seed"])
+            dropped_by_hash[0] += int((~taken).sum())
+            documents = documents.filter(pa.array(taken))
+        yield room.take(documents)
+        if room.is_full:
+            return
+
+
+def _task(step: Step, number: int, chunk: Chunk) -> Task:
+    follower: Json | None = step.extra["follower"]
     fuse = follower is not None and (chunk.file.bytes <= _FUSE_BELOW_BYTES or chunk.span != Span())
+    sample = step.config["sample"]
     return Task(
         function="ingest",
         key=f"{number:05d}",
@@ -100,6 +125,8 @@ def _task(step: Step, number: int, chunk: Chunk, follower: Json | None) -> Task:
             "on_bad_record": step.config["on_bad_record"],
             "file": chunk.file.name,
             "span": list(chunk.span),
+            "sample": sample if sample and sample["method"] == "hash" else None,
+            "room": None,
         },
         inputs=[Input("file", str(chunk.file.path), step.files[chunk.file.name])],
         directory=str(step.directory),
@@ -107,67 +134,81 @@ def _task(step: Step, number: int, chunk: Chunk, follower: Json | None) -> Task:
     )
 
 
-def _cut(tables: Iterator[Any], shard_bytes: int) -> Iterator[Any]:
-    """Tables of at least `shard_bytes` of text, cut at the row that reaches it; the last may be smaller."""
-    gathered: list[Any] = []
-    size = 0
-    for table in tables:
-        while table.num_rows:
-            offsets = string_column(table.column("text")).offsets
-            room = offsets[0] + (shard_bytes - size)
-            rows = int(np.searchsorted(offsets[1:], room)) + 1  # the row that reaches the limit is the last
-            head, table = table.slice(0, rows), table.slice(rows)
-            gathered.append(head)
-            size += int(offsets[min(rows, len(offsets) - 1)] - offsets[0])
-            if size >= shard_bytes:
-                yield _join(gathered)
-                gathered, size = [], 0
-    if gathered:
-        yield _join(gathered)
+def _room_after(config: Json, upstream: Mapping[str, Artifact]) -> dict[str, int] | None:
+    """The bounds of this source; as a fallback, also what the source before it left."""
+    limit, sample = config["limit"] or {}, config["sample"] or {}
+    bounds = {
+        "docs": [limit.get("docs"), sample.get("k") if sample.get("method") == "head" else None],
+        "chars": [limit.get("chars"), limit.get("tokens") and 4 * limit["tokens"]],
+        "bytes": [limit.get("megabytes") and limit["megabytes"] * 1_000_000],
+    }
+    for artifact in upstream.values():
+        for name, left in artifact.manifest.facts["room"].items():
+            bounds[name].append(left)
+    given = {name: [bound for bound in found if bound is not None] for name, found in bounds.items()}
+    room = {name: min(found) for name, found in given.items() if found}
+    return room or None
 
 
-def _join(tables: list[Any]) -> Any:
-    return pa.concat_tables(tables).combine_chunks()
+def _takes_fixed_sample(sample: Json | None) -> bool:
+    return bool(sample) and sample["method"] in ("reservoir", "weighted")  # type: ignore[index]
 
 
-def _clean_now(task: Task, follower: Json, key: str, entry: FileEntry, table: Any) -> None:
-    """The clean task of this shard, exactly as the clean step would make it, on the table in memory."""
-    source = table_input("documents", Path(task.directory), entry)
-    clean_task = clean.shard_task(follower["config"], follower["directory"], key, source)
-    made = clean.clean_table(clean_task, table)
-    write_receipt(Path(follower["directory"]), clean_task.receipt(*made))
+def _take_until_full(tasks: Sequence[Task], room: dict[str, int]) -> Phase:
+    """Chunks in order. Each is read up to the whole room; the one that overfills it again, up to what is left."""
+    receipts: list[Receipt] = []
+    left = dict(room)
+    for start in range(0, len(tasks), _CHUNKS_TOWARDS_LIMIT):
+        group = tasks[start : start + _CHUNKS_TOWARDS_LIMIT]
+        for task, receipt in zip(group, (yield [_with_room(task, room) for task in group]), strict=True):
+            taken = _taken(receipt.counts)
+            if any(taken[name] > left[name] for name in left):
+                (receipt,) = yield [_with_room(task, left)]
+                taken = _taken(receipt.counts)
+                return [*receipts, receipt]
+            receipts.append(receipt)
+            left = {name: bound - taken[name] for name, bound in left.items()}
+            if 0 in left.values():
+                return receipts
+    return receipts
 
 
-def _text_bytes(table: Any) -> int:
-    offsets = string_column(table.column("text")).offsets
-    return int(offsets[-1] - offsets[0])
+def _take_sample(step: Step, tasks: Sequence[Task], room: dict[str, int] | None) -> Phase:
+    sample = step.config["sample"]
+    candidates = yield [sampling.candidate_task(task, sample) for task in tasks]
+    (selection,) = yield [sampling.select_task(step, candidates, sample["k"])]
+    picks = [
+        sampling.pick_task(task, number, receipt, selection, {})
+        for number, (task, receipt) in enumerate(zip(tasks, candidates, strict=True))
+    ]
+    if room is None:
+        picked = yield picks
+    else:
+        picked = yield from _take_until_full(picks, room)
+    scanned = [sampling.ledger_receipt(receipt) for receipt in candidates]
+    total = add_counts(sum_counts(scanned), sum_counts(picked))
+    # What was scanned came in once; the picks are those same documents again.
+    not_sampled = total["scanned"] - total["kept"]
+    last = scanned[-1]
+    dropped = {**last.counts["dropped"], **({"not_sampled": not_sampled} if not_sampled else {})}
+    scanned[-1] = msgspec.structs.replace(last, counts={**last.counts, "dropped": dropped})
+    return [*scanned, *(_without_in(receipt) for receipt in picked)]
 
 
-def _ledger(bad: list[BadRecord], dropped: list[Dropped], source: str, file: str) -> Any:
-    common = {"source": source, "stage": "ingest", "file": file}
-    quarantined = ledger_table(
-        {
-            **common,
-            "verdict": "quarantine",
-            "reason": [record.reason for record in bad],
-            "offset": [record.offset for record in bad],
-            "detail": [record.detail for record in bad],
-        },
-        len(bad),
-    )
-    left_out = ledger_table(
-        {
-            **common,
-            "verdict": "drop",
-            "doc_id": [record.id for record in dropped],
-            "reason": [record.reason for record in dropped],
-            "value": [record.value for record in dropped],
-            "threshold": [record.threshold for record in dropped],
-            "offset": [record.offset for record in dropped],
-        },
-        len(dropped),
-    )
-    return pa.concat_tables([quarantined, left_out]).combine_chunks()
+def _with_room(task: Task, room: dict[str, int]) -> Task:
+    return msgspec.structs.replace(task, config={**task.config, "room": room})
+
+
+def _without_in(receipt: Receipt) -> Receipt:
+    return msgspec.structs.replace(receipt, counts={**receipt.counts, "in": 0})
+
+
+def _taken(counts: Json) -> dict[str, int]:
+    return {"docs": counts["kept"], "chars": counts["text_chars"], "bytes": counts["text_bytes"]}
+
+
+def _chunks_read(receipts: list[Receipt]) -> int:
+    return len({receipt.key.partition("-")[0] for receipt in receipts})
 
 
 def _refused(path: str, record: BadRecord) -> InputError:

@@ -1,0 +1,59 @@
+"""Which documents of a source are taken: decided by a keyed hash of what they are.
+
+    draws(documents, seed)      uint64 per document from (seed, doc_id, text): as good as random, the same anywhere
+    bottom_k(draws, k)          the k smallest: a uniform sample, which merges across chunks and needs one pass
+    weighted_keys(draws, w)     -ln(u)/w: the k smallest are a weighted sample (A-ES, Efraimidis & Spirakis 2006)
+    below_fraction(ids, f)      stable under growth: a document is in or out whatever else is there
+
+A classic reservoir draws a number per record from a generator and so depends on the order in which workers read.
+Keeping the k smallest of one number per record has the same distribution and depends on the records alone.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.kernels import hashing, sha256
+from tokmill.schema import string_column
+
+# Two odd constants set the two lanes of the hash apart; the seed moves both.
+_LANES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
+_MASK = (1 << 64) - 1
+
+
+def draws(documents: Any, seed: int) -> NDArray[np.uint64]:
+    state = np.empty((documents.num_rows, 2), np.uint64)
+    for lane, constant in enumerate(_LANES):
+        state[:, lane] = ((seed + 1) * constant) & _MASK
+    for name in ("doc_id", "text"):
+        hashing.mix_column(*string_column(documents.column(name)), state)
+    return np.ascontiguousarray(state[:, 0])
+
+
+def bottom_k(keys: NDArray[Any], k: int) -> NDArray[np.int64]:
+    """Indices of the k smallest keys, in row order; of equal keys the earlier row."""
+    if len(keys) <= k:
+        return np.arange(len(keys))
+    return np.sort(np.argsort(keys, kind="stable")[:k])
+
+
+def weighted_keys(drawn: NDArray[np.uint64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A weight of zero is never taken while there is anything else."""
+    uniform = (drawn.astype(np.float64) + 0.5) / 2.0**64
+    with np.errstate(divide="ignore"):
+        return np.where(weights > 0, -np.log(np.minimum(uniform, 1 - 2.0**-53)) / weights, np.inf)
+
+
+def below_fraction(doc_ids: Any, fraction: Decimal, seed: int) -> NDArray[np.bool_]:
+    """sha256(doc_id), moved by the seed, against the fraction in integer arithmetic."""
+    column = string_column(doc_ids)
+    threshold = int(Fraction(fraction) * (1 << 64))
+    moved = sha256.sha256_prefixes(column.data, column.offsets) + np.uint64((seed * _LANES[0]) & _MASK)
+    if threshold >> 64:
+        return np.ones(len(moved), np.bool_)
+    return moved < np.uint64(threshold)

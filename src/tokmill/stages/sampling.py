@@ -1,0 +1,139 @@
+"""A sample of fixed size in one pass over the source, the same for any number of workers.
+
+    chunk ─ the k smallest keys of its documents ─> candidates-<chunk>, keys-<chunk>
+    keys of all chunks ─ the k smallest ─────────> selection      (chunk, row)
+    candidates ─ selected rows ──────────────────> documents-<chunk>-<part>, cleaned at once
+
+A task holds at most 2 k documents and one batch. Candidates, keys and the selection are scaffolding: they are
+gone when the step is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tokmill.errors import InputError
+from tokmill.manifest import Json, Receipt, file_entry, fingerprint_of
+from tokmill.sample import bottom_k, draws, weighted_keys
+from tokmill.schema import DOCUMENTS, KEYS, SELECTION
+from tokmill.stages.shards import Room, no_counts, write_documents, write_ledger
+from tokmill.stages.step import Made, Step, write_shard_table
+from tokmill.storage.digest import table_sha256
+from tokmill.storage.parquet import load_range, load_table, write_sorted_table
+from tokmill.task import Task, table_input
+
+
+def candidate_task(task: Task, sample: Json) -> Task:
+    """The reading task of a chunk, told to keep candidates only."""
+    return msgspec.structs.replace(
+        task, function="sample.candidates", config={**task.config, "sample": sample}, followers=[]
+    )
+
+
+def select_task(step: Step, candidates: list[Receipt], k: int) -> Task:
+    keys = [entry for receipt in candidates for entry in receipt.files if entry.table == "keys"]
+    return Task(
+        function="sample.select",
+        key="selection",
+        config={"k": k},
+        inputs=[table_input("keys", step.directory, entry) for entry in keys],
+        directory=str(step.directory),
+    )
+
+
+def pick_task(reading_task: Task, number: int, candidates: Receipt, selection: Receipt, room: Json) -> Task:
+    directory = Path(reading_task.directory)
+    kept = next(entry for entry in candidates.files if entry.table == "candidates")
+    return Task(
+        function="sample.pick",
+        key=f"{number:05d}",
+        config={"chunk": number, "shard_bytes": reading_task.config["shard_bytes"], "room": room},
+        inputs=[
+            table_input("candidates", directory, kept),
+            table_input("selection", directory, selection.files[0]),
+        ],
+        directory=reading_task.directory,
+        followers=reading_task.followers,
+    )
+
+
+def ledger_receipt(candidates: Receipt) -> Receipt:
+    """What stays of a candidates task: its ledger and what it counted, under a fingerprint of its own."""
+    counts = {**candidates.counts, "kept": 0, "text_bytes": 0, "text_chars": 0, "absent": {}}
+    return Receipt(
+        key=f"{candidates.key}-scan",
+        fingerprint=fingerprint_of(["scan", candidates.fingerprint]),
+        files=[entry for entry in candidates.files if entry.table == "ledger"],
+        counts=counts,
+    )
+
+
+def perform_candidates(task: Task, batches: Iterator[Any], bad: list[Any], dropped: list[Any]) -> Made:
+    """`batches` are the documents of the chunk; bad and dropped records gather while they are read."""
+    sample, counts = task.config["sample"], no_counts()
+    chosen, chosen_keys = DOCUMENTS.empty_table(), np.zeros(0, np.uint64)
+    seen = 0
+    for documents in batches:
+        seen += documents.num_rows
+        keys = np.concatenate([chosen_keys, _keys(documents, sample)])
+        rows = bottom_k(keys, sample["k"])
+        chosen = pa.concat_tables([chosen, documents]).take(pa.array(rows)).combine_chunks()
+        chosen_keys = keys[rows]
+    files = write_ledger(task, bad, dropped, task.config["reading"]["source"], task.config["file"], counts)
+    counts["in"] = seen + len(bad) + len(dropped)
+    counts["scanned"] = seen
+    files += [
+        write_shard_table(task.directory, f"candidates-{task.key}.parquet", "candidates", chosen),
+        write_shard_table(
+            task.directory, f"keys-{task.key}.parquet", "keys", pa.table([chosen_keys], schema=KEYS)
+        ),
+    ]
+    # The candidates that are not selected become `not_sampled` when the selection is known.
+    return Made(files, {**counts, "kept": seen})
+
+
+def perform_select(task: Task) -> Made:
+    keys = [np.asarray(load_table(path).column("key")) for path in task.paths("keys")]
+    chunk = np.repeat(np.arange(len(keys), dtype=np.uint32), [len(column) for column in keys])
+    row = np.concatenate([np.arange(len(column), dtype=np.uint32) for column in keys])
+    taken = bottom_k(np.concatenate(keys), task.config["k"])
+    table = pa.table([chunk[taken], row[taken]], schema=SELECTION)
+    written = write_sorted_table(Path(task.directory) / "selection.parquet", table, by="chunk")
+    content = table_sha256(table)
+    return Made(
+        [file_entry("selection.parquet", "selection", written, rows=len(taken), content_sha256=content)], {}
+    )
+
+
+def perform_pick(task: Task) -> Made:
+    (path,) = task.paths("selection")
+    rows = load_range(path, "chunk", task.config["chunk"]).column("row")
+    documents = task.load("candidates").take(rows).combine_chunks()
+    room, counts = Room(task.config["room"] or {}), no_counts()
+    files = write_documents(task, [room.take(documents)], counts)
+    return Made(files, {**counts, "in": counts["kept"]}, {"is_full": room.is_full})
+
+
+def _keys(documents: Any, sample: Json) -> Any:
+    """uint64, the smallest are taken. Positive floats keep their order when their bits are read as integers."""
+    drawn = draws(documents, sample["seed"])
+    if sample["method"] == "reservoir":
+        return drawn
+    weights = np.array([_weight(meta, sample["weight"]) for meta in documents.column("meta").to_pylist()])
+    return weighted_keys(drawn, weights).view(np.uint64)
+
+
+def _weight(meta: str | None, key: str) -> float:
+    value = msgspec.json.decode(meta).get(key) if meta else None
+    if not isinstance(value, (int, float)) or value < 0:
+        raise InputError(
+            f"sample.weight: a document has {value!r} as `{key}`, which is not a weight",
+            next=f"carry a number of zero or more with `fields: {{meta: [{key}]}}`",
+        )
+    return float(value)

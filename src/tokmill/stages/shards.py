@@ -1,0 +1,149 @@
+"""Documents on their way into shards: what every way of ingesting shares.
+
+tables ─ room (limit) ─ cut at shards.megabytes of text ─> documents-<key>-<part>.parquet ─ cleaned at once
+records that cannot be used, or are not wanted ──────────> ledger-<key>.parquet
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tokmill.kernels import text as text_kernels
+from tokmill.manifest import FileEntry, Json, write_receipt
+from tokmill.schema import ledger_table, string_column
+from tokmill.sources.reading import Dropped
+from tokmill.stages import clean
+from tokmill.stages.step import write_shard_table
+from tokmill.storage.digest import row_sequence
+from tokmill.storage.records import BadRecord
+from tokmill.task import Task, table_input
+
+
+def write_documents(task: Task, tables: Iterable[Any], counts: Json) -> list[FileEntry]:
+    """Shards of `tables`, each cleaned while it is in memory; `counts` is added to."""
+    files = []
+    for part, table in enumerate(cut_shards(tables, task.config["shard_bytes"])):
+        key = f"{task.key}-{part:03d}"
+        entry = write_shard_table(task.directory, f"documents-{key}.parquet", "documents", table)
+        entry = msgspec.structs.replace(entry, sequence=row_sequence(table))
+        files.append(entry)
+        column = string_column(table.column("text"))
+        counts["kept"] += table.num_rows
+        counts["text_bytes"] += int(column.offsets[-1] - column.offsets[0])
+        counts["text_chars"] += int(text_kernels.measure_text(column.data, column.offsets).chars.sum())
+        for name in ("license_tag", "created_at"):
+            counts["absent"][name] = counts["absent"].get(name, 0) + table.column(name).null_count
+        for follower in task.followers:
+            _clean_now(task, follower, key, entry, table)
+    return files
+
+
+def no_counts() -> Json:
+    return {
+        "in": 0,
+        "kept": 0,
+        "dropped": {},
+        "quarantined": {},
+        "text_bytes": 0,
+        "text_chars": 0,
+        "absent": {},
+    }
+
+
+def write_ledger(
+    task: Task, bad: list[BadRecord], dropped: list[Dropped], source: str, file: str, counts: Json
+) -> list[FileEntry]:
+    """One row per record that did not become a document; `counts` is added to."""
+    counts["quarantined"] = dict(Counter(record.reason for record in bad))
+    counts["dropped"] = dict(Counter(record.reason for record in dropped))
+    if not bad and not dropped:
+        return []
+    common = {"source": source, "stage": "ingest", "file": file}
+    quarantined = ledger_table(
+        {
+            **common,
+            "verdict": "quarantine",
+            "reason": [record.reason for record in bad],
+            "offset": [record.offset for record in bad],
+            "detail": [record.detail for record in bad],
+        },
+        len(bad),
+    )
+    left_out = ledger_table(
+        {
+            **common,
+            "verdict": "drop",
+            "doc_id": [record.id for record in dropped],
+            "reason": [record.reason for record in dropped],
+            "value": [record.value for record in dropped],
+            "threshold": [record.threshold for record in dropped],
+            "offset": [record.offset for record in dropped],
+        },
+        len(dropped),
+    )
+    ledger = pa.concat_tables([quarantined, left_out]).combine_chunks()
+    return [write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", ledger)]
+
+
+class Room:
+    """What a limit leaves: documents, characters and bytes of text, each or none of them bounded."""
+
+    def __init__(self, bounds: Json) -> None:
+        self._left = dict(bounds)
+        self.is_full = False
+
+    def take(self, table: Any) -> Any:
+        """The first rows that fit. A document that does not fit ends the source, whatever comes after it."""
+        if not self._left:
+            return table
+        column = string_column(table.column("text"))
+        sizes = {
+            "docs": np.ones(table.num_rows, np.int64),
+            "chars": text_kernels.measure_text(column.data, column.offsets).chars,
+            "bytes": np.diff(column.offsets),
+        }
+        fitting = table.num_rows
+        for name, left in self._left.items():
+            fitting = min(fitting, int(np.searchsorted(np.cumsum(sizes[name]), left, side="right")))
+        for name in self._left:
+            self._left[name] -= int(sizes[name][:fitting].sum())
+        self.is_full = fitting < table.num_rows or 0 in self._left.values()
+        return table.slice(0, fitting)
+
+
+def cut_shards(tables: Iterable[Any], shard_bytes: int) -> Iterator[Any]:
+    """Tables of at least `shard_bytes` of text, cut at the row that reaches it; the last may be smaller."""
+    gathered: list[Any] = []
+    size = 0
+    for table in tables:
+        while table.num_rows:
+            offsets = string_column(table.column("text")).offsets
+            room = offsets[0] + (shard_bytes - size)
+            rows = int(np.searchsorted(offsets[1:], room)) + 1  # the row that reaches the limit is the last
+            head, table = table.slice(0, rows), table.slice(rows)
+            gathered.append(head)
+            size += int(offsets[min(rows, len(offsets) - 1)] - offsets[0])
+            if size >= shard_bytes:
+                yield _join(gathered)
+                gathered, size = [], 0
+    if gathered:
+        yield _join(gathered)
+
+
+def _join(tables: list[Any]) -> Any:
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _clean_now(task: Task, follower: Json, key: str, entry: FileEntry, table: Any) -> None:
+    """The clean task of this shard, exactly as the clean step would make it, on the table in memory."""
+    source = table_input("documents", Path(task.directory), entry)
+    clean_task = clean.shard_task(follower["config"], follower["directory"], key, source)
+    made = clean.clean_table(clean_task, table)
+    write_receipt(Path(follower["directory"]), clean_task.receipt(*made))

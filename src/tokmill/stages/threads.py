@@ -1,0 +1,191 @@
+"""Ingest of a Stack Exchange dump: posts by the thread they belong to, then every thread as a document.
+
+    file ─ rows ─ HTML as text ─> posts-<file>-<partition>-<part>.parquet     question id modulo partitions
+    posts of one partition, all files ─ join ─ cut ─> documents-<partition>-<part>.parquet
+                                          └ posts of no thread ─> ledger-<partition>.parquet
+
+An answer may stand anywhere before or after its question, and neither a file nor a site need fit in memory: the
+first phase holds a few megabytes per partition, the second one partition. The posts are scaffolding, gone when
+the step is finished; the manifest speaks of the second phase alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tokmill.artifact import Artifact
+from tokmill.manifest import FileEntry, Json, Receipt, sum_counts
+from tokmill.sources.reading import Dropped, Reading, to_documents
+from tokmill.sources.stackexchange import (
+    BAD,
+    Options,
+    Post,
+    join_threads,
+    open_posts,
+    partition_of,
+    post_table,
+    read_posts,
+)
+from tokmill.stages import ingest
+from tokmill.stages.step import Conduct, Made, Outcome, Step, write_shard_table
+from tokmill.storage.digest import join_sequences, row_sequence
+from tokmill.storage.location import InputFile
+from tokmill.storage.parquet import load_table
+from tokmill.storage.records import BadRecord
+from tokmill.task import Input, Task, table_input
+
+# Posts that wait to be written: 1 MB and more for a file of 128 partitions, 32 MB for those of a small site.
+_BUFFER_BYTES, _BUFFER_BYTES_PER_PARTITION = 32 << 20, 1 << 20
+_ROW_BYTES = 256  # what a post weighs besides its text
+
+
+def conduct_threads(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
+    files: list[InputFile] = step.extra["files"]
+    gathered = yield [posts_task(step, number, file) for number, file in enumerate(files)]
+    partitions = _options(step.config["reading"]).partitions
+    receipts = yield [threads_task(step, partition, files, gathered) for partition in range(partitions)]
+    ingest._check_unchanged(files)
+    counts = sum_counts(receipts)
+    ingest._check_ceiling(step, counts, receipts)
+    documents = [entry for receipt in receipts for entry in receipt.files if entry.table == "documents"]
+    corpus = join_sequences((entry.sequence or "", entry.rows) for entry in documents)
+    return Outcome(receipts, counts, {"corpus_digest": corpus})
+
+
+def posts_task(step: Step, number: int, file: InputFile) -> Task:
+    """What decides which threads are kept is not part of it: the posts are the same."""
+    options = _options(step.config["reading"])
+    return Task(
+        function="posts",
+        key=f"posts-{number:05d}",
+        config={
+            "partitions": options.partitions,
+            "max_expansion": options.max_expansion,
+            "max_record_bytes": step.config["reading"]["max_record_bytes"],
+            "on_bad_record": step.config["on_bad_record"],
+        },
+        inputs=[Input("file", str(file.path), step.files[file.name])],
+        directory=str(step.directory),
+    )
+
+
+def perform_posts(task: Task) -> Made:
+    partitions = task.config["partitions"]
+    limit = max(_BUFFER_BYTES, partitions * _BUFFER_BYTES_PER_PARTITION)
+    waiting: list[list[Post]] = [[] for _ in range(partitions)]
+    weights = [0] * partitions
+    parts = [0] * partitions
+    files: list[FileEntry] = []
+    held = 0
+
+    def flush(partition: int) -> None:
+        nonlocal held
+        path = f"{task.key}-{partition:03d}-{parts[partition]:05d}.parquet"
+        files.append(write_shard_table(task.directory, path, "posts", post_table(waiting[partition])))
+        parts[partition] += 1
+        held -= weights[partition]
+        waiting[partition], weights[partition] = [], 0
+
+    source = Path(task.inputs[0].path)
+    with open_posts(source, Path(task.directory), task.config["max_expansion"]) as xml:
+        for post in read_posts(xml, task.config["max_record_bytes"], str(source)):
+            if post.kind == BAD and task.config["on_bad_record"] == "fail":
+                raise ingest._refused(
+                    str(source), BadRecord(post.offset, post.reason or "", post.detail or "")
+                )
+            partition = partition_of(post, partitions)
+            waiting[partition].append(post)
+            weight = len(post.text) + _ROW_BYTES
+            weights[partition] += weight
+            held += weight
+            if held > limit:
+                flush(max(range(partitions), key=weights.__getitem__))
+    for partition in range(partitions):
+        if waiting[partition]:
+            flush(partition)
+    return Made(files, {})
+
+
+def threads_task(step: Step, partition: int, files: list[InputFile], gathered: list[Receipt]) -> Task:
+    """`gathered`: the receipts of the files' posts tasks, in their order."""
+    mine = [
+        (number, entry)
+        for number, receipt in enumerate(gathered)
+        for entry in receipt.files
+        if entry.path.startswith(f"{receipt.key}-{partition:03d}-")
+    ]
+    follower: Json | None = step.extra["follower"]
+    return Task(
+        function="threads",
+        key=f"{partition:05d}",
+        config={
+            "reading": step.config["reading"],
+            "shard_bytes": step.config["shard_bytes"],
+            "files": [file.name for file in files],
+            "owners": [number for number, _ in mine],
+        },
+        inputs=[table_input("posts", step.directory, entry) for _, entry in mine],
+        directory=str(step.directory),
+        followers=[follower] if follower is not None else [],
+    )
+
+
+def perform_threads(task: Task) -> Made:
+    reading = msgspec.convert(task.config["reading"], Reading)
+    options = _options(task.config["reading"])
+    names: list[str] = task.config["files"]
+    bad: list[tuple[int, BadRecord]] = []
+    dropped: list[tuple[int, Dropped]] = []
+    files: list[FileEntry] = []
+    counts: Json = {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}, "text_bytes": 0, "absent": {}}
+
+    def documents() -> Iterator[Any]:
+        tables = [load_table(path) for path in task.paths("posts")]
+        sites = [options.sites[name] for name in names]
+        for threads in join_threads(tables, task.config["owners"], sites, options):
+            bad.extend(threads.bad)
+            dropped.extend(threads.dropped)
+            yield to_documents(threads.records, reading)
+
+    for part, table in enumerate(ingest._cut(documents(), task.config["shard_bytes"])):
+        key = f"{task.key}-{part:03d}"
+        entry = write_shard_table(task.directory, f"documents-{key}.parquet", "documents", table)
+        entry = msgspec.structs.replace(entry, sequence=row_sequence(table))
+        files.append(entry)
+        counts["kept"] += table.num_rows
+        counts["text_bytes"] += ingest._text_bytes(table)
+        for column in ("license_tag", "created_at"):
+            counts["absent"][column] = counts["absent"].get(column, 0) + table.column(column).null_count
+        for follower in task.followers:
+            ingest._clean_now(task, follower, key, entry, table)
+    if bad or dropped:
+        ledger = _ledger(bad, dropped, reading.source, names)
+        files.append(write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", ledger))
+        counts["quarantined"] = dict(Counter(record.reason for _, record in bad))
+        counts["dropped"] = dict(Counter(record.reason for _, record in dropped))
+    counts["in"] = counts["kept"] + len(bad) + len(dropped)
+    return Made(files, counts)
+
+
+def _ledger(
+    bad: list[tuple[int, BadRecord]], dropped: list[tuple[int, Dropped]], source: str, names: list[str]
+) -> Any:
+    return pa.concat_tables(
+        ingest._ledger(
+            [record for at, record in bad if at == number],
+            [record for at, record in dropped if at == number],
+            source,
+            names[number],
+        )
+        for number in sorted({at for at, _ in (*bad, *dropped)})
+    ).combine_chunks()
+
+
+def _options(reading: Json) -> Options:
+    return msgspec.convert(reading["options"], Options)
