@@ -215,6 +215,10 @@ def load_receipts(directory: Path) -> list[Receipt]:
     return found
 
 
+# What a step counts when there was nothing for it to do.
+NO_DOCUMENTS: Json = {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}}
+
+
 def add_counts(total: Json, more: Json) -> Json:
     """Sum of two trees of counts."""
     out = dict(total)

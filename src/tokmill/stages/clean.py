@@ -21,7 +21,7 @@ from tokmill.clean.normalize import Edits, normalize_texts
 from tokmill.clean.rules import Faults, judge
 from tokmill.dedup.exact import HASH_NORMALIZATION, exact_hashes
 from tokmill.errors import InputError
-from tokmill.manifest import Json, sum_counts
+from tokmill.manifest import NO_DOCUMENTS, Json, add_counts, sum_counts
 from tokmill.recipe import Filter, Normalize
 from tokmill.schema import EDITS, MARKS, ledger_table, string_column
 from tokmill.stages.step import Conduct, Made, Outcome, Step, shard_key, write_shard_table
@@ -55,7 +55,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
         for entry in ingested.manifest.entries("documents")
     ]
     receipts = yield tasks
-    counts = sum_counts(receipts)
+    counts = add_counts(NO_DOCUMENTS, sum_counts(receipts))
     _check_nul(step, counts)
     return Outcome(receipts, counts, {})
 

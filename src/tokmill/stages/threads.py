@@ -12,29 +12,32 @@ the step is finished; the manifest speaks of the second phase alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from tokmill.artifact import Artifact
-from tokmill.manifest import FileEntry, Json, Receipt, sum_counts
+from tokmill.errors import InputError
+from tokmill.manifest import FileEntry, Json, Receipt
+from tokmill.sample import below_fraction
+from tokmill.schema import ledger_table
 from tokmill.sources.reading import Dropped, Reading, to_documents
 from tokmill.sources.stackexchange import (
     BAD,
     Options,
     Post,
+    Threads,
     join_threads,
     open_posts,
     partition_of,
     post_table,
     read_posts,
 )
-from tokmill.stages import ingest
-from tokmill.stages.step import Conduct, Made, Outcome, Step, write_shard_table
-from tokmill.storage.digest import join_sequences, row_sequence
+from tokmill.stages.shards import Room, no_counts, write_documents
+from tokmill.stages.step import Made, Step, write_shard_table
 from tokmill.storage.location import InputFile
 from tokmill.storage.parquet import load_table
 from tokmill.storage.records import BadRecord
@@ -45,17 +48,19 @@ _BUFFER_BYTES, _BUFFER_BYTES_PER_PARTITION = 32 << 20, 1 << 20
 _ROW_BYTES = 256  # what a post weighs besides its text
 
 
-def conduct_threads(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
+def conduct_threads(step: Step) -> Generator[list[Task], list[Receipt], list[Receipt]]:
+    """Both phases; the receipts are those of the second, which the manifest is made from."""
+    tasks = yield from gather_posts(step)
+    receipts = yield tasks
+    return receipts
+
+
+def gather_posts(step: Step) -> Generator[list[Task], list[Receipt], list[Task]]:
+    """The first phase; what it returns are the tasks of the second, one per partition."""
     files: list[InputFile] = step.extra["files"]
     gathered = yield [posts_task(step, number, file) for number, file in enumerate(files)]
     partitions = _options(step.config["reading"]).partitions
-    receipts = yield [threads_task(step, partition, files, gathered) for partition in range(partitions)]
-    ingest._check_unchanged(files)
-    counts = sum_counts(receipts)
-    ingest._check_ceiling(step, counts, receipts)
-    documents = [entry for receipt in receipts for entry in receipt.files if entry.table == "documents"]
-    corpus = join_sequences((entry.sequence or "", entry.rows) for entry in documents)
-    return Outcome(receipts, counts, {"corpus_digest": corpus})
+    return [threads_task(step, partition, files, gathered) for partition in range(partitions)]
 
 
 def posts_task(step: Step, number: int, file: InputFile) -> Task:
@@ -96,8 +101,10 @@ def perform_posts(task: Task) -> Made:
     with open_posts(source, Path(task.directory), task.config["max_expansion"]) as xml:
         for post in read_posts(xml, task.config["max_record_bytes"], str(source)):
             if post.kind == BAD and task.config["on_bad_record"] == "fail":
-                raise ingest._refused(
-                    str(source), BadRecord(post.offset, post.reason or "", post.detail or "")
+                raise InputError(
+                    f"record at offset {post.offset:,}: {post.reason} ({post.detail})",
+                    where=str(source),
+                    next="repair the record, or set `on_bad_record: quarantine` for this source",
                 )
             partition = partition_of(post, partitions)
             waiting[partition].append(post)
@@ -121,12 +128,15 @@ def threads_task(step: Step, partition: int, files: list[InputFile], gathered: l
         if entry.path.startswith(f"{receipt.key}-{partition:03d}-")
     ]
     follower: Json | None = step.extra["follower"]
+    sample: Json | None = step.config.get("sample")
     return Task(
         function="threads",
         key=f"{partition:05d}",
         config={
             "reading": step.config["reading"],
             "shard_bytes": step.config["shard_bytes"],
+            "sample": sample if sample and sample["method"] == "hash" else None,
+            "room": None,
             "files": [file.name for file in files],
             "owners": [number for number, _ in mine],
         },
@@ -137,54 +147,77 @@ def threads_task(step: Step, partition: int, files: list[InputFile], gathered: l
 
 
 def perform_threads(task: Task) -> Made:
-    reading = msgspec.convert(task.config["reading"], Reading)
-    options = _options(task.config["reading"])
-    names: list[str] = task.config["files"]
+    counts = no_counts()
     bad: list[tuple[int, BadRecord]] = []
     dropped: list[tuple[int, Dropped]] = []
-    files: list[FileEntry] = []
-    counts: Json = {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}, "text_bytes": 0, "absent": {}}
+    room = Room(task.config["room"] or {})
+    not_sampled = 0
 
     def documents() -> Iterator[Any]:
-        tables = [load_table(path) for path in task.paths("posts")]
-        sites = [options.sites[name] for name in names]
-        for threads in join_threads(tables, task.config["owners"], sites, options):
+        nonlocal not_sampled
+        sample = task.config["sample"]
+        for table, threads in read_threads(task):
             bad.extend(threads.bad)
             dropped.extend(threads.dropped)
-            yield to_documents(threads.records, reading)
+            if sample:
+                taken = below_fraction(table.column("doc_id"), Decimal(sample["fraction"]), sample["seed"])
+                not_sampled += int((~taken).sum())
+                table = table.filter(pa.array(taken))
+            yield room.take(table)
+            if room.is_full:
+                return
 
-    for part, table in enumerate(ingest._cut(documents(), task.config["shard_bytes"])):
-        key = f"{task.key}-{part:03d}"
-        entry = write_shard_table(task.directory, f"documents-{key}.parquet", "documents", table)
-        entry = msgspec.structs.replace(entry, sequence=row_sequence(table))
-        files.append(entry)
-        counts["kept"] += table.num_rows
-        counts["text_bytes"] += ingest._text_bytes(table)
-        for column in ("license_tag", "created_at"):
-            counts["absent"][column] = counts["absent"].get(column, 0) + table.column(column).null_count
-        for follower in task.followers:
-            ingest._clean_now(task, follower, key, entry, table)
+    files = write_documents(task, documents(), counts)
     if bad or dropped:
-        ledger = _ledger(bad, dropped, reading.source, names)
+        ledger = _ledger(bad, dropped, task.config["reading"]["source"], task.config["files"])
         files.append(write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", ledger))
         counts["quarantined"] = dict(Counter(record.reason for _, record in bad))
         counts["dropped"] = dict(Counter(record.reason for _, record in dropped))
-    counts["in"] = counts["kept"] + len(bad) + len(dropped)
-    return Made(files, counts)
+    if not_sampled:
+        counts["dropped"]["not_sampled"] = not_sampled
+    counts["in"] = counts["kept"] + len(bad) + len(dropped) + not_sampled
+    return Made(files, counts, {"is_full": room.is_full})
+
+
+def read_threads(task: Task) -> Iterator[tuple[Any, Threads]]:
+    """Document tables of a threads task in order, with the posts that are in no thread."""
+    reading = msgspec.convert(task.config["reading"], Reading)
+    options = _options(task.config["reading"])
+    tables = [load_table(path) for path in task.paths("posts")]
+    sites = [options.sites[name] for name in task.config["files"]]
+    for threads in join_threads(tables, task.config["owners"], sites, options):
+        yield to_documents(threads.records, reading), threads
 
 
 def _ledger(
     bad: list[tuple[int, BadRecord]], dropped: list[tuple[int, Dropped]], source: str, names: list[str]
 ) -> Any:
-    return pa.concat_tables(
-        ingest._ledger(
-            [record for at, record in bad if at == number],
-            [record for at, record in dropped if at == number],
-            source,
-            names[number],
-        )
-        for number in sorted({at for at, _ in (*bad, *dropped)})
-    ).combine_chunks()
+    common = {"source": source, "stage": "ingest"}
+    quarantined = ledger_table(
+        {
+            **common,
+            "verdict": "quarantine",
+            "file": [names[file] for file, _ in bad],
+            "reason": [record.reason for _, record in bad],
+            "offset": [record.offset for _, record in bad],
+            "detail": [record.detail for _, record in bad],
+        },
+        len(bad),
+    )
+    left_out = ledger_table(
+        {
+            **common,
+            "verdict": "drop",
+            "file": [names[file] for file, _ in dropped],
+            "doc_id": [record.id for _, record in dropped],
+            "reason": [record.reason for _, record in dropped],
+            "value": [record.value for _, record in dropped],
+            "threshold": [record.threshold for _, record in dropped],
+            "offset": [record.offset for _, record in dropped],
+        },
+        len(dropped),
+    )
+    return pa.concat_tables([quarantined, left_out]).combine_chunks()
 
 
 def _options(reading: Json) -> Options:

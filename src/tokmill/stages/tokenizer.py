@@ -73,7 +73,7 @@ def _task_config(step: Step, upstream: Mapping[str, Artifact]) -> Json:
     config = dict(step.config)
     if config["train"] is not None:
         cleaned = [artifact for name, artifact in upstream.items() if name.startswith("clean/")]
-        config["kept_bytes"] = sum(artifact.manifest.counts["kept_bytes"] for artifact in cleaned)
+        config["kept_bytes"] = sum(artifact.manifest.counts.get("kept_bytes", 0) for artifact in cleaned)
     return config
 
 
