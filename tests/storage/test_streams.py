@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import itertools
@@ -309,3 +310,50 @@ def test_a_reader_that_is_left_early_closes_its_file(tmp_path):
             pieces = read_blocks(path, max_record_bytes=LIMIT)
             assert next(pieces) == Block(0, b"a\nb\na\nb\n")
             pieces.close()  # an open file would warn, and warnings are errors
+
+
+# -- bzip2 -------------------------------------------------------------------------------------------------------
+
+
+BZ2_PARTS = [b"one\ntw", b"", b"o\nthree\n", b"x" * 3_000_000, b"\nfour"]
+
+
+def test_bzip2_streams_follow_each_other_as_one_text(tmp_path):
+    path = tmp_path / "a.bz2"
+    path.write_bytes(b"".join(bz2.compress(part) for part in BZ2_PARTS))
+    for block_bytes in (5000, 1 << 20):
+        with blocks_of(block_bytes):
+            assert plain_sha256(path) == hashlib.sha256(b"".join(BZ2_PARTS)).hexdigest()
+
+
+def test_truncated_bzip2_is_an_error_that_names_the_file(tmp_path):
+    path, ends, whole = tmp_path / "a.bz2", {0}, b""
+    for part in (b"one\n", b"two\n"):
+        whole += bz2.compress(part)
+        ends.add(len(whole))
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        if length and length in ends:
+            assert read(path) == [Block(0, b"one\n")]  # a whole stream: nothing tells that there was another
+            continue
+        with pytest.raises(CorruptFile, match="truncated") as caught:
+            read(path)
+        assert caught.value.where == str(path)
+
+
+@pytest.mark.parametrize("garbage", [b"garbage after the end", bytes(512), bz2.compress(b"two\n")[1:]])
+def test_what_follows_a_bzip2_stream_is_another_or_an_error(tmp_path, garbage):
+    path = tmp_path / "a.bz2"
+    path.write_bytes(bz2.compress(b"one\n") + garbage)
+    with pytest.raises(CorruptFile, match="cannot be decompressed") as caught:
+        read(path)
+    assert caught.value.where == str(path)
+
+
+def test_damaged_bzip2_is_an_error_that_names_the_file(tmp_path):
+    path, whole = tmp_path / "a.bz2", bytearray(bz2.compress(b"".join(b"line %d\n" % n for n in range(500))))
+    whole[len(whole) // 2] ^= 0xFF
+    path.write_bytes(whole)
+    with pytest.raises(CorruptFile) as caught:
+        read(path)
+    assert caught.value.where == str(path)

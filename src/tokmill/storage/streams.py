@@ -10,6 +10,7 @@ decompressed stream at fixed positions, so blocks do not depend on how a library
 
 from __future__ import annotations
 
+import bz2
 import hashlib
 import zlib
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from tokmill.storage.location import open_binary
 from tokmill.storage.zstd import ZstdError, ZstdFile
 
 BLOCK_BYTES = 4 << 20
-_DAMAGE: tuple[Any, ...] = (ZstdError, gzip_ng.BadGzipFile, zlib_ng.error, zlib.error)
+_BZ2_READ_BYTES = 256 << 10
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 
@@ -46,9 +47,45 @@ class Oversize(NamedTuple):
     bytes: int
 
 
+class Bz2Error(Exception): ...
+
+
+class Bz2Stream:
+    """One bzip2 stream after another, as a multistream dump has them.
+
+    Not bz2.BZ2File: it takes whatever is not a stream after the first one for padding, so a dump with one damaged
+    stream would just end there.
+    """
+
+    def __init__(self, raw: Stream) -> None:
+        self._raw, self._stream = raw, bz2.BZ2Decompressor()
+
+    def read(self, size: int = -1, /) -> bytes:
+        while True:
+            fresh = b""
+            if self._stream.eof:
+                fresh = self._stream.unused_data or self._raw.read(_BZ2_READ_BYTES) or b""
+                if not fresh:
+                    return b""
+                self._stream = bz2.BZ2Decompressor()
+            elif self._stream.needs_input:
+                fresh = self._raw.read(_BZ2_READ_BYTES) or b""
+                if not fresh:
+                    raise EOFError
+            try:
+                data = self._stream.decompress(fresh, size)
+            except OSError as error:
+                raise Bz2Error(str(error)) from error
+            if data:
+                return data
+
+
+_DAMAGE: tuple[Any, ...] = (ZstdError, Bz2Error, gzip_ng.BadGzipFile, zlib_ng.error, zlib.error)
+
+
 @contextmanager
 def open_stream(path: Path) -> Iterator[Stream]:
-    """Decompressed by suffix; anything but .gz and .zst is read as it is."""
+    """Decompressed by suffix; anything but .gz, .zst and .bz2 is read as it is."""
     with open_binary(path) as raw:
         if path.suffix == ".gz":
             if not path.stat().st_size:
@@ -58,6 +95,8 @@ def open_stream(path: Path) -> Iterator[Stream]:
         elif path.suffix == ".zst":
             with ZstdFile(raw, "rb") as stream:
                 yield stream
+        elif path.suffix == ".bz2":
+            yield Bz2Stream(raw)
         else:
             yield raw
 

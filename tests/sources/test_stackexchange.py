@@ -1,0 +1,550 @@
+"""Dumps as threads: both phases, as a run performs them, on real and on made-up posts."""
+
+from __future__ import annotations
+
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokmill.errors import CorruptFile, InputError, MissingExtra, TokmillError
+from tokmill.manifest import Json, check_conservation, sum_counts
+from tokmill.recipe import Source
+from tokmill.sources import stackexchange
+from tokmill.sources.reading import Reading
+from tokmill.stages import threads
+from tokmill.stages.step import Step
+from tokmill.storage.location import file_sha256, find_files
+from tokmill.storage.parquet import load_table
+from tokmill.storage.records import WHOLE
+
+DATA = Path(__file__).parents[3] / "shared" / "data" / "stackexchange"
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the dumps are not part of the project")
+
+
+def question(number: int, **more: Any) -> Json:
+    return {
+        "Id": number,
+        "PostTypeId": 1,
+        "CreationDate": "2020-01-02T03:04:05.678",
+        "Score": 1,
+        "Body": f"<p>question {number}</p>\n",
+        "Title": f"title {number}",
+        "Tags": "<a><b-c>",
+        "ContentLicense": "CC BY-SA 4.0",
+        **more,
+    }
+
+
+def answer(number: int, parent: int, **more: Any) -> Json:
+    return {
+        "Id": number,
+        "PostTypeId": 2,
+        "ParentId": parent,
+        "CreationDate": "2020-01-03T00:00:00.000",
+        "Score": 1,
+        "Body": f"<p>answer {number}</p>\n",
+        "ContentLicense": "CC BY-SA 4.0",
+        **more,
+    }
+
+
+def dump(rows: list[Json]) -> str:
+    lines = []
+    for row in rows:
+        attributes = " ".join(
+            f"{name}={quoteattr(str(value), {chr(10): '&#xA;', chr(34): '&quot;'})}"
+            for name, value in row.items()
+        )
+        lines.append(f"  <row {attributes} />\n")
+    return '<?xml version="1.0" encoding="utf-8"?>\n<posts>\n' + "".join(lines) + "</posts>"
+
+
+class Milled(msgspec.Struct):
+    documents: list[Json]
+    ledger: list[Json]
+    counts: Json
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        return {row["doc_id"] or str(row["offset"]): row["reason"] for row in self.ledger}
+
+
+def mill(
+    base: Path,
+    out: Path,
+    *,
+    files: str = "*",
+    partitions: int | None = None,
+    bad: str = "quarantine",
+    **section: Any,
+) -> Milled:
+    found = find_files(files, base)
+    source = Source.model_validate({"name": "se", "files": files, "stackexchange": section})
+    options = stackexchange.settle(source, found)
+    if partitions is not None:
+        options["partitions"] = partitions
+    reading = Reading("se", "qa", None, "stackexchange", options, 1 << 20)
+    step = Step(
+        name="ingest/se",
+        kind="ingest",
+        directory=out,
+        config={"reading": msgspec.to_builtins(reading), "shard_bytes": 1 << 20, "on_bad_record": bad},
+        files={file.name: file_sha256(file.path) for file in found},
+        extra={"files": found, "follower": None},
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    conduct = threads.conduct_threads(step)
+    functions = {"posts": threads.perform_posts, "threads": threads.perform_threads}
+    tasks = next(conduct)
+    while True:
+        receipts = [task.receipt(*functions[task.function](task)) for task in tasks]
+        try:
+            tasks = conduct.send(receipts)
+        except StopIteration as stop:
+            receipts = stop.value
+            break
+    assert not list(out.glob(".tmp-*")), "nothing unpacked is left behind"
+    counts = sum_counts(receipts)
+    check_conservation(counts, "test")
+    tables: dict[str, list[Json]] = {"documents": [], "ledger": []}
+    for receipt in receipts:
+        for entry in receipt.files:
+            tables[entry.table] += load_table(out / entry.path).to_pylist()
+    return Milled(tables["documents"], tables["ledger"], counts)
+
+
+def mill_rows(tmp_path: Path, rows: list[Json], **options: Any) -> Milled:
+    place = tmp_path / "in"
+    place.mkdir(exist_ok=True)
+    (place / "Posts.xml").write_text(dump(rows), "utf-8")
+    return mill(place, tmp_path / "out", **options)
+
+
+def mill_xml(tmp_path: Path, xml: str | bytes) -> Milled:
+    place = tmp_path / "in"
+    place.mkdir()
+    (place / "Posts.xml").write_bytes(xml if isinstance(xml, bytes) else xml.encode())
+    return mill(place, tmp_path / "out")
+
+
+def test_a_thread_is_title_question_and_answer(tmp_path: Path) -> None:
+    rows = [
+        question(7, AcceptedAnswerId=9, ContentLicense="CC BY-SA 3.0", Score=5),
+        answer(8, 7, Score=50),
+        answer(9, 7, Score=2),
+    ]
+    (document,) = mill_rows(tmp_path, rows).documents
+    assert document == {
+        "text": "title 7\n\nquestion 7\n\nanswer 9",
+        "source": "se",
+        "domain": "qa",
+        "doc_id": "7",
+        "license_tag": "CC-BY-SA-3.0 AND CC-BY-SA-4.0",
+        "created_at": "2020-01-02T03:04:05.678",
+        "meta": '{"site":"se","tags":["a","b-c"],"score":5,"answer_ids":[9],"accepted":9}',
+    }
+
+
+@pytest.mark.parametrize("partitions", [1, 16])
+def test_answers_before_and_far_after_their_question_are_found(tmp_path: Path, partitions: int) -> None:
+    filler = [post for i in range(100, 3000, 2) for post in (question(i), answer(i + 1, i))]
+    rows = [answer(2, 1), *filler, question(1), question(3), *reversed(filler[:0]), answer(4, 3)]
+    milled = mill_rows(tmp_path, rows, partitions=partitions)
+    texts = {document["doc_id"]: document["text"] for document in milled.documents}
+    assert texts["1"] == "title 1\n\nquestion 1\n\nanswer 2"
+    assert texts["3"] == "title 3\n\nquestion 3\n\nanswer 4"
+    assert milled.counts["in"] == milled.counts["kept"] == len(filler) // 2 + 2
+    numbers = [int(document["doc_id"]) for document in milled.documents]
+    assert numbers == sorted(numbers, key=lambda number: (number % partitions, number))
+
+
+def test_three_ways_to_choose_answers(tmp_path: Path) -> None:
+    rows = [
+        question(1, AcceptedAnswerId=2),
+        answer(2, 1, Score=0),
+        answer(5, 1, Score=9),
+        answer(4, 1, Score=9),
+        answer(3, 1, Score=3),
+        answer(6, 1, Score=-4),
+    ]
+
+    def chosen(number: int, **section: Any) -> list[int]:
+        (document,) = mill_rows(tmp_path / str(number), rows, **section).documents
+        ids: list[int] = msgspec.json.decode(document["meta"])["answer_ids"]
+        assert re.findall(r"answer (\d+)", document["text"]) == [str(number) for number in ids]
+        return ids
+
+    for number in range(7):
+        (tmp_path / str(number)).mkdir()
+    assert chosen(0) == [2]
+    assert chosen(1, min_answer_score=1) == [4], (
+        "the accepted one is not good enough; the tie goes to the older"
+    )
+    assert chosen(2, answers="best") == [4]
+    assert chosen(3, answers="best", max_answers=3) == [4, 5, 3]
+    assert chosen(4, answers="all") == [4, 5, 3, 2]
+    assert chosen(5, answers="all", min_answer_score=-10) == [4, 5, 3, 2, 6]
+    assert chosen(6, answers="all", max_answers=2) == [4, 5]
+
+
+def test_an_accepted_answer_that_is_not_there_leaves_the_best(tmp_path: Path) -> None:
+    rows = [question(1, AcceptedAnswerId=4), answer(2, 1), question(3), answer(4, 3, Score=100)]
+    first, _ = mill_rows(tmp_path, rows).documents
+    assert first["text"].endswith("answer 2")
+    assert msgspec.json.decode(first["meta"])["accepted"] is None
+
+
+def test_every_post_that_makes_no_document_has_its_reason(tmp_path: Path) -> None:
+    rows = [
+        question(1),
+        question(2, Score=-1),
+        answer(3, 2),
+        question(4),
+        answer(5, 4, Score=-2),
+        answer(6, 999),
+        {"Id": 7, "PostTypeId": 5, "Body": "wiki"},
+        question(8, DeletionDate="2021-01-01T00:00:00.000"),
+        answer(9, 8),
+        question(10),
+        answer(11, 10, DeletionDate="2021-01-01T00:00:00.000"),
+    ]
+    milled = mill_rows(tmp_path, rows)
+    assert milled.documents == []
+    assert milled.reasons == {
+        "1": "unanswered",
+        "2": "low_question_score",
+        "4": "low_answer_score",
+        "6": "orphan_answer",
+        "7": "not_a_question",
+        "8": "deleted",
+        "9": "orphan_answer",
+        "10": "unanswered",
+        "11": "deleted",
+    }
+    low = next(row for row in milled.ledger if row["reason"] == "low_answer_score")
+    assert (low["value"], low["threshold"], low["file"]) == (-2.0, 0.0, "Posts.xml")
+
+
+def test_rows_without_usable_numbers_are_quarantined_where_they_lie(tmp_path: Path) -> None:
+    rows = [
+        question(1),
+        answer(2, 1),
+        {"PostTypeId": 1},
+        {"Id": 3},
+        question(4, Score="many"),
+        {**answer(5, 1), "ParentId": "x"},
+        {"Id": "9" * 30, "PostTypeId": 1},
+        {"Id": 6, "PostTypeId": 2},
+    ]
+    milled = mill_rows(tmp_path, rows)
+    assert milled.counts["quarantined"] == {"missing_field": 3, "wrong_type": 3}
+    xml = (tmp_path / "in" / "Posts.xml").read_bytes()
+    for row in milled.ledger:
+        assert xml[row["offset"] :].lstrip().startswith(b"<row ")
+    assert len({row["offset"] for row in milled.ledger}) == 6
+    with pytest.raises(InputError, match="missing_field"):
+        mill(tmp_path / "in", tmp_path / "again", bad="fail")
+
+
+@pytest.mark.parametrize(
+    ("day", "license_tag"),
+    [("2011-04-07", "CC-BY-SA-2.5"), ("2011-04-08", "CC-BY-SA-3.0"), ("2018-05-02", "CC-BY-SA-4.0")],
+)
+def test_a_post_without_licence_has_the_one_of_its_day(tmp_path: Path, day: str, license_tag: str) -> None:
+    own = {"CreationDate": f"{day}T00:00:00.000", "ContentLicense": ""}
+    (document,) = mill_rows(tmp_path, [question(1, **own), answer(2, 1, **own)]).documents
+    assert document["license_tag"] == license_tag
+
+
+def test_several_sites_do_not_mix(tmp_path: Path) -> None:
+    for site, body in (("a.example", "one"), ("b.example", "two")):
+        (tmp_path / "in" / site).mkdir(parents=True)
+        rows = [question(1, Body=body), answer(2, 1, Body=body)]
+        (tmp_path / "in" / site / "Posts.xml").write_text(dump(rows))
+    milled = mill(tmp_path / "in", tmp_path / "out", files="*/Posts.xml")
+    assert [(row["doc_id"], row["text"]) for row in milled.documents] == [
+        ("a.example/1", "title 1\n\none\n\none"),
+        ("b.example/1", "title 1\n\ntwo\n\ntwo"),
+    ]
+
+
+def test_posts_are_written_in_parts_when_they_outgrow_the_buffer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [post for i in range(1, 200, 2) for post in (question(i), answer(i + 1, i))]
+    whole = mill_rows(tmp_path, rows, partitions=4)
+    monkeypatch.setattr(threads, "_BUFFER_BYTES", 4096)
+    monkeypatch.setattr(threads, "_BUFFER_BYTES_PER_PARTITION", 0)
+    cut = mill(tmp_path / "in", tmp_path / "cut", partitions=4)
+    assert len(list((tmp_path / "cut").glob("posts-*.parquet"))) > 20
+    assert cut == whole
+
+
+POSTS = st.lists(
+    st.tuples(st.integers(1, 6), st.integers(0, 6), st.integers(-2, 2), st.integers(0, 8)), max_size=16
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(POSTS, st.randoms(use_true_random=False))
+def test_the_order_of_rows_does_not_matter(
+    tmp_path_factory: pytest.TempPathFactory, posts: list[tuple[int, int, int, int]], random: Any
+) -> None:
+    rows = [
+        question(number, Score=score, AcceptedAnswerId=accepted)
+        if not parent
+        else answer(number, parent, Score=score)
+        for number, (_, parent, score, accepted) in enumerate(posts, 1)
+    ]
+    tables = []
+    options = stackexchange.Options("accepted", 1, 0, 0, 1, 1, {})
+    place = tmp_path_factory.mktemp("order") / "Posts.xml"
+    for _ in range(2):
+        place.write_text(dump(rows))
+        table = stackexchange.post_table(list(stackexchange.read_posts(place, 1 << 20, "x")))
+        found = list(stackexchange.join_threads([table], [0], ["x"], options))
+        records = pa.concat_tables(part.records for part in found).to_pylist() if found else []
+        tables.append((records, sorted((d.id or "", d.reason) for part in found for _, d in part.dropped)))
+        random.shuffle(rows)
+    assert tables[0] == tables[1]
+
+
+# The XML
+
+
+def rows_of(xml: bytes, place: Path) -> tuple[list[Any], list[Any]]:
+    """As they are read, and as expat alone reads them."""
+    place.write_bytes(xml)
+    read = list(stackexchange._rows(place, 1 << 20, "x"))
+    parsed = list(stackexchange._parsed_rows(place, 0, 1 << 20, "x"))
+    return read, parsed
+
+
+ODD = [
+    "  <row Id='1' Body=\"x\" />\n",
+    '  <row Id="1"\n Body="x" />\n',
+    '  <row Id="1" Body="a\tb" />\n',
+    '  <row Id="1" Body="&#38;lt; &#x41;&#65;&apos;&amp;#65;" />\n',
+    '  <row Id="1" Body="&#x1F600; \u2028 é > x" />\n',
+    '<row Id="1"></row><row Id="2"/>',
+    "\n\n<!-- remark -->\n",
+    '  <row Id="1" Body="x" />\r\n',
+    '  <row Id="1" Body="" />\n',
+    "  <row />\n",
+    "  <other><row Id='9'/></other>\n",
+]
+
+
+@given(st.lists(st.sampled_from(ODD), max_size=5), st.booleans())
+def test_the_quick_way_reads_what_a_parser_reads(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], has_bom: bool
+) -> None:
+    place = tmp_path_factory.mktemp("rows") / "Posts.xml"
+    body = dump([question(1, Body='<p>\n"a" & b</p>')]).replace("</posts>", "".join(lines) + "</posts>\n")
+    read, parsed = rows_of(b"\xef\xbb\xbf" * has_bom + body.encode(), place)
+    assert [row for _, row in read] == [row for _, row in parsed]
+    xml = place.read_bytes()
+    assert all(xml[offset:].lstrip().startswith(b"<row") for offset, _ in read)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda xml: xml[: len(xml) // 2],
+        lambda xml: xml[: -len("</posts>")],
+        lambda xml: xml + "<row />",
+        lambda xml: xml.replace('Title="title 1"', 'Title="title 1" Title="b"'),
+        lambda xml: xml.replace("title 1", "&unknown;"),
+        lambda xml: xml.replace("title 1", "a & b"),
+        lambda xml: xml.replace("title 1", "a\x01b"),
+        lambda xml: xml.replace("title 1", "&#0;"),
+        lambda xml: xml.replace("title 1", "&#xD800;"),
+        lambda xml: xml.replace("title 1", "a\ufffeb"),
+        lambda xml: xml.encode().replace(b"title 1", b"\xff\xfe"),
+        lambda xml: xml.replace("/>", ">"),
+    ],
+)
+def test_xml_that_is_cut_or_damaged_is_an_error_that_names_the_file(tmp_path: Path, damage: Any) -> None:
+    with pytest.raises(CorruptFile, match=r"Posts\.xml: is not well-formed"):
+        mill_xml(tmp_path, damage(dump([question(1), answer(2, 1), question(3)])))
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_declarations_are_refused(tmp_path: Path, is_late: bool) -> None:
+    bomb = '<!DOCTYPE posts [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
+    xml = dump([question(1, Title="&b;")]).replace("&amp;b;", "&b;")
+    padding = f"<!-- {'x' * 100_000} -->" if is_late else ""
+    place = tmp_path / "in"
+    place.mkdir()
+    (place / "Posts.xml").write_text(xml.replace("<posts>", f"{padding}{bomb}<posts>"))
+    with pytest.raises(TokmillError) as refused:
+        mill(place, tmp_path / "out")
+    assert "Posts.xml" in str(refused.value)
+    with pytest.raises(CorruptFile, match="declares a document type"):
+        list(stackexchange.read_posts(place / "Posts.xml", 1 << 20, "Posts.xml"))
+
+
+def test_a_row_beyond_the_limit_is_refused_without_being_held(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="more than max_record_bytes"):
+        mill_rows(tmp_path, [question(1), question(2, Body="x" * (16 << 20))])
+
+
+@pytest.mark.parametrize("text", ["<comments><row /></comments>", "", "no XML at all"])
+def test_other_files_are_refused_before_anything_is_read(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError, match=r"is not a Posts\.xml"):
+        mill_xml(tmp_path, text)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "posts.csv").write_text("x")
+    with pytest.raises(InputError, match=r"neither Posts\.xml nor"):
+        mill(tmp_path, tmp_path / "out", files="*.csv")
+
+
+# Archives
+
+
+def pack(path: Path, members: dict[str, bytes], **options: Any) -> Path:
+    py7zr = pytest.importorskip("py7zr")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with py7zr.SevenZipFile(path, "w", **options) as archive:
+        archive.set_encoded_header_mode(False)
+        for name, data in members.items():
+            archive.writestr(data, name)
+    return path
+
+
+GOOD = dump([question(1), answer(2, 1, Body="<p>word</p>" * 50)]).encode()
+
+
+def test_posts_are_read_out_of_an_archive_with_other_members(tmp_path: Path) -> None:
+    pack(tmp_path / "in" / "x.example-Posts.7z", {"Badges.xml": b"y" * 500, "Posts.xml": GOOD, "Z.xml": b"z"})
+    (document,) = mill(tmp_path / "in", tmp_path / "out").documents
+    assert document["doc_id"] == "1"
+    assert '"site":"x.example"' in document["meta"]
+
+
+@pytest.mark.parametrize("name", ["../../evil", "/tmp/tokmill-evil", "../../Posts.xml", "a/../../Posts.xml"])
+def test_no_name_of_an_archive_becomes_a_path(tmp_path: Path, name: str) -> None:
+    members = {"Posts.xml": GOOD} if not name.endswith("Posts.xml") else {}
+    place = tmp_path / "a" / "b" / "in"
+    path = pack(place / "site.7z", {"X" * len(name): GOOD, **members})
+    rename_member(path, "X" * len(name), name)
+    before = {item for item in tmp_path.rglob("*") if item.is_file()}
+    if members:
+        assert len(mill(place, tmp_path / "a" / "b" / "out").documents) == 1
+    else:
+        with pytest.raises(CorruptFile, match=r"site\.7z"):
+            mill(place, tmp_path / "a" / "b" / "out")
+    after = {item for item in tmp_path.rglob("*") if item.is_file() and item.suffix != ".parquet"}
+    assert after == before
+    assert not Path("/tmp/tokmill-evil").exists()
+
+
+def rename_member(path: Path, old: str, new: str) -> None:
+    """In the header, which is written plain, with its checksums."""
+    import struct
+    import zlib
+
+    data = path.read_bytes()
+    offset, size = struct.unpack("<QQ", data[12:28])
+    header = data[32 + offset : 32 + offset + size]
+    renamed = header.replace(old.encode("utf-16-le"), new.encode("utf-16-le"))
+    assert renamed != header
+    place = struct.pack("<QQL", offset, size, zlib.crc32(renamed))
+    path.write_bytes(
+        data[:8] + struct.pack("<L", zlib.crc32(place)) + place + data[32 : 32 + offset] + renamed
+    )
+
+
+def test_an_archive_that_grows_too_much_is_refused(tmp_path: Path) -> None:
+    pack(tmp_path / "in" / "bomb.7z", {"Posts.xml": GOOD + b"\n" * 5_000_000})
+    with pytest.raises(InputError, match="more than max_expansion 100"):
+        mill(tmp_path / "in", tmp_path / "out")
+    assert len(mill(tmp_path / "in", tmp_path / "out", max_expansion=100_000).documents) == 1
+
+
+def test_an_archive_that_is_cut_damaged_or_encrypted_is_an_error(tmp_path: Path) -> None:
+    import random
+
+    noise = random.Random(0).randbytes(30_000).hex().encode()
+    path = pack(tmp_path / "in" / "site.7z", {"Posts.xml": GOOD.replace(b"word", noise, 1)})
+    data = path.read_bytes()
+    flipped = bytearray(data)
+    flipped[2000:2010] = bytes(10)
+    for damaged in (data[: len(data) // 2], data[:40], b"", b"no archive", bytes(flipped)):
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptFile, match=r"site\.7z: cannot be unpacked"):
+            mill(tmp_path / "in", tmp_path / "out")
+        assert not list((tmp_path / "out").glob("*.xml"))
+    path.unlink()
+    pack(path, {"Posts.xml": GOOD}, password="secret")
+    with pytest.raises(CorruptFile, match="encrypted"):
+        mill(tmp_path / "in", tmp_path / "out")
+
+
+def test_more_bytes_than_declared_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.xml"
+    with path.open("wb") as file:
+        sink = stackexchange._sink(file, 3, path).create("any")
+        sink.write(b"abc")
+        with pytest.raises(CorruptFile, match="more than the 3 bytes"):
+            sink.write(b"d")
+
+
+def test_an_archive_without_posts_says_what_it_has(tmp_path: Path) -> None:
+    pack(tmp_path / "in" / "site.7z", {"Users.xml": b"x"})
+    with pytest.raises(InputError, match=r"holds 0 files called Posts\.xml.*'Users\.xml'"):
+        mill(tmp_path / "in", tmp_path / "out")
+
+
+def test_a_missing_package_says_which_extra_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack(tmp_path / "in" / "site.7z", {"Posts.xml": GOOD})
+    monkeypatch.setitem(sys.modules, "py7zr", None)
+    with pytest.raises(MissingExtra, match=r"tokmill\[stackexchange\]"):
+        mill(tmp_path / "in", tmp_path / "out")
+
+
+# Published dumps
+
+
+@needs_data
+@pytest.mark.parametrize("site", ["coffee.stackexchange.com", "conlang.meta.stackexchange.com"])
+def test_a_published_dump_as_xml_and_as_archive(tmp_path: Path, site: str) -> None:
+    plain = mill(DATA, tmp_path / "xml", files=f"{site}/Posts.xml", partitions=4)
+    packed = mill(DATA, tmp_path / "7z", files=f"{site}.7z", partitions=4)
+    assert plain.documents == packed.documents
+    posts = [row.attrib for row in ElementTree.parse(DATA / site / "Posts.xml").getroot()]
+    good = {row["ParentId"] for row in posts if row["PostTypeId"] == "2" and int(row["Score"]) >= 0}
+    kept = {row["Id"] for row in posts if row["PostTypeId"] == "1" and int(row["Score"]) >= 0} & good
+    assert {row["doc_id"] for row in plain.documents} == kept
+    assert plain.counts["in"] == sum(row["PostTypeId"] != "2" for row in posts)
+    assert not plain.counts["quarantined"]
+
+
+@needs_data
+def test_a_file_looked_at_alone_gives_the_same_documents(tmp_path: Path) -> None:
+    name = "coffee.stackexchange.com.7z"
+    milled = mill(DATA, tmp_path, files=name, partitions=1)
+    found = find_files(name, DATA)
+    source = Source.model_validate({"name": "se", "files": name, "stackexchange": {}})
+    reading = Reading("se", "qa", None, "stackexchange", stackexchange.settle(source, found), 1 << 20)
+    taken = [
+        row
+        for part in stackexchange.read(found[0].path, name, WHOLE, reading)
+        for row in part.records.to_pylist()
+    ]
+    assert [(row["id"], row["text"]) for row in taken] == [
+        (row["doc_id"], row["text"]) for row in milled.documents
+    ]
