@@ -44,6 +44,18 @@ LATE = {
     ("tokenizers.load", "tokmill.tokenizers.huggingface"): "the adapter of the kind of file that is loaded",
     ("tokenizers.load", "tokmill.tokenizers.tiktoken_ranks"): "likewise",
     ("tokenizers.load", "tokmill.tokenizers.spm"): "likewise",
+    ("sources.hub", "huggingface_hub"): "the extra `hub`",
+    ("sources.hub", "huggingface_hub.errors"): "likewise",
+    ("sources.hub", "huggingface_hub.utils"): "likewise",
+    ("sources.hub", "datasets"): "likewise",
+    ("sources.warc", "fastwarc.warc"): "the extra `warc`",
+    ("sources.warc", "fastwarc.stream_io"): "likewise",
+    ("sources.warc", "resiliparse.extract.html2text"): "likewise",
+    ("sources.warc", "resiliparse.parse.encoding"): "likewise",
+    ("sources.warc", "resiliparse.parse.html"): "likewise",
+    ("sources.stackexchange", "py7zr"): "the extra `stackexchange`",
+    ("sources.stackexchange", "py7zr.io"): "likewise",
+    ("sources.wikitext", "mwparserfromhell"): "the extra `wikipedia`",
     ("demo.corpus", "pydoc_data.topics"): "some distributions leave it out",
 }
 

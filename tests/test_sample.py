@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from decimal import Decimal
 
 import numpy as np
@@ -67,7 +68,7 @@ def test_a_sample_of_samples_of_chunks_is_the_sample_of_the_whole(
     candidates = np.concatenate(
         [
             start + bottom_k(draws(table.slice(start, end - start), seed), k)
-            for start, end in zip(bounds[:-1], bounds[1:], strict=True)
+            for start, end in itertools.pairwise(bounds)
         ]
     )
     assert candidates[bottom_k(keys[candidates], k)].tolist() == bottom_k(keys, k).tolist()

@@ -8,15 +8,18 @@ A step knows what it needs; whether it is up to date is read from its manifest a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from tokmill.artifact import Artifact, has_all_files, open_artifact
 from tokmill.errors import RecipeError, TokenizerError, TokenizerMismatch, TokmillError
 from tokmill.manifest import FORMAT_VERSION, Json, Manifest, explain_changes, step_fingerprint
-from tokmill.recipe import Recipe, Source, Tokenizer
-from tokmill.sources.listing import list_source
+from tokmill.recipe import Hub, Recipe, Source, Tokenizer
+from tokmill.sources.hub import resolve_revision
+from tokmill.sources.listing import list_hub, list_source
 from tokmill.sources.readers import reading_config, settle_reading
 from tokmill.stages.clean import clean_config
 from tokmill.stages.step import Step
@@ -25,6 +28,19 @@ from tokmill.storage.location import InputFile, file_sha256
 # environment key of an ingest manifest: size, mtime and sha256 of each input, so that a file that was not
 # touched is not hashed again
 INPUT_STATS = "input_stats"
+
+# keys of a source that decide how its records are read
+_READING_SETTINGS = {
+    "name",
+    "domain",
+    "license",
+    "fields",
+    "template",
+    "unit",
+    "where",
+    "max_record_bytes",
+    "parallel",
+}
 
 
 def plan_steps(recipe: Recipe, base: Path, out: Path) -> list[Step]:
@@ -62,7 +78,12 @@ def steps_until(steps: list[Step], until: str | None) -> list[Step]:
     if last is None:
         names = ", ".join(dict.fromkeys(name for step in steps for name in (step.kind, step.name)))
         raise RecipeError(f"no step is called {until}", where="--until", next=f"one of: {names}")
-    return steps[: last + 1]
+    chosen = steps[: last + 1]
+    names_chosen = {step.name for step in chosen}
+    for step in chosen:
+        if step.kind == "ingest" and step.name.replace("ingest/", "clean/", 1) not in names_chosen:
+            step.extra["follower"] = None  # nobody asked for cleaning
+    return chosen
 
 
 def waves(steps: Sequence[Step]) -> Iterator[list[Step]]:
@@ -140,17 +161,22 @@ def _differences(manifest: Manifest, step: Step, inputs: dict[str, str]) -> list
 
 
 def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list[Step]:
-    files = list_source(source, base)
-    reading = settle_reading(source, files)
     ingest_directory, clean_directory = out / "ingest" / source.name, out / "clean" / source.name
-    digests = _input_digests(files, ingest_directory)
+    if source.hub is not None:
+        found = _find_on_hub(source, source.hub, ingest_directory)
+    else:
+        files = list_source(source, base)
+        digests = _input_digests(files, ingest_directory)
+        found = _Found(files, digests, reading_config(settle_reading(source, files)), None)
     cleaning = clean_config(source.name, recipe.normalize, recipe.filters)
     ingest = Step(
         name=f"ingest/{source.name}",
         kind="ingest",
         directory=ingest_directory,
         config={
-            "reading": reading_config(reading),
+            "reading": found.reading,
+            "hub": found.hub,
+            "where": source.where,
             "shard_bytes": recipe.shards.bytes,
             "on_bad_record": source.on_bad_record,
             "limit": source.limit and source.limit.model_dump(mode="json", exclude_none=True),
@@ -158,9 +184,10 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list
             and {"seed": recipe.seed, **source.sample.model_dump(mode="json", exclude_none=True)},
         },
         needs=tuple(f"ingest/{other.name}" for other in recipe.sources if other.fallback == source.name),
-        files=digests,
+        files=found.digests,
         extra={
-            "files": files,
+            "files": found.files,
+            "hub": source.hub,
             "max_bad_fraction": source.max_bad_fraction,
             "follower": {"config": cleaning, "directory": str(clean_directory)},
         },
@@ -174,6 +201,36 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list
         extra={"max_nul_fraction": recipe.normalize.max_nul_fraction},
     )
     return [ingest, clean]
+
+
+class _Found(NamedTuple):
+    """What a source has: its files (None: known from the manifest, not looked up again), and how to read them."""
+
+    files: list[InputFile] | None
+    digests: dict[str, str]
+    reading: Json
+    hub: Json | None
+
+
+def _find_on_hub(source: Source, hub: Hub, directory: Path) -> _Found:
+    """From the manifest of an earlier ingest if it was asked the same; only otherwise from the network."""
+    asked = hub.model_dump(mode="json")
+    settings = source.model_dump(mode="json", include=_READING_SETTINGS)
+    revision = None
+    with contextlib.suppress(TokmillError):
+        artifact = open_artifact(directory)
+        known = artifact.manifest.config if artifact else {}
+        if artifact and known.get("hub") and known["hub"]["asked"] == asked:
+            revision = known["hub"]["revision"]
+            if known["hub"]["settings"] == settings:
+                labels = artifact.manifest.inputs.items()
+                digests = {n.removeprefix("file "): d for n, d in labels if n.startswith("file ")}
+                return _Found(None, digests, known["reading"], known["hub"])
+    revision = revision or resolve_revision(hub.dataset, hub.revision)
+    files = list_hub(hub, revision)
+    digests = {file.name: f"hub:{file.path.sha256 or file.path.oid}" for file in files}  # type: ignore[union-attr]
+    reading = reading_config(settle_reading(source, files))
+    return _Found(files, digests, reading, {"asked": asked, "revision": revision, "settings": settings})
 
 
 def _tokenizer_step(

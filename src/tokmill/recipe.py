@@ -145,6 +145,15 @@ class Warc(Section):
     main_text: bool = Field(True, description="leave out navigation and boilerplate of HTML pages")
 
 
+class Hub(Section):
+    """A dataset of the Hugging Face hub. A branch is resolved to its commit once, and stays there."""
+
+    dataset: str = Field(pattern=r"^[A-Za-z0-9][\w.-]*(/[\w.-]+)?$")
+    config: str | None = None
+    split: str = "train"
+    revision: str | None = Field(None, description="40 hex digits pin it; a branch or tag is resolved once")
+
+
 class Limit(Section):
     """As many documents as stay within all bounds that are given, in the source's order."""
 
@@ -181,7 +190,13 @@ class Source(Section):
     name: Name
     domain: Name = "default"
     license: str | None = Field(None, description="for documents that carry none of their own")
-    files: Patterns = Field(description="glob or list of globs; .jsonl[.gz|.zst] .parquet .txt[.gz|.zst]")
+    files: Patterns | None = Field(
+        None, description="glob or list of globs; .jsonl[.gz|.zst] .parquet .txt[.gz|.zst]"
+    )
+    hub: Hub | None = None
+    where: dict[str, str] = Field(
+        {}, description="keep records whose field has this value; a field that no record has is not applied"
+    )
     fields: Fields = Fields()
     template: str | None = Field(
         None, description='builds the text: "Problem: {question}\\n\\nSolution: {answer}"'
@@ -218,7 +233,13 @@ class Source(Section):
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         if given.get("template") is not None and _part(given.get("fields"), "text") is not None:
             yield ("template",), "`template` and `fields.text` both say where the text comes from; keep one"
+        if (given.get("files") is None) == (given.get("hub") is None):
+            yield (), "needs either `files` or `hub`"
         chosen = [name for name in SOURCE_FORMATS if given.get(name) is not None]
+        if given.get("hub") is not None and set(chosen) - {"parallel"}:
+            yield (chosen[0],), "reads local files; it cannot be used with `hub`"
+        if given.get("where") and chosen:
+            yield ("where",), f"is for files of records, not for `{chosen[0]}`"
         if len(chosen) > 1:
             yield (chosen[1],), f"`{chosen[0]}` already says what the files are; keep one"
         if chosen and given.get("template") is not None:

@@ -83,17 +83,30 @@ def run(
     recipe = load_recipe(path)
     base = path.resolve().parent
     directory = Path(out) if out is not None else default_out(recipe, base)
+    return run_recipe(recipe, base, directory, workers=workers, until=until, progress=progress)
+
+
+def run_recipe(
+    recipe: Recipe,
+    base: Path,
+    out: Path,
+    *,
+    workers: int | None = None,
+    until: str | None = None,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Mill a recipe whose paths are relative to `base`."""
     progress = progress or Silence()
     started = time.monotonic()
-    with open_lock(directory):
-        session = _Session(base, directory, workers or available_cores(), progress)
+    with open_lock(out):
+        session = _Session(base, out, workers or available_cores(), progress)
         try:
-            every_step = plan_steps(recipe, base, directory)
+            every_step = plan_steps(recipe, base, out)
             artifacts, ran, skipped = session.run_steps(steps_until(every_step, until))
             session.write_root(recipe, every_step, artifacts, bool(ran))
         finally:
             session.close()
-    return RunResult(recipe.name, directory, ran, skipped, time.monotonic() - started, artifacts)
+    return RunResult(recipe.name, out, ran, skipped, time.monotonic() - started, artifacts)
 
 
 def default_out(recipe: Recipe, base: Path) -> Path:
@@ -169,7 +182,7 @@ class _Session:
         for step, standing in stale:
             self._progress.begin_step(step.name, standing.reasons)
             begin(step.directory)
-            if step.kind == "ingest":
+            if step.kind == "ingest" and step.extra["follower"] is not None:
                 begin(Path(step.extra["follower"]["directory"]))  # cleaned in the same pass
             conduct = CONDUCTORS[step.kind](step, {name: artifacts[name] for name in step.needs})
             conducts[step.name] = step, conduct
@@ -233,7 +246,7 @@ class _Session:
     def _environment(self, step: Step, seconds: float) -> Json:
         found = describe_environment(workers=self._workers, engine="local", recipe_directory=self._base)
         found["seconds"] = round(seconds, 3)
-        if step.kind == "ingest":
+        if step.kind == "ingest" and step.extra["hub"] is None:
             found[INPUT_STATS] = {
                 file.name: [file.bytes, file.modified_ns, step.files[file.name]]
                 for file in step.extra["files"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.sources.html import _lay_out, html_to_text
+from tokmill.sources.html import html_to_text
 
 
 @pytest.mark.parametrize(
@@ -97,39 +97,3 @@ def test_any_input_gives_text_without_ends_of_white_space(html: str) -> None:
 def test_text_that_is_escaped_comes_back_whole(text: str) -> None:
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     assert html_to_text(f"<pre><code>|{escaped}|</code></pre>") == f"|{text}|"
-
-
-PIECES = [
-    "<p>",
-    "</p>",
-    "</p>\n\n<p>",
-    "</p>\n<p>",
-    "<b>",
-    "</b>",
-    "<br>",
-    '<a href="x">',
-    "<a href='>'>",
-    "</a>",
-]
-PIECES += [
-    '<img alt="a > b">',
-    "<code>",
-    "</code>",
-    "&amp;",
-    "&am",
-    "p;",
-    "&#9;",
-    "&lt",
-    "<",
-    ">",
-    " ",
-    "\n",
-    "x",
-    "\t",
-]
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
-def test_the_short_way_for_paragraphs_gives_the_same_text(inner: str) -> None:
-    html = f"<p>{inner}</p>\n"
-    assert html_to_text(html) == _lay_out(html)

@@ -160,7 +160,7 @@ def test_a_dropped_pair_says_where_it_lies_what_was_measured_and_what_was_asked(
     kept, bad, dropped = load(tmp_path, "a.jsonl", max_chars=7)
     lines = (tmp_path / "a.jsonl").read_bytes().split(b"\n")
     starts = [sum(len(line) + 1 for line in lines[:n]) for n in range(6)]
-    assert dropped == [
+    assert [drop[:5] for drop in dropped] == [
         (starts[1], "e", "empty_side", 0.0, 1.0),
         (starts[3], None, "punctuation_only", 0.0, 1.0),
         (starts[4], None, "side_too_short", 1.0, 2.0),

@@ -152,7 +152,9 @@ def test_blocks_become_documents(tmp_path, name, block_bytes):
         "url": "https://x/?curid=3",
         "revid": "99",
     }
-    assert got.dropped == [(BLOCKS.index('<doc id="2"'), "2", "empty_page", None, None)]
+    assert [drop[:5] for drop in got.dropped] == [
+        (BLOCKS.index('<doc id="2"'), "2", "empty_page", None, None)
+    ]
     assert got.bad == []
 
 
@@ -221,7 +223,7 @@ def test_lines_are_as_strict_as_any_jsonl(tmp_path):
         (starts[3], "missing_field"),
         (starts[4], "invalid_json"),
     ]
-    assert got.dropped == [(starts[2], "12", "empty_page", None, None)]
+    assert [drop[:5] for drop in got.dropped] == [(starts[2], "12", "empty_page", None, None)]
 
 
 @pytest.mark.parametrize("content", ["", "\n \n"])
@@ -347,7 +349,7 @@ def test_a_dump_becomes_documents(tmp_path, name, block_bytes):
         "date": "2024-05-06T07:08:09Z",
     }
     at = [DUMP.encode().index(page.strip().encode()) for page in PAGES]
-    assert got.dropped == [
+    assert [drop[:5] for drop in got.dropped] == [
         (at[1], "13", "redirect", None, None),
         (at[2], "14", "not_an_article", 1.0, None),
         (at[3], "15", "empty_page", None, None),
@@ -383,7 +385,7 @@ def test_a_page_over_the_limit_is_quarantined_with_its_size(tmp_path, block_byte
     with blocks_of(block_bytes):
         got = Everything(write(tmp_path / "dump.xml", dump_of(*pages)), reading_of(limit=2000))
     assert [row["id"] for row in got.rows] == ["1", "3"]
-    assert [tuple(record) for record in got.bad] == [
+    assert [tuple(record)[:3] for record in got.bad] == [
         (
             dump_of(*pages).encode().index(pages[1].strip().encode()),
             "too_large",

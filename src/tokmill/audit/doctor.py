@@ -28,7 +28,8 @@ _EXTRAS = {
     "torch": "torch",
     "s3": "s3fs",
     "stackexchange": "py7zr",
-    "warc": "warcio",
+    "warc": "fastwarc",
+    "wikipedia": "mwparserfromhell",
 }
 _SAMPLE = ["plain", "línea dos", "日本語\u2028separator", 'quotes " and \\ and \t tab', ""]
 

@@ -14,6 +14,8 @@ _VERBS = {
     "run": ("tokmill.cli.run", "Mill a recipe: raw text to verified tokens."),
     "plan": ("tokmill.cli.run", "Show what `run` would do, and why."),
     "verify": ("tokmill.cli.verify", "Prove every file of a run, or find what is wrong."),
+    "ingest": ("tokmill.cli.ingest", "Bring one source in, and nothing more."),
+    "hub": ("tokmill.cli.hub", "Look at datasets of the Hugging Face hub."),
     "recipe": ("tokmill.cli.recipe", "Check, describe or start a recipe."),
     "demo": ("tokmill.cli.demo", "Mill a small corpus that every machine has."),
     "doctor": ("tokmill.cli.doctor", "Versions, resources, and a self-test."),

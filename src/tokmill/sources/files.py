@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,9 +17,9 @@ import pyarrow.compute as pc
 from tokmill.errors import InputError
 from tokmill.manifest import Json
 from tokmill.recipe import Source, template_parts
-from tokmill.sources.reading import RECORDS, Reading, Taken, one_piece
+from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken, one_piece
 from tokmill.storage import codecs
-from tokmill.storage.location import InputFile
+from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import Kind, Span, Wanted
 
 _TEXT_KEYS = ("text", "content")
@@ -39,6 +38,7 @@ class Fields(msgspec.Struct, frozen=True):
     created_at: str | None
     meta: list[str]
     unit: str
+    where: dict[str, str]  # applied filters; the recipe's config shows what was asked
 
 
 def settle(source: Source, files: list[InputFile]) -> Json:
@@ -68,16 +68,17 @@ def settle(source: Source, files: list[InputFile]) -> Json:
         created_at=fields.created_at or _first_of(_DATE_KEYS, keys),
         meta=list(dict.fromkeys(fields.meta)),
         unit=source.unit,
+        where={key: value for key, value in source.where.items() if key in keys},
     )
     options: Json = msgspec.to_builtins(settled)
     return options
 
 
-def split(path: Path, size: int, options: Json, target_bytes: int) -> list[Span]:
+def split(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:
     return codecs.split_file(path, size, options["unit"], target_bytes)
 
 
-def read(path: Path, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
+def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
     fields = msgspec.convert(reading.options, Fields)
     batches = codecs.read_batches(
         path,
@@ -88,7 +89,8 @@ def read(path: Path, name: str, span: Span, reading: Reading) -> Iterator[Taken]
     )
     file_id = name if codecs.is_plain_text(path) and fields.unit == "document" else None
     for batch in batches:
-        yield Taken(_records(batch.table, fields, file_id), batch.bad, [])
+        wanted, dropped = _filtered(batch.table, fields.where)
+        yield Taken(_records(wanted, fields, file_id), batch.bad, dropped)
 
 
 def _wanted(fields: Fields) -> list[Wanted]:
@@ -101,8 +103,21 @@ def _wanted(fields: Fields) -> list[Wanted]:
     for name, key in (("id", fields.id), ("license", fields.license), ("created_at", fields.created_at)):
         if key is not None:
             wanted.append(Wanted(name, key, Kind.SCALAR, False))
+    wanted += [Wanted(f"where:{key}", key, Kind.SCALAR, False) for key in fields.where]
     wanted += [Wanted(f"meta:{key}", key, Kind.JSON, False) for key in fields.meta]
     return wanted
+
+
+def _filtered(table: Any, where: dict[str, str]) -> tuple[Any, list[Dropped]]:
+    """Rows whose fields have the asked values; the others are dropped by the first field that differs."""
+    dropped: list[Dropped] = []
+    for key, value in where.items():
+        is_wanted = pc.equal(one_piece(table.column(f"where:{key}")), value).fill_null(False)
+        others = table.filter(pc.invert(is_wanted))
+        ids = _column(others, "id").to_pylist()
+        dropped += [Dropped(-1, doc_id, f"other_{key}") for doc_id in ids]
+        table = table.filter(is_wanted)
+    return table, dropped
 
 
 def _records(table: Any, fields: Fields, file_id: str | None) -> Any:
@@ -153,7 +168,7 @@ def _first_of(candidates: tuple[str, ...], keys: list[str]) -> str | None:
     return next((key for key in candidates if key in keys), None)
 
 
-def _no_such_field(source: Source, path: Path, field: str, keys: list[str]) -> InputError:
+def _no_such_field(source: Source, path: AnyPath, field: str, keys: list[str]) -> InputError:
     near = difflib.get_close_matches(field, keys, n=1)
     hint = f"did you mean `{near[0]}`? " if near else ""
     return InputError(

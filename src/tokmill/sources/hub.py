@@ -90,6 +90,20 @@ class HubFile(NamedTuple):
         return _RemoteBytes(self, say)
 
 
+_URL = re.compile(r"^hf://datasets/(?P<dataset>[^@]+)@(?P<revision>[0-9a-f]{40})/(?P<path>.+)$")
+
+
+def from_url(url: str, size: int) -> HubFile:
+    """The file that `str(file)` names: how a task is told which one to read."""
+    parts = _URL.match(url)
+    assert parts is not None, f"{url} is not a file of the hub"
+    return HubFile(parts["dataset"], parts["revision"], parts["path"], size, "", None)
+
+
+def is_pinned(revision: str | None) -> bool:
+    return revision is not None and _PIN.fullmatch(revision) is not None
+
+
 def list_configs(
     dataset: str,
     *,

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from tokmill.recipe import Source
-from tokmill.storage.location import InputFile, find_files
+from tokmill.recipe import Hub, Source
+from tokmill.sources.hub import list_data_files
+from tokmill.storage.location import InputFile, find_files, local_path
 
 
 def list_source(source: Source, base: Path) -> list[InputFile]:
     """All files of the source: patterns in recipe order, names sorted within each, none twice."""
     seen: dict[Path, InputFile] = {}
-    for pattern in source.files:
+    for pattern in source.files or []:
         for file in find_files(pattern, base):
-            seen.setdefault(file.path.resolve(), file)
+            seen.setdefault(local_path(file.path).resolve(), file)
     files = list(seen.values())
     # two patterns may find the same name in two places: both then show more of their path, until they differ
     while clashing := {name for name, count in Counter(file.name for file in files).items() if count > 1}:
@@ -22,6 +23,12 @@ def list_source(source: Source, base: Path) -> list[InputFile]:
     return files
 
 
+def list_hub(hub: Hub, revision: str) -> list[InputFile]:
+    """The data files of a dataset at a commit."""
+    files = list_data_files(hub.dataset, hub.config, hub.split, revision)
+    return [InputFile(file.path, file, file.size, 0) for file in files]
+
+
 def _longer_name(file: InputFile) -> str:
     depth = len(Path(file.name).parts) + 1
-    return Path(*file.path.resolve().parts[-depth:]).as_posix()
+    return Path(*local_path(file.path).resolve().parts[-depth:]).as_posix()

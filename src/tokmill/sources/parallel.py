@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,7 +26,7 @@ from tokmill.manifest import Json
 from tokmill.recipe import Parallel, Source
 from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken, one_piece
 from tokmill.storage import codecs, jsonl, parquet
-from tokmill.storage.location import InputFile
+from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted
 from tokmill.storage.streams import Block, Oversize, read_blocks
 
@@ -90,14 +89,14 @@ def settle(source: Source, files: list[InputFile]) -> Json:
     }
 
 
-def split(path: Path, size: int, options: Json, target_bytes: int) -> list[Span]:
+def split(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:
     if path.suffix == ".tsv" and size > target_bytes:
         starts = list(range(0, size, target_bytes))
         return [Span(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
     return [WHOLE] if _is_tsv(path) else codecs.split_file(path, size, "line", target_bytes)
 
 
-def read(path: Path, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
+def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
     options = msgspec.convert(reading.options, Options)
     if _is_tsv(path):
         batches = _read_tsv(path, span, reading.max_record_bytes)
@@ -173,7 +172,7 @@ def _lines(data: bytes) -> Any:
 
 
 def _read_records(
-    path: Path, span: Span, options: Options, max_record_bytes: int
+    path: AnyPath, span: Span, options: Options, max_record_bytes: int
 ) -> Iterator[tuple[Pairs, list[BadRecord]]]:
     sides = (options.source_path, options.target_path)
     wanted = [
@@ -205,7 +204,7 @@ def _read_records(
 
 
 def _with_offsets(
-    batches: Iterator[Batch], path: Path, span: Span, max_record_bytes: int
+    batches: Iterator[Batch], path: AnyPath, span: Span, max_record_bytes: int
 ) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
     """Batches with the place of each row: what the codec passed over is in `bad`, every other record is a row."""
     if path.name.endswith(parquet.SUFFIXES):
@@ -229,7 +228,7 @@ def _without(places: NDArray[np.int64], bad: list[BadRecord]) -> NDArray[np.int6
     return places[~np.isin(places, [record.offset for record in bad])] if bad else places
 
 
-def _first_row(path: Path, span: Span) -> int:
+def _first_row(path: AnyPath, span: Span) -> int:
     if not span.start:
         return 0
     with pq.ParquetFile(path) as file:
@@ -271,7 +270,7 @@ def _optional(table: Any, name: str) -> Any:
 # -- tab-separated lines -----------------------------------------------------------------------------------------
 
 
-def _read_tsv(path: Path, span: Span, max_record_bytes: int) -> Iterator[tuple[Pairs, list[BadRecord]]]:
+def _read_tsv(path: AnyPath, span: Span, max_record_bytes: int) -> Iterator[tuple[Pairs, list[BadRecord]]]:
     for block in read_blocks(path, max_record_bytes=max_record_bytes, start=span.start, end=span.end):
         if isinstance(block, Oversize):
             bad = [_too_large(block.offset, block.bytes, max_record_bytes)]
@@ -330,11 +329,11 @@ def _too_large(offset: int, size: int, max_record_bytes: int) -> BadRecord:
     )
 
 
-def _is_tsv(path: Path) -> bool:
+def _is_tsv(path: AnyPath) -> bool:
     return path.name.endswith(_TSV_SUFFIXES)
 
 
-def _find(key: str, keys: list[str], source: Source, path: Path) -> list[str]:
+def _find(key: str, keys: list[str], source: Source, path: AnyPath) -> list[str]:
     """Where a side is: under its key as it is spelled, else in the object that the part before the dot names."""
     if key in keys:
         return [key]

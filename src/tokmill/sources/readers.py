@@ -6,7 +6,6 @@ files of records and plain text (default) · wikipedia · stackexchange · paral
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -14,8 +13,9 @@ import msgspec
 from tokmill.manifest import Json
 from tokmill.recipe import Source
 from tokmill.sources import files as records
+from tokmill.sources import parallel, stackexchange, warc, wikipedia
 from tokmill.sources.reading import Batch, Reading, Taken, to_documents
-from tokmill.storage.location import InputFile
+from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import Span
 
 
@@ -23,11 +23,17 @@ class Reader(Protocol):
     """A reader module (see `tokmill.sources.reading`)."""
 
     def settle(self, source: Source, files: list[InputFile], /) -> Json: ...
-    def split(self, path: Path, size: int, options: Json, target_bytes: int, /) -> list[Span]: ...
-    def read(self, path: Path, name: str, span: Span, reading: Reading, /) -> Iterator[Taken]: ...
+    def split(self, path: AnyPath, size: int, options: Json, target_bytes: int, /) -> list[Span]: ...
+    def read(self, path: AnyPath, name: str, span: Span, reading: Reading, /) -> Iterator[Taken]: ...
 
 
-READERS: dict[str, Reader] = {"records": records}
+READERS: dict[str, Reader] = {
+    "records": records,
+    "wikipedia": wikipedia,
+    "stackexchange": stackexchange,
+    "parallel": parallel,
+    "warc": warc,
+}
 
 
 class Chunk(NamedTuple):
@@ -58,7 +64,7 @@ def cut_chunks(files: list[InputFile], reading: Reading, target_bytes: int) -> l
     ]
 
 
-def read_documents(path: Path, name: str, span: Span, reading: Reading) -> Iterator[Batch]:
+def read_documents(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Batch]:
     """Document tables of a few megabytes each, with the records that did not make it."""
     for taken in READERS[reading.format].read(path, name, span, reading):
         yield Batch(to_documents(taken.records, reading), taken.bad, taken.dropped)

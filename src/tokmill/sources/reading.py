@@ -52,6 +52,7 @@ class Dropped(NamedTuple):
     reason: str
     value: float | None = None
     threshold: float | None = None
+    file: str = ""  # where a reader takes records from several files at once
 
 
 class Taken(NamedTuple):

@@ -16,7 +16,6 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from zlib_ng import zlib_ng
@@ -25,7 +24,7 @@ from tokmill.errors import CorruptFile, InputError, MissingExtra
 from tokmill.manifest import Json
 from tokmill.recipe import Source, Warc
 from tokmill.sources.reading import Dropped, Reading, Taken, record_table
-from tokmill.storage.location import InputFile, open_binary
+from tokmill.storage.location import AnyPath, InputFile, open_binary
 from tokmill.storage.records import WHOLE, BadRecord, Span
 from tokmill.storage.streams import read_exactly
 
@@ -98,12 +97,12 @@ def settle(source: Source, files: list[InputFile]) -> Json:
     return options
 
 
-def split(path: Path, size: int, options: Json, target_bytes: int) -> list[Span]:
+def split(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:
     """A file is one part: only its beginning is sure to be the beginning of a record."""
     return [WHOLE]
 
 
-def read(path: Path, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
+def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
     parse = _Parsers()
     documents: list[Document] = []
     bad: list[BadRecord] = []
@@ -153,7 +152,7 @@ class _Damage(Exception):
 class _Feed:
     """Bytes of a plain file, a piece at a time; `offset` is where `held` begins."""
 
-    def __init__(self, raw: Any, path: Path) -> None:
+    def __init__(self, raw: Any, path: AnyPath) -> None:
         self.held, self.offset, self.at_end = bytearray(), 0, False
         self.path = path
         self._raw = raw
@@ -194,7 +193,7 @@ class _Feed:
 class _Members(_Feed):
     """The same of a file of gzip members, which usually are one record each."""
 
-    def __init__(self, raw: Any, path: Path) -> None:
+    def __init__(self, raw: Any, path: AnyPath) -> None:
         super().__init__(raw, path)
         self._input = b""
         self._input_end = 0  # in the compressed file: what was read of it
@@ -351,7 +350,7 @@ def _resume(feed: _Feed, size: int, reason: str, detail: str) -> BadRecord:
             return bad
 
 
-def _truncated(path: Path, offset: int) -> CorruptFile:
+def _truncated(path: AnyPath, offset: int) -> CorruptFile:
     return CorruptFile(
         f"the record at byte {offset:,} is longer than what is left: the file is truncated",
         where=str(path),

@@ -20,7 +20,6 @@ import html
 import re
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 from xml.parsers import expat
@@ -34,7 +33,7 @@ from tokmill.recipe import Source, Wikipedia
 from tokmill.sources import wikitext
 from tokmill.sources.reading import Dropped, Reading, Taken, record_table
 from tokmill.storage import jsonl, streams
-from tokmill.storage.location import InputFile
+from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import WHOLE, BadRecord, Kind, Span, Wanted
 
 _BATCH_PAGES = 1000
@@ -83,12 +82,12 @@ def settle(source: Source, files: list[InputFile]) -> Json:
     }
 
 
-def split(path: Path, size: int, options: Json, target_bytes: int) -> list[Span]:
+def split(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:
     return [WHOLE]
 
 
-def read(path: Path, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
-    readers: dict[Layout, Callable[[Path, Reading], Iterator[Page | BadRecord | Dropped]]] = {
+def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
+    readers: dict[Layout, Callable[[AnyPath, Reading], Iterator[Page | BadRecord | Dropped]]] = {
         Layout.BLOCKS: _read_blocks,
         Layout.LINES: _read_lines,
         Layout.DUMP: _read_dump,
@@ -125,7 +124,7 @@ def _metas(pages: list[Page]) -> list[Json | None]:
     return [{key: value for key, value in meta.items() if value is not None} for meta in named]
 
 
-def _sniff(path: Path) -> Layout:
+def _sniff(path: AnyPath) -> Layout:
     with streams.open_stream(path) as stream:
         head = streams.read_exactly(stream, _SNIFFED_BYTES, path)
     for bom in _BOMS:
@@ -149,7 +148,7 @@ def _sniff(path: Path) -> Layout:
 # -- WikiExtractor -----------------------------------------------------------------------------------------------
 
 
-def _read_blocks(path: Path, reading: Reading) -> Iterator[Page | BadRecord | Dropped]:
+def _read_blocks(path: AnyPath, reading: Reading) -> Iterator[Page | BadRecord | Dropped]:
     open_block: _OpenBlock | None = None
     stray: int | None = None  # where text that belongs to no block begins
     is_cut = False  # the last line has no newline
@@ -225,7 +224,7 @@ class _OpenBlock:
         )
 
 
-def _read_lines(path: Path, reading: Reading) -> Iterator[Page | BadRecord | Dropped]:
+def _read_lines(path: AnyPath, reading: Reading) -> Iterator[Page | BadRecord | Dropped]:
     limit = reading.max_record_bytes
     # a batch has no offsets of its good records; it is made of one block, which has
     blocks = streams.read_blocks(path, max_record_bytes=limit)
@@ -257,7 +256,7 @@ def _extracted(
 # -- MediaWiki dump ----------------------------------------------------------------------------------------------
 
 
-def _read_dump(path: Path, reading: Reading) -> Iterator[Page | BadRecord | Dropped]:
+def _read_dump(path: AnyPath, reading: Reading) -> Iterator[Page | BadRecord | Dropped]:
     dump = _Dump(path, reading)
     fed = 0
     with streams.open_stream(path) as stream:
@@ -282,7 +281,7 @@ def _as_text(page: Page, hidden_prefixes: frozenset[str]) -> Page | BadRecord:
 class _Dump:
     """The pages of a dump from its events: one is being collected, and those of the last block wait in `found`."""
 
-    def __init__(self, path: Path, reading: Reading) -> None:
+    def __init__(self, path: AnyPath, reading: Reading) -> None:
         self.found: list[Page | BadRecord | Dropped] = []
         self.hidden_prefixes = wikitext.HIDDEN_PREFIXES
         self._path, self._limit = path, reading.max_record_bytes

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from tokmill.artifact import Artifact
 from tokmill.manifest import Receipt, check_conservation, write_receipt
-from tokmill.stages import build, clean, dedup, ingest, sampling, split, tokenizer, tokens
+from tokmill.stages import build, clean, dedup, ingest, sampling, split, threads, tokenizer, tokens
 from tokmill.stages.step import Conduct, Made, Step
 from tokmill.task import Task
 
 FUNCTIONS: dict[str, Callable[[Task], Made]] = {
     "ingest": ingest.perform_ingest,
+    "posts": threads.perform_posts,
     "sample.candidates": ingest.perform_candidates,
     "sample.select": sampling.perform_select,
     "sample.pick": sampling.perform_pick,

@@ -22,13 +22,16 @@ from tokmill.artifact import Artifact
 from tokmill.errors import InputChanged, InputError, TooManyBadRecords
 from tokmill.manifest import Json, Receipt, add_counts, sum_counts
 from tokmill.sample import below_fraction
+from tokmill.sources.hub import from_url
+from tokmill.sources.listing import list_hub
 from tokmill.sources.readers import Chunk, cut_chunks, read_documents
-from tokmill.sources.reading import Dropped, Reading
+from tokmill.sources.reading import Batch, Dropped, Reading
 from tokmill.stages import sampling
 from tokmill.stages.shards import Room, no_counts, write_documents, write_ledger
 from tokmill.stages.step import Conduct, Made, Outcome, Step
+from tokmill.stages.threads import gather_posts, read_threads
 from tokmill.storage.digest import join_sequences
-from tokmill.storage.location import InputFile
+from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.parquet import load_table
 from tokmill.storage.records import BadRecord, Span
 from tokmill.task import Input, Task
@@ -44,11 +47,16 @@ Phase = Generator[list[Task], list[Receipt], list[Receipt]]
 
 
 def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
-    files: list[InputFile] = step.extra["files"]
+    files = step.extra["files"]
+    if files is None:  # of the hub, and a rebuild was not foreseen
+        files = list_hub(step.extra["hub"], step.config["hub"]["revision"])
     reading = msgspec.convert(step.config["reading"], Reading)
-    chunks = cut_chunks(files, reading, step.config["shard_bytes"])
+    if reading.format == "stackexchange":
+        tasks = yield from gather_posts(step)  # questions and answers find each other first
+    else:
+        chunks = cut_chunks(files, reading, step.config["shard_bytes"])
+        tasks = [_task(step, number, chunk) for number, chunk in enumerate(chunks)]
     room = _room_after(step.config, upstream)
-    tasks = [_task(step, number, chunk) for number, chunk in enumerate(chunks)]
     if room is not None and 0 in room.values():
         receipts = yield []  # a fallback that is not needed
     elif _takes_fixed_sample(step.config["sample"]):
@@ -66,8 +74,11 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     is_full = any(receipt.facts.get("is_full") for receipt in receipts)
     if room is not None:
         facts["room"] = {name: 0 if is_full else left - _taken(counts)[name] for name, left in room.items()}
+    if step.config["where"]:
+        applied = reading.options["where"]
+        facts["where_applied"] = {key: key in applied for key in step.config["where"]}
     read = _chunks_read(receipts)
-    facts["scanned"] = {"chunks": read, "of": len(chunks), "is_complete": read == len(chunks) and not is_full}
+    facts["scanned"] = {"chunks": read, "of": len(tasks), "is_complete": read == len(tasks) and not is_full}
     return Outcome(receipts, counts, facts)
 
 
@@ -94,12 +105,10 @@ def _documents(
     task: Task, room: Room, bad: list[BadRecord], dropped: list[Dropped], dropped_by_hash: list[int]
 ) -> Iterator[Any]:
     """The documents of a chunk that a hash sample and a limit leave; what is left out gathers in the lists."""
-    reading = msgspec.convert(task.config["reading"], Reading)
     sample = task.config["sample"]
-    path, span = Path(task.inputs[0].path), Span(*task.config["span"])
-    for batch in read_documents(path, task.config["file"], span, reading):
+    for batch in _batches(task):
         if batch.bad and task.config["on_bad_record"] == "fail":
-            raise _refused(str(path), batch.bad[0])
+            raise _refused(task.inputs[0].path, batch.bad[0])
         bad.extend(batch.bad)
         dropped.extend(batch.dropped)
         documents = batch.documents
@@ -110,6 +119,18 @@ def _documents(
         yield room.take(documents)
         if room.is_full:
             return
+
+
+def _batches(task: Task) -> Iterator[Batch]:
+    reading = msgspec.convert(task.config["reading"], Reading)
+    if reading.format == "stackexchange":
+        return read_threads(task)
+    path, span = _open_input(task.inputs[0]), Span(*task.config["span"])
+    return read_documents(path, task.config["file"], span, reading)
+
+
+def _open_input(file: Input) -> AnyPath:
+    return from_url(file.path, file.rows) if file.path.startswith("hf://") else Path(file.path)
 
 
 def _task(step: Step, number: int, chunk: Chunk) -> Task:
@@ -128,7 +149,7 @@ def _task(step: Step, number: int, chunk: Chunk) -> Task:
             "sample": sample if sample and sample["method"] == "hash" else None,
             "room": None,
         },
-        inputs=[Input("file", str(chunk.file.path), step.files[chunk.file.name])],
+        inputs=[Input("file", str(chunk.file.path), step.files[chunk.file.name], chunk.file.bytes)],
         directory=str(step.directory),
         followers=[follower] if fuse and follower is not None else [],
     )
@@ -221,6 +242,8 @@ def _refused(path: str, record: BadRecord) -> InputError:
 
 def _check_unchanged(files: list[InputFile]) -> None:
     for file in files:
+        if not isinstance(file.path, Path):
+            continue  # at a pinned commit nothing changes
         stat = file.path.stat() if file.path.exists() else None
         if stat is None or (stat.st_size, stat.st_mtime_ns) != (file.bytes, file.modified_ns):
             raise InputChanged(

@@ -65,11 +65,12 @@ def write_ledger(
     counts["dropped"] = dict(Counter(record.reason for record in dropped))
     if not bad and not dropped:
         return []
-    common = {"source": source, "stage": "ingest", "file": file}
+    common = {"source": source, "stage": "ingest"}
     quarantined = ledger_table(
         {
             **common,
             "verdict": "quarantine",
+            "file": [record.file or file for record in bad],
             "reason": [record.reason for record in bad],
             "offset": [record.offset for record in bad],
             "detail": [record.detail for record in bad],
@@ -80,6 +81,7 @@ def write_ledger(
         {
             **common,
             "verdict": "drop",
+            "file": [record.file or file for record in dropped],
             "doc_id": [record.id for record in dropped],
             "reason": [record.reason for record in dropped],
             "value": [record.value for record in dropped],

@@ -11,48 +11,32 @@ the step is finished; the manifest speaks of the second phase alone.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Generator, Iterator
-from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from tokmill.errors import InputError
 from tokmill.manifest import FileEntry, Json, Receipt
-from tokmill.sample import below_fraction
-from tokmill.schema import ledger_table
-from tokmill.sources.reading import Dropped, Reading, to_documents
+from tokmill.sources.reading import Batch, Reading, to_documents
 from tokmill.sources.stackexchange import (
     BAD,
     Options,
     Post,
-    Threads,
     join_threads,
     open_posts,
     partition_of,
     post_table,
     read_posts,
 )
-from tokmill.stages.shards import Room, no_counts, write_documents
 from tokmill.stages.step import Made, Step, write_shard_table
 from tokmill.storage.location import InputFile
 from tokmill.storage.parquet import load_table
-from tokmill.storage.records import BadRecord
 from tokmill.task import Input, Task, table_input
 
 # Posts that wait to be written: 1 MB and more for a file of 128 partitions, 32 MB for those of a small site.
 _BUFFER_BYTES, _BUFFER_BYTES_PER_PARTITION = 32 << 20, 1 << 20
 _ROW_BYTES = 256  # what a post weighs besides its text
-
-
-def conduct_threads(step: Step) -> Generator[list[Task], list[Receipt], list[Receipt]]:
-    """Both phases; the receipts are those of the second, which the manifest is made from."""
-    tasks = yield from gather_posts(step)
-    receipts = yield tasks
-    return receipts
 
 
 def gather_posts(step: Step) -> Generator[list[Task], list[Receipt], list[Task]]:
@@ -130,11 +114,13 @@ def threads_task(step: Step, partition: int, files: list[InputFile], gathered: l
     follower: Json | None = step.extra["follower"]
     sample: Json | None = step.config.get("sample")
     return Task(
-        function="threads",
+        function="ingest",
         key=f"{partition:05d}",
         config={
             "reading": step.config["reading"],
             "shard_bytes": step.config["shard_bytes"],
+            "on_bad_record": step.config["on_bad_record"],
+            "file": "",
             "sample": sample if sample and sample["method"] == "hash" else None,
             "room": None,
             "files": [file.name for file in files],
@@ -146,78 +132,17 @@ def threads_task(step: Step, partition: int, files: list[InputFile], gathered: l
     )
 
 
-def perform_threads(task: Task) -> Made:
-    counts = no_counts()
-    bad: list[tuple[int, BadRecord]] = []
-    dropped: list[tuple[int, Dropped]] = []
-    room = Room(task.config["room"] or {})
-    not_sampled = 0
-
-    def documents() -> Iterator[Any]:
-        nonlocal not_sampled
-        sample = task.config["sample"]
-        for table, threads in read_threads(task):
-            bad.extend(threads.bad)
-            dropped.extend(threads.dropped)
-            if sample:
-                taken = below_fraction(table.column("doc_id"), Decimal(sample["fraction"]), sample["seed"])
-                not_sampled += int((~taken).sum())
-                table = table.filter(pa.array(taken))
-            yield room.take(table)
-            if room.is_full:
-                return
-
-    files = write_documents(task, documents(), counts)
-    if bad or dropped:
-        ledger = _ledger(bad, dropped, task.config["reading"]["source"], task.config["files"])
-        files.append(write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", ledger))
-        counts["quarantined"] = dict(Counter(record.reason for _, record in bad))
-        counts["dropped"] = dict(Counter(record.reason for _, record in dropped))
-    if not_sampled:
-        counts["dropped"]["not_sampled"] = not_sampled
-    counts["in"] = counts["kept"] + len(bad) + len(dropped) + not_sampled
-    return Made(files, counts, {"is_full": room.is_full})
-
-
-def read_threads(task: Task) -> Iterator[tuple[Any, Threads]]:
-    """Document tables of a threads task in order, with the posts that are in no thread."""
+def read_threads(task: Task) -> Iterator[Batch]:
+    """Documents of a partition in order of their questions, with the posts that are in no thread."""
     reading = msgspec.convert(task.config["reading"], Reading)
     options = _options(task.config["reading"])
+    names = task.config["files"]
     tables = [load_table(path) for path in task.paths("posts")]
-    sites = [options.sites[name] for name in task.config["files"]]
+    sites = [options.sites[name] for name in names]
     for threads in join_threads(tables, task.config["owners"], sites, options):
-        yield to_documents(threads.records, reading), threads
-
-
-def _ledger(
-    bad: list[tuple[int, BadRecord]], dropped: list[tuple[int, Dropped]], source: str, names: list[str]
-) -> Any:
-    common = {"source": source, "stage": "ingest"}
-    quarantined = ledger_table(
-        {
-            **common,
-            "verdict": "quarantine",
-            "file": [names[file] for file, _ in bad],
-            "reason": [record.reason for _, record in bad],
-            "offset": [record.offset for _, record in bad],
-            "detail": [record.detail for _, record in bad],
-        },
-        len(bad),
-    )
-    left_out = ledger_table(
-        {
-            **common,
-            "verdict": "drop",
-            "file": [names[file] for file, _ in dropped],
-            "doc_id": [record.id for _, record in dropped],
-            "reason": [record.reason for _, record in dropped],
-            "value": [record.value for _, record in dropped],
-            "threshold": [record.threshold for _, record in dropped],
-            "offset": [record.offset for _, record in dropped],
-        },
-        len(dropped),
-    )
-    return pa.concat_tables([quarantined, left_out]).combine_chunks()
+        bad = [record._replace(file=names[file]) for file, record in threads.bad]
+        dropped = [record._replace(file=names[file]) for file, record in threads.dropped]
+        yield Batch(to_documents(threads.records, reading), bad, dropped)
 
 
 def _options(reading: Json) -> Options:

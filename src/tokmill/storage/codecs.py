@@ -14,13 +14,14 @@ from typing import Any
 from tokmill.errors import InputError
 from tokmill.storage import jsonl, parquet, plaintext
 from tokmill.storage.commit import Written
+from tokmill.storage.location import AnyPath
 from tokmill.storage.records import WHOLE, Batch, Span, Wanted
 
 SUFFIXES = (*jsonl.SUFFIXES, *parquet.SUFFIXES, *plaintext.SUFFIXES)
 
 
 def read_batches(
-    path: Path, wanted: list[Wanted], *, unit: plaintext.Unit, max_record_bytes: int, span: Span = WHOLE
+    path: AnyPath, wanted: list[Wanted], *, unit: plaintext.Unit, max_record_bytes: int, span: Span = WHOLE
 ) -> Iterator[Batch]:
     """Batches of a few megabytes, in file order, whatever the format."""
     if _is(path, jsonl.SUFFIXES):
@@ -42,7 +43,7 @@ def write_table(path: Path, table: Any) -> Written:
     raise unknown_suffix(path)
 
 
-def peek_keys(path: Path, *, max_record_bytes: int) -> list[str]:
+def peek_keys(path: AnyPath, *, max_record_bytes: int) -> list[str]:
     """The field names that the first record offers."""
     if _is(path, jsonl.SUFFIXES):
         return jsonl.peek_keys(path, max_record_bytes=max_record_bytes)
@@ -53,11 +54,11 @@ def peek_keys(path: Path, *, max_record_bytes: int) -> list[str]:
     raise unknown_suffix(path)
 
 
-def is_plain_text(path: Path) -> bool:
+def is_plain_text(path: AnyPath) -> bool:
     return _is(path, plaintext.SUFFIXES)
 
 
-def split_file(path: Path, size: int, unit: plaintext.Unit, target_bytes: int) -> list[Span]:
+def split_file(path: AnyPath, size: int, unit: plaintext.Unit, target_bytes: int) -> list[Span]:
     """Parts of about `target_bytes` that can be read on their own; one part where the format cannot seek."""
     if _is(path, parquet.SUFFIXES):
         return parquet.row_group_spans(path, target_bytes)
@@ -68,7 +69,7 @@ def split_file(path: Path, size: int, unit: plaintext.Unit, target_bytes: int) -
     return [WHOLE]
 
 
-def unknown_suffix(path: Path) -> InputError:
+def unknown_suffix(path: AnyPath) -> InputError:
     return InputError(
         f"no reader for the suffix {''.join(path.suffixes[-2:]) or '(none)'}",
         where=str(path),
@@ -76,5 +77,5 @@ def unknown_suffix(path: Path) -> InputError:
     )
 
 
-def _is(path: Path, suffixes: tuple[str, ...]) -> bool:
+def _is(path: AnyPath, suffixes: tuple[str, ...]) -> bool:
     return path.name.endswith(suffixes)

@@ -25,6 +25,7 @@ from zlib_ng import zlib_ng
 from tokmill.errors import InputError
 from tokmill.kernels import jsonlines
 from tokmill.storage.commit import Written, open_commit
+from tokmill.storage.location import AnyPath
 from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted, string_table
 from tokmill.storage.streams import Block, Oversize, read_blocks
 from tokmill.storage.zstd import ZstdCompressor, frame_options
@@ -40,7 +41,7 @@ _OPEN, _CLOSE, _CR = b"{}\r"
 
 
 def read_batches(
-    path: Path, wanted: list[Wanted], *, max_record_bytes: int, span: Span = WHOLE
+    path: AnyPath, wanted: list[Wanted], *, max_record_bytes: int, span: Span = WHOLE
 ) -> Iterator[Batch]:
     try:
         decoders = _decoders(wanted)
@@ -57,7 +58,7 @@ def read_batches(
             yield _read_block(block, decoders, wanted, max_record_bytes)
 
 
-def peek_keys(path: Path, *, max_record_bytes: int) -> list[str]:
+def peek_keys(path: AnyPath, *, max_record_bytes: int) -> list[str]:
     """All keys of the first records that are objects: a field may be missing from the very first one."""
     for block in read_blocks(path, max_record_bytes=max_record_bytes):
         if isinstance(block, Oversize):
@@ -195,7 +196,7 @@ def _as_json(value: msgspec.Raw) -> str | None:
 def _fault(line: bytes, flags: int, max_record_bytes: int) -> tuple[str, str] | None:
     """What is wrong with a line that the parser would accept."""
     if len(line) > max_record_bytes:
-        return _too_large(0, len(line), max_record_bytes)[1:]
+        return _too_large(0, len(line), max_record_bytes)[1:3]
     if flags & jsonlines.INVALID_UTF8:
         try:
             line.decode()

@@ -16,18 +16,39 @@ import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tokmill.errors import CorruptFile, EmptyGlob, InputError, MissingExtra, StorageError
 
 _SCHEME = re.compile(r"^([a-z][a-z0-9+.-]+)://")
 
 
+class Sized(Protocol):
+    @property
+    def st_size(self) -> int: ...
+
+
+class Remote(Protocol):
+    """A file that is not on this machine: as much of a path as readers need."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def suffix(self) -> str: ...
+    @property
+    def suffixes(self) -> list[str]: ...
+    def stat(self) -> Sized: ...
+    def open(self) -> io.RawIOBase: ...
+
+
+AnyPath = Path | Remote
+
+
 class InputFile(NamedTuple):
     """`name` is the path below the pattern's fixed part: what manifests record, the same on every machine."""
 
     name: str
-    path: Path
+    path: AnyPath
     bytes: int
     modified_ns: int
 
@@ -59,13 +80,21 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
     return sorted(found)
 
 
-def open_binary(path: Path) -> io.FileIO:
+def local_path(path: AnyPath) -> Path:
+    """For readers that need the file on this machine; recipes cannot ask them for another."""
+    assert isinstance(path, Path), f"{path} is not a local file"
+    return path
+
+
+def open_binary(path: AnyPath) -> io.RawIOBase:
+    if not isinstance(path, Path):
+        return path.open()
     with _told_as_unreadable(path):
         return io.FileIO(path, "rb")
 
 
 @contextlib.contextmanager
-def _told_as_unreadable(path: Path) -> Iterator[None]:
+def _told_as_unreadable(path: AnyPath) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from tokmill.errors import CorruptFile, InputError, StorageError
 from tokmill.storage.commit import Written, commit_bytes
+from tokmill.storage.location import AnyPath, open_binary
 from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted
 
 SUFFIXES = (".parquet",)
@@ -90,10 +91,10 @@ def load_table(path: Path, columns: Sequence[str] | None = None) -> Any:
 
 
 def read_batches(
-    path: Path, wanted: list[Wanted], *, max_record_bytes: int, span: Span = WHOLE
+    path: AnyPath, wanted: list[Wanted], *, max_record_bytes: int, span: Span = WHOLE
 ) -> Iterator[Batch]:
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(_source(path)) as file:
             present = file.schema_arrow.names
             columns = sorted({want.key for want in wanted} & set(present))
             twice = [key for key in columns if present.count(key) > 1]
@@ -114,18 +115,18 @@ def read_batches(
         raise _unreadable(path, error) from error
 
 
-def peek_keys(path: Path) -> list[str]:
+def peek_keys(path: AnyPath) -> list[str]:
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(_source(path)) as file:
             return list(file.schema_arrow.names)
     except _DAMAGE as error:
         raise _unreadable(path, error) from error
 
 
-def row_group_spans(path: Path, target_bytes: int) -> list[Span]:
+def row_group_spans(path: AnyPath, target_bytes: int) -> list[Span]:
     """Consecutive row groups gathered until they hold `target_bytes` uncompressed."""
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(_source(path)) as file:
             sizes = [file.metadata.row_group(group).total_byte_size for group in range(file.num_row_groups)]
     except _DAMAGE as error:
         raise _unreadable(path, error) from error
@@ -138,6 +139,11 @@ def row_group_spans(path: Path, target_bytes: int) -> list[Span]:
     if start < len(sizes) or not spans:
         spans.append(Span(start, len(sizes)))
     return spans
+
+
+def _source(path: AnyPath) -> Any:
+    """Arrow opens local files by itself, and faster."""
+    return path if isinstance(path, Path) else open_binary(path)
 
 
 def _usable(batch: Any, first_row: int, wanted: list[Wanted], max_record_bytes: int) -> Batch:
@@ -232,7 +238,7 @@ def _to_json(column: Any) -> tuple[Any, list[int]]:
     return pa.array(values, pa.large_string()), invalid
 
 
-def _unreadable(path: Path, error: Exception) -> CorruptFile | StorageError:
+def _unreadable(path: AnyPath, error: Exception) -> CorruptFile | StorageError:
     if isinstance(error, OSError) and (error.errno or isinstance(error, FileNotFoundError)):
         why = error.strerror or "No such file or directory"
         return StorageError(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokmill.storage.commit import Written, open_commit
+from tokmill.storage.location import AnyPath
 from tokmill.storage.records import WHOLE, BadRecord, Batch, Span, Wanted, string_table
 from tokmill.storage.streams import BLOCK_BYTES, Oversize, open_stream, read_blocks, read_exactly
 
@@ -22,7 +23,7 @@ _UTF8_BOM = b"\xef\xbb\xbf"
 
 
 def read_batches(
-    path: Path, wanted: list[Wanted], *, unit: Unit, max_record_bytes: int, span: Span = WHOLE
+    path: AnyPath, wanted: list[Wanted], *, unit: Unit, max_record_bytes: int, span: Span = WHOLE
 ) -> Iterator[Batch]:
     """Only the column `text` exists; any other wanted one is null."""
     if unit == "line":
@@ -55,7 +56,7 @@ def write_text(path: Path, table: Any) -> Written:
 Piece = tuple[list[int], list[bytes], list[BadRecord]]
 
 
-def _lines(path: Path, max_record_bytes: int, span: Span) -> Iterator[Piece]:
+def _lines(path: AnyPath, max_record_bytes: int, span: Span) -> Iterator[Piece]:
     for block in read_blocks(path, max_record_bytes=max_record_bytes, start=span.start, end=span.end):
         if isinstance(block, Oversize):
             yield [], [], [_too_large(block.offset, block.bytes, max_record_bytes)]
@@ -73,7 +74,7 @@ def _lines(path: Path, max_record_bytes: int, span: Span) -> Iterator[Piece]:
         yield offsets, texts, bad
 
 
-def _paragraphs(path: Path, max_record_bytes: int) -> Iterator[Piece]:
+def _paragraphs(path: AnyPath, max_record_bytes: int) -> Iterator[Piece]:
     run = _Run(0, max_record_bytes)
     for block in read_blocks(path, max_record_bytes=max_record_bytes):
         piece: Piece = ([], [], [])
@@ -121,7 +122,7 @@ class _Run:
             texts.append(b"".join(self._held).removesuffix(b"\n").removesuffix(b"\r"))
 
 
-def _document(path: Path, max_record_bytes: int) -> Iterator[Piece]:
+def _document(path: AnyPath, max_record_bytes: int) -> Iterator[Piece]:
     pieces, size = [], 0
     with open_stream(path) as stream:
         while True:

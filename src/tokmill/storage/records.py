@@ -37,6 +37,7 @@ class BadRecord(NamedTuple):
     offset: int
     reason: str
     detail: str
+    file: str = ""  # where a reader takes records from several files at once
 
 
 class Batch(NamedTuple):

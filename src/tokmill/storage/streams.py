@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from zlib_ng import gzip_ng, zlib_ng
 
 from tokmill.errors import CorruptFile, StorageError
-from tokmill.storage.location import open_binary
+from tokmill.storage.location import AnyPath, open_binary
 from tokmill.storage.zstd import ZstdError, ZstdFile
 
 BLOCK_BYTES = 4 << 20
@@ -84,7 +84,7 @@ _DAMAGE: tuple[Any, ...] = (ZstdError, Bz2Error, gzip_ng.BadGzipFile, zlib_ng.er
 
 
 @contextmanager
-def open_stream(path: Path) -> Iterator[Stream]:
+def open_stream(path: AnyPath) -> Iterator[Stream]:
     """Decompressed by suffix; anything but .gz, .zst and .bz2 is read as it is."""
     with open_binary(path) as raw:
         if path.suffix == ".gz":
@@ -101,7 +101,7 @@ def open_stream(path: Path) -> Iterator[Stream]:
             yield raw
 
 
-def read_exactly(stream: Stream, size: int, path: Path) -> bytes:
+def read_exactly(stream: Stream, size: int, path: AnyPath) -> bytes:
     """`size` bytes, fewer only at the end of the file."""
     pieces: list[bytes] = []
     missing = size
@@ -135,7 +135,7 @@ def plain_sha256(path: Path) -> str:
 
 
 def read_blocks(
-    path: Path, *, max_record_bytes: int, start: int = 0, end: int | None = None
+    path: AnyPath, *, max_record_bytes: int, start: int = 0, end: int | None = None
 ) -> Iterator[Block | Oversize]:
     """Blocks of the lines whose first byte lies in [start, end).
 
@@ -196,7 +196,7 @@ def read_blocks(
                 return
 
 
-def _truncated(path: Path) -> CorruptFile:
+def _truncated(path: AnyPath) -> CorruptFile:
     return CorruptFile(
         "the compressed data ends before its end marker: the file is truncated",
         where=str(path),
