@@ -113,6 +113,25 @@ def test_a_sample_of_a_stackexchange_dump_is_a_sample_of_its_threads(tmp_path: P
     assert found["digest"] == milled(tmp_path, source, 2)["digest"]
 
 
+def test_a_source_has_the_same_content_through_its_own_command(tmp_path: Path) -> None:
+    commands = {
+        "wikiextractor": ["--format", "wikipedia", "--license", "CC-BY-SA-3.0"],
+        "stackexchange": ["--format", "stackexchange"],
+        "europarl": ["--format", "parallel", "--option", "source_key=fr", "--option", "target_key=en"],
+        "wet": ["--format", "warc"],
+        "gsm8k": ["--template", r"Problem: {question}\n\nSolution: {answer}"],
+    }
+    for name, options in commands.items():
+        through_run = milled(tmp_path / name, SOURCES[name])["facts"]["corpus_digest"]
+        out = tmp_path / name / "command"
+        done = tokmill(
+            "ingest", "files", SOURCES[name]["files"], "--name", "s", *options, "--out", out, "--json"
+        )
+        assert done.returncode == 0, done.stdout
+        assert mill.verify(out).problems == []
+        assert load_manifest(out / "ingest/s").facts["corpus_digest"] == through_run
+
+
 def test_two_sections_for_one_source_are_refused(tmp_path: Path) -> None:
     recipe = write_recipe(
         tmp_path,

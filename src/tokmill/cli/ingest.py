@@ -1,16 +1,19 @@
-"""`tokmill ingest hub`: one source, without a recipe file."""
+"""`tokmill ingest hub | files`: one source, without a recipe file."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import click
+import yaml
 from rich.markup import escape
 
+from tokmill.artifact import Artifact
 from tokmill.cli.console import describe_counts, json_option, open_progress, out, print_json, reports_errors
 from tokmill.errors import RecipeError
-from tokmill.recipe import Recipe
+from tokmill.recipe import SOURCE_FORMATS, parse_recipe
 from tokmill.running import run_recipe
 from tokmill.sources.hub import is_pinned
 
@@ -70,15 +73,93 @@ def hub(
         "where": _pairs("--where", where),
         "limit": {name: _number(value) for name, value in _pairs("--limit", limit).items()} or None,
     }
-    recipe = Recipe.model_validate({"name": "ingest", "sources": [source]})
+    artifact, report = _ingest(source, directory, workers)
+    revision = artifact.manifest.config["hub"]["revision"]
+    if as_json:
+        print_json({**report, "revision": revision})
+    else:
+        out.print(f"{escape(dataset)} at {revision}")
+        _render(artifact)
+
+
+@ingest_command.command(
+    "files",
+    epilog="Example: tokmill ingest files 'dump/AA/*' --format wikipedia --out wiki --option namespaces=[0]",
+)
+@click.argument("patterns", nargs=-1, required=True)
+@click.option("--name", default="files", show_default=True, help="Name of the source.")
+@click.option(
+    "--format",
+    "reader",
+    type=click.Choice(["records", *SOURCE_FORMATS]),
+    default="records",
+    show_default=True,
+)
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of that format, as in a recipe.",
+)
+@click.option("--text", help="Field that holds the text [default: text or content].")
+@click.option("--template", help='Text made from fields, e.g. "Problem: {question}\\n\\nSolution: {answer}".')
+@click.option("--license", "license_tag", help="Licence of documents that carry none.")
+@click.option(
+    "--where", multiple=True, metavar="FIELD=VALUE", help="Keep records whose field has this value."
+)
+@click.option("--limit", multiple=True, metavar="BOUND=N", help="docs=, chars=, megabytes= or tokens=.")
+@click.option("--out", "directory", type=click.Path(path_type=Path), required=True, help="Output directory.")
+@click.option("--workers", type=click.IntRange(1), help="Processes [default: the cores available].")
+@json_option
+@reports_errors
+def files(
+    patterns: tuple[str, ...],
+    name: str,
+    reader: str,
+    options: tuple[str, ...],
+    text: str | None,
+    template: str | None,
+    license_tag: str | None,
+    where: tuple[str, ...],
+    limit: tuple[str, ...],
+    directory: Path,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Read local files into DIRECTORY: records and plain text, Wikipedia, StackExchange, parallel text, archives.
+
+    PATTERNS may be quoted globs or the files that the shell made of them.
+    """
+    source: dict[str, Any] = {
+        "name": name,
+        "files": [str(Path(pattern).absolute()) for pattern in patterns],
+        "license": license_tag,
+        "template": template and template.replace("\\n", "\n"),
+        "fields": {"text": text},
+        "where": _pairs("--where", where),
+        "limit": {bound: _number(value) for bound, value in _pairs("--limit", limit).items()} or None,
+    }
+    if reader != "records":
+        source[reader] = {key: yaml.safe_load(value) for key, value in _pairs("--option", options).items()}
+    artifact, report = _ingest(source, directory, workers)
+    if as_json:
+        print_json(report)
+    else:
+        _render(artifact)
+
+
+def _ingest(source: dict[str, Any], directory: Path, workers: int | None) -> tuple[Artifact, dict[str, Any]]:
+    text = json.dumps({"name": "ingest", "sources": [source]}, ensure_ascii=False)  # JSON is YAML
+    recipe = parse_recipe(text.encode(), "the command line")
     with open_progress() as progress:
         result = run_recipe(recipe, Path.cwd(), directory, workers=workers, until="ingest", progress=progress)
     (artifact,) = result.artifacts.values()
-    if as_json:
-        print_json({"ok": True, **result.as_json(), "revision": artifact.manifest.config["hub"]["revision"]})
-    else:
-        out.print(f"{escape(dataset)} at {artifact.manifest.config['hub']['revision']}")
-        out.print(f"{describe_counts(artifact.manifest.counts)} → {escape(str(artifact.directory))}")
+    return artifact, {"ok": True, **result.as_json()}
+
+
+def _render(artifact: Artifact) -> None:
+    out.print(f"{describe_counts(artifact.manifest.counts)} → {escape(str(artifact.directory))}")
 
 
 def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
