@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
 import json
@@ -32,21 +33,28 @@ SOURCE = {
 }
 
 
-def tokmill(
-    hub: LoopbackHub, home: Path, *arguments: str | Path, **environment: str
-) -> subprocess.CompletedProcess[str]:
+COMMAND = [sys.executable, "-c", "from tokmill.cli import main; main()"]
+
+
+def environment(hub: LoopbackHub, home: Path) -> dict[str, str]:
     inherited = {
         k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")
     }
-    settings = {
+    return {
+        **inherited,
         "HF_ENDPOINT": hub.endpoint,
         "HF_HOME": str(home / "hf-home"),
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_XET": "1",
     }
+
+
+def tokmill(
+    hub: LoopbackHub, home: Path, *arguments: str | Path, **more: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "from tokmill.cli import main; main()", *map(str, arguments)],
-        env={**inherited, **settings, **environment},
+        [*COMMAND, *map(str, arguments)],
+        env={**environment(hub, home), **more},
         cwd=home,
         capture_output=True,
         text=True,
@@ -122,6 +130,32 @@ def test_a_dropped_connection_and_a_rate_limit_change_nothing(
     (tmp_path / "rough").mkdir()
     rough = tokmill(hub, tmp_path / "rough", "run", recipe_in(tmp_path / "rough"), "--workers", "2")
     assert rough.returncode == 0, rough.stderr
+    assert digest_of(tmp_path / "rough/out/small") == digest_of(tmp_path / "calm/out/small")
+
+
+def test_a_run_killed_in_the_middle_of_the_stream_resumes_without_a_duplicate_or_a_gap(
+    hub: LoopbackHub, published: str, tmp_path: Path
+) -> None:
+    (tmp_path / "calm").mkdir()
+    assert tokmill(hub, tmp_path / "calm", "run", recipe_in(tmp_path / "calm")).returncode == 0
+    (tmp_path / "rough").mkdir()
+    recipe = recipe_in(tmp_path / "rough")
+    for asked in (1, 3, 5):  # killed when the hub has been asked for so many pieces of data files
+        before = len(hub.seen("GET", "/resolve/"))
+        driver = subprocess.Popen(
+            [*COMMAND, "run", str(recipe), "--workers", "1"],
+            env=environment(hub, tmp_path / "rough"),
+            cwd=tmp_path / "rough",
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while driver.poll() is None and len(hub.seen("GET", "/resolve/")) - before < asked:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                driver.wait(timeout=0.02)
+        driver.kill()
+        driver.wait()
+    assert tokmill(hub, tmp_path / "rough", "run", recipe).returncode == 0
+    assert load_manifest(tmp_path / "rough/out/small/ingest/problems").counts["kept"] == 600
     assert digest_of(tmp_path / "rough/out/small") == digest_of(tmp_path / "calm/out/small")
 
 
