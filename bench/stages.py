@@ -84,16 +84,16 @@ def measure(texts: Path, tokenizer: Path, rounds: int, only: Sequence[str] | Non
             shutil.rmtree(Path(directory) / "out", ignore_errors=True)
             for name, kinds, fuse in stages:
                 is_wanted = not only or name in only
-                sample = _in_own_process(recipe, kinds, fuse)
+                sample = run_alone(recipe, kinds, fuse)
                 if is_wanted:
                     samples.setdefault(name, []).append(sample)
     return [_summary(name, found) for name, found in samples.items()]
 
 
-def _in_own_process(recipe: Path, kinds: list[str], fuse: bool) -> dict[str, float]:
+def run_alone(recipe: Path, kinds: list[str], fuse: bool) -> dict[str, float]:
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_measure_stage, args=(recipe, kinds, fuse, sender))
+    process = context.Process(target=_measure_here, args=(recipe, kinds, fuse, sender))
     process.start()
     sender.close()
     sample: dict[str, float] = receiver.recv()
@@ -101,7 +101,7 @@ def _in_own_process(recipe: Path, kinds: list[str], fuse: bool) -> dict[str, flo
     return sample
 
 
-def _measure_stage(recipe: Path, kinds: list[str], fuse: bool, sender: Any) -> None:
+def _measure_here(recipe: Path, kinds: list[str], fuse: bool, sender: Any) -> None:
     compile_kernels(lambda message: None)
     out = recipe.parent / "out"
     steps = plan_steps(parse_recipe(recipe.read_bytes(), str(recipe)), recipe.parent, out)
@@ -124,8 +124,16 @@ def _measure_stage(recipe: Path, kinds: list[str], fuse: bool, sender: Any) -> N
         cpu += time.process_time() - start_cpu
         wall += time.perf_counter() - start_wall
     text_bytes = sum(a.manifest.counts["text_bytes"] for n, a in artifacts.items() if n.startswith("ingest/"))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    sender.send({"cpu": cpu, "wall": wall, "peak_rss": float(peak), "text_bytes": float(text_bytes)})
+    sender.send({"cpu": cpu, "wall": wall, "peak_rss": float(_peak_rss()), "text_bytes": float(text_bytes)})
+
+
+def _peak_rss() -> int:
+    """Of this process alone: getrusage's figure also remembers the parent that it was started from."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _open(step: Step) -> Artifact:

@@ -1,0 +1,101 @@
+"""How fast each kind of source is ingested into working shards: MB per CPU second, one core.
+
+    python bench/sources.py [--rounds 3] [--json FILE]
+
+Text sources count MB of text, StackExchange MB of XML. Parquet input is made from the same texts as JSONL; the
+StackExchange input is the sample dump repeated to about 40 MB. A figure is the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+from stages import SHARED, run_alone
+from tokmill.kernels.warm import compile_kernels
+from tokmill.storage import codecs
+from tokmill.storage.records import Kind, Wanted
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    options = parser.parse_args()
+    if not (SHARED / "bench").is_dir():
+        print(f"needs the texts in {SHARED}/bench", file=sys.stderr)
+        return 2
+    compile_kernels(lambda message: print(message, file=sys.stderr))
+    with tempfile.TemporaryDirectory(prefix="tokmill-bench-") as directory:
+        figures = [
+            measure(name, source, Path(directory), options.rounds) for name, source in cases(Path(directory))
+        ]
+    render(figures)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return 0
+
+
+def cases(directory: Path) -> list[tuple[str, dict[str, Any]]]:
+    texts = sorted((SHARED / "bench").glob("*.jsonl.zst"))
+    wanted = [Wanted(key, key, Kind.SCALAR, False) for key in ("id", "text", "license")]
+    for path in texts:
+        batches = codecs.read_batches(path, wanted, unit="document", max_record_bytes=1 << 27)
+        tables = [batch.table for batch in batches]
+        with pq.ParquetWriter(directory / f"{path.name.split('.')[0]}.parquet", tables[0].schema) as writer:
+            for table in tables:
+                writer.write_table(table)
+    posts = (SHARED / "data/stackexchange/coffee.stackexchange.com/Posts.xml").read_bytes()
+    head, _, rows = posts.partition(b"<posts>")
+    rows = rows.rpartition(b"</posts>")[0]
+    xml = directory / "Posts.xml"
+    xml.write_bytes(head + b"<posts>" + rows * (40_000_000 // len(rows)) + b"</posts>")
+    return [
+        ("jsonl.zst", {"files": str(SHARED / "bench/*.jsonl.zst")}),
+        ("parquet", {"files": str(directory / "*.parquet")}),
+        ("stackexchange xml", {"files": str(xml), "stackexchange": {}}),
+        ("wikiextractor", {"files": str(SHARED / "data/wikiextractor/*/AA/*"), "wikipedia": {}}),
+    ]
+
+
+def measure(name: str, source: dict[str, Any], directory: Path, rounds: int) -> dict[str, Any]:
+    recipe = directory / "recipe.yaml"
+    recipe.write_text(json.dumps({"name": "bench", "sources": [{"name": "s", **source}]}))
+    samples = []
+    for _ in range(rounds):
+        shutil.rmtree(directory / "out", ignore_errors=True)
+        samples.append(run_alone(recipe, ["ingest"], False))
+    size = samples[0]["text_bytes"]
+    if "stackexchange" in source:
+        size = float(Path(source["files"]).stat().st_size)
+    cpu = statistics.median(sample["cpu"] for sample in samples)
+    return {
+        "source": name,
+        "mb": round(size / 1e6, 1),
+        "cpu_s": round(cpu, 3),
+        "mb_per_cpu_s": round(size / 1e6 / cpu, 1),
+        "peak_rss_mb": round(max(sample["peak_rss"] for sample in samples) / 1e6),
+    }
+
+
+def render(figures: list[dict[str, Any]]) -> None:
+    table = Table(title="ingest, one core, median of the rounds")
+    for column in ("source", "MB", "CPU s", "MB / CPU s", "peak RSS MB"):
+        table.add_column(column, justify="left" if column == "source" else "right")
+    for f in figures:
+        table.add_row(f["source"], *(f"{f[key]:,}" for key in ("mb", "cpu_s", "mb_per_cpu_s", "peak_rss_mb")))
+    Console(soft_wrap=True).print(table)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
