@@ -15,6 +15,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -172,13 +173,12 @@ def _look_like_objects(data: bytes, audit: jsonlines.LineAudit) -> bool:
 def _columns(records: list[list[Any]], wanted: list[Wanted]) -> Any:
     columns: list[list[str | None]] = []
     for index, (want, turn) in enumerate(zip(wanted, _turns(wanted), strict=True)):
-        name = f"f{index}"
-        if want.kind is Kind.TEXT:
-            columns.append([getattr(record, name) for record in records[turn]])
-        elif want.kind is Kind.SCALAR:
-            columns.append([_as_string(getattr(record, name)) for record in records[turn]])
-        else:
-            columns.append([_as_json(getattr(record, name)) for record in records[turn]])
+        values = list(map(attrgetter(f"f{index}"), records[turn]))
+        if want.kind is Kind.SCALAR and not {str, type(None)}.issuperset(map(type, values)):
+            values = [_as_string(value) for value in values]
+        elif want.kind is Kind.JSON:
+            values = [_as_json(value) for value in values]
+        columns.append(values)
     return string_table(wanted, columns)
 
 
