@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 import tokmill as mill
-from mill import write_problems, write_recipe
+from mill import tokmill, write_problems, write_recipe
 from tokmill.manifest import load_manifest
+from tokmill.storage.codecs import read_batches
 from tokmill.storage.parquet import load_table
+from tokmill.storage.records import Kind, Wanted
 
 SOURCE = {
     "name": "problems",
@@ -145,8 +147,6 @@ def test_a_fallback_is_read_only_as_far_as_the_first_source_fell_short(
 
 
 def test_changing_the_sample_rebuilds_and_says_which_field(corpus: Path) -> None:
-    from mill import tokmill
-
     ingested(corpus, {**SOURCE, "sample": {"method": "reservoir", "k": 300}})
     recipe = write_recipe(
         corpus,
@@ -157,3 +157,26 @@ def test_changing_the_sample_rebuilds_and_says_which_field(corpus: Path) -> None
     )
     said = tokmill("plan", recipe, "--out", corpus / "out").stdout
     assert "`ingest/problems.sample.k` changed 300 → 301" in said
+
+
+def test_the_sample_command_writes_what_a_recipe_would_take(corpus: Path) -> None:
+    through_run = ingested(corpus, {**SOURCE, "sample": {"method": "reservoir", "k": 100}})["problems"]
+    arguments = [
+        "--k",
+        "100",
+        "--seed",
+        "7",
+        "--template",
+        "{question} {answer}",
+        "--out",
+        corpus / "some.jsonl.zst",
+    ]
+    done = tokmill("sample", corpus / "part-*.jsonl", *arguments, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["scanned"]["is_complete"]
+    wanted = [Wanted("doc_id", "doc_id", Kind.SCALAR, True)]
+    batches = read_batches(corpus / "some.jsonl.zst", wanted, unit="line", max_record_bytes=1 << 20)
+    assert [i for batch in batches for i in batch.table.column("doc_id").to_pylist()] == through_run
+    head = tokmill("sample", corpus / "part-*.jsonl", "--method", "head", *arguments)
+    assert "not a random sample" in head.stdout
+    assert not list(corpus.glob(".tmp-*"))

@@ -2,6 +2,7 @@
 
     tokmill.run("recipe.yaml")      mill a recipe                       (tokmill run)
     tokmill.verify("out/name")      prove what was made                 (tokmill verify)
+    tokmill.materialize(files, …)   a small sample, drawn once
 
 Names are loaded when they are first used: `import tokmill` itself does nothing.
 """
@@ -15,12 +16,18 @@ if TYPE_CHECKING:
     from tokmill.audit.verify import verify
     from tokmill.recipe import load_recipe
     from tokmill.running import run
+    from tokmill.subset import materialize
 
 __version__ = "0.1.0"
 
-_HOMES = {"run": "tokmill.running", "verify": "tokmill.audit.verify", "load_recipe": "tokmill.recipe"}
+_HOMES = {
+    "run": "tokmill.running",
+    "verify": "tokmill.audit.verify",
+    "load_recipe": "tokmill.recipe",
+    "materialize": "tokmill.subset",
+}
 
-__all__ = ["__version__", "load_recipe", "run", "verify"]
+__all__ = ["__version__", "load_recipe", "materialize", "run", "verify"]
 
 
 def __getattr__(name: str) -> Any:

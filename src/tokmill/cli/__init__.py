@@ -15,6 +15,7 @@ _VERBS = {
     "plan": ("tokmill.cli.run", "Show what `run` would do, and why."),
     "verify": ("tokmill.cli.verify", "Prove every file of a run, or find what is wrong."),
     "ingest": ("tokmill.cli.ingest", "Bring one source in, and nothing more."),
+    "sample": ("tokmill.cli.sample", "Take some documents of some files, honestly."),
     "hub": ("tokmill.cli.hub", "Look at datasets of the Hugging Face hub."),
     "recipe": ("tokmill.cli.recipe", "Check, describe or start a recipe."),
     "demo": ("tokmill.cli.demo", "Mill a small corpus that every machine has."),
