@@ -34,6 +34,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("demo",),  # a corpus that every machine has
     ("stages",),  # what a task does with its shard
     ("plan", "running"),  # a recipe as steps, and the steps done
+    ("subset",),  # a small sample without a recipe, drawn once
     ("audit",),  # verify, doctor: reads artifacts only
     ("cli",),  # parse, call, render
     ("",),  # the package itself: the public face, which loads what is asked for
@@ -44,17 +45,17 @@ LATE = {
     ("tokenizers.load", "tokmill.tokenizers.huggingface"): "the adapter of the kind of file that is loaded",
     ("tokenizers.load", "tokmill.tokenizers.tiktoken_ranks"): "likewise",
     ("tokenizers.load", "tokmill.tokenizers.spm"): "likewise",
-    ("sources.hub", "huggingface_hub"): "the extra `hub`",
-    ("sources.hub", "huggingface_hub.errors"): "likewise",
-    ("sources.hub", "huggingface_hub.utils"): "likewise",
+    ("sources.hubfile", "huggingface_hub"): "the extra `hub`",
+    ("sources.hubfile", "huggingface_hub.errors"): "likewise",
+    ("sources.hubfile", "huggingface_hub.utils"): "likewise",
     ("sources.hub", "datasets"): "likewise",
     ("sources.warc", "fastwarc.warc"): "the extra `warc`",
     ("sources.warc", "fastwarc.stream_io"): "likewise",
-    ("sources.warc", "resiliparse.extract.html2text"): "likewise",
-    ("sources.warc", "resiliparse.parse.encoding"): "likewise",
-    ("sources.warc", "resiliparse.parse.html"): "likewise",
-    ("sources.stackexchange", "py7zr"): "the extra `stackexchange`",
-    ("sources.stackexchange", "py7zr.io"): "likewise",
+    ("sources.webpage", "resiliparse.extract.html2text"): "likewise",
+    ("sources.webpage", "resiliparse.parse.encoding"): "likewise",
+    ("sources.webpage", "resiliparse.parse.html"): "likewise",
+    ("sources.sevenzip", "py7zr"): "the extra `stackexchange`",
+    ("sources.sevenzip", "py7zr.io"): "likewise",
     ("sources.wikitext", "mwparserfromhell"): "the extra `wikipedia`",
     ("demo.corpus", "pydoc_data.topics"): "some distributions leave it out",
 }

@@ -120,7 +120,9 @@ def section_places() -> list[tuple[str, type[Section]]]:
 
 
 def test_the_places_below_are_all_the_sections_there_are() -> None:
-    assert {section for _, section in section_places()} == set(Section.__subclasses__())
+    assert {section for _, section in section_places()} == {
+        s for s in Section.__subclasses__() if s.__module__ == "tokmill.recipe"
+    }
 
 
 @pytest.mark.parametrize(("text", "section"), section_places(), ids=lambda v: getattr(v, "__name__", ""))

@@ -22,8 +22,8 @@ import json, pickle, sys, time, traceback
 said, waits, shown = [], [], {}
 time.sleep = waits.append
 from tokmill.errors import TokmillError
-from tokmill.sources import hub
-from tokmill.sources.hub import HubFile
+from tokmill.sources import hub, hubfile
+from tokmill.sources.hubfile import HubFile
 
 def show(**values):
     shown.update(values)

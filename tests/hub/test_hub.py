@@ -12,6 +12,7 @@ import pytest
 
 from tokmill.errors import InputError, MissingExtra
 from tokmill.sources import hub as hub_source
+from tokmill.sources import hubfile
 from tokmill.storage.zstd import ZstdCompressor, frame_options
 
 TOKEN = "hf_loopbackSecret0123456789"
@@ -449,7 +450,7 @@ def test_the_token_is_sent_and_is_in_no_message(hub, client):
         show(errors=[told(hub.list_data_files, "org/gated", None, "train", gated, say=said.append),
                      told(hub.resolve_revision, "org/none", None), told(hub.resolve_revision, "org/texts", "dev"),
                      told(HubFile("org/texts", "{sha}", "absent.txt", 5, "0" * 40, None).open().read)],
-             told=hub._scrubbed("a library quotes {TOKEN}"), file=repr(file) + str(file) + repr(file.open()),
+             told=hubfile._scrubbed("a library quotes {TOKEN}"), file=repr(file) + str(file) + repr(file.open()),
              pickled={TOKEN!r}.encode() in pickle.dumps(file))
     """,
         HF_TOKEN=TOKEN,
@@ -498,6 +499,6 @@ def test_offline_and_unreachable_are_told_apart(hub, client):
 @pytest.mark.parametrize("package", ["datasets", "huggingface_hub"])
 def test_a_missing_package_names_the_extra(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    load = hub_source._datasets if package == "datasets" else hub_source._huggingface_hub
+    load = hub_source._datasets if package == "datasets" else hubfile.hub_client
     with pytest.raises(MissingExtra, match=r"pip install 'tokmill\[hub\]'"):
         load()

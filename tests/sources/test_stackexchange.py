@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from tokmill.errors import CorruptFile, InputError, MissingExtra, TokmillError
 from tokmill.manifest import Json, check_conservation, sum_counts
 from tokmill.recipe import Source
-from tokmill.sources import stackexchange
+from tokmill.sources import sevenzip, stackexchange
 from tokmill.sources.reading import Reading
+from tokmill.sources.threads import join_threads, post_table
 from tokmill.stages import ingest, threads
 from tokmill.stages.functions import FUNCTIONS
 from tokmill.stages.step import Step
@@ -317,8 +318,8 @@ def test_the_order_of_rows_does_not_matter(
     place = tmp_path_factory.mktemp("order") / "Posts.xml"
     for _ in range(2):
         place.write_text(dump(rows))
-        table = stackexchange.post_table(list(stackexchange.read_posts(place, 1 << 20, "x")))
-        found = list(stackexchange.join_threads([table], [0], ["x"], options))
+        table = post_table(list(stackexchange.read_posts(place, 1 << 20, "x")))
+        found = list(join_threads([table], [0], ["x"], options))
         records = pa.concat_tables(part.records for part in found).to_pylist() if found else []
         tables.append((records, sorted((d.id or "", d.reason) for part in found for _, d in part.dropped)))
         random.shuffle(rows)
@@ -477,7 +478,7 @@ def test_an_archive_that_is_cut_damaged_or_encrypted_is_an_error(tmp_path: Path)
 def test_more_bytes_than_declared_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.xml"
     with path.open("wb") as file:
-        sink = stackexchange._sink(file, 3, path).create("any")
+        sink = sevenzip._sink(file, 3, path).create("any")
         sink.write(b"abc")
         with pytest.raises(CorruptFile, match="more than the 3 bytes"):
             sink.write(b"d")

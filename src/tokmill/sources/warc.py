@@ -1,72 +1,40 @@
 """Web archives: pages of .warc[.gz] files, and the extracted texts of .wet[.gz] files.
 
-    file ─ members ─ bytes ─┬ "WARC/1.0" headers ┬─ response, resource ─ HTTP ─ charset ─ main text ─> record
-                            │ Content-Length     ├─ conversion ─ text as it is ───────────────────────> record
-                            └ body CRLF CRLF     └─ anything else ────────────────────────────────────> dropped
+    file ─ frames ─ headers ┬─ response, resource ─ HTTP ─ charset ─ main text ─> record
+                            ├─ conversion ─ text as it is ───────────────────────> record
+                            └─ anything else ────────────────────────────────────> dropped
 
-Records are framed here, and FastWARC reads what is inside one: over a whole file it gives a truncated archive as a
-shorter one without a word, and stops at the first record that is broken. Here a record that is broken is quarantined
-and reading goes on where the next one begins. Every byte that a header promises must be there, and every gzip member
-must end: otherwise the file is truncated, which is an error.
+Records are framed by `tokmill.storage.warcfile`, and FastWARC reads what is inside one. A record that is broken is
+quarantined and reading goes on; a file that is truncated is an error.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from zlib_ng import zlib_ng
 
-from tokmill.errors import CorruptFile, InputError, MissingExtra
+from tokmill.errors import InputError
 from tokmill.manifest import Json
 from tokmill.recipe import Source, Warc
 from tokmill.sources.reading import Dropped, Reading, Taken, record_table
+from tokmill.sources.webpage import Broken, PageParsers, decode, main_text, missing_package
 from tokmill.storage.location import AnyPath, InputFile, open_binary
 from tokmill.storage.records import WHOLE, BadRecord, Span
-from tokmill.storage.streams import read_exactly
+from tokmill.storage.warcfile import GZIP, MAX_HEADER_BYTES, ZLIB_ERRORS, read_frames
 
 SUFFIXES = (".warc", ".warc.gz", ".wet", ".wet.gz")
 
-_PIECE_BYTES = 1 << 20
 _BATCH_BYTES = 4 << 20
 _BATCH_RECORDS = 4096
-_MAX_HEADER_BYTES = 64 << 10
-_ZLIB_ERRORS: tuple[Any, ...] = (zlib_ng.error,)
-_GZIP = b"\x1f\x8b\x08"
-_GZIP_WINDOW, _ANY_WINDOW, _RAW_WINDOW = 31, 47, -15
+_ANY_WINDOW, _RAW_WINDOW = 47, -15
 
-_HEADER_END = re.compile(rb"\r?\n\r?\n")
-_LENGTH = re.compile(rb"^content-length[ \t]*:[ \t]*(\d{1,18})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
-_NEXT_RECORD = re.compile(rb"\nWARC/[01]\.\d+\r?\n")
-_BLANK_LINES = re.compile(rb"[\r\n]+")
 _LINE_END = re.compile(rb"\r?\n")
 _CHUNK_SIZE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[ \t]*(?:;[^\n]*)?\r?\n")
 _PAGE_TYPES = ("text/html", "application/xhtml+xml")
-
-# Main text of nested <div> takes time that grows with the square of the depth: 0.02 s at 1,000, 10 s at 20,000.
-_MAX_DEPTH = 1000
-_MAX_CROSSED = 10 * _MAX_DEPTH  # tags that may be open; a tree of so many still parses in 0.4 s
-_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]{0,20})")
-# Elements that hold nothing, or that the next of their kind closes: many of them in a row are not nested.
-_FLAT = frozenset(
-    re.findall(
-        r"\w+",
-        "area base br col embed hr img input link meta param source track wbr "
-        "html head body p li dt dd option optgroup tr td th tbody thead tfoot colgroup rp rt a",
-    )
-)
-# A page with one bad byte is a page; one with more than this is in another charset than it says.
-_MAX_REPLACED_FRACTION = 0.001
-
-
-class Frame(NamedTuple):
-    """One record as it lies in the file, headers and body."""
-
-    offset: int
-    data: bytes
 
 
 class Document(NamedTuple):
@@ -74,10 +42,6 @@ class Document(NamedTuple):
     id: str | None
     created_at: str | None
     meta: Json
-
-
-class _Broken(Exception):
-    """Why a record is quarantined: reason, detail."""
 
 
 class _Unwanted(Exception):
@@ -109,8 +73,7 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
     dropped: list[Dropped] = []
     held = 0
     with open_binary(path) as raw:
-        feed = _Members(raw, path) if path.suffix == ".gz" else _Feed(raw, path)
-        for frame in _frames(feed, reading.max_record_bytes):
+        for frame in read_frames(raw, path, reading.max_record_bytes):
             if isinstance(frame, BadRecord):
                 bad.append(frame)
             else:
@@ -122,7 +85,7 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
                     held += len(documents[-1].text)
                 except _Unwanted as error:
                     dropped.append(Dropped(frame.offset, id, *error.args))
-                except _Broken as error:
+                except Broken as error:
                     bad.append(BadRecord(frame.offset, *error.args))
             if held >= _BATCH_BYTES or len(documents) + len(bad) + len(dropped) >= _BATCH_RECORDS:
                 yield _taken(documents, bad, dropped)
@@ -142,254 +105,30 @@ def _taken(documents: list[Document], bad: list[BadRecord], dropped: list[Droppe
     return Taken(table, bad, dropped)
 
 
-# -- bytes of a file ---------------------------------------------------------------------------------------------
-
-
-class _Damage(Exception):
-    """A gzip member cannot be decompressed; `feed.recover` goes on at the next one."""
-
-
-class _Feed:
-    """Bytes of a plain file, a piece at a time; `offset` is where `held` begins."""
-
-    def __init__(self, raw: Any, path: AnyPath) -> None:
-        self.held, self.offset, self.at_end = bytearray(), 0, False
-        self.path = path
-        self._raw = raw
-
-    def fill(self, size: int) -> bool:
-        """Hold `size` bytes or more; False where the file ends before."""
-        while len(self.held) < size and not self.at_end:
-            self._more(size - len(self.held))
-        return len(self.held) >= size
-
-    def let_go(self, size: int) -> None:
-        del self.held[:size]
-        self.offset += size
-
-    def skip(self, size: int) -> None:
-        """Let go of bytes that need not be held all at once."""
-        start = self.offset
-        while size:
-            if not self.held and not self.fill(1):
-                raise _truncated(self.path, start)
-            step = min(size, len(self.held))
-            self.let_go(step)
-            size -= step
-
-    def finish(self, size: int) -> None:
-        """Hold what shows whether a record of `size` bytes ends there."""
-        self.fill(size + 1)
-
-    def recover(self, why: str, record_offset: int) -> None:
-        raise AssertionError("a plain file has no members")
-
-    def _more(self, missing: int) -> None:
-        piece = read_exactly(self._raw, max(_PIECE_BYTES, missing), self.path)
-        self.held += piece
-        self.at_end = not piece
-
-
-class _Members(_Feed):
-    """The same of a file of gzip members, which usually are one record each."""
-
-    def __init__(self, raw: Any, path: AnyPath) -> None:
-        super().__init__(raw, path)
-        self._input = b""
-        self._input_end = 0  # in the compressed file: what was read of it
-        self._member: Any = None
-        self._member_at = 0  # in the compressed file
-        self._member_offset = 0  # in the decompressed one
-        self._is_only = True
-
-    def _more(self, missing: int) -> None:
-        if not self._input:
-            self._input = read_exactly(self._raw, _PIECE_BYTES, self.path)
-            self._input_end += len(self._input)
-            if not self._input:
-                if self._member is not None or not self._input_end:
-                    raise _truncated(self.path, self.offset + len(self.held))
-                self.at_end = True
-                return
-        if self._member is None:
-            self._input = self._input.lstrip(b"\0")  # padding between members is allowed
-            if not self._input:
-                return
-            self._is_only = self._is_only and not self._input_end - len(self._input)
-            self._begin(self._input_end - len(self._input))
-        try:
-            self.held += self._member.decompress(self._input, max(_PIECE_BYTES, missing))
-        except _ZLIB_ERRORS as error:
-            raise _Damage(str(error)) from error
-        if self._member.eof:
-            self._input, self._member = self._member.unused_data, None
-        else:
-            self._input = self._member.unconsumed_tail
-
-    def _begin(self, at: int) -> None:
-        self._member = zlib_ng.decompressobj(wbits=_GZIP_WINDOW)
-        self._member_at, self._member_offset = at, self.offset + len(self.held)
-
-    def finish(self, size: int) -> None:
-        """To the end of the member where it is near, because its checksum vouches for the record; not further,
-        because the next member may be damaged."""
-        while self._member is not None and len(self.held) < size + 64:
-            self._more(64)
-
-    def recover(self, why: str, record_offset: int) -> None:
-        """Go on at the next member. What a damaged one held is known only if it was one record."""
-        at = self._next_member(self._member_at + 1)
-        if record_offset != self._member_offset or (self._is_only and at is None):
-            raise CorruptFile(
-                f"cannot be decompressed ({why}) from byte {self._member_at:,}, and more than one record may be lost",
-                where=str(self.path),
-                next="copy or download it again",
-            )
-        self.let_go(len(self.held))
-        self._input, self._member, self._is_only = b"", None, False
-        if at is None:
-            self.at_end = True
-        else:
-            self._raw.seek(at)
-            self._input_end = at
-
-    def _next_member(self, at: int) -> int | None:
-        """Where in the compressed file the next record's member begins."""
-        self._raw.seek(at)
-        window = b""
-        while True:
-            piece = read_exactly(self._raw, _PIECE_BYTES, self.path)
-            window += piece
-            found = window.find(_GZIP)
-            while found >= 0 and (found + _MAX_HEADER_BYTES <= len(window) or not piece):
-                if _begins_record(window[found : found + _MAX_HEADER_BYTES]):
-                    return at + found
-                found = window.find(_GZIP, found + 1)
-            if not piece:
-                return None
-            cut = found if found >= 0 else max(len(window) - len(_GZIP) + 1, 0)
-            at, window = at + cut, window[cut:]
-
-
-def _begins_record(member: bytes) -> bool:
-    try:
-        return bytes(zlib_ng.decompressobj(wbits=_GZIP_WINDOW).decompress(member, 5)) == b"WARC/"
-    except _ZLIB_ERRORS:
-        return False
-
-
-# -- records of a file -------------------------------------------------------------------------------------------
-
-
-def _frames(feed: _Feed, max_record_bytes: int) -> Iterator[Frame | BadRecord]:
-    while True:
-        start = feed.offset
-        try:
-            if not feed.fill(1):
-                return
-            if blank := _BLANK_LINES.match(feed.held):
-                feed.let_go(blank.end())
-                continue
-            found = _frame(feed, max_record_bytes)
-        except _Damage as error:
-            feed.recover(str(error), start)
-            found = BadRecord(start, "corrupt_record", f"cannot be decompressed ({error})")
-        yield found
-
-
-def _frame(feed: _Feed, max_record_bytes: int) -> Frame | BadRecord:
-    """The record that begins where the feed is; the feed is left behind it."""
-    start = feed.offset
-    if feed.fill(5) and not feed.held.startswith(b"WARC/"):
-        if start == 0:
-            raise CorruptFile(
-                "does not begin with a WARC record",
-                where=str(feed.path),
-                next="check what the file is; web archives begin with WARC/1.0 or WARC/1.1",
-            )
-        return _resume(feed, 0, "bad_header", "this is not the beginning of a WARC record")
-    header = _HEADER_END.search(feed.held, 0, _MAX_HEADER_BYTES)
-    while header is None and len(feed.held) < _MAX_HEADER_BYTES:
-        if not feed.fill(len(feed.held) + 1):
-            raise _truncated(feed.path, start)
-        header = _HEADER_END.search(feed.held, 0, _MAX_HEADER_BYTES)
-    if header is None:
-        return _resume(feed, 5, "bad_header", f"the header does not end within {_MAX_HEADER_BYTES:,} bytes")
-    lengths = _LENGTH.findall(feed.held, 0, header.end())
-    if len(lengths) != 1:
-        return _resume(feed, 5, "bad_header", "the header has no Content-Length that can be used")
-    size = header.end() + int(lengths[0])
-    if size > max_record_bytes:
-        feed.skip(size)
-        return BadRecord(
-            start, "too_large", f"{size:,} bytes in one record; max_record_bytes is {max_record_bytes:,}"
-        )
-    if not feed.fill(size):
-        raise _truncated(feed.path, start)
-    feed.finish(size)
-    if len(feed.held) > size and feed.held[size] not in b"\r\n":
-        return _resume(feed, 5, "bad_length", "the record does not end where its Content-Length says")
-    frame = Frame(start, bytes(memoryview(feed.held)[:size]))
-    feed.let_go(size)
-    return frame
-
-
-def _resume(feed: _Feed, size: int, reason: str, detail: str) -> BadRecord:
-    """Give up the record that begins here, and go on at the next line that begins one."""
-    bad = BadRecord(feed.offset, reason, detail)
-    feed.let_go(size)
-    while True:
-        found = _NEXT_RECORD.search(feed.held)
-        if found:
-            feed.let_go(found.start() + 1)
-            return bad
-        # a line that begins a record may lie half in what is held
-        feed.let_go(max(len(feed.held) - 16, 0))
-        if not feed.fill(len(feed.held) + 1):
-            feed.let_go(len(feed.held))
-            return bad
-
-
-def _truncated(path: AnyPath, offset: int) -> CorruptFile:
-    return CorruptFile(
-        f"the record at byte {offset:,} is longer than what is left: the file is truncated",
-        where=str(path),
-        next="copy or download it again",
-    )
-
-
 # -- what is in a record -----------------------------------------------------------------------------------------
 
 
-class _Parsers:
+class _Parsers(PageParsers):
     """The optional packages."""
 
     def __init__(self) -> None:
         try:
             from fastwarc.warc import ArchiveIterator, WarcRecordType
-            from resiliparse.extract.html2text import extract_plain_text  # type: ignore[import-untyped]
-            from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5  # type: ignore[import-untyped]
-            from resiliparse.parse.html import HTMLTree  # type: ignore[import-untyped]
         except ImportError as error:
-            raise MissingExtra(
-                f"web archives need a package that is not installed ({error.name})",
-                next="pip install 'tokmill[warc]'",
-            ) from error
+            raise missing_package(error) from error
+        super().__init__()
         self.kinds: Any = WarcRecordType
-        self.tree: Any = HTMLTree
-        self.detect_encoding, self.web_charset = detect_encoding, map_encoding_to_html5
-        self.extract_plain_text: Any = extract_plain_text
         self._iterator: Any = ArchiveIterator
 
     def record(self, data: bytes) -> Any:
         try:
             options = {
                 "quirks_mode": True,
-                "max_header_len": _MAX_HEADER_BYTES,
+                "max_header_len": MAX_HEADER_BYTES,
             }  # lines may end with \n alone
             return next(self._iterator(io.BytesIO(data), parse_http=False, **options))
         except (OSError, ValueError, StopIteration) as error:
-            raise _Broken("bad_header", str(error) or "no WARC header") from error
+            raise Broken("bad_header", str(error) or "no WARC header") from error
 
 
 def _document(record: Any, id: str | None, parse: _Parsers, reading: Reading) -> Document:
@@ -406,10 +145,10 @@ def _document(record: Any, id: str | None, parse: _Parsers, reading: Reading) ->
     if kind == parse.kinds.conversion:
         text = _decode_strictly(body)
     elif content_type in _PAGE_TYPES:
-        html, replaced = _decode(body, charset, parse, is_html=True)
-        text = _main_text(html, parse, reading.options["main_text"])
+        html, replaced = decode(body, charset, parse, is_html=True)
+        text = main_text(html, parse, reading.options["main_text"])
     elif content_type == "text/plain":
-        text, replaced = _decode(body, charset, parse, is_html=False)
+        text, replaced = decode(body, charset, parse, is_html=False)
     else:
         raise _Unwanted("not_text")
     if not text.strip():
@@ -428,16 +167,16 @@ def _document(record: Any, id: str | None, parse: _Parsers, reading: Reading) ->
 
 def _http_body(record: Any, max_bytes: int) -> tuple[int, str, str | None, bytes]:
     try:
-        record.parse_http(auto_decode="none", max_header_len=_MAX_HEADER_BYTES, quirks_mode=True)
+        record.parse_http(auto_decode="none", max_header_len=MAX_HEADER_BYTES, quirks_mode=True)
         headers = record.http_headers
         status = headers.status_code if headers is not None else None
         if status is None:
-            raise _Broken("bad_http", "the response does not begin with an HTTP status line")
+            raise Broken("bad_http", "the response does not begin with an HTTP status line")
         if status != 200:
             raise _Unwanted("http_status", float(status), 200.0)
         body = bytes(record.reader.read())
     except (OSError, ValueError) as error:
-        raise _Broken("bad_http", str(error)) from error
+        raise Broken("bad_http", str(error)) from error
     for name in ("Transfer-Encoding", "Content-Encoding"):
         for coding in reversed((headers.get(name) or "").lower().split(",")):
             body = _decoded(body, coding.strip(), max_bytes)
@@ -453,7 +192,7 @@ def _decoded(body: bytes, coding: str, max_bytes: int) -> bytes:
     if coding == "br":
         return _decoded_brotli(body, max_bytes)
     if coding not in ("gzip", "x-gzip", "deflate"):
-        raise _Broken("bad_encoding", f"the coding {coding[:40]!r} is not known")
+        raise Broken("bad_encoding", f"the coding {coding[:40]!r} is not known")
     window = _ANY_WINDOW
     if coding == "deflate" and (len(body) < 2 or int.from_bytes(body[:2], "big") % 31):
         window = _RAW_WINDOW  # what some servers mean by deflate
@@ -462,13 +201,13 @@ def _decoded(body: bytes, coding: str, max_bytes: int) -> bytes:
         member = zlib_ng.decompressobj(wbits=window)
         try:
             pieces.append(member.decompress(body, max_bytes + 1))
-        except _ZLIB_ERRORS as error:
-            raise _Broken("bad_encoding", f"{coding}: {error}") from error
+        except ZLIB_ERRORS as error:
+            raise Broken("bad_encoding", f"{coding}: {error}") from error
         if sum(map(len, pieces)) > max_bytes:
             raise _too_much(max_bytes)
         if not member.eof:
-            raise _Broken("bad_encoding", f"{coding}: the body ends before its end marker")
-        body = member.unused_data if member.unused_data.startswith(_GZIP) else b""
+            raise Broken("bad_encoding", f"{coding}: the body ends before its end marker")
+        body = member.unused_data if member.unused_data.startswith(GZIP) else b""
     return b"".join(pieces)
 
 
@@ -480,13 +219,13 @@ def _joined_chunks(body: bytes) -> bytes:
         size = _CHUNK_SIZE.match(body, at)
         if size is None:
             what = "a chunk without a size" if at < len(body) else "the body ends before its last chunk"
-            raise _Broken("bad_encoding", f"chunked: {what}")
+            raise Broken("bad_encoding", f"chunked: {what}")
         start, end = size.end(), size.end() + int(size[1], 16)
         if start == end:
             return b"".join(pieces)
         after = _LINE_END.match(body, end)
         if after is None:
-            raise _Broken("bad_encoding", "chunked: a chunk does not end where its size says")
+            raise Broken("bad_encoding", "chunked: a chunk does not end where its size says")
         pieces.append(body[start:end])
         at = after.end()
 
@@ -498,14 +237,14 @@ def _decoded_brotli(body: bytes, max_bytes: int) -> bytes:
     try:
         plain = bytes(unpacked.read(max_bytes + 1))
     except (OSError, ValueError) as error:
-        raise _Broken("bad_encoding", f"br: {error}") from error
+        raise Broken("bad_encoding", f"br: {error}") from error
     if len(plain) > max_bytes:
         raise _too_much(max_bytes)
     return plain
 
 
-def _too_much(max_bytes: int) -> _Broken:
-    return _Broken("too_large", f"the body unpacks to more than max_record_bytes {max_bytes:,}")
+def _too_much(max_bytes: int) -> Broken:
+    return Broken("too_large", f"the body unpacks to more than max_record_bytes {max_bytes:,}")
 
 
 def _media_type(header: str | None) -> tuple[str, str | None]:
@@ -519,104 +258,7 @@ def _decode_strictly(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError as error:
-        raise _Broken("invalid_utf8", f"byte {error.start}: {error.reason}") from error
-
-
-def _decode(body: bytes, declared: str | None, parse: _Parsers, *, is_html: bool) -> tuple[str, int]:
-    """In the charset of the byte order mark, else the declared one, else the likeliest; and how many characters
-    stand for bytes that the charset does not have."""
-    charset = _charset(body, declared, parse, is_html)
-    text = body.decode(charset, "replace").removeprefix("\ufeff")
-    try:
-        body.decode(charset)
-        return text, 0
-    except UnicodeDecodeError as error:
-        replaced = text.count("\ufffd")
-        if replaced > _MAX_REPLACED_FRACTION * len(text):
-            raise _Broken("undecodable", f"byte {error.start} is not {charset}: {error.reason}") from error
-        return text, replaced
-
-
-def _charset(body: bytes, declared: str | None, parse: _Parsers, is_html: bool) -> str:
-    for mark, charset in ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
-        if body.startswith(mark):
-            return charset
-    if declared:
-        # only charsets of the web; it answers utf-8 to any other name, so that one must have been meant
-        charset = parse.web_charset(_LATIN.get(declared, declared))
-        if charset != "utf-8" or declared.replace("_", "-") in ("utf-8", "utf8"):
-            return str(charset)
-    return str(parse.detect_encoding(body, from_html_meta=is_html))
-
-
-# names that the table of web charsets lacks
-_LATIN = {"latin-1": "iso-8859-1", "iso8859-1": "iso-8859-1", "iso_8859-1": "iso-8859-1"}
-
-
-def _main_text(html: str, parse: _Parsers, main_text: bool) -> str:
-    sure, possible = _nesting(html)
-    if sure > _MAX_DEPTH or possible > _MAX_CROSSED:
-        raise _too_deep(max(sure, min(possible, _MAX_CROSSED)))
-    tree = parse.tree.parse(html)
-    if possible > _MAX_DEPTH and _is_deeper(tree, _MAX_DEPTH):
-        raise _too_deep(_MAX_DEPTH)
-    return str(
-        parse.extract_plain_text(
-            tree,
-            main_content=main_text,
-            preserve_formatting=True,
-            links=False,
-            alt_texts=False,
-            list_bullets=True,
-        )
-    )
-
-
-def _nesting(html: str) -> tuple[int, int]:
-    """How many elements are open at once at most: counted by name, and if each end tag that does not match the
-    last start tag were ignored, as a parser may do. The tree is no deeper than the second by much."""
-    if html.count("<") - html.count("</") <= _MAX_DEPTH:
-        return 0, 0
-    opened: Counter[str] = Counter()
-    stack: list[str] = []
-    depth = deepest = highest = 0
-    for slash, name in _TAG.findall(html):
-        tag = name.lower()
-        if tag in _FLAT:
-            continue
-        if not slash:
-            opened[tag] += 1
-            depth += 1
-            stack.append(tag)
-            deepest, highest = max(deepest, depth), max(highest, len(stack))
-        else:
-            if opened[tag]:
-                opened[tag] -= 1
-                depth -= 1
-            if stack and stack[-1] == tag:
-                stack.pop()
-    return deepest, highest
-
-
-def _is_deeper(tree: Any, limit: int) -> bool:
-    node, depth = tree.document, 0
-    while node is not None:
-        child = node.first_child
-        if child is not None:
-            node, depth = child, depth + 1
-            if depth > limit:
-                return True
-            continue
-        while node is not None and node.next is None:
-            node, depth = node.parent, depth - 1
-        node = None if node is None else node.next
-    return False
-
-
-def _too_deep(depth: int) -> _Broken:
-    return _Broken(
-        "too_deep", f"{depth:,} elements or more inside each other; at most {_MAX_DEPTH:,} are read"
-    )
+        raise Broken("invalid_utf8", f"byte {error.start}: {error.reason}") from error
 
 
 def _plain_id(header: str | None) -> str | None:

@@ -22,7 +22,7 @@ from tokmill.artifact import Artifact
 from tokmill.errors import InputChanged, InputError, TooManyBadRecords
 from tokmill.manifest import Json, Receipt, add_counts, sum_counts
 from tokmill.sample import below_fraction
-from tokmill.sources.hub import from_url
+from tokmill.sources.hubfile import from_url
 from tokmill.sources.listing import list_hub
 from tokmill.sources.readers import Chunk, cut_chunks, read_documents
 from tokmill.sources.reading import Batch, Dropped, Reading

@@ -19,16 +19,9 @@ import msgspec
 from tokmill.errors import InputError
 from tokmill.manifest import FileEntry, Json, Receipt
 from tokmill.sources.reading import Batch, Reading, to_documents
-from tokmill.sources.stackexchange import (
-    BAD,
-    Options,
-    Post,
-    join_threads,
-    open_posts,
-    partition_of,
-    post_table,
-    read_posts,
-)
+from tokmill.sources.sevenzip import open_posts
+from tokmill.sources.stackexchange import read_posts
+from tokmill.sources.threads import BAD, Options, Post, join_threads, partition_of, post_table
 from tokmill.stages.step import Made, Step, write_shard_table
 from tokmill.storage.location import InputFile
 from tokmill.storage.parquet import load_table
