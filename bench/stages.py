@@ -29,7 +29,7 @@ from tokmill.artifact import Artifact, begin, finish, open_artifact, usable_rece
 from tokmill.kernels.warm import compile_kernels
 from tokmill.manifest import build_manifest
 from tokmill.plan import plan_steps, step_inputs
-from tokmill.recipe import parse_recipe
+from tokmill.recipe_file import parse_recipe
 from tokmill.stages.functions import CONDUCTORS, perform
 from tokmill.stages.step import Step
 from tokmill.task import Task

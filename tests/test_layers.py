@@ -24,7 +24,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("storage",),  # where bytes live: commit, codecs, digests
     ("manifest", "environment", "progress"),  # evidence, and what is said on the way
     ("task", "artifact"),  # a pure function of its inputs; the life of a directory
-    ("recipe",),  # everything that can change a byte
+    ("recipe", "recipe_file"),  # everything that can change a byte
     ("sources",),  # records become documents
     ("sample", "split", "clean", "dedup"),  # decisions on columns
     ("tokenizers",),  # text to ids

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from tokmill.cli.recipe import STARTER
 from tokmill.errors import InputError, RecipeError
-from tokmill.recipe import Filter, Recipe, Section, Source, load_recipe, parse_recipe, template_parts
+from tokmill.recipe import Filter, Recipe, Section, Source, template_parts
+from tokmill.recipe_file import load_recipe, parse_recipe
 
 SOURCES = "sources: [{name: a, files: a.jsonl}]\n"
 SMALL = f"name: small\n{SOURCES}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokmill.audit.verify import verify
-    from tokmill.recipe import load_recipe
+    from tokmill.recipe_file import load_recipe
     from tokmill.running import run
     from tokmill.subset import materialize
 
@@ -23,7 +23,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "run": "tokmill.running",
     "verify": "tokmill.audit.verify",
-    "load_recipe": "tokmill.recipe",
+    "load_recipe": "tokmill.recipe_file",
     "materialize": "tokmill.subset",
 }
 

@@ -37,7 +37,8 @@ from tokmill.manifest import (
 )
 from tokmill.plan import INPUT_STATS, Standing, assess, plan_steps, step_inputs, steps_until, waves
 from tokmill.progress import Progress, Silence
-from tokmill.recipe import Recipe, load_recipe
+from tokmill.recipe import Recipe
+from tokmill.recipe_file import load_recipe
 from tokmill.stages.functions import CONDUCTORS, perform
 from tokmill.stages.step import Conduct, Outcome, Step
 from tokmill.storage.commit import storage_error

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tokmill.cli import main
-from tokmill.recipe import Recipe, load_recipe
+from tokmill.recipe import Recipe
+from tokmill.recipe_file import load_recipe
 
 
 def tokmill(*arguments: str | Path) -> Result:

@@ -13,7 +13,8 @@ from rich.markup import escape
 from tokmill.artifact import Artifact
 from tokmill.cli.console import describe_counts, json_option, open_progress, out, print_json, reports_errors
 from tokmill.errors import RecipeError
-from tokmill.recipe import SOURCE_FORMATS, parse_recipe
+from tokmill.recipe import SOURCE_FORMATS
+from tokmill.recipe_file import parse_recipe
 from tokmill.running import run_recipe
 from tokmill.sources.hub import is_pinned
 

@@ -10,7 +10,8 @@ from rich.markup import escape
 
 from tokmill.cli.console import json_option, out, print_json, reports_errors
 from tokmill.errors import RecipeError
-from tokmill.recipe import Recipe, load_recipe, parse_recipe
+from tokmill.recipe import Recipe
+from tokmill.recipe_file import load_recipe, parse_recipe
 from tokmill.storage.commit import commit_bytes
 
 STARTER = """\

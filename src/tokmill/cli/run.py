@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from tokmill.cli.console import err, json_option, open_progress, out, print_json, reports_errors
 from tokmill.plan import plan_steps, review_plan, steps_until
-from tokmill.recipe import load_recipe
+from tokmill.recipe_file import load_recipe
 from tokmill.running import RunResult, default_out, run
 
 _recipe = click.argument("recipe", type=click.Path(exists=True, dir_okay=False, path_type=Path))

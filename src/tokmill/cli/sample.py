@@ -12,7 +12,7 @@ import pyarrow as pa
 from rich.markup import escape
 
 from tokmill.cli.console import describe_counts, json_option, open_progress, out, print_json, reports_errors
-from tokmill.recipe import parse_recipe
+from tokmill.recipe_file import parse_recipe
 from tokmill.running import run_recipe
 from tokmill.schema import DOCUMENTS
 from tokmill.storage import codecs
