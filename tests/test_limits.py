@@ -72,6 +72,15 @@ def test_a_limit_of_bytes_stops_before_it_would_be_passed(corpus: Path) -> None:
         assert sum(sizes[: len(found)]) <= 100_000 < sum(sizes[: len(found) + 1])
 
 
+def test_a_document_that_does_not_fit_ends_the_source_whatever_comes_after_it(tmp_path: Path) -> None:
+    sizes = {"a.jsonl": [10, 10, 1000, 5], "b.jsonl": [5]}
+    for name, lengths in sizes.items():
+        lines = [json.dumps({"id": f"{name}-{n}", "text": "x" * n}) for n in lengths]
+        (tmp_path / name).write_text("\n".join(lines))
+    source = {"name": "sizes", "files": "*.jsonl", "limit": {"chars": 30}}
+    assert ingested(tmp_path, source)["sizes"] == ["a.jsonl-10", "a.jsonl-10"]
+
+
 def load_all(corpus: Path) -> list[tuple[str, str]]:
     everything(corpus)
     directory = corpus / "all/ingest/problems"

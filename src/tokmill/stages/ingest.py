@@ -185,11 +185,10 @@ def _take_until_full(tasks: Sequence[Task], room: dict[str, int]) -> Phase:
             taken = _taken(receipt.counts)
             if any(taken[name] > left[name] for name in left):
                 (receipt,) = yield [_with_room(task, left)]
-                taken = _taken(receipt.counts)
                 return [*receipts, receipt]
             receipts.append(receipt)
             left = {name: bound - taken[name] for name, bound in left.items()}
-            if 0 in left.values():
+            if receipt.facts["is_full"] or 0 in left.values():
                 return receipts
     return receipts
 
