@@ -228,7 +228,7 @@ def _taken(counts: Json) -> dict[str, int]:
 
 
 def _chunks_read(receipts: list[Receipt]) -> int:
-    return len({receipt.key.partition("-")[0] for receipt in receipts})
+    return len({receipt.key.rpartition("-")[2] for receipt in receipts})
 
 
 def _refused(path: str, record: BadRecord) -> InputError:

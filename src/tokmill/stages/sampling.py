@@ -32,7 +32,11 @@ from tokmill.task import Task, table_input
 def candidate_task(task: Task, sample: Json) -> Task:
     """The reading task of a chunk, told to keep candidates only."""
     return msgspec.structs.replace(
-        task, function="sample.candidates", config={**task.config, "sample": sample}, followers=[]
+        task,
+        function="sample.candidates",
+        key=f"scan-{task.key}",  # its receipt must outlive that of the pick
+        config={**task.config, "sample": sample},
+        followers=[],
     )
 
 
@@ -67,7 +71,7 @@ def ledger_receipt(candidates: Receipt) -> Receipt:
     """What stays of a candidates task: its ledger and what it counted, under a fingerprint of its own."""
     counts = {**candidates.counts, "kept": 0, "text_bytes": 0, "text_chars": 0, "absent": {}}
     return Receipt(
-        key=f"{candidates.key}-scan",
+        key=candidates.key,
         fingerprint=fingerprint_of(["scan", candidates.fingerprint]),
         files=[entry for entry in candidates.files if entry.table == "ledger"],
         counts=counts,
