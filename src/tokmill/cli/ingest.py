@@ -18,6 +18,28 @@ from tokmill.recipe_file import parse_recipe
 from tokmill.running import run_recipe
 from tokmill.sources.hub import is_pinned
 
+_READING_OPTIONS = (
+    click.option("--text", help="Field that holds the text [default: text or content]."),
+    click.option(
+        "--template", help='Text made from fields, e.g. "Problem: {question}\\n\\nSolution: {answer}".'
+    ),
+    click.option(
+        "--where", multiple=True, metavar="FIELD=VALUE", help="Keep records whose field has this value."
+    ),
+    click.option("--limit", multiple=True, metavar="BOUND=N", help="docs=, chars=, megabytes= or tokens=."),
+    click.option(
+        "--out", "directory", type=click.Path(path_type=Path), required=True, help="Output directory."
+    ),
+    click.option("--workers", type=click.IntRange(1), help="Processes [default: the cores available]."),
+)
+
+
+def _reading_options(command: Any) -> Any:
+    """What every kind of source can be told, in this order."""
+    for option in reversed(_READING_OPTIONS):
+        command = option(command)
+    return command
+
 
 @click.group("ingest", epilog="Example: tokmill ingest hub openai/gsm8k --config main --out gsm8k")
 def ingest_command() -> None:
@@ -35,14 +57,7 @@ def ingest_command() -> None:
     "--revision", help="Branch, tag or commit; resolved to its commit once and recorded [default: main]."
 )
 @click.option("--require-pin", is_flag=True, help="Refuse a revision that is not 40 hex digits.")
-@click.option("--text", help="Field that holds the text [default: text or content].")
-@click.option("--template", help='Text made from fields, e.g. "Problem: {question}\\n\\nSolution: {answer}".')
-@click.option(
-    "--where", multiple=True, metavar="FIELD=VALUE", help="Keep records whose field has this value."
-)
-@click.option("--limit", multiple=True, metavar="BOUND=N", help="docs=, chars=, megabytes= or tokens=.")
-@click.option("--out", "directory", type=click.Path(path_type=Path), required=True, help="Output directory.")
-@click.option("--workers", type=click.IntRange(1), help="Processes [default: the cores available].")
+@_reading_options
 @json_option
 @reports_errors
 def hub(
@@ -69,10 +84,7 @@ def hub(
     source: dict[str, Any] = {
         "name": dataset.rpartition("/")[2],
         "hub": {"dataset": dataset, "config": config, "split": split, "revision": revision},
-        "template": template and template.replace("\\n", "\n"),
-        "fields": {"text": text},
-        "where": _pairs("--where", where),
-        "limit": {name: _number(value) for name, value in _pairs("--limit", limit).items()} or None,
+        **_reading_keys(text, template, where, limit),
     }
     artifact, report = _ingest(source, directory, workers)
     revision = artifact.manifest.config["hub"]["revision"]
@@ -103,15 +115,8 @@ def hub(
     metavar="KEY=VALUE",
     help="An option of that format, as in a recipe.",
 )
-@click.option("--text", help="Field that holds the text [default: text or content].")
-@click.option("--template", help='Text made from fields, e.g. "Problem: {question}\\n\\nSolution: {answer}".')
 @click.option("--license", "license_tag", help="Licence of documents that carry none.")
-@click.option(
-    "--where", multiple=True, metavar="FIELD=VALUE", help="Keep records whose field has this value."
-)
-@click.option("--limit", multiple=True, metavar="BOUND=N", help="docs=, chars=, megabytes= or tokens=.")
-@click.option("--out", "directory", type=click.Path(path_type=Path), required=True, help="Output directory.")
-@click.option("--workers", type=click.IntRange(1), help="Processes [default: the cores available].")
+@_reading_options
 @json_option
 @reports_errors
 def files(
@@ -136,10 +141,7 @@ def files(
         "name": name,
         "files": [str(Path(pattern).absolute()) for pattern in patterns],
         "license": license_tag,
-        "template": template and template.replace("\\n", "\n"),
-        "fields": {"text": text},
-        "where": _pairs("--where", where),
-        "limit": {bound: _number(value) for bound, value in _pairs("--limit", limit).items()} or None,
+        **_reading_keys(text, template, where, limit),
     }
     if reader != "records":
         source[reader] = {key: yaml.safe_load(value) for key, value in _pairs("--option", options).items()}
@@ -161,6 +163,18 @@ def _ingest(source: dict[str, Any], directory: Path, workers: int | None) -> tup
 
 def _render(artifact: Artifact) -> None:
     out.print(f"{describe_counts(artifact.manifest.counts)} → {escape(str(artifact.directory))}")
+
+
+def _reading_keys(
+    text: str | None, template: str | None, where: tuple[str, ...], limit: tuple[str, ...]
+) -> dict[str, Any]:
+    """The options as keys of a source."""
+    return {
+        "template": template and template.replace("\\n", "\n"),
+        "fields": {"text": text},
+        "where": _pairs("--where", where),
+        "limit": {bound: _number(value) for bound, value in _pairs("--limit", limit).items()} or None,
+    }
 
 
 def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:

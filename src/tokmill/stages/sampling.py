@@ -4,7 +4,7 @@
     keys of all chunks ─ the k smallest ─────────> selection      (chunk, row)
     candidates ─ selected rows ──────────────────> documents-<chunk>-<part>, cleaned at once
 
-A task holds at most 2 k documents and one batch. Candidates, keys and the selection are scaffolding: they are
+A task holds at most k documents and one batch. Candidates, keys and the selection are scaffolding: they are
 gone when the step is done.
 """
 
@@ -85,7 +85,13 @@ def perform_candidates(task: Task, batches: Iterator[Any], bad: list[Any], dropp
     seen = 0
     for documents in batches:
         seen += documents.num_rows
-        keys = np.concatenate([chosen_keys, _keys(documents, sample)])
+        keys = _keys(documents, sample)
+        if len(chosen_keys) == sample["k"]:  # most documents cannot enter any more: their text is not touched
+            enters = np.flatnonzero(keys < chosen_keys.max())
+            if not len(enters):
+                continue
+            keys, documents = keys[enters], documents.take(pa.array(enters))
+        keys = np.concatenate([chosen_keys, keys])
         rows = bottom_k(keys, sample["k"])
         chosen = pa.concat_tables([chosen, documents]).take(pa.array(rows)).combine_chunks()
         chosen_keys = keys[rows]
