@@ -23,7 +23,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("schema",),  # the tables that move through the mill
     ("storage",),  # where bytes live: commit, codecs, digests
     ("manifest", "environment", "progress"),  # evidence, and what is said on the way
-    ("task", "artifact"),  # a pure function of its inputs; the life of a directory
+    ("task", "artifact", "container"),  # a pure function of its inputs; the life of a directory
     ("recipe", "recipe_file"),  # everything that can change a byte
     ("sources",),  # records become documents
     ("sample", "split", "clean", "dedup"),  # decisions on columns
@@ -34,7 +34,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("demo",),  # a corpus that every machine has
     ("stages",),  # what a task does with its shard
     ("plan", "running"),  # a recipe as steps, and the steps done
-    ("subset",),  # a small sample without a recipe, drawn once
+    ("subset", "materializing"),  # a small sample without a recipe, drawn once; a corpus that travels
     ("audit",),  # verify, doctor: reads artifacts only
     ("cli",),  # parse, call, render
     ("",),  # the package itself: the public face, which loads what is asked for
@@ -203,6 +203,7 @@ def test_stages_are_known_only_to_the_plan_and_the_run() -> None:
         "stages",
         "plan",
         "running",
+        "materializing",
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 import tokmill as mill
 from mill import tokmill, write_problems, write_recipe
 from tokmill.manifest import load_manifest
+from tokmill.sample import shuffle_buffer
 from tokmill.storage.codecs import read_batches
 from tokmill.storage.parquet import load_table
 from tokmill.storage.records import Kind, Wanted
@@ -140,7 +141,24 @@ def test_head_is_recorded_as_what_it_is(corpus: Path) -> None:
     assert found == everything(corpus)[:100]
     manifest = load_manifest(corpus / "out/ingest/problems")
     assert manifest.config["sample"]["method"] == "head"
-    assert manifest.facts["scanned"] == {"chunks": 1, "of": 4, "is_complete": False}
+    scanned = manifest.facts["scanned"]
+    assert (scanned["chunks"], scanned["of"], scanned["is_complete"]) == (1, 4, False)
+    assert 0 < scanned["fraction"] < 0.3
+
+
+def test_a_shuffle_buffer_reads_only_as_far_as_it_reaches_for_any_number_of_workers(corpus: Path) -> None:
+    sampled = {**SOURCE, "sample": {"method": "shuffle_buffer", "k": 600, "buffer": 101}}
+    found = ingested(corpus, sampled, out="one")["problems"]
+    order = {doc_id: number for number, doc_id in enumerate(everything(corpus))}
+    assert [order[i] for i in found] == shuffle_buffer(2000, 600, 101, seed=7).tolist()
+    ingested(corpus, sampled, workers=3, out="three")
+    assert mill.verify(corpus / "one").digest == mill.verify(corpus / "three").digest
+    manifest = load_manifest(corpus / "one/ingest/problems")
+    assert (manifest.counts["in"], manifest.counts["dropped"]) == (700, {"not_sampled": 100})
+    scanned = manifest.facts["scanned"]
+    assert not scanned["is_complete"]
+    assert (scanned["records"], scanned["chunks"]) == (700, 2)
+    assert 0.25 < scanned["fraction"] <= 0.51
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(300, 0), (500, 0), (700, 200), (5000, 500)])

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.sample import below_fraction, bottom_k, draws, weighted_keys
+from tokmill.sample import below_fraction, bottom_k, draws, shuffle_buffer, weighted_keys
 
 
 def documents(count: int) -> pa.Table:
@@ -84,3 +84,21 @@ def test_a_hash_sample_does_not_change_when_the_source_grows() -> None:
     assert not np.array_equal(after, below_fraction(large.column("doc_id"), fraction, 8))
     assert below_fraction(small.column("doc_id"), Decimal(1), 7).all()
     assert not below_fraction(small.column("doc_id"), Decimal(0), 7).any()
+
+
+def test_a_shuffle_buffer_looks_no_further_than_it_reaches() -> None:
+    taken = shuffle_buffer(10_000, 100, 50, seed=3)
+    assert len(set(taken.tolist())) == 100
+    assert taken.max() < 100 + 50 - 1
+    assert taken.tolist() == shuffle_buffer(149, 100, 50, seed=3).tolist()
+    assert taken.tolist() != shuffle_buffer(10_000, 100, 50, seed=4).tolist()
+    assert shuffle_buffer(7, 100, 50, seed=3).tolist() == list(range(7))
+    assert shuffle_buffer(100, 10, 1, seed=3).tolist() == list(range(10))  # a buffer of one is the head
+
+
+def test_a_shuffle_buffer_as_large_as_the_stream_is_a_uniform_sample() -> None:
+    seeds, taken = 2000, np.zeros(200)
+    for seed in range(seeds):
+        taken[shuffle_buffer(200, 20, 200, seed)] += 1
+    statistic = chi_square(taken, np.full(200, seeds * 20 / 200)) / (1 - 20 / 200)
+    assert 130 < statistic < 285  # 0.9999 interval of chi-square with 199 degrees of freedom

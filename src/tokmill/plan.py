@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokmill.artifact import Artifact, has_all_files, open_artifact
+from tokmill.container import wrong_shard
 from tokmill.errors import RecipeError, TokenizerError, TokenizerMismatch, TokmillError
 from tokmill.manifest import FORMAT_VERSION, Json, Manifest, explain_changes, step_fingerprint
-from tokmill.recipe import Hub, Recipe, Source, Tokenizer
+from tokmill.recipe import Corpus, Hub, Recipe, Source, Tokenizer
 from tokmill.sources.hub import resolve_revision
-from tokmill.sources.listing import list_hub, list_source
+from tokmill.sources.listing import list_corpus, list_hub, list_source
 from tokmill.sources.readers import reading_config, settle_reading
 from tokmill.stages.clean import clean_config
 from tokmill.stages.step import Step
@@ -167,6 +168,8 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list
     else:
         files = list_source(source, base)
         digests = _input_digests(files, ingest_directory)
+        if source.corpus is not None:
+            _check_listed(source.corpus, base, digests)
         found = _Found(files, digests, reading_config(settle_reading(source, files)), None)
     cleaning = clean_config(source.name, recipe.normalize, recipe.filters)
     ingest = Step(
@@ -210,6 +213,13 @@ class _Found(NamedTuple):
     digests: dict[str, str]
     reading: Json
     hub: Json | None
+
+
+def _check_listed(corpus: Corpus, base: Path, digests: Mapping[str, str]) -> None:
+    """No shard of a container is used whose bytes are not the listed ones."""
+    for file, expected in list_corpus(corpus, base):
+        if digests[file.name] != expected:
+            raise wrong_shard(file.path, digests[file.name], expected)
 
 
 def _find_on_hub(source: Source, hub: Hub, directory: Path) -> _Found:

@@ -1,8 +1,17 @@
-"""What a run says while it works. The library is silent; the command line draws bars."""
+"""What a run says while it works. The library is silent; the command line draws bars.
+
+Code that works deep down, in a worker too, warns through `logging.getLogger("tokmill.…")`; engines carry such
+messages to the driver, and `told_to` hands them to whoever runs it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
 from typing import Protocol
+
+LOGGER = "tokmill"
 
 
 class Progress(Protocol):
@@ -34,3 +43,25 @@ class Silence:
 
     def skip_step(self, name: str) -> None:
         pass
+
+
+@contextlib.contextmanager
+def told_to(say: Callable[[str], None]) -> Iterator[None]:
+    """What is logged meanwhile is said, and nowhere else."""
+    logger, handler = logging.getLogger(LOGGER), _Saying(say)
+    was_passed_on, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = was_passed_on
+
+
+class _Saying(logging.Handler):
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say(record.getMessage())

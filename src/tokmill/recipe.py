@@ -141,6 +141,15 @@ class Hub(Section):
     revision: str | None = Field(None, description="40 hex digits pin it; a branch or tag is resolved once")
 
 
+class Corpus(Section):
+    """Shards listed in a manifest of `tokmill materialize` or `tokmill select`; each must have its sha256."""
+
+    manifest: str
+    root: str | None = Field(
+        None, description="the directory that holds corpora/ [default: where manifests/ lies]"
+    )
+
+
 class Limit(Section):
     """As many documents as stay within all bounds that are given, in the source's order."""
 
@@ -156,10 +165,11 @@ class Limit(Section):
 
 
 class Sample(Section):
-    """Which documents are taken. Only `head` leaves the rest of the source unread."""
+    """Which documents are taken. Only `head` and `shuffle_buffer` leave the rest of the source unread."""
 
-    method: Literal["reservoir", "weighted", "hash", "head"]
-    k: int | None = Field(None, ge=1, description="documents; for reservoir, weighted and head")
+    method: Literal["reservoir", "weighted", "hash", "head", "shuffle_buffer"]
+    k: int | None = Field(None, ge=1, description="documents; for all methods but hash")
+    buffer: int | None = Field(None, ge=1, description="documents in the buffer, for shuffle_buffer")
     fraction: Share | None = Field(None, description="for hash")
     weight: str | None = Field(None, description="for weighted: a key of `fields.meta` that holds a number")
 
@@ -169,8 +179,9 @@ class Sample(Section):
         needed = {"hash": "fraction"}.get(str(method), "k")
         if method is not None and given.get(needed) is None:
             yield (needed,), f"{method} needs `{needed}`"
-        if method == "weighted" and given.get("weight") is None:
-            yield ("weight",), "weighted needs `weight`"
+        for name, key in (("weighted", "weight"), ("shuffle_buffer", "buffer")):
+            if method == name and given.get(key) is None:
+                yield (key,), f"{name} needs `{key}`"
 
 
 class Source(Section):
@@ -181,6 +192,7 @@ class Source(Section):
         None, description="glob or list of globs; .jsonl[.gz|.zst] .parquet .txt[.gz|.zst]"
     )
     hub: Hub | None = None
+    corpus: Corpus | None = None
     where: dict[str, str] = Field(
         {}, description="keep records whose field has this value; a field that no record has is not applied"
     )
@@ -220,11 +232,12 @@ class Source(Section):
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         if given.get("template") is not None and _part(given.get("fields"), "text") is not None:
             yield ("template",), "`template` and `fields.text` both say where the text comes from; keep one"
-        if (given.get("files") is None) == (given.get("hub") is None):
-            yield (), "needs either `files` or `hub`"
+        if sum(given.get(key) is not None for key in ("files", "hub", "corpus")) != 1:
+            yield (), "needs either `files`, `hub` or `corpus`"
         chosen = [name for name in SOURCE_FORMATS if given.get(name) is not None]
-        if given.get("hub") is not None and set(chosen) - {"parallel"}:
-            yield (chosen[0],), "reads local files; it cannot be used with `hub`"
+        for key in ("hub", "corpus"):
+            if given.get(key) is not None and set(chosen) - {"parallel"}:
+                yield (chosen[0],), f"reads local files; it cannot be used with `{key}`"
         if given.get("where") and chosen:
             yield ("where",), f"is for files of records, not for `{chosen[0]}`"
         if len(chosen) > 1:

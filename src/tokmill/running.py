@@ -36,7 +36,7 @@ from tokmill.manifest import (
     write_manifest,
 )
 from tokmill.plan import INPUT_STATS, Standing, assess, plan_steps, step_inputs, steps_until, waves
-from tokmill.progress import Progress, Silence
+from tokmill.progress import Progress, Silence, told_to
 from tokmill.recipe import Recipe
 from tokmill.recipe_file import load_recipe
 from tokmill.stages.functions import CONDUCTORS, perform
@@ -99,7 +99,7 @@ def run_recipe(
     """Mill a recipe whose paths are relative to `base`."""
     progress = progress or Silence()
     started = time.monotonic()
-    with open_lock(out):
+    with open_lock(out), told_to(progress.say):
         session = _Session(base, out, workers or available_cores(), progress)
         try:
             every_step = plan_steps(recipe, base, out)

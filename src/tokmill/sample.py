@@ -4,6 +4,7 @@
     bottom_k(draws, k)          the k smallest: a uniform sample, which merges across chunks and needs one pass
     weighted_keys(draws, w)     -ln(u)/w: the k smallest are a weighted sample (A-ES, Efraimidis & Spirakis 2006)
     below_fraction(ids, f)      stable under growth: a document is in or out whatever else is there
+    shuffle_buffer(n, k, size)  which of the first n records a shuffle buffer hands out: near the head, not uniform
 
 A classic reservoir draws a number per record from a generator and so depends on the order in which workers read.
 Keeping the k smallest of one number per record has the same distribution and depends on the records alone.
@@ -57,3 +58,32 @@ def below_fraction(doc_ids: Any, fraction: Decimal, seed: int) -> NDArray[np.boo
     if threshold >> 64:
         return np.ones(len(moved), np.bool_)
     return moved < np.uint64(threshold)
+
+
+def shuffle_buffer(count: int, k: int, size: int, seed: int) -> NDArray[np.int64]:
+    """Records, in order, that leave a buffer of `size` in k draws; of a stream of which `count` were read.
+
+    Each draw takes a random place of the buffer and the next record fills it: k + size - 1 records are looked at,
+    the rest of the stream never. Places depend on the seed and the number of the draw alone.
+    """
+    buffer = list(range(min(size, count)))
+    upcoming = len(buffer)
+    taken = []
+    for number in range(min(k, count)):
+        place = _mixed(seed * _LANES[0] + number) * len(buffer) >> 64
+        taken.append(buffer[place])
+        if upcoming < count:
+            buffer[place] = upcoming
+            upcoming += 1
+        else:
+            buffer[place] = buffer[-1]
+            buffer.pop()
+    return np.array(sorted(taken), np.int64)
+
+
+def _mixed(value: int) -> int:
+    """64 bits that look random (the finalizer of splitmix64, Steele et al. 2014)."""
+    value = (value + _LANES[0]) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)

@@ -24,6 +24,9 @@ time.sleep = waits.append
 from tokmill.errors import TokmillError
 from tokmill.sources import hub, hubfile
 from tokmill.sources.hubfile import HubFile
+from tokmill.progress import told_to
+saying = told_to(said.append)
+saying.__enter__()
 
 def show(**values):
     shown.update(values)

@@ -130,6 +130,8 @@ def test_a_dropped_connection_and_a_rate_limit_change_nothing(
     (tmp_path / "rough").mkdir()
     rough = tokmill(hub, tmp_path / "rough", "run", recipe_in(tmp_path / "rough"), "--workers", "2")
     assert rough.returncode == 0, rough.stderr
+    assert "429" in rough.stderr
+    assert "parquet: the hub cannot be reached or the connection broke" in rough.stderr  # by a worker
     assert digest_of(tmp_path / "rough/out/small") == digest_of(tmp_path / "calm/out/small")
 
 
@@ -210,3 +212,26 @@ def test_configs_are_listed_by_tag(hub: LoopbackHub, tmp_path: Path) -> None:
     loose = tokmill(hub, tmp_path, "hub", "configs", "mills/many", "--contains", "en")
     assert loose.stdout.split() == ["asm_Beng", "eng_Latn"]
     assert "compares letters, not languages" in loose.stderr
+
+
+def test_a_dataset_is_materialized_once_and_offline_after(
+    hub: LoopbackHub, published: str, tmp_path: Path
+) -> None:
+    command = [
+        "materialize",
+        "hub",
+        DATASET,
+        "--template",
+        "{question} {answer}",
+        "--root",
+        tmp_path / "root",
+    ]
+    first = tokmill(hub, tmp_path, *command, "--json")
+    assert first.returncode == 0, first.stderr
+    report = json.loads(first.stdout)
+    assert (report["revision"], report["invariants"]["rows"]) == (published, 600)
+    assert Path(report["manifest"]).name == f"mills--problems_{published}.json"
+    asked = len(hub.seen())
+    hub.commit(DATASET, {"data/train-00000-of-00001.parquet": parquet(generate_problems(5, 6), 5)})
+    assert tokmill(hub, tmp_path, *command, "--json").stdout == first.stdout
+    assert len(hub.seen()) == asked

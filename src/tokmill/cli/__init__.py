@@ -16,6 +16,11 @@ _VERBS = {
     "verify": ("tokmill.cli.verify", "Prove every file of a run, or find what is wrong."),
     "ingest": ("tokmill.cli.ingest", "Bring one source in, and nothing more."),
     "sample": ("tokmill.cli.sample", "Take some documents of some files, honestly."),
+    "materialize": (
+        "tokmill.cli.container",
+        "Write a corpus that travels: shards, and a manifest to commit.",
+    ),
+    "select": ("tokmill.cli.container", "Choose shards of such a corpus."),
     "hub": ("tokmill.cli.hub", "Look at datasets of the Hugging Face hub."),
     "recipe": ("tokmill.cli.recipe", "Check, describe or start a recipe."),
     "demo": ("tokmill.cli.demo", "Mill a small corpus that every machine has."),

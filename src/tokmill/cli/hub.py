@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 from rich.markup import escape
 
-from tokmill.cli.console import err, json_option, out, print_json, reports_errors
+from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
+from tokmill.progress import told_to
 from tokmill.sources.hub import list_configs
 
 
@@ -33,14 +34,8 @@ def configs(
     as_json: bool,
 ) -> None:
     """List the configs of DATASET, by language and script tags or by name."""
-    names = list_configs(
-        dataset,
-        lang=lang,
-        script=script,
-        contains=contains,
-        revision=revision,
-        say=lambda message: err.print(f"[yellow]{escape(message)}[/]"),
-    )
+    with open_progress() as progress, told_to(progress.say):
+        names = list_configs(dataset, lang=lang, script=script, contains=contains, revision=revision)
     if as_json:
         print_json({"ok": True, "dataset": dataset, "configs": names})
     else:

@@ -25,14 +25,15 @@ from tokmill.storage.parquet import load_table
 @click.argument("patterns", nargs=-1, required=True)
 @click.option(
     "--method",
-    type=click.Choice(["reservoir", "weighted", "hash", "head"]),
+    type=click.Choice(["reservoir", "weighted", "hash", "head", "shuffle_buffer"]),
     default="reservoir",
     show_default=True,
-    help="Only `head` leaves the rest of the files unread.",
+    help="Only `head` and `shuffle_buffer` leave the rest of the files unread.",
 )
 @click.option("--k", type=click.IntRange(1), help="Documents, for all methods but hash.")
 @click.option("--fraction", help="Share of the documents, for hash.")
 @click.option("--weight", help="Field with the weight, for weighted.")
+@click.option("--buffer", type=click.IntRange(1), help="Documents in the buffer, for shuffle_buffer.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--text", help="Field that holds the text [default: text or content].")
 @click.option("--template", help='Text made from fields, e.g. "Problem: {question}\\n\\nSolution: {answer}".')
@@ -52,6 +53,7 @@ def sample_command(
     k: int | None,
     fraction: str | None,
     weight: str | None,
+    buffer: int | None,
     seed: int,
     text: str | None,
     template: str | None,
@@ -65,7 +67,7 @@ def sample_command(
         "files": [str(Path(pattern).absolute()) for pattern in patterns],
         "template": template and template.replace("\\n", "\n"),
         "fields": {"text": text, "meta": [weight] if weight else []},
-        "sample": {"method": method, "k": k, "fraction": fraction, "weight": weight},
+        "sample": {"method": method, "k": k, "fraction": fraction, "weight": weight, "buffer": buffer},
     }
     recipe = parse_recipe(
         json.dumps({"name": "sample", "seed": seed, "sources": [source]}).encode(), "the command line"
@@ -85,5 +87,9 @@ def sample_command(
         print_json({"ok": True, **report, "counts": manifest.counts, "scanned": manifest.facts["scanned"]})
     else:
         out.print(f"{describe_counts(manifest.counts)} → {escape(str(target))}")
-        if not manifest.facts["scanned"]["is_complete"]:
-            out.print("[yellow]the head of the stream, not a random sample: the rest was not read[/]")
+        scanned = manifest.facts["scanned"]
+        if not scanned["is_complete"]:
+            out.print(
+                f"[yellow]{scanned['fraction']:.2%} of the files was read: "
+                "this is their beginning, not a random sample of them[/]"
+            )

@@ -9,6 +9,9 @@ five it is given up and named. Workers end themselves when the driver is gone.
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import logging.handlers
 import multiprocessing
 import os
 import signal
@@ -18,10 +21,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
-from typing import Protocol
+from typing import Any, Protocol
 
 from tokmill.errors import TaskFailed
 from tokmill.manifest import Receipt
+from tokmill.progress import LOGGER
 from tokmill.task import Task
 
 Perform = Callable[[Task], Receipt]
@@ -40,6 +44,7 @@ class LocalEngine:
         self._workers = workers
         self._on_restart = on_restart
         self._pool: ProcessPoolExecutor | None = None
+        self._messages: Any = None  # one queue per pool: a killed worker may leave it locked
 
     def run(self, perform: Perform, tasks: Sequence[Task]) -> Iterator[tuple[Task, Receipt]]:
         waiting = deque(tasks)
@@ -79,25 +84,41 @@ class LocalEngine:
                 self._on_restart("a worker died; its tasks run again")
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
+        self._end_pool(wait=True)
 
     def _open_pool(self) -> ProcessPoolExecutor:
         if self._pool is None:
+            spawn = multiprocessing.get_context("spawn")
+            self._messages = spawn.Queue()
+            threading.Thread(target=_relay, args=(self._messages,), daemon=True).start()
             self._pool = ProcessPoolExecutor(
-                self._workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
+                self._workers, mp_context=spawn, initializer=_start_worker, initargs=(self._messages,)
             )
         return self._pool
 
     def _discard_pool(self) -> None:
+        self._end_pool(wait=False)
+
+    def _end_pool(self, *, wait: bool) -> None:
         if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool.shutdown(wait=wait, cancel_futures=True)
             self._pool = None
+            self._messages.put(None)
 
 
-def _start_worker() -> None:
-    """An interrupt is the driver's to handle, and no worker outlives its driver."""
+def _relay(messages: Any) -> None:
+    """What workers log, logged here. A queue whose worker was killed while it wrote may end in the middle."""
+    with contextlib.suppress(EOFError, OSError):
+        while (record := messages.get()) is not None:
+            logging.getLogger(record.name).handle(record)
+
+
+def _start_worker(messages: Any) -> None:
+    """An interrupt is the driver's to handle, and no worker outlives its driver or waits for its last words."""
+    messages.cancel_join_thread()
+    logger = logging.getLogger(LOGGER)
+    logger.propagate = False
+    logger.addHandler(logging.handlers.QueueHandler(messages))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_driver, daemon=True).start()
 

@@ -18,9 +18,9 @@ from typing import Any, TypeVar, cast
 
 from tokmill.errors import InputError, StorageError
 from tokmill.sources.hubfile import (
+    LOG,
     TIMEOUT_SECONDS,
     HubFile,
-    Say,
     dataset_url,
     hub_client,
     missing_package,
@@ -53,14 +53,13 @@ def list_configs(
     script: str | None = None,
     contains: str | None = None,
     revision: str | None = None,
-    say: Say | None = None,
 ) -> list[str]:
     """Config names, sorted. `lang` and `script` match whole tags: `eng` is in eng_Latn and not in asm_Beng."""
     wanted = {_tag("lang", tag) for tag in [lang] if tag} | {_tag("script", tag) for tag in [script] if tag}
-    if contains is not None and say is not None:
-        say(SUBSTRING_WARNING)
-    sha = resolve_revision(dataset, revision, say=say)
-    names = _ask(dataset, sha, say, lambda client, scratch: _config_names(client, scratch, dataset, sha))
+    if contains is not None:
+        LOG.warning(SUBSTRING_WARNING)
+    sha = resolve_revision(dataset, revision)
+    names = _ask(dataset, sha, lambda client, scratch: _config_names(client, scratch, dataset, sha))
     matching = [
         name
         for name in names
@@ -76,9 +75,7 @@ def list_configs(
     return matching
 
 
-def resolve_revision(
-    dataset: str, revision: str | None, *, require_pin: bool = False, say: Say | None = None
-) -> str:
+def resolve_revision(dataset: str, revision: str | None, *, require_pin: bool = False) -> str:
     """The commit that a branch, a tag or nothing (the main branch) stands for now; a commit must exist."""
     _check_name(dataset)
     is_pin = revision is not None and _PIN.fullmatch(revision) is not None
@@ -88,7 +85,7 @@ def resolve_revision(
             where=dataset_url(dataset, None),
             next="give the 40 hex digits of a commit (without the requirement, a branch is resolved and recorded)",
         )
-    sha = str(_info(dataset, revision, say).sha)
+    sha = str(_info(dataset, revision).sha)
     if not _PIN.fullmatch(sha) or (is_pin and sha != revision):
         raise InputError(
             f"the hub answers with commit {sha}",
@@ -98,9 +95,7 @@ def resolve_revision(
     return sha
 
 
-def list_data_files(
-    dataset: str, config: str | None, split: str, revision: str, *, say: Say | None = None
-) -> list[HubFile]:
+def list_data_files(dataset: str, config: str | None, split: str, revision: str) -> list[HubFile]:
     """The files of a split of a config at a commit, by path. No config: the only one, or the dataset's default."""
     _check_name(dataset)
     if not _PIN.fullmatch(revision):
@@ -111,7 +106,7 @@ def list_data_files(
         )
     where = dataset_url(dataset, revision)
     found = _ask(
-        dataset, revision, say, lambda client, scratch: _splits(client, scratch, dataset, config, revision)
+        dataset, revision, lambda client, scratch: _splits(client, scratch, dataset, config, revision)
     )
     if isinstance(found, list):
         problem = "several configs, and none is the default" if config is None else f"no config `{config}`"
@@ -119,7 +114,7 @@ def list_data_files(
     if split not in found:
         raise InputError(f"no split `{split}`", where=where, next=f"choose among {_some(sorted(found))}")
     paths = sorted({_path_inside(url, where) for url in found[split]})
-    files = _describe(dataset, revision, paths, say)
+    files = _describe(dataset, revision, paths)
     for file in files:
         if not file.name.endswith(codecs.SUFFIXES):
             raise codecs.unknown_suffix(cast(Path, file))
@@ -129,22 +124,22 @@ def list_data_files(
 # What the client is asked ------------------------------------------------------------------------------------------
 
 
-def _info(dataset: str, revision: str | None, say: Say | None) -> Any:
+def _info(dataset: str, revision: str | None) -> Any:
     hub = hub_client()
     where = dataset_url(dataset, revision)
     return patiently(
-        lambda: hub.HfApi().dataset_info(dataset, revision=revision, timeout=TIMEOUT_SECONDS), where, say
+        lambda: hub.HfApi().dataset_info(dataset, revision=revision, timeout=TIMEOUT_SECONDS), where
     )
 
 
-def _ask(dataset: str, revision: str, say: Say | None, question: Callable[[Any, str], T]) -> T:
+def _ask(dataset: str, revision: str, question: Callable[[Any, str], T]) -> T:
     """Put a question to `datasets`, once it is certain that it will run no code and see all that is declared.
 
     A card that cannot be fetched is for `datasets` a card that is not there, and other files would be read; so
     cards are fetched here first. The scratch directory keeps it from answering with what was once cached.
     """
     hub, client, where = hub_client(), _datasets(), dataset_url(dataset, revision)
-    siblings = {sibling.rfilename for sibling in _info(dataset, revision, say).siblings or []}
+    siblings = {sibling.rfilename for sibling in _info(dataset, revision).siblings or []}
     script = f"{PurePosixPath(dataset).name}.py"
     if script in siblings:
         raise InputError(
@@ -155,9 +150,9 @@ def _ask(dataset: str, revision: str, say: Say | None, question: Callable[[Any, 
     for card in _CARDS:
         if card in siblings:
             fetch = partial(hub.hf_hub_download, dataset, card, repo_type="dataset", revision=revision)
-            patiently(fetch, where, say)
+            patiently(fetch, where)
     with tempfile.TemporaryDirectory(prefix="tokmill-hub-") as scratch:
-        return patiently(lambda: question(client, scratch), where, say)
+        return patiently(lambda: question(client, scratch), where)
 
 
 def _config_names(client: Any, scratch: str, dataset: str, revision: str) -> list[str]:
@@ -181,13 +176,13 @@ def _splits(
     }
 
 
-def _describe(dataset: str, revision: str, paths: list[str], say: Say | None) -> list[HubFile]:
+def _describe(dataset: str, revision: str, paths: list[str]) -> list[HubFile]:
     hub, where = hub_client(), dataset_url(dataset, revision)
     known: dict[str, Any] = {}
     for first in range(0, len(paths), _PATHS_AT_ONCE):
         some = paths[first : first + _PATHS_AT_ONCE]
         ask = partial(hub.HfApi().get_paths_info, dataset, some, repo_type="dataset", revision=revision)
-        known.update({entry.path: entry for entry in patiently(ask, where, say)})
+        known.update({entry.path: entry for entry in patiently(ask, where)})
     absent = [path for path in paths if getattr(known.get(path), "blob_id", None) is None]
     if absent:
         raise StorageError(

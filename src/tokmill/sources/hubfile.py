@@ -14,6 +14,7 @@ error with them, which may quote a request.
 from __future__ import annotations
 
 import io
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -22,8 +23,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from tokmill.errors import InputChanged, InputError, MissingExtra, StorageError, TokmillError
 
-Say = Callable[[str], None]
 T = TypeVar("T")
+
+LOG = logging.getLogger("tokmill.hub")
 
 MAX_ATTEMPTS = (
     6  # in a row without a new byte; with waits of 1, 2, 4, 8, 16 s an outage of half a minute passes
@@ -71,9 +73,9 @@ class HubFile(NamedTuple):
     def stat(self) -> Stat:
         return Stat(self.size)
 
-    def open(self, say: Say | None = None) -> io.RawIOBase:
+    def open(self) -> io.RawIOBase:
         """The bytes, unbuffered as those of a local file are; each read returns all it was asked for."""
-        return _RemoteBytes(self, say)
+        return _RemoteBytes(self)
 
 
 _URL = re.compile(r"^hf://datasets/(?P<dataset>[^@]+)@(?P<revision>[0-9a-f]{40})/(?P<path>.+)$")
@@ -92,9 +94,9 @@ def from_url(url: str, size: int) -> HubFile:
 class _RemoteBytes(io.RawIOBase):
     """A file read by ranges. A broken transfer goes on from the byte that it reached."""
 
-    def __init__(self, file: HubFile, say: Say | None) -> None:
+    def __init__(self, file: HubFile) -> None:
         super().__init__()
-        self._file, self._say = file, say
+        self._file = file
         self._position = 0
         self._start, self._held = 0, bytearray()  # the range fetched last
         self._ahead = MIN_FETCH_BYTES
@@ -148,9 +150,7 @@ class _RemoteBytes(io.RawIOBase):
         start = self._position
         end = min(start + max(wanted, self._ahead), self._file.size)
         held = bytearray()
-        patiently(
-            lambda: _transfer(self._file, start, end, held), str(self._file), self._say, lambda: len(held)
-        )
+        patiently(lambda: _transfer(self._file, start, end, held), str(self._file), lambda: len(held))
         self._start, self._held = start, held
 
 
@@ -186,7 +186,7 @@ def _transfer(file: HubFile, start: int, end: int, into: bytearray) -> None:
 # Patience and errors -----------------------------------------------------------------------------------------------
 
 
-def patiently(act: Callable[[], T], where: str, say: Say | None, reached: Callable[[], int] = int) -> T:
+def patiently(act: Callable[[], T], where: str, reached: Callable[[], int] = int) -> T:
     """Try again while the fault may pass by itself; each new byte that is reached gives a full set of attempts."""
     failures, last = 0, reached()
     while True:
@@ -203,8 +203,7 @@ def patiently(act: Callable[[], T], where: str, say: Say | None, reached: Callab
                 told = _told(error, where, failures, wait)
             else:
                 told = None
-                if say is not None:
-                    say(_scrubbed(f"{where}: {_reason(error)}; trying again in {wait:g} s ({failures})"))
+                LOG.warning(_scrubbed(f"{where}: {_reason(error)}; trying again in {wait:g} s ({failures})"))
         if told is not None:
             raise told  # outside of the handler: without the client's error, which may quote a request
         time.sleep(cast(float, wait))

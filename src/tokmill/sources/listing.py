@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from tokmill.recipe import Hub, Source
+from tokmill.container import list_contained
+from tokmill.recipe import Corpus, Hub, Source
 from tokmill.sources.hub import list_data_files
 from tokmill.storage.location import InputFile, find_files, local_path
 
 
 def list_source(source: Source, base: Path) -> list[InputFile]:
     """All files of the source: patterns in recipe order, names sorted within each, none twice."""
+    if source.corpus is not None:
+        return [file for file, _ in list_corpus(source.corpus, base)]
     seen: dict[Path, InputFile] = {}
     for pattern in source.files or []:
         for file in find_files(pattern, base):
@@ -21,6 +24,12 @@ def list_source(source: Source, base: Path) -> list[InputFile]:
     while clashing := {name for name, count in Counter(file.name for file in files).items() if count > 1}:
         files = [file._replace(name=_longer_name(file)) if file.name in clashing else file for file in files]
     return files
+
+
+def list_corpus(corpus: Corpus, base: Path) -> list[tuple[InputFile, str]]:
+    """The shards of a container in its order, with the sha256 that each must have."""
+    root = base / Path(corpus.root).expanduser() if corpus.root else None
+    return list_contained(base / Path(corpus.manifest).expanduser(), root)
 
 
 def list_hub(hub: Hub, revision: str) -> list[InputFile]:

@@ -5,6 +5,7 @@ files of records and plain text (default) · wikipedia · stackexchange · paral
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
@@ -61,6 +62,17 @@ def cut_chunks(files: list[InputFile], reading: Reading, target_bytes: int) -> l
         Chunk(file, span)
         for file in files
         for span in reader.split(file.path, file.bytes, reading.options, target_bytes)
+    ]
+
+
+def chunk_sizes(chunks: list[Chunk]) -> list[int]:
+    """How many bytes of its file each chunk is; parts of a Parquet file are taken to be equal."""
+    parts = Counter(chunk.file.name for chunk in chunks)
+    return [
+        file.bytes // parts[file.name]
+        if file.name.endswith(".parquet")
+        else (file.bytes if span.end is None else span.end) - span.start
+        for file, span in chunks
     ]
 
 

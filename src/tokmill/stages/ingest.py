@@ -24,14 +24,14 @@ from tokmill.manifest import Json, Receipt, add_counts, sum_counts
 from tokmill.sample import below_fraction
 from tokmill.sources.hubfile import from_url
 from tokmill.sources.listing import list_hub
-from tokmill.sources.readers import Chunk, cut_chunks, read_documents
+from tokmill.sources.readers import Chunk, chunk_sizes, cut_chunks, read_documents
 from tokmill.sources.reading import Batch, Dropped, Reading
 from tokmill.stages import sampling
 from tokmill.stages.shards import Room, no_counts, write_documents, write_ledger
 from tokmill.stages.step import Conduct, Made, Outcome, Step
 from tokmill.stages.threads import gather_posts, read_threads
 from tokmill.storage.digest import join_sequences
-from tokmill.storage.location import AnyPath, InputFile
+from tokmill.storage.location import AnyPath, InputFile, Metered
 from tokmill.storage.parquet import load_table
 from tokmill.storage.records import BadRecord, Span
 from tokmill.task import Input, Task
@@ -53,9 +53,11 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     reading = msgspec.convert(step.config["reading"], Reading)
     if reading.format == "stackexchange":
         tasks = yield from gather_posts(step)  # questions and answers find each other first
+        sizes = []
     else:
         chunks = cut_chunks(files, reading, step.config["shard_bytes"])
         tasks = [_task(step, number, chunk) for number, chunk in enumerate(chunks)]
+        sizes = chunk_sizes(chunks)
     room = _room_after(step.config, upstream)
     if room is not None and 0 in room.values():
         receipts = yield []  # a fallback that is not needed
@@ -71,14 +73,13 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
         _check_ceiling(step, counts, receipts)
     documents = [entry for receipt in receipts for entry in receipt.files if entry.table == "documents"]
     facts: Json = {"corpus_digest": join_sequences((entry.sequence or "", entry.rows) for entry in documents)}
-    is_full = any(receipt.facts.get("is_full") for receipt in receipts)
     if room is not None:
+        is_full = any(receipt.facts.get("is_full") for receipt in receipts if not sampling.is_scan(receipt))
         facts["room"] = {name: 0 if is_full else left - _taken(counts)[name] for name, left in room.items()}
     if step.config["where"]:
         applied = reading.options["where"]
         facts["where_applied"] = {key: key in applied for key in step.config["where"]}
-    read = _chunks_read(receipts)
-    facts["scanned"] = {"chunks": read, "of": len(tasks), "is_complete": read == len(tasks) and not is_full}
+    facts["scanned"] = _scanned(receipts, counts["in"], len(tasks), sizes, sum(file.bytes for file in files))
     return Outcome(receipts, counts, facts)
 
 
@@ -86,27 +87,41 @@ def perform_ingest(task: Task) -> Made:
     counts, dropped_by_hash = no_counts(), [0]
     bad: list[BadRecord] = []
     dropped: list[Dropped] = []
-    room = Room(task.config["room"] or {})
-    files = write_documents(task, _documents(task, room, bad, dropped, dropped_by_hash), counts)
+    room, facts = Room(task.config["room"] or {}), _no_facts()
+    files = write_documents(task, _documents(task, room, facts, bad, dropped, dropped_by_hash), counts)
     files += write_ledger(task, bad, dropped, task.config["reading"]["source"], task.config["file"], counts)
     if dropped_by_hash[0]:
         counts["dropped"]["not_sampled"] = dropped_by_hash[0]
     counts["in"] = counts["kept"] + len(bad) + len(dropped) + dropped_by_hash[0]
-    return Made(files, counts, {"is_full": room.is_full})
+    return Made(files, counts, facts)
 
 
 def perform_candidates(task: Task) -> Made:
     bad: list[BadRecord] = []
     dropped: list[Dropped] = []
-    return sampling.perform_candidates(task, _documents(task, Room({}), bad, dropped, [0]), bad, dropped)
+    room, facts = Room(task.config["room"] or {}), _no_facts()
+    made = sampling.perform_candidates(task, _documents(task, room, facts, bad, dropped, [0]), bad, dropped)
+    return made._replace(facts=facts)
+
+
+def _no_facts() -> Json:
+    return {"is_full": False}
 
 
 def _documents(
-    task: Task, room: Room, bad: list[BadRecord], dropped: list[Dropped], dropped_by_hash: list[int]
+    task: Task,
+    room: Room,
+    facts: Json,
+    bad: list[BadRecord],
+    dropped: list[Dropped],
+    dropped_by_hash: list[int],
 ) -> Iterator[Any]:
     """The documents of a chunk that a hash sample and a limit leave; what is left out gathers in the lists."""
     sample = task.config["sample"]
-    for batch in _batches(task):
+    path = _open_input(task.inputs[0])
+    if room.is_bounded and task.config["reading"]["format"] == "records":
+        path = Metered(path)  # reading may stop before the end
+    for batch in _batches(task, path):
         if batch.bad and task.config["on_bad_record"] == "fail":
             raise _refused(task.inputs[0].path, batch.bad[0])
         bad.extend(batch.bad)
@@ -118,15 +133,17 @@ def _documents(
             documents = documents.filter(pa.array(taken))
         yield room.take(documents)
         if room.is_full:
+            facts["is_full"] = True
+            if isinstance(path, Metered):
+                facts["bytes_read"] = path.bytes_read
             return
 
 
-def _batches(task: Task) -> Iterator[Batch]:
+def _batches(task: Task, path: AnyPath) -> Iterator[Batch]:
     reading = msgspec.convert(task.config["reading"], Reading)
     if reading.format == "stackexchange":
         return read_threads(task)
-    path, span = _open_input(task.inputs[0]), Span(*task.config["span"])
-    return read_documents(path, task.config["file"], span, reading)
+    return read_documents(path, task.config["file"], Span(*task.config["span"]), reading)
 
 
 def _open_input(file: Input) -> AnyPath:
@@ -172,7 +189,7 @@ def _room_after(config: Json, upstream: Mapping[str, Artifact]) -> dict[str, int
 
 
 def _takes_fixed_sample(sample: Json | None) -> bool:
-    return bool(sample) and sample["method"] in ("reservoir", "weighted")  # type: ignore[index]
+    return bool(sample) and sample["method"] in ("reservoir", "weighted", "shuffle_buffer")  # type: ignore[index]
 
 
 def _take_until_full(tasks: Sequence[Task], room: dict[str, int]) -> Phase:
@@ -195,11 +212,15 @@ def _take_until_full(tasks: Sequence[Task], room: dict[str, int]) -> Phase:
 
 def _take_sample(step: Step, tasks: Sequence[Task], room: dict[str, int] | None) -> Phase:
     sample = step.config["sample"]
-    candidates = yield [sampling.candidate_task(task, sample) for task in tasks]
-    (selection,) = yield [sampling.select_task(step, candidates, sample["k"])]
+    scans, bound = [sampling.candidate_task(task, sample) for task in tasks], sampling.stream_bound(sample)
+    if bound is None:
+        candidates = yield scans
+    else:
+        candidates = yield from _take_until_full(scans, bound)
+    (selection,) = yield [sampling.select_task(step, candidates, sample)]
     picks = [
         sampling.pick_task(task, number, receipt, selection, {})
-        for number, (task, receipt) in enumerate(zip(tasks, candidates, strict=True))
+        for number, (task, receipt) in enumerate(zip(tasks, candidates, strict=False))
     ]
     if room is None:
         picked = yield picks
@@ -227,8 +248,25 @@ def _taken(counts: Json) -> dict[str, int]:
     return {"docs": counts["kept"], "chars": counts["text_chars"], "bytes": counts["text_bytes"]}
 
 
-def _chunks_read(receipts: list[Receipt]) -> int:
-    return len({receipt.key.rpartition("-")[2] for receipt in receipts})
+def _scanned(receipts: list[Receipt], records: int, of: int, sizes: list[int], total_bytes: int) -> Json:
+    """How much of the source was looked at: a head of 0.1 % is not passed off as a sample of the whole."""
+    looked = [receipt for receipt in receipts if sampling.is_scan(receipt)] or receipts
+    is_complete = len(looked) == of and not any(receipt.facts.get("is_full") for receipt in looked)
+    size = total_bytes
+    if not is_complete and sizes:
+        size = sum(
+            min(receipt.facts.get("bytes_read", whole), whole)
+            for receipt, whole in zip(looked, sizes, strict=False)
+        )
+    return {
+        "records": records,
+        "bytes": size,
+        "of_bytes": total_bytes,
+        "fraction": round(size / total_bytes, 6) if total_bytes else 1.0,
+        "chunks": len(looked),
+        "of": of,
+        "is_complete": is_complete,
+    }
 
 
 def _refused(path: str, record: BadRecord) -> InputError:

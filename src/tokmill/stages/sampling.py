@@ -4,7 +4,9 @@
     keys of all chunks ─ the k smallest ─────────> selection      (chunk, row)
     candidates ─ selected rows ──────────────────> documents-<chunk>-<part>, cleaned at once
 
-A task holds at most k documents and one batch. Candidates, keys and the selection are scaffolding: they are
+A shuffle buffer looks at the first k + buffer - 1 documents only, and draws by their numbers, not by keys.
+
+A task holds at most k documents (those and the buffer) and one batch. Candidates, keys and the selection are scaffolding: they are
 gone when the step is done.
 """
 
@@ -20,7 +22,7 @@ import pyarrow as pa
 
 from tokmill.errors import InputError
 from tokmill.manifest import Json, Receipt, file_entry, fingerprint_of
-from tokmill.sample import bottom_k, draws, weighted_keys
+from tokmill.sample import bottom_k, draws, shuffle_buffer, weighted_keys
 from tokmill.schema import DOCUMENTS, KEYS, SELECTION
 from tokmill.stages.shards import Room, no_counts, write_documents, write_ledger
 from tokmill.stages.step import Made, Step, write_shard_table
@@ -40,12 +42,17 @@ def candidate_task(task: Task, sample: Json) -> Task:
     )
 
 
-def select_task(step: Step, candidates: list[Receipt], k: int) -> Task:
+def stream_bound(sample: Json) -> dict[str, int] | None:
+    """How much of the source a sample looks at, where that is not all of it."""
+    return {"docs": sample["k"] + sample["buffer"] - 1} if sample["method"] == "shuffle_buffer" else None
+
+
+def select_task(step: Step, candidates: list[Receipt], sample: Json) -> Task:
     keys = [entry for receipt in candidates for entry in receipt.files if entry.table == "keys"]
     return Task(
         function="sample.select",
         key="selection",
-        config={"k": k},
+        config=sample,
         inputs=[table_input("keys", step.directory, entry) for entry in keys],
         directory=str(step.directory),
     )
@@ -67,6 +74,10 @@ def pick_task(reading_task: Task, number: int, candidates: Receipt, selection: R
     )
 
 
+def is_scan(receipt: Receipt) -> bool:
+    return receipt.key.startswith("scan-")
+
+
 def ledger_receipt(candidates: Receipt) -> Receipt:
     """What stays of a candidates task: its ledger and what it counted, under a fingerprint of its own."""
     counts = {**candidates.counts, "kept": 0, "text_bytes": 0, "text_chars": 0, "absent": {}}
@@ -75,24 +86,26 @@ def ledger_receipt(candidates: Receipt) -> Receipt:
         fingerprint=fingerprint_of(["scan", candidates.fingerprint]),
         files=[entry for entry in candidates.files if entry.table == "ledger"],
         counts=counts,
+        facts=candidates.facts,
     )
 
 
 def perform_candidates(task: Task, batches: Iterator[Any], bad: list[Any], dropped: list[Any]) -> Made:
     """`batches` are the documents of the chunk; bad and dropped records gather while they are read."""
     sample, counts = task.config["sample"], no_counts()
+    k = sum((stream_bound(sample) or {"docs": sample["k"]}).values())
     chosen, chosen_keys = DOCUMENTS.empty_table(), np.zeros(0, np.uint64)
     seen = 0
     for documents in batches:
         seen += documents.num_rows
         keys = _keys(documents, sample)
-        if len(chosen_keys) == sample["k"]:  # most documents cannot enter any more: their text is not touched
+        if len(chosen_keys) == k:  # most documents cannot enter any more: their text is not touched
             enters = np.flatnonzero(keys < chosen_keys.max())
             if not len(enters):
                 continue
             keys, documents = keys[enters], documents.take(pa.array(enters))
         keys = np.concatenate([chosen_keys, keys])
-        rows = bottom_k(keys, sample["k"])
+        rows = bottom_k(keys, k)
         chosen = pa.concat_tables([chosen, documents]).take(pa.array(rows)).combine_chunks()
         chosen_keys = keys[rows]
     files = write_ledger(task, bad, dropped, task.config["reading"]["source"], task.config["file"], counts)
@@ -112,7 +125,11 @@ def perform_select(task: Task) -> Made:
     keys = [np.asarray(load_table(path).column("key")) for path in task.paths("keys")]
     chunk = np.repeat(np.arange(len(keys), dtype=np.uint32), [len(column) for column in keys])
     row = np.concatenate([np.arange(len(column), dtype=np.uint32) for column in keys])
-    taken = bottom_k(np.concatenate(keys), task.config["k"])
+    config = task.config
+    if config["method"] == "shuffle_buffer":
+        taken = shuffle_buffer(len(row), config["k"], config["buffer"], config["seed"])
+    else:
+        taken = bottom_k(np.concatenate(keys), config["k"])
     table = pa.table([chunk[taken], row[taken]], schema=SELECTION)
     written = write_sorted_table(Path(task.directory) / "selection.parquet", table, by="chunk")
     content = table_sha256(table)
@@ -132,6 +149,8 @@ def perform_pick(task: Task) -> Made:
 
 def _keys(documents: Any, sample: Json) -> Any:
     """uint64, the smallest are taken. Positive floats keep their order when their bits are read as integers."""
+    if sample["method"] == "shuffle_buffer":
+        return np.zeros(documents.num_rows, np.uint64)  # all are candidates
     drawn = draws(documents, sample["seed"])
     if sample["method"] == "reservoir":
         return drawn

@@ -99,6 +99,7 @@ class Room:
 
     def __init__(self, bounds: Json) -> None:
         self._left = dict(bounds)
+        self.is_bounded = bool(bounds)
         self.is_full = False
 
     def take(self, table: Any) -> Any:

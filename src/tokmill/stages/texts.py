@@ -54,6 +54,22 @@ def load_texts(inputs: list[Input], valid: bool) -> Any:
     return pa.table({"row": rows, "doc_id": doc_ids.take(chosen), "text": texts.take(chosen)})
 
 
-def _load(path: str, columns: list[str]) -> Any:
+def load_clean(inputs: list[Input]) -> tuple[Any, Any]:
+    """The document table of what cleaning kept of a shard, edits laid over; and the characters of each."""
+    by_role = {item.role: item.path for item in inputs}
+    marks = _load(by_role["marks"], ["kept", "chars"])
+    kept = np.asarray(marks.column("kept"))
+    documents = load_table(Path(by_role["documents"]))
+    if "edits" in by_role:
+        edits = _load(by_role["edits"], ["row", "text"])
+        texts = apply_edits(
+            documents.column("text").combine_chunks(),
+            np.asarray(edits.column("row")),
+            edits.column("text").combine_chunks(),
+        )
+        documents = documents.set_column(0, documents.schema.field(0), texts)
+    return documents.filter(pa.array(kept)), np.asarray(marks.column("chars"))[kept]
 
+
+def _load(path: str, columns: list[str]) -> Any:
     return load_table(Path(path), columns)

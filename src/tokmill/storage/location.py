@@ -16,7 +16,7 @@ import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tokmill.errors import CorruptFile, EmptyGlob, InputError, MissingExtra, StorageError
 
@@ -84,6 +84,51 @@ def local_path(path: AnyPath) -> Path:
     """For readers that need the file on this machine; recipes cannot ask them for another."""
     assert isinstance(path, Path), f"{path} is not a local file"
     return path
+
+
+class Metered:
+    """A file that counts the bytes that are read from it, in however many openings: how far a reader went."""
+
+    def __init__(self, path: AnyPath) -> None:
+        self._path = path
+        self.name, self.suffix, self.suffixes = path.name, path.suffix, path.suffixes
+        self.bytes_read = 0
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def stat(self) -> Sized:
+        return self._path.stat()
+
+    def open(self) -> io.RawIOBase:
+        return _MeteredBytes(open_binary(self._path), self)
+
+
+class _MeteredBytes(io.RawIOBase):
+    def __init__(self, raw: io.RawIOBase, meter: Metered) -> None:
+        super().__init__()
+        self._raw, self._meter = raw, meter
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._raw.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._raw.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._raw.readinto(buffer) or 0  # type: ignore[attr-defined]
+        self._meter.bytes_read += count
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 def open_binary(path: AnyPath) -> io.RawIOBase:

@@ -1,0 +1,158 @@
+"""One source described by options of the command line: the same for every command that reads one.
+
+@hub_options / @files_options      a command that takes DATASET / PATTERNS and what can be said about them
+hub_source / files_source          what was given, as a source of a recipe
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from tokmill.errors import RecipeError
+from tokmill.recipe import SOURCE_FORMATS, Recipe
+from tokmill.recipe_file import parse_recipe
+from tokmill.sources.hub import is_pinned
+
+Command = Callable[..., Any]
+
+_READING = (
+    click.option("--text", help="Field that holds the text [default: text or content]."),
+    click.option(
+        "--template", help='Text made from fields, e.g. "Problem: {question}\\n\\nSolution: {answer}".'
+    ),
+    click.option(
+        "--where", multiple=True, metavar="FIELD=VALUE", help="Keep records whose field has this value."
+    ),
+    click.option("--limit", multiple=True, metavar="BOUND=N", help="docs=, chars=, megabytes= or tokens=."),
+)
+
+_HUB = (
+    click.argument("dataset"),
+    click.option("--config", help="Config of the dataset."),
+    click.option("--split", default="train", show_default=True),
+    click.option(
+        "--revision", help="Branch, tag or commit; resolved to its commit once and recorded [default: main]."
+    ),
+    click.option("--require-pin", is_flag=True, help="Refuse a revision that is not 40 hex digits."),
+    *_READING,
+)
+
+_FILES = (
+    click.argument("patterns", nargs=-1, required=True),
+    click.option("--name", default="files", show_default=True, help="Name of the source."),
+    click.option(
+        "--format",
+        "reader",
+        type=click.Choice(["records", *SOURCE_FORMATS]),
+        default="records",
+        show_default=True,
+    ),
+    click.option(
+        "--option",
+        "options",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="An option of that format, as in a recipe.",
+    ),
+    click.option("--license", "license_tag", help="Licence of documents that carry none."),
+    *_READING,
+)
+
+workers_option = click.option(
+    "--workers", type=click.IntRange(1), help="Processes [default: the cores available]."
+)
+
+
+def hub_options(command: Command) -> Command:
+    return _with(_HUB, command)
+
+
+def files_options(command: Command) -> Command:
+    return _with(_FILES, command)
+
+
+def _with(options: Sequence[Callable[[Command], Command]], command: Command) -> Command:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def hub_source(
+    *,
+    dataset: str,
+    config: str | None,
+    split: str,
+    revision: str | None,
+    require_pin: bool,
+    **reading: Any,
+) -> dict[str, Any]:
+    if require_pin and not is_pinned(revision):
+        raise RecipeError(
+            f"revision {revision or 'main'} is not a commit",
+            where="--require-pin",
+            next="give the 40 hex digits of a commit with --revision",
+        )
+    return {
+        "name": dataset.rpartition("/")[2],
+        "hub": {"dataset": dataset, "config": config, "split": split, "revision": revision},
+        **_reading_keys(**reading),
+    }
+
+
+def files_source(
+    *,
+    patterns: tuple[str, ...],
+    name: str,
+    reader: str,
+    options: tuple[str, ...],
+    license_tag: str | None,
+    **reading: Any,
+) -> dict[str, Any]:
+    source: dict[str, Any] = {
+        "name": name.rpartition("/")[2],
+        "files": [str(Path(pattern).absolute()) for pattern in patterns],
+        "license": license_tag,
+        **_reading_keys(**reading),
+    }
+    if reader != "records":
+        source[reader] = {key: yaml.safe_load(value) for key, value in _pairs("--option", options).items()}
+    return source
+
+
+def one_source_recipe(source: dict[str, Any], **sections: Any) -> Recipe:
+    text = json.dumps({"name": "one-source", "sources": [source], **sections}, ensure_ascii=False)
+    return parse_recipe(text.encode(), "the command line")  # JSON is YAML
+
+
+def _reading_keys(
+    text: str | None, template: str | None, where: tuple[str, ...], limit: tuple[str, ...]
+) -> dict[str, Any]:
+    """The options as keys of a source."""
+    return {
+        "template": template and template.replace("\\n", "\n"),
+        "fields": {"text": text},
+        "where": _pairs("--where", where),
+        "limit": {bound: _number(value) for bound, value in _pairs("--limit", limit).items()} or None,
+    }
+
+
+def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [item.partition("=") for item in given]
+    for name, sign, value in pairs:
+        if not (name and sign and value):
+            raise RecipeError(
+                f"{name}{sign}{value} is not NAME=VALUE", where=option, next="for example docs=1000"
+            )
+    return {name: value for name, _, value in pairs}
+
+
+def _number(value: str) -> int:
+    if not value.isdecimal():
+        raise RecipeError(f"{value} is not a whole number", where="--limit", next="for example docs=1000")
+    return int(value)

@@ -1,0 +1,229 @@
+"""A corpus that travels: compressed shards in a place of their own, and a small manifest to commit.
+
+    <root>/corpora/<dataset>/<revision>/<split>-00000.jsonl.zst …      on a volume, in a container image
+    <root>/manifests/<dataset>_<revision>.json                         in git: what they hold, and their sha256
+
+    container   everything that one revision of a dataset gave
+    selection   some shards of a container, chosen once; names the container by its digest
+
+Both list shards the same way, so a recipe takes either (`corpus: {manifest: …}`), and reads no shard whose bytes
+are not the listed ones. Nothing in a manifest depends on the time or the place where it was written.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from tokmill.errors import InputError, ManifestDamaged
+from tokmill.manifest import Json, fingerprint_of
+from tokmill.storage.commit import commit_bytes
+from tokmill.storage.location import InputFile, file_sha256, read_whole
+
+VERSION = 1
+CORPORA, MANIFESTS = "corpora", "manifests"
+_MAX_BYTES = 1 << 30
+
+
+class ContainedShard(msgspec.Struct, frozen=True, kw_only=True):
+    path: str  # relative to the root
+    bytes: int
+    rows: int
+    chars: int
+    tokens: int
+    sha256: str  # of the file
+    content_sha256: str  # of what it holds when decompressed
+
+
+class Container(msgspec.Struct, frozen=True, kw_only=True):
+    kind: Literal["container", "selection"]
+    version: int
+    dataset: str
+    revision: str
+    about: Json  # of a container how it was made, of a selection what it was chosen from and how
+    tokens_are_estimated: bool
+    invariants: dict[str, int]  # shards, rows, chars, tokens, bytes: the sums of what is listed
+    shards: list[ContainedShard]
+    digest: str
+
+
+def build_container(
+    kind: Literal["container", "selection"],
+    dataset: str,
+    revision: str,
+    about: Json,
+    shards: Sequence[ContainedShard],
+    *,
+    tokens_are_estimated: bool,
+) -> Container:
+    body = {
+        "kind": kind,
+        "version": VERSION,
+        "dataset": dataset,
+        "revision": revision,
+        "about": about,
+        "tokens_are_estimated": tokens_are_estimated,
+        "invariants": _sums(shards),
+        "shards": [msgspec.to_builtins(shard) for shard in shards],
+    }
+    return msgspec.convert({**body, "digest": fingerprint_of(body)}, Container)
+
+
+def write_container(path: Path, container: Container) -> None:
+    body = msgspec.to_builtins(container, order="deterministic")
+    commit_bytes(path, json.dumps(body, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def load_container(path: Path) -> Container:
+    """Read and prove: its digest is of what it says, and its sums are of what it lists."""
+    data = read_whole(path, _MAX_BYTES)
+    try:
+        container = msgspec.json.decode(data, type=Container)
+        body = json.loads(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"not a manifest of a container ({error})",
+            where=str(path),
+            next="`tokmill materialize` and `tokmill select` write them",
+        ) from error
+    if container.version > VERSION:
+        raise InputError(
+            f"version {container.version} of the layout is newer than this tokmill knows ({VERSION})",
+            where=str(path),
+            next="upgrade tokmill",
+        )
+    body.pop("digest")
+    if container.digest != fingerprint_of(body) or container.invariants != _sums(container.shards):
+        raise ManifestDamaged(
+            "its digest does not match its content: it was edited",
+            where=str(path),
+            next="restore the file, or write it again with `tokmill materialize` or `tokmill select`",
+        )
+    return container
+
+
+def list_contained(path: Path, root: Path | None) -> list[tuple[InputFile, str]]:
+    """Every listed shard with the sha256 that it must have. Without a `root`, the one the manifest lies in."""
+    base = root or default_root(path)
+    found = []
+    for shard in load_container(path).shards:
+        place = base / shard.path
+        if not place.is_file():
+            raise InputError(
+                "a shard of the container is not there",
+                where=str(place),
+                next=f"fetch it, or set `root` to the directory that holds {CORPORA}/ (listed in {path.name})",
+            )
+        stat = place.stat()
+        found.append((InputFile(shard.path, place, stat.st_size, stat.st_mtime_ns), shard.sha256))
+    return found
+
+
+def default_root(path: Path) -> Path:
+    """The directory above manifests/; of a manifest that lies elsewhere, its own."""
+    parent = path.absolute().parent
+    return parent.parent if parent.name == MANIFESTS else parent
+
+
+def check_shards(container: Container, root: Path) -> None:
+    """Every byte of every listed shard is the one that was written."""
+    for shard in container.shards:
+        actual = file_sha256(root / shard.path)
+        if actual != shard.sha256:
+            raise wrong_shard(root / shard.path, actual, shard.sha256)
+
+
+def wrong_shard(path: Any, actual: str, expected: str) -> InputError:
+    return InputError(
+        f"the manifest lists this shard with sha256 {expected}, but it is {actual}",
+        where=str(path),
+        next="fetch the shard again, or use the manifest that belongs to it",
+    )
+
+
+def select_shards(
+    container: Container,
+    *,
+    patterns: Sequence[str] = (),
+    count: int | None = None,
+    rows: int | None = None,
+    tokens: int | None = None,
+    seed: int | None = None,
+) -> Container:
+    """Shards that match a pattern, in their order or by a seed's, until a bound is reached; listed in their order.
+
+    The last shard is the one that reaches the bound: a selection has at least what was asked for, if there is as much.
+    """
+    pool = [
+        shard
+        for shard in container.shards
+        if not patterns
+        or any(fnmatch.fnmatch(shard.path, p) or fnmatch.fnmatch(Path(shard.path).name, p) for p in patterns)
+    ]
+    if seed is not None:
+        pool.sort(key=lambda shard: fingerprint_of([seed, shard.path, shard.content_sha256]))
+    chosen: list[ContainedShard] = []
+    for shard in pool:
+        have = _sums(chosen)
+        if any(
+            bound is not None and have[name] >= bound
+            for name, bound in (("shards", count), ("rows", rows), ("tokens", tokens))
+        ):
+            break
+        chosen.append(shard)
+    if not chosen:
+        raise InputError(
+            f"none of the {len(container.shards)} shards is selected",
+            where=f"{container.dataset} at {container.revision}",
+            next="loosen the patterns; `*-0000[0-3].jsonl.zst` matches the first four",
+        )
+    have = _sums(chosen)
+    for name, bound in (("shards", count), ("rows", rows), ("tokens", tokens)):
+        if bound is not None and have[name] < bound:
+            raise InputError(
+                f"{bound:,} {name} are asked for, and the matching shards hold {have[name]:,}",
+                where=f"{container.dataset} at {container.revision}",
+                next="ask for less, or select from a larger container",
+            )
+    about = {
+        "of": {"kind": container.kind, "digest": container.digest, "shards": len(container.shards)},
+        "chosen_by": {
+            "patterns": list(patterns),
+            "shards": count,
+            "rows": rows,
+            "tokens": tokens,
+            "seed": seed,
+        },
+    }
+    kept = {shard.path for shard in chosen}
+    listed = [shard for shard in container.shards if shard.path in kept]
+    return build_container(
+        "selection",
+        container.dataset,
+        container.revision,
+        about,
+        listed,
+        tokens_are_estimated=container.tokens_are_estimated,
+    )
+
+
+def folder_name(dataset: str) -> str:
+    """One directory per dataset: `owner/name` as `owner--name`."""
+    return dataset.replace("/", "--")
+
+
+def _sums(shards: Sequence[ContainedShard]) -> dict[str, int]:
+    return {
+        "shards": len(shards),
+        "rows": sum(shard.rows for shard in shards),
+        "chars": sum(shard.chars for shard in shards),
+        "tokens": sum(shard.tokens for shard in shards),
+        "bytes": sum(shard.bytes for shard in shards),
+    }
+
+
