@@ -105,11 +105,18 @@ class StringColumn(NamedTuple):
     is_valid: np.ndarray[Any, np.dtype[np.bool_]]
 
 
+def one_piece(column: Any) -> Any:
+    """The column as one array. Not copied where it is in one piece already, as `combine_chunks` would do."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
 def string_column(column: Any) -> StringColumn:
     """Zero-copy for a large_string array in one piece; anything else is cast and joined first."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # pyarrow leaves a column without chunks chunked
-        array = pa.array([], array.type)
+    array = one_piece(column)
     if array.type != pa.large_string():
         array = array.cast(pa.large_string())
     if array.null_count:

@@ -34,10 +34,9 @@ from tokmill.kernels.text import measure_text
 from tokmill.manifest import Json, check_conservation, explain_changes
 from tokmill.recipe import Filter, Path_, Section, Source
 from tokmill.sample import bottom_k, draws
-from tokmill.schema import DOCUMENTS, string_column
+from tokmill.schema import DOCUMENTS, one_piece, string_column
 from tokmill.sources.listing import list_source
 from tokmill.sources.readers import read_documents, settle_reading
-from tokmill.sources.reading import one_piece
 from tokmill.storage.commit import commit_bytes, storage_error
 from tokmill.storage.location import InputFile, file_sha256, local_path, read_whole
 from tokmill.storage.records import WHOLE

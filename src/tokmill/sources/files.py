@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from tokmill.errors import InputError
 from tokmill.manifest import Json
 from tokmill.recipe import Source, template_parts
-from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken, one_piece
+from tokmill.schema import one_piece
+from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken
 from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import Kind, Span, Wanted

@@ -24,7 +24,8 @@ from tokmill.errors import InputError
 from tokmill.kernels import jsonlines
 from tokmill.manifest import Json
 from tokmill.recipe import Parallel, Source
-from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken, one_piece
+from tokmill.schema import one_piece
+from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken
 from tokmill.storage import codecs, jsonl, parquet
 from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from tokmill.kernels import hashing
 from tokmill.manifest import Json
-from tokmill.schema import DOCUMENTS, string_column
+from tokmill.schema import DOCUMENTS, one_piece, string_column
 from tokmill.storage.records import BadRecord
 
 RECORDS = pa.schema(
@@ -116,10 +116,3 @@ def content_ids(text: Any) -> Any:
     return pa.StringArray.from_buffers(
         len(text), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(spelled))
     )
-
-
-def one_piece(column: Any) -> Any:
-    joined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(joined, pa.ChunkedArray):
-        return pa.concat_arrays(joined.chunks) if joined.num_chunks else pa.array([], joined.type)
-    return joined

@@ -21,6 +21,7 @@ from tokmill.formats.megatron import MegatronFile, write_megatron
 from tokmill.formats.memmap import write_memmap, write_row_index
 from tokmill.manifest import FileEntry, Json, file_entry, fingerprint_of, sum_counts
 from tokmill.pack.concat import plan_concat
+from tokmill.schema import one_piece
 from tokmill.stages.split import VALID
 from tokmill.stages.step import Conduct, Made, Outcome, Step
 from tokmill.storage.parquet import load_table
@@ -144,7 +145,7 @@ def _documents(task: Task) -> tuple[Any, Any, Any]:
     whole = pa.concat_tables(tables)
     return (
         np.asarray(whole.column("tokens")),
-        whole.column("doc_id").combine_chunks(),
+        one_piece(whole.column("doc_id")),
         pa.concat_arrays(names),
     )
 

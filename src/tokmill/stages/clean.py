@@ -23,7 +23,7 @@ from tokmill.dedup.exact import HASH_NORMALIZATION, exact_hashes
 from tokmill.errors import InputError
 from tokmill.manifest import NO_DOCUMENTS, Json, add_counts, sum_counts
 from tokmill.recipe import Filter, Normalize
-from tokmill.schema import EDITS, MARKS, ledger_table, string_column
+from tokmill.schema import EDITS, MARKS, ledger_table, one_piece, string_column
 from tokmill.stages.step import Conduct, Made, Outcome, Step, shard_key, write_shard_table
 from tokmill.task import Input, Task, table_input
 
@@ -65,9 +65,7 @@ def perform_clean(task: Task) -> Made:
 
 
 def clean_table(task: Task, documents: Any) -> Made:
-    texts = documents.column("text").combine_chunks()
-    if isinstance(texts, pa.ChunkedArray):
-        texts = pa.array([], pa.large_string())
+    texts = one_piece(documents.column("text"))
     normal = normalize_texts(texts, Normalize.model_validate(task.config["normalize"]))
     sizes = np.diff(string_column(normal.texts).offsets)
     hashes = exact_hashes(normal.texts, normal.is_ascii)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tokmill.artifact import Artifact
 from tokmill.clean.normalize import apply_edits
+from tokmill.schema import one_piece
 from tokmill.stages.step import Shard, kept_inputs, list_shards
 from tokmill.storage.parquet import load_table
 from tokmill.task import Input
@@ -45,12 +46,12 @@ def load_texts(inputs: list[Input], valid: bool) -> Any:
             {"row": rows, "doc_id": pa.array([], pa.string()), "text": pa.array([], pa.large_string())}
         )
     documents = _load(by_role["documents"], ["text", "doc_id"])
-    texts = documents.column("text").combine_chunks()
+    texts = one_piece(documents.column("text"))
     if "edits" in by_role:
         edits = _load(by_role["edits"], ["row", "text"])
-        texts = apply_edits(texts, np.asarray(edits.column("row")), edits.column("text").combine_chunks())
+        texts = apply_edits(texts, np.asarray(edits.column("row")), one_piece(edits.column("text")))
     chosen = pa.array(rows)
-    doc_ids = documents.column("doc_id").combine_chunks()
+    doc_ids = one_piece(documents.column("doc_id"))
     return pa.table({"row": rows, "doc_id": doc_ids.take(chosen), "text": texts.take(chosen)})
 
 
@@ -63,9 +64,9 @@ def load_clean(inputs: list[Input]) -> tuple[Any, Any]:
     if "edits" in by_role:
         edits = _load(by_role["edits"], ["row", "text"])
         texts = apply_edits(
-            documents.column("text").combine_chunks(),
+            one_piece(documents.column("text")),
             np.asarray(edits.column("row")),
-            edits.column("text").combine_chunks(),
+            one_piece(edits.column("text")),
         )
         documents = documents.set_column(0, documents.schema.field(0), texts)
     return documents.filter(pa.array(kept)), np.asarray(marks.column("chars"))[kept]

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.kernels import hashing
-from tokmill.schema import string_column
+from tokmill.schema import one_piece, string_column
 
 
 class TableDigest:
@@ -43,7 +43,7 @@ class TableDigest:
                 data.update(strings.data[strings.offsets[0] : strings.offsets[-1]].data)
                 validity.update(strings.is_valid.astype(np.uint8).data)
             else:
-                array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+                array = one_piece(column)
                 validity.update(np.asarray(array.is_valid()).astype(np.uint8).data)
                 filled = array.fill_null(False if pa.types.is_boolean(field.type) else 0)
                 plain = np.asarray(filled)
