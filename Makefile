@@ -13,7 +13,7 @@ demo: $(RUNTIME)
 	$(VENV)/bin/tokmill demo --out demo
 
 test: $(TESTING)
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile
 
 lint: $(TESTING)
 	$(VENV)/bin/ruff check .

@@ -19,7 +19,7 @@ SOURCE = Path(tokmill.__file__).parent
 LAYERS: list[tuple[str, ...]] = [
     ("errors",),  # every error a user can meet
     ("kernels",),  # numba loops over bytes and integers; no I/O, no Python objects
-    ("codepoints",),  # tables of Unicode for the kernels
+    ("codepoints", "wordclasses"),  # tables of Unicode for the kernels
     ("schema",),  # the tables that move through the mill
     ("storage",),  # where bytes live: commit, codecs, digests
     ("manifest", "environment", "progress"),  # evidence, and what is said on the way
@@ -34,7 +34,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("demo",),  # a corpus that every machine has
     ("stages",),  # what a task does with its shard
     ("plan", "running"),  # a recipe as steps, and the steps done
-    ("subset", "materializing"),  # a small sample without a recipe, drawn once; a corpus that travels
+    ("subset", "materializing", "standalone"),  # parts of the mill without a recipe
     ("audit",),  # verify, doctor: reads artifacts only
     ("cli",),  # parse, call, render
     ("",),  # the package itself: the public face, which loads what is asked for
@@ -57,6 +57,10 @@ LATE = {
     ("sources.sevenzip", "py7zr"): "the extra `stackexchange`",
     ("sources.sevenzip", "py7zr.io"): "likewise",
     ("sources.wikitext", "mwparserfromhell"): "the extra `wikipedia`",
+    ("clean.detectors", "fasttext_pybind"): "the extra `language`",
+    ("clean.detectors", "py3langid.langid"): "likewise",
+    ("clean.detectors", "langdetect.detector_factory"): "likewise",
+    ("clean.detectors", "langdetect.lang_detect_exception"): "likewise",
     ("demo.corpus", "pydoc_data.topics"): "some distributions leave it out",
 }
 
@@ -204,6 +208,7 @@ def test_stages_are_known_only_to_the_plan_and_the_run() -> None:
         "plan",
         "running",
         "materializing",
+        "standalone",
     }
 
 

@@ -29,7 +29,7 @@ from tokmill.storage.commit import Written, commit_bytes
 from tokmill.storage.location import read_whole
 
 # Raised whenever the same recipe and inputs give other bytes; see "Changes output bytes" in CHANGELOG.md.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 MANIFEST = "manifest.json"
 STALE_MANIFEST = "manifest.stale.json"

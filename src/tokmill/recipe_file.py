@@ -189,7 +189,7 @@ def _keys_at(path: Path_) -> list[str]:
     for part in path:
         fields = getattr(model, "model_fields", {})
         if part in fields:
-            model = _model_in(fields[part].annotation)
+            model = _model_in(fields[part].annotation)  # for a mapping of sections, that of its values
     return sorted(getattr(model, "model_fields", {}))
 
 
@@ -197,7 +197,7 @@ def _model_in(annotation: Any) -> Any:
     """The Section inside list[...], X | None and the like."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    if get_origin(annotation) in (list, Union, type(int | None), Annotated):
+    if get_origin(annotation) in (list, dict, Union, type(int | None), Annotated):
         for inner in get_args(annotation):
             found = _model_in(inner)
             if found is not None:

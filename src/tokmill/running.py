@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokmill.artifact import Artifact, begin, finish, is_unswept, open_artifact, sweep, usable_receipts
+from tokmill.clean.attribution import LicenseTotals, attribution
 from tokmill.engines.local import Engine, LocalEngine
 from tokmill.environment import available_cores, describe_environment
 from tokmill.errors import RunLocked, TokmillError
@@ -31,6 +32,7 @@ from tokmill.manifest import (
     Receipt,
     build_manifest,
     check_conservation,
+    file_entry,
     fingerprint_of,
     load_manifest,
     write_manifest,
@@ -39,11 +41,14 @@ from tokmill.plan import INPUT_STATS, Standing, assess, plan_steps, step_inputs,
 from tokmill.progress import Progress, Silence, told_to
 from tokmill.recipe import Recipe
 from tokmill.recipe_file import load_recipe
+from tokmill.stages.clean import UNKNOWN
 from tokmill.stages.functions import CONDUCTORS, perform
 from tokmill.stages.step import Conduct, Outcome, Step
-from tokmill.storage.commit import storage_error
+from tokmill.storage.commit import commit_bytes, storage_error
 from tokmill.storage.location import file_sha256
 from tokmill.task import Task
+
+ATTRIBUTION = "ATTRIBUTION.md"
 
 
 @dataclass(frozen=True)
@@ -267,6 +272,7 @@ class _Session:
             return
         self._remove_former(steps, artifacts)
         files = [_manifest_entry(self._out, artifact) for artifact in artifacts.values()]
+        files += _write_attribution(self._out, artifacts)
         manifest = build_manifest(
             kind="run",
             step=recipe.name,
@@ -319,6 +325,28 @@ def _manifest_entry(out: Path, artifact: Artifact) -> FileEntry:
         sha256=file_sha256(path),
         content_sha256=artifact.manifest.identity,
     )
+
+
+def _write_attribution(out: Path, artifacts: Mapping[str, Artifact]) -> list[FileEntry]:
+    """ATTRIBUTION.md: by licence and source, in tokens where there are tokens."""
+    path = out / ATTRIBUTION
+    cleaned = {name.removeprefix("clean/"): a for name, a in artifacts.items() if name.startswith("clean/")}
+    if "tokens" in artifacts:
+        by_source = artifacts["tokens"].manifest.counts.get("licenses", {})
+    else:
+        by_source = {source: a.manifest.counts.get("licenses", {}) for source, a in cleaned.items()}
+    if not cleaned:
+        path.unlink(missing_ok=True)
+        return []
+    text = attribution(
+        LicenseTotals(
+            source, None if name == UNKNOWN else name, total["docs"], total["chars"], total.get("tokens")
+        )
+        for source, totals in by_source.items()
+        for name, total in totals.items()
+    )
+    written = commit_bytes(path, text.encode())
+    return [file_entry(ATTRIBUTION, "attribution", written, rows=1)]
 
 
 def _lists_exactly(out: Path, artifacts: Mapping[str, Artifact]) -> bool:

@@ -3,6 +3,8 @@
     documents   one row per document as received                 ingest writes it, once
     edits       row, text: only documents that cleaning changed  clean
     marks       one row per document: kept, chars, exact hash    clean
+    measures    one row per document: a column per measure       clean (columns as the rules ask)
+    examples    some of what was dropped, to read                clean
     ledger      one row per decision that was not a plain keep   every stage
     matches     duplicate -> survivor, of one range of hashes         dedup
     keys, selection   which documents a sample takes                ingest, while it works
@@ -10,7 +12,7 @@
     labels      one row per document: train or valid             split
     lengths     one row per encoded document, beside its ids     tokens
 
-`marks`, `verdicts` and `labels` have exactly the rows of the `documents` shard they speak of, in its order:
+`marks`, `measures`, `verdicts` and `labels` have exactly the rows of the `documents` shard they speak of, in its order:
 the key is the position (shard, row), so nothing is ever joined. A document without a ledger row was kept
 unchanged; the counts in each manifest prove that none is missing.
 """
@@ -46,6 +48,19 @@ MARKS = pa.schema(
         pa.field("bytes", pa.int64(), nullable=False),
         pa.field("exact_high", pa.uint64(), nullable=False),
         pa.field("exact_low", pa.uint64(), nullable=False),
+        pa.field("language", pa.string()),  # null: not looked at
+        pa.field("license", pa.string()),  # SPDX; null: not known
+    ]
+)
+
+EXAMPLES = pa.schema(
+    [
+        pa.field("row", pa.uint32(), nullable=False),
+        pa.field("doc_id", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("value", pa.float64()),
+        pa.field("threshold", pa.float64()),
+        pa.field("text", pa.large_string(), nullable=False),  # its beginning
     ]
 )
 
@@ -93,6 +108,8 @@ LENGTHS = pa.schema(
         pa.field("row", pa.uint32(), nullable=False),
         pa.field("doc_id", pa.string(), nullable=False),
         pa.field("tokens", pa.int64(), nullable=False),
+        pa.field("language", pa.string()),
+        pa.field("license", pa.string()),
     ]
 )
 

@@ -27,7 +27,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from tokmill.clean.rules import judge
+from tokmill.clean.examine import EMPTY
+from tokmill.clean.rules import judge, settle_sieve
 from tokmill.dedup.exact import HASH_NORMALIZATION, exact_hashes, match_equal
 from tokmill.errors import InputChanged, InputError, ManifestDamaged, RecipeError
 from tokmill.kernels.text import measure_text
@@ -277,10 +278,11 @@ def _read_corpus(source: Source, inputs: list[InputFile], wanted: Filters, *, de
     measures = measure_text(*string_column(texts)[:2])
     hashes = exact_hashes(texts, measures.is_ascii)
     is_blank = (hashes[:, 0] == 0) & (hashes[:, 1] == 0)
-    faults = judge({"chars": measures.chars}, _rules(wanted), is_blank)
-    dropped.update(faults.reasons)
-    keep = np.ones(len(texts), np.bool_)
-    keep[faults.rows] = False
+    dropped.update([EMPTY] * int(is_blank.sum()))
+    rules = settle_sieve(_rules(wanted), Path()).rules
+    first = judge({"chars": measures.chars}, rules, len(texts)).first
+    dropped.update(rules[index].reason for index in first[~is_blank & (first < len(rules))].tolist())
+    keep = ~is_blank & (first == len(rules))
     duplicates = _duplicates(hashes, np.flatnonzero(keep)) if dedup else np.empty(0, np.int64)
     keep[duplicates] = False
     available = documents.filter(pa.array(keep))

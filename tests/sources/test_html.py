@@ -1,12 +1,27 @@
-"""HTML as text: the layout, and input that is made to be slow."""
+"""HTML as text: the layout, input that is made to be slow, and the column against the function for one string."""
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ElementTree
+from html.entities import html5
+from pathlib import Path
+from typing import Any
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tokmill.sources.html import html_to_text
+from kernels import arrow_buffers
+from tokmill.kernels.htmltext import MAX_LISTS, lay_out
+from tokmill.sources import html as module
+from tokmill.sources.html import html_column, html_to_text
+
+DATA = Path(__file__).parents[3] / "shared" / "data" / "stackexchange"
+
+
+def buffers(texts: list[str]) -> tuple[Any, Any]:
+    data, offsets, _ = arrow_buffers.buffers(arrow_buffers.column([*texts], margin=1))
+    return data, offsets
 
 
 @pytest.mark.parametrize(
@@ -53,6 +68,7 @@ from tokmill.sources.html import html_to_text
 )
 def test_layout(html: str, text: str) -> None:
     assert html_to_text(html) == text
+    assert html_column(*buffers([html])).to_pylist() == [text]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +99,9 @@ def test_layout(html: str, text: str) -> None:
 )
 def test_hostile_input_takes_time_by_the_byte(html: str) -> None:
     """What is quadratic here needs hours: the suite's time limit is the assertion."""
-    assert len(html_to_text(html)) <= 12 * len(html)
+    text = html_to_text(html)
+    assert len(text) <= 12 * len(html)
+    assert html_column(*buffers(["a", html, "b"])).to_pylist() == ["a", text, "b"]
 
 
 @given(st.text(alphabet="<>/&;#'\"=!- \n\tpreulitdabo1x", max_size=200))
@@ -97,3 +115,139 @@ def test_any_input_gives_text_without_ends_of_white_space(html: str) -> None:
 def test_text_that_is_escaped_comes_back_whole(text: str) -> None:
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     assert html_to_text(f"<pre><code>|{escaped}|</code></pre>") == f"|{text}|"
+
+
+# The column
+
+
+def left(texts: list[str]) -> list[bool]:
+    """Which of them the kernel leaves to the function for one string."""
+    laid = lay_out(*buffers(texts), module._TAGS, module._ENTITIES, max_indented_lists=8)
+    marked: list[bool] = laid.left.tolist()
+    return marked
+
+
+TAGS = [
+    f"<{slash}{name}>"
+    for name in [
+        "p",
+        "b",
+        "pre",
+        "ul",
+        "ol",
+        "li",
+        "table",
+        "tr",
+        "td",
+        "th",
+        "br",
+        "h1",
+        "div",
+        "unknown-tag",
+    ]
+    for slash in ("", "/")
+]
+ODD = [
+    "<script>",
+    "</script>",
+    "&#128;",
+    "&am",
+    "AT&T",
+    "&amp",
+    "<ol reversed>",
+    "<ol start=2>",
+    "<p\u3000>",
+    "<\u212a>",
+]
+PIECES = [
+    *TAGS,
+    *[
+        '<ol start="3">',
+        "<OL>",
+        "<Br/>",
+        "<p class='a>b'>",
+        "<a href=",
+        "'",
+        '"',
+        "=",
+        "<hr/>",
+        "<img src=x>",
+    ],
+    *["<!-- c -->", "<!--", "-->", "--!>", "<!x>", "<?x>", "</ ", "<", ">", "< ", "</"],
+    *[
+        "&amp;",
+        "&lt;",
+        "&nbsp;",
+        "&hellip;",
+        "&#39;",
+        "&#x1F4;",
+        "&#10;",
+        "&#9;",
+        "&Tab;",
+        "&NewLine;",
+        "&",
+        "&;",
+    ],
+    *[
+        "x",
+        "y1",
+        " ",
+        "  ",
+        "\n",
+        "\n\n",
+        "\t",
+        "\r",
+        "\f",
+        "\x0b",
+        "\x1c",
+        "é",
+        "漢",
+        "😀",
+        "\xa0",
+        "\u3000",
+    ],
+]
+
+
+@settings(max_examples=400)
+@given(st.lists(st.lists(st.sampled_from([*PIECES, *ODD]), max_size=25).map("".join), max_size=4))
+@example(["<pre>\u3000</pre>x", "<pre>\n\n \x1f</pre>x", "<pre>\x00</pre>", "<li><pre> </pre>x"])
+@example(["</tr>a</tr>b", "<tr>a<td><td>b<tr><td></tr>c", "<li><tr><td></td></tr>x"])
+def test_a_column_has_the_texts_of_its_rows(texts: list[str]) -> None:
+    assert html_column(*buffers(texts)).to_pylist() == [html_to_text(text) for text in texts]
+
+
+@settings(max_examples=200)
+@given(st.text(st.sampled_from("<>/&;#'\"=!- \n\tpreulitdabo1xK\u017f\u212a"), max_size=60))
+def test_a_column_has_the_text_of_any_row(text: str) -> None:
+    assert html_column(*buffers([text])).to_pylist() == [html_to_text(text)]
+
+
+def test_every_entity_with_a_semicolon_is_decoded_in_a_column() -> None:
+    texts = [f"a&{name}b" for name in sorted(html5)] + [f"a&#{code};b" for code in range(0x11000)]
+    assert html_column(*buffers(texts)).to_pylist() == [html_to_text(text) for text in texts]
+    marked = left([f"&{name}" for name in html5 if name.endswith(";")])
+    assert sum(marked) < len(marked) / 6, "names of more than ten letters"
+
+
+def test_what_posts_are_made_of_is_not_left_to_the_slow_function() -> None:
+    texts = [
+        *TAGS,
+        "<a href='x'>y</a>&amp;&nbsp;&#39;&rarr;",
+        '<ol start="12"><li>x',
+        "<!-- language: c -->",
+        "a & b",
+    ]
+    assert not any(left(texts))
+    assert not any(left(["<ul>" * MAX_LISTS]))
+    assert all(
+        left(["<ul>" * (MAX_LISTS + 1), "<script>", "&copy 2020", "&#128;", "<pre>漢</pre>", "<ol reversed>"])
+    )
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the dumps are not part of the project")
+@pytest.mark.parametrize("site", ["coffee.stackexchange.com", "conlang.meta.stackexchange.com"])
+def test_published_posts_are_laid_out_by_the_kernel_alone(site: str) -> None:
+    bodies = [row.attrib["Body"] for row in ElementTree.parse(DATA / site / "Posts.xml").getroot()]
+    assert html_column(*buffers(bodies)).to_pylist() == [html_to_text(body) for body in bodies]
+    assert not any(left(bodies))

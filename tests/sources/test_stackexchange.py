@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import re
 import sys
+import unittest.mock
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
+from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tokmill.errors import CorruptFile, InputError, MissingExtra, TokmillError
 from tokmill.manifest import Json, check_conservation, sum_counts
 from tokmill.recipe import Source
-from tokmill.sources import sevenzip, stackexchange
-from tokmill.sources.reading import Reading
-from tokmill.sources.threads import join_threads, post_table
+from tokmill.sources import posts as rows_of_posts
+from tokmill.sources import postsxml, sevenzip, stackexchange
+from tokmill.sources.posts import BAD, POSTS, QUESTION, Post, post_table, read_posts
+from tokmill.sources.reading import Dropped, Reading
+from tokmill.sources.threads import DumpFile, Options, join_threads
 from tokmill.stages import ingest, threads
 from tokmill.stages.functions import FUNCTIONS
 from tokmill.stages.step import Step
@@ -290,20 +294,21 @@ def test_posts_are_written_in_parts_when_they_outgrow_the_buffer(
 ) -> None:
     rows = [post for i in range(1, 200, 2) for post in (question(i), answer(i + 1, i))]
     whole = mill_rows(tmp_path, rows, partitions=4)
-    monkeypatch.setattr(threads, "_BUFFER_BYTES", 4096)
+    monkeypatch.setattr(threads, "_BUFFER_BYTES", 1024)
     monkeypatch.setattr(threads, "_BUFFER_BYTES_PER_PARTITION", 0)
+    monkeypatch.setattr(postsxml, "_CHUNK_BYTES", 1024)
     cut = mill(tmp_path / "in", tmp_path / "cut", partitions=4)
     assert len(list((tmp_path / "cut").glob("posts-*.parquet"))) > 20
     assert cut == whole
 
 
-POSTS = st.lists(
+SHORT_POSTS = st.lists(
     st.tuples(st.integers(1, 6), st.integers(0, 6), st.integers(-2, 2), st.integers(0, 8)), max_size=16
 )
 
 
 @settings(max_examples=40, deadline=None)
-@given(POSTS, st.randoms(use_true_random=False))
+@given(SHORT_POSTS, st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(
     tmp_path_factory: pytest.TempPathFactory, posts: list[tuple[int, int, int, int]], random: Any
 ) -> None:
@@ -314,19 +319,280 @@ def test_the_order_of_rows_does_not_matter(
         for number, (_, parent, score, accepted) in enumerate(posts, 1)
     ]
     tables = []
-    options = stackexchange.Options("accepted", 1, 0, 0, 1, 1, {})
+    options = Options("accepted", 1, 0, 0, 1, 1, {})
     place = tmp_path_factory.mktemp("order") / "Posts.xml"
     for _ in range(2):
         place.write_text(dump(rows))
-        table = post_table(list(stackexchange.read_posts(place, 1 << 20, "x")))
-        found = list(join_threads([table], [0], ["x"], options))
+        posts = list(read_posts(place, 1 << 20, "x"))
+        found = list(join_threads(posts, [0] * len(posts), [DumpFile("x", "x")], options))
         records = pa.concat_tables(part.records for part in found).to_pylist() if found else []
-        tables.append((records, sorted((d.id or "", d.reason) for part in found for _, d in part.dropped)))
+        tables.append((records, sorted((d.id or "", d.reason) for part in found for d in part.dropped)))
         random.shuffle(rows)
     assert tables[0] == tables[1]
 
 
-# The XML
+# The join, against one that does what it says post by post
+
+
+def slow_join(posts: list[tuple[int, Post]], files: list[DumpFile], options: Options) -> tuple[Any, ...]:
+    def dropped(file: int, post: Post, reason: str, *measured: int) -> Dropped:
+        post_id = f"{files[file].site}/{post.post_id}" if len(files) > 1 else str(post.post_id)
+        return Dropped(post.offset, post_id, reason, *(measured or (None, None)), files[file].name)
+
+    ledger, bad, documents = [], [], []
+    threads: dict[tuple[str, int], list[tuple[int, Post]]] = {}
+    for file, post in sorted(posts, key=lambda pair: (pair[0], pair[1].offset)):
+        if post.kind == BAD:
+            bad.append((post.offset, post.reason, post.detail, files[file].name))
+        elif post.kind < QUESTION:
+            ledger.append(dropped(file, post, post.reason or ""))
+        else:
+            threads.setdefault((files[file].site, post.question_id), []).append((file, post))
+    for (site, _), thread in sorted(threads.items()):
+        thread.sort(key=lambda pair: (pair[1].kind, -pair[1].score, pair[1].post_id, pair[0], pair[1].offset))
+        (file, question), *others = thread
+        if question.kind != QUESTION:
+            ledger += [dropped(at, post, "orphan_answer") for at, post in thread]
+            continue
+        ledger += [dropped(at, post, "duplicate_post") for at, post in others if post.kind == QUESTION]
+        answers: dict[int, Post] = {}
+        for _, post in others:
+            if post.kind != QUESTION:
+                answers.setdefault(post.post_id, post)
+        best = max((post.score for post in answers.values()), default=0)
+        if question.score < options.min_question_score:
+            measured = question.score, options.min_question_score
+            ledger.append(dropped(file, question, "low_question_score", *measured))
+        elif not answers:
+            ledger.append(dropped(file, question, "unanswered"))
+        elif best < options.min_answer_score:
+            ledger.append(dropped(file, question, "low_answer_score", best, options.min_answer_score))
+        else:
+            chosen = [post for post in answers.values() if post.score >= options.min_answer_score]
+            if options.answers == "accepted":
+                accepted = [post for post in chosen if post.post_id == question.accepted_id]
+                chosen = accepted or chosen[:1]
+            else:
+                chosen = chosen[: options.max_answers]
+            ids = [post.post_id for post in chosen]
+            meta = {
+                "site": site,
+                "tags": re.findall(r"[^<>|]+", question.tags or ""),
+                "score": question.score,
+                "answer_ids": ids,
+                "accepted": question.accepted_id if question.accepted_id in ids else None,
+            }
+            licenses = {post.license for post in (question, *chosen) if post.license}
+            texts = [question.title, question.text, *(post.text for post in chosen)]
+            documents.append(
+                {
+                    "text": "\n\n".join(text for text in texts if text),
+                    "id": f"{site}/{question.post_id}" if len(files) > 1 else str(question.post_id),
+                    "license": " AND ".join(sorted(licenses)) or None,
+                    "created_at": question.created_at,
+                    "meta": msgspec.json.encode(meta).decode(),
+                }
+            )
+    return documents, bad, ledger
+
+
+SMALL = st.integers(-1, 5)
+WORDS = st.sampled_from(["", "a", "é\n\nb"])
+ANY_POST = st.builds(
+    lambda kind, question, number, accepted, score, words, tags, license, is_bad: (
+        Post(0, 0, BAD, 0, None, None, "", None, None, None, 0, "missing_field", "x")
+        if is_bad == 0
+        else Post(0, number, 0, 0, None, None, "", None, None, None, 0, "deleted")
+        if is_bad == 1
+        else Post(
+            number if kind == 1 else question,
+            number,
+            kind,
+            score,
+            accepted if kind == 1 else None,
+            words[0],
+            words[1] or "",
+            tags,
+            license,
+            words[0],
+            0,
+        )
+    ),
+    st.integers(1, 2),
+    SMALL,
+    SMALL,
+    st.none() | SMALL,
+    SMALL,
+    st.tuples(st.none() | WORDS, WORDS),
+    st.sampled_from([None, "", "<a><b-c>", "|a|é|", "a", "<<>>", '<a"b><\\>', "<\x01>"]),
+    st.sampled_from([None, "B", "A"]),
+    st.integers(0, 9),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), ANY_POST), max_size=20),
+    st.sampled_from([["s"] * 3, ["b", "a", "b"], ['q"', "é", "a"]]),
+    st.sampled_from([("accepted", 1), ("best", 1), ("best", 2), ("all", None)]),
+    st.tuples(SMALL, SMALL),
+    st.integers(1, 6),
+    st.booleans(),
+)
+def test_threads_are_joined_as_if_post_by_post(
+    found: list[tuple[int, Post]],
+    sites: list[str],
+    answers: tuple[str, int | None],
+    scores: tuple[int, int],
+    batch: int,
+    is_one_file: bool,
+) -> None:
+    posts = [
+        (0 if is_one_file else file, post._replace(offset=100 - number))
+        for number, (file, post) in enumerate(found)
+    ]
+    files = [DumpFile(f"f{number}", site) for number, site in enumerate(sites)][: 1 if is_one_file else 3]
+    options = Options(*answers, *scores, 1, 1, {})
+    owners = sorted({file for file, _ in posts})
+    tables = [post_table([post for file, post in posts if file == owner]) for owner in owners]
+    with unittest.mock.patch("tokmill.sources.threads._JOIN_ROWS", batch):
+        taken = list(join_threads(tables, owners, files, options))
+    documents = [row for part in taken for row in part.records.to_pylist()]
+    bad = [tuple(record) for part in taken for record in part.bad]
+    dropped = [record for part in taken for record in part.dropped]
+    assert (documents, bad, dropped) == slow_join(posts, files, options)
+
+
+# The XML, against expat alone
+
+
+def slow_posts(data: bytes) -> list[Post] | str:
+    """All posts, or what is wrong with the XML."""
+    parser = expat.ParserCreate()
+    posts: list[Post] = []
+    depth = 0
+
+    def begin(name: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        if depth == 1 and name == "row":
+            posts.append(rows_of_posts._post(parser.CurrentByteIndex, attributes))
+        depth += 1
+
+    def end(_: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    parser.StartElementHandler, parser.EndElementHandler = begin, end
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as error:
+        return f"{expat.errors.messages[error.code]} at byte {parser.ErrorByteIndex:,}"
+    return posts
+
+
+def fast_posts(path: Path, data: bytes, chunk_bytes: int) -> list[Post] | str:
+    path.write_bytes(data)
+    with unittest.mock.patch.object(postsxml, "_CHUNK_BYTES", chunk_bytes):
+        try:
+            tables = list(read_posts(path, 1 << 20, "x"))
+        except CorruptFile as error:
+            return str(error)
+    for table in tables:
+        table.validate(full=True)
+        assert table.schema == POSTS
+    rows = [Post(**row) for table in tables for row in table.to_pylist()]
+    return sorted(rows, key=lambda row: row.offset)
+
+
+NUMBER = st.sampled_from(["1", "2", "1", "2", "-3", "01", "5", "", "x", "9" * 19])
+VALUES = {
+    "PostTypeId": NUMBER,
+    "ParentId": NUMBER,
+    "AcceptedAnswerId": NUMBER,
+    "Score": NUMBER,
+    "CreationDate": st.sampled_from(["", "2010-01-01", "2011-04-08", "2015-01-01T00", "2020", "zzz", "2"]),
+    "DeletionDate": st.sampled_from(["", "", "", "2020"]),
+    "ContentLicense": st.sampled_from(["", " ", "CC BY-SA 4.0", " X ", "\u3000"]),
+    "Title": st.text('aé<&"\n 😀', max_size=5),
+    "Body": st.lists(
+        st.sampled_from(["<p>", "</p>", "x", " ", "\n", "&amp;", "&#128;", "<script>", "é", "<li>"]),
+        max_size=6,
+    ).map("".join),
+    "Tags": st.sampled_from(["<a><b>", "|a|", ""]),
+    "Other": st.sampled_from(["", "a\tb"]),
+}
+ROW = st.builds(
+    lambda row, begin, close: f"{begin}<row {dump([row]).split('<row ')[1].rsplit(' />')[0]}{close}",
+    st.fixed_dictionaries({"Id": NUMBER}, optional=VALUES),
+    st.sampled_from(["  ", "\n", ""]),
+    st.sampled_from([" />\n", "/>\r\n", " />", "></row>\n", " />\n", " />\n"]),
+)
+ODD_XML = st.sampled_from(
+    [
+        "<!-- a\n",
+        "-->\n",
+        "<!-- <row Id='1' /> -->\n",
+        "<![CDATA[\n",
+        "]]>\n",
+        "<?pi x?>\n",
+        "<other>\n",
+        "</other>\n",
+        "<row>\n",
+        "</row>\n",
+        "<posts>\n",
+        "</posts>\n",
+        "text\n",
+        "\n \t\n",
+        "<row\n Id='1'\tPostTypeId='1'/>",
+        '<row Id="1" Id="2" />\n',
+        '<row Id="&nbsp;" />\n',
+        '<row Id="1" ',
+        "\ufffe",
+        "<",
+        "&#65;&amp;",
+    ]
+)
+HEADS = [
+    "",
+    '<?xml version="1.0" encoding="utf-8"?>\n',
+    '<?xml version="1.0" encoding="UTF-8"?>',
+    "\ufeff",
+    "<!-- -->",
+]
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from(HEADS),
+    st.lists(st.one_of(ROW, ROW, ROW, ODD_XML), max_size=8).map("".join),
+    st.sampled_from(["</posts>", "</posts>\r\n", "</posts>\n<!-- -->", "", "</posts><row/>"]),
+    st.sampled_from([7, 64, 300, 1 << 20]),
+    st.sampled_from(["utf-8", "utf-8", "utf-8", "utf-16", "latin-1"]),
+)
+@example("", "text\n  <row Id='1'/>\n<row Id=\"1\"/>\r\n", "", 7, "utf-8")
+@example("", '<row Id="1" PostTypeId="1" /><!--\n<row Id="1" PostTypeId="1" />\n-->', "</posts>", 64, "utf-8")
+@example("", '<posts>\n<row Id="1" PostTypeId="1" />\n</posts>\n', "</posts>", 64, "utf-8")
+def test_posts_are_what_expat_alone_reads(
+    tmp_path_factory: pytest.TempPathFactory, head: str, body: str, tail: str, chunk_bytes: int, encoding: str
+) -> None:
+    data = f"{head}<posts>\n{body}{tail}".encode(encoding, "replace")
+    expected = slow_posts(data)
+    found = fast_posts(tmp_path_factory.getbasetemp() / "any.xml", data, chunk_bytes)
+    if isinstance(expected, str) and isinstance(found, str):
+        assert expected in found
+    else:
+        assert found == expected
+
+
+@needs_data
+@pytest.mark.parametrize("site", ["coffee.stackexchange.com", "conlang.meta.stackexchange.com"])
+@pytest.mark.parametrize("chunk_bytes", [5000, 1 << 20])
+def test_posts_of_a_published_dump_are_what_expat_alone_reads(
+    tmp_path: Path, site: str, chunk_bytes: int
+) -> None:
+    data = (DATA / site / "Posts.xml").read_bytes()
+    found = fast_posts(tmp_path / "Posts.xml", data, chunk_bytes)
+    assert found == slow_posts(data)
 
 
 def test_xml_need_not_have_one_row_to_a_line(tmp_path: Path) -> None:
@@ -373,7 +639,7 @@ def test_declarations_are_refused(tmp_path: Path, is_late: bool) -> None:
         mill(place, tmp_path / "out")
     assert "Posts.xml" in str(refused.value)
     with pytest.raises(CorruptFile, match="declares a document type"):
-        list(stackexchange.read_posts(place / "Posts.xml", 1 << 20, "Posts.xml"))
+        list(read_posts(place / "Posts.xml", 1 << 20, "Posts.xml"))
 
 
 def test_a_row_beyond_the_limit_is_refused_without_being_held(tmp_path: Path) -> None:

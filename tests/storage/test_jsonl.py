@@ -421,7 +421,7 @@ def test_what_we_write_is_read_by_others_and_by_us(scratch, suffix, rows):
         names=["text", "id", "meta"],
     )
     path = scratch / f"written{suffix}"
-    written = write_jsonl(path, table, batch_rows=5)
+    written = write_jsonl(path, table)
     assert written.bytes == path.stat().st_size
     records = [json.loads(line) for line in read_as(path).decode().split("\n") if line]
     expected = [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
@@ -438,6 +438,6 @@ def test_the_written_text_does_not_depend_on_batches_nor_on_the_clock(tmp_path, 
     table = pa.table({"text": [f"document {n}" for n in range(100)]})
     first = write_jsonl(tmp_path / f"a{suffix}", table)
     again = write_jsonl(tmp_path / f"b{suffix}", table)
-    write_jsonl(tmp_path / f"c{suffix}", table.slice(0), batch_rows=7)
+    write_jsonl(tmp_path / f"c{suffix}", table.slice(0))
     assert first == again
     assert read_as(tmp_path / f"a{suffix}") == read_as(tmp_path / f"c{suffix}")

@@ -1,72 +1,165 @@
-"""Rules are thresholds on measured columns: measuring never drops, deciding never reads text.
+"""Rules are bounds on measured columns: measuring never drops, deciding never reads text.
 
-measures {chars, bytes, …} ─ judge ─> Faults: for each document the first rule it breaks, value, threshold
+    filters of the recipe ─ settle_sieve ─> Sieve: rules in order, line edits, versions        driver
+    columns {words, digit_share, …} ─ judge ─> for each document the first rule that it breaks  worker, whatif
+
+A rule is a name, a column, one bound and a reason. The column `digit_share` is measured on the normalized text,
+`after.digit_share` on what the line edits of a pack left, `hook.<name>` comes from a function of the user's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from tokmill.clean.hooks import hook_sha256
+from tokmill.clean.lines import LineOptions
+from tokmill.clean.measures import MEASURES
+from tokmill.clean.packs import PackRule, load_pack
+from tokmill.errors import RecipeError
+from tokmill.manifest import Json
 from tokmill.recipe import Filter
 
-Column = np.ndarray[Any, Any]
+Column = NDArray[Any]
 
-EMPTY = "empty"
-
-
-class Faults(NamedTuple):
-    """Dropped documents, in row order."""
-
-    rows: Column
-    reasons: list[str]
-    values: Column
-    thresholds: Column
+AFTER, HOOK = "after.", "hook."
 
 
-def judge(measures: Mapping[str, Column], filters: list[Filter], is_blank: Column) -> Faults:
-    """A document without a visible character is always dropped; then the filters in recipe order."""
-    count = len(is_blank)
-    reasons = np.full(count, "", object)
-    values, thresholds = np.zeros(count), np.zeros(count)
-    _mark(is_blank, EMPTY, np.zeros(count), 1, reasons, values, thresholds)
+class Rule(msgspec.Struct, frozen=True):
+    name: str  # "gopher-quality.min_words", "digit_share.max"
+    column: str
+    bound: Literal["min", "max"]
+    threshold: int | float
+    reason: str
+
+    def breaks(self, values: Column) -> Column:
+        broken: Column = values < self.threshold if self.bound == "min" else values > self.threshold
+        return broken
+
+    def margins(self, values: Column) -> Column:
+        """How far inside the bound; below zero is outside."""
+        inside: Column = values - self.threshold if self.bound == "min" else self.threshold - values
+        return inside
+
+
+class Sieve(msgspec.Struct, frozen=True):
+    """All that judges a source, in order."""
+
+    rules: list[Rule] = []
+    line_edits: Json | None = None
+    packs: dict[str, int] = {}  # versions
+    skipped_packs: list[str] = []  # packs of the recipe that judge prose, where the source is code
+    hooks: dict[str, str] = {}  # "hooks.py:function" -> sha256 of the file
+
+    def columns(self) -> list[str]:
+        """Every column that a rule asks for, once, in order."""
+        return list(dict.fromkeys(rule.column for rule in self.rules))
+
+
+def settle_sieve(filters: Sequence[Filter], base: Path, *, skip_packs: bool = False) -> Sieve:
+    """`skip_packs`: the packs judge prose; code is judged by the rules that were meant for it, and no others."""
+    rules: list[Rule] = []
+    edits: LineOptions | None = None
+    packs: dict[str, int] = {}
+    skipped: list[str] = []
+    hooks: dict[str, str] = {}
     for rule in filters:
-        column = measures[rule.measure]
-        if rule.min is not None:
-            _mark(
-                column < rule.min,
-                rule.reason or f"too_few_{rule.measure}",
-                column,
-                rule.min,
-                reasons,
-                values,
-                thresholds,
-            )
-        if rule.max is not None:
-            _mark(
-                column > rule.max,
-                rule.reason or f"too_many_{rule.measure}",
-                column,
-                rule.max,
-                reasons,
-                values,
-                thresholds,
-            )
-    rows = np.flatnonzero(reasons != "")
-    return Faults(rows, reasons[rows].tolist(), values[rows], thresholds[rows])
+        if rule.pack is not None:
+            pack = load_pack(rule.pack)
+            if skip_packs:
+                skipped.append(rule.pack)
+                continue
+            packs[pack.name] = pack.version
+            unused = set(rule.set)
+            for part in pack.simple():
+                if part.line_edits is not None:
+                    if edits is not None:
+                        raise RecipeError(
+                            "two packs edit lines",
+                            where=f"filters: {part.name}",
+                            next="keep one of them; web-en holds c4 already",
+                        )
+                    edits = part.line_edits
+                prefix = AFTER if edits is not None else ""
+                known = {r.name: r for r in part.rules}
+                unused -= set(known)
+                rules += [_pack_rule(part.name, r, prefix, rule.set.get(r.name)) for r in part.rules]
+            if unused:
+                raise _no_such_rule(sorted(unused)[0], pack.simple(), rule.pack)
+        else:
+            rules += _own_rules(rule, AFTER if edits is not None else "")
+            if rule.hook is not None:
+                hooks[rule.hook] = hook_sha256(rule.hook, base)
+    return Sieve(rules, edits._asdict() if edits is not None else None, packs, skipped, hooks)
 
 
-def _mark(
-    broken: Column,
-    reason: str,
-    column: Column,
-    bound: float,
-    reasons: Column,
-    values: Column,
-    thresholds: Column,
-) -> None:
-    """Only documents that no earlier rule has claimed."""
-    fresh = broken & (reasons == "")
-    reasons[fresh], values[fresh], thresholds[fresh] = reason, column[fresh], bound
+def _pack_rule(pack: str, rule: PackRule, prefix: str, other: float | None) -> Rule:
+    bound: Literal["min", "max"] = "min" if rule.min is not None else "max"
+    threshold = rule.min if rule.min is not None else rule.max
+    assert threshold is not None, f"{pack}.{rule.name} has no bound"
+    return Rule(
+        f"{pack}.{rule.name}",
+        prefix + rule.measure,
+        bound,
+        threshold if other is None else other,
+        rule.reason,
+    )
+
+
+def _own_rules(rule: Filter, prefix: str) -> list[Rule]:
+    if rule.hook is not None:
+        label = rule.hook.rpartition(":")[2]
+        column = HOOK + rule.hook
+    else:
+        label = str(rule.measure)
+        if label not in MEASURES:
+            near = difflib.get_close_matches(label, MEASURES, n=3, cutoff=0.4)
+            raise RecipeError(
+                f"there is no measure `{label}`",
+                where="filters",
+                next=f"did you mean {' or '.join(f'`{name}`' for name in near)}?"
+                if near
+                else "docs/measures.md lists them all",
+            )
+        column = prefix + label
+    found = []
+    if rule.min is not None:
+        found.append(Rule(f"{label}.min", column, "min", rule.min, rule.reason or f"too_few_{label}"))
+    if rule.max is not None:
+        found.append(Rule(f"{label}.max", column, "max", rule.max, rule.reason or f"too_many_{label}"))
+    return found
+
+
+def _no_such_rule(name: str, parts: Sequence[Any], pack: str) -> RecipeError:
+    known = [rule.name for part in parts for rule in part.rules]
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    return RecipeError(
+        f"the pack {pack} has no rule `{name}`",
+        where="filters: set",
+        next=f"did you mean `{near[0]}`?" if near else f"its rules are {', '.join(known)}",
+    )
+
+
+class Judged(NamedTuple):
+    """Per document: the index of the first rule it breaks (the number of rules: none), value and threshold."""
+
+    first: NDArray[np.int64]
+    values: NDArray[np.float64]
+    thresholds: NDArray[np.float64]
+
+
+def judge(columns: Mapping[str, Column], rules: Sequence[Rule], count: int) -> Judged:
+    first = np.full(count, len(rules), np.int64)
+    values, thresholds = np.zeros(count), np.zeros(count)
+    for index in range(len(rules) - 1, -1, -1):
+        rule = rules[index]
+        broken = rule.breaks(columns[rule.column])
+        first[broken], thresholds[broken] = index, rule.threshold
+        values[broken] = columns[rule.column][broken]
+    return Judged(first, values, thresholds)

@@ -14,7 +14,11 @@ _VERBS = {
     "run": ("tokmill.cli.run", "Mill a recipe: raw text to verified tokens."),
     "plan": ("tokmill.cli.run", "Show what `run` would do, and why."),
     "verify": ("tokmill.cli.verify", "Prove every file of a run, or find what is wrong."),
+    "why": ("tokmill.cli.why", "Tell the history of a document, or show what was dropped."),
+    "whatif": ("tokmill.cli.why", "Say what other bounds would keep and drop."),
     "ingest": ("tokmill.cli.ingest", "Bring one source in, and nothing more."),
+    "normalize": ("tokmill.cli.clean", "Normalize the texts of files."),
+    "filter": ("tokmill.cli.clean", "Filter files by measured rules, language and licence."),
     "sample": ("tokmill.cli.sample", "Take some documents of some files, honestly."),
     "materialize": (
         "tokmill.cli.container",

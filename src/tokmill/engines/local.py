@@ -32,6 +32,7 @@ Perform = Callable[[Task], Receipt]
 
 _ALONE_AFTER = 2
 _GIVE_UP_AFTER = 5
+_RELAY_SECONDS = 2.0
 
 
 class Engine(Protocol):
@@ -90,7 +91,8 @@ class LocalEngine:
         if self._pool is None:
             spawn = multiprocessing.get_context("spawn")
             self._messages = spawn.Queue()
-            threading.Thread(target=_relay, args=(self._messages,), daemon=True).start()
+            self._relay = threading.Thread(target=_relay, args=(self._messages,), daemon=True)
+            self._relay.start()
             self._pool = ProcessPoolExecutor(
                 self._workers, mp_context=spawn, initializer=_start_worker, initargs=(self._messages,)
             )
@@ -104,11 +106,13 @@ class LocalEngine:
             self._pool.shutdown(wait=wait, cancel_futures=True)
             self._pool = None
             self._messages.put(None)
+            if wait:  # a relay that was cut short by a killed worker may never see the end
+                self._relay.join(_RELAY_SECONDS)
 
 
 def _relay(messages: Any) -> None:
     """What workers log, logged here. A queue whose worker was killed while it wrote may end in the middle."""
-    with contextlib.suppress(EOFError, OSError):
+    with contextlib.suppress(EOFError, OSError, TypeError):  # TypeError: Python is on its way out
         while (record := messages.get()) is not None:
             logging.getLogger(record.name).handle(record)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokmill.kernels import folding, hashing, jsonlines, sha256, text
+from tokmill.kernels import excerpt, folding, hashing, htmltext, jsonlines, redaction, sha256, text, xmlrows
 from tokmill.kernels.columns import frozen
 
 
@@ -36,6 +36,7 @@ def first_calls() -> list[FirstCall]:
     offsets = frozen(np.array([0, data.size], np.int64), np.int64)
     state = np.zeros((1, 2), np.uint64)
     table = folding.FoldTable(np.zeros(1, np.uint8), np.zeros(1, np.int32), np.zeros(1, np.uint8), 1)
+    wanted, names = xmlrows.wanted_names(["a"]), htmltext.name_table({"a": 1})
     return [
         FirstCall(hashing._fold_sequence, lambda: hashing.fold_sequence(state)),
         FirstCall(
@@ -48,6 +49,18 @@ def first_calls() -> list[FirstCall]:
         FirstCall(folding._fold_rows, lambda: folding.fold_rows(data, offsets, table)),
         FirstCall(sha256._sha256_prefixes, lambda: sha256.sha256_prefixes(data, offsets)),
         FirstCall(jsonlines._audit_lines, lambda: jsonlines.audit_lines(b"{}\n")),
+        FirstCall(redaction._find_windows, lambda: redaction.find_windows(data, offsets, (0, 1, 2, 3))),
+        FirstCall(
+            excerpt._excerpt_letters,
+            lambda: excerpt.excerpt_letters(
+                data, offsets, np.zeros(128, np.uint8), places=1, bytes_per_place=1, min_bytes=0
+            ),
+        ),
+        FirstCall(xmlrows._scan_rows, lambda: xmlrows.scan_rows(b" ", 0, wanted, 1, xmlrows.Room(1, 1, 1))),
+        FirstCall(
+            htmltext._lay_out,
+            lambda: htmltext.lay_out(data, offsets, names, names, max_indented_lists=1),
+        ),
     ]
 
 

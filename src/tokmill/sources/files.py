@@ -67,7 +67,7 @@ def settle(source: Source, files: list[InputFile]) -> Json:
         id=fields.id or _first_of(_ID_KEYS, keys),
         license=fields.license or _first_of(_LICENSE_KEYS, keys),
         created_at=fields.created_at or _first_of(_DATE_KEYS, keys),
-        meta=list(dict.fromkeys(fields.meta)),
+        meta=list(dict.fromkeys([*fields.meta, *([fields.language] if fields.language else [])])),
         unit=source.unit,
         where={key: value for key, value in source.where.items() if key in keys},
     )

@@ -19,7 +19,17 @@ from __future__ import annotations
 
 import html as entities
 import re
-from enum import IntEnum, auto
+from enum import IntEnum
+from html.entities import html5
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokmill.kernels import htmltext as kernel
+from tokmill.kernels.columns import Bytes, Offsets
+from tokmill.schema import large_strings
 
 _HIDDEN = ["script", "style", "template", "noframes", "iframe"]
 _TAG = re.compile(
@@ -38,21 +48,23 @@ _MAX_INDENTED_LISTS = 8  # deeper ones stay there: 100,000 nested lists must not
 
 
 class _Act(IntEnum):
-    NONE = 0  # an inline tag
-    BLOCK = auto()
-    BREAK = auto()
-    PRE = auto()
-    PRE_END = auto()
-    LIST = auto()
-    NUMBERED = auto()
-    LIST_END = auto()
-    ITEM = auto()
-    ITEM_END = auto()
-    TABLE = auto()
-    TABLE_END = auto()
-    ROW = auto()
-    ROW_END = auto()
-    CELL = auto()
+    """The kernel's numbers, which a dictionary of methods can have as keys."""
+
+    NONE = kernel.INLINE
+    BLOCK = kernel.BLOCK
+    BREAK = kernel.BREAK
+    PRE = kernel.PRE
+    PRE_END = kernel.PRE_END
+    LIST = kernel.LIST
+    NUMBERED = kernel.NUMBERED
+    LIST_END = kernel.LIST_END
+    ITEM = kernel.ITEM
+    ITEM_END = kernel.ITEM_END
+    TABLE = kernel.TABLE
+    TABLE_END = kernel.TABLE_END
+    ROW = kernel.ROW
+    ROW_END = kernel.ROW_END
+    CELL = kernel.CELL
 
 
 _BLOCK, _BREAK, _PRE_END = _Act.BLOCK, _Act.BREAK, _Act.PRE_END  # looked up for every tag
@@ -141,6 +153,33 @@ _PLAIN = {
     "</td>": _Act.NONE,
     "</th>": _Act.NONE,
 }
+
+
+_TAGS = kernel.name_table(
+    {
+        name: _OPENING.get(name, 0) | _CLOSING.get(name, 0) << 8
+        for name in sorted(_OPENING.keys() | _CLOSING.keys())
+    }
+    | dict.fromkeys(_HIDDEN, kernel.HIDDEN)
+)
+_ENTITIES = kernel.name_table(
+    {
+        name[:-1]: kernel.packed_text(text)
+        for name, text in sorted(html5.items())
+        if name.endswith(";") and len(name) <= kernel.MAX_NAME + 1
+    }
+)
+
+
+def html_column(data: Bytes, offsets: Offsets) -> Any:
+    """`html_to_text` of a whole column: four times as fast, and the same to the byte."""
+    laid = kernel.lay_out(data, offsets, _TAGS, _ENTITIES, max_indented_lists=_MAX_INDENTED_LISTS)
+    texts = large_strings(laid.data, laid.offsets)
+    rest = np.flatnonzero(laid.left).tolist()
+    if rest:
+        given = [html_to_text(data[offsets[row] : offsets[row + 1]].tobytes().decode()) for row in rest]
+        texts = pc.replace_with_mask(texts, pa.array(laid.left), pa.array(given, pa.large_string()))
+    return texts
 
 
 def html_to_text(html: str) -> str:

@@ -26,32 +26,17 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tokmill.manifest import Json
-from tokmill.sources.reading import Dropped, record_table
+from tokmill.schema import one_piece
+from tokmill.sources.posts import ANSWER, BAD, LEFT_OUT, QUESTION
+from tokmill.sources.reading import RECORDS, Dropped, Taken
 from tokmill.storage.records import BadRecord
-
-POSTS = pa.schema(
-    [
-        pa.field("question_id", pa.int64(), nullable=False),
-        pa.field("post_id", pa.int64(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("score", pa.int64(), nullable=False),
-        pa.field("accepted_id", pa.int64()),
-        pa.field("title", pa.string()),
-        pa.field("text", pa.large_string(), nullable=False),
-        pa.field("tags", pa.string()),
-        pa.field("license", pa.string()),
-        pa.field("created_at", pa.string()),
-        pa.field("offset", pa.int64(), nullable=False),  # bytes into the XML
-        pa.field("reason", pa.string()),  # of a post that can be in no thread
-        pa.field("detail", pa.string()),
-    ]
-)
-BAD, LEFT_OUT, QUESTION, ANSWER = -1, 0, 1, 2
 
 _JOIN_ROWS = 4096
 _TAG_NAME = re.compile(r"[^<>|]+")
+_FAULTS = ["", "low_question_score", "unanswered", "low_answer_score", "orphan_answer", "duplicate_post"]
+_KEPT, _LOW_QUESTION, _UNANSWERED, _LOW_ANSWER, _ORPHAN, _TWICE = range(6)
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -66,60 +51,40 @@ class Options(msgspec.Struct, frozen=True):
     sites: dict[str, str]  # file -> site
 
 
-class Post(NamedTuple):
-    """A row of POSTS."""
-
-    question_id: int
-    post_id: int
-    kind: int
-    score: int
-    accepted_id: int | None
-    title: str | None
-    text: str
-    tags: str | None
-    license: str | None
-    created_at: str | None
-    offset: int
-    reason: str | None = None
-    detail: str | None = None
+class DumpFile(NamedTuple):
+    name: str
+    site: str
 
 
-class Threads(NamedTuple):
-    """Like Taken; the number says which file of the source a post comes from."""
+class _Threads(NamedTuple):
+    """The posts that are in threads, in order; what is decided about each."""
 
-    records: Any
-    bad: list[tuple[int, BadRecord]]
-    dropped: list[tuple[int, Dropped]]
-
-
-def partition_of(post: Post, partitions: int) -> int:
-    """Of the thread; posts of no thread are spread evenly."""
-    return (post.question_id if post.kind > LEFT_OUT else post.offset) % partitions
-
-
-def post_table(posts: list[Post]) -> Any:
-    columns = list(zip(*posts, strict=True)) if posts else [()] * len(POSTS)
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, POSTS, strict=True)], POSTS
-    )
+    row: Any  # in the table of posts
+    file: Any
+    starts: Any  # the first post of each thread
+    ends: Any
+    thread: Any  # of each post
+    is_used: Any  # the question and its chosen answers, of threads that are kept
+    fault: Any  # why a post is in the ledger, or _KEPT
+    best: Any  # score of each thread's best answer
 
 
 def join_threads(
-    tables: list[Any], owners: list[int], sites: list[str], options: Options
-) -> Iterator[Threads]:
-    """Threads in order of site and question. `owners` says which file each table is from, `sites` whose it is."""
+    tables: list[Any], owners: list[int], files: list[DumpFile], options: Options
+) -> Iterator[Taken]:
+    """Threads in order of site and question. `owners` says which of the files each table is from."""
     if not tables:
         return
     posts = pa.concat_tables(tables).combine_chunks()
     file = np.repeat(owners, [table.num_rows for table in tables])
-    kinds = sorted(set(sites))
-    site = np.asarray([kinds.index(name) for name in sites])[file]
     key = {
         name: np.asarray(posts.column(name)) for name in ("question_id", "kind", "score", "post_id", "offset")
     }
     apart = np.flatnonzero(key["kind"] <= LEFT_OUT)
     if len(apart):
-        yield _no_threads(posts, apart[np.lexsort((key["offset"][apart], file[apart]))], file, sites)
+        yield _no_threads(posts, apart[np.lexsort((key["offset"][apart], file[apart]))], file, files)
+    kinds = sorted({one.site for one in files})
+    site = np.asarray([kinds.index(one.site) for one in files])[file]
     # question first, then answers from the best on; of equals the one that was posted first
     order = np.lexsort(
         (key["offset"], file, key["post_id"], -key["score"], key["kind"], key["question_id"], site)
@@ -127,105 +92,212 @@ def join_threads(
     order = order[key["kind"][order] > LEFT_OUT]
     if not len(order):
         return
-    thread, where = key["question_id"][order], site[order]
-    starts = np.flatnonzero(np.r_[True, (thread[1:] != thread[:-1]) | (where[1:] != where[:-1])])
-    ends = np.r_[starts[1:], len(order)]
+    threads = _decide(posts, order, file[order], site[order], options)
     first = 0
-    while first < len(starts):
-        last = max(first + 1, int(np.searchsorted(ends, starts[first] + _JOIN_ROWS, "right")))
-        rows = order[starts[first] : ends[last - 1]]
-        loaded = posts.take(pa.array(rows)).to_pylist()
-        base = starts[first]
-        groups = [
-            [(int(file[rows[row]]), loaded[row]) for row in range(starts[group] - base, ends[group] - base)]
-            for group in range(first, last)
-        ]
-        yield _threads(groups, sites, options)
+    while first < len(threads.starts):
+        room = int(np.searchsorted(threads.ends, threads.starts[first] + _JOIN_ROWS, "right"))
+        last = max(first + 1, room)
+        rows = slice(int(threads.starts[first]), int(threads.ends[last - 1]))
+        records = _records(posts, threads, rows, files)
+        yield Taken(records, [], _dropped(posts, threads, rows, files, options))
         first = last
 
 
-def _threads(groups: list[list[tuple[int, Json]]], sites: list[str], options: Options) -> Threads:
-    texts: list[str] = []
-    ids: list[str | None] = []
-    licenses: list[str | None] = []
-    dates: list[str | None] = []
-    metas: list[Json | None] = []
-    dropped: list[tuple[int, Dropped]] = []
-    for group in groups:
-        (file, question), *others = group
-        if question["kind"] != QUESTION:
-            dropped += [(at, _left_out(post, sites, at, "orphan_answer")) for at, post in group]
-            continue
-        answers: dict[int, Json] = {}
-        for at, post in others:
-            if post["kind"] == QUESTION:
-                dropped.append((at, _left_out(post, sites, at, "duplicate_post")))
-            else:
-                answers.setdefault(post["post_id"], post)
-        reason, value, threshold = _fault(question, answers, options)
-        if reason:
-            dropped.append((file, _left_out(question, sites, file, reason, value, threshold)))
-            continue
-        chosen = _choose(question, list(answers.values()), options)
-        parts = [question["title"], question["text"], *(answer["text"] for answer in chosen)]
-        texts.append("\n\n".join(part for part in parts if part))
-        ids.append(_id(sites, file, question["post_id"]))
-        tags = {post["license"] for post in (question, *chosen)} - {None}
-        licenses.append(" AND ".join(sorted(tags)) or None)
-        dates.append(question["created_at"])
-        used = [answer["post_id"] for answer in chosen]
-        accepted = question["accepted_id"]
-        metas.append(
-            {
-                "site": sites[file],
-                "tags": _TAG_NAME.findall(question["tags"] or ""),
-                "score": question["score"],
-                "answer_ids": used,
-                "accepted": accepted if accepted in used else None,
-            }
-        )
-    return Threads(record_table(texts, ids, licenses, dates, metas), [], dropped)
-
-
-def _fault(question: Json, answers: dict[int, Json], options: Options) -> tuple[str, int | None, int | None]:
-    if question["score"] < options.min_question_score:
-        return "low_question_score", question["score"], options.min_question_score
-    if not answers:
-        return "unanswered", None, None
-    best = max(answer["score"] for answer in answers.values())
-    if best < options.min_answer_score:
-        return "low_answer_score", best, options.min_answer_score
-    return "", None, None
-
-
-def _choose(question: Json, answers: list[Json], options: Options) -> list[Json]:
-    """`answers` come from the best on."""
-    good = [answer for answer in answers if answer["score"] >= options.min_answer_score]
+def _decide(posts: Any, order: Any, file: Any, site: Any, options: Options) -> _Threads:
+    kind, score, post_id, question = (
+        np.asarray(posts.column(name))[order] for name in ("kind", "score", "post_id", "question_id")
+    )
+    is_first = np.r_[True, (question[1:] != question[:-1]) | (site[1:] != site[:-1])]
+    starts = np.flatnonzero(is_first)
+    thread = np.cumsum(is_first) - 1
+    is_asked = kind[starts] == QUESTION
+    by_id = np.lexsort((post_id, thread))  # stable: of equals the first comes first
+    is_again = (thread[by_id][1:] == thread[by_id][:-1]) & (post_id[by_id][1:] == post_id[by_id][:-1])
+    is_new = np.ones(len(order), np.bool_)
+    is_new[by_id[1:][is_again & (kind[by_id][1:] == kind[by_id][:-1])]] = False
+    is_answer = (kind == ANSWER) & is_new & is_asked[thread]
+    has_answer = np.logical_or.reduceat(is_answer, starts)
+    best = np.maximum.reduceat(np.where(is_answer, score, np.iinfo(np.int64).min), starts)
+    verdict = np.select(
+        [~is_asked, score[starts] < options.min_question_score, ~has_answer, best < options.min_answer_score],
+        [_ORPHAN, _LOW_QUESTION, _UNANSWERED, _LOW_ANSWER],
+        _KEPT,
+    )
+    is_good = is_answer & (score >= options.min_answer_score) & (verdict == _KEPT)[thread]
+    good_so_far = np.cumsum(is_good)
+    rank = good_so_far - (good_so_far - is_good)[starts][thread]  # from 1 on
     if options.answers == "accepted":
-        return [answer for answer in good if answer["post_id"] == question["accepted_id"]] or good[:1]
-    return good[: options.max_answers]
+        accepted, is_given = _accepted(posts, order[starts])
+        is_accepted = is_good & is_given[thread] & (post_id == accepted[thread])
+        is_chosen = np.where(
+            np.logical_or.reduceat(is_accepted, starts)[thread], is_accepted, is_good & (rank == 1)
+        )
+    else:
+        is_chosen = is_good & (rank <= options.max_answers) if options.max_answers is not None else is_good
+    fault = np.where(is_first | (verdict == _ORPHAN)[thread], verdict[thread], _KEPT)
+    fault[(kind == QUESTION) & ~is_first] = _TWICE
+    is_used = is_chosen | (is_first & (verdict == _KEPT)[thread])
+    return _Threads(order, file, starts, np.r_[starts[1:], len(order)], thread, is_used, fault, best)
 
 
-def _no_threads(posts: Any, rows: Any, file: Any, sites: list[str]) -> Threads:
+def _records(posts: Any, threads: _Threads, rows: slice, files: list[DumpFile]) -> Any:
+    used = rows.start + np.flatnonzero(threads.is_used[rows])
+    loaded = posts.take(pa.array(threads.row[used]))
+    is_question = np.asarray(loaded.column("kind")) == QUESTION
+    asked = np.flatnonzero(is_question)
+    document = np.cumsum(is_question) - 1
+    questions = loaded.take(pa.array(asked))
+    file = threads.file[used][asked]
+    post_id = _column(loaded, "post_id").cast(pa.string())
+    return pa.table(
+        [
+            _texts(loaded, is_question, document),
+            _ids(post_id.take(pa.array(asked)), file, files),
+            _licenses(_column(loaded, "license"), document, len(asked)),
+            questions.column("created_at"),
+            _metas(loaded, questions, is_question, document, post_id, file, files),
+        ],
+        schema=RECORDS,
+    )
+
+
+def _texts(loaded: Any, is_question: Any, document: Any) -> Any:
+    """Of each document title, question and answers, without those that are empty."""
+    title = _column(loaded, "title").cast(pa.large_string()).fill_null("")
+    text = _column(loaded, "text")
+    row = np.repeat(np.arange(len(text)), 1 + is_question)
+    is_title = np.r_[row[1:] == row[:-1], False] if len(row) else np.zeros(0, np.bool_)
+    part = np.where(is_title, row, len(text) + row)
+    widths = np.asarray(pc.binary_length(pa.chunked_array([title, text])))
+    kept = part[widths[part] > 0]
+    counts = np.bincount(document[kept % max(len(text), 1)], minlength=int(is_question.sum()))
+    return _joined(pa.concat_arrays([title, text]).take(pa.array(kept)), counts, "\n\n")
+
+
+def _ids(post_id: Any, file: Any, files: list[DumpFile]) -> Any:
+    if len(files) == 1:
+        return post_id
+    site = pa.array([one.site for one in files], pa.string()).take(pa.array(file))
+    return pc.binary_join_element_wise(site, post_id, "/")
+
+
+def _licenses(given: Any, document: Any, documents: int) -> Any:
+    """All that the posts of a document have, each once and in order."""
+    values = given.dictionary_encode()
+    names = values.dictionary.to_pylist()
+    in_order = sorted(range(len(names)), key=names.__getitem__)
+    rank = np.zeros(len(names), np.int64)
+    rank[in_order] = np.arange(len(names))
+    is_given = np.asarray(given.is_valid())
+    pairs = np.unique(document[is_given] * max(len(names), 1) + rank[np.asarray(values.indices.drop_null())])
+    counts = np.bincount(pairs // max(len(names), 1), minlength=documents)
+    tags = values.dictionary.take(pa.array(in_order, pa.int64())).take(pa.array(pairs % max(len(names), 1)))
+    joined = _joined(tags, counts, " AND ")
+    return pc.if_else(pa.array(counts > 0), joined, pa.scalar(None, pa.string()))
+
+
+def _metas(
+    loaded: Any,
+    questions: Any,
+    is_question: Any,
+    document: Any,
+    post_id: Any,
+    file: Any,
+    files: list[DumpFile],
+) -> Any:
+    """JSON as msgspec spells it."""
+    sites = pa.array([msgspec.json.encode(one.site).decode() for one in files], pa.string())
+    is_answer = ~is_question
+    answers = _joined(
+        post_id.filter(pa.array(is_answer)), np.bincount(document[is_answer], minlength=len(file)), ","
+    )
+    accepted, is_given = _accepted(loaded, np.flatnonzero(is_question))
+    ids = np.asarray(loaded.column("post_id"))
+    has_accepted = np.zeros(len(file), np.bool_)
+    has_accepted[document[is_answer & is_given[document] & (ids == accepted[document])]] = True
+    return pc.binary_join_element_wise(
+        '{"site":',
+        sites.take(pa.array(file)),
+        ',"tags":',
+        _tag_lists(_column(questions, "tags").fill_null("")),
+        ',"score":',
+        _column(questions, "score").cast(pa.string()),
+        ',"answer_ids":[',
+        answers,
+        '],"accepted":',
+        pc.if_else(pa.array(has_accepted), pa.array(accepted).cast(pa.string()), "null"),
+        "}",
+        "",
+    )
+
+
+def _tag_lists(tags: Any) -> Any:
+    """<a><b> or |a|b| as ["a","b"]."""
+    if pc.any(pc.match_substring_regex(tags, r'["\\\x00-\x1f]')).as_py():  # to be escaped
+        lists = [msgspec.json.encode(_TAG_NAME.findall(value)).decode() for value in tags.to_pylist()]
+        return pa.array(lists, pa.string())
+    names = pc.utf8_trim(tags, characters="<>|")
+    names = pc.replace_substring_regex(names, pattern="[<>|]+", replacement='","')
+    return pc.if_else(pc.equal(names, ""), "[]", pc.binary_join_element_wise('["', names, '"]', ""))
+
+
+def _dropped(
+    posts: Any, threads: _Threads, rows: slice, files: list[DumpFile], options: Options
+) -> list[Dropped]:
+    """In order of the threads; a question stands behind its doubles."""
+    at = rows.start + np.flatnonzero(threads.fault[rows])
+    is_first = threads.starts[threads.thread[at]] == at
+    at = at[np.lexsort((at, is_first & (threads.fault[at] != _ORPHAN), threads.thread[at]))]
+    left = posts.select(["offset", "post_id", "score"]).take(pa.array(threads.row[at]))
+    ids = _ids(_column(left, "post_id").cast(pa.string()), threads.file[at], files)
+    return [
+        Dropped(offset, post_id, _FAULTS[fault], *_measured(fault, score, best, options), files[file].name)
+        for offset, post_id, score, fault, best, file in zip(
+            left.column("offset").to_pylist(),
+            ids.to_pylist(),
+            left.column("score").to_pylist(),
+            threads.fault[at].tolist(),
+            threads.best[threads.thread[at]].tolist(),
+            threads.file[at].tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _measured(fault: int, score: int, best: int, options: Options) -> tuple[int | None, int | None]:
+    if fault == _LOW_QUESTION:
+        return score, options.min_question_score
+    return (best, options.min_answer_score) if fault == _LOW_ANSWER else (None, None)
+
+
+def _no_threads(posts: Any, rows: Any, file: Any, files: list[DumpFile]) -> Taken:
     bad, dropped = [], []
-    for at, post in zip(file[rows].tolist(), posts.take(pa.array(rows)).to_pylist(), strict=True):
-        if post["kind"] == BAD:
-            bad.append((at, BadRecord(post["offset"], post["reason"], post["detail"])))
+    left = posts.select(["kind", "offset", "post_id", "reason", "detail"]).take(pa.array(rows))
+    ids = _ids(_column(left, "post_id").cast(pa.string()), file[rows], files)
+    columns = [left.column(name).to_pylist() for name in ("kind", "offset", "reason", "detail")]
+    for kind, offset, reason, detail, post_id, at in zip(
+        *columns, ids.to_pylist(), file[rows].tolist(), strict=True
+    ):
+        if kind == BAD:
+            bad.append(BadRecord(offset, reason, detail, files[at].name))
         else:
-            dropped.append((at, _left_out(post, sites, at, post["reason"])))
-    return Threads(record_table([], [], [], [], []), bad, dropped)
+            dropped.append(Dropped(offset, post_id, reason, file=files[at].name))
+    return Taken(RECORDS.empty_table(), bad, dropped)
 
 
-def _left_out(
-    post: Json,
-    sites: list[str],
-    file: int,
-    reason: str,
-    value: int | None = None,
-    threshold: int | None = None,
-) -> Dropped:
-    return Dropped(post["offset"], _id(sites, file, post["post_id"]), reason, value, threshold)
+def _accepted(posts: Any, rows: Any) -> tuple[Any, Any]:
+    """The accepted answer of questions, and which have one."""
+    column = _column(posts, "accepted_id").take(pa.array(rows))
+    return np.asarray(column.fill_null(0)), np.asarray(column.is_valid())
 
 
-def _id(sites: list[str], file: int, post_id: int) -> str:
-    return f"{sites[file]}/{post_id}" if len(sites) > 1 else str(post_id)
+def _joined(parts: Any, counts: Any, separator: str) -> Any:
+    """As many of the parts as `counts` says, joined for each row."""
+    offsets = np.r_[0, np.cumsum(counts)].astype(np.int32)
+    return pc.binary_join(
+        pa.ListArray.from_arrays(pa.array(offsets), parts), pa.scalar(separator, parts.type)
+    )
+
+
+def _column(table: Any, name: str) -> Any:
+    return one_piece(table.column(name))

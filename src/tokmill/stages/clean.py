@@ -1,46 +1,43 @@
 """Clean: one pass over a shard measures, edits, judges and fingerprints every document.
 
-    documents ─ normalize ─ measure ─ judge ─ exact hash ─> marks-<key>   kept, chars, bytes, hash: every row
-                    │                   └───────────────────> ledger-<key>  drops and edits
-                    └───────────────────────────────────────> edits-<key>   new text of the rows that changed
+    documents ─ examine ─┬─> marks-<key>      kept, chars, bytes, hash, language, licence: every row
+                         ├─> measures-<key>   every number that a rule asks for: every row
+                         ├─> edits-<key>      new text of the rows that changed
+                         ├─> ledger-<key>     drops and edits
+                         └─> examples-<key>   a few dropped documents per reason, to read
 
 The texts are not written again: what cleaning leaves is the ingested text with the edits laid over it.
 """
 
 from __future__ import annotations
 
-import unicodedata
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tokmill.artifact import Artifact
-from tokmill.clean.normalize import Edits, normalize_texts
-from tokmill.clean.rules import Faults, judge
-from tokmill.dedup.exact import HASH_NORMALIZATION, exact_hashes
+from tokmill.clean.examine import Examined, Faults, examine
 from tokmill.errors import InputError
-from tokmill.manifest import NO_DOCUMENTS, Json, add_counts, sum_counts
-from tokmill.recipe import Filter, Normalize
-from tokmill.schema import EDITS, MARKS, ledger_table, one_piece, string_column
+from tokmill.manifest import NO_DOCUMENTS, FileEntry, Json, add_counts, sum_counts
+from tokmill.sample import draws
+from tokmill.schema import EDITS, EXAMPLES, MARKS, ledger_table, one_piece
 from tokmill.stages.step import Conduct, Made, Outcome, Step, shard_key, write_shard_table
 from tokmill.task import Input, Task, table_input
 
-
-def clean_config(source: str, normalize: Normalize, filters: list[Filter]) -> Json:
-    """All that can change a byte of the cleaned shards of one source."""
-    return {
-        "source": source,
-        "normalize": normalize.model_dump(mode="json", exclude={"max_nul_fraction"}),
-        "filters": [rule.model_dump(mode="json") for rule in filters],
-        "hash": HASH_NORMALIZATION,
-        "unicode_data": unicodedata.unidata_version,
-    }
+EXAMPLES_PER_REASON = 3
+_EXAMPLE_CHARS = 2000
+_DOCUMENTS, _HOOK = "documents", "hook "
+UNKNOWN = "unknown"
 
 
-def shard_task(config: Json, directory: str, key: str, documents: Input) -> Task:
-    return Task(function="clean", key=key, config=config, inputs=[documents], directory=directory)
+def shard_task(config: Json, directory: str, key: str, documents: Input, hooks: Mapping[str, str]) -> Task:
+    """`hooks`: where the Python file of each hook lies; what it says is part of the config."""
+    files = [Input(_HOOK + hook, path, config["sieve"]["hooks"][hook]) for hook, path in hooks.items()]
+    return Task(function="clean", key=key, config=config, inputs=[documents, *files], directory=directory)
 
 
 def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
@@ -50,9 +47,10 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
             step.config,
             str(step.directory),
             shard_key(entry),
-            table_input("documents", ingested.directory, entry),
+            table_input(_DOCUMENTS, ingested.directory, entry),
+            step.extra["hooks"],
         )
-        for entry in ingested.manifest.entries("documents")
+        for entry in ingested.manifest.entries(_DOCUMENTS)
     ]
     receipts = yield tasks
     counts = add_counts(NO_DOCUMENTS, sum_counts(receipts))
@@ -61,79 +59,137 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
 
 
 def perform_clean(task: Task) -> Made:
-    return clean_table(task, task.load("documents", ["text", "doc_id"]))
+    return clean_table(task, task.load(_DOCUMENTS))
 
 
 def clean_table(task: Task, documents: Any) -> Made:
-    texts = one_piece(documents.column("text"))
-    normal = normalize_texts(texts, Normalize.model_validate(task.config["normalize"]))
-    sizes = np.diff(string_column(normal.texts).offsets)
-    hashes = exact_hashes(normal.texts, normal.is_ascii)
-    filters = [Filter.model_validate(rule) for rule in task.config["filters"]]
-    is_blank = (hashes[:, 0] == 0) & (hashes[:, 1] == 0)
-    faults = judge({"chars": normal.chars, "bytes": sizes}, filters, is_blank)
-
-    kept = np.ones(len(texts), np.bool_)
-    kept[faults.rows] = False
-    marks = pa.table([kept, normal.chars, sizes, hashes[:, 0], hashes[:, 1]], schema=MARKS)
-    files = [write_shard_table(task.directory, f"marks-{task.key}.parquet", "marks", marks)]
-    useful = kept[normal.edits.rows]
-    if useful.any():
-        rows = normal.edits.rows[useful].astype(np.uint32)
-        edits = pa.table([rows, normal.edits.texts.filter(pa.array(useful))], schema=EDITS)
-        files.append(write_shard_table(task.directory, f"edits-{task.key}.parquet", "edits", edits))
-    ledger = _ledger(task, documents.column("doc_id"), faults, normal.edits)
-    if ledger.num_rows:
-        files.append(write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", ledger))
+    hooks = {item.role.removeprefix(_HOOK): item.path for item in task.inputs if item.role.startswith(_HOOK)}
+    found = examine(documents, task.config, hooks)
+    kept = np.ones(documents.num_rows, np.bool_)
+    kept[found.faults.rows] = False
+    files = _write(task, documents, found, kept)
+    by_verdict = {
+        verdict: dict(
+            sorted(
+                Counter(
+                    r
+                    for v, r in zip(found.faults.verdicts, found.faults.reasons, strict=True)
+                    if v == verdict
+                ).items()
+            )
+        )
+        for verdict in ("drop", "quarantine")
+    }
     counts = {
-        "in": len(texts),
+        "in": documents.num_rows,
         "kept": int(kept.sum()),
-        "dropped": _tally(faults.reasons),
-        "quarantined": {},
-        "edited": {reason: len(rows) for reason, rows, _ in normal.edits.reasons},
-        "kept_bytes": int(sizes[kept].sum()),
-        "kept_chars": int(normal.chars[kept].sum()),
-        "nul_chars": normal.nuls,
-        "chars_in": normal.chars_in,
+        "dropped": by_verdict["drop"],
+        "quarantined": by_verdict["quarantine"],
+        "edited": {change.reason: len(change.rows) for change in found.changes},
+        "kept_bytes": int(found.sizes[kept].sum()),
+        "kept_chars": int(found.chars[kept].sum()),
+        "nul_chars": found.nuls,
+        "chars_in": found.chars_in,
+        "licenses": tally(found.licenses, kept, found.chars),
+        "languages": tally(found.languages, kept, found.chars) if task.config["language"] else {},
     }
     return Made(files, counts)
 
 
-def _ledger(task: Task, doc_ids: Any, faults: Faults, edits: Edits) -> Any:
+def tally(names: Any, kept: Any, chars: Any) -> Json:
+    """Documents and characters of the kept rows by name; a null is unknown."""
+    coded = names.fill_null(UNKNOWN).filter(pa.array(kept)).dictionary_encode()
+    numbers, sizes = np.asarray(coded.indices), chars[kept]
+    totals = {
+        name: {
+            "docs": int((numbers == code).sum()),
+            "chars": int(sizes[numbers == code].sum()),
+        }
+        for code, name in enumerate(coded.dictionary.to_pylist())
+    }
+    return dict(sorted(totals.items()))
+
+
+def _write(task: Task, documents: Any, found: Examined, kept: Any) -> list[FileEntry]:
+    def write(name: str, table: Any) -> None:
+        files.append(write_shard_table(task.directory, f"{name}-{task.key}.parquet", name, table))
+
+    files: list[FileEntry] = []
+    columns = [kept, found.chars, found.sizes, found.hashes[:, 0], found.hashes[:, 1]]
+    write("marks", pa.table([*columns, found.languages, found.licenses], schema=MARKS))
+    if found.measures:
+        write("measures", pa.table(found.measures))
+    useful = kept[found.edits.rows]
+    if useful.any():
+        rows = found.edits.rows[useful].astype(np.uint32)
+        write("edits", pa.table([rows, found.edits.texts.filter(pa.array(useful))], schema=EDITS))
+    doc_ids = one_piece(documents.column("doc_id"))
+    ledger = _ledger(task, doc_ids, found)
+    if ledger.num_rows:
+        write("ledger", ledger)
+    if len(found.faults.rows):
+        write("examples", _examples(documents, found.faults))
+    return files
+
+
+def _ledger(task: Task, doc_ids: Any, found: Examined) -> Any:
     common = {
         "shard": f"{task.config['source']}/{task.key}",
         "source": task.config["source"],
         "stage": "clean",
     }
+    faults = found.faults
     parts = [
         ledger_table(
             {
                 **common,
                 "row": faults.rows.astype(np.uint32),
                 "doc_id": doc_ids.take(pa.array(faults.rows)),
-                "verdict": "drop",
+                "verdict": faults.verdicts,
                 "reason": faults.reasons,
-                "value": faults.values,
-                "threshold": faults.thresholds,
+                "value": pa.array(faults.values, from_pandas=True),
+                "threshold": pa.array(faults.thresholds, from_pandas=True),
+                "detail": faults.details,
             },
             len(faults.rows),
         )
     ]
-    for reason, rows, counts in edits.reasons:
+    for change in found.changes:
         columns = {
             **common,
-            "row": rows.astype(np.uint32),
-            "doc_id": doc_ids.take(pa.array(rows)),
+            "row": change.rows.astype(np.uint32),
+            "doc_id": doc_ids.take(pa.array(change.rows)),
             "verdict": "edit",
-            "reason": reason,
-            "value": counts.astype(np.float64),
+            "reason": change.reason,
+            "value": change.counts.astype(np.float64),
+            "detail": change.details,
         }
-        parts.append(ledger_table(columns, len(rows)))
+        parts.append(ledger_table(columns, len(change.rows)))
     return pa.concat_tables(parts).combine_chunks()
 
 
-def _tally(reasons: list[str]) -> dict[str, int]:
-    return {reason: reasons.count(reason) for reason in sorted(set(reasons))}
+def _examples(documents: Any, faults: Faults) -> Any:
+    """The same few of each reason whatever else is in the shard: those with the smallest draws."""
+    keys = draws(documents.take(pa.array(faults.rows)), 0)
+    by_reason: dict[str, list[int]] = {}
+    for index in np.argsort(keys, kind="stable").tolist():
+        chosen = by_reason.setdefault(faults.reasons[index], [])
+        if len(chosen) < EXAMPLES_PER_REASON:
+            chosen.append(index)
+    picked = np.array([index for reason in sorted(by_reason) for index in by_reason[reason]], np.int64)
+    rows = pa.array(faults.rows[picked])
+    texts = one_piece(documents.column("text")).take(rows)
+    return pa.table(
+        [
+            pa.array(faults.rows[picked].astype(np.uint32)),
+            one_piece(documents.column("doc_id")).take(rows),
+            [faults.reasons[index] for index in picked.tolist()],
+            pa.array(faults.values[picked], from_pandas=True),
+            pa.array(faults.thresholds[picked], from_pandas=True),
+            pc.utf8_slice_codeunits(texts, 0, _EXAMPLE_CHARS),
+        ],
+        schema=EXAMPLES,
+    )
 
 
 def _check_nul(step: Step, counts: Json) -> None:

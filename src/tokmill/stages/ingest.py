@@ -87,7 +87,7 @@ def perform_ingest(task: Task) -> Made:
     counts, dropped_by_hash = no_counts(), [0]
     bad: list[BadRecord] = []
     dropped: list[Dropped] = []
-    room, facts = Room(task.config["room"] or {}), _no_facts()
+    room, facts = Room(task.config["room"] or {}), _facts(task)
     files = write_documents(task, _documents(task, room, facts, bad, dropped, dropped_by_hash), counts)
     files += write_ledger(task, bad, dropped, task.config["reading"]["source"], task.config["file"], counts)
     if dropped_by_hash[0]:
@@ -99,13 +99,14 @@ def perform_ingest(task: Task) -> Made:
 def perform_candidates(task: Task) -> Made:
     bad: list[BadRecord] = []
     dropped: list[Dropped] = []
-    room, facts = Room(task.config["room"] or {}), _no_facts()
+    room, facts = Room(task.config["room"] or {}), _facts(task)
     made = sampling.perform_candidates(task, _documents(task, room, facts, bad, dropped, [0]), bad, dropped)
     return made._replace(facts=facts)
 
 
-def _no_facts() -> Json:
-    return {"is_full": False}
+def _facts(task: Task) -> Json:
+    """Where the documents of a task come from, and whether a limit ended it."""
+    return {"file": task.config["file"] or None, "span": task.config.get("span"), "is_full": False}
 
 
 def _documents(
@@ -118,7 +119,7 @@ def _documents(
 ) -> Iterator[Any]:
     """The documents of a chunk that a hash sample and a limit leave; what is left out gathers in the lists."""
     sample = task.config["sample"]
-    path = _open_input(task.inputs[0])
+    path = _open_input(task.inputs[0]) if task.inputs else Path()  # a partition of threads may be empty
     if room.is_bounded and task.config["reading"]["format"] == "records":
         path = Metered(path)  # reading may stop before the end
     for batch in _batches(task, path):

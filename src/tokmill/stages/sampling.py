@@ -64,7 +64,11 @@ def pick_task(reading_task: Task, number: int, candidates: Receipt, selection: R
     return Task(
         function="sample.pick",
         key=f"{number:05d}",
-        config={"chunk": number, "shard_bytes": reading_task.config["shard_bytes"], "room": room},
+        config={
+            "chunk": number,
+            "room": room,
+            **{name: reading_task.config.get(name) for name in ("shard_bytes", "file", "span")},
+        },
         inputs=[
             table_input("candidates", directory, kept),
             table_input("selection", directory, selection.files[0]),
@@ -144,7 +148,8 @@ def perform_pick(task: Task) -> Made:
     documents = task.load("candidates").take(rows).combine_chunks()
     room, counts = Room(task.config["room"] or {}), no_counts()
     files = write_documents(task, [room.take(documents)], counts)
-    return Made(files, {**counts, "in": counts["kept"]}, {"is_full": room.is_full})
+    facts = {"file": task.config["file"] or None, "span": task.config["span"], "is_full": room.is_full}
+    return Made(files, {**counts, "in": counts["kept"]}, facts)
 
 
 def _keys(documents: Any, sample: Json) -> Any:

@@ -147,6 +147,6 @@ def _join(tables: list[Any]) -> Any:
 def _clean_now(task: Task, follower: Json, key: str, entry: FileEntry, table: Any) -> None:
     """The clean task of this shard, exactly as the clean step would make it, on the table in memory."""
     source = table_input("documents", Path(task.directory), entry)
-    clean_task = clean.shard_task(follower["config"], follower["directory"], key, source)
+    clean_task = clean.shard_task(follower["config"], follower["directory"], key, source, follower["hooks"])
     made = clean.clean_table(clean_task, table)
     write_receipt(Path(follower["directory"]), clean_task.receipt(*made))

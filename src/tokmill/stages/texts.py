@@ -15,10 +15,21 @@ from tokmill.stages.step import Shard, kept_inputs, list_shards
 from tokmill.storage.parquet import load_table
 from tokmill.task import Input
 
+_TEXTS = pa.schema(
+    [
+        pa.field("row", pa.int64()),
+        pa.field("doc_id", pa.string()),
+        pa.field("text", pa.large_string()),
+        pa.field("language", pa.string()),
+        pa.field("license", pa.string()),
+        pa.field("chars", pa.int64()),
+    ]
+)
+
 
 def text_inputs(shard: Shard, kept: Input, labels: Input) -> list[Input]:
     """What a task needs to read the texts of one shard."""
-    return [shard.documents, *([shard.edits] if shard.edits else []), kept, labels]
+    return [*shard.inputs(), kept, labels]
 
 
 def labelled_shards(upstream: dict[str, Artifact]) -> list[tuple[Shard, list[Input]]]:
@@ -36,15 +47,13 @@ def labelled_shards(upstream: dict[str, Artifact]) -> list[tuple[Shard, list[Inp
 
 
 def load_texts(inputs: list[Input], valid: bool) -> Any:
-    """Table row, doc_id, text of the kept documents on one side of the split, in row order."""
+    """Table row, doc_id, text, language, license, chars of the kept documents on one side of the split, in row order."""
     by_role = {item.role: item.path for item in inputs}
     kept = np.asarray(_load(by_role["kept"], ["kept"]).column("kept"))
     labels = np.asarray(_load(by_role["labels"], ["valid"]).column("valid"))
     rows = np.flatnonzero(kept & (labels == valid))
     if not len(rows):
-        return pa.table(
-            {"row": rows, "doc_id": pa.array([], pa.string()), "text": pa.array([], pa.large_string())}
-        )
+        return _TEXTS.empty_table()
     documents = _load(by_role["documents"], ["text", "doc_id"])
     texts = one_piece(documents.column("text"))
     if "edits" in by_role:
@@ -52,7 +61,10 @@ def load_texts(inputs: list[Input], valid: bool) -> Any:
         texts = apply_edits(texts, np.asarray(edits.column("row")), one_piece(edits.column("text")))
     chosen = pa.array(rows)
     doc_ids = one_piece(documents.column("doc_id"))
-    return pa.table({"row": rows, "doc_id": doc_ids.take(chosen), "text": texts.take(chosen)})
+    wanted = ["language", "license", "chars"]
+    marks = _load(by_role["marks"], wanted)
+    named = [one_piece(marks.column(name)).take(chosen) for name in wanted]
+    return pa.table([rows, doc_ids.take(chosen), texts.take(chosen), *named], schema=_TEXTS)
 
 
 def load_clean(inputs: list[Input]) -> tuple[Any, Any]:

@@ -13,23 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
 from tokmill.errors import InputError
 from tokmill.manifest import FileEntry, Json, Receipt
+from tokmill.sources.posts import BAD, partitions_of, read_posts
 from tokmill.sources.reading import Batch, Reading, to_documents
 from tokmill.sources.sevenzip import open_posts
-from tokmill.sources.stackexchange import read_posts
-from tokmill.sources.threads import BAD, Options, Post, join_threads, partition_of, post_table
+from tokmill.sources.threads import DumpFile, Options, join_threads
 from tokmill.stages.step import Made, Step, write_shard_table
 from tokmill.storage.location import InputFile
 from tokmill.storage.parquet import load_table
 from tokmill.task import Input, Task, table_input
 
-# Posts that wait to be written: 1 MB and more for a file of 128 partitions, 32 MB for those of a small site.
+# Posts that wait to be written: 1 MB for each file of 128 partitions, 32 MB for those of a small site.
 _BUFFER_BYTES, _BUFFER_BYTES_PER_PARTITION = 32 << 20, 1 << 20
-_ROW_BYTES = 256  # what a post weighs besides its text
 
 
 def gather_posts(step: Step) -> Generator[list[Task], list[Receipt], list[Task]]:
@@ -60,40 +62,55 @@ def posts_task(step: Step, number: int, file: InputFile) -> Task:
 def perform_posts(task: Task) -> Made:
     partitions = task.config["partitions"]
     limit = max(_BUFFER_BYTES, partitions * _BUFFER_BYTES_PER_PARTITION)
-    waiting: list[list[Post]] = [[] for _ in range(partitions)]
-    weights = [0] * partitions
-    parts = [0] * partitions
+    waiting: list[Any] = []
     files: list[FileEntry] = []
-    held = 0
-
-    def flush(partition: int) -> None:
-        nonlocal held
-        path = f"{task.key}-{partition:03d}-{parts[partition]:05d}.parquet"
-        files.append(write_shard_table(task.directory, path, "posts", post_table(waiting[partition])))
-        parts[partition] += 1
-        held -= weights[partition]
-        waiting[partition], weights[partition] = [], 0
-
+    held = part = 0
     source = Path(task.inputs[0].path)
     with open_posts(source, Path(task.directory), task.config["max_expansion"]) as xml:
-        for post in read_posts(xml, task.config["max_record_bytes"], str(source)):
-            if post.kind == BAD and task.config["on_bad_record"] == "fail":
-                raise InputError(
-                    f"record at offset {post.offset:,}: {post.reason} ({post.detail})",
-                    where=str(source),
-                    next="repair the record, or set `on_bad_record: quarantine` for this source",
-                )
-            partition = partition_of(post, partitions)
-            waiting[partition].append(post)
-            weight = len(post.text) + _ROW_BYTES
-            weights[partition] += weight
-            held += weight
+        for posts in read_posts(xml, task.config["max_record_bytes"], str(source)):
+            if task.config["on_bad_record"] == "fail":
+                _refuse_bad(posts, source)
+            waiting.append(posts)
+            held += posts.nbytes
             if held > limit:
-                flush(max(range(partitions), key=weights.__getitem__))
-    for partition in range(partitions):
-        if waiting[partition]:
-            flush(partition)
+                files += _write_posts(task, waiting, part)
+                held, part = 0, part + 1
+    files += _write_posts(task, waiting, part)
     return Made(files, {})
+
+
+def _write_posts(task: Task, waiting: list[Any], part: int) -> list[FileEntry]:
+    """What waits, one file per partition that has a post. The list is emptied: two copies are enough to hold."""
+    if not waiting:
+        return []
+    posts = pa.concat_tables(waiting).combine_chunks()
+    waiting.clear()
+    partition = partitions_of(posts, task.config["partitions"])
+    order = np.argsort(partition, kind="stable")
+    if task.config["partitions"] > 1:
+        posts = posts.take(pa.array(order))
+    numbers, starts = np.unique(partition[order], return_index=True)
+    ends = [*starts[1:].tolist(), posts.num_rows]
+    return [
+        write_shard_table(
+            task.directory,
+            f"{task.key}-{number:03d}-{part:05d}.parquet",
+            "posts",
+            posts.slice(start, end - start),
+        )
+        for number, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True)
+    ]
+
+
+def _refuse_bad(posts: Any, source: Path) -> None:
+    bad = np.flatnonzero(np.asarray(posts.column("kind")) == BAD)
+    if len(bad):
+        (record,) = posts.slice(int(bad[0]), 1).to_pylist()
+        raise InputError(
+            f"record at offset {record['offset']:,}: {record['reason']} ({record['detail']})",
+            where=str(source),
+            next="repair the record, or set `on_bad_record: quarantine` for this source",
+        )
 
 
 def threads_task(step: Step, partition: int, files: list[InputFile], gathered: list[Receipt]) -> Task:
@@ -129,13 +146,10 @@ def read_threads(task: Task) -> Iterator[Batch]:
     """Documents of a partition in order of their questions, with the posts that are in no thread."""
     reading = msgspec.convert(task.config["reading"], Reading)
     options = _options(task.config["reading"])
-    names = task.config["files"]
     tables = [load_table(path) for path in task.paths("posts")]
-    sites = [options.sites[name] for name in names]
-    for threads in join_threads(tables, task.config["owners"], sites, options):
-        bad = [record._replace(file=names[file]) for file, record in threads.bad]
-        dropped = [record._replace(file=names[file]) for file, record in threads.dropped]
-        yield Batch(to_documents(threads.records, reading), bad, dropped)
+    files = [DumpFile(name, options.sites[name]) for name in task.config["files"]]
+    for taken in join_threads(tables, task.config["owners"], files, options):
+        yield Batch(to_documents(taken.records, reading), taken.bad, taken.dropped)
 
 
 def _options(reading: Json) -> Options:

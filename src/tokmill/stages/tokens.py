@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from tokmill.artifact import Artifact
 from tokmill.formats.megatron import write_megatron
-from tokmill.manifest import FileEntry, Json, file_entry, sum_counts
-from tokmill.schema import LENGTHS, string_column
+from tokmill.manifest import FileEntry, Json, add_counts, file_entry, sum_counts
+from tokmill.schema import LENGTHS, one_piece, string_column
+from tokmill.stages.clean import UNKNOWN
 from tokmill.stages.split import TRAIN, VALID
 from tokmill.stages.step import Conduct, Made, Outcome, Step, write_shard_table
 from tokmill.stages.texts import labelled_shards, load_texts
@@ -41,6 +42,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
             function="tokens",
             key=f"{shard.number:05d}",
             config={
+                "source": shard.source,
                 "domain": shard.domain,
                 "eos_id": facts["eos_id"],
                 "encoding": facts["encoding"],
@@ -59,18 +61,44 @@ def perform_tokens(task: Task) -> Made:
     pinned = task.inputs[0]
     tokenizer = _cached_tokenizer(pinned.path, pinned.content_sha256, task.config["encoding"])
     files: list[FileEntry] = []
-    counts: Json = {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}, "tokens": {}}
+    counts: Json = {
+        "in": 0,
+        "kept": 0,
+        "dropped": {},
+        "quarantined": {},
+        "tokens": {},
+        "licenses": {task.config["source"]: {}},
+        "languages": {},
+    }
     for split in (TRAIN, VALID):
         table = load_texts(task.inputs, valid=split == VALID)
         counts["in"] += table.num_rows
         if table.num_rows:
-            files += _write(task, split, table, tokenizer)
+            written, lengths = _write(task, split, table, tokenizer)
+            files += written
+            totals = counts["licenses"][task.config["source"]]
+            counts["licenses"][task.config["source"]] = add_counts(totals, tally(table, "license", lengths))
+            counts["languages"] = add_counts(counts["languages"], tally(table, "language", lengths))
             counts["kept"] += table.num_rows
             counts["tokens"][split] = files[-3].bytes // np.dtype(task.config["dtype"]).itemsize
     return Made(files, counts)
 
 
-def _write(task: Task, split: str, table: Any, tokenizer: Tokenizer) -> list[FileEntry]:
+def tally(table: Any, column: str, lengths: Any) -> Json:
+    """Documents, characters and tokens by licence or language; a null is unknown."""
+    coded = one_piece(table.column(column)).fill_null(UNKNOWN).dictionary_encode()
+    numbers, chars = np.asarray(coded.indices), np.asarray(table.column("chars"))
+    return {
+        name: {
+            "docs": int((numbers == code).sum()),
+            "chars": int(chars[numbers == code].sum()),
+            "tokens": int(lengths[numbers == code].sum()),
+        }
+        for code, name in enumerate(coded.dictionary.to_pylist())
+    }
+
+
+def _write(task: Task, split: str, table: Any, tokenizer: Tokenizer) -> tuple[list[FileEntry], Any]:
     encoded = [_with_eos(batch, task.config["eos_id"]) for batch in _encode(table.column("text"), tokenizer)]
     lengths = np.concatenate([batch.lengths for batch in encoded])
     name = f"tokens-{task.key}"
@@ -79,15 +107,23 @@ def _write(task: Task, split: str, table: Any, tokenizer: Tokenizer) -> list[Fil
         Path(task.directory) / stem, (batch.ids for batch in encoded), lengths, dtype=task.config["dtype"]
     )
     documents = pa.table(
-        [table.column("row").cast(pa.uint32()), table.column("doc_id"), lengths], schema=LENGTHS
+        [
+            table.column("row").cast(pa.uint32()),
+            table.column("doc_id"),
+            lengths,
+            table.column("language"),
+            table.column("license"),
+        ],
+        schema=LENGTHS,
     )
-    return [
+    files = [
         file_entry(f"{stem}.bin", "tokens", written[f"{name}.bin"], rows=table.num_rows),
         file_entry(f"{stem}.idx", "sequences", written[f"{name}.idx"], rows=table.num_rows),
         write_shard_table(
             task.directory, f"{stem.replace('/tokens-', '/lengths-')}.parquet", "lengths", documents
         ),
     ]
+    return files, lengths
 
 
 def _encode(texts: Any, tokenizer: Tokenizer) -> Iterator[Encoded]:

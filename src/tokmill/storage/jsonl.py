@@ -14,7 +14,7 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from tokmill.storage.zstd import ZstdCompressor, frame_options
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson")
 
 _PEEKED_LINES = 1000
+_BATCH_ROWS = 4096
 
 _TYPES: dict[Kind, Any] = {Kind.TEXT: str, Kind.SCALAR: str | int | float | bool, Kind.JSON: msgspec.Raw}
 _NOT_JSON = re.compile(rb"(?:NaN|-?Infinity)\b")
@@ -73,12 +74,16 @@ def peek_keys(path: AnyPath, *, max_record_bytes: int) -> list[str]:
     return []
 
 
-def write_jsonl(path: Path, table: Any, *, batch_rows: int = 4096) -> Written:
+def write_jsonl(path: Path, table: Any) -> Written:
+    return write_jsonl_tables(path, [table])
+
+
+def write_jsonl_tables(path: Path, tables: Iterable[Any]) -> Written:
     """One object per row, keys in column order, nulls left out; compressed by suffix."""
     encoder = msgspec.json.Encoder()
     compress, finish = _compressor(path.suffix)
     with open_commit(path) as file:
-        for batch in table.to_batches(max_chunksize=batch_rows):
+        for batch in (batch for table in tables for batch in table.to_batches(max_chunksize=_BATCH_ROWS)):
             rows = [{k: v for k, v in row.items() if v is not None} for row in batch.to_pylist()]
             for row in rows:
                 if "meta" in row:  # a JSON object that Arrow carries as a string

@@ -122,7 +122,7 @@ class _MeteredBytes(io.RawIOBase):
         return self._raw.tell()
 
     def readinto(self, buffer: Any) -> int:
-        count: int = self._raw.readinto(buffer) or 0  # type: ignore[attr-defined]
+        count: int = self._raw.readinto(buffer) or 0
         self._meter.bytes_read += count
         return count
 

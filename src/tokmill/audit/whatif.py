@@ -1,0 +1,177 @@
+"""What would change if a bound were another: answered from the measurements, without reading a text.
+
+    measures, marks, ledger of every shard ─ judge with the old bounds ┐
+                                           └ judge with the new bounds ┴─> who changes sides, why, how near the line
+
+A document that has no licence to be here, is empty or is in another language stays out whatever the rules say.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from tokmill.artifact import Artifact
+from tokmill.audit.opened import ShardTables, list_shard_tables, load_of, open_run
+from tokmill.clean.examine import EMPTY, LANGUAGE_SCORE, OTHER_LANGUAGE, UNSURE_LANGUAGE
+from tokmill.clean.license_policy import DENIED, NOT_ALLOWED, UNKNOWN
+from tokmill.clean.rules import Rule, Sieve, judge
+from tokmill.errors import InputError
+from tokmill.manifest import Json
+from tokmill.storage.parquet import load_table
+
+MIN_SCORE = "language.min_score"
+_FIXED = (EMPTY, OTHER_LANGUAGE, DENIED, NOT_ALLOWED, UNKNOWN)
+
+
+class Mover(NamedTuple):
+    """A document that would change sides."""
+
+    source: str
+    doc_id: str
+    becomes: str  # "kept", "dropped"
+    reason: str  # of the drop that ends, or begins
+    value: float
+    threshold: float  # new bound of the rule that decides
+    chars: int
+    distance: float  # from the new bound, in shares of it
+
+
+class WhatIf(NamedTuple):
+    kept_now: int
+    kept_then: int
+    chars_now: int
+    chars_then: int
+    movers: list[Mover]
+
+    def as_json(self, examples: int) -> Json:
+        return {
+            "kept": {"now": self.kept_now, "then": self.kept_then},
+            "chars": {"now": self.chars_now, "then": self.chars_then},
+            "changes": self.changes(),
+            "examples": [mover._asdict() for mover in self.nearest(examples)],
+        }
+
+    def changes(self) -> list[Json]:
+        """By source, direction and reason."""
+        docs: Counter[tuple[str, str, str]] = Counter()
+        chars: Counter[tuple[str, str, str]] = Counter()
+        for mover in self.movers:
+            key = (mover.source, mover.becomes, mover.reason)
+            docs[key] += 1
+            chars[key] += mover.chars
+        return [
+            {"source": s, "becomes": b, "reason": r, "docs": docs[s, b, r], "chars": chars[s, b, r]}
+            for s, b, r in sorted(docs)
+        ]
+
+    def nearest(self, count: int) -> list[Mover]:
+        return sorted(self.movers, key=lambda mover: (mover.distance, mover.source, mover.doc_id))[:count]
+
+
+def what_if(directory: str | Path, bounds: Mapping[str, float]) -> WhatIf:
+    """`bounds`: new thresholds by rule, e.g. {"gopher-quality.min_words": 30}."""
+    run = open_run(Path(directory))
+    _check_names(run, bounds)
+    kept_now = kept_then = chars_now = chars_then = 0
+    movers: list[Mover] = []
+    for shard in list_shard_tables(run):
+        cleaned = run.get(f"clean/{shard.source}")
+        if cleaned is None:
+            continue
+        marks = load_table(cleaned.directory / f"marks-{shard.key}.parquet", ["kept", "chars"])
+        kept, chars = (np.asarray(marks.column(name)) for name in ("kept", "chars"))
+        kept_now += int(kept.sum())
+        chars_now += int(chars[kept].sum())
+        then = kept.copy()
+        for row, mover in _movers(run, cleaned, shard, bounds, kept, chars):
+            then[row] = mover.becomes == "kept"
+            movers.append(mover)
+        kept_then += int(then.sum())
+        chars_then += int(chars[then].sum())
+    return WhatIf(kept_now, kept_then, chars_now, chars_then, movers)
+
+
+def _movers(
+    run: Mapping[str, Artifact],
+    cleaned: Artifact,
+    shard: ShardTables,
+    bounds: Mapping[str, float],
+    kept: Any,
+    chars: Any,
+) -> Iterator[tuple[int, Mover]]:
+    rules = rules_of(cleaned)
+    changed = [
+        msgspec.structs.replace(rule, threshold=bounds[rule.name]) if rule.name in bounds else rule
+        for rule in rules
+    ]
+    if changed == rules:
+        return
+    table = load_of(cleaned, f"measures-{shard.key}.parquet")
+    assert table is not None, "where there are rules there are measures"
+    columns = {name: np.asarray(table.column(name)) for name in table.column_names}
+    is_open = ~_claimed_otherwise(cleaned, shard, len(kept))
+    before, after = judge(columns, rules, len(kept)), judge(columns, changed, len(kept))
+    none = len(rules)
+    moved = np.flatnonzero(is_open & ((before.first == none) != (after.first == none)))
+    if not len(moved):
+        return
+    ids = load_table(run[f"ingest/{shard.source}"].path(shard.documents), ["doc_id"]).column("doc_id")
+    for row in moved.tolist():
+        enters = bool(after.first[row] == none)
+        rule = changed[int(before.first[row] if enters else after.first[row])]
+        value = float(columns[rule.column][row])
+        distance = abs(value - rule.threshold) / max(abs(rule.threshold), 1e-9)
+        yield (
+            row,
+            Mover(
+                shard.source,
+                ids[row].as_py(),
+                "kept" if enters else "dropped",
+                rule.reason,
+                value,
+                rule.threshold,
+                int(chars[row]),
+                distance,
+            ),
+        )
+
+
+def rules_of(cleaned: Artifact) -> list[Rule]:
+    """The rules of a source in order; the least score of a language is one of them."""
+    config = cleaned.manifest.config
+    rules = list(msgspec.convert(config["sieve"], Sieve).rules)
+    language = config["language"]
+    if language and language["applied"] == "detect" and language["asked"]["keep"]:
+        least = float(language["asked"]["min_score"])
+        rules.insert(0, Rule(MIN_SCORE, LANGUAGE_SCORE, "min", least, UNSURE_LANGUAGE))
+    return rules
+
+
+def _claimed_otherwise(cleaned: Artifact, shard: ShardTables, count: int) -> Any:
+    claimed = np.zeros(count, np.bool_)
+    ledger = load_of(cleaned, f"ledger-{shard.key}.parquet", ["row", "verdict", "reason"])
+    if ledger is not None:
+        reasons = ledger.column("reason").to_pylist()
+        verdicts = ledger.column("verdict").to_pylist()
+        fixed = [v != "edit" and r in _FIXED for v, r in zip(verdicts, reasons, strict=True)]
+        claimed[np.asarray(ledger.column("row"))[fixed]] = True
+    return claimed
+
+
+def _check_names(run: Mapping[str, Artifact], bounds: Mapping[str, float]) -> None:
+    known = sorted({rule.name for a in run.values() if a.manifest.kind == "clean" for rule in rules_of(a)})
+    for name in bounds:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+            raise InputError(
+                f"no rule of this run is called {name}",
+                where="--set",
+                next=f"did you mean {near[0]}?" if near else f"its rules: {', '.join(known) or 'none'}",
+            )

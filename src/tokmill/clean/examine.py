@@ -1,0 +1,303 @@
+"""One look at a shard: what its documents become, what was measured, and what is decided about each.
+
+    documents ─ normalize ─ licence ─ language ─ measure ─ line edits ─ measure again ─ judge ─ redact ─ exact hash
+
+The first fault in this order is the reason for a drop: empty, licence, language, then the rules as the recipe has
+them. All measured values are kept, also of documents that an earlier rule already claimed.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tokmill.clean.detectors import DetectorName
+from tokmill.clean.hooks import call_hook
+from tokmill.clean.language import detect_languages
+from tokmill.clean.license_policy import KEEP, QUARANTINE, judge_licenses, make_policy
+from tokmill.clean.lines import LineOptions, edit_lines
+from tokmill.clean.measures import measure
+from tokmill.clean.normalize import Edits, apply_edits, normalize_texts
+from tokmill.clean.redact import redact_texts
+from tokmill.clean.rules import AFTER, HOOK, Sieve, judge
+from tokmill.dedup.exact import HASH_NORMALIZATION, exact_hashes
+from tokmill.kernels import text as text_kernels
+from tokmill.manifest import Json
+from tokmill.recipe import License, Normalize
+from tokmill.schema import one_piece, string_column
+
+Column = NDArray[Any]
+
+EMPTY, OTHER_LANGUAGE, UNSURE_LANGUAGE = "empty", "other_language", "language_unsure"
+UNDETERMINED = "und"
+LANGUAGE_SCORE = "language_score"
+
+
+class LanguagePlan(msgspec.Struct, frozen=True):
+    """What is asked, and what is done: `applied` is none where a field is asked for that the source has not."""
+
+    asked: Json
+    applied: str  # field | detect | none
+    key: str | None = None  # in `meta`, for field
+    model: str = ""  # sha256 of the detector's model
+
+
+class Faults(NamedTuple):
+    """Documents that are not kept, in row order."""
+
+    rows: Column
+    verdicts: list[str]  # drop | quarantine
+    reasons: list[str]
+    values: Column
+    thresholds: Column
+    details: list[str | None]
+
+
+class Change(NamedTuple):
+    """Why the text of some rows is another: how often each, and where, if it is known."""
+
+    reason: str
+    rows: Column
+    counts: Column
+    details: list[str] | None = None
+
+
+class Examined(NamedTuple):
+    edits: Edits  # rows whose text changed, and to what
+    changes: list[Change]
+    faults: Faults
+    measures: dict[str, Column]
+    languages: Any  # string column, null where it was not looked at
+    licenses: Any  # canonical, null where it is not known
+    chars: Column
+    sizes: Column
+    hashes: Column
+    nuls: int
+    chars_in: int
+
+
+def examine_config(
+    source: str,
+    normalize: Normalize,
+    license: License | None,
+    language: LanguagePlan | None,
+    sieve: Sieve,
+    redact: Sequence[str],
+) -> Json:
+    """All that can change a byte of the cleaned shards of one source."""
+    return {
+        "source": source,
+        "normalize": normalize.model_dump(mode="json", exclude={"max_nul_fraction"}),
+        "license": license.model_dump(mode="json") if license else None,
+        "language": msgspec.to_builtins(language) if language else None,
+        "sieve": msgspec.to_builtins(sieve),
+        "redact": sorted(redact),
+        "hash": HASH_NORMALIZATION,
+        "unicode_data": unicodedata.unidata_version,
+    }
+
+
+def examine(documents: Any, config: Json, hooks: Mapping[str, str]) -> Examined:
+    """`hooks`: where the file of each hook lies."""
+    sieve = msgspec.convert(config["sieve"], Sieve)
+    count = documents.num_rows
+    given = one_piece(documents.column("text"))
+    normal = normalize_texts(given, Normalize.model_validate(config["normalize"]))
+    texts, changes = normal.texts, [Change(*reason) for reason in normal.edits.reasons]
+    changed = np.zeros(count, np.bool_)
+    changed[normal.edits.rows] = True
+    hashes = exact_hashes(texts, normal.is_ascii)
+
+    fates = _Fates(count)
+    fates.claim((hashes[:, 0] == 0) & (hashes[:, 1] == 0), EMPTY, 0, 1)
+    licenses = _judge_licenses(documents, config["license"], fates)
+    languages, measures = _judge_languages(documents, texts, config["language"], fates)
+    names = [column for column in sieve.columns() if not column.startswith((AFTER, HOOK))]
+    measures |= measure(texts, names) if names else {}
+    if sieve.line_edits is not None:
+        lines = edit_lines(texts, LineOptions(**sieve.line_edits))
+        texts = apply_edits(texts, lines.rows, lines.texts)
+        changed[lines.rows] = True
+        for reason, times in lines.removed.items():
+            some = times > 0
+            if some.any():
+                changes.append(Change(reason, lines.rows[some], times[some]))
+    after = [column.removeprefix(AFTER) for column in sieve.columns() if column.startswith(AFTER)]
+    if after:
+        measures |= {AFTER + name: values for name, values in measure(texts, after).items()}
+    for hook in [column.removeprefix(HOOK) for column in sieve.columns() if column.startswith(HOOK)]:
+        columns = {name: one_piece(documents.column(name)) for name in documents.column_names}
+        measures[HOOK + hook] = call_hook(hook, hooks[hook], sieve.hooks[hook], {**columns, "text": texts})
+    judged = judge(measures, sieve.rules, count)
+    for index, rule in enumerate(sieve.rules):
+        fates.claim(judged.first == index, rule.reason, judged.values, judged.thresholds)
+    if config["redact"]:
+        texts = _redact(texts, config["redact"], fates.kept(), changed, changes)
+
+    rows = np.flatnonzero(changed)
+    edited = texts.take(pa.array(rows))
+    chars = normal.chars.copy()
+    late = (
+        np.flatnonzero(changed & fates.kept())
+        if sieve.line_edits is not None or config["redact"]
+        else rows[:0]
+    )
+    if len(late):
+        again = texts.take(pa.array(late))
+        found = text_kernels.measure_text(*string_column(again)[:2])
+        chars[late] = found.chars
+        hashes[late] = exact_hashes(again, found.is_ascii)
+        blank = np.zeros(count, np.bool_)
+        blank[late] = (hashes[late, 0] == 0) & (hashes[late, 1] == 0)
+        fates.claim(blank, EMPTY, 0, 1)
+    return Examined(
+        edits=Edits(rows, edited, []),
+        changes=_of_kept(changes, fates.kept()),
+        faults=fates.faults(),
+        measures=measures,
+        languages=languages,
+        licenses=licenses,
+        chars=chars,
+        sizes=np.diff(string_column(texts).offsets),
+        hashes=hashes,
+        nuls=normal.nuls,
+        chars_in=normal.chars_in,
+    )
+
+
+def _of_kept(changes: list[Change], kept: Column) -> list[Change]:
+    """What was changed in a document that is dropped happened to nobody."""
+    found = []
+    for change in changes:
+        stays = kept[change.rows]
+        details = change.details and [d for d, is_in in zip(change.details, stays, strict=True) if is_in]
+        if stays.any():
+            found.append(Change(change.reason, change.rows[stays], change.counts[stays], details))
+    return found
+
+
+class _Fates:
+    """What is decided about each row so far: the first claim stays."""
+
+    def __init__(self, count: int) -> None:
+        self._codes = np.full(count, -1, np.int64)  # index into the claims made; -1 kept
+        self._claims: list[tuple[str, str]] = []  # verdict, reason
+        self._values, self._thresholds = np.full(count, np.nan), np.full(count, np.nan)
+        self._details: dict[int, str] = {}
+
+    def kept(self) -> Column:
+        return self._codes < 0
+
+    def claim(
+        self,
+        rows: Column,
+        reason: str,
+        values: Any = np.nan,
+        thresholds: Any = np.nan,
+        *,
+        verdict: str = "drop",
+        details: Any = None,
+    ) -> None:
+        fresh = np.flatnonzero(rows & self.kept())
+        if not len(fresh):
+            return
+        self._codes[fresh] = len(self._claims)
+        self._claims.append((verdict, reason))
+        for into, given in ((self._values, values), (self._thresholds, thresholds)):
+            into[fresh] = given[fresh] if isinstance(given, np.ndarray) else given
+        if details is not None:
+            told = details.take(pa.array(fresh)).to_pylist()
+            self._details.update(
+                (row, detail) for row, detail in zip(fresh.tolist(), told, strict=True) if detail is not None
+            )
+
+    def faults(self) -> Faults:
+        rows = np.flatnonzero(~self.kept())
+        claims = [self._claims[code] for code in self._codes[rows].tolist()]
+        return Faults(
+            rows,
+            [verdict for verdict, _ in claims],
+            [reason for _, reason in claims],
+            self._values[rows],
+            self._thresholds[rows],
+            [self._details.get(row) for row in rows.tolist()],
+        )
+
+
+def _judge_licenses(documents: Any, policy: Json | None, fates: _Fates) -> Any:
+    """Canonical names, also where nothing is asked: totals and attribution speak of them."""
+    made = make_policy(**policy) if policy is not None else make_policy(unknown="keep")
+    tags = one_piece(documents.column("license_tag"))
+    judged = judge_licenses(tags, None, made)
+    reasons = np.asarray(judged.reason.indices.fill_null(-1))
+    for code, reason in enumerate(judged.reason.dictionary.to_pylist()):
+        for verdict in np.unique(judged.verdict[reasons == code]).tolist():
+            if verdict != KEEP:
+                rows = (reasons == code) & (judged.verdict == verdict)
+                word = "quarantine" if verdict == QUARANTINE else "drop"
+                fates.claim(rows, reason, verdict=word, details=tags)
+    return judged.spdx.cast(pa.string())
+
+
+def _judge_languages(
+    documents: Any, texts: Any, config: Json | None, fates: _Fates
+) -> tuple[Any, dict[str, Column]]:
+    if config is None or config["applied"] == "none":
+        return pa.nulls(len(texts), pa.string()), {}
+    keep = {_primary(code) for code in config["asked"]["keep"]}
+    if config["applied"] == "field":
+        codes = _field_codes(one_piece(documents.column("meta")), config["key"])
+        scores, measures = np.ones(len(texts)), {}
+        sure = np.ones(len(texts), np.bool_)
+        least = 0.0
+    else:
+        detector: DetectorName = config["asked"]["detector"]
+        found = detect_languages(texts, detector)
+        codes, scores, least = found.codes, found.scores, float(config["asked"]["min_score"])
+        sure, measures = scores >= least, {LANGUAGE_SCORE: scores}
+    names = codes.dictionary.to_pylist()
+    is_wanted = np.array([not keep or _primary(name) in keep for name in names] + [False])
+    numbers = np.asarray(codes.indices.fill_null(len(names)))
+    if keep:
+        unknown = np.array([name == UNDETERMINED for name in names] + [True])[numbers]
+        spelled = codes.cast(pa.string())
+        fates.claim(unknown | ~sure, UNSURE_LANGUAGE, scores, np.full(len(texts), least), details=spelled)
+        fates.claim(~is_wanted[numbers], OTHER_LANGUAGE, scores, np.full(len(texts), least), details=spelled)
+    return codes.cast(pa.string()), measures
+
+
+def _field_codes(meta: Any, key: str) -> Any:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    values = [decode(text).get(key) if text is not None else None for text in meta.to_pylist()]
+    spelled = [value.lower() if isinstance(value, str) and value else None for value in values]
+    return pa.array(spelled, pa.string()).dictionary_encode()
+
+
+def _primary(code: str) -> str:
+    """`en` of en, EN, en-US and eng_Latn's `eng`: the tag before the first hyphen or underscore."""
+    return code.lower().replace("_", "-").partition("-")[0]
+
+
+def _redact(texts: Any, kinds: list[str], kept: Column, changed: Column, changes: list[Change]) -> Any:
+    """Only texts that will be trained on are rewritten; offsets are bytes of the text before."""
+    rows = np.flatnonzero(kept)
+    done = redact_texts(texts.take(pa.array(rows)), kinds)
+    if not len(done.rows):
+        return texts
+    changed[rows[done.rows]] = True
+    where = done.found.to_pylist()
+    for kind in sorted({str(found["kind"]) for found in where}):
+        spans: dict[int, list[str]] = {}
+        for found in where:
+            if found["kind"] == kind:
+                spans.setdefault(int(rows[found["row"]]), []).append(f"{found['start']}-{found['end']}")
+        counts = np.array([len(places) for places in spans.values()], np.int64)
+        details = [f"bytes {', '.join(places)}" for places in spans.values()]
+        changes.append(Change(f"redacted_{kind}", np.array(list(spans), np.int64), counts, details))
+    return apply_edits(texts, rows[done.rows], done.texts)

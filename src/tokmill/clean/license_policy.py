@@ -1,0 +1,153 @@
+"""Which licences a corpus may have: one verdict per distinct tag, spread over the whole column.
+
+    tags ─ null? the source's default ─ distinct ─ parse ─ judge each ─> verdict and reason per row
+
+    one licence       in deny: denied    in allow, or allow is empty: passes    else: not allowed
+    A OR B            the better of the two            A AND B    the worse of the two
+    X WITH E, X+      by an entry for exactly that, if there is one; else by the entries for X
+    not a licence     what `unknown` says: drop, keep or quarantine
+
+An entry of the policy is one licence, in any spelling, or a family: `CC-BY-*` is every version (and port) of CC-BY
+and CC-BY without a version, but not CC-BY-SA-4.0, because `*` stands for a version.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokmill.clean.license_names import known
+from tokmill.clean.licenses import Expression, Leaf, parse_license
+from tokmill.errors import RecipeError
+
+Unknown = Literal["drop", "keep", "quarantine"]
+
+KEEP, DROP, QUARANTINE = np.uint8(0), np.uint8(1), np.uint8(2)
+DENIED, NOT_ALLOWED, UNKNOWN = "license_denied", "license_not_allowed", "license_unknown"
+
+# How bad a verdict on a licence is: OR takes the least, AND the worst.
+_PASSES, _IS_NOT_ALLOWED, _IS_DENIED = 0, 1, 2
+_REASONS = (None, NOT_ALLOWED, DENIED)
+_UNKNOWN_VERDICTS = {"keep": KEEP, "drop": DROP, "quarantine": QUARANTINE}
+
+
+class LicensePolicy(NamedTuple):
+    """Entries in canonical form, sorted. Made by make_policy."""
+
+    allow: tuple[str, ...]  # empty: whatever is not denied
+    deny: tuple[str, ...]
+    unknown: Unknown
+
+
+class Judged(NamedTuple):
+    """Per row: the canonical expression (null: unknown), the verdict, and the reason (null where nothing is wrong).
+
+    A row of an unknown licence that is kept all the same has the verdict KEEP and the reason license_unknown.
+    """
+
+    spdx: Any  # dictionary<int32, string>
+    verdict: np.ndarray[Any, np.dtype[np.uint8]]
+    reason: Any  # dictionary<int32, string>
+
+
+def make_policy(
+    allow: Sequence[str] | None = None, deny: Sequence[str] | None = None, unknown: Unknown = "drop"
+) -> LicensePolicy:
+    if unknown not in _UNKNOWN_VERDICTS:
+        raise RecipeError(f"{unknown!r} is not drop, keep or quarantine", where="license.unknown")
+    return LicensePolicy(_entries(allow, "license.allow"), _entries(deny, "license.deny"), unknown)
+
+
+def judge_licenses(tags: Any, default: str | None, policy: LicensePolicy) -> Judged:
+    """`tags` is a string column with nulls. A document with a tag is judged by it, known or not; one without by
+    the source's `default`."""
+    column = tags.combine_chunks() if isinstance(tags, pa.ChunkedArray) else tags
+    if default is not None:
+        column = pc.fill_null(column, default)
+    coded = column.dictionary_encode()
+    codes = coded.indices.fill_null(len(coded.dictionary)).to_numpy(zero_copy_only=False)
+    judged = [_judge(tag, policy) for tag in [*coded.dictionary.to_pylist(), None]]
+    return Judged(
+        spdx=_spread([spdx for spdx, _, _ in judged], codes),
+        verdict=np.array([verdict for _, verdict, _ in judged], np.uint8)[codes],
+        reason=_spread([reason for _, _, reason in judged], codes),
+    )
+
+
+def _judge(tag: str | None, policy: LicensePolicy) -> tuple[str | None, np.uint8, str | None]:
+    expression = parse_license(tag) if tag is not None else None
+    if expression is None:
+        return None, _UNKNOWN_VERDICTS[policy.unknown], UNKNOWN
+    badness = _badness(expression, policy)
+    return str(expression), DROP if badness else KEEP, _REASONS[badness]
+
+
+def _badness(expression: Expression, policy: LicensePolicy) -> int:
+    if isinstance(expression, Leaf):
+        return _leaf_badness(expression, policy)
+    each = [_badness(operand, policy) for operand in expression.operands]
+    return min(each) if expression.operator == "OR" else max(each)
+
+
+def _leaf_badness(leaf: Leaf, policy: LicensePolicy) -> int:
+    whole, plain = str(leaf), leaf.license.removesuffix("+")
+    for name in (whole, plain):
+        if any(_covers(entry, name) for entry in policy.deny):
+            return _IS_DENIED
+        if any(_covers(entry, name) for entry in policy.allow):
+            return _PASSES
+    return _IS_NOT_ALLOWED if policy.allow else _PASSES
+
+
+def _covers(entry: str, name: str) -> bool:
+    if not entry.endswith("-*"):
+        return entry == name
+    family = re.escape(entry.removesuffix("-*"))
+    return bool(re.fullmatch(rf"(?:LicenseRef-)?{family}(?:-\d[^ ]*)?", name))
+
+
+def _entries(entries: Sequence[str] | None, where: str) -> tuple[str, ...]:
+    return tuple(sorted({_entry(entry, where) for entry in entries or ()}))
+
+
+def _entry(entry: str, where: str) -> str:
+    if entry.endswith("-*"):
+        names = [*known().licenses, *known().references]
+        families = {_family(name).lower(): _family(name) for name in names}
+        family = families.get(entry.removesuffix("-*").lower())
+        if family is not None:
+            return f"{family}-*"
+        raise _not_a_license(entry, [f"{name}-*" for name in sorted(set(families.values()))], where)
+    expression = parse_license(entry)
+    if isinstance(expression, Leaf):
+        return str(expression)
+    if expression is not None:
+        raise RecipeError(f"{entry!r} is more than one licence", where=where, next="give each its own entry")
+    raise _not_a_license(entry, sorted([*known().licenses, *known().references]), where)
+
+
+def _family(name: str) -> str:
+    return re.split(r"-\d", name.removeprefix("LicenseRef-"), maxsplit=1)[0]
+
+
+def _not_a_license(entry: str, names: list[str], where: str) -> RecipeError:
+    by_lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(entry.lower()[:200], list(by_lower), n=3, cutoff=0.5)
+    hint = (
+        "did you mean " + " or ".join(by_lower[name] for name in near) + "?"
+        if near
+        else "see docs/licenses.md"
+    )
+    return RecipeError(f"{entry[:200]!r} is not a known licence", where=where, next=hint)
+
+
+def _spread(values: list[str | None], codes: np.ndarray[Any, Any]) -> Any:
+    """A dictionary column: the value of each code, equal values under one code."""
+    distinct = pa.array(values, pa.string()).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(distinct.indices.take(pa.array(codes)), distinct.dictionary)

@@ -1,0 +1,235 @@
+"""One compiled look at each document: every number that a rule can ask for.
+
+    texts ─┬─ marks       characters, braces, # and …          bytes alone
+           ├─ characters  shares of digits, capitals, symbols  class table
+           ├─ lines       lines, paragraphs, what is said twice
+           ├─ phrases     lorem ipsum, javascript, policies, boilerplate
+           └─ words ──┬── lengths, stop words, sentences
+                      └── repetition of n-grams
+
+Only the groups that the asked names need are computed. A share is one division of two whole numbers, so it is the
+same on any machine and for any cut of the documents into batches; of nothing it is 0. docs/measures.md defines each.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.clean.wordlists import (
+    ABBREVIATIONS,
+    BOILERPLATE,
+    JAVASCRIPT,
+    LOREM_IPSUM,
+    POLICY_PHRASES,
+    STOP_WORDS,
+    UNITS,
+    URL_STARTS,
+)
+from tokmill.kernels import characters, lines, phrases, repetition, words, wordstats
+from tokmill.schema import StringColumn, string_column
+from tokmill.wordclasses import class_table
+
+Column = NDArray[Any]
+
+SHORT_LINE_CHARS = 30
+# Below this many lines a share of lines that repeat says nothing.
+MIN_LINES_TO_REPEAT = 6
+# Words of so much text are held at once: 13 bytes each, and 1 MB of text still fits the second-level cache with them.
+_BLOCK_BYTES = 1 << 20
+
+
+class Measure(NamedTuple):
+    """`counted`, divided by `of` where it is a share; both are "<group>.<what its kernel counts>"."""
+
+    group: str
+    unit: str
+    description: str
+    counted: str
+    of: str
+
+
+def measure(texts: Any, names: Collection[str]) -> dict[str, Column]:
+    """One value per row for each name: int64 counts, float64 shares."""
+    column = string_column(texts)
+    asked = [MEASURES[name] for name in names]
+    found = _count(column, {ref for m in asked for ref in (m.counted, *_parts(m.of)) if ref})
+    return {
+        name: _ratio(found[m.counted], _denominator(found, m.of)) if m.of else found[m.counted]
+        for name, m in zip(names, asked, strict=True)
+    }
+
+
+def _count(column: StringColumn, refs: Collection[str]) -> dict[str, Column]:
+    """What the kernels count, by "<group>.<name>": at least the refs asked for."""
+    data, offsets = column.data, column.offsets
+    groups = {ref.split(".")[0] for ref in refs}
+    found: dict[str, Column] = {"bytes.bytes": np.diff(offsets)}
+    if "marks" in groups:
+        found |= _named("marks", characters.measure_marks(data, offsets))
+    if "characters" in groups:
+        found |= _named("characters", characters.measure_chars(data, offsets, class_table()))
+    if "lines" in groups:
+        counted = lines.measure_lines(data, offsets, class_table(), short_chars=SHORT_LINE_CHARS)
+        found |= _named("lines", counted)
+    if "phrases" in groups:
+        names = tuple(n for n in _PHRASES if f"phrases.{n}" in refs or f"phrases.{n}_lines" in refs)
+        hits = phrases.count_phrases(data, offsets, _phrase_table(names))
+        for group, name in enumerate(names):
+            found[f"phrases.{name}"], found[f"phrases.{name}_lines"] = hits.hits[group], hits.lines[group]
+    if "repetition" in groups or "words" in groups:
+        found |= _count_words(data, offsets, groups)
+    return found
+
+
+def _count_words(data: Column, offsets: Column, groups: Collection[str]) -> dict[str, Column]:
+    """Block by block: the words of a block are split once, and both groups are counted from them."""
+    blocks = list(_blocks(offsets))
+    most = max((int(offsets[end] - offsets[start]) for start, end in blocks), default=0)
+    into = words.empty_words(most, max((end - start for start, end in blocks), default=0))
+    stop_hashes = _stop_hashes()
+    parts: list[dict[str, Column]] = []
+    for start, end in blocks:
+        split = words.split_words(data, offsets[start : end + 1], class_table(), _lexicon(), into)
+        part: dict[str, Column] = {}
+        if "words" in groups:
+            part |= _named("words", wordstats.measure_words(*split, stop_hashes))
+        if "repetition" in groups:
+            repeated = repetition.measure_repetition(split.offsets, split.hashes, split.chars)
+            part |= {f"repetition.top_{n}": repeated.top[:, k] for k, n in enumerate(repetition.TOP_SIZES)}
+            part |= {f"repetition.dup_{n}": repeated.dup[:, k] for k, n in enumerate(repetition.DUP_SIZES)}
+        parts.append(part)
+    return {ref: np.concatenate([part[ref] for part in parts]) for ref in parts[0]}
+
+
+def _blocks(offsets: Column) -> Iterator[tuple[int, int]]:
+    """Runs of rows with about _BLOCK_BYTES of text, at least one row each; one empty run for no rows."""
+    rows = len(offsets) - 1
+    start = 0
+    while True:
+        end = int(np.searchsorted(offsets, offsets[start] + _BLOCK_BYTES, side="right")) - 1
+        end = min(max(end, start + 1), rows)
+        yield start, end
+        start = end
+        if start >= rows:
+            return
+
+
+def _named(group: str, counted: Any) -> dict[str, Column]:
+    return {f"{group}.{field}": value for field, value in counted._asdict().items()}
+
+
+def _parts(of: str) -> tuple[str, ...]:
+    return _COMPOSED[of][0] if of in _COMPOSED else (of,)
+
+
+def _denominator(found: dict[str, Column], of: str) -> Column:
+    if of not in _COMPOSED:
+        return found[of]
+    refs, compose = _COMPOSED[of]
+    return compose(*(found[ref] for ref in refs))
+
+
+def _ratio(counted: Column, of: Column) -> Column:
+    return np.divide(counted, of, out=np.zeros(len(of), np.float64), where=of != 0)
+
+
+# Denominators made of more than one count, or of none.
+_COMPOSED: dict[str, tuple[tuple[str, ...], Callable[..., Column]]] = {
+    "body": (("marks.chars", "marks.newlines"), lambda chars, newlines: chars - newlines),
+    "enough_lines": (("lines.filled",), lambda filled: np.where(filled >= MIN_LINES_TO_REPEAT, filled, 0)),
+    "two": (("words.words",), lambda count: np.full(len(count), 2, np.int64)),
+}
+
+_PHRASES = {
+    "lorem_ipsum": LOREM_IPSUM,
+    "javascript": JAVASCRIPT,
+    "policy_phrases": POLICY_PHRASES,
+    "urls": URL_STARTS,
+    "boilerplate": BOILERPLATE,
+}
+
+
+@functools.cache
+def _phrase_table(names: tuple[str, ...]) -> phrases.PhraseTable:
+    return phrases.phrase_table(tuple(_PHRASES[name] for name in names))
+
+
+@functools.cache
+def _lexicon() -> words.Lexicon:
+    return words.Lexicon(words.pack(UNITS), words.pack(ABBREVIATIONS))
+
+
+@functools.cache
+def _stop_hashes() -> Column:
+    text = np.frombuffer(" ".join(STOP_WORDS).encode(), np.uint8)
+    split = words.split_words(text, np.array([0, text.size], np.int64), class_table(), _lexicon())
+    return split.hashes.copy()
+
+
+def _described() -> Iterator[tuple[str, Measure]]:
+    rows = [
+        ("bytes", "bytes.bytes", "", "bytes of UTF-8"),
+        ("chars", "marks.chars", "", "code points"),
+        ("open_braces", "marks.braces", "", "opening curly brackets"),
+        ("ascii_share", "characters.ascii", "characters.chars", "characters below U+0080"),
+        ("letter_share", "characters.letters", "characters.chars", "letters"),
+        ("upper_share", "characters.upper", "characters.chars", "capital and title-case letters"),
+        ("digit_share", "characters.digits", "characters.chars", "decimal digits of any script"),
+        ("whitespace_share", "characters.spaces", "characters.chars", "spaces, tabs, line ends"),
+        ("control_share", "characters.controls", "characters.chars", "control characters that are no spaces"),
+        ("symbol_share", "characters.symbols", "characters.chars", "punctuation and symbols"),
+        ("longest_char_run", "characters.longest_run", "", "longest run of one character that is no space"),
+        ("lines", "lines.lines", "", "lines, blank ones too; a last line end begins no other"),
+        ("filled_lines", "lines.filled", "", "lines with a character that is no space"),
+        ("paragraphs", "lines.paragraphs", "", "runs of text between two or more line ends"),
+        ("bullet_line_share", "lines.bullets", "lines.lines", "lines that begin with - or •"),
+        ("ellipsis_line_share", "lines.ellipses", "lines.lines", "lines that end in ... or …"),
+        ("terminal_line_share", "lines.terminals", "lines.filled", "filled lines that end in . ! ? or their like"),
+        ("short_line_share", "lines.short", "lines.filled", "filled lines of at most 30 characters"),
+        ("dup_lines", "lines.dup_lines", "", "filled lines that an earlier one equals"),
+        ("dup_paragraphs", "lines.dup_paragraphs", "", "paragraphs that an earlier one equals"),
+        ("dup_line_share", "lines.dup_lines", "lines.filled", "filled lines that an earlier one equals"),
+        ("dup_paragraph_share", "lines.dup_paragraphs", "lines.paragraphs", "paragraphs that an earlier one equals"),
+        ("dup_line_char_share", "lines.dup_line_chars", "marks.chars", "characters in duplicate lines"),
+        ("dup_line_body_share", "lines.dup_line_chars", "body", "the same, of the characters that are no line ends"),
+        ("dup_paragraph_char_share", "lines.dup_paragraph_chars", "marks.chars", "characters in duplicate paragraphs"),
+        ("repeated_line_share", "lines.repeated_lines", "enough_lines", "filled lines that equal another; 0 below 6 lines"),
+        ("words", "words.words", "", "words, punctuation standing alone included"),
+        ("non_symbol_words", "words.non_symbol_words", "", "words that are not all punctuation, symbols or controls"),
+        ("mean_word_length", "words.non_symbol_chars", "words.non_symbol_words", "characters of a non-symbol word"),
+        ("median_word_length", "words.double_median", "two", "characters of a non-symbol word, in the middle"),
+        ("longest_word", "words.longest", "", "characters of the longest word"),
+        ("alpha_word_share", "words.alpha_words", "words.words", "words with a letter"),
+        ("stop_words", "words.stop_words", "", "how many of the be to of and that have with occur"),
+        ("sentences", "words.sentences", "", "sentences; a line ends one"),
+        ("hash_word_ratio", "marks.hashes", "words.words", "# per word"),
+        ("ellipsis_word_ratio", "marks.ellipses", "words.words", "... and … per word"),
+        ("newline_word_ratio", "marks.newlines", "words.words", "line ends per word"),
+        *(
+            (f"top_{n}gram_share", f"repetition.top_{n}", "marks.chars", f"characters of the most frequent {n}-gram")
+            for n in repetition.TOP_SIZES
+        ),
+        *(
+            (f"dup_{n}gram_share", f"repetition.dup_{n}", "marks.chars", f"characters in {n}-grams met before")
+            for n in repetition.DUP_SIZES
+        ),
+        ("lorem_ipsum", "phrases.lorem_ipsum", "", "places that say lorem ipsum"),
+        ("javascript", "phrases.javascript", "", "places that say javascript"),
+        ("policy_phrases", "phrases.policy_phrases", "", "places that speak of policies or cookies"),
+        ("urls", "phrases.urls", "", "places with http:// or https://"),
+        ("boilerplate_lines", "phrases.boilerplate_lines", "", "lines with a phrase of site furniture"),
+        ("boilerplate_line_share", "phrases.boilerplate_lines", "enough_lines", "the same, of filled lines; 0 below 6"),
+    ]  # fmt: skip
+    for name, counted, of, description in rows:
+        unit = "ratio" if name.endswith("_ratio") else "share" if name.endswith("_share") else "count"
+        if name.endswith("_word_length"):
+            unit = "characters"
+        yield name, Measure(counted.split(".")[0], unit, description, counted, of)
+
+
+MEASURES: dict[str, Measure] = dict(_described())

@@ -1,0 +1,133 @@
+"""`tokmill normalize` and `tokmill filter`: cleaning without a recipe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.markup import escape
+
+from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
+from tokmill.cli.source_options import files_options, files_source, one_source_recipe, workers_option
+from tokmill.errors import RecipeError
+from tokmill.standalone import clean_files
+
+_RULE = re.compile(r"^(?P<measure>[a-z0-9_]+)(?P<sign><=|>=)(?P<bound>-?[0-9.]+)$")
+
+_SHARED: tuple[Callable[[Any], Any], ...] = (
+    click.option("--domain", default="default", show_default=True),
+    click.option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Recorded in the manifests."
+    ),
+    click.option(
+        "--out-dir",
+        "directory",
+        type=click.Path(file_okay=False, path_type=Path),
+        required=True,
+        help="Output.",
+    ),
+    workers_option,
+    json_option,
+)
+
+
+def _shared_options(command: Any) -> Any:
+    for option in reversed(_SHARED):
+        command = option(command)
+    return command
+
+
+@click.command(
+    "normalize",
+    epilog="Example: tokmill normalize 'data/*.jsonl.zst' --unicode NFC --newlines lf --out-dir clean",
+)
+@files_options
+@click.option("--unicode", type=click.Choice(["none", "NFC", "NFKC"]), default="NFC", show_default=True)
+@click.option("--newlines", type=click.Choice(["keep", "lf"]), default="lf", show_default=True)
+@click.option("--nul", type=click.Choice(["strip", "keep"]), default="strip", show_default=True)
+@click.option("--redact", multiple=True, type=click.Choice(["email", "ip", "phone", "secret"]))
+@_shared_options
+@reports_errors
+def normalize_command(unicode: str, newlines: str, nul: str, redact: tuple[str, ...], **given: Any) -> None:
+    """Normalize the texts of files: Unicode form, line ends, NULs, and what is to be redacted.
+
+    Writes JSONL.zst shards, a manifest for each, and decisions.jsonl.zst. PATTERNS may be quoted globs or the
+    files that the shell made of them.
+    """
+    sections = {"normalize": {"unicode": unicode, "newlines": newlines, "nul": nul}, "redact": list(redact)}
+    _clean(given, sections)
+
+
+@click.command(
+    "filter",
+    epilog="Example: tokmill filter 'data/*.jsonl.zst' --pack gopher-quality --rule 'digit_share<=0.3' --out-dir kept",
+)
+@files_options
+@click.option(
+    "--pack", "packs", multiple=True, help="gopher-quality, gopher-repetition, c4, fineweb, stage-a, web-en."
+)
+@click.option("--rule", "rules", multiple=True, metavar="MEASURE<=BOUND", help="Or MEASURE>=BOUND.")
+@click.option(
+    "--language", "languages", multiple=True, help="Keep texts that are detected to be in this language."
+)
+@click.option("--min-score", help="Of the language detector [default: 0.65].")
+@click.option("--allow-license", multiple=True, help="Keep documents of this licence.")
+@click.option("--deny-license", multiple=True, help="Drop documents of this licence.")
+@click.option(
+    "--unknown-license", type=click.Choice(["drop", "keep", "quarantine"]), default="drop", show_default=True
+)
+@_shared_options
+@reports_errors
+def filter_command(
+    packs: tuple[str, ...],
+    rules: tuple[str, ...],
+    languages: tuple[str, ...],
+    min_score: str | None,
+    allow_license: tuple[str, ...],
+    deny_license: tuple[str, ...],
+    unknown_license: str,
+    **given: Any,
+) -> None:
+    """Filter the documents of files by packs and rules on measures, by language and by licence.
+
+    Writes JSONL.zst shards, a manifest for each, and decisions.jsonl.zst, which tells for every document whether it
+    was kept, and if not why. PATTERNS may be quoted globs or the files that the shell made of them.
+    """
+    sections: dict[str, Any] = {"filters": [*packs, *(_rule(rule) for rule in rules)]}
+    if languages:
+        asked: dict[str, Any] = {"method": "detect", "keep": list(languages)}
+        sections["language"] = {**asked, **({"min_score": min_score} if min_score else {})}
+    if allow_license or deny_license:
+        lists = {"allow": list(allow_license), "deny": list(deny_license)}
+        sections["license"] = {**lists, "unknown": unknown_license}
+    if not packs and len(sections) == 1 and not rules:
+        raise RecipeError(
+            "nothing to filter by", where="tokmill filter", next="give --pack, --rule or --language"
+        )
+    _clean(given, sections)
+
+
+def _rule(text: str) -> dict[str, Any]:
+    found = _RULE.match(text.replace(" ", ""))
+    if not found:
+        raise RecipeError(f"{text} is not a rule", where="--rule", next="for example 'digit_share<=0.3'")
+    return {"measure": found["measure"], "max" if found["sign"] == "<=" else "min": found["bound"]}
+
+
+def _clean(given: dict[str, Any], sections: dict[str, Any]) -> None:
+    domain, seed, directory = given.pop("domain"), given.pop("seed"), given.pop("directory")
+    workers, as_json = given.pop("workers"), given.pop("as_json")
+    recipe = one_source_recipe({**files_source(**given), "domain": domain}, seed=seed, **sections)
+    with open_progress() as progress:
+        totals = clean_files(recipe, Path.cwd(), directory, workers=workers, progress=progress)
+    if as_json:
+        print_json({"ok": True, "directory": str(directory), **totals})
+        return
+    drops = "".join(f" · dropped {count:,} {reason}" for reason, count in sorted(totals["drops"].items()))
+    out.print(
+        f"{totals['docs']:,} of {totals['docs_in']:,} documents{escape(drops)} → "
+        f"{totals['shards']} shards in {escape(str(directory))}"
+    )

@@ -1,0 +1,161 @@
+"""`tokmill why` and `tokmill whatif`: what happened to a document, and what would happen with other bounds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from tokmill.audit.whatif import WhatIf, what_if
+from tokmill.audit.why import History, explain_document, load_examples
+from tokmill.cli.console import json_option, out, print_json, reports_errors
+from tokmill.errors import RecipeError
+
+_SHOWN_CHARS = 300
+
+
+@click.command(
+    "why", epilog="Example: tokmill why out/demo problem-17    tokmill why out/demo --reason too_short"
+)
+@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.argument("doc_id", required=False)
+@click.option("--source", help="Only documents of this source.")
+@click.option(
+    "--reason", help="Show dropped documents of this reason that were kept to read (`all`: of every)."
+)
+@json_option
+@reports_errors
+def why_command(
+    directory: Path, doc_id: str | None, source: str | None, reason: str | None, as_json: bool
+) -> None:
+    """Tell the history of DOC_ID in the run in DIRECTORY: where it came from, every rule with its value and
+    margin, what was decided, and where its tokens are."""
+    if (doc_id is None) == (reason is None):
+        raise RecipeError(
+            "needs either DOC_ID or --reason", where="tokmill why", next="see `tokmill why --help`"
+        )
+    if doc_id is None:
+        examples = load_examples(directory, None if reason == "all" else reason)
+        if as_json:
+            print_json({"ok": True, "examples": examples})
+        else:
+            _render_examples(examples)
+        return
+    histories = explain_document(directory, doc_id, source)
+    if as_json:
+        print_json({"ok": True, "documents": [history.as_json() for history in histories]})
+    else:
+        for history in histories:
+            _render_history(history)
+
+
+def _render_history(history: History) -> None:
+    is_kept = history.fate.startswith("kept")
+    out.print(f"[bold]{escape(history.doc_id)}[/] of {escape(history.source)}: ", end="")
+    out.print(f"[{'green' if is_kept else 'red'}]{escape(history.fate)}[/]")
+    _line("ingest", {key: value for key, value in history.ingest.items() if value is not None})
+    if history.clean is not None:
+        facts = {
+            key: value for key, value in history.clean.items() if key != "decisions" and value is not None
+        }
+        _line("clean", facts)
+        for decision in history.clean["decisions"]:
+            _line("", decision)
+    if history.rules:
+        table = Table("rule", "value", "bound", "margin", box=None, padding=(0, 2), header_style="dim")
+        for rule in history.rules:
+            colour = "red" if rule.margin < 0 else "default"
+            cells = (rule.rule, f"{rule.value:g}", rule.bound, f"{rule.margin:+g}")
+            table.add_row(*(f"[{colour}]{escape(cell)}[/]" for cell in cells))
+        out.print(table)
+    if history.dedup is not None:
+        _line("dedup", {"kept": history.dedup["kept"]})
+        for decision in history.dedup["decisions"]:
+            _line("", decision)
+    if history.split is not None:
+        _line("split", {"side": history.split})
+    if history.tokens is not None:
+        _line("tokens", history.tokens)
+    for build in history.builds:
+        _line(build["build"], {key: value for key, value in build.items() if key != "build"})
+
+
+def _line(label: str, facts: dict[str, Any]) -> None:
+    told = " · ".join(f"{key} {_spelled(value)}" for key, value in facts.items())
+    out.print(f"  [dim]{escape(label):<12}[/] {escape(told)}")
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return (
+        f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
+    )
+
+
+def _render_examples(examples: list[dict[str, Any]]) -> None:
+    if not examples:
+        out.print("no such examples in this run")
+    for example in examples:
+        measured = (
+            "" if example["value"] is None else f" ({example['value']:g}, bound {example['threshold']:g})"
+        )
+        out.print(
+            f"[red]{escape(example['reason'])}[/]{measured}  {escape(example['source'])} {escape(example['doc_id'])}"
+        )
+        text = example["text"][:_SHOWN_CHARS]
+        out.print(f"[dim]{escape(text)}{'…' if len(example['text']) > _SHOWN_CHARS else ''}[/]\n")
+
+
+@click.command("whatif", epilog="Example: tokmill whatif out/web --set gopher-quality.min_words=30")
+@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.option(
+    "--set", "changes", multiple=True, required=True, metavar="RULE=BOUND", help="Another bound for a rule."
+)
+@click.option("--examples", type=click.IntRange(0), default=8, show_default=True, help="Nearest to the line.")
+@json_option
+@reports_errors
+def whatif_command(directory: Path, changes: tuple[str, ...], examples: int, as_json: bool) -> None:
+    """Say which documents would change sides with other bounds, from the measurements alone: no text is read."""
+    found = what_if(directory, dict(_bound(change) for change in changes))
+    if as_json:
+        print_json({"ok": True, **found.as_json(examples)})
+    else:
+        _render_whatif(found, examples)
+
+
+def _bound(change: str) -> tuple[str, float]:
+    name, _, value = change.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise RecipeError(
+            f"{change} is not RULE=NUMBER", where="--set", next="for example gopher-quality.min_words=30"
+        ) from None
+
+
+def _render_whatif(found: WhatIf, examples: int) -> None:
+    out.print(
+        f"kept {found.kept_now:,} → {found.kept_then:,} documents, "
+        f"{found.chars_now:,} → {found.chars_then:,} characters"
+    )
+    for change in found.changes():
+        colour = "green" if change["becomes"] == "kept" else "red"
+        out.print(
+            f"  [{colour}]{change['becomes']:<8}[/] {change['docs']:>8,} documents {change['chars']:>12,} characters  "
+            f"{escape(change['reason'])}  [dim]{escape(change['source'])}[/]"
+        )
+    nearest = found.nearest(examples)
+    if nearest:
+        out.print("nearest to the line:")
+    for mover in nearest:
+        out.print(
+            f"  {mover.value:g} (bound {mover.threshold:g})  {mover.becomes}  "
+            f"{escape(mover.source)} {escape(mover.doc_id)}"
+        )

@@ -1,0 +1,294 @@
+"""What a document's lines and paragraphs are like, and which of them it says twice.
+
+    text        - milk \\n \\n eggs… \\n eggs… \\n
+    lines       - milk │  │ eggs… │ eggs…            cut at \\n; a last \\n does not begin another
+    filled      - milk      eggs…   eggs…            with a character that is not a space
+                  bullet    ellipsis  ellipsis, duplicate
+    paragraphs  - milk      eggs…\\neggs…             cut at two or more \\n, spaces at the ends of the text left out
+
+A line is equal to another if its bytes are; it is known by a 64-bit hash.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.kernels.classes import SPACE, TERMINAL
+from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
+from tokmill.kernels.raw import raw_kernel, raw_step
+
+U64 = np.uint64
+LOW_BITS = U64(0x0101010101010101)
+LOW_SEVEN = U64(0x7F7F7F7F7F7F7F7F)
+NEWLINES = U64(0x0A0A0A0A0A0A0A0A)
+COUNTS = U64(0xFFFFFFFF)
+NEWLINE, HYPHEN, DOT = 10, 45, 46
+BULLET, ELLIPSIS = 0x2022, 0x2026
+
+
+class LineMeasures(NamedTuple):
+    """One number per row each; `chars` are code points."""
+
+    lines: NDArray[np.int64]
+    filled: NDArray[np.int64]
+    bullets: NDArray[np.int64]
+    ellipses: NDArray[np.int64]
+    terminals: NDArray[np.int64]
+    short: NDArray[np.int64]
+    dup_lines: NDArray[np.int64]  # filled, and equal to an earlier one
+    dup_line_chars: NDArray[np.int64]
+    repeated_lines: NDArray[np.int64]  # filled, and equal to any other
+    paragraphs: NDArray[np.int64]
+    dup_paragraphs: NDArray[np.int64]
+    dup_paragraph_chars: NDArray[np.int64]
+
+
+def measure_lines(
+    data: Bytes, offsets: Offsets, classes: NDArray[np.uint16], *, short_chars: int
+) -> LineMeasures:
+    """A line of at most `short_chars` characters, spaces at its end left out, is short."""
+    data, offsets, rows = frozen_text(data, offsets)
+    found = np.zeros((len(LineMeasures._fields), rows), np.int64)
+    slots = 1 << max(4, (2 * int(_most_lines(data, offsets))).bit_length())
+    _measure_lines(
+        data,
+        offsets,
+        frozen(classes, np.uint16),
+        short_chars,
+        np.zeros((slots, 2), np.uint64),
+        found,
+    )
+    return LineMeasures(*found)
+
+
+@raw_kernel
+def _most_lines(data: Bytes, offsets: Offsets) -> Int:
+    """Lines of the row that has most."""
+    most: Int = 0
+    for row in range(offsets.size - 1):
+        most = max(most, _count_newlines(data, offsets[row], offsets[row + 1]) + 1)
+    return most
+
+
+@raw_kernel
+def _measure_lines(
+    data: Bytes,
+    offsets: Offsets,
+    classes: NDArray[np.uint16],
+    short_chars: Int,
+    table: NDArray[np.uint64],
+    found: NDArray[np.int64],
+) -> None:
+    tick = U64(0)
+    for row in range(offsets.size - 1):
+        begin, end = offsets[row], offsets[row + 1]
+        mask = _mask_for(_count_newlines(data, begin, end) + 1)
+        tick += U64(1)
+        lines: Int = 0
+        filled: Int = 0
+        bullets: Int = 0
+        ellipses: Int = 0
+        terminals: Int = 0
+        short: Int = 0
+        dup_lines: Int = 0
+        dup_chars: Int = 0
+        repeated: Int = 0
+        at = begin
+        while at < end:
+            stop, key = _line_end(data, at, end)
+            lines += 1
+            first = _after_spaces(data, at, stop, classes)
+            if first < stop:
+                filled += 1
+                last = _before_spaces(data, first, stop, classes)  # where the last visible character begins
+                code, width = _code_at(data, last)
+                opening = _code_at(data, first)[0]
+                bullets += opening == HYPHEN or opening == BULLET  # noqa: PLR1714
+                ellipses += code == ELLIPSIS or (
+                    code == DOT and last >= first + 2 and data[last - 1] == DOT and data[last - 2] == DOT
+                )
+                terminals += (classes[code] & TERMINAL) != 0
+                short += _is_short(data, at, last + width, short_chars)
+                slot = _slot(table, mask, tick, key)
+                count = table[slot, 1] & COUNTS if (table[slot, 1] >> U64(32)) == tick else U64(0)
+                table[slot, 0] = key
+                table[slot, 1] = (tick << U64(32)) | (count + U64(1))
+                if count:
+                    repeated += 2 if count == U64(1) else 1
+                    dup_lines += 1
+                    dup_chars += _chars(data, at, stop)
+            at = stop + 1
+        found[0, row], found[1, row], found[2, row], found[3, row] = lines, filled, bullets, ellipses
+        found[4, row], found[5, row], found[6, row], found[7, row] = terminals, short, dup_lines, dup_chars
+        found[8, row] = repeated
+
+        tick += U64(1)
+        paragraphs: Int = 0
+        dup_paragraphs: Int = 0
+        dup_paragraph_chars: Int = 0
+        at = _after_spaces(data, begin, end, classes)
+        if at < end:
+            last = _before_spaces(data, at, end, classes)
+            end = last + _code_at(data, last)[1]
+        while at < end:
+            # Line by line up to one that is empty; the key of a paragraph is made of those of its lines.
+            start = at
+            key = U64(0)
+            while True:
+                stop, line_key = _line_end(data, at, end)
+                key = _fmix(key ^ line_key)
+                at = stop + 1
+                if at >= end or data[at] == NEWLINE:
+                    break
+            paragraphs += 1
+            slot = _slot(table, mask, tick, key)
+            if (table[slot, 1] >> U64(32)) == tick:
+                dup_paragraphs += 1
+                dup_paragraph_chars += _chars(data, start, stop)
+            table[slot, 0] = key
+            table[slot, 1] = tick << U64(32)
+            while at < end and data[at] == NEWLINE:
+                at += 1
+        found[9, row], found[10, row], found[11, row] = paragraphs, dup_paragraphs, dup_paragraph_chars
+
+
+@raw_step
+def _line_end(data: Bytes, start: Int, end: Int) -> tuple[Int, np.uint64]:
+    """Where the line at `start` ends, and the hash of its bytes: 64 bits, eight bytes at a time, each through a
+    full avalanche, the last ones with the length."""
+    at: Int = start
+    mixed = U64(0)
+    while end - at >= 8:
+        word = _load_word(data, at)
+        marks = _zero_marks(word ^ NEWLINES)
+        if marks:
+            before = ((marks & (~marks + U64(1))) >> U64(7)) - U64(1)  # the bytes before the first newline
+            at += np.int64(((before & LOW_BITS) * LOW_BITS) >> U64(56))
+            return at, _fmix(mixed ^ (word & before) ^ (U64(at - start) * U64(0x9E3779B97F4A7C15)))
+        mixed = _fmix(mixed ^ word)
+        at += 8
+    word = U64(0)
+    shift = U64(0)
+    while at < end and data[at] != NEWLINE:
+        word |= U64(data[at]) << shift
+        shift += U64(8)
+        at += 1
+    return at, _fmix(mixed ^ word ^ (U64(at - start) * U64(0x9E3779B97F4A7C15)))
+
+
+@raw_step
+def _count_newlines(data: Bytes, start: Int, end: Int) -> Int:
+    count: Int = 0
+    at: Int = start
+    while end - at >= 8:
+        count += np.int64(((_zero_marks(_load_word(data, at) ^ NEWLINES) >> U64(7)) * LOW_BITS) >> U64(56))
+        at += 8
+    while at < end:
+        count += data[at] == NEWLINE
+        at += 1
+    return count
+
+
+@raw_step
+def _is_short(data: Bytes, start: Int, end: Int, short_chars: Int) -> bool:
+    """A character is one to four bytes, so that most lines need not be counted."""
+    if end - start <= short_chars:
+        return True
+    return end - start <= 4 * short_chars and _chars(data, start, end) <= short_chars
+
+
+@raw_step
+def _after_spaces(data: Bytes, at: Int, end: Int, classes: NDArray[np.uint16]) -> Int:
+    while at < end:
+        code, width = _code_at(data, at)
+        if classes[code] & SPACE == 0:
+            break
+        at += width
+    return at
+
+
+@raw_step
+def _before_spaces(data: Bytes, first: Int, end: Int, classes: NDArray[np.uint16]) -> Int:
+    """Where the last character before `end` begins that is not a space; `first` is one."""
+    at: Int = end
+    while at > first:
+        at -= 1
+        while data[at] & 0xC0 == 0x80:
+            at -= 1
+        if classes[_code_at(data, at)[0]] & SPACE == 0:
+            break
+    return at
+
+
+@raw_step
+def _chars(data: Bytes, start: Int, end: Int) -> Int:
+    count: Int = 0
+    for at in range(start, end):
+        count += (data[at] & 0xC0) != 0x80
+    return count
+
+
+@raw_step
+def _code_at(data: Bytes, at: Int) -> tuple[Int, Int]:
+    """The code point at `at`, and its bytes."""
+    lead = np.int64(data[at])
+    if lead < 0x80:
+        return lead, 1
+    second = np.int64(data[at + 1]) & 0x3F
+    if lead < 0xE0:
+        return ((lead & 0x1F) << 6) | second, 2
+    third = np.int64(data[at + 2]) & 0x3F
+    if lead < 0xF0:
+        return ((lead & 0x0F) << 12) | (second << 6) | third, 3
+    fourth = np.int64(data[at + 3]) & 0x3F
+    return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | fourth, 4
+
+
+@raw_step
+def _load_word(data: Bytes, at: Int) -> np.uint64:
+    """Eight bytes. LLVM makes one load of it, because the unsigned index cannot be negative."""
+    i = U64(at)
+    return (
+        U64(data[i])
+        | U64(data[i + U64(1)]) << U64(8)
+        | U64(data[i + U64(2)]) << U64(16)
+        | U64(data[i + U64(3)]) << U64(24)
+        | U64(data[i + U64(4)]) << U64(32)
+        | U64(data[i + U64(5)]) << U64(40)
+        | U64(data[i + U64(6)]) << U64(48)
+        | U64(data[i + U64(7)]) << U64(56)
+    )
+
+
+@raw_step
+def _zero_marks(word: np.uint64) -> np.uint64:
+    """0x80 in each byte that is zero."""
+    return ~(((word & LOW_SEVEN) + LOW_SEVEN) | word | LOW_SEVEN)
+
+
+@raw_step
+def _fmix(word: np.uint64) -> np.uint64:
+    word = (word ^ (word >> U64(33))) * U64(0xFF51AFD7ED558CCD)
+    word = (word ^ (word >> U64(33))) * U64(0xC4CEB9FE1A85EC53)
+    return word ^ (word >> U64(33))
+
+
+@raw_step
+def _mask_for(entries: Int) -> Int:
+    """Of a table of at least twice as many slots."""
+    slots: Int = 16
+    while slots < 2 * entries:
+        slots *= 2
+    return slots - 1
+
+
+@raw_step
+def _slot(table: NDArray[np.uint64], mask: Int, tick: np.uint64, key: np.uint64) -> Int:
+    """Where `key` is, or belongs. A slot is a key and (tick << 32 | count); that of another tick is empty."""
+    slot = np.int64(key >> U64(32)) & mask
+    while (table[slot, 1] >> U64(32)) == tick and table[slot, 0] != key:
+        slot = (slot + 1) & mask
+    return slot

@@ -1,0 +1,53 @@
+"""The recipe: its sections and keys, which say everything that can change a byte.
+
+Paths are relative to the recipe's directory. Workers, engine and output directory are not here: they cannot
+change the output.
+"""
+
+from tokmill.recipe.cleaning import Cleaning, Filter, Language, License, Normalize
+from tokmill.recipe.section import Path_, Section
+from tokmill.recipe.source import (
+    SOURCE_FORMATS,
+    Corpus,
+    Fields,
+    Hub,
+    Limit,
+    Parallel,
+    Sample,
+    Source,
+    StackExchange,
+    Warc,
+    Wikipedia,
+    template_parts,
+)
+from tokmill.recipe.whole import Build, Dedup, Pack, Recipe, Shards, Split, Tokenizer, Training
+
+__all__ = [
+    "SOURCE_FORMATS",
+    "Build",
+    "Cleaning",
+    "Corpus",
+    "Dedup",
+    "Fields",
+    "Filter",
+    "Hub",
+    "Language",
+    "License",
+    "Limit",
+    "Normalize",
+    "Pack",
+    "Parallel",
+    "Path_",
+    "Recipe",
+    "Sample",
+    "Section",
+    "Shards",
+    "Source",
+    "Split",
+    "StackExchange",
+    "Tokenizer",
+    "Training",
+    "Warc",
+    "Wikipedia",
+    "template_parts",
+]

@@ -1,0 +1,82 @@
+"""What every section of a recipe is made of: strict keys, exact numbers, and all mistakes told at once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails
+
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+
+def _exact_decimal(value: Any) -> Decimal:
+    """0.1 stays 0.1: fractions are compared in integer arithmetic, so no binary fraction may come between."""
+    if not isinstance(value, bool) and isinstance(value, (int, float, str, Decimal)):
+        with contextlib.suppress(InvalidOperation):
+            return Decimal(str(value))
+    raise ValueError("should be a number")
+
+
+Name = Annotated[str, Field(pattern=_NAME, max_length=100)]
+Patterns = Annotated[
+    list[str],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+    ),
+    Field(min_length=1),
+]
+# 2^-64 is 5e-20: more places cannot change a decision
+Share = Annotated[Decimal, Field(ge=0, le=1, decimal_places=30), BeforeValidator(_exact_decimal)]
+Path_ = tuple[str | int, ...]
+
+
+class Section(BaseModel):
+    """Unknown keys are refused, values are not coerced out of shape, nothing changes after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, str_min_length=1)
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        """Where and why keys that are right by themselves cannot stand together."""
+        yield from ()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _every_mistake(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Contradictions are told with the mistakes in single keys, not after those are mended."""
+        found = cls._contradictions(given) if isinstance(given, dict) else ()
+        faults = [
+            InitErrorDetails(type="value_error", loc=place, input=None, ctx={"error": ValueError(why)})
+            for place, why in found
+        ]
+        try:
+            section = validate(given)
+        except ValidationError as error:
+            faults += [
+                InitErrorDetails(
+                    type=fault["type"], loc=fault["loc"], input=fault["input"], ctx=fault.get("ctx", {})
+                )
+                for fault in error.errors(include_url=False)
+            ]
+        if faults:
+            raise ValidationError.from_exception_data(cls.__name__, faults)
+        return section
+
+
+def part_of(section: Any, key: str) -> Any:
+    """What `section` has under `key`, be it a mapping as parsed or a Section already."""
+    return section.get(key) if isinstance(section, dict) else getattr(section, key, None)

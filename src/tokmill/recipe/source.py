@@ -1,0 +1,194 @@
+"""Sections that say where documents come from and how records become documents."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from tokmill.recipe.cleaning import Cleaning
+from tokmill.recipe.section import Name, Path_, Patterns, Section, Share, part_of
+
+
+class Fields(Section):
+    """Which key of a record holds what. Without an entry, `text`/`content`, `id`/`doc_id` and `license` are
+    used where the first record has them."""
+
+    text: str | None = None
+    id: str | None = None
+    license: str | None = None
+    language: str | None = Field(None, description="for `language: {method: field}`")
+    created_at: str | None = None
+    meta: list[str] = Field(default=[], description="keys to carry along as JSON")
+
+
+SOURCE_FORMATS = ("wikipedia", "stackexchange", "parallel", "warc")
+
+
+class Wikipedia(Section):
+    """WikiExtractor output (--json lines or <doc> blocks) or a MediaWiki XML dump (.xml, .xml.bz2)."""
+
+    namespaces: list[int] = Field([0], description="of a dump; 0 is articles")
+
+
+class StackExchange(Section):
+    """Posts.xml or a .7z that holds it: questions with their answers."""
+
+    answers: Literal["accepted", "best", "all"] = Field(
+        "accepted", description="accepted: the accepted answer, else the best; best: by score; all: by score"
+    )
+    max_answers: int = Field(1, ge=1, description="for best and all")
+    min_question_score: int = 0
+    min_answer_score: int = 0
+    max_expansion: int = Field(100, ge=1, description="an archive that grows more than this is refused")
+
+
+class Parallel(Section):
+    """Sentence pairs, joined for language modelling."""
+
+    source_key: str = "src_text"
+    target_key: str = "tgt_text"
+    separator: str = "\n"
+    min_chars: int = Field(2, ge=1, description="per side")
+    max_chars: int = Field(256, ge=1, description="per side")
+
+
+class Warc(Section):
+    """Web archives: .warc[.gz] (main text of HTML pages) and .wet[.gz] (text as extracted)."""
+
+    main_text: bool = Field(True, description="leave out navigation and boilerplate of HTML pages")
+
+
+class Hub(Section):
+    """A dataset of the Hugging Face hub. A branch is resolved to its commit once, and stays there."""
+
+    dataset: str = Field(pattern=r"^[A-Za-z0-9][\w.-]*(/[\w.-]+)?$")
+    config: str | None = None
+    split: str = "train"
+    revision: str | None = Field(None, description="40 hex digits pin it; a branch or tag is resolved once")
+
+
+class Corpus(Section):
+    """Shards listed in a manifest of `tokmill materialize` or `tokmill select`; each must have its sha256."""
+
+    manifest: str
+    root: str | None = Field(
+        None, description="the directory that holds corpora/ [default: where manifests/ lies]"
+    )
+
+
+class Limit(Section):
+    """As many documents as stay within all bounds that are given, in the source's order."""
+
+    docs: int | None = Field(None, ge=1)
+    chars: int | None = Field(None, ge=1)
+    megabytes: int | None = Field(None, ge=1, description="millions of bytes of text")
+    tokens: int | None = Field(None, ge=1, description="estimated: four characters each")
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        if not any(given.get(key) is not None for key in ("docs", "chars", "megabytes", "tokens")):
+            yield (), "needs `docs`, `chars`, `megabytes` or `tokens`"
+
+
+class Sample(Section):
+    """Which documents are taken. Only `head` and `shuffle_buffer` leave the rest of the source unread."""
+
+    method: Literal["reservoir", "weighted", "hash", "head", "shuffle_buffer"]
+    k: int | None = Field(None, ge=1, description="documents; for all methods but hash")
+    buffer: int | None = Field(None, ge=1, description="documents in the buffer, for shuffle_buffer")
+    fraction: Share | None = Field(None, description="for hash")
+    weight: str | None = Field(None, description="for weighted: a key of `fields.meta` that holds a number")
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        method = given.get("method")
+        needed = {"hash": "fraction"}.get(str(method), "k")
+        if method is not None and given.get(needed) is None:
+            yield (needed,), f"{method} needs `{needed}`"
+        for name, key in (("weighted", "weight"), ("shuffle_buffer", "buffer")):
+            if method == name and given.get(key) is None:
+                yield (key,), f"{name} needs `{key}`"
+
+
+class Source(Section):
+    name: Name
+    domain: Name = "default"
+    license: str | None = Field(None, description="for documents that carry none of their own")
+    files: Patterns | None = Field(
+        None, description="glob or list of globs; .jsonl[.gz|.zst] .parquet .txt[.gz|.zst]"
+    )
+    hub: Hub | None = None
+    corpus: Corpus | None = None
+    where: dict[str, str] = Field(
+        {}, description="keep records whose field has this value; a field that no record has is not applied"
+    )
+    fields: Fields = Fields()
+    template: str | None = Field(
+        None, description='builds the text: "Problem: {question}\\n\\nSolution: {answer}"'
+    )
+    unit: Literal["document", "paragraph", "line"] = Field(
+        "document", description="what a document is in .txt files"
+    )
+    on_bad_record: Literal["quarantine", "fail"] = "quarantine"
+    max_bad_fraction: Share = Field(Decimal("0.01"), description="more than this stops the run")
+    max_record_bytes: int = Field(128 << 20, ge=1024)
+    limit: Limit | None = None
+    sample: Sample | None = None
+    clean: Cleaning | None = Field(None, description="filters and the like for this source alone")
+    fallback: Name | None = Field(
+        None, description="a source to read only if this one does not reach its limit"
+    )
+    wikipedia: Wikipedia | None = None
+    stackexchange: StackExchange | None = None
+    parallel: Parallel | None = None
+    warc: Warc | None = None
+
+    @property
+    def format(self) -> str:
+        """The reader that the source's section chooses; files of records and plain text without one."""
+        return next((name for name in SOURCE_FORMATS if getattr(self, name) is not None), "records")
+
+    @field_validator("template")
+    @classmethod
+    def _plain_fields(cls, value: str | None) -> str | None:
+        if value is not None:
+            template_parts(value)
+        return value
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        if given.get("template") is not None and part_of(given.get("fields"), "text") is not None:
+            yield ("template",), "`template` and `fields.text` both say where the text comes from; keep one"
+        if sum(given.get(key) is not None for key in ("files", "hub", "corpus")) != 1:
+            yield (), "needs either `files`, `hub` or `corpus`"
+        chosen = [name for name in SOURCE_FORMATS if given.get(name) is not None]
+        for key in ("hub", "corpus"):
+            if given.get(key) is not None and set(chosen) - {"parallel"}:
+                yield (chosen[0],), f"reads local files; it cannot be used with `{key}`"
+        if given.get("where") and chosen:
+            yield ("where",), f"is for files of records, not for `{chosen[0]}`"
+        if len(chosen) > 1:
+            yield (chosen[1],), f"`{chosen[0]}` already says what the files are; keep one"
+        if chosen and given.get("template") is not None:
+            yield ("template",), f"`{chosen[0]}` says what the text is; leave the template out"
+
+
+def template_parts(template: str) -> list[tuple[str, str | None]]:
+    """[(literal, field), …]; only plain {field} names are allowed, with {{ and }} for braces."""
+    try:
+        parsed = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise ValueError(f"template: {error}; write {{{{ and }}}} for literal braces") from None
+    parts: list[tuple[str, str | None]] = []
+    for literal, field, spec, conversion in parsed:
+        if field is not None and (spec or conversion or not re.fullmatch(r"[^.\[\]{}!:]+", field)):
+            raise ValueError(f"template: {{{field}}} must be a plain field name")
+        parts.append((literal, field))
+    if not any(field for _, field in parts):
+        raise ValueError("template names no {field}")
+    return parts

@@ -1,0 +1,126 @@
+"""The recipe as a whole, and the sections for what comes after cleaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from tokmill.recipe.cleaning import Cleaning, Filters, Language, License, Normalize, Redaction
+from tokmill.recipe.section import Name, Path_, Section, Share, part_of
+from tokmill.recipe.source import Source
+
+
+class Dedup(Section):
+    exact: bool = True
+    scope: Literal["global", "per-source"] = "global"
+    keep: Literal["first"] = "first"
+    partitions: int = Field(4, ge=1, le=4096, description="memory is bounded by one partition of the hashes")
+
+
+class Split(Section):
+    method: Literal["hash"] = "hash"
+    valid_fraction: Share = Field(Decimal("0.01"), lt=1)
+
+
+class Training(Section):
+    model: Literal["bpe"] = "bpe"
+    vocab_size: int = Field(32000, ge=257, le=1 << 24)
+    sample_megabytes: int = Field(256, ge=1, description="text that the tokenizer learns from, drawn by hash")
+
+
+class Tokenizer(Section):
+    """A pinned file or one to train; `eos` is a token of its vocabulary, or an id."""
+
+    path: str | None = None
+    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
+    encoding: str | None = Field(None, description="for a .tiktoken file whose sha256 is not a published one")
+    train: Training | None = None
+    eos: str | int
+
+    @field_validator("eos", mode="before")
+    @classmethod
+    def _token_or_id(cls, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
+            raise ValueError("should be a token of the vocabulary, or an id")
+        return value
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        is_trained = given.get("train") is not None
+        if is_trained == (given.get("path") is not None):
+            yield (), "needs either `path` (with `sha256`) or `train`"
+        elif is_trained:
+            if isinstance(given.get("eos"), int):
+                yield ("eos",), "a trained tokenizer takes its `eos` as a string"
+            for key in ("sha256", "encoding"):
+                if given.get(key) is not None:
+                    yield (key,), f"`{key}` belongs to `path`"
+
+
+class Pack(Section):
+    layout: Literal["concat"] = "concat"
+    length: int = Field(2048, ge=2)
+    tail: Literal["drop", "pad"] = "drop"
+
+
+class Build(Section):
+    name: Name
+    format: Literal["memmap", "megatron"]
+    dtype: Literal["int32", "uint16"] = "int32"
+
+
+class Shards(Section):
+    megabytes: int = Field(32, ge=1, le=4096, description="text per working shard")
+
+    @property
+    def bytes(self) -> int:
+        return self.megabytes << 20
+
+
+class Recipe(Section):
+    name: Name
+    seed: int = Field(0, ge=0, lt=1 << 63)
+    sources: list[Source] = Field(min_length=1)
+    shards: Shards = Shards()
+    normalize: Normalize = Normalize()
+    license: License | None = None
+    language: Language | None = None
+    filters: Filters = []
+    redact: list[Redaction] = []
+    domains: dict[Name, Cleaning] = Field({}, description="filters and the like for one domain")
+    dedup: Dedup = Dedup()
+    split: Split = Split()
+    tokenizer: Tokenizer | None = None
+    pack: Pack = Pack()
+    builds: list[Build] = []
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        for section in ("sources", "builds"):
+            items = given.get(section)
+            first: dict[str, int] = {}
+            for index, item in enumerate(items if isinstance(items, list) else []):
+                name = part_of(item, "name")
+                if isinstance(name, str) and first.setdefault(name, index) != index:
+                    yield (section, index, "name"), f"{section}[{first[name]}] is called {name} too"
+        yield from _fallback_mistakes(given.get("sources"))
+        if given.get("builds") and given.get("tokenizer") is None:
+            yield ("builds",), "`builds` needs a `tokenizer`"
+
+
+def _fallback_mistakes(sources: Any) -> Iterator[tuple[Path_, str]]:
+    items = [item for item in sources if isinstance(item, dict)] if isinstance(sources, list) else []
+    places = {item.get("name"): index for index, item in enumerate(items)}
+    for index, item in enumerate(items):
+        other = item.get("fallback")
+        if other is None:
+            continue
+        if other not in places:
+            yield ("sources", index, "fallback"), f"no source is called {other}"
+        elif places[other] <= index:
+            yield ("sources", index, "fallback"), f"{other} must come after the source that falls back on it"
+        if item.get("limit") is None:
+            yield ("sources", index, "fallback"), "needs a `limit` that can be missed"
