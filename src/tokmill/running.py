@@ -18,7 +18,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokmill.artifact import Artifact, begin, finish, is_unswept, open_artifact, sweep, usable_receipts
+from tokmill.artifact import (
+    Artifact,
+    begin,
+    finish,
+    has_all_files,
+    is_unswept,
+    open_artifact,
+    sweep,
+    usable_receipts,
+)
 from tokmill.clean.attribution import LicenseTotals, attribution
 from tokmill.engines.local import Engine, LocalEngine
 from tokmill.environment import available_cores, describe_environment
@@ -28,22 +37,19 @@ from tokmill.manifest import (
     MANIFEST,
     FileEntry,
     Json,
-    Manifest,
     Receipt,
     build_manifest,
     check_conservation,
     file_entry,
     fingerprint_of,
-    load_manifest,
     write_manifest,
 )
 from tokmill.plan import INPUT_STATS, Standing, assess, plan_steps, step_inputs, steps_until, waves
 from tokmill.progress import Progress, Silence, told_to
 from tokmill.recipe import Recipe
 from tokmill.recipe_file import load_recipe
-from tokmill.stages.clean import UNKNOWN
 from tokmill.stages.functions import CONDUCTORS, perform
-from tokmill.stages.step import Conduct, Outcome, Step
+from tokmill.stages.step import UNKNOWN, Conduct, Outcome, Step
 from tokmill.storage.commit import commit_bytes, storage_error
 from tokmill.storage.location import file_sha256
 from tokmill.task import Task
@@ -351,9 +357,10 @@ def _write_attribution(out: Path, artifacts: Mapping[str, Artifact]) -> list[Fil
 
 def _lists_exactly(out: Path, artifacts: Mapping[str, Artifact]) -> bool:
     try:
-        if open_artifact(out) is None:
+        found = open_artifact(out)
+        if found is None or not has_all_files(found):
             return False
-        listed: Manifest = load_manifest(out)
+        listed = found.manifest
     except TokmillError:
         return False
     return listed.inputs == {name: artifact.manifest.identity for name, artifact in artifacts.items()}

@@ -25,13 +25,12 @@ from tokmill.errors import InputError
 from tokmill.manifest import NO_DOCUMENTS, FileEntry, Json, add_counts, sum_counts
 from tokmill.sample import draws
 from tokmill.schema import EDITS, EXAMPLES, MARKS, ledger_table, one_piece
-from tokmill.stages.step import Conduct, Made, Outcome, Step, shard_key, write_shard_table
+from tokmill.stages.step import Conduct, Made, Outcome, Step, shard_key, tally, write_shard_table
 from tokmill.task import Input, Task, table_input
 
 EXAMPLES_PER_REASON = 3
 _EXAMPLE_CHARS = 2000
 _DOCUMENTS, _HOOK = "documents", "hook "
-UNKNOWN = "unknown"
 
 
 def shard_task(config: Json, directory: str, key: str, documents: Input, hooks: Mapping[str, str]) -> Task:
@@ -90,24 +89,12 @@ def clean_table(task: Task, documents: Any) -> Made:
         "kept_chars": int(found.chars[kept].sum()),
         "nul_chars": found.nuls,
         "chars_in": found.chars_in,
-        "licenses": tally(found.licenses, kept, found.chars),
-        "languages": tally(found.languages, kept, found.chars) if task.config["language"] else {},
+        "licenses": tally(found.licenses.filter(pa.array(kept)), chars=found.chars[kept]),
+        "languages": tally(found.languages.filter(pa.array(kept)), chars=found.chars[kept])
+        if task.config["language"]
+        else {},
     }
     return Made(files, counts)
-
-
-def tally(names: Any, kept: Any, chars: Any) -> Json:
-    """Documents and characters of the kept rows by name; a null is unknown."""
-    coded = names.fill_null(UNKNOWN).filter(pa.array(kept)).dictionary_encode()
-    numbers, sizes = np.asarray(coded.indices), chars[kept]
-    totals = {
-        name: {
-            "docs": int((numbers == code).sum()),
-            "chars": int(sizes[numbers == code].sum()),
-        }
-        for code, name in enumerate(coded.dictionary.to_pylist())
-    }
-    return dict(sorted(totals.items()))
 
 
 def _write(task: Task, documents: Any, found: Examined, kept: Any) -> list[FileEntry]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tokmill.artifact import Artifact
 from tokmill.manifest import FileEntry, Json, Receipt, file_entry
 from tokmill.storage.digest import table_sha256
@@ -107,6 +109,21 @@ def kept_inputs(upstream: Mapping[str, Artifact], shards: list[Shard]) -> list[I
         ]
     dedup = upstream["dedup"]
     return [table_input("kept", dedup.directory, entry) for entry in dedup.manifest.entries("verdicts")]
+
+
+UNKNOWN = "unknown"
+
+
+def tally(names: Any, **amounts: Any) -> Json:
+    """Documents by name, and what they add up to; a null is unknown."""
+    coded = names.fill_null(UNKNOWN).dictionary_encode()
+    numbers = np.asarray(coded.indices)
+    totals = {}
+    for code, name in enumerate(coded.dictionary.to_pylist()):
+        rows = numbers == code
+        sums = {label: int(column[rows].sum()) for label, column in amounts.items()}
+        totals[name] = {"docs": int(rows.sum()), **sums}
+    return dict(sorted(totals.items()))
 
 
 def write_shard_table(directory: str, path: str, table_name: str, table: Any) -> FileEntry:

@@ -20,9 +20,8 @@ from tokmill.artifact import Artifact
 from tokmill.formats.megatron import write_megatron
 from tokmill.manifest import FileEntry, Json, add_counts, file_entry, sum_counts
 from tokmill.schema import LENGTHS, one_piece, string_column
-from tokmill.stages.clean import UNKNOWN
 from tokmill.stages.split import TRAIN, VALID
-from tokmill.stages.step import Conduct, Made, Outcome, Step, write_shard_table
+from tokmill.stages.step import Conduct, Made, Outcome, Step, tally, write_shard_table
 from tokmill.stages.texts import labelled_shards, load_texts
 from tokmill.task import Input, Task
 from tokmill.tokenizers.load import load_tokenizer
@@ -76,26 +75,17 @@ def perform_tokens(task: Task) -> Made:
         if table.num_rows:
             written, lengths = _write(task, split, table, tokenizer)
             files += written
+            chars = np.asarray(table.column("chars"))
+            sums = {
+                name: tally(one_piece(table.column(name)), chars=chars, tokens=lengths)
+                for name in ("license", "language")
+            }
             totals = counts["licenses"][task.config["source"]]
-            counts["licenses"][task.config["source"]] = add_counts(totals, tally(table, "license", lengths))
-            counts["languages"] = add_counts(counts["languages"], tally(table, "language", lengths))
+            counts["licenses"][task.config["source"]] = add_counts(totals, sums["license"])
+            counts["languages"] = add_counts(counts["languages"], sums["language"])
             counts["kept"] += table.num_rows
             counts["tokens"][split] = files[-3].bytes // np.dtype(task.config["dtype"]).itemsize
     return Made(files, counts)
-
-
-def tally(table: Any, column: str, lengths: Any) -> Json:
-    """Documents, characters and tokens by licence or language; a null is unknown."""
-    coded = one_piece(table.column(column)).fill_null(UNKNOWN).dictionary_encode()
-    numbers, chars = np.asarray(coded.indices), np.asarray(table.column("chars"))
-    return {
-        name: {
-            "docs": int((numbers == code).sum()),
-            "chars": int(chars[numbers == code].sum()),
-            "tokens": int(lengths[numbers == code].sum()),
-        }
-        for code, name in enumerate(coded.dictionary.to_pylist())
-    }
 
 
 def _write(task: Task, split: str, table: Any, tokenizer: Tokenizer) -> tuple[list[FileEntry], Any]:
