@@ -160,7 +160,7 @@ def test_duplicates_do_not_change_who_is_drawn(tmp_path: Path, corpus: Path) -> 
 
 def test_too_few_documents_say_how_many_there_are(tmp_path: Path) -> None:
     path = write_corpus(tmp_path / "c.jsonl", [*numbered(9), {"text": "Sentence  number 1"}])
-    with pytest.raises(InputError, match=r"there are 9 documents .* 10 were read, less 1 exact_duplicate"):
+    with pytest.raises(InputError, match=r"there are 9 documents .* 10 were read, less 1 exact_dup"):
         materialize(path, tmp_path / "out", k=10, seed=1, splits=SIZES)
     assert not (tmp_path / "out").exists()
 

@@ -52,7 +52,7 @@ def test_every_document_is_accounted_for(finished: Path) -> None:
     assert counts["ingest/problems"]["in"] == 60
     assert counts["clean/notes"]["dropped"] == {"too_short": 1}
     assert counts["clean/notes"]["edited"] == {"newlines_to_lf": 2, "nul_stripped": 1, "unicode_nfc": 1}
-    assert counts["dedup"]["dropped"] == {"exact_duplicate": 2}
+    assert counts["dedup"]["dropped"] == {"exact_dup": 2}
     assert counts["split"]["train"] + counts["split"]["valid"] == counts["dedup"]["kept"] == 60 + 5 - 2
     tokens = counts["build/rows"]["tokens"]
     assert tokens["in"] == tokens["written"] + tokens["tail_dropped"]
@@ -67,7 +67,7 @@ def test_the_ledger_says_which_survivor_a_duplicate_matched(finished: Path) -> N
         (2, "notes/00000-000", 0),
         (3, "notes/00000-000", 0),
     ]
-    assert {row["reason"] for row in rows} == {"exact_duplicate"}
+    assert {row["reason"] for row in rows} == {"exact_dup"}
 
 
 def test_megatron_sequences_decode_to_the_cleaned_documents(finished: Path) -> None:

@@ -6,7 +6,8 @@
     │   ├── EmptyGlob           a pattern matched no file
     │   ├── CorruptFile         truncated or damaged, or of another format than its name says
     │   ├── TooManyBadRecords   more records were quarantined than the ceiling allows
-    │   └── InputChanged        a file changed while, or after, it was read
+    │   ├── InputChanged        a file changed while, or after, it was read
+    │   └── DedupLimit          deduplication would drop more than was allowed
     ├── StorageError            bytes could not be read or written
     │   ├── DiskFull
     │   └── RunLocked           another process works in the same output directory
@@ -58,6 +59,9 @@ class CorruptFile(InputError): ...
 
 
 class TooManyBadRecords(InputError): ...
+
+
+class DedupLimit(InputError): ...
 
 
 class InputChanged(InputError): ...

@@ -16,14 +16,16 @@ from typing import Any, NamedTuple
 
 from tokmill.artifact import Artifact, has_all_files, open_artifact
 from tokmill.clean.detectors import model_sha256
-from tokmill.clean.examine import LanguagePlan, examine_config
+from tokmill.clean.examine import examine_config
 from tokmill.clean.hooks import hook_path
+from tokmill.clean.language_policy import LanguagePlan
 from tokmill.clean.license_policy import make_policy
 from tokmill.clean.rules import settle_sieve
 from tokmill.container import wrong_shard
+from tokmill.dedup.near import choose_bands
 from tokmill.errors import RecipeError, TokenizerError, TokenizerMismatch, TokmillError
 from tokmill.manifest import FORMAT_VERSION, Json, Manifest, explain_changes, step_fingerprint
-from tokmill.recipe import Corpus, Hub, Language, License, Recipe, Source, Tokenizer
+from tokmill.recipe import Corpus, Dedup, Hub, Language, License, Recipe, Source, Tokenizer
 from tokmill.sources.hub import resolve_revision
 from tokmill.sources.listing import list_corpus, list_hub, list_source
 from tokmill.sources.readers import reading_config, settle_reading
@@ -57,8 +59,8 @@ def plan_steps(recipe: Recipe, base: Path, out: Path) -> list[Step]:
     for source in recipe.sources:
         steps += _source_steps(recipe, source, base, out)
     documents = tuple(step.name for step in steps)
-    if recipe.dedup.exact:
-        config = recipe.dedup.model_dump(mode="json")
+    if recipe.dedup.exact or recipe.dedup.near is not None:
+        config = _dedup_config(recipe.dedup)
         steps.append(Step("dedup", "dedup", out / "dedup", config, documents))
         documents += ("dedup",)
     split_config = recipe.split.model_dump(mode="json")
@@ -212,6 +214,14 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list
         extra={"max_nul_fraction": normalize.max_nul_fraction, "hooks": hooks},
     )
     return [ingest, clean]
+
+
+def _dedup_config(dedup: Dedup) -> Json:
+    config: Json = dedup.model_dump(mode="json")
+    if dedup.near is not None and dedup.near.bands is None:
+        bands, rows = choose_bands(float(dedup.near.threshold))
+        config["near"] |= {"bands": bands, "rows": rows}
+    return config
 
 
 def _own(section: str, recipe: Recipe, source: Source) -> Any:

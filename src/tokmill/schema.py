@@ -6,7 +6,8 @@
     measures    one row per document: a column per measure       clean (columns as the rules ask)
     examples    some of what was dropped, to read                clean
     ledger      one row per decision that was not a plain keep   every stage
-    matches     duplicate -> survivor, of one range of hashes         dedup
+    matches, near     duplicate -> survivor                           dedup
+    clusters    members of every connected component             dedup
     keys, selection   which documents a sample takes                ingest, while it works
     verdicts    one row per document: kept after deduplication   dedup
     labels      one row per document: train or valid             split
@@ -99,7 +100,39 @@ SELECTION = pa.schema(
     [pa.field("chunk", pa.uint32(), nullable=False), pa.field("row", pa.uint32(), nullable=False)]
 )
 
-VERDICTS = pa.schema([pa.field("kept", pa.bool_(), nullable=False)])
+NEAR = pa.schema(
+    [
+        *MATCHES,
+        pa.field("similarity", pa.float64(), nullable=False),
+        pa.field("cluster", pa.int64(), nullable=False),
+        pa.field("cluster_size", pa.int64(), nullable=False),
+    ]
+)
+
+CLUSTERS = pa.schema(
+    [
+        pa.field("cluster", pa.int64(), nullable=False),
+        pa.field("cluster_size", pa.int64(), nullable=False),
+        pa.field("shard", pa.string(), nullable=False),
+        pa.field("row", pa.uint32(), nullable=False),
+        pa.field("kept", pa.bool_(), nullable=False),
+        pa.field("survivor_shard", pa.string(), nullable=False),  # itself, where it is kept
+        pa.field("survivor_row", pa.uint32(), nullable=False),
+        pa.field("similarity", pa.float64(), nullable=False),  # with the survivor
+    ]
+)
+
+VERDICTS = pa.schema(
+    [
+        pa.field("kept", pa.bool_(), nullable=False),
+        pa.field("reason", pa.string()),  # exact_dup | near_dup | window_dup | contaminated
+        pa.field("survivor_shard", pa.string()),
+        pa.field("survivor_row", pa.uint32()),
+        pa.field("similarity", pa.float64()),
+        pa.field("cluster", pa.int64()),
+        pa.field("cluster_size", pa.int64()),
+    ]
+)
 
 LABELS = pa.schema([pa.field("valid", pa.bool_(), nullable=False)])
 

@@ -1,25 +1,29 @@
 """One stage over files, without a recipe: JSONL.zst in, JSONL.zst out, every decision told.
 
-    files ─ ingest ─ clean ─┬─> <source>-00000.jsonl.zst …             what is kept, edits laid over
-                            ├─> <source>-00000.manifest.json …         counts and drops of that shard
-                            └─> decisions.jsonl.zst                    one line per document: kept or why not
+    clean_files   files ─ ingest ─ clean ─┬─> <source>-00000.jsonl.zst …        what is kept, edits laid over
+                                          ├─> <source>-00000.manifest.json …    counts and drops of that shard
+                                          └─> decisions.jsonl.zst               per document: kept or why not
+    dedup_files   files ─ ingest ─ dedup ─┬─> deduped.jsonl.zst                 what is kept, in order
+                                          └─> decisions.jsonl.zst               per document: kept, or of whom a copy
 
 The working directory `.work` inside the output makes a killed command resume, and goes when it is done.
 """
 
 from __future__ import annotations
 
+import glob
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tokmill.artifact import Artifact
-from tokmill.manifest import Json, Receipt
+from tokmill.manifest import Json, Receipt, add_counts
 from tokmill.progress import Progress
 from tokmill.recipe import Recipe
 from tokmill.running import run_recipe
@@ -40,6 +44,7 @@ def clean_files(
     """Clean the sources of `recipe` into `out`; the sum of all shards."""
     result = run_recipe(recipe, base, out / _WORK, workers=workers, until="clean", progress=progress)
     totals: Json = {"shards": 0, "docs_in": 0, "docs": 0, "bytes": 0, "est_tokens": 0, "drops": {}}
+    totals["not_read"] = _not_read(result.artifacts)
     for shard in list_shards(result.artifacts):
         receipt = _receipt_of(result.artifacts[f"clean/{shard.source}"], shard)
         path = out / f"{shard.source}-{totals['shards']:05d}.jsonl.zst"
@@ -51,6 +56,7 @@ def clean_files(
         for reason, count in manifest["drops"].items():
             totals["drops"][reason] = totals["drops"].get(reason, 0) + count
     write_jsonl_tables(out / DECISIONS, _decisions(result.artifacts))
+    _remove_former(out, recipe.sources[0].name, totals["shards"])
     shutil.rmtree(out / _WORK)
     return totals
 
@@ -79,6 +85,27 @@ def _write_shard(path: Path, shard: Shard, receipt: Receipt, seed: int) -> Json:
         json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n",
     )
     return manifest
+
+
+def _not_read(artifacts: Mapping[str, Artifact]) -> Json:
+    """Records that never became documents, by reason."""
+    counts = [a.manifest.counts for name, a in artifacts.items() if name.startswith("ingest/")]
+    total: Json = {}
+    for count in counts:
+        total = add_counts(add_counts(total, count["quarantined"]), count["dropped"])
+    return dict(sorted(total.items()))
+
+
+def _remove_former(out: Path, source: str, shards: int) -> None:
+    """Shards that an earlier, longer result left here, if their manifests say that they are ours."""
+    for path in sorted(out.glob(f"{glob.escape(source)}-*.manifest.json")):
+        name = path.name.removesuffix(".manifest.json")
+        number = name.removeprefix(f"{source}-")
+        if number.isdecimal() and int(number) >= shards:
+            listed = json.loads(path.read_bytes())
+            if listed.get("shard_path") == f"{name}.jsonl.zst":
+                (out / listed["shard_path"]).unlink(missing_ok=True)
+                path.unlink()
 
 
 def _receipt_of(cleaned: Artifact, shard: Shard) -> Receipt:
@@ -112,3 +139,86 @@ def _decisions(artifacts: dict[str, Artifact]) -> Iterator[Any]:
                 "detail": pa.array(told["detail"], pa.string()),
             }
         )
+
+
+DEDUPED = "deduped.jsonl.zst"
+
+
+def dedup_files(
+    recipe: Recipe,
+    base: Path,
+    out: Path,
+    *,
+    reference: Sequence[str] = (),
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Json:
+    """Deduplicate the sources of `recipe` into `out`. Reference sources are compared with, and not written."""
+    result = run_recipe(recipe, base, out / _WORK, workers=workers, until="dedup", progress=progress)
+    artifacts = result.artifacts
+    shards = [shard for shard in list_shards(artifacts) if shard.source not in reference]
+    written = write_jsonl_tables(out / DEDUPED, (_survivors(shard, artifacts) for shard in shards))
+    names = _Names(list_shards(artifacts))
+    write_jsonl_tables(out / DECISIONS, (_dedup_decisions(shard, artifacts, names) for shard in shards))
+    counts = artifacts["dedup"].manifest.counts
+    facts = artifacts["dedup"].manifest.facts
+    shutil.rmtree(out / _WORK)
+    return {
+        "docs_in": counts["in"],
+        "docs": counts["kept"],
+        "drops": counts["dropped"],
+        "sha256": written.sha256,
+        "clusters": facts.get("near"),
+    }
+
+
+def _verdicts(shard: Shard, artifacts: dict[str, Artifact]) -> Any:
+    return load_table(artifacts["dedup"].directory / f"verdicts-{shard.number:05d}.parquet")
+
+
+def _survivors(shard: Shard, artifacts: dict[str, Artifact]) -> Any:
+    documents, _ = load_clean(shard.inputs())
+    kept = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept"))
+    return documents.filter(_verdicts(shard, artifacts).column("kept").filter(pa.array(kept)))
+
+
+class _Names:
+    """doc_id of any document by shard and row; the columns of shards that were asked for stay in memory."""
+
+    def __init__(self, shards: list[Shard]) -> None:
+        self._paths = {shard.name: Path(shard.documents.path) for shard in shards}
+        self._columns: dict[str, Any] = {}
+
+    def of(self, shard: str, row: int) -> str:
+        if shard not in self._columns:
+            self._columns[shard] = load_table(self._paths[shard], ["doc_id"]).column("doc_id")
+        return str(self._columns[shard][row])
+
+
+def _dedup_decisions(shard: Shard, artifacts: dict[str, Artifact], names: _Names) -> Any:
+    documents = load_table(Path(shard.documents.path), ["doc_id", "source", "domain"])
+    kept = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept"))
+    verdicts = _verdicts(shard, artifacts)
+    survivors = list(
+        zip(verdicts["survivor_shard"].to_pylist(), verdicts["survivor_row"].to_pylist(), strict=True)
+    )
+    similarity = verdicts["similarity"]
+    reasons = [
+        reason or (None if is_in else "empty")
+        for reason, is_in in zip(verdicts["reason"].to_pylist(), kept.tolist(), strict=True)
+    ]
+    return pa.table(
+        {
+            **{name: documents.column(name) for name in ("doc_id", "source", "domain")},
+            "keep": verdicts["kept"],
+            "reason": pa.array(reasons, pa.string()),
+            "dup_of": pa.array(
+                [names.of(s, r) if s is not None else None for s, r in survivors], pa.string()
+            ),
+            "score": similarity,
+            "cluster_id": verdicts["cluster"],
+            "cluster_size": verdicts["cluster_size"],
+            "match_id": pa.array([f"{s}:{r}" if s is not None else None for s, r in survivors], pa.string()),
+            "distance": pc.subtract(1.0, similarity),
+        }
+    )

@@ -297,7 +297,7 @@ def _read_corpus(source: Source, inputs: list[InputFile], wanted: Filters, *, de
         {
             "in": read,
             "kept": available.num_rows,
-            "dropped": {**dropped, "exact_duplicate": len(duplicates)},
+            "dropped": {**dropped, "exact_dup": len(duplicates)},
             "quarantined": quarantined,
         },
         where="materialize",
@@ -337,7 +337,7 @@ def _too_few(counts: Json, k: int, inputs: list[InputFile]) -> InputError:
         for reason, count in {
             **counts["dropped"],
             **counts["quarantined"],
-            "exact_duplicate": counts["duplicates"],
+            "exact_dup": counts["duplicates"],
         }.items()
         if count
     ]

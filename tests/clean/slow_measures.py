@@ -111,7 +111,7 @@ def back_piece(rest: str) -> str:
     if dots := re.search(r"\.\.+$", rest):
         return dots.group()
     if last == ".":
-        if not before or rest in ABBREVIATIONS:
+        if not before or rest in ABBREVIATIONS or re.fullmatch(r"[A-Za-z]\.", rest):
             return ""
         if is_upper(before):
             return "." if len(rest) > 2 and is_upper(rest[-3]) else ""

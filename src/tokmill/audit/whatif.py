@@ -3,7 +3,8 @@
     measures, marks, ledger of every shard ─ judge with the old bounds ┐
                                            └ judge with the new bounds ┴─> who changes sides, why, how near the line
 
-A document that has no licence to be here, is empty or is in another language stays out whatever the rules say.
+A document that has no licence to be here, is empty (or would be after the edits) or is in another language stays
+out whatever the rules say. The answer is about cleaning: deduplication comes after it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,24 @@ import numpy as np
 
 from tokmill.artifact import Artifact
 from tokmill.audit.opened import ShardTables, list_shard_tables, load_of, open_run
-from tokmill.clean.examine import EMPTY, LANGUAGE_SCORE, OTHER_LANGUAGE, UNSURE_LANGUAGE
+from tokmill.clean.examine import EMPTY, is_blank
+from tokmill.clean.language_policy import (
+    LANGUAGE_SCORE,
+    OTHER_LANGUAGE,
+    UNSURE_LANGUAGE,
+    is_known,
+    is_wanted,
+)
 from tokmill.clean.license_policy import DENIED, NOT_ALLOWED, UNKNOWN
 from tokmill.clean.rules import Rule, Sieve, judge
 from tokmill.errors import InputError
 from tokmill.manifest import Json
+from tokmill.schema import one_piece
 from tokmill.storage.parquet import load_table
 
 MIN_SCORE = "language.min_score"
+_HASH = ["exact_high", "exact_low"]
+_MARKS = ["kept", "chars", "language", *_HASH]
 _FIXED = (EMPTY, OTHER_LANGUAGE, DENIED, NOT_ALLOWED, UNKNOWN)
 
 
@@ -85,12 +96,12 @@ def what_if(directory: str | Path, bounds: Mapping[str, float]) -> WhatIf:
         cleaned = run.get(f"clean/{shard.source}")
         if cleaned is None:
             continue
-        marks = load_table(cleaned.directory / f"marks-{shard.key}.parquet", ["kept", "chars"])
+        marks = load_table(cleaned.directory / f"marks-{shard.key}.parquet", _MARKS)
         kept, chars = (np.asarray(marks.column(name)) for name in ("kept", "chars"))
         kept_now += int(kept.sum())
         chars_now += int(chars[kept].sum())
         then = kept.copy()
-        for row, mover in _movers(run, cleaned, shard, bounds, kept, chars):
+        for row, mover in _movers(run, cleaned, shard, bounds, marks):
             then[row] = mover.becomes == "kept"
             movers.append(mover)
         kept_then += int(then.sum())
@@ -103,8 +114,7 @@ def _movers(
     cleaned: Artifact,
     shard: ShardTables,
     bounds: Mapping[str, float],
-    kept: Any,
-    chars: Any,
+    marks: Any,
 ) -> Iterator[tuple[int, Mover]]:
     rules = rules_of(cleaned)
     changed = [
@@ -116,8 +126,8 @@ def _movers(
     table = load_of(cleaned, f"measures-{shard.key}.parquet")
     assert table is not None, "where there are rules there are measures"
     columns = {name: np.asarray(table.column(name)) for name in table.column_names}
-    is_open = ~_claimed_otherwise(cleaned, shard, len(kept))
-    before, after = judge(columns, rules, len(kept)), judge(columns, changed, len(kept))
+    is_open = ~_claimed_otherwise(cleaned, shard, marks)
+    before, after = judge(columns, rules, marks.num_rows), judge(columns, changed, marks.num_rows)
     none = len(rules)
     moved = np.flatnonzero(is_open & ((before.first == none) != (after.first == none)))
     if not len(moved):
@@ -137,7 +147,7 @@ def _movers(
                 rule.reason,
                 value,
                 rule.threshold,
-                int(chars[row]),
+                marks.column("chars")[row].as_py(),
                 distance,
             ),
         )
@@ -154,8 +164,14 @@ def rules_of(cleaned: Artifact) -> list[Rule]:
     return rules
 
 
-def _claimed_otherwise(cleaned: Artifact, shard: ShardTables, count: int) -> Any:
-    claimed = np.zeros(count, np.bool_)
+def _claimed_otherwise(cleaned: Artifact, shard: ShardTables, marks: Any) -> Any:
+    """Who is out for another reason than a bound. The ledger names the first fault alone, so what comes after a
+    broken bound is looked up in the marks: nothing left to read, and a language that nobody asked for."""
+    claimed = is_blank(np.column_stack([np.asarray(marks.column(name)) for name in _HASH]))
+    language = cleaned.manifest.config["language"]
+    if language and language["applied"] != "none" and language["asked"]["keep"]:
+        codes = one_piece(marks.column("language"))
+        claimed |= ~(is_known(codes) & is_wanted(codes, language["asked"]["keep"]))
     ledger = load_of(cleaned, f"ledger-{shard.key}.parquet", ["row", "verdict", "reason"])
     if ledger is not None:
         reasons = ledger.column("reason").to_pylist()

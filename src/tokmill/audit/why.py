@@ -70,14 +70,14 @@ def explain_document(directory: str | Path, doc_id: str, source: str | None = No
     return found
 
 
-def load_examples(directory: str | Path, reason: str | None) -> list[Json]:
-    """Dropped documents that were kept to read: of one reason, or of all."""
+def load_examples(directory: str | Path) -> list[Json]:
+    """Some dropped documents of every reason, to read."""
     found: list[Json] = []
     for name, artifact in open_run(Path(directory)).items():
         for entry in artifact.manifest.entries("examples"):
             rows = load_table(artifact.path(entry)).to_pylist()
             source = name.removeprefix("clean/")
-            found += [{"source": source, **row} for row in rows if reason in (None, row["reason"])]
+            found += [{"source": source, **row} for row in rows]
     return sorted(found, key=lambda row: (row["reason"], row["source"], row["doc_id"], row["row"]))
 
 
@@ -131,7 +131,8 @@ def _after_clean(run: Mapping[str, Artifact], shard: ShardTables, row: int, hist
     dedup = run.get("dedup")
     if dedup is not None:
         ledger = _ledger_rows(dedup, f"ledger-{shard.number:05d}.parquet", row)
-        history = history._replace(dedup={"kept": not ledger, "decisions": ledger})
+        decisions = [_with_survivor(run, decision) for decision in ledger]
+        history = history._replace(dedup={"kept": not ledger, "decisions": decisions})
         if ledger:
             return history._replace(fate=f"dropped by dedup: {ledger[0]['reason']}")
     split = run.get("split")
@@ -145,11 +146,20 @@ def _after_clean(run: Mapping[str, Artifact], shard: ShardTables, row: int, hist
     return _with_tokens(run, tokens, shard, row, history) if tokens is not None else history
 
 
+def _with_survivor(run: Mapping[str, Artifact], decision: Json) -> Json:
+    """The id of the document that stayed instead, beside its place."""
+    if "match_shard" not in decision:
+        return decision
+    source, _, key = decision["match_shard"].rpartition("/")
+    path = run[f"ingest/{source}"].directory / f"documents-{key}.parquet"
+    return {**decision, "match_doc_id": load_table(path, ["doc_id"])[0][decision["match_row"]].as_py()}
+
+
 def _with_tokens(
     run: Mapping[str, Artifact], tokens: Artifact, shard: ShardTables, row: int, history: History
 ) -> History:
     """Tokens of a split lie in the order of shards and rows: where one begins is the sum of those before it."""
-    begin = 0
+    begin = sequences = 0
     for entry in tokens.manifest.entries("lengths"):
         if not entry.path.startswith(f"{history.split}/"):
             continue
@@ -157,6 +167,7 @@ def _with_tokens(
         lengths = np.asarray(table.column("tokens"))
         if not entry.path.endswith(f"lengths-{shard.number:05d}.parquet"):
             begin += int(lengths.sum())
+            sequences += len(lengths)
             continue
         (at,) = np.flatnonzero(np.asarray(table.column("row")) == row)
         inside = int(lengths[:at].sum())
@@ -169,19 +180,40 @@ def _with_tokens(
                 "first": inside,
             }
         )
-        return history._replace(builds=tuple(_builds(run, str(history.split), begin + inside, own)))
+        place = _Place(str(history.split), sequences + int(at), begin + inside, own)
+        return history._replace(builds=tuple(_builds(run, place)))
     return history
 
 
-def _builds(run: Mapping[str, Artifact], split: str, first: int, tokens: int) -> Iterator[Json]:
+class _Place(NamedTuple):
+    """Where a document is in the tokens of its split, one after the other."""
+
+    split: str
+    sequence: int
+    first: int
+    tokens: int
+
+
+def _builds(run: Mapping[str, Artifact], place: _Place) -> Iterator[Json]:
     for name, artifact in run.items():
         if artifact.manifest.kind != "build":
             continue
         config = artifact.manifest.config
-        told: Json = {"build": name, "split": split, "first_token": first, "tokens": tokens}
+        told: Json = {
+            "build": name,
+            "split": place.split,
+            "first_token": place.first,
+            "tokens": place.tokens,
+            "cut": 0,
+        }
         if config["format"] == "memmap":
             length = config["pack"]["length"]
-            told["rows"] = [first // length, (first + tokens - 1) // length]
+            (receipt,) = (r for r in artifact.manifest.receipts() if r.key == place.split)
+            end = min(place.first + place.tokens, receipt.counts["rows"] * length)
+            told["cut"] = place.first + place.tokens - max(end, place.first)  # with the tail of the split
+            told["rows"] = [place.first // length, (end - 1) // length] if end > place.first else None
+        else:
+            told["sequence"] = place.sequence
         yield told
 
 
@@ -196,7 +228,7 @@ def _rules(cleaned: Artifact, key: str, row: int) -> Iterator[RuleOutcome]:
         yield RuleOutcome(
             rule.name,
             value,
-            f"{rule.bound} {rule.threshold:g}",
+            f"{rule.bound} {rule.threshold:.15g}",
             float(rule.margins(np.float64(value))),  # type: ignore[arg-type]
             rule.reason,
         )

@@ -17,9 +17,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.clean.detectors import DetectorName
 from tokmill.clean.hooks import call_hook
-from tokmill.clean.language import detect_languages
+from tokmill.clean.language_policy import (
+    LANGUAGE_SCORE,
+    OTHER_LANGUAGE,
+    UNSURE_LANGUAGE,
+    LanguagePlan,
+    judge_languages,
+)
 from tokmill.clean.license_policy import KEEP, QUARANTINE, judge_licenses, make_policy
 from tokmill.clean.lines import LineOptions, edit_lines
 from tokmill.clean.measures import measure
@@ -34,18 +39,7 @@ from tokmill.schema import one_piece, string_column
 
 Column = NDArray[Any]
 
-EMPTY, OTHER_LANGUAGE, UNSURE_LANGUAGE = "empty", "other_language", "language_unsure"
-UNDETERMINED = "und"
-LANGUAGE_SCORE = "language_score"
-
-
-class LanguagePlan(msgspec.Struct, frozen=True):
-    """What is asked, and what is done: `applied` is none where a field is asked for that the source has not."""
-
-    asked: Json
-    applied: str  # field | detect | none
-    key: str | None = None  # in `meta`, for field
-    model: str = ""  # sha256 of the detector's model
+EMPTY = "empty"
 
 
 class Faults(NamedTuple):
@@ -115,7 +109,7 @@ def examine(documents: Any, config: Json, hooks: Mapping[str, str]) -> Examined:
     hashes = exact_hashes(texts, normal.is_ascii)
 
     fates = _Fates(count)
-    fates.claim((hashes[:, 0] == 0) & (hashes[:, 1] == 0), EMPTY, 0, 1)
+    fates.claim(is_blank(hashes), EMPTY, 0, 1)
     licenses = _judge_licenses(documents, config["license"], fates)
     languages, measures = _judge_languages(documents, texts, config["language"], fates)
     names = [column for column in sieve.columns() if not column.startswith((AFTER, HOOK))]
@@ -138,24 +132,16 @@ def examine(documents: Any, config: Json, hooks: Mapping[str, str]) -> Examined:
     for index, rule in enumerate(sieve.rules):
         fates.claim(judged.first == index, rule.reason, judged.values, judged.thresholds)
     if config["redact"]:
-        texts = _redact(texts, config["redact"], fates.kept(), changed, changes)
+        texts = _redact(texts, config["redact"], changed, changes)
 
     rows = np.flatnonzero(changed)
     edited = texts.take(pa.array(rows))
     chars = normal.chars.copy()
-    late = (
-        np.flatnonzero(changed & fates.kept())
-        if sieve.line_edits is not None or config["redact"]
-        else rows[:0]
-    )
-    if len(late):
-        again = texts.take(pa.array(late))
-        found = text_kernels.measure_text(*string_column(again)[:2])
-        chars[late] = found.chars
-        hashes[late] = exact_hashes(again, found.is_ascii)
-        blank = np.zeros(count, np.bool_)
-        blank[late] = (hashes[late, 0] == 0) & (hashes[late, 1] == 0)
-        fates.claim(blank, EMPTY, 0, 1)
+    if len(rows) and (sieve.line_edits is not None or config["redact"]):
+        # of dropped documents too: `whatif` says what they would bring, and which would have nothing left
+        found = text_kernels.measure_text(*string_column(edited)[:2])
+        chars[rows], hashes[rows] = found.chars, exact_hashes(edited, found.is_ascii)
+        fates.claim(is_blank(hashes), EMPTY, 0, 1)
     return Examined(
         edits=Edits(rows, edited, []),
         changes=_of_kept(changes, fates.kept()),
@@ -169,6 +155,12 @@ def examine(documents: Any, config: Json, hooks: Mapping[str, str]) -> Examined:
         nuls=normal.nuls,
         chars_in=normal.chars_in,
     )
+
+
+def is_blank(hashes: Column) -> Column:
+    """The exact hash of a text without a visible character is 0."""
+    blank: Column = (hashes == 0).all(axis=1)
+    return blank
 
 
 def _of_kept(changes: list[Change], kept: Column) -> list[Change]:
@@ -250,54 +242,23 @@ def _judge_languages(
 ) -> tuple[Any, dict[str, Column]]:
     if config is None or config["applied"] == "none":
         return pa.nulls(len(texts), pa.string()), {}
-    keep = {_primary(code) for code in config["asked"]["keep"]}
-    if config["applied"] == "field":
-        codes = _field_codes(one_piece(documents.column("meta")), config["key"])
-        scores, measures = np.ones(len(texts)), {}
-        sure = np.ones(len(texts), np.bool_)
-        least = 0.0
-    else:
-        detector: DetectorName = config["asked"]["detector"]
-        found = detect_languages(texts, detector)
-        codes, scores, least = found.codes, found.scores, float(config["asked"]["min_score"])
-        sure, measures = scores >= least, {LANGUAGE_SCORE: scores}
-    names = codes.dictionary.to_pylist()
-    is_wanted = np.array([not keep or _primary(name) in keep for name in names] + [False])
-    numbers = np.asarray(codes.indices.fill_null(len(names)))
-    if keep:
-        unknown = np.array([name == UNDETERMINED for name in names] + [True])[numbers]
-        spelled = codes.cast(pa.string())
-        fates.claim(unknown | ~sure, UNSURE_LANGUAGE, scores, np.full(len(texts), least), details=spelled)
-        fates.claim(~is_wanted[numbers], OTHER_LANGUAGE, scores, np.full(len(texts), least), details=spelled)
-    return codes.cast(pa.string()), measures
+    found = judge_languages(one_piece(documents.column("meta")), texts, config)
+    for rows, reason in ((found.is_unsure, UNSURE_LANGUAGE), (found.is_other, OTHER_LANGUAGE)):
+        fates.claim(rows, reason, found.scores, found.min_score, details=found.codes)
+    return found.codes, {LANGUAGE_SCORE: found.scores} if config["applied"] == "detect" else {}
 
 
-def _field_codes(meta: Any, key: str) -> Any:
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
-    values = [decode(text).get(key) if text is not None else None for text in meta.to_pylist()]
-    spelled = [value.lower() if isinstance(value, str) and value else None for value in values]
-    return pa.array(spelled, pa.string()).dictionary_encode()
-
-
-def _primary(code: str) -> str:
-    """`en` of en, EN, en-US and eng_Latn's `eng`: the tag before the first hyphen or underscore."""
-    return code.lower().replace("_", "-").partition("-")[0]
-
-
-def _redact(texts: Any, kinds: list[str], kept: Column, changed: Column, changes: list[Change]) -> Any:
-    """Only texts that will be trained on are rewritten; offsets are bytes of the text before."""
-    rows = np.flatnonzero(kept)
-    done = redact_texts(texts.take(pa.array(rows)), kinds)
-    if not len(done.rows):
-        return texts
-    changed[rows[done.rows]] = True
+def _redact(texts: Any, kinds: list[str], changed: Column, changes: list[Change]) -> Any:
+    """Offsets are bytes of the text before."""
+    done = redact_texts(texts, kinds)
+    changed[done.rows] = True
     where = done.found.to_pylist()
     for kind in sorted({str(found["kind"]) for found in where}):
         spans: dict[int, list[str]] = {}
         for found in where:
             if found["kind"] == kind:
-                spans.setdefault(int(rows[found["row"]]), []).append(f"{found['start']}-{found['end']}")
+                spans.setdefault(int(found["row"]), []).append(f"{found['start']}-{found['end']}")
         counts = np.array([len(places) for places in spans.values()], np.int64)
         details = [f"bytes {', '.join(places)}" for places in spans.values()]
         changes.append(Change(f"redacted_{kind}", np.array(list(spans), np.int64), counts, details))
-    return apply_edits(texts, rows[done.rows], done.texts)
+    return apply_edits(texts, done.rows, done.texts)

@@ -11,7 +11,8 @@ UNITS = (
     "kmh", "mph", "hPa", "Pa", "mbar", "mb", "MB", "kb", "KB", "gb", "GB", "tb", "TB", "T", "G", "M", "K", "%",
 )  # fmt: skip
 
-# The full stop belongs to them and ends no sentence. One capital and a stop ("J.", "U.S.") need no list.
+# The full stop belongs to them and ends no sentence. A capital or a lone letter before it
+# ("U.S.", "b.") needs no list.
 ABBREVIATIONS = (
     "Adm.", "Ala.", "Apr.", "Ariz.", "Ark.", "Aug.", "Bros.", "Calif.", "Co.", "Colo.", "Conn.", "Corp.", "Dec.",
     "Del.", "Dr.", "E.g.", "Feb.", "Fla.", "Ga.", "Gen.", "Gov.", "I.e.", "Ill.", "Inc.", "Ind.", "Jan.", "Jr.",

@@ -19,6 +19,8 @@ _VERBS = {
     "ingest": ("tokmill.cli.ingest", "Bring one source in, and nothing more."),
     "normalize": ("tokmill.cli.clean", "Normalize the texts of files."),
     "filter": ("tokmill.cli.clean", "Filter files by measured rules, language and licence."),
+    "dedup": ("tokmill.cli.dedup", "Keep one of several documents that say the same."),
+    "clusters": ("tokmill.cli.dedup", "Show the largest clusters of near duplicates."),
     "sample": ("tokmill.cli.sample", "Take some documents of some files, honestly."),
     "materialize": (
         "tokmill.cli.container",

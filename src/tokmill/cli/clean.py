@@ -105,7 +105,9 @@ def filter_command(
         sections["license"] = {**lists, "unknown": unknown_license}
     if not packs and len(sections) == 1 and not rules:
         raise RecipeError(
-            "nothing to filter by", where="tokmill filter", next="give --pack, --rule or --language"
+            "nothing to filter by",
+            where="tokmill filter",
+            next="give --pack, --rule, --language, --allow-license or --deny-license",
         )
     _clean(given, sections)
 
@@ -120,13 +122,19 @@ def _rule(text: str) -> dict[str, Any]:
 def _clean(given: dict[str, Any], sections: dict[str, Any]) -> None:
     domain, seed, directory = given.pop("domain"), given.pop("seed"), given.pop("directory")
     workers, as_json = given.pop("workers"), given.pop("as_json")
-    recipe = one_source_recipe({**files_source(**given), "domain": domain}, seed=seed, **sections)
+    # of the source itself: what is asked for by name holds for code too
+    source = {**files_source(**given), "domain": domain, "clean": sections}
+    recipe = one_source_recipe(source, seed=seed)
     with open_progress() as progress:
         totals = clean_files(recipe, Path.cwd(), directory, workers=workers, progress=progress)
     if as_json:
         print_json({"ok": True, "directory": str(directory), **totals})
         return
-    drops = "".join(f" · dropped {count:,} {reason}" for reason, count in sorted(totals["drops"].items()))
+    drops = "".join(
+        f" · {label} {count:,} {reason}"
+        for label, reasons in (("dropped", totals["drops"]), ("not read", totals["not_read"]))
+        for reason, count in sorted(reasons.items())
+    )
     out.print(
         f"{totals['docs']:,} of {totals['docs_in']:,} documents{escape(drops)} → "
         f"{totals['shards']} shards in {escape(str(directory))}"

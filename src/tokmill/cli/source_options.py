@@ -7,6 +7,7 @@ hub_source / files_source          what was given, as a source of a recipe
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,30 @@ def files_source(
 def one_source_recipe(source: dict[str, Any], **sections: Any) -> Recipe:
     text = json.dumps({"name": "one-source", "sources": [source], **sections}, ensure_ascii=False)
     return parse_recipe(text.encode(), "the command line")  # JSON is YAML
+
+
+def sources_recipe(
+    inputs: Sequence[str], references: Sequence[str], text: str | None, dedup: dict[str, Any]
+) -> tuple[Recipe, list[str]]:
+    """A recipe of several sources, each `NAME=GLOB` or a glob that names itself; and which are reference."""
+    named: dict[str, str] = {}
+    for given in (*inputs, *references):
+        name, sign, pattern = given.partition("=")
+        if not sign:
+            pattern, name = (
+                given,
+                re.sub(r"[^A-Za-z0-9]+", "-", Path(given).name.partition(".")[0]).strip("-"),
+            )
+        while not name or name in named:
+            name = f"{name or 'input'}-{len(named)}"
+        named[name] = pattern
+    sources = [
+        {"name": name, "files": [str(Path(pattern).absolute())], "fields": {"text": text}}
+        for name, pattern in named.items()
+    ]
+    reference = list(named)[len(inputs) :]
+    content = {"name": "dedup", "sources": sources, "dedup": {**dedup, "reference": reference}}
+    return parse_recipe(json.dumps(content, ensure_ascii=False).encode(), "the command line"), reference
 
 
 def _reading_keys(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +41,17 @@ def why_command(
             "needs either DOC_ID or --reason", where="tokmill why", next="see `tokmill why --help`"
         )
     if doc_id is None:
-        examples = load_examples(directory, None if reason == "all" else reason)
+        examples = load_examples(directory)
+        chosen = [example for example in examples if reason in ("all", example["reason"])]
         if as_json:
-            print_json({"ok": True, "examples": examples})
+            print_json({"ok": True, "examples": chosen})
+        elif chosen:
+            _render_examples(chosen)
         else:
-            _render_examples(examples)
+            others = ", ".join(sorted({example["reason"] for example in examples}))
+            out.print(
+                "no such examples in this run" + (f"; it has some of: {_shown(others)}" if others else "")
+            )
         return
     histories = explain_document(directory, doc_id, source)
     if as_json:
@@ -55,8 +63,8 @@ def why_command(
 
 def _render_history(history: History) -> None:
     is_kept = history.fate.startswith("kept")
-    out.print(f"[bold]{escape(history.doc_id)}[/] of {escape(history.source)}: ", end="")
-    out.print(f"[{'green' if is_kept else 'red'}]{escape(history.fate)}[/]")
+    out.print(f"[bold]{_shown(history.doc_id)}[/] of {_shown(history.source)}: ", end="")
+    out.print(f"[{'green' if is_kept else 'red'}]{_shown(history.fate)}[/]")
     _line("ingest", {key: value for key, value in history.ingest.items() if value is not None})
     if history.clean is not None:
         facts = {
@@ -69,8 +77,8 @@ def _render_history(history: History) -> None:
         table = Table("rule", "value", "bound", "margin", box=None, padding=(0, 2), header_style="dim")
         for rule in history.rules:
             colour = "red" if rule.margin < 0 else "default"
-            cells = (rule.rule, f"{rule.value:g}", rule.bound, f"{rule.margin:+g}")
-            table.add_row(*(f"[{colour}]{escape(cell)}[/]" for cell in cells))
+            cells = (rule.rule, f"{rule.value:.9g}", rule.bound, f"{rule.margin:+.9g}")
+            table.add_row(*(f"[{colour}]{_shown(cell)}[/]" for cell in cells))
         out.print(table)
     if history.dedup is not None:
         _line("dedup", {"kept": history.dedup["kept"]})
@@ -86,7 +94,12 @@ def _render_history(history: History) -> None:
 
 def _line(label: str, facts: dict[str, Any]) -> None:
     told = " · ".join(f"{key} {_spelled(value)}" for key, value in facts.items())
-    out.print(f"  [dim]{escape(label):<12}[/] {escape(told)}")
+    out.print(f"  [dim]{escape(label):<12}[/] {_shown(told)}")
+
+
+def _shown(text: str) -> str:
+    """Texts are anybody's: what is not to be printed could talk to the terminal."""
+    return escape("".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text))
 
 
 def _spelled(value: Any) -> str:
@@ -95,22 +108,20 @@ def _spelled(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return (
-        f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
+        f"{value:.9g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
     )
 
 
 def _render_examples(examples: list[dict[str, Any]]) -> None:
-    if not examples:
-        out.print("no such examples in this run")
     for example in examples:
         measured = (
-            "" if example["value"] is None else f" ({example['value']:g}, bound {example['threshold']:g})"
+            "" if example["value"] is None else f" ({example['value']:.9g}, bound {example['threshold']:.9g})"
         )
         out.print(
-            f"[red]{escape(example['reason'])}[/]{measured}  {escape(example['source'])} {escape(example['doc_id'])}"
+            f"[red]{_shown(example['reason'])}[/]{measured}  {_shown(example['source'])} {_shown(example['doc_id'])}"
         )
         text = example["text"][:_SHOWN_CHARS]
-        out.print(f"[dim]{escape(text)}{'…' if len(example['text']) > _SHOWN_CHARS else ''}[/]\n")
+        out.print(f"[dim]{_shown(text)}{'…' if len(example['text']) > _SHOWN_CHARS else ''}[/]\n")
 
 
 @click.command("whatif", epilog="Example: tokmill whatif out/web --set gopher-quality.min_words=30")
@@ -132,12 +143,12 @@ def whatif_command(directory: Path, changes: tuple[str, ...], examples: int, as_
 
 def _bound(change: str) -> tuple[str, float]:
     name, _, value = change.partition("=")
-    try:
-        return name, float(value)
-    except ValueError:
-        raise RecipeError(
-            f"{change} is not RULE=NUMBER", where="--set", next="for example gopher-quality.min_words=30"
-        ) from None
+    with contextlib.suppress(ValueError):
+        if math.isfinite(float(value)):
+            return name, float(value)
+    raise RecipeError(
+        f"{change} is not RULE=NUMBER", where="--set", next="for example gopher-quality.min_words=30"
+    )
 
 
 def _render_whatif(found: WhatIf, examples: int) -> None:
@@ -149,13 +160,13 @@ def _render_whatif(found: WhatIf, examples: int) -> None:
         colour = "green" if change["becomes"] == "kept" else "red"
         out.print(
             f"  [{colour}]{change['becomes']:<8}[/] {change['docs']:>8,} documents {change['chars']:>12,} characters  "
-            f"{escape(change['reason'])}  [dim]{escape(change['source'])}[/]"
+            f"{_shown(change['reason'])}  [dim]{_shown(change['source'])}[/]"
         )
     nearest = found.nearest(examples)
     if nearest:
         out.print("nearest to the line:")
     for mover in nearest:
         out.print(
-            f"  {mover.value:g} (bound {mover.threshold:g})  {mover.becomes}  "
-            f"{escape(mover.source)} {escape(mover.doc_id)}"
+            f"  {mover.value:.9g} (bound {mover.threshold:.9g})  {mover.becomes}  "
+            f"{_shown(mover.source)} {_shown(mover.doc_id)}"
         )

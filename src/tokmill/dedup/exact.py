@@ -56,9 +56,11 @@ def _hash_slowly(texts: Any, rows: Column, hashes: Column) -> None:
         hashes[rows] = hashing.fold_hashes(folded.data, folded.offsets)
 
 
-def match_equal(high: Column, low: Column, group: Column) -> Matches:
-    """Rows with equal (group, high, low): each one after the first, and that first. Rows come in stable order."""
-    order = np.lexsort((np.arange(len(high)), low, high, group))
+def match_equal(high: Column, low: Column, group: Column, ranks: Column | None = None) -> Matches:
+    """Rows with equal (group, high, low): each one after the first, and that first. Rows come in stable order;
+    `ranks` go before it, the least first."""
+    ranks = np.zeros(len(high), np.int64) if ranks is None else ranks
+    order = np.lexsort((np.arange(len(high)), ranks, low, high, group))
     same = np.zeros(len(order), np.bool_)
     if len(order) > 1:
         before, after = order[:-1], order[1:]

@@ -106,7 +106,7 @@ def _measure_lines(
                 last = _before_spaces(data, first, stop, classes)  # where the last visible character begins
                 code, width = _code_at(data, last)
                 opening = _code_at(data, first)[0]
-                bullets += opening == HYPHEN or opening == BULLET  # noqa: PLR1714
+                bullets += opening == HYPHEN or opening == BULLET
                 ellipses += code == ELLIPSIS or (
                     code == DOT and last >= first + 2 and data[last - 1] == DOT and data[last - 2] == DOT
                 )

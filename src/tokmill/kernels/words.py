@@ -139,7 +139,7 @@ def _split_words(
         is_fresh_line = True
         while at < end:
             byte = data[at]
-            if byte == BLANK or byte == NEWLINE:  # noqa: PLR1714  # a tuple is slower
+            if byte == BLANK or byte == NEWLINE:  # a tuple is slower
                 is_fresh_line |= byte == NEWLINE
                 at += 1
                 continue
@@ -148,8 +148,8 @@ def _split_words(
             stop, mixed = _letters(data, at, end)
             if stop > at and stop + 1 < end:
                 byte, after = data[stop], data[stop + 1]
-                is_word = byte == BLANK or byte == NEWLINE  # noqa: PLR1714
-                if not is_word and (after == BLANK or after == NEWLINE):  # noqa: PLR1714
+                is_word = byte == BLANK or byte == NEWLINE
+                if not is_word and (after == BLANK or after == NEWLINE):
                     is_word = byte < 128 and (
                         (classes[byte] & EDGE) != 0
                         or (byte == DOT and _is_plain_stop(data, at, stop, abbreviations))
@@ -158,7 +158,7 @@ def _split_words(
                     hashes[count], lengths[count], facts[count] = mixed, stop - at, _PLAIN_WORD
                     count += 1
                     at = stop
-                    if byte != BLANK and byte != NEWLINE:  # noqa: PLR1714
+                    if byte != BLANK and byte != NEWLINE:
                         hashes[count] = _finished(SEED ^ U64(byte), 1)
                         lengths[count], facts[count] = 1, _facts(classes[byte], classes[byte], True)
                         count += 1
@@ -387,7 +387,8 @@ def _cut_core(
             if cut and not is_checked:
                 is_checked = True
                 if _is_address(data, a, b, classes):
-                    return a, count
+                    ends[count] = b
+                    return b, count + 1
             if cut:
                 if start < at:
                     ends[count] = at
@@ -444,7 +445,9 @@ def _cut_bytes(
 
 @raw_step
 def _is_full_stop(data: Bytes, a: Int, stop: Int, before: np.uint16, classes: NDArray[np.uint16]) -> bool:
-    """After "e" in "done.", "7" or ")" yes; after one capital, as in "J." or "U.S.", no; after two, yes."""
+    """After "e" in "done.", "7" or ")" yes; after one capital ("U.S.") or a lone letter ("b.") no; after two, yes."""
+    if stop - a == 1 and before & LETTER:
+        return False
     if before & UPPER:
         start = _start_before(data, stop)
         return bool(start > a and _class_at(data, _start_before(data, start), classes)[0] & UPPER)
@@ -458,7 +461,7 @@ def _is_full_stop(data: Bytes, a: Int, stop: Int, before: np.uint16, classes: ND
 def _unit_bytes(data: Bytes, a: Int, b: Int, classes: NDArray[np.uint16], units: NDArray[np.uint64]) -> Int:
     """Length of the unit that ends at `b` right after a digit ("km" in 10km), or 0."""
     for length in range(1, 5):
-        if b - length <= a or data[b - length] >= 128:
+        if b - length <= a or data[b - length] >= 128 or data[b - length] == 0:  # NUL would pack like nothing
             return 0
         if data[b - length - 1] < 128 and classes[data[b - length - 1]] & DIGIT:
             return length if _holds(units, _packed(data, b - length, b)) else 0

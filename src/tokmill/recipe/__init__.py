@@ -20,7 +20,7 @@ from tokmill.recipe.source import (
     Wikipedia,
     template_parts,
 )
-from tokmill.recipe.whole import Build, Dedup, Pack, Recipe, Shards, Split, Tokenizer, Training
+from tokmill.recipe.whole import Build, Dedup, Near, Pack, Recipe, Shards, Split, Tokenizer, Training
 
 __all__ = [
     "SOURCE_FORMATS",
@@ -34,6 +34,7 @@ __all__ = [
     "Language",
     "License",
     "Limit",
+    "Near",
     "Normalize",
     "Pack",
     "Parallel",

@@ -13,10 +13,39 @@ from tokmill.recipe.section import Name, Path_, Section, Share, part_of
 from tokmill.recipe.source import Source
 
 
+class Near(Section):
+    """Documents that share most of their n-grams. Every pair is verified before it may drop anything."""
+
+    threshold: Share = Field(Decimal("0.8"), gt=0, description="Jaccard similarity of the n-gram sets")
+    unit: Literal["word", "char"] = "word"
+    ngram: int = Field(5, ge=1, le=64)
+    bands: int | None = Field(None, ge=1, le=1024, description="14 [or chosen from another threshold]")
+    rows: int | None = Field(None, ge=1, le=64, description="8 [or chosen from another threshold]")
+    verify: Literal["exact", "signature"] = Field(
+        "exact", description="exact: pairs that the estimate leaves in doubt are compared n-gram by n-gram"
+    )
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        if (given.get("bands") is None) != (given.get("rows") is None):
+            yield ("rows" if given.get("rows") is None else "bands",), "`bands` and `rows` go together"
+
+
 class Dedup(Section):
     exact: bool = True
+    near: Near | None = None
     scope: Literal["global", "per-source"] = "global"
-    keep: Literal["first"] = "first"
+    keep: Literal["first", "longest", "newest", "best"] = Field(
+        "first", description="best: farthest from being dropped by any rule"
+    )
+    priority: list[Name] = Field([], description="sources whose documents are kept before those of others")
+    reference: list[Name] = Field([], description="sources that lose nothing: others are compared with them")
+    max_cluster: int | None = Field(
+        None, ge=2, description="a larger cluster of near duplicates stops the run"
+    )
+    max_source_loss: Share | None = Field(
+        None, description="a source that would lose a larger share of its documents stops the run"
+    )
     partitions: int = Field(4, ge=1, le=4096, description="memory is bounded by one partition of the hashes")
 
 
@@ -107,6 +136,11 @@ class Recipe(Section):
                 if isinstance(name, str) and first.setdefault(name, index) != index:
                     yield (section, index, "name"), f"{section}[{first[name]}] is called {name} too"
         yield from _fallback_mistakes(given.get("sources"))
+        names = {part_of(source, "name") for source in given.get("sources") or [] if source is not None}
+        for key in ("priority", "reference"):
+            for name in part_of(given.get("dedup") or {}, key) or []:
+                if name not in names:
+                    yield ("dedup", key), f"no source is called {name}"
         if given.get("builds") and given.get("tokenizer") is None:
             yield ("builds",), "`builds` needs a `tokenizer`"
 

@@ -21,6 +21,8 @@ import pyarrow.compute as pc
 
 from tokmill.artifact import Artifact
 from tokmill.clean.examine import Examined, Faults, examine
+from tokmill.clean.normalize import apply_edits
+from tokmill.clean.redact import redact_texts
 from tokmill.errors import InputError
 from tokmill.manifest import NO_DOCUMENTS, FileEntry, Json, add_counts, sum_counts
 from tokmill.sample import draws
@@ -115,7 +117,7 @@ def _write(task: Task, documents: Any, found: Examined, kept: Any) -> list[FileE
     if ledger.num_rows:
         write("ledger", ledger)
     if len(found.faults.rows):
-        write("examples", _examples(documents, found.faults))
+        write("examples", _examples(documents, found.faults, task.config["redact"]))
     return files
 
 
@@ -155,8 +157,9 @@ def _ledger(task: Task, doc_ids: Any, found: Examined) -> Any:
     return pa.concat_tables(parts).combine_chunks()
 
 
-def _examples(documents: Any, faults: Faults) -> Any:
-    """The same few of each reason whatever else is in the shard: those with the smallest draws."""
+def _examples(documents: Any, faults: Faults, redact: list[str]) -> Any:
+    """The same few of each reason whatever else is in the shard: those with the smallest draws. Texts as received,
+    but for what is to be redacted: before they are cut, so that no part of a value stays."""
     keys = draws(documents.take(pa.array(faults.rows)), 0)
     by_reason: dict[str, list[int]] = {}
     for index in np.argsort(keys, kind="stable").tolist():
@@ -166,6 +169,9 @@ def _examples(documents: Any, faults: Faults) -> Any:
     picked = np.array([index for reason in sorted(by_reason) for index in by_reason[reason]], np.int64)
     rows = pa.array(faults.rows[picked])
     texts = one_piece(documents.column("text")).take(rows)
+    if redact:
+        redacted = redact_texts(texts, redact)
+        texts = apply_edits(texts, redacted.rows, redacted.texts)
     return pa.table(
         [
             pa.array(faults.rows[picked].astype(np.uint32)),

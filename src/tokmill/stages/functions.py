@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tokmill.artifact import Artifact
 from tokmill.manifest import Receipt, check_conservation, write_receipt
-from tokmill.stages import build, clean, dedup, ingest, sampling, split, threads, tokenizer, tokens
+from tokmill.stages import build, clean, dedup, ingest, neardup, sampling, split, threads, tokenizer, tokens
 from tokmill.stages.step import Conduct, Made, Step
 from tokmill.task import Task
 
@@ -22,6 +22,11 @@ FUNCTIONS: dict[str, Callable[[Task], Made]] = {
     "sample.pick": sampling.perform_pick,
     "clean": clean.perform_clean,
     "dedup.match": dedup.perform_match,
+    "dedup.fingerprint": neardup.perform_fingerprint,
+    "dedup.candidates": neardup.perform_candidates,
+    "dedup.extract": neardup.perform_extract,
+    "dedup.verify": neardup.perform_verify,
+    "dedup.resolve": neardup.perform_resolve,
     "dedup.verdicts": dedup.perform_verdicts,
     "split": split.perform_split,
     "tokenizer": tokenizer.perform_tokenizer,

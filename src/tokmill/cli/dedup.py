@@ -1,0 +1,164 @@
+"""`tokmill dedup` and `tokmill clusters`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.markup import escape
+
+from tokmill.audit.clusters import Member, compare_members, load_clusters
+from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
+from tokmill.cli.source_options import sources_recipe, workers_option
+from tokmill.dedup.near import choose_bands, probability_curve
+from tokmill.standalone import dedup_files
+
+_SHOWN_PLACES = 8
+_SHOWN_CHARS = 160
+
+
+@click.command(
+    "dedup",
+    epilog="Example: tokmill dedup --input 'data/*.jsonl.zst' --mode both --threshold 0.8 --out-dir unique",
+)
+@click.option(
+    "--input", "inputs", multiple=True, required=True, metavar="[NAME=]GLOB", help="A source; may repeat."
+)
+@click.option(
+    "--reference",
+    "references",
+    multiple=True,
+    metavar="[NAME=]GLOB",
+    help="Compared with, never dropped or written.",
+)
+@click.option("--mode", type=click.Choice(["exact", "near", "both"]), default="both", show_default=True)
+@click.option("--scope", type=click.Choice(["global", "per-source"]), default="global", show_default=True)
+@click.option(
+    "--near-selection",
+    "keep",
+    type=click.Choice(["first", "longest", "newest", "best"]),
+    default="first",
+    show_default=True,
+    help="Which of several is kept.",
+)
+@click.option("--threshold", default="0.8", show_default=True, help="Jaccard similarity of n-gram sets.")
+@click.option("--ngram", type=click.IntRange(1, 64), default=5, show_default=True)
+@click.option("--unit", type=click.Choice(["word", "char"]), default="word", show_default=True)
+@click.option("--verify", type=click.Choice(["exact", "signature"]), default="exact", show_default=True)
+@click.option("--text", help="Field that holds the text [default: text or content].")
+@click.option("--max-cluster", type=click.IntRange(2), help="Stop if a cluster is larger.")
+@click.option("--max-source-loss", help="Stop if a source would lose a larger share.")
+@click.option(
+    "--curve", is_flag=True, help="Print which share of pairs is found at each similarity, and stop."
+)
+@click.option("--out-dir", "directory", type=click.Path(file_okay=False, path_type=Path), required=True)
+@workers_option
+@json_option
+@reports_errors
+def dedup_command(
+    inputs: tuple[str, ...],
+    references: tuple[str, ...],
+    mode: str,
+    scope: str,
+    keep: str,
+    threshold: str,
+    ngram: int,
+    unit: str,
+    verify: str,
+    text: str | None,
+    max_cluster: int | None,
+    max_source_loss: str | None,
+    curve: bool,
+    directory: Path,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Keep one of several documents that say the same, exactly or nearly.
+
+    Writes deduped.jsonl.zst and decisions.jsonl.zst, which tells for every document whether it was kept, and if not
+    which document it repeats and how similar they are. A document is dropped only for one that is kept and to which
+    it is itself similar enough.
+    """
+    near = {"threshold": threshold, "ngram": ngram, "unit": unit, "verify": verify}
+    dedup: dict[str, Any] = {
+        "exact": mode != "near",
+        "near": None if mode == "exact" else near,
+        "scope": scope,
+        "keep": keep,
+        "max_cluster": max_cluster,
+        "max_source_loss": max_source_loss,
+    }
+    recipe, reference = sources_recipe(inputs, references, text, dedup)
+    if curve:
+        _render_curve(float(threshold), as_json)
+        return
+    with open_progress() as progress:
+        found = dedup_files(
+            recipe, Path.cwd(), directory, reference=reference, workers=workers, progress=progress
+        )
+    if as_json:
+        print_json({"ok": True, "directory": str(directory), **found})
+        return
+    drops = "".join(f" · dropped {count:,} {reason}" for reason, count in sorted(found["drops"].items()))
+    out.print(f"{found['docs']:,} of {found['docs_in']:,} documents{drops} → {escape(str(directory))}")
+    if found["clusters"]:
+        facts = found["clusters"]
+        out.print(f"{facts['clusters']:,} clusters, the largest of {facts['largest_cluster']:,}")
+
+
+def _render_curve(threshold: float, as_json: bool) -> None:
+    bands, rows = choose_bands(threshold)
+    curve = probability_curve(bands, rows)
+    if as_json:
+        print_json({"ok": True, "bands": bands, "rows": rows, "curve": curve})
+        return
+    out.print(f"{bands} bands of {rows} rows; share of pairs that become candidates, by similarity:")
+    for similarity, share in curve:
+        out.print(f"  {similarity:4.2f}  {share:7.2%}  {'█' * round(40 * share)}")
+
+
+@click.command("clusters", epilog="Example: tokmill clusters out/web --count 5 --diff")
+@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.option("--count", type=click.IntRange(1), default=10, show_default=True, help="The largest.")
+@click.option("--members", type=click.IntRange(2), default=5, show_default=True, help="Shown of each.")
+@click.option(
+    "--diff", is_flag=True, help="Show what the first dropped member and its survivor do not share."
+)
+@json_option
+@reports_errors
+def clusters_command(directory: Path, count: int, members: int, diff: bool, as_json: bool) -> None:
+    """Show the largest clusters of near duplicates in the run in DIRECTORY."""
+    found = load_clusters(directory, count, members)
+    if as_json:
+        print_json({"ok": True, "clusters": [cluster.as_json() for cluster in found]})
+        return
+    if not found:
+        out.print("no two documents are near duplicates")
+    for cluster in found:
+        out.print(f"[bold]cluster {cluster.cluster}[/]: {cluster.size:,} documents")
+        for member in cluster.members:
+            fate = "[green]kept[/]   " if member.kept else f"[red]{member.similarity:.3f}[/]  "
+            out.print(f"  {fate} {escape(member.shard)}:{member.row}  {escape(member.doc_id)}")
+        dropped = [member for member in cluster.members if not member.kept]
+        if diff and dropped and cluster.members[0].kept:
+            _render_difference(directory, cluster.members[0], dropped[-1])
+
+
+def _render_difference(directory: Path, kept: Member, dropped: Member) -> None:
+    found = compare_members(directory, kept, dropped)
+    out.print(f"    {escape(kept.doc_id)} → {escape(dropped.doc_id)}: {len(found)} places differ")
+    for place in found[:_SHOWN_PLACES]:
+        removed, added = _shortened(place.removed), _shortened(place.added)
+        out.print(
+            f"      [dim]… {escape(place.before)}[/] [red strike]{escape(removed)}[/] "
+            f"[green]{escape(added)}[/] [dim]{escape(place.after)} …[/]"
+        )
+    if len(found) > _SHOWN_PLACES:
+        out.print(f"      [dim]and {len(found) - _SHOWN_PLACES} more[/]")
+
+
+def _shortened(text: str) -> str:
+    return (
+        text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS // 2]} […] {text[-_SHOWN_CHARS // 2 :]}"
+    )

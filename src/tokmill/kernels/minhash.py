@@ -1,0 +1,211 @@
+"""MinHash by one permutation: a fingerprint of the set of n-grams of a row of units, in 32-bit arithmetic.
+
+    units      w0 w1 w2 w3 w4 w5 …                                  kernels.shingles makes them
+    shingles   s0 = w0…w4, s1 = w1…w5, …                            a rolling polynomial mod 2^32, then a mix of its bits
+    bins       the hash space cut into `positions` equal ranges     the smallest hash that falls into each
+    empty bin  takes the value of another one                       the first occupied bin in an order of its own
+
+Two rows agree at a position with the probability of their Jaccard similarity. A shingle costs one hash and one
+minimum instead of one per position. Every empty bin looks through the others in a fixed pseudo-random order of its
+own ("optimal densification", Shrivastava 2017): positions stay independent where a short row leaves most bins empty.
+
+The lowest bit of a value is not of the hash: it is 1 where the shingle holds a unit whose lowest bit is 1, a digit
+written as 0. So two fingerprints tell how much of their agreement holds whatever the digits are.
+
+A row with fewer units than n has one shingle, all of it. A row without units has no fingerprint: EMPTY everywhere,
+and the band keys are 0.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.kernels.columns import Int, Offsets, frozen
+from tokmill.kernels.raw import raw_kernel, raw_step
+
+Values = NDArray[np.uint32]
+Keys = NDArray[np.uint64]
+
+EMPTY = 0xFFFFFFFF
+
+# Nothing up the sleeve: sha256(b"tokmill shingle base") and (b"tokmill band key"), made odd.
+SHINGLE_BASE = 0xD2A29E8D
+_KEY_FACTOR = 0x0DA58C72D6C4EE71
+
+U32 = np.uint32
+U64 = np.uint64
+
+
+class Sketches(NamedTuple):
+    values: Values  # rows x positions
+    shingles: NDArray[np.int64]  # how many n-grams went in, repeated ones counted again; 0: no fingerprint
+
+
+class Probes(NamedTuple):
+    """Whom an empty bin asks: `order[i]` lists the bins by the hash of (i, bin); `rank[i, j]` is where j stands in it."""
+
+    order: NDArray[np.uint16]
+    rank: NDArray[np.uint16]
+
+
+def sketch(units: NDArray[np.uint32], offsets: Offsets, n: int, positions: int) -> Sketches:
+    if not 1 <= positions <= 1 << 12:
+        raise ValueError(f"a fingerprint has 1 to 4096 positions, not {positions}")
+    if n < 1:
+        raise ValueError(f"an n-gram has at least one unit, not {n}")
+    rows = offsets.size - 1
+    sketches = Sketches(np.empty((rows, positions), np.uint32), np.empty(rows, np.int64))
+    probes = probe_tables(positions)
+    _sketch(
+        frozen(units, np.uint32),
+        frozen(offsets, np.int64),
+        n,
+        U32(SHINGLE_BASE),
+        U32(pow(SHINGLE_BASE, n, 1 << 32)),
+        probes.order,
+        probes.rank,
+        *sketches,
+    )
+    return sketches
+
+
+def band_keys(values: Values, bands: int, rows: int) -> Keys:
+    """One 64-bit hash per row and band; bands never share a key but by accident. 0: the row has no fingerprint.
+
+    One band of all positions is the digest of the whole fingerprint.
+    """
+    if values.ndim != 2 or bands < 1 or rows < 1 or bands * rows > values.shape[1]:
+        raise ValueError(f"{bands} bands of {rows} rows do not fit fingerprints of shape {values.shape}")
+    keys = np.empty((len(values), bands), np.uint64)
+    _band_keys(frozen(values, np.uint32), rows, U64(_KEY_FACTOR), keys)
+    return keys
+
+
+@functools.cache
+def probe_tables(positions: int) -> Probes:
+    place = np.arange(positions, dtype=np.uint32)
+    # (i + 1) * positions + j is another number for every pair, and the mix is a bijection: no ties.
+    hashes = _mixed_array((place[:, None] + U32(1)) * U32(positions) + place[None, :])
+    order = np.argsort(hashes, axis=1, kind="stable").astype(np.uint16)
+    rank = np.argsort(order, axis=1, kind="stable").astype(np.uint16)
+    return Probes(frozen(order, np.uint16), frozen(rank, np.uint16))
+
+
+def _mixed_array(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """`_mixed`, of an array."""
+    words = (words ^ (words >> U32(16))) * U32(0x85EBCA6B)
+    words = (words ^ (words >> U32(13))) * U32(0xC2B2AE35)
+    return words ^ (words >> U32(16))
+
+
+@raw_kernel
+def _sketch(
+    units: NDArray[np.uint32],
+    offsets: Offsets,
+    n: int,
+    base: np.uint32,
+    base_to_n: np.uint32,
+    order: NDArray[np.uint16],
+    rank: NDArray[np.uint16],
+    values: Values,
+    shingles: NDArray[np.int64],
+) -> None:
+    positions = U64(values.shape[1])
+    for row in range(offsets.size - 1):
+        at, end = offsets[row], offsets[row + 1]
+        for position in range(values.shape[1]):
+            values[row, position] = U32(EMPTY)
+        shingle = U32(0)
+        marked = U32(0)  # how many units of the shingle have their lowest bit set
+        head = min(at + n, end)
+        for index in range(at, head):
+            shingle = U32(shingle * base + units[index])
+            marked += units[index] & U32(1)
+        if at == end:
+            shingles[row] = 0
+            continue
+        shingles[row] = max(end - at - n + 1, 1)
+        if end - at < n:
+            shingle = U32(shingle + U32(end - at) * base_to_n)  # as if its length came first: it is no n-gram
+        _keep_least(values, row, positions, shingle, marked != 0)
+        for index in range(head, end):
+            shingle = U32(shingle * base + units[index] - units[index - n] * base_to_n)
+            marked += (units[index] & U32(1)) - (units[index - n] & U32(1))
+            _keep_least(values, row, positions, shingle, marked != 0)
+        _fill_empty(values, row, order, rank)
+
+
+@raw_step
+def _keep_least(values: Values, row: Int, positions: np.uint64, shingle: np.uint32, is_marked: bool) -> None:
+    value = min(U32((_mixed(shingle) & U32(EMPTY - 1)) | U32(is_marked)), U32(EMPTY - 2))
+    position = (U64(value) * positions) >> U64(32)
+    values[row, position] = min(values[row, position], value)
+
+
+@raw_step
+def _fill_empty(values: Values, row: Int, order: NDArray[np.uint16], rank: NDArray[np.uint16]) -> None:
+    """Both ways find the occupied bin of least rank: few occupied ones are compared, many soon met on the way."""
+    positions = values.shape[1]
+    occupied = 0
+    for position in range(positions):
+        occupied += _is_own(values, row, position)
+    if occupied == positions:
+        return
+    for position in range(positions):
+        if values[row, position] != U32(EMPTY):
+            continue
+        found = U32(0)
+        if occupied * occupied <= positions:
+            least = positions
+            for other in range(positions):
+                if _is_own(values, row, other) and rank[position, other] < least:
+                    least = np.int64(rank[position, other])
+                    found = values[row, other]
+        else:
+            for step in range(positions):
+                other = np.int64(order[position, step])
+                if _is_own(values, row, other):
+                    found = values[row, other]
+                    break
+        values[row, position] = found
+
+
+@raw_step
+def _is_own(values: Values, row: Int, position: Int) -> bool:
+    """The value there fell into this bin, and was not lent to it."""
+    value = values[row, position]
+    return bool(value != U32(EMPTY) and (U64(value) * U64(values.shape[1])) >> U64(32) == U64(position))
+
+
+@raw_kernel
+def _band_keys(values: Values, rows: int, factor: np.uint64, keys: Keys) -> None:
+    for row in range(values.shape[0]):
+        for band in range(keys.shape[1]):
+            if values[row, 0] == U32(EMPTY):
+                keys[row, band] = U64(0)
+                continue
+            key = U64(band + 1) * factor
+            for step in range(rows):
+                key = (key ^ U64(values[row, band * rows + step])) * factor
+                key ^= key >> U64(32)
+            keys[row, band] = max(_mixed_wide(key), U64(1))
+
+
+@raw_step
+def _mixed(word: np.uint32) -> np.uint32:
+    """MurmurHash3's last step for 32 bits (public domain, Austin Appleby)."""
+    word = U32((word ^ (word >> U32(16))) * U32(0x85EBCA6B))
+    word = U32((word ^ (word >> U32(13))) * U32(0xC2B2AE35))
+    return U32(word ^ (word >> U32(16)))
+
+
+@raw_step
+def _mixed_wide(word: np.uint64) -> np.uint64:
+    """The same for 64 bits."""
+    word = (word ^ (word >> U64(33))) * U64(0xFF51AFD7ED558CCD)
+    word = (word ^ (word >> U64(33))) * U64(0xC4CEB9FE1A85EC53)
+    return word ^ (word >> U64(33))

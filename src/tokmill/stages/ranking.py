@@ -1,0 +1,88 @@
+"""Who is considered for deduplication in a shard, and who comes before whom.
+
+keep config of a shard: {policy, priority, rules}   the rules are those of its source, for `best`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.artifact import Artifact
+from tokmill.clean.normalize import apply_edits
+from tokmill.clean.rules import Rule, Sieve
+from tokmill.dedup.precedence import priority_of, rank_documents
+from tokmill.manifest import Json
+from tokmill.schema import one_piece
+from tokmill.stages.step import Shard
+from tokmill.storage.parquet import load_range, load_table
+from tokmill.task import Input, table_input
+
+
+class Ranked(NamedTuple):
+    """The considered documents of a shard, in row order."""
+
+    rows: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    texts: Any
+
+
+def keep_config(dedup: Json, shard: Shard, upstream: Mapping[str, Artifact]) -> Json:
+    """Reference sources come before all others."""
+    priority = priority_of(shard.source, [*dedup["reference"], *dedup["priority"]])
+    rules: list[Json] = []
+    if dedup["keep"] == "best":
+        sieve = msgspec.convert(upstream[f"clean/{shard.source}"].manifest.config["sieve"], Sieve)
+        rules = [msgspec.to_builtins(rule) for rule in sieve.rules]
+    return {"policy": dedup["keep"], "priority": priority, "rules": rules}
+
+
+def rank_inputs(dedup: Json, shard: Shard, upstream: Mapping[str, Artifact]) -> list[Input]:
+    """What ranking reads besides the marks: dates are in the documents, margins in the measures."""
+    if dedup["keep"] == "newest":
+        return [shard.documents]
+    if dedup["keep"] == "best":
+        cleaned = upstream[f"clean/{shard.source}"]
+        path = f"measures-{shard.name.rpartition('/')[2]}.parquet"
+        return [
+            table_input("measures", cleaned.directory, entry)
+            for entry in cleaned.manifest.entries("measures")
+            if entry.path == path
+        ]
+    return []
+
+
+def load_ranks(inputs: Sequence[Input], keep: Json) -> NDArray[np.int64]:
+    """One rank per row of the shard, kept or not."""
+    paths = {item.role: Path(item.path) for item in inputs}
+    chars = np.asarray(load_table(paths["marks"], ["chars"]).column("chars"))
+    dates = measures = None
+    if keep["policy"] == "newest":
+        dates = one_piece(load_table(paths["documents"], ["created_at"]).column("created_at"))
+    if keep["policy"] == "best" and "measures" in paths:
+        table = load_table(paths["measures"])
+        measures = {name: np.asarray(table.column(name)) for name in table.column_names}
+    rules = [msgspec.convert(rule, Rule) for rule in keep["rules"]]
+    return rank_documents(
+        keep["policy"], keep["priority"], chars, created_at=dates, measures=measures, rules=rules
+    )
+
+
+def load_ranked(inputs: Sequence[Input], number: int, keep: Json) -> Ranked:
+    """Kept by cleaning and not dropped by an earlier look of this step (`matches`, sorted by shard)."""
+    paths = {item.role: Path(item.path) for item in inputs}
+    considered = np.asarray(load_table(paths["marks"], ["kept"]).column("kept")).copy()
+    for item in inputs:
+        if item.role == "matches":
+            considered[np.asarray(load_range(Path(item.path), "shard", number).column("row"))] = False
+    rows = np.flatnonzero(considered)
+    texts = one_piece(load_table(paths["documents"], ["text"]).column("text"))
+    if "edits" in paths:
+        edits = load_table(paths["edits"], ["row", "text"])
+        texts = apply_edits(texts, np.asarray(edits.column("row")), one_piece(edits.column("text")))
+    return Ranked(rows, load_ranks(inputs, keep)[rows], texts.take(rows))

