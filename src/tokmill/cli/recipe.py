@@ -28,10 +28,12 @@ sources:
 
 normalize: {{unicode: NFC, nul: strip, newlines: lf}}
 
-filters:
+# license: {{allow: [MIT, Apache-2.0, "CC-BY-*"], unknown: drop}}
+# language: {{method: detect, keep: [en]}}
+filters:                              # packs: gopher-quality gopher-repetition c4 fineweb stage-a web-en
   - {{measure: chars, min: 200, reason: too_short}}
 
-dedup: {{exact: true, scope: global}}   # or per-source
+dedup: {{exact: true, scope: global}}   # near: {{threshold: 0.8}} finds near duplicates too
 
 split: {{method: hash, valid_fraction: 0.01}}
 
