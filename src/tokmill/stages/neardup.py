@@ -26,12 +26,9 @@ from tokmill.dedup.components import linked, resolve
 from tokmill.dedup.exact import partition_of
 from tokmill.dedup.near import (
     SHINGLE_NORMALIZATION,
-    SIGMAS,
     NearOptions,
-    estimate,
-    estimate_error,
     exact_jaccard,
-    signature_digests,
+    judge,
     signatures,
 )
 from tokmill.kernels.buckets import repeated
@@ -163,11 +160,10 @@ def perform_fingerprint(task: Task) -> Made:
     options = near_options(task.config["near"])
     ranked = load_ranked(task.inputs, task.config["number"], task.config["keep"])
     made = signatures(ranked.texts, options)
-    digests = signature_digests(made.values)
-    has_words = np.flatnonzero(digests != 0)
+    has_words = np.flatnonzero(made.digests != 0)
     records = np.empty(len(has_words), _record(options))
     records["row"], records["rank"] = ranked.rows[has_words], ranked.ranks[has_words]
-    records["digest"], records["values"] = digests[has_words], made.values[has_words]
+    records["digest"], records["values"] = made.digests[has_words], made.values[has_words]
     # of another source is of another bucket, where sources are kept apart
     salt = np.uint64((task.config["group"] * 0x9E3779B97F4A7C15) & (2**64 - 1))
     keys = band_keys(records["values"], options.bands, options.rows) ^ salt
@@ -249,17 +245,16 @@ def perform_candidates(task: Task) -> Made:
         )
     )
     similarity = np.empty(len(pairs.a))
+    is_sure, is_doubtful = np.empty(len(pairs.a), np.bool_), np.empty(len(pairs.a), np.bool_)
     for part in _slices(len(pairs.a), _ESTIMATED_PAIRS):
         some, (left, right) = _both_ends(pairs.a[part], pairs.b[part])
         values = records.load(some, "values")
-        similarity[part] = estimate(values[left], values[right])
-    margin = SIGMAS * estimate_error(options.threshold, options.positions) * (options.verify == "exact")
-    near_enough = similarity >= options.threshold - margin
-    a, b, similarity = pairs.a[near_enough], pairs.b[near_enough], similarity[near_enough]
+        similarity[part], is_sure[part], is_doubtful[part] = judge(values[left], values[right], options)
+    open_ones = is_sure | is_doubtful
+    a, b, similarity, is_sure = (column[open_ones] for column in (pairs.a, pairs.b, similarity, is_sure))
     mixed = a.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     owner = partition_of(mixed, task.config["partitions"]).astype(np.uint16)
     order = np.argsort(owner, kind="stable")
-    is_sure = similarity >= options.threshold + margin
     table = pa.table([column[order] for column in (owner, a, b, similarity, is_sure)], schema=PAIRS)
     return Made([_write_sorted(task, "pairs", table, "partition")], {})
 
@@ -306,9 +301,7 @@ def perform_verify(task: Task) -> Made:
     a, b, similarity, is_sure = a[fresh], b[fresh], similarity[fresh], is_sure[fresh]
     is_edge = is_sure.copy()
     doubtful = np.flatnonzero(~is_sure)
-    if options.verify == "signature":
-        is_edge[doubtful] = similarity[doubtful] >= options.threshold
-    elif len(doubtful):
+    if len(doubtful):
         stores = [open_arrow(path) for path in task.paths("texts")]
         numbers = np.concatenate([np.asarray(store.column("number")) for store in stores])
         texts = pa.chunked_array([chunk for store in stores for chunk in store.column("text").chunks])
