@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from tokmill.artifact import Artifact, has_all_files, open_artifact
 from tokmill.clean.detectors import model_sha256
-from tokmill.clean.examine import examine_config
+from tokmill.clean.examine import examine_config, examine_kernels
 from tokmill.clean.hooks import hook_path
 from tokmill.clean.language_policy import LanguagePlan
 from tokmill.clean.license_policy import make_policy
@@ -78,6 +78,19 @@ def plan_steps(recipe: Recipe, base: Path, out: Path) -> list[Step]:
             Step(f"build/{build.name}", "build", out / "build" / build.name, config, ("tokens", *ingests))
         )
     return steps
+
+
+def kernels_needed(steps: Sequence[Step]) -> set[str]:
+    """Modules of kernels that these steps call, besides those that every run needs."""
+    needed: set[str] = set()
+    for step in steps:
+        if step.kind == "ingest" and step.config["reading"]["format"] == "stackexchange":
+            needed |= {"xmlrows", "htmltext"}
+        elif step.kind == "clean":
+            needed |= examine_kernels(step.config)
+        elif step.kind == "dedup" and step.config["near"] is not None:
+            needed |= {"shingles", "minhash", "buckets", "jaccard", "survivors"}
+    return needed
 
 
 def steps_until(steps: list[Step], until: str | None) -> list[Step]:

@@ -44,7 +44,16 @@ from tokmill.manifest import (
     fingerprint_of,
     write_manifest,
 )
-from tokmill.plan import INPUT_STATS, Standing, assess, plan_steps, step_inputs, steps_until, waves
+from tokmill.plan import (
+    INPUT_STATS,
+    Standing,
+    assess,
+    kernels_needed,
+    plan_steps,
+    step_inputs,
+    steps_until,
+    waves,
+)
 from tokmill.progress import Progress, Silence, told_to
 from tokmill.recipe import Recipe
 from tokmill.recipe_file import load_recipe
@@ -156,6 +165,7 @@ class _Session:
         self._workers = workers
         self._progress = progress
         self._engine: Engine | None = None
+        self._kernels: set[str] = set()
 
     def close(self) -> None:
         if self._engine is not None:
@@ -164,6 +174,7 @@ class _Session:
     def run_steps(self, steps: Sequence[Step]) -> tuple[dict[str, Artifact], list[str], list[str]]:
         artifacts: dict[str, Artifact] = {}
         ran, skipped = [], []
+        self._kernels = kernels_needed(steps)
         for wave in waves(steps):
             stale: list[tuple[Step, Standing]] = []
             for step in wave:
@@ -251,7 +262,7 @@ class _Session:
 
     def _open_engine(self) -> Engine:
         if self._engine is None:
-            compile_kernels(self._progress.say)  # once, here: workers then load them from the cache
+            compile_kernels(self._progress.say, self._kernels)  # once, here: workers load them from the cache
             self._engine = LocalEngine(self._workers, self._progress.say)
         return self._engine
 

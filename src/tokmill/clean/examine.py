@@ -27,7 +27,7 @@ from tokmill.clean.language_policy import (
 )
 from tokmill.clean.license_policy import KEEP, QUARANTINE, judge_licenses, make_policy
 from tokmill.clean.lines import LineOptions, edit_lines
-from tokmill.clean.measures import measure
+from tokmill.clean.measures import kernels_for, measure
 from tokmill.clean.normalize import Edits, apply_edits, normalize_texts
 from tokmill.clean.redact import redact_texts
 from tokmill.clean.rules import AFTER, HOOK, Sieve, judge
@@ -36,6 +36,7 @@ from tokmill.kernels import text as text_kernels
 from tokmill.manifest import Json
 from tokmill.recipe import License, Normalize
 from tokmill.schema import one_piece, string_column
+from tokmill.wordclasses import VERSION as WORD_CLASSES
 
 Column = NDArray[Any]
 
@@ -94,7 +95,19 @@ def examine_config(
         "redact": sorted(redact),
         "hash": HASH_NORMALIZATION,
         "unicode_data": unicodedata.unidata_version,
+        "word_classes": WORD_CLASSES,
     }
+
+
+def examine_kernels(config: Json) -> set[str]:
+    """The modules of kernels that such a config calls."""
+    sieve = msgspec.convert(config["sieve"], Sieve)
+    needed = kernels_for([c.removeprefix(AFTER) for c in sieve.columns() if not c.startswith(HOOK)])
+    if sieve.line_edits is not None:
+        needed |= {"lineedits"}
+    if config["language"] and config["language"]["applied"] == "detect":
+        needed |= {"excerpt"}
+    return needed | ({"redaction"} if config["redact"] else set())
 
 
 def examine(documents: Any, config: Json, hooks: Mapping[str, str]) -> Examined:

@@ -10,12 +10,29 @@ A command calls this once, before it starts workers: they then find the cache fu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokmill.kernels import excerpt, folding, hashing, htmltext, jsonlines, redaction, sha256, text, xmlrows
+from tokmill.kernels import (
+    characters,
+    excerpt,
+    folding,
+    hashing,
+    htmltext,
+    jsonlines,
+    lineedits,
+    lines,
+    phrases,
+    redaction,
+    repetition,
+    sha256,
+    text,
+    words,
+    wordstats,
+    xmlrows,
+)
 from tokmill.kernels.columns import frozen
 
 
@@ -36,6 +53,10 @@ def first_calls() -> list[FirstCall]:
     offsets = frozen(np.array([0, data.size], np.int64), np.int64)
     state = np.zeros((1, 2), np.uint64)
     table = folding.FoldTable(np.zeros(1, np.uint8), np.zeros(1, np.int32), np.zeros(1, np.uint8), 1)
+    classes = np.zeros(256, np.uint16)
+    lexicon = words.Lexicon(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
+    split, none = words.empty_words(data.size, 1), np.zeros(2, np.int64)
+    spoken = phrases.phrase_table((("a",),))
     wanted, names = xmlrows.wanted_names(["a"]), htmltext.name_table({"a": 1})
     return [
         FirstCall(hashing._fold_sequence, lambda: hashing.fold_sequence(state)),
@@ -49,6 +70,33 @@ def first_calls() -> list[FirstCall]:
         FirstCall(folding._fold_rows, lambda: folding.fold_rows(data, offsets, table)),
         FirstCall(sha256._sha256_prefixes, lambda: sha256.sha256_prefixes(data, offsets)),
         FirstCall(jsonlines._audit_lines, lambda: jsonlines.audit_lines(b"{}\n")),
+        FirstCall(characters._measure_marks, lambda: characters.measure_marks(data, offsets)),
+        FirstCall(characters._measure_chars, lambda: characters.measure_chars(data, offsets, classes)),
+        FirstCall(phrases._count_phrases, lambda: phrases.count_phrases(data, offsets, spoken)),
+        FirstCall(lines._most_lines, lambda: lines.measure_lines(data, offsets, classes, short_chars=30)),
+        FirstCall(lines._measure_lines, lambda: lines.measure_lines(data, offsets, classes, short_chars=30)),
+        FirstCall(words._split_words, lambda: words.split_words(data, offsets, classes, lexicon, split)),
+        FirstCall(
+            wordstats._measure_words,
+            lambda: wordstats.measure_words(none, split.hashes, split.chars, split.facts, lexicon.units),
+        ),
+        FirstCall(
+            repetition._measure_repetition,
+            lambda: repetition.measure_repetition(none, split.hashes, split.chars),
+        ),
+        FirstCall(
+            lineedits._edit_lines,
+            lambda: lineedits.edit_lines(
+                data,
+                offsets,
+                classes,
+                spoken,
+                min_words=3,
+                max_word_chars=9,
+                terminal_only=True,
+                strip_citations=True,
+            ),
+        ),
         FirstCall(redaction._find_windows, lambda: redaction.find_windows(data, offsets, (0, 1, 2, 3))),
         FirstCall(
             excerpt._excerpt_letters,
@@ -64,9 +112,18 @@ def first_calls() -> list[FirstCall]:
     ]
 
 
-def compile_kernels(announce: Callable[[str], None]) -> Compilation:
+# What every run needs; the others come with a recipe that asks for them.
+ALWAYS = frozenset({"folding", "hashing", "jsonlines", "sha256", "text"})
+
+
+def compile_kernels(announce: Callable[[str], None], modules: Collection[str] | None = None) -> Compilation:
+    """Those that are always needed and those of `modules`; None is all: 40 s where none is compiled yet."""
     started = time.perf_counter()
-    calls = first_calls()
+    calls = [
+        call
+        for call in first_calls()
+        if modules is None or call.kernel.__module__.rpartition(".")[2] in ALWAYS.union(modules)
+    ]
     compiled = 0
     for position, (kernel, call) in enumerate(calls):
         misses = _cache_misses(kernel)

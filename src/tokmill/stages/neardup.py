@@ -245,11 +245,14 @@ def perform_candidates(task: Task) -> Made:
         )
     )
     similarity = np.empty(len(pairs.a))
-    is_sure, is_doubtful = np.empty(len(pairs.a), np.bool_), np.empty(len(pairs.a), np.bool_)
+    is_sure: Any = np.empty(len(pairs.a), np.bool_)
+    is_doubtful: Any = np.empty(len(pairs.a), np.bool_)
     for part in _slices(len(pairs.a), _ESTIMATED_PAIRS):
         some, (left, right) = _both_ends(pairs.a[part], pairs.b[part])
         values = records.load(some, "values")
-        similarity[part], is_sure[part], is_doubtful[part] = judge(values[left], values[right], options)
+        judged = judge(values[left], values[right], options)
+        similarity[part], is_sure[part] = judged.similarity, judged.is_similar
+        is_doubtful[part] = judged.is_doubtful
     open_ones = is_sure | is_doubtful
     a, b, similarity, is_sure = (column[open_ones] for column in (pairs.a, pairs.b, similarity, is_sure))
     mixed = a.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
