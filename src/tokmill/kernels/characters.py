@@ -68,7 +68,11 @@ def _measure_marks(data: Bytes, offsets: Offsets, found: NDArray[np.int64]) -> N
     for row in range(offsets.size - 1):
         at, end = offsets[row], offsets[row + 1]
         size = end - at
-        followers = newlines = braces = hashes = ellipses = run = 0
+        followers: Int = 0
+        newlines: Int = 0
+        braces: Int = 0
+        hashes: Int = 0
+        ellipses = run = 0
         while at < end:
             if end - at >= 8:
                 word = _load_word(data, at)
@@ -133,9 +137,12 @@ def _measure_chars(
     data: Bytes, offsets: Offsets, classes: NDArray[np.uint16], found: NDArray[np.int64]
 ) -> None:
     for row in range(offsets.size - 1):
-        at, end = offsets[row], offsets[row + 1]
-        chars = ascii_chars = letters = upper = digits = spaces = controls = symbols = 0
-        run = longest = 0
+        at: Int = offsets[row]
+        end = offsets[row + 1]
+        chars = letters = upper = digits = spaces = controls = symbols = 0
+        ascii_chars: Int = 0
+        run: Int = 0
+        longest: Int = 0
         before: Int = -1
         while at < end:
             code, width = _code_at(data, at)
@@ -161,14 +168,15 @@ def _measure_chars(
 @raw_step
 def _code_at(data: Bytes, at: Int) -> tuple[Int, Int]:
     """The code point at `at`, and its bytes."""
-    lead = np.int64(data[at])
+    i = U64(at)
+    lead = np.int64(data[i])
     if lead < 0x80:
         return lead, 1
-    second = np.int64(data[at + 1]) & 0x3F
+    second = np.int64(data[i + U64(1)]) & 0x3F
     if lead < 0xE0:
         return ((lead & 0x1F) << 6) | second, 2
-    third = np.int64(data[at + 2]) & 0x3F
+    third = np.int64(data[i + U64(2)]) & 0x3F
     if lead < 0xF0:
         return ((lead & 0x0F) << 12) | (second << 6) | third, 3
-    fourth = np.int64(data[at + 3]) & 0x3F
+    fourth = np.int64(data[i + U64(3)]) & 0x3F
     return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | fourth, 4

@@ -179,7 +179,7 @@ def _has_chunks(data: Bytes, at: Int, end: Int, wanted: Int, classes: NDArray[np
         chunks += not is_space and not is_inside
         is_inside = not is_space
         at += width
-    return chunks >= wanted
+    return bool(chunks >= wanted)
 
 
 @raw_step
@@ -245,7 +245,7 @@ def _is_terminal(data: Bytes, start: Int, end: Int) -> bool:
     last = data[end - 1]
     if last == DOT:
         return not (end - start >= 3 and data[end - 2] == DOT and data[end - 3] == DOT)
-    return bool(last == QUESTION or last == EXCLAMATION or last == QUOTE or last == APOSTROPHE)
+    return bool(last in (QUESTION, EXCLAMATION, QUOTE, APOSTROPHE))
 
 
 @raw_step
@@ -304,16 +304,17 @@ def _lower(byte: np.uint8) -> np.uint8:
 @raw_step
 def _code_at(data: Bytes, at: Int) -> tuple[Int, Int]:
     """The code point at `at`, and its bytes."""
-    lead = np.int64(data[at])
+    i = U64(at)
+    lead = np.int64(data[i])
     if lead < 0x80:
         return lead, 1
-    second = np.int64(data[at + 1]) & 0x3F
+    second = np.int64(data[i + U64(1)]) & 0x3F
     if lead < 0xE0:
         return ((lead & 0x1F) << 6) | second, 2
-    third = np.int64(data[at + 2]) & 0x3F
+    third = np.int64(data[i + U64(2)]) & 0x3F
     if lead < 0xF0:
         return ((lead & 0x0F) << 12) | (second << 6) | third, 3
-    fourth = np.int64(data[at + 3]) & 0x3F
+    fourth = np.int64(data[i + U64(3)]) & 0x3F
     return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | fourth, 4
 
 

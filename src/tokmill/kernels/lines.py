@@ -197,7 +197,7 @@ def _is_short(data: Bytes, start: Int, end: Int, short_chars: Int) -> bool:
     """A character is one to four bytes, so that most lines need not be counted."""
     if end - start <= short_chars:
         return True
-    return end - start <= 4 * short_chars and _chars(data, start, end) <= short_chars
+    return bool(end - start <= 4 * short_chars and _chars(data, start, end) <= short_chars)
 
 
 @raw_step
@@ -234,16 +234,17 @@ def _chars(data: Bytes, start: Int, end: Int) -> Int:
 @raw_step
 def _code_at(data: Bytes, at: Int) -> tuple[Int, Int]:
     """The code point at `at`, and its bytes."""
-    lead = np.int64(data[at])
+    i = U64(at)
+    lead = np.int64(data[i])
     if lead < 0x80:
         return lead, 1
-    second = np.int64(data[at + 1]) & 0x3F
+    second = np.int64(data[i + U64(1)]) & 0x3F
     if lead < 0xE0:
         return ((lead & 0x1F) << 6) | second, 2
-    third = np.int64(data[at + 2]) & 0x3F
+    third = np.int64(data[i + U64(2)]) & 0x3F
     if lead < 0xF0:
         return ((lead & 0x0F) << 12) | (second << 6) | third, 3
-    fourth = np.int64(data[at + 3]) & 0x3F
+    fourth = np.int64(data[i + U64(3)]) & 0x3F
     return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | fourth, 4
 
 

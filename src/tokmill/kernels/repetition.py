@@ -30,7 +30,7 @@ U64 = np.uint64
 TOP_SIZES = (2, 3, 4)
 DUP_SIZES = (5, 6, 7, 8, 9, 10)
 _FIRST_DUP, _LAST = 5, 10
-EMPTY = np.int32(-1)
+EMPTY = np.uint32(0xFFFFFFFF)
 
 
 class Repetition(NamedTuple):
@@ -49,11 +49,11 @@ def measure_repetition(offsets: Offsets, hashes: NDArray[np.uint64], chars: NDAr
         frozen(offsets, np.int64),
         frozen(hashes, np.uint64),
         frozen(chars, np.int32),
-        np.empty(1 << max(4, (2 * longest).bit_length()), np.int32),
+        np.empty(1 << max(4, (2 * longest).bit_length()), np.uint32),
         np.empty(longest + 1, np.uint64),
+        np.empty(longest + 1, np.uint32),
         np.empty(longest + 1, np.int32),
-        np.empty(longest + 1, np.int32),
-        np.empty(longest + 1, np.int32),
+        np.empty(longest + 1, np.uint32),
         np.empty(longest + 1, np.int64),
         found.top,
         found.dup,
@@ -66,41 +66,43 @@ def _measure_repetition(
     offsets: Offsets,
     hashes: NDArray[np.uint64],
     lengths: NDArray[np.int32],
-    table: NDArray[np.int32],
+    table: NDArray[np.uint32],
     keys: NDArray[np.uint64],
-    numbers: NDArray[np.int32],
+    numbers: NDArray[np.uint32],
     counts: NDArray[np.int32],
-    places: NDArray[np.int32],
+    places: NDArray[np.uint32],
     chars_before: NDArray[np.int64],
     top: NDArray[np.int64],
     dup: NDArray[np.int64],
 ) -> None:
     # The table has numbers, and `keys` what they stand for: 4 bytes a slot keep it in the first-level cache. What
-    # is as likely as not is written without a branch.
+    # is as likely as not is written without a branch; an index without a sign needs no test for being negative.
     for row in range(offsets.size - 1):
         first = offsets[row]
         words = offsets[row + 1] - first
         if words < 2:
             continue
         mask = _cleared(table, words)
-        distinct: Int = 0
+        distinct = U64(0)
         chars_before[0] = 0
-        for i in range(words):
-            chars_before[i + 1] = chars_before[i] + lengths[first + i]
-            distinct = _number(hashes[first + i], i, mask, distinct, table, keys, numbers, counts)
+        for place in range(words):
+            chars_before[place + 1] = chars_before[place] + lengths[first + place]
+            distinct = _number(
+                hashes[first + place], U64(place), mask, distinct, table, keys, numbers, counts
+            )
         live: Int = 0
-        for i in range(words - 1):
-            places[live] = i
-            live += (counts[numbers[i]] > 1) & (counts[numbers[i + 1]] > 1)
+        for place in range(words - 1):
+            places[live] = place
+            live += (counts[numbers[place]] > 1) & (counts[numbers[place + 1]] > 1)
 
         for size in range(2, min(words, _LAST) + 1):
             mask = _cleared(table, live)
-            distinct = 0
+            distinct = U64(0)
             # From the left, and a gram reads only itself and its right neighbour: numbering in place is safe.
             for k in range(live):
-                i = places[k]
-                key = (U64(numbers[i]) << U64(32)) | U64(numbers[i + 1])
-                distinct = _number(key, i, mask, distinct, table, keys, numbers, counts)
+                left = U64(places[k])
+                key = (U64(numbers[left]) << U64(32)) | U64(numbers[left + U64(1)])
+                distinct = _number(key, left, mask, distinct, table, keys, numbers, counts)
 
             next_live: Int = 0
             best: Int = 0  # the earliest gram stands for all that occur once
@@ -109,7 +111,7 @@ def _measure_repetition(
             after: Int = 0
             before: Int = -2  # the place before this one, if its gram repeats
             for k in range(live):
-                i = places[k]
+                i = np.int64(places[k])
                 count = counts[numbers[i]]  # below 0: it was met before
                 is_repeated = count != 1
                 if size < _FIRST_DUP:
@@ -121,7 +123,7 @@ def _measure_repetition(
                         after = i + size
                     else:
                         counts[numbers[i]] = -count
-                places[next_live] = before
+                places[next_live] = U64(before)
                 next_live += is_repeated & (before == i - 1)
                 before = i if is_repeated else -2
             live = next_live
@@ -137,34 +139,34 @@ def _measure_repetition(
 @raw_step
 def _number(
     key: np.uint64,
-    place: Int,
-    mask: Int,
-    distinct: Int,
-    table: NDArray[np.int32],
+    place: np.uint64,
+    mask: np.uint64,
+    distinct: np.uint64,
+    table: NDArray[np.uint32],
     keys: NDArray[np.uint64],
-    numbers: NDArray[np.int32],
+    numbers: NDArray[np.uint32],
     counts: NDArray[np.int32],
-) -> Int:
+) -> np.uint64:
     """Gives the gram at `place` its number and counts it; how many distinct ones there are then."""
-    slot = np.int64((key * U64(0x9E3779B97F4A7C15)) >> U64(32)) & mask
+    slot = ((key * U64(0x9E3779B97F4A7C15)) >> U64(32)) & mask
     while table[slot] != EMPTY and keys[table[slot]] != key:
-        slot = (slot + 1) & mask
+        slot = (slot + U64(1)) & mask
     is_new = table[slot] == EMPTY
-    number = distinct if is_new else np.int64(table[slot])
+    number = distinct if is_new else U64(table[slot])
     table[slot] = number
     keys[number] = key
     counts[distinct] = 0
     counts[number] += 1
     numbers[place] = number
-    return distinct + is_new
+    return distinct + U64(is_new)
 
 
 @raw_step
-def _cleared(table: NDArray[np.int32], entries: Int) -> Int:
+def _cleared(table: NDArray[np.uint32], entries: Int) -> np.uint64:
     """Empties as much of the table as so many entries fill by half; its mask."""
     slots: Int = 16
     while slots < 2 * entries:
         slots *= 2
     for slot in range(slots):
         table[slot] = EMPTY
-    return slots - 1
+    return U64(slots - 1)

@@ -73,12 +73,13 @@ def _measure_words(
         plain = plain_chars = longest = alpha = sentences = 0
         stops = U64(0)
         is_over = False
-        for word in range(first, last):
+        for place in range(first, last):
+            word = U64(place)  # an index without a sign needs no test for being negative
             fact, length = facts[word], chars[word]
             if fact & NOT_SYMBOLS:
                 plain += 1
                 plain_chars += length
-                bins[min(length, _BINS - 1)] += 1
+                bins[U64(min(length, _BINS - 1))] += 1
                 if (sieve >> (hashes[word] & U64(63))) & U64(1):
                     for stop in range(stop_hashes.size):
                         if hashes[word] == stop_hashes[stop]:
@@ -111,7 +112,8 @@ def _measure_words(
                 while low < high:
                     middle = (low + high) // 2
                     at_most: Int = 0
-                    for word in range(first, last):
+                    for place in range(first, last):
+                        word = U64(place)
                         at_most += (facts[word] & NOT_SYMBOLS) != 0 and chars[word] <= middle
                     if at_most > rank:
                         high = middle
