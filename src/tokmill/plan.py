@@ -246,6 +246,12 @@ def _own(section: str, recipe: Recipe, source: Source) -> Any:
     return None
 
 
+def check_cleaning(recipe: Recipe, base: Path) -> None:
+    """Packs, measures, licences and hooks that a recipe names are there: all that can be known without its files."""
+    for source in recipe.sources:
+        _cleaning(recipe, source, base)
+
+
 def _cleaning(recipe: Recipe, source: Source, base: Path) -> tuple[Json, dict[str, str]]:
     """The config of a source's cleaning, and where its hooks lie."""
     own_filters = _own("filters", recipe, source)

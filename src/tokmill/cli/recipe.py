@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from tokmill.cli.console import json_option, out, print_json, reports_errors
 from tokmill.errors import RecipeError
+from tokmill.plan import check_cleaning
 from tokmill.recipe import Recipe
 from tokmill.recipe_file import load_recipe, parse_recipe
 from tokmill.storage.commit import commit_bytes
@@ -61,6 +62,7 @@ def recipe_command() -> None:
 def check(recipe: Path, as_json: bool) -> None:
     """List every mistake in RECIPE at once, with its line and the key that was probably meant."""
     loaded = load_recipe(recipe)
+    check_cleaning(loaded, recipe.resolve().parent)
     if as_json:
         print_json({"ok": True, "recipe": loaded.model_dump(mode="json")})
     else:
