@@ -81,6 +81,15 @@ def units(text: str, kind: str, *, keep_digits: bool) -> list[int]:
     return [unit_of(part, kind, zero=not keep_digits and zeroes_digits(text)) for part in pieces(text, kind)]
 
 
+def numbers(text: str) -> int:
+    """Of the digits that became zeros."""
+    total = 0
+    for character in folded(text):
+        if is_digit(character) and zeroes_digits(text):
+            total = (total * UNIT_BASE + ord(character)) & MASK
+    return total
+
+
 def unit_of(part: str, kind: str, *, zero: bool) -> int:
     marked = zero and any(map(is_digit, part))
     written = "".join("0" if zero and is_digit(character) else character for character in part)
@@ -89,7 +98,7 @@ def unit_of(part: str, kind: str, *, zero: bool) -> int:
     total = 0
     for byte in written.encode():
         total = (total * UNIT_BASE + byte) & MASK
-    return (total & ~1) | marked
+    return ((2 * total) & MASK) | marked
 
 
 def mixed(word: int) -> int:

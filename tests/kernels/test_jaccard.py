@@ -26,8 +26,8 @@ def packed(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.tuples(ROW, ROW), max_size=5), st.integers(1, 6))
 def test_shared_and_either_are_what_python_sets_say(pairs: list[tuple[list[int], list[int]]], n: int) -> None:
-    left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    found = overlap(*packed(left), *packed(right), n)
+    rows = np.arange(len(pairs))
+    found = overlap(*packed([row for pair in pairs for row in pair]), 2 * rows, 2 * rows + 1, n)
     assert found.shared.tolist() == [len(grams(a, n) & grams(b, n)) for a, b in pairs]
     assert found.either.tolist() == [len(grams(a, n) | grams(b, n)) for a, b in pairs]
 
@@ -35,14 +35,24 @@ def test_shared_and_either_are_what_python_sets_say(pairs: list[tuple[list[int],
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 1000), st.integers(0, 1000))
 def test_long_rows_that_share_a_middle(before: int, after: int) -> None:
-    a, b = list(range(0, 2000)), list(range(before, 2000 + after))
-    found = overlap(*packed([a]), *packed([b]), 3)
+    a, b = list(range(2000)), list(range(before, 2000 + after))
+    found = overlap(*packed([a, b]), np.array([0]), np.array([1]), 3)
     assert (found.shared[0], found.either[0]) == (
         len(grams(a, 3) & grams(b, 3)),
         len(grams(a, 3) | grams(b, 3)),
     )
 
 
-def test_columns_of_different_length_are_refused() -> None:
+@settings(deadline=None, max_examples=50)
+@given(st.lists(ROW, min_size=1, max_size=4), st.integers(1, 6))
+def test_a_row_may_be_in_many_pairs(rows: Rows, n: int) -> None:
+    left, right = (np.repeat(np.arange(len(rows)), len(rows)), np.tile(np.arange(len(rows)), len(rows)))
+    found = overlap(*packed(rows), left, right, n)
+    assert found.shared.tolist() == [len(grams(a, n) & grams(b, n)) for a in rows for b in rows]
+
+
+def test_pairs_that_do_not_exist_are_refused() -> None:
     with pytest.raises(ValueError, match="2 and 1 rows"):
-        overlap(*packed([[1], [2]]), *packed([[1]]), 5)
+        overlap(*packed([[1], [2]]), np.array([0, 1]), np.array([1]), 5)
+    with pytest.raises(ValueError, match="beyond the 2 there are"):
+        overlap(*packed([[1], [2]]), np.array([0]), np.array([2]), 5)

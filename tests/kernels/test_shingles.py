@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dedup import slow_near as slow
 from kernels.arrow_buffers import QUICK, buffers, column, columns
 from tokmill.codepoints import fold
-from tokmill.dedup.near import unit_kinds
+from tokmill.dedup.shingling import unit_kinds
 from tokmill.kernels.shingles import char_units, word_units
 
 MAKERS = {"word": word_units, "char": char_units}
@@ -47,6 +47,8 @@ def units_of(array: pa.LargeStringArray, kind: str, *, keep_digits: bool) -> lis
     data, offsets, _ = buffers(array)
     found = MAKERS[kind](data, offsets, unit_kinds(), keep_digits=keep_digits)
     assert found.units.dtype == np.uint32
+    expected = [0 if keep_digits else slow.numbers(text) for text in array.to_pylist()]
+    assert found.numbers.tolist() == expected
     return [found.units[a:b].tolist() for a, b in pairwise(found.offsets)]
 
 

@@ -15,7 +15,6 @@ the agreement without any digit is enough.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,18 +22,16 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill import wordclasses
-from tokmill.codepoints import fold, fold_table
 from tokmill.dedup.buckets import pairs_in_buckets, unique_pairs
 from tokmill.dedup.components import Resolved, resolve
-from tokmill.kernels import classes, folding, minhash, shingles
-from tokmill.kernels.columns import Bytes, Offsets
+from tokmill.dedup.shingling import Shingle, all_units, unit_batches
+from tokmill.kernels import minhash
 from tokmill.kernels.jaccard import overlap
 from tokmill.kernels.minhash import band_keys
-from tokmill.schema import large_strings, string_column
+from tokmill.schema import one_piece
 
 # Grows when the same text may get other shingles; the Unicode version grows by itself.
 SHINGLE_NORMALIZATION = f"nfkc-casefold-digits0-words-1 ({wordclasses.VERSION})"
@@ -46,8 +43,6 @@ MIN_FOUND = 0.92
 # Standard errors around the threshold within which an estimate decides nothing.
 SIGMAS = 3.0
 
-# Text shingled at a time: its units stay in the second-level cache.
-_BATCH_BYTES = 1 << 20
 # Pairs looked at together: 2 x 8192 fingerprints of 112 positions are 7 MB.
 _ESTIMATED_PAIRS = 8192
 _EXACT_PAIRS = 256
@@ -60,7 +55,7 @@ Similarity = NDArray[np.float64]
 @dataclass(frozen=True)
 class NearOptions:
     threshold: float = 0.8
-    shingle: Literal["word", "char"] = "word"
+    shingle: Shingle = "word"
     ngram: int = 5
     bands: int = BANDS
     rows: int = ROWS
@@ -74,6 +69,15 @@ class NearOptions:
 class Signatures(NamedTuple):
     values: Values  # documents x positions
     shingles: NDArray[np.int64]  # all n-grams, repeated ones counted again; 0: no words, no fingerprint
+    digests: NDArray[np.uint64]  # of all positions and of the digits as written; 0: no fingerprint
+
+
+class Judged(NamedTuple):
+    """Of pairs: the estimate, and what it settles. Neither similar nor doubtful is settled, too: not similar."""
+
+    similarity: Similarity
+    is_similar: NDArray[np.bool_]
+    is_doubtful: NDArray[np.bool_]
 
 
 class Edges(NamedTuple):
@@ -87,17 +91,22 @@ class Edges(NamedTuple):
 
 def signatures(texts: Any, options: NearOptions) -> Signatures:
     rows = len(texts)
-    found = Signatures(np.empty((rows, options.positions), np.uint32), np.empty(rows, np.int64))
-    for start, part in _unit_batches(texts, options, keep_digits=False):
+    found = Signatures(
+        np.empty((rows, options.positions), np.uint32), np.empty(rows, np.int64), np.empty(rows, np.uint64)
+    )
+    for start, part in unit_batches(texts, options.shingle, keep_digits=False):
         sketches = minhash.sketch(part.units, part.offsets, options.ngram, options.positions)
-        found.values[start : start + len(sketches.values)] = sketches.values
-        found.shingles[start : start + len(sketches.values)] = sketches.shingles
+        stop = start + len(sketches.values)
+        found.values[start:stop] = sketches.values
+        found.shingles[start:stop] = sketches.shingles
+        found.digests[start:stop] = signature_digests(sketches.values, part.numbers)
     return found
 
 
-def signature_digests(values: Values) -> NDArray[np.uint64]:
-    """One 64-bit hash of each whole fingerprint; 0 where there is none."""
-    return band_keys(values, 1, values.shape[1])[:, 0]
+def signature_digests(values: Values, numbers: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """One band of all positions, and the numbers: who has both in common is as good as equal. 0: no fingerprint."""
+    keys = band_keys(values, 1, values.shape[1])[:, 0]
+    return np.where(keys == 0, keys, (keys ^ numbers.astype(np.uint64)) | np.uint64(1))
 
 
 # --- bands ---
@@ -144,10 +153,34 @@ def estimate_error(similarity: float, positions: int) -> float:
     return math.sqrt(similarity * (1.0 - similarity) / positions)
 
 
+def judge(values_a: Values, values_b: Values, options: NearOptions) -> Judged:
+    """What fingerprints alone say.
+
+        estimate < threshold - 3 sigma                          not similar
+        estimate without digits >= threshold + 3 sigma          similar
+        in between                                              doubtful: exact Jaccard of the shingle sets decides
+
+    With `verify: signature` there is no doubt: the estimate decides, and any two digits are equal.
+    """
+    similarity = estimate(values_a, values_b)
+    if options.verify == "signature":
+        return Judged(similarity, similarity >= options.threshold, np.zeros(len(similarity), np.bool_))
+    margin = SIGMAS * estimate_error(options.threshold, options.positions)
+    is_similar = estimate_least(values_a, values_b) >= options.threshold + margin
+    return Judged(similarity, is_similar, ~is_similar & (similarity >= options.threshold - margin))
+
+
 def exact_jaccard(texts_a: Any, texts_b: Any, options: NearOptions) -> Similarity:
     """Jaccard similarity of the shingle sets, digits as written, row by row; 0 where neither text has words."""
-    left, right = _units(texts_a, options), _units(texts_b, options)
-    found = overlap(left.units, left.offsets, right.units, right.offsets, options.ngram)
+    texts = pa.concat_arrays([one_piece(texts_a), one_piece(texts_b)])
+    rows = np.arange(len(texts_a), dtype=np.int64)
+    return exact_jaccard_of_pairs(texts, rows, rows + len(texts_a), options)
+
+
+def exact_jaccard_of_pairs(texts: Any, left: Docs, right: Docs, options: NearOptions) -> Similarity:
+    """The same for pairs of rows of one column: a text of many pairs is split into words once."""
+    rows = all_units(texts, options.shingle, keep_digits=True)
+    found = overlap(rows.units, rows.offsets, left, right, options.ngram)
     similarity: Similarity = found.shared / np.maximum(found.either, 1)
     return similarity
 
@@ -159,36 +192,24 @@ def verify_pairs(
     load_values: Callable[[Docs], Values],
     load_texts: Callable[[Docs], Any],
 ) -> Edges:
-    """The pairs whose similarity is at least the threshold.
+    """The pairs whose similarity is at least the threshold: `judge`, and exact Jaccard where that leaves a doubt.
 
-        estimate < threshold - 3 sigma                          not similar
-        estimate without digits >= threshold + 3 sigma          similar, by its estimate
-        in between                                              exact Jaccard of the shingle sets decides
-
-    With `verify: signature` the estimate alone decides, any two digits are equal, and texts are never asked for. Both
-    loaders get ascending document numbers without repeats, a batch at a time, so they may read files by position.
+    Both loaders get ascending document numbers without repeats, a batch at a time, so they may read files by position.
     """
-    similarity, least = np.empty(len(a), np.float64), np.empty(len(a), np.float64)
+    judged = Judged(np.empty(len(a), np.float64), np.empty(len(a), np.bool_), np.empty(len(a), np.bool_))
     for part in _slices(len(a), _ESTIMATED_PAIRS):
         docs, (left, right) = _loaded(a[part], b[part])
         values = load_values(docs)
-        similarity[part] = estimate(values[left], values[right])
-        least[part] = estimate_least(values[left], values[right])
-    if options.verify == "signature":
-        chosen = np.flatnonzero(similarity >= options.threshold)
-        return Edges(a[chosen], b[chosen], similarity[chosen], np.zeros(len(chosen), np.bool_))
-    margin = SIGMAS * estimate_error(options.threshold, options.positions)
-    is_edge = least >= options.threshold + margin
-    doubtful = np.flatnonzero((similarity >= options.threshold - margin) & ~is_edge)
+        for whole, some in zip(judged, judge(values[left], values[right], options), strict=True):
+            whole[part] = some
+    similarity, is_edge = judged.similarity, judged.is_similar
+    doubtful = np.flatnonzero(judged.is_doubtful)
     for part in _slices(len(doubtful), _EXACT_PAIRS):
         rows = doubtful[part]
         docs, (left, right) = _loaded(a[rows], b[rows])
-        texts = load_texts(docs)
-        similarity[rows] = exact_jaccard(texts.take(pa.array(left)), texts.take(pa.array(right)), options)
+        similarity[rows] = exact_jaccard_of_pairs(load_texts(docs), left, right, options)
     is_edge[doubtful] = similarity[doubtful] >= options.threshold
-    is_exact = np.zeros(len(a), np.bool_)
-    is_exact[doubtful] = True
-    return Edges(a[is_edge], b[is_edge], similarity[is_edge], is_exact[is_edge])
+    return Edges(a[is_edge], b[is_edge], similarity[is_edge], judged.is_doubtful[is_edge])
 
 
 def find_near_duplicates(
@@ -199,8 +220,8 @@ def find_near_duplicates(
     is_reference: NDArray[np.bool_] | None = None,
 ) -> Resolved:
     """All of it, for a column that fits in memory."""
-    values = signatures(texts, options).values
-    keys, digests = band_keys(values, options.bands, options.rows), signature_digests(values)
+    values, _, digests = signatures(texts, options)
+    keys = band_keys(values, options.bands, options.rows)
     docs = np.arange(len(values))
     ranks = _ranks(len(values), order, is_reference)
     found = [
@@ -230,66 +251,3 @@ def _loaded(a: Docs, b: Docs) -> tuple[Docs, tuple[Docs, Docs]]:
 def _slices(count: int, step: int) -> Iterator[slice]:
     for start in range(0, count, step):
         yield slice(start, min(start + step, count))
-
-
-# --- text to units ---
-
-
-@functools.cache
-def unit_kinds() -> NDArray[np.uint8]:
-    """What each code point does to words, for kernels.shingles."""
-    bits = wordclasses.class_table()
-    kinds = np.full(len(bits), shingles.SEPARATOR, np.uint8)
-    for bit, kind in (
-        (classes.LETTER, shingles.PART),
-        (classes.SPACELESS, shingles.WHOLE),
-        (classes.MARK, shingles.MARK),
-        (classes.DIGIT, shingles.DIGIT),
-    ):
-        kinds[bits & bit != 0] = kind
-    kinds.flags.writeable = False
-    return kinds
-
-
-def _unit_batches(
-    texts: Any, options: NearOptions, *, keep_digits: bool
-) -> Iterator[tuple[int, shingles.UnitRows]]:
-    """Consecutive rows of about a megabyte of text, and the number of the first."""
-    column = string_column(texts)
-    start, rows = 0, len(column.offsets) - 1
-    while start < rows:
-        reach = column.offsets[start] + _BATCH_BYTES
-        stop = max(int(np.searchsorted(column.offsets, reach, side="right")) - 1, start + 1)
-        data, offsets = _folded(column.data, column.offsets[start : stop + 1])
-        make = shingles.word_units if options.shingle == "word" else shingles.char_units
-        yield start, make(data, offsets, unit_kinds(), keep_digits=keep_digits)
-        start = stop
-
-
-def _units(texts: Any, options: NearOptions) -> shingles.UnitRows:
-    parts = [part for _, part in _unit_batches(texts, options, keep_digits=True)]
-    if len(parts) == 1:
-        return parts[0]
-    lengths = [np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]
-    units = np.concatenate([np.empty(0, np.uint32), *(part.units for part in parts)])
-    return shingles.UnitRows(units, np.cumsum(np.concatenate(lengths)))
-
-
-def _folded(data: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets]:
-    """NFKC and casefold, but for the case of ASCII rows, which the kernels fold as they go."""
-    if data[offsets[0] : offsets[-1]].max(initial=0) < 128:
-        return data, offsets
-    folded = folding.fold_rows(data, offsets, fold_table())
-    if folded.is_exact.all():
-        return folded.data, folded.offsets
-    # Marks compose or change places in some rows: those through `unicodedata`, one by one.
-    slow = ~folded.is_exact
-    rows = large_strings(data, offsets).filter(pa.array(slow)).to_pylist()
-    column = string_column(
-        pc.replace_with_mask(
-            large_strings(folded.data, folded.offsets),
-            pa.array(slow),
-            pa.array([fold(text) for text in rows], pa.large_string()),
-        )
-    )
-    return column.data, column.offsets

@@ -1,6 +1,6 @@
-"""Exact Jaccard similarity of two columns of rows of units, row by row.
+"""Exact Jaccard similarity of pairs of rows of units.
 
-    row i of both columns  ->  sets of 64-bit n-gram hashes  ->  how many they share, how many there are in all
+    both rows of a pair  ->  sets of 64-bit n-gram hashes  ->  how many they share, how many there are in all
 
 The n-grams are those of kernels.minhash: a row with fewer units than n is one n-gram, a row without units has none.
 The left row's hashes go into a table of twice their number, then the right row's ask for their place in it.
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Offsets, frozen
+from tokmill.kernels.columns import Int, Offsets, frozen
 from tokmill.kernels.raw import raw_kernel, raw_step
 
 # Nothing up the sleeve: sha256(b"tokmill wide shingle base"), made odd.
@@ -29,23 +29,26 @@ class Overlap(NamedTuple):
 
 
 def overlap(
-    left: NDArray[np.uint32],
-    left_offsets: Offsets,
-    right: NDArray[np.uint32],
-    right_offsets: Offsets,
+    units: NDArray[np.uint32],
+    offsets: Offsets,
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
     n: int,
 ) -> Overlap:
-    if left_offsets.size != right_offsets.size or n < 1:
-        raise ValueError(f"{left_offsets.size - 1} and {right_offsets.size - 1} rows, n = {n}")
-    rows = left_offsets.size - 1
-    found = Overlap(np.zeros(rows, np.int64), np.zeros(rows, np.int64))
-    units = int((np.diff(left_offsets) + np.diff(right_offsets)).max(initial=0))
-    slots = _slots(units)
+    """`left` and `right` are row numbers, a pair each."""
+    rows = offsets.size - 1
+    if left.shape != right.shape or n < 1:
+        raise ValueError(f"{left.size} and {right.size} rows, n = {n}")
+    if left.size and not (min(left.min(), right.min()) >= 0 and max(left.max(), right.max()) < rows):
+        raise ValueError(f"a pair has a row beyond the {rows} there are")
+    found = Overlap(np.zeros(left.size, np.int64), np.zeros(left.size, np.int64))
+    lengths = np.diff(offsets)
+    slots = _slots(int((lengths[left] + lengths[right]).max(initial=0)))
     _overlap(
-        frozen(left, np.uint32),
-        frozen(left_offsets, np.int64),
-        frozen(right, np.uint32),
-        frozen(right_offsets, np.int64),
+        frozen(units, np.uint32),
+        frozen(offsets, np.int64),
+        frozen(left, np.int64),
+        frozen(right, np.int64),
         n,
         U64(_BASE),
         U64(pow(_BASE, n, 1 << 64)),
@@ -65,10 +68,10 @@ def _slots(units: int) -> int:
 
 @raw_kernel
 def _overlap(
-    left: NDArray[np.uint32],
-    left_offsets: Offsets,
-    right: NDArray[np.uint32],
-    right_offsets: Offsets,
+    units: NDArray[np.uint32],
+    offsets: Offsets,
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
     n: int,
     base: np.uint64,
     base_to_n: np.uint64,
@@ -77,37 +80,37 @@ def _overlap(
     shared: NDArray[np.int64],
     either: NDArray[np.int64],
 ) -> None:
-    for row in range(left_offsets.size - 1):
-        units = left_offsets[row + 1] - left_offsets[row] + right_offsets[row + 1] - right_offsets[row]
-        slots = 16
-        while slots < 2 * units:
+    for pair in range(left.size):
+        total = (
+            offsets[left[pair] + 1] - offsets[left[pair]] + offsets[right[pair] + 1] - offsets[right[pair]]
+        )
+        slots: Int = 16
+        while slots < 2 * total:
             slots *= 2
-        for slot in range(slots):
-            marks[slot] = np.uint8(0)
+        marks[:slots] = 0
         for side in range(2):
-            column = left if side == 0 else right
-            at = left_offsets[row] if side == 0 else right_offsets[row]
-            end = left_offsets[row + 1] if side == 0 else right_offsets[row + 1]
+            row = left[pair] if side == 0 else right[pair]
+            at, end = offsets[row], offsets[row + 1]
             shingle = U64(0)
             for index in range(at, end):
-                shingle = shingle * base + U64(column[index])
+                shingle = shingle * base + U64(units[index])
                 if index - at >= n:
-                    shingle -= U64(column[index - n]) * base_to_n
+                    shingle -= U64(units[index - n]) * base_to_n
                 elif index + 1 == end and index + 1 - at < n:
                     shingle += U64(end - at) * base_to_n  # as if its length came first: it is no n-gram
                 elif index + 1 - at < n:
                     continue
                 hashed = _mixed(shingle)
-                slot = np.int64(hashed & U64(slots - 1))
+                slot: Int = np.int64(hashed & U64(slots - 1))
                 while marks[slot] != 0 and hashes[slot] != hashed:
                     slot = (slot + 1) & (slots - 1)
                 if marks[slot] == 0:
                     hashes[slot] = hashed
                     marks[slot] = _LEFT if side == 0 else _RIGHT
-                    either[row] += 1
+                    either[pair] += 1
                 elif side == 1 and marks[slot] == _LEFT:
                     marks[slot] = _BOTH
-                    shared[row] += 1
+                    shared[pair] += 1
 
 
 @raw_step

@@ -68,16 +68,14 @@ def sketch(units: NDArray[np.uint32], offsets: Offsets, n: int, positions: int) 
         U32(pow(SHINGLE_BASE, n, 1 << 32)),
         probes.order,
         probes.rank,
+        np.empty(positions, np.uint16),
         *sketches,
     )
     return sketches
 
 
 def band_keys(values: Values, bands: int, rows: int) -> Keys:
-    """One 64-bit hash per row and band; bands never share a key but by accident. 0: the row has no fingerprint.
-
-    One band of all positions is the digest of the whole fingerprint.
-    """
+    """One 64-bit hash per row and band; bands never share a key but by accident. 0: the row has no fingerprint."""
     if values.ndim != 2 or bands < 1 or rows < 1 or bands * rows > values.shape[1]:
         raise ValueError(f"{bands} bands of {rows} rows do not fit fingerprints of shape {values.shape}")
     keys = np.empty((len(values), bands), np.uint64)
@@ -111,6 +109,7 @@ def _sketch(
     base_to_n: np.uint32,
     order: NDArray[np.uint16],
     rank: NDArray[np.uint16],
+    own: NDArray[np.uint16],
     values: Values,
     shingles: NDArray[np.int64],
 ) -> None:
@@ -136,7 +135,7 @@ def _sketch(
             shingle = U32(shingle * base + units[index] - units[index - n] * base_to_n)
             marked += (units[index] & U32(1)) - (units[index - n] & U32(1))
             _keep_least(values, row, positions, shingle, marked != 0)
-        _fill_empty(values, row, order, rank)
+        _fill_empty(values, row, order, rank, own)
 
 
 @raw_step
@@ -147,35 +146,35 @@ def _keep_least(values: Values, row: Int, positions: np.uint64, shingle: np.uint
 
 
 @raw_step
-def _fill_empty(values: Values, row: Int, order: NDArray[np.uint16], rank: NDArray[np.uint16]) -> None:
+def _fill_empty(
+    values: Values, row: Int, order: NDArray[np.uint16], rank: NDArray[np.uint16], own: NDArray[np.uint16]
+) -> None:
     """Both ways find the occupied bin of least rank: few occupied ones are compared, many soon met on the way."""
     positions = values.shape[1]
     occupied = 0
     for position in range(positions):
-        occupied += _is_own(values, row, position)
+        own[occupied] = position
+        occupied += values[row, position] != U32(EMPTY)
     if occupied == positions:
         return
     for position in range(positions):
         if values[row, position] != U32(EMPTY):
             continue
-        found = U32(0)
         if occupied * occupied <= positions:
-            least = positions
-            for other in range(positions):
-                if _is_own(values, row, other) and rank[position, other] < least:
-                    least = np.int64(rank[position, other])
-                    found = values[row, other]
+            lender = own[0]
+            for index in range(1, occupied):
+                if rank[position, own[index]] < rank[position, lender]:
+                    lender = own[index]
         else:
-            for step in range(positions):
-                other = np.int64(order[position, step])
-                if _is_own(values, row, other):
-                    found = values[row, other]
-                    break
-        values[row, position] = found
+            step = 0
+            while not _is_own(values, row, order[position, step]):
+                step += 1
+            lender = order[position, step]
+        values[row, position] = values[row, lender]
 
 
 @raw_step
-def _is_own(values: Values, row: Int, position: Int) -> bool:
+def _is_own(values: Values, row: Int, position: np.uint16) -> bool:
     """The value there fell into this bin, and was not lent to it."""
     value = values[row, position]
     return bool(value != U32(EMPTY) and (U64(value) * U64(values.shape[1])) >> U64(32) == U64(position))

@@ -7,12 +7,13 @@ Text comes folded (NFKC and casefold; ASCII as it is: its case is folded here). 
 words; whatever else there is separates them. A letter of a script without spaces is a word with the marks on it, so a
 run of Han, kana or Thai falls to character n-grams.
 
-Digits are kept, or each is a 0 and the unit says so: its lowest bit is 1 where a digit was replaced. Rows in which
+Digits are kept, or each is a 0 and the unit says so: its lowest bit is 1 where a digit was replaced, and the row has
+a hash of all its digits as written. Rows in which
 more than MAX_DIGIT_SHARE of the word characters are digits keep them in any case: there the numbers are what the
 text says, and tables of one form would be one table.
 
-A word's unit is a polynomial of its bytes mod 2^32, c0 B^(k-1) + … + c(k-1), but for the lowest bit: no carry leaves
-32 bits, and prefix sums give it on an accelerator (tokmill.dedup.cuda).
+A word's unit is twice a polynomial of its bytes mod 2^31, c0 B^(k-1) + … + c(k-1): no carry leaves 32 bits, and prefix
+sums give it on an accelerator (tokmill.dedup.cuda).
 """
 
 from __future__ import annotations
@@ -50,13 +51,14 @@ class UnitRows(NamedTuple):
 
     units: Units
     offsets: Offsets
+    numbers: Units  # per row, a hash of the digits that became zeros, in order
 
 
 def word_units(data: Bytes, offsets: Offsets, kinds: NDArray[np.uint8], *, keep_digits: bool) -> UnitRows:
     data, offsets, rows = frozen_text(data, offsets)
     # Two bytes a unit at least: a letter and a separator, or one letter beyond ASCII.
     units = np.empty((offsets[-1] - offsets[0] + rows) // 2 + 1, np.uint32)
-    unit_offsets = np.zeros(rows + 1, np.int64)
+    unit_offsets, numbers = np.zeros(rows + 1, np.int64), np.empty(rows, np.uint32)
     used = _word_units(
         data,
         offsets,
@@ -67,26 +69,29 @@ def word_units(data: Bytes, offsets: Offsets, kinds: NDArray[np.uint8], *, keep_
         *MAX_DIGIT_SHARE,
         units,
         unit_offsets,
+        numbers,
     )
-    return UnitRows(units[:used], unit_offsets)
+    return UnitRows(units[:used], unit_offsets, numbers)
 
 
 def char_units(data: Bytes, offsets: Offsets, kinds: NDArray[np.uint8], *, keep_digits: bool) -> UnitRows:
     """A character's unit is twice its code point, so the lowest bit is free."""
     data, offsets, rows = frozen_text(data, offsets)
     units = np.empty(offsets[-1] - offsets[0] + rows + 1, np.uint32)
-    unit_offsets = np.zeros(rows + 1, np.int64)
+    unit_offsets, numbers = np.zeros(rows + 1, np.int64), np.empty(rows, np.uint32)
     used = _char_units(
         data,
         offsets,
         _BYTES,
         frozen(kinds, np.uint8),
         int(keep_digits),
+        U32(UNIT_BASE),
         *MAX_DIGIT_SHARE,
         units,
         unit_offsets,
+        numbers,
     )
-    return UnitRows(units[:used], unit_offsets)
+    return UnitRows(units[:used], unit_offsets, numbers)
 
 
 def _byte_table() -> NDArray[np.uint8]:
@@ -116,6 +121,7 @@ def _word_units(
     of: int,
     units: Units,
     unit_offsets: Offsets,
+    numbers: Units,
 ) -> Int:
     used: Int = 0
     for row in range(offsets.size - 1):
@@ -128,6 +134,7 @@ def _word_units(
             zeroed = U32(1 - keeps_digits)
             digits: Int = 0
             chars: Int = 0
+            numbers[row] = U32(0)
             unit = U32(0)
             numeric = U32(0)  # a digit of this word became a 0
             is_open: Int = 0  # 1 within a word
@@ -142,6 +149,8 @@ def _word_units(
                     used += is_open & ~is_part
                     unit = U32(unit * U32(base * U32(is_part)) + U32(byte))
                     numeric = U32(numeric & U32(is_part)) | U32(is_digit) & zeroed
+                    if is_digit & I64(zeroed) != 0:
+                        numbers[row] = U32(numbers[row] * base + U32(data[U64(at)]))
                     digits += is_digit
                     chars += is_part
                     is_open = is_part
@@ -159,6 +168,7 @@ def _word_units(
                     digits += 1
                     numeric = zeroed
                 if kind == DIGIT and keeps_digits == 0:
+                    numbers[row] = U32(numbers[row] * base + U32(code))
                     unit = U32(unit * base + _ZERO)
                 else:
                     unit = _appended(unit, base, data, at, width)
@@ -192,10 +202,12 @@ def _char_units(
     table: NDArray[np.uint8],
     kinds: NDArray[np.uint8],
     keep_digits: int,
+    base: np.uint32,
     share: int,
     of: int,
     units: Units,
     unit_offsets: Offsets,
+    numbers: Units,
 ) -> Int:
     used: Int = 0
     for row in range(offsets.size - 1):
@@ -205,22 +217,26 @@ def _char_units(
             used = first
             digits: Int = 0
             chars: Int = 0
+            numbers[row] = U32(0)
             after_space = False
             at = offsets[row]
             while at < end:
                 byte = table[keeps_digits << 8 | I64(data[at])]
-                code, width = I64(byte), 1
+                code: Int = I64(byte)
+                width: Int = 1
                 is_separator = byte == 0
-                is_digit = data[at] >= 48 and data[at] <= 57
+                is_digit = bool(data[at] >= 48 and data[at] <= 57)
                 if byte == 255:
                     code, width = _decode(data, at)
                     is_separator = kinds[code] == SEPARATOR
-                    is_digit = kinds[code] == DIGIT
-                    if is_digit and keeps_digits == 0:
-                        code = I64(_ZERO)
+                    is_digit = bool(kinds[code] == DIGIT)
+                if is_digit and keeps_digits == 0:
+                    written = I64(data[at]) if byte != 255 else code
+                    numbers[row] = U32(numbers[row] * base + U32(written))
+                    code = 48
                 at += width
                 if is_separator:
-                    after_space = used > first
+                    after_space = bool(used > first)
                     continue
                 if after_space:
                     units[used] = U32(2) * _SPACE
@@ -238,7 +254,7 @@ def _char_units(
 
 @raw_step
 def _marked(unit: np.uint32, numeric: np.uint32) -> np.uint32:
-    return U32((unit & U32(0xFFFFFFFE)) | numeric)
+    return U32((unit << U32(1)) | numeric)
 
 
 @raw_step
