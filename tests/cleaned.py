@@ -13,10 +13,51 @@ from tokmill.clean.normalize import apply_edits
 from tokmill.schema import one_piece
 from tokmill.storage.parquet import load_table
 
-_NOUNS = "river mill wheel stone miller field farmer bridge valley market baker road harvest winter village".split()
-_VERBS = "turns carries crosses feeds watches follows leaves reaches finds holds repairs remembers".split()
-_LINKS = "while because although before after until where".split()
-_ADJECTIVES = "old quiet heavy narrow wooden distant early bright careful long steady".split()
+_NOUNS = [
+    "river",
+    "mill",
+    "wheel",
+    "stone",
+    "miller",
+    "field",
+    "farmer",
+    "bridge",
+    "valley",
+    "market",
+    "baker",
+    "road",
+    "harvest",
+    "winter",
+    "village",
+]
+_VERBS = [
+    "turns",
+    "carries",
+    "crosses",
+    "feeds",
+    "watches",
+    "follows",
+    "leaves",
+    "reaches",
+    "finds",
+    "holds",
+    "repairs",
+    "remembers",
+]
+_LINKS = ["while", "because", "although", "before", "after", "until", "where"]
+_ADJECTIVES = [
+    "old",
+    "quiet",
+    "heavy",
+    "narrow",
+    "wooden",
+    "distant",
+    "early",
+    "bright",
+    "careful",
+    "long",
+    "steady",
+]
 
 
 def prose(seed: int, sentences: int = 12) -> str:

@@ -61,6 +61,7 @@ LATE = {
     ("clean.detectors", "py3langid.langid"): "likewise",
     ("clean.detectors", "langdetect.detector_factory"): "likewise",
     ("clean.detectors", "langdetect.lang_detect_exception"): "likewise",
+    ("dedup.cuda", "torch"): "the extra `torch`",
     ("demo.corpus", "pydoc_data.topics"): "some distributions leave it out",
 }
 

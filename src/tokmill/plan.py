@@ -30,7 +30,7 @@ from tokmill.sources.hub import resolve_revision
 from tokmill.sources.listing import list_corpus, list_hub, list_source
 from tokmill.sources.readers import reading_config, settle_reading
 from tokmill.stages.step import Step
-from tokmill.storage.location import InputFile, file_sha256
+from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
 
 # environment key of an ingest manifest: size, mtime and sha256 of each input, so that a file that was not
 # touched is not hashed again
@@ -59,9 +59,9 @@ def plan_steps(recipe: Recipe, base: Path, out: Path) -> list[Step]:
     for source in recipe.sources:
         steps += _source_steps(recipe, source, base, out)
     documents = tuple(step.name for step in steps)
-    if recipe.dedup.exact or recipe.dedup.near is not None:
-        config = _dedup_config(recipe.dedup)
-        steps.append(Step("dedup", "dedup", out / "dedup", config, documents))
+    dedup = recipe.dedup
+    if dedup.exact or dedup.near or dedup.window or dedup.against:
+        steps.append(_dedup_step(dedup, base, out, documents))
         documents += ("dedup",)
     split_config = recipe.split.model_dump(mode="json")
     steps.append(Step("split", "split", out / "split", split_config, documents))
@@ -88,8 +88,13 @@ def kernels_needed(steps: Sequence[Step]) -> set[str]:
             needed |= {"xmlrows", "htmltext"}
         elif step.kind == "clean":
             needed |= examine_kernels(step.config)
-        elif step.kind == "dedup" and step.config["near"] is not None:
-            needed |= {"shingles", "minhash", "buckets", "jaccard", "survivors"}
+        elif step.kind == "dedup":
+            if step.config["near"] is not None:
+                needed |= {"shingles", "minhash", "buckets", "jaccard", "survivors"}
+            if step.config["window"] is not None or step.config["against"] is not None:
+                needed |= {"windows", "passages"}
+            if step.config["window"] is not None:
+                needed |= {"boundaries"}
     return needed
 
 
@@ -229,12 +234,20 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list
     return [ingest, clean]
 
 
-def _dedup_config(dedup: Dedup) -> Json:
+def _dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...]) -> Step:
     config: Json = dedup.model_dump(mode="json")
+    files: dict[str, str] = {}
+    benchmarks: list[InputFile] = []
+    if dedup.against is not None:
+        del config["against"]["files"]
+        benchmarks = list(
+            dict.fromkeys(f for pattern in dedup.against.files for f in find_files(pattern, base))
+        )
+        files = {f"against {file.name}": file_sha256(local_path(file.path)) for file in benchmarks}
     if dedup.near is not None and dedup.near.bands is None:
         bands, rows = choose_bands(float(dedup.near.threshold))
         config["near"] |= {"bands": bands, "rows": rows}
-    return config
+    return Step("dedup", "dedup", out / "dedup", config, documents, files, {"against": benchmarks})
 
 
 def _own(section: str, recipe: Recipe, source: Source) -> Any:

@@ -29,6 +29,7 @@ from tokmill.artifact import (
     usable_receipts,
 )
 from tokmill.clean.attribution import LicenseTotals, attribution
+from tokmill.dedup.cuda import Device, choose_device
 from tokmill.engines.local import Engine, LocalEngine
 from tokmill.environment import available_cores, describe_environment
 from tokmill.errors import RunLocked, TokmillError
@@ -96,6 +97,7 @@ def run(
     out: str | Path | None = None,
     *,
     workers: int | None = None,
+    device: Device = "auto",
     until: str | None = None,
     progress: Progress | None = None,
 ) -> RunResult:
@@ -104,7 +106,7 @@ def run(
     recipe = load_recipe(path)
     base = path.resolve().parent
     directory = Path(out) if out is not None else default_out(recipe, base)
-    return run_recipe(recipe, base, directory, workers=workers, until=until, progress=progress)
+    return run_recipe(recipe, base, directory, workers=workers, device=device, until=until, progress=progress)
 
 
 def run_recipe(
@@ -113,6 +115,7 @@ def run_recipe(
     out: Path,
     *,
     workers: int | None = None,
+    device: Device = "auto",
     until: str | None = None,
     progress: Progress | None = None,
 ) -> RunResult:
@@ -120,7 +123,7 @@ def run_recipe(
     progress = progress or Silence()
     started = time.monotonic()
     with open_lock(out), told_to(progress.say):
-        session = _Session(base, out, workers or available_cores(), progress)
+        session = _Session(base, out, workers or available_cores(), device, progress)
         try:
             every_step = plan_steps(recipe, base, out)
             artifacts, ran, skipped = session.run_steps(steps_until(every_step, until))
@@ -159,10 +162,11 @@ def open_lock(directory: Path) -> Iterator[None]:
 class _Session:
     """The engine and what it is told, for the time of one run."""
 
-    def __init__(self, base: Path, out: Path, workers: int, progress: Progress) -> None:
+    def __init__(self, base: Path, out: Path, workers: int, device: Device, progress: Progress) -> None:
         self._base = base
         self._out = out
         self._workers = workers
+        self._device = device
         self._progress = progress
         self._engine: Engine | None = None
         self._kernels: set[str] = set()
@@ -175,6 +179,10 @@ class _Session:
         artifacts: dict[str, Artifact] = {}
         ran, skipped = [], []
         self._kernels = kernels_needed(steps)
+        units = [
+            step.config["near"]["unit"] for step in steps if step.kind == "dedup" and step.config["near"]
+        ]
+        self._device = choose_device(self._device, units[0], self._progress.say) if units else "cpu"
         for wave in waves(steps):
             stale: list[tuple[Step, Standing]] = []
             for step in wave:
@@ -263,7 +271,7 @@ class _Session:
     def _open_engine(self) -> Engine:
         if self._engine is None:
             compile_kernels(self._progress.say, self._kernels)  # once, here: workers load them from the cache
-            self._engine = LocalEngine(self._workers, self._progress.say)
+            self._engine = LocalEngine(self._workers, self._progress.say, device=self._device)
         return self._engine
 
     def _environment(self, step: Step, seconds: float) -> Json:

@@ -6,8 +6,9 @@
     measures    one row per document: a column per measure       clean (columns as the rules ask)
     examples    some of what was dropped, to read                clean
     ledger      one row per decision that was not a plain keep   every stage
-    matches, near     duplicate -> survivor                           dedup
+    matches, drops    who goes, for whom                              dedup
     clusters    members of every connected component             dedup
+    spans, contamination   passages said before, items of a benchmark  dedup
     keys, selection   which documents a sample takes                ingest, while it works
     verdicts    one row per document: kept after deduplication   dedup
     labels      one row per document: train or valid             split
@@ -100,12 +101,37 @@ SELECTION = pa.schema(
     [pa.field("chunk", pa.uint32(), nullable=False), pa.field("row", pa.uint32(), nullable=False)]
 )
 
-NEAR = pa.schema(
+DROPS = pa.schema(
     [
-        *MATCHES,
-        pa.field("similarity", pa.float64(), nullable=False),
-        pa.field("cluster", pa.int64(), nullable=False),
-        pa.field("cluster_size", pa.int64(), nullable=False),
+        pa.field("shard", pa.uint32(), nullable=False),
+        pa.field("row", pa.uint32(), nullable=False),
+        pa.field("survivor_shard", pa.string()),
+        pa.field("survivor_row", pa.uint32()),
+        pa.field("similarity", pa.float64()),
+        pa.field("cluster", pa.int64()),
+        pa.field("cluster_size", pa.int64()),
+        pa.field("detail", pa.string()),
+    ]
+)
+
+SPANS = pa.schema(
+    [
+        pa.field(name, pa.int64(), nullable=False)
+        for name in (
+            *("document", "first_word", "words", "start", "end"),  # bytes [start, end) of the document
+            *("first_document", "first_start", "first_end"),  # the earlier copy
+        )
+    ]
+)
+
+CONTAMINATION = pa.schema(
+    [
+        pa.field("row", pa.uint32(), nullable=False),
+        pa.field("item", pa.string(), nullable=False),  # "<file>:<record>"
+        pa.field("start", pa.int64(), nullable=False),  # bytes of the cleaned text
+        pa.field("end", pa.int64(), nullable=False),
+        pa.field("grams", pa.int64(), nullable=False),
+        pa.field("share", pa.float64(), nullable=False),  # of the item, in the whole document
     ]
 )
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.artifact import Artifact
+from tokmill.dedup.cuda import Device
 from tokmill.manifest import Json, Receipt, add_counts
 from tokmill.progress import Progress
 from tokmill.recipe import Recipe
@@ -151,10 +152,13 @@ def dedup_files(
     *,
     reference: Sequence[str] = (),
     workers: int | None = None,
+    device: Device = "auto",
     progress: Progress | None = None,
 ) -> Json:
     """Deduplicate the sources of `recipe` into `out`. Reference sources are compared with, and not written."""
-    result = run_recipe(recipe, base, out / _WORK, workers=workers, until="dedup", progress=progress)
+    result = run_recipe(
+        recipe, base, out / _WORK, workers=workers, device=device, until="dedup", progress=progress
+    )
     artifacts = result.artifacts
     shards = [shard for shard in list_shards(artifacts) if shard.source not in reference]
     written = write_jsonl_tables(out / DEDUPED, (_survivors(shard, artifacts) for shard in shards))

@@ -132,9 +132,10 @@ def _after_clean(run: Mapping[str, Artifact], shard: ShardTables, row: int, hist
     if dedup is not None:
         ledger = _ledger_rows(dedup, f"ledger-{shard.number:05d}.parquet", row)
         decisions = [_with_survivor(run, decision) for decision in ledger]
-        history = history._replace(dedup={"kept": not ledger, "decisions": decisions})
-        if ledger:
-            return history._replace(fate=f"dropped by dedup: {ledger[0]['reason']}")
+        drops = [decision for decision in ledger if decision["verdict"] != "edit"]
+        history = history._replace(dedup={"kept": not drops, "decisions": decisions})
+        if drops:
+            return history._replace(fate=f"dropped by dedup: {drops[0]['reason']}")
     split = run.get("split")
     if split is None:
         return history

@@ -130,10 +130,20 @@ def _own_rules(rule: Filter, prefix: str) -> list[Rule]:
         column = prefix + label
     found = []
     if rule.min is not None:
-        found.append(Rule(f"{label}.min", column, "min", rule.min, rule.reason or f"too_few_{label}"))
+        found.append(
+            Rule(f"{label}.min", column, "min", rule.min, rule.reason or _fault(label, "few", "low"))
+        )
     if rule.max is not None:
-        found.append(Rule(f"{label}.max", column, "max", rule.max, rule.reason or f"too_many_{label}"))
+        found.append(
+            Rule(f"{label}.max", column, "max", rule.max, rule.reason or _fault(label, "many", "high"))
+        )
     return found
+
+
+def _fault(label: str, count: str, size: str) -> str:
+    """too_few_words, but digit_share_too_high and (of a hook) shouting_too_high."""
+    is_count = label in MEASURES and MEASURES[label].unit == "count"
+    return f"too_{count}_{label}" if is_count else f"{label}_too_{size}"
 
 
 def _no_such_rule(name: str, parts: Sequence[Any], pack: str) -> RecipeError:

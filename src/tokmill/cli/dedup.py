@@ -10,7 +10,8 @@ from rich.markup import escape
 
 from tokmill.audit.clusters import Member, compare_members, load_clusters
 from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
-from tokmill.cli.source_options import sources_recipe, workers_option
+from tokmill.cli.source_options import device_option, sources_recipe, workers_option
+from tokmill.dedup.cuda import Device
 from tokmill.dedup.near import choose_bands, probability_curve
 from tokmill.standalone import dedup_files
 
@@ -54,6 +55,7 @@ _SHOWN_CHARS = 160
 )
 @click.option("--out-dir", "directory", type=click.Path(file_okay=False, path_type=Path), required=True)
 @workers_option
+@device_option
 @json_option
 @reports_errors
 def dedup_command(
@@ -72,6 +74,7 @@ def dedup_command(
     curve: bool,
     directory: Path,
     workers: int | None,
+    device: Device,
     as_json: bool,
 ) -> None:
     """Keep one of several documents that say the same, exactly or nearly.
@@ -95,7 +98,13 @@ def dedup_command(
         return
     with open_progress() as progress:
         found = dedup_files(
-            recipe, Path.cwd(), directory, reference=reference, workers=workers, progress=progress
+            recipe,
+            Path.cwd(),
+            directory,
+            reference=reference,
+            workers=workers,
+            device=device,
+            progress=progress,
         )
     if as_json:
         print_json({"ok": True, "directory": str(directory), **found})

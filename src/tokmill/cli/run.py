@@ -8,6 +8,8 @@ import click
 from rich.markup import escape
 
 from tokmill.cli.console import err, json_option, open_progress, out, print_json, reports_errors
+from tokmill.cli.source_options import device_option, workers_option
+from tokmill.dedup.cuda import Device
 from tokmill.plan import plan_steps, review_plan, steps_until
 from tokmill.recipe_file import load_recipe
 from tokmill.running import RunResult, default_out, run
@@ -24,19 +26,20 @@ _until = click.option(
 @click.command("run", epilog="Example: tokmill run recipe.yaml --workers 8 --until tokens")
 @_recipe
 @_out
-@click.option("--workers", type=click.IntRange(1), help="Processes [default: the cores available].")
+@workers_option
+@device_option
 @_until
 @json_option
 @reports_errors
 def run_command(
-    recipe: Path, out: Path | None, workers: int | None, until: str | None, as_json: bool
+    recipe: Path, out: Path | None, workers: int | None, device: Device, until: str | None, as_json: bool
 ) -> None:
     """Mill RECIPE: every step that is not up to date, resuming where an earlier run stopped.
 
     The result depends on the recipe and its inputs alone, not on workers or interruptions.
     """
     with open_progress() as progress:
-        result = run(recipe, out, workers=workers, until=until, progress=progress)
+        result = run(recipe, out, workers=workers, device=device, until=until, progress=progress)
     if as_json:
         print_json({"ok": True, **result.as_json()})
     else:

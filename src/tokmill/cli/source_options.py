@@ -70,6 +70,15 @@ workers_option = click.option(
 )
 
 
+device_option = click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Where fingerprints of near duplicates are made; the result is the same.",
+)
+
+
 def hub_options(command: Command) -> Command:
     return _with(_HUB, command)
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import click
 from rich.markup import escape
-from rich.table import Table
 
 from tokmill.audit.whatif import WhatIf, what_if
-from tokmill.audit.why import History, explain_document, load_examples
+from tokmill.audit.why import History, RuleOutcome, explain_document, load_examples
 from tokmill.cli.console import json_option, out, print_json, reports_errors
 from tokmill.errors import RecipeError
 
@@ -74,12 +73,7 @@ def _render_history(history: History) -> None:
         for decision in history.clean["decisions"]:
             _line("", decision)
     if history.rules:
-        table = Table("rule", "value", "bound", "margin", box=None, padding=(0, 2), header_style="dim")
-        for rule in history.rules:
-            colour = "red" if rule.margin < 0 else "default"
-            cells = (rule.rule, f"{rule.value:.9g}", rule.bound, f"{rule.margin:+.9g}")
-            table.add_row(*(f"[{colour}]{_shown(cell)}[/]" for cell in cells))
-        out.print(table)
+        _render_rules(history.rules)
     if history.dedup is not None:
         _line("dedup", {"kept": history.dedup["kept"]})
         for decision in history.dedup["decisions"]:
@@ -90,6 +84,18 @@ def _render_history(history: History) -> None:
         _line("tokens", history.tokens)
     for build in history.builds:
         _line(build["build"], {key: value for key, value in build.items() if key != "build"})
+
+
+def _render_rules(rules: tuple[RuleOutcome, ...]) -> None:
+    """Whole names, however wide: `tokmill whatif --set` takes them."""
+    rows = [("rule", "value", "bound", "margin")]
+    rows += [(r.rule, _number(r.value), r.bound, _number(r.margin, "+")) for r in rules]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    colours = ["dim", *("red" if r.margin < 0 else "default" for r in rules)]
+    for row, colour in zip(rows, colours, strict=True):
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        cells[0] = row[0].ljust(widths[0])
+        out.print(f"  [{colour}]{_shown('  '.join(cells))}[/]")
 
 
 def _line(label: str, facts: dict[str, Any]) -> None:
@@ -105,17 +111,21 @@ def _shown(text: str) -> str:
 def _spelled(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return (
-        f"{value:.9g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
-    )
+    if isinstance(value, (int, float)):
+        return _number(value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _number(value: float, sign: str = "") -> str:
+    return f"{int(value):{sign},}" if float(value).is_integer() else f"{value:{sign}.6g}"
 
 
 def _render_examples(examples: list[dict[str, Any]]) -> None:
     for example in examples:
         measured = (
-            "" if example["value"] is None else f" ({example['value']:.9g}, bound {example['threshold']:.9g})"
+            ""
+            if example["value"] is None
+            else f" ({_number(example['value'])}, bound {_number(example['threshold'])})"
         )
         out.print(
             f"[red]{_shown(example['reason'])}[/]{measured}  {_shown(example['source'])} {_shown(example['doc_id'])}"
@@ -167,6 +177,6 @@ def _render_whatif(found: WhatIf, examples: int) -> None:
         out.print("nearest to the line:")
     for mover in nearest:
         out.print(
-            f"  {mover.value:.9g} (bound {mover.threshold:.9g})  {mover.becomes}  "
+            f"  {_number(mover.value)} (bound {_number(mover.threshold)})  {mover.becomes}  "
             f"{_shown(mover.source)} {_shown(mover.doc_id)}"
         )

@@ -23,6 +23,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 from typing import Any, Protocol
 
+from tokmill.environment import DEVICE
 from tokmill.errors import TaskFailed
 from tokmill.manifest import Receipt
 from tokmill.progress import LOGGER
@@ -41,8 +42,9 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    def __init__(self, workers: int, on_restart: Callable[[str], None]) -> None:
+    def __init__(self, workers: int, on_restart: Callable[[str], None], *, device: str = "cpu") -> None:
         self._workers = workers
+        self._device = device
         self._on_restart = on_restart
         self._pool: ProcessPoolExecutor | None = None
         self._messages: Any = None  # one queue per pool: a killed worker may leave it locked
@@ -94,7 +96,10 @@ class LocalEngine:
             self._relay = threading.Thread(target=_relay, args=(self._messages,), daemon=True)
             self._relay.start()
             self._pool = ProcessPoolExecutor(
-                self._workers, mp_context=spawn, initializer=_start_worker, initargs=(self._messages,)
+                self._workers,
+                mp_context=spawn,
+                initializer=_start_worker,
+                initargs=(self._messages, self._device),
             )
         return self._pool
 
@@ -117,9 +122,10 @@ def _relay(messages: Any) -> None:
             logging.getLogger(record.name).handle(record)
 
 
-def _start_worker(messages: Any) -> None:
+def _start_worker(messages: Any, device: str) -> None:
     """An interrupt is the driver's to handle, and no worker outlives its driver or waits for its last words."""
     messages.cancel_join_thread()
+    os.environ[DEVICE] = device
     logger = logging.getLogger(LOGGER)
     logger.propagate = False
     logger.addHandler(logging.handlers.QueueHandler(messages))

@@ -16,18 +16,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tokmill.kernels import (
+    buckets,
     characters,
     excerpt,
     folding,
     hashing,
     htmltext,
+    jaccard,
     jsonlines,
     lineedits,
     lines,
+    minhash,
     phrases,
     redaction,
     repetition,
     sha256,
+    shingles,
+    survivors,
     text,
     words,
     wordstats,
@@ -57,6 +62,7 @@ def first_calls() -> list[FirstCall]:
     lexicon = words.Lexicon(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
     split, none = words.empty_words(data.size, 1), np.zeros(2, np.int64)
     spoken = phrases.phrase_table((("a",),))
+    kinds, rows = np.zeros(256, np.uint8), np.zeros(1, np.int64)
     wanted, names = xmlrows.wanted_names(["a"]), htmltext.name_table({"a": 1})
     return [
         FirstCall(hashing._fold_sequence, lambda: hashing.fold_sequence(state)),
@@ -103,6 +109,20 @@ def first_calls() -> list[FirstCall]:
             lambda: excerpt.excerpt_letters(
                 data, offsets, np.zeros(128, np.uint8), places=1, bytes_per_place=1, min_bytes=0
             ),
+        ),
+        FirstCall(shingles._word_units, lambda: shingles.word_units(data, offsets, kinds, keep_digits=False)),
+        FirstCall(shingles._char_units, lambda: shingles.char_units(data, offsets, kinds, keep_digits=False)),
+        FirstCall(minhash._sketch, lambda: minhash.sketch(np.ones(1, np.uint32), np.arange(2), 5, 4)),
+        FirstCall(minhash._band_keys, lambda: minhash.band_keys(np.ones((1, 4), np.uint32), 2, 2)),
+        FirstCall(
+            jaccard._overlap, lambda: jaccard.overlap(np.ones(1, np.uint32), np.arange(2), rows, rows, 5)
+        ),
+        FirstCall(buckets._repeated, lambda: buckets.repeated(np.ones(2, np.uint64))),
+        FirstCall(buckets._bucket_pairs, lambda: buckets.bucket_pairs(np.ones(1, np.uint64), rows, 8, 8)),
+        FirstCall(survivors._join_components, lambda: survivors.join_components(1, rows, rows)),
+        FirstCall(
+            survivors._choose_survivors,
+            lambda: survivors.choose_survivors(rows, rows, np.ones(1), np.zeros(1, np.bool_)),
         ),
         FirstCall(xmlrows._scan_rows, lambda: xmlrows.scan_rows(b" ", 0, wanted, 1, xmlrows.Room(1, 1, 1))),
         FirstCall(

@@ -20,10 +20,23 @@ from tokmill.recipe.source import (
     Wikipedia,
     template_parts,
 )
-from tokmill.recipe.whole import Build, Dedup, Near, Pack, Recipe, Shards, Split, Tokenizer, Training
+from tokmill.recipe.whole import (
+    Against,
+    Build,
+    Dedup,
+    Near,
+    Pack,
+    Recipe,
+    Shards,
+    Split,
+    Tokenizer,
+    Training,
+    Window,
+)
 
 __all__ = [
     "SOURCE_FORMATS",
+    "Against",
     "Build",
     "Cleaning",
     "Corpus",
@@ -50,5 +63,6 @@ __all__ = [
     "Training",
     "Warc",
     "Wikipedia",
+    "Window",
     "template_parts",
 ]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from tokmill.recipe.cleaning import Cleaning, Filters, Language, License, Normalize, Redaction
-from tokmill.recipe.section import Name, Path_, Section, Share, part_of
+from tokmill.recipe.section import Name, Path_, Patterns, Section, Share, part_of
 from tokmill.recipe.source import Source
 
 
@@ -31,9 +31,38 @@ class Near(Section):
             yield ("rows" if given.get("rows") is None else "bands",), "`bands` and `rows` go together"
 
 
+class Window(Section):
+    """Passages that an earlier document has too, word by word."""
+
+    words: int = Field(50, ge=5, le=10_000, description="shorter passages are never found")
+    winnow: int = Field(31, ge=1, le=1000, description="passages of words + winnow - 1 are always found")
+    policy: Literal["report", "drop", "trim"] = Field(
+        "report", description="trim: later copies are cut at sentence and line ends"
+    )
+    max_share: Share = Field(
+        Decimal("0.5"), description="drop: documents with more of their words in passages"
+    )
+    min_words: int = Field(50, ge=0, description="trim: a document that would keep fewer is dropped")
+
+
+class Against(Section):
+    """Benchmarks that must not be trained on: n-grams of their items, compared word by word."""
+
+    files: Patterns
+    fields: list[str] = Field(
+        min_length=1, description="that hold the text of an item; TSV columns may be numbers"
+    )
+    ngram: int = Field(13, ge=1, le=1000)
+    min_words: int = Field(8, ge=1, description="shorter items are not looked for")
+    min_share: Share = Field(Decimal(0), description="of an item's n-grams, for policy drop")
+    policy: Literal["report", "drop"] = "drop"
+
+
 class Dedup(Section):
     exact: bool = True
     near: Near | None = None
+    window: Window | None = None
+    against: Against | None = None
     scope: Literal["global", "per-source"] = "global"
     keep: Literal["first", "longest", "newest", "best"] = Field(
         "first", description="best: farthest from being dropped by any rule"
@@ -136,11 +165,7 @@ class Recipe(Section):
                 if isinstance(name, str) and first.setdefault(name, index) != index:
                     yield (section, index, "name"), f"{section}[{first[name]}] is called {name} too"
         yield from _fallback_mistakes(given.get("sources"))
-        names = {part_of(source, "name") for source in given.get("sources") or [] if source is not None}
-        for key in ("priority", "reference"):
-            for name in part_of(given.get("dedup") or {}, key) or []:
-                if name not in names:
-                    yield ("dedup", key), f"no source is called {name}"
+        yield from _strangers(given)
         if given.get("builds") and given.get("tokenizer") is None:
             yield ("builds",), "`builds` needs a `tokenizer`"
 
@@ -158,3 +183,19 @@ def _fallback_mistakes(sources: Any) -> Iterator[tuple[Path_, str]]:
             yield ("sources", index, "fallback"), f"{other} must come after the source that falls back on it"
         if item.get("limit") is None:
             yield ("sources", index, "fallback"), "needs a `limit` that can be missed"
+
+
+def _strangers(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+    """Names of sources and domains that no source has."""
+    listed = given.get("sources")
+    sources = [s for s in listed if isinstance(s, (dict, Source))] if isinstance(listed, list) else []
+    domains = [part_of(source, "domain") or "default" for source in sources]
+    for name in given["domains"] if isinstance(given.get("domains"), dict) else ():
+        if name not in domains:
+            yield ("domains", name), f"no source has the domain {name}"
+    names = [part_of(source, "name") for source in sources]
+    for key in ("priority", "reference"):
+        wanted = part_of(given.get("dedup"), key)
+        for name in wanted if isinstance(wanted, list) else ():
+            if name not in names:
+                yield ("dedup", key), f"no source is called {name}"

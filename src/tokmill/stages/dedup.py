@@ -1,15 +1,17 @@
 """Dedup: which documents say what another one already says. Every drop names its survivor.
 
-    marks of all shards ─ range p of the hashes ─ equal? ─> matches-<p>   duplicate -> survivor
-    what is left ─ tokmill.stages.neardup ──────────────> near, clusters
-    matches, near ─ shard s ─> verdicts-<s>  every row      ledger-<s>  what was dropped and for whom
+    against    tokmill.stages.decontamination          ─> contaminated-<s>   items of a benchmark
+    exact      marks ─ range p of the hashes ─ equal?  ─> matches-<p>        duplicate -> survivor
+    near       tokmill.stages.neardup                  ─> near, clusters
+    window     tokmill.stages.passages                 ─> window, trims-<s>  passages said before
+    all of these ─ shard s ─> verdicts-<s>  every row      ledger-<s>  what was dropped and for whom
 
 The result depends on the order of documents and the policy alone, not on shards or partitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,45 +22,78 @@ from tokmill.artifact import Artifact
 from tokmill.dedup.exact import match_equal, partition_of
 from tokmill.errors import DedupLimit
 from tokmill.manifest import Json, Receipt, file_entry, sum_counts
-from tokmill.schema import MATCHES, NEAR, VERDICTS, ledger_table
-from tokmill.stages.neardup import Considered, find_near
-from tokmill.stages.ranking import keep_config, load_ranks, rank_inputs
+from tokmill.schema import DROPS, MATCHES, VERDICTS, ledger_table
+from tokmill.stages.decontamination import contamination_facts, find_contaminated
+from tokmill.stages.neardup import find_near
+from tokmill.stages.passages import find_repeated
+from tokmill.stages.ranking import Considered, keep_config, load_ranks, rank_inputs
 from tokmill.stages.step import Conduct, Made, Outcome, Shard, Step, list_shards, write_shard_table
 from tokmill.storage.digest import table_sha256
 from tokmill.storage.parquet import load_range, load_table, write_sorted_table
 from tokmill.task import Input, Task, table_input
 
-EXACT, NEARLY = "exact_dup", "near_dup"
+TRIMMED = "passages_trimmed"
+
+# Reasons by the table that says so. A document is looked at in this order, and goes for the first.
+REASONS = {
+    "contaminated": "contaminated",
+    "matches": "exact_dup",
+    "near": "near_dup",
+    "window": "window_dup",
+}
 
 
 def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     shards = list_shards(upstream)
     facts: Json = {"shards": [shard.name for shard in shards]}
-    matched: list[Receipt] = []
-    if step.config["exact"]:
-        matched = yield [
-            _match_task(step, partition, shards, upstream) for partition in range(step.config["partitions"])
-        ]
-    matches = [table_input("matches", step.directory, receipt.files[0]) for receipt in matched]
-    found: list[Input] = list(matches)
-    clusters: list[Receipt] = []
-    if step.config["near"] is not None:
-        considered = [
+    found: list[Input] = []  # who goes, by what was looked at so far
+    kept: list[Receipt] = []  # whose files stay
+
+    def considered() -> list[Considered]:
+        return [
             Considered(
                 shard,
                 keep_config(step.config, shard, upstream),
-                [*_roles(shard.inputs(), rank_inputs(step.config, shard, upstream)), *matches],
+                [*_roles(shard.inputs(), rank_inputs(step.config, shard, upstream)), *found],
             )
             for shard in shards
         ]
-        clusters = yield from find_near(step, considered)
-        (resolved,) = clusters
+
+    def note(receipts: Sequence[Receipt], table: str) -> None:
+        found.extend(
+            table_input(table, step.directory, entry)
+            for receipt in receipts
+            for entry in receipt.files
+            if entry.table == table
+        )
+        kept.extend(receipts)
+
+    if step.config["against"] is not None:
+        receipts = yield from find_contaminated(step, considered())
+        facts["against"] = contamination_facts(receipts)
+        note(receipts, "contaminated")
+    if step.config["exact"]:
+        partitions = range(step.config["partitions"])
+        note((yield [_match_task(step, part, shards, upstream, found) for part in partitions]), "matches")
+    if step.config["near"] is not None:
+        (resolved,) = yield from find_near(step, considered())
         facts["near"] = resolved.facts
-        found.append(table_input("near", step.directory, resolved.files[0]))
+        note([resolved], "near")
         _check_cluster(step, resolved)
+    if step.config["window"] is not None:
+        receipts = yield from find_repeated(step, considered())
+        cut = sum(receipt.facts.get("bytes_cut", 0) for receipt in receipts)
+        facts["window"] = {**receipts[0].facts, "bytes_cut": cut}
+        note(receipts, "window")
+        found += [
+            table_input("trims", step.directory, entry)
+            for receipt in receipts
+            for entry in receipt.files
+            if entry.table == "trims"
+        ]
     verdicts = yield [_verdict_task(step, shard, found) for shard in shards]
     _check_losses(step, verdicts, shards)
-    return Outcome([*matched, *clusters, *verdicts], sum_counts(verdicts), facts)
+    return Outcome([*kept, *verdicts], sum_counts(verdicts), facts)
 
 
 def _roles(first: list[Input], more: list[Input]) -> list[Input]:
@@ -75,7 +110,10 @@ def perform_match(task: Task) -> Made:
         marks = load_table(path, ["kept", "exact_high", "exact_low"])
         column = np.asarray(marks.column("exact_high"))
         in_range = partition_of(column, task.config["partitions"]) == task.config["partition"]
-        chosen = np.flatnonzero(np.asarray(marks.column("kept")) & in_range)
+        stays = np.asarray(marks.column("kept")) & in_range
+        for drops in task.paths("contaminated"):
+            stays[np.asarray(load_range(drops, "shard", number).column("row"))] = False
+        chosen = np.flatnonzero(stays)
         high.append(column[chosen])
         low.append(np.asarray(marks.column("exact_low"))[chosen])
         rows.append(chosen.astype(np.uint32))
@@ -108,7 +146,8 @@ def _by_shard(task: Task) -> list[list[Input]]:
     for item in task.inputs:
         if item.role == "marks":
             found.append([])
-        found[-1].append(item)
+        if item.role != "contaminated":
+            found[-1].append(item)
     return found
 
 
@@ -116,9 +155,11 @@ def perform_verdicts(task: Task) -> Made:
     kept = np.asarray(task.load("marks", ["kept"]).column("kept")).copy()
     considered = int(kept.sum())
     doc_ids = task.load("documents", ["doc_id"]).column("doc_id")
-    exact = [load_range(path, "shard", task.config["number"]) for path in task.paths("matches")]
-    near = [load_range(path, "shard", task.config["number"]) for path in task.paths("near")]
-    found = pa.concat_tables([_drops(exact, EXACT), _drops(near, NEARLY)]).sort_by("row").combine_chunks()
+    parts = [
+        _drops([load_range(path, "shard", task.config["number"]) for path in task.paths(role)], reason)
+        for role, reason in REASONS.items()
+    ]
+    found = pa.concat_tables(parts).sort_by("row").combine_chunks()
     rows = np.asarray(found.column("row"))
     kept[rows] = False
     place = np.full(len(kept), -1, np.int64)
@@ -127,23 +168,35 @@ def perform_verdicts(task: Task) -> Made:
     told = [found.column(name).combine_chunks().take(where) for name in VERDICTS.names[1:]]
     verdicts = pa.table([kept, *told], schema=VERDICTS)
     files = [write_shard_table(task.directory, f"verdicts-{task.key}.parquet", "verdicts", verdicts)]
-    if len(rows):
-        ledger = _ledger(task, doc_ids, found)
-        files.append(write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", ledger))
+    trims = [load_table(path, ["row"]) for path in task.paths("trims") if _is_of(path, task.key)]
+    ledger = pa.concat_tables([_ledger(task, doc_ids, found), *(_edits(task, doc_ids, t) for t in trims)])
+    if ledger.num_rows:
+        files.append(
+            write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", ledger.combine_chunks())
+        )
     reasons = found.column("reason").to_pylist()
-    dropped = {reason: reasons.count(reason) for reason in (EXACT, NEARLY) if reason in reasons}
-    return Made(files, {"in": considered, "kept": int(kept.sum()), "dropped": dropped, "quarantined": {}})
+    dropped = {reason: reasons.count(reason) for reason in REASONS.values() if reason in reasons}
+    counts = {"in": considered, "kept": int(kept.sum()), "dropped": dropped, "quarantined": {}}
+    return Made(
+        files, {**counts, "edited": {TRIMMED: sum(table.num_rows for table in trims)} if trims else {}}
+    )
 
 
 def _drops(tables: list[Any], reason: str) -> Any:
     """Rows of one reason, with the columns of a verdict."""
-    table = pa.concat_tables([NEAR.empty_table(), *tables], promote_options="default")
+    table = pa.concat_tables([DROPS.empty_table(), *tables], promote_options="default")
     similarity = table.column("similarity").fill_null(1.0)  # equal texts
     table = table.set_column(table.column_names.index("similarity"), "similarity", similarity)
     return table.append_column("reason", pa.repeat(pa.scalar(reason, pa.string()), table.num_rows))
 
 
-def _match_task(step: Step, partition: int, shards: list[Shard], upstream: Mapping[str, Artifact]) -> Task:
+def _is_of(path: Path, key: str) -> bool:
+    return path.stem.endswith(f"-{key}")
+
+
+def _match_task(
+    step: Step, partition: int, shards: list[Shard], upstream: Mapping[str, Artifact], found: list[Input]
+) -> Task:
     sources = list(dict.fromkeys(shard.source for shard in shards))
     per_source = step.config["scope"] == "per-source"
     config = {
@@ -159,7 +212,7 @@ def _match_task(step: Step, partition: int, shards: list[Shard], upstream: Mappi
         function="dedup.match",
         key=f"p{partition:04d}",
         config=config,
-        inputs=inputs,
+        inputs=[*inputs, *found],
         directory=str(step.directory),
     )
 
@@ -186,8 +239,22 @@ def _ledger(task: Task, doc_ids: Any, found: Any) -> Any:
         "match_shard": found.column("survivor_shard"),
         "match_row": found.column("survivor_row"),
         "similarity": found.column("similarity"),
+        "detail": found.column("detail"),
     }
     return ledger_table(columns, found.num_rows)
+
+
+def _edits(task: Task, doc_ids: Any, trims: Any) -> Any:
+    columns = {
+        "shard": task.config["shard"],
+        "row": trims.column("row"),
+        "source": task.config["source"],
+        "doc_id": doc_ids.take(trims.column("row")),
+        "stage": "dedup",
+        "verdict": "edit",
+        "reason": TRIMMED,
+    }
+    return ledger_table(columns, trims.num_rows)
 
 
 def _check_cluster(step: Step, resolved: Receipt) -> None:

@@ -10,7 +10,20 @@ from pathlib import Path
 
 from tokmill.artifact import Artifact
 from tokmill.manifest import Receipt, check_conservation, write_receipt
-from tokmill.stages import build, clean, dedup, ingest, neardup, sampling, split, threads, tokenizer, tokens
+from tokmill.stages import (
+    build,
+    clean,
+    decontamination,
+    dedup,
+    ingest,
+    neardup,
+    passages,
+    sampling,
+    split,
+    threads,
+    tokenizer,
+    tokens,
+)
 from tokmill.stages.step import Conduct, Made, Step
 from tokmill.task import Task
 
@@ -27,6 +40,13 @@ FUNCTIONS: dict[str, Callable[[Task], Made]] = {
     "dedup.extract": neardup.perform_extract,
     "dedup.verify": neardup.perform_verify,
     "dedup.resolve": neardup.perform_resolve,
+    "dedup.contamination": decontamination.perform_contamination,
+    "dedup.windows": passages.perform_windows,
+    "dedup.meetings": passages.perform_meetings,
+    "dedup.passage_texts": passages.perform_passage_texts,
+    "dedup.spans": passages.perform_spans,
+    "dedup.settle": passages.perform_settle,
+    "dedup.cut": passages.perform_cut,
     "dedup.verdicts": dedup.perform_verdicts,
     "split": split.perform_split,
     "tokenizer": tokenizer.perform_tokenizer,

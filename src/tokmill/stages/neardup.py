@@ -13,9 +13,10 @@ Documents that are candidates have a number: their place among all candidates, i
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,25 +24,26 @@ from numpy.typing import NDArray
 
 from tokmill.dedup.buckets import pairs_in_buckets, unique_pairs
 from tokmill.dedup.components import linked, resolve
+from tokmill.dedup.cuda import signatures_on
 from tokmill.dedup.exact import partition_of
 from tokmill.dedup.near import (
     SHINGLE_NORMALIZATION,
     NearOptions,
-    exact_jaccard,
+    exact_jaccard_of_pairs,
     judge,
-    signatures,
 )
+from tokmill.environment import DEVICE
 from tokmill.kernels.buckets import repeated
 from tokmill.kernels.minhash import band_keys
 from tokmill.manifest import FileEntry, Json, Receipt, file_entry
-from tokmill.schema import CLUSTERS, NEAR
-from tokmill.stages.ranking import load_ranked
-from tokmill.stages.step import Made, Shard, Step, write_shard_table
+from tokmill.schema import CLUSTERS, DROPS
+from tokmill.stages.ranking import Considered, load_ranked
+from tokmill.stages.step import Made, Step, write_shard_table
 from tokmill.storage.arrowfile import open_arrow, write_arrow
 from tokmill.storage.commit import open_commit
 from tokmill.storage.digest import table_sha256
 from tokmill.storage.parquet import load_range, load_table, write_sorted_table
-from tokmill.task import Input, Task, table_input
+from tokmill.task import Task, table_input
 
 BANDS = pa.schema(
     [
@@ -67,14 +69,6 @@ _EXACT_PAIRS = 256
 
 Phase = Generator[list[Task], list[Receipt], list[Receipt]]
 Numbers = NDArray[np.int64]
-
-
-class Considered(NamedTuple):
-    """What a task needs to know and to read of one shard."""
-
-    shard: Shard
-    keep: Json
-    inputs: list[Input]
 
 
 def find_near(step: Step, considered: Sequence[Considered]) -> Phase:
@@ -159,7 +153,7 @@ def find_near(step: Step, considered: Sequence[Considered]) -> Phase:
 def perform_fingerprint(task: Task) -> Made:
     options = near_options(task.config["near"])
     ranked = load_ranked(task.inputs, task.config["number"], task.config["keep"])
-    made = signatures(ranked.texts, options)
+    made = signatures_on(os.environ.get(DEVICE, "cpu"), ranked.texts, options)
     has_words = np.flatnonzero(made.digests != 0)
     records = np.empty(len(has_words), _record(options))
     records["row"], records["rank"] = ranked.rows[has_words], ranked.ranks[has_words]
@@ -310,9 +304,9 @@ def perform_verify(task: Task) -> Made:
         texts = pa.chunked_array([chunk for store in stores for chunk in store.column("text").chunks])
         for part in _slices(len(doubtful), _EXACT_PAIRS):
             rows = doubtful[part]
-            left = texts.take(pa.array(np.searchsorted(numbers, a[rows])))
-            right = texts.take(pa.array(np.searchsorted(numbers, b[rows])))
-            similarity[rows] = exact_jaccard(left, right, options)
+            docs, (left, right) = _both_ends(a[rows], b[rows])
+            held = texts.take(pa.array(np.searchsorted(numbers, docs)))
+            similarity[rows] = exact_jaccard_of_pairs(held, left, right, options)
         is_edge[doubtful] = similarity[doubtful] >= options.threshold
     edges = pa.table([column[is_edge] for column in (a, b, similarity)], schema=EDGES)
     return Made([write_shard_table(task.directory, f"edges-{task.key}.parquet", "edges", edges)], {})
@@ -341,8 +335,9 @@ def perform_resolve(task: Task) -> Made:
             found.similarity[dropped],
             docs[found.component[dropped]],
             found.component_size[dropped],
+            pa.nulls(len(dropped), pa.string()),
         ],
-        schema=NEAR,
+        schema=DROPS,
     )
     kept_as = np.where(is_dropped, found.survivor, np.arange(len(docs)))
     order = np.lexsort((docs, docs[found.component]))

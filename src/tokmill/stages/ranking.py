@@ -23,6 +23,17 @@ from tokmill.stages.step import Shard
 from tokmill.storage.parquet import load_range, load_table
 from tokmill.task import Input, table_input
 
+# Tables of who goes already.
+EARLIER = ("contaminated", "matches", "near")
+
+
+class Considered(NamedTuple):
+    """What a task needs to know and to read of one shard."""
+
+    shard: Shard
+    keep: Json
+    inputs: list[Input]
+
 
 class Ranked(NamedTuple):
     """The considered documents of a shard, in row order."""
@@ -74,11 +85,11 @@ def load_ranks(inputs: Sequence[Input], keep: Json) -> NDArray[np.int64]:
 
 
 def load_ranked(inputs: Sequence[Input], number: int, keep: Json) -> Ranked:
-    """Kept by cleaning and not dropped by an earlier look of this step (`matches`, sorted by shard)."""
+    """Kept by cleaning and not dropped by an earlier look of this step (its tables are sorted by shard)."""
     paths = {item.role: Path(item.path) for item in inputs}
     considered = np.asarray(load_table(paths["marks"], ["kept"]).column("kept")).copy()
     for item in inputs:
-        if item.role == "matches":
+        if item.role in EARLIER:
             considered[np.asarray(load_range(Path(item.path), "shard", number).column("row"))] = False
     rows = np.flatnonzero(considered)
     texts = one_piece(load_table(paths["documents"], ["text"]).column("text"))

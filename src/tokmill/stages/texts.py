@@ -13,7 +13,7 @@ from tokmill.clean.normalize import apply_edits
 from tokmill.schema import one_piece
 from tokmill.stages.step import Shard, kept_inputs, list_shards
 from tokmill.storage.parquet import load_table
-from tokmill.task import Input
+from tokmill.task import Input, table_input
 
 _TEXTS = pa.schema(
     [
@@ -36,14 +36,27 @@ def labelled_shards(upstream: dict[str, Artifact]) -> list[tuple[Shard, list[Inp
     """Every shard with the inputs for `load_texts`."""
     shards = list_shards(upstream)
     split = upstream["split"]
+    trims = _trims(upstream)
     labels = [
         Input("labels", str(split.path(entry)), entry.content_sha256, entry.rows)
         for entry in split.manifest.entries("labels")
     ]
     return [
-        (shard, text_inputs(shard, kept, label))
+        (shard, [*text_inputs(shard, kept, label), *trims.get(shard.number, [])])
         for shard, kept, label in zip(shards, kept_inputs(upstream, shards), labels, strict=True)
     ]
+
+
+def _trims(upstream: dict[str, Artifact]) -> dict[int, list[Input]]:
+    """By shard: texts that lost passages to deduplication."""
+    dedup = upstream.get("dedup")
+    entries = dedup.manifest.entries("trims") if dedup is not None else []
+    return {
+        int(entry.path.removeprefix("trims-").removesuffix(".parquet")): [
+            table_input("trims", dedup.directory, entry)  # type: ignore[union-attr]
+        ]
+        for entry in entries
+    }
 
 
 def load_texts(inputs: list[Input], valid: bool) -> Any:
@@ -56,9 +69,10 @@ def load_texts(inputs: list[Input], valid: bool) -> Any:
         return _TEXTS.empty_table()
     documents = _load(by_role["documents"], ["text", "doc_id"])
     texts = one_piece(documents.column("text"))
-    if "edits" in by_role:
-        edits = _load(by_role["edits"], ["row", "text"])
-        texts = apply_edits(texts, np.asarray(edits.column("row")), one_piece(edits.column("text")))
+    for role in ("edits", "trims"):  # a trim is of the edited text
+        if role in by_role:
+            edits = _load(by_role[role], ["row", "text"])
+            texts = apply_edits(texts, np.asarray(edits.column("row")), one_piece(edits.column("text")))
     chosen = pa.array(rows)
     doc_ids = one_piece(documents.column("doc_id"))
     wanted = ["language", "license", "chars"]

@@ -1,0 +1,116 @@
+"""What a word is where passages are compared, in tables for the kernels.
+
+    Straße №5, e.g. e\\u0301tude      ->      strasse│no5│e│g│étude (decomposed)
+
+Every code point is fully decomposed and casefolded on its own. Letters, marks and digits make words, invisible format
+characters are as if they were not there, whatever else there is separates. A letter of a script without spaces is a
+word with the marks on it. Digits stay as they are: two tables with other figures share no passage.
+
+Decomposed, because then a text is folded by looking at one code point after the other, and no place in it is lost;
+composed and decomposed spellings meet all the same. Marks that stand in another order than the canonical one do not.
+"""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill import wordclasses
+from tokmill.clean.wordlists import ABBREVIATIONS
+from tokmill.codepoints import COUNT
+from tokmill.kernels import boundaries, classes, windows
+from tokmill.kernels.windows import WordTable
+from tokmill.kernels.words import pack
+
+# Grows when the same text may get other words; the Unicode version grows by itself.
+WORD_NORMALIZATION = f"nfkd-casefold-words-1 ({wordclasses.VERSION})"
+
+_BLOCK = 256
+_PLANES = (range(0x80, 0xD800), range(0xE000, 0x34000), range(0xE0000, 0xE1000))
+_ZERO_WIDTH_SPACE = 0x200B  # a format character that separates words
+_STOPS_WITHOUT_SPACE = "。！？｡．"
+
+
+def fold_character(text: str) -> str:
+    """Fully decomposed and casefolded: of one code point, what it is compared by."""
+    for _ in range(2):
+        text = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+    return text
+
+
+@functools.cache
+def word_table() -> WordTable:
+    """Built in some 0.2 s, once per process, from `unicodedata` of the running Python."""
+    bits = wordclasses.class_table()
+    kinds = np.full(COUNT, windows.SEPARATOR, np.uint8)
+    for bit, kind in (
+        (classes.LETTER | classes.DIGIT, windows.PART),
+        (classes.SPACELESS, windows.WHOLE),
+        (classes.MARK, windows.MARK),
+    ):
+        kinds[bits & bit != 0] = kind
+    kinds[_format_characters()] = windows.IGNORED
+    starts = np.full(COUNT, -1, np.int32)
+    pool = bytearray()
+    for code, folded in _foldings():
+        starts[code] = len(pool)
+        pool.append(len(folded))
+        for character in folded:
+            encoded = character.encode()
+            pool += bytes([kinds[ord(character)], len(encoded)]) + encoded
+    kinds[starts >= 0] = windows.FOLDS
+    return WordTable(kinds, starts, np.frombuffer(bytes(pool), np.uint8))
+
+
+@functools.cache
+def boundary_kinds() -> NDArray[np.uint8]:
+    """What each code point is to the end of a sentence or line, for kernels.boundaries."""
+    bits, words = wordclasses.class_table(), word_table()
+    kinds = np.full(COUNT, boundaries.OTHER, np.uint8)
+    kinds[bits & classes.TERMINAL != 0] = boundaries.STOP
+    kinds[bits & classes.SPACE != 0] = boundaries.SPACE
+    kinds[np.isin(words.kinds, (windows.PART, windows.WHOLE, windows.MARK))] = boundaries.WORD
+    for code in np.flatnonzero(words.starts >= 0).tolist():
+        if any(
+            words.kinds[ord(c)] not in (windows.SEPARATOR, windows.IGNORED) for c in fold_character(chr(code))
+        ):
+            kinds[code] = boundaries.WORD
+    for codes in (range(0x80), *_PLANES):
+        kinds[[c for c in codes if kinds[c] == boundaries.WORD and chr(c).islower()]] = boundaries.LOWER
+        kinds[[c for c in codes if unicodedata.category(chr(c)) in ("Pe", "Pf")]] = boundaries.CLOSER
+    kinds[[ord(c) for c in "'\""]] = boundaries.CLOSER
+    kinds[[ord(c) for c in _STOPS_WITHOUT_SPACE]] = boundaries.FULL_STOP_OF_NO_SPACE
+    kinds[ord("a") : ord("z") + 1], kinds[ord("A") : ord("Z") + 1] = boundaries.LOWER, boundaries.WORD
+    kinds[ord("0") : ord("9") + 1] = boundaries.WORD
+    return kinds
+
+
+@functools.cache
+def abbreviations() -> NDArray[np.uint64]:
+    return pack(tuple(word for word in ABBREVIATIONS if len(word.encode()) <= 8))
+
+
+def _foldings() -> Iterator[tuple[int, str]]:
+    """Every code point beyond ASCII that does not fold to itself. 256 are folded in one call, apart by newlines."""
+    for codes in _PLANES:
+        for first in range(codes.start, codes.stop, _BLOCK):
+            block = "\n".join(map(chr, range(first, min(first + _BLOCK, codes.stop))))
+            folded = fold_character(block)
+            if folded != block:
+                for code, result in enumerate(folded.split("\n"), first):
+                    if result != chr(code):
+                        yield code, result
+
+
+def _format_characters() -> list[int]:
+    """Soft hyphens, joiners, marks of direction: invisible, and in one copy of a text but not in another."""
+    return [
+        code
+        for codes in _PLANES
+        for code in codes
+        if code != _ZERO_WIDTH_SPACE and unicodedata.category(chr(code)) == "Cf"
+    ]

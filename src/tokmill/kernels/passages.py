@@ -1,0 +1,367 @@
+"""What follows from marks that two documents share (kernels.windows makes the marks and the words).
+
+first_marks      equal hashes          -> the one in the earliest document         linear, one table
+roll_marks       the same in a stream  -> among the last `capacity` marks only     bounded memory
+extend_runs      two places            -> the run of equal words around them       compares the words themselves
+settle_spans     spans in keep order   -> which documents go, and which spans still count
+cut_spans        spans                 -> what lies between sentence or line boundaries inside them
+remove_spans     text                  -> text without them
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.kernels.columns import Bytes, Int, Offsets, frozen
+from tokmill.kernels.raw import raw_kernel, raw_step
+from tokmill.kernels.windows import FoldedWords
+
+Hashes = NDArray[np.uint64]
+Places = NDArray[np.int64]
+
+# What a run comes to that is none: its window is covered by runs before it, or the words differ.
+COVERED, DIFFERENT = 0, -1
+
+U64 = np.uint64
+I64 = np.int64
+# The golden ratio in 64 bits: hashes of one partition share their top bits, this spreads the others.
+_SPREAD = U64(0x9E3779B97F4A7C15)
+
+
+class Runs(NamedTuple):
+    """Of each match: the run's first word in either row and its words, or COVERED, or DIFFERENT."""
+
+    first_words: Places
+    other_first_words: Places
+    words: Places
+
+
+class Window(NamedTuple):
+    """The last marks of a stream: a ring, and a table from hash to the newest entry that has it."""
+
+    hashes: Hashes
+    documents: Places  # of the first copy
+    first_words: Places
+    slots: Places
+
+
+def first_marks(hashes: Hashes, documents: Places, ranks: Places) -> Places:
+    """Per mark, the mark with the same hash in the document of least rank; -1 where that is its own document.
+
+    Ties of rank go to the smaller document, and within a document to the first mark. Two words of memory per mark
+    and at most three for the table.
+    """
+    if not hashes.size == documents.size == ranks.size:
+        raise ValueError(f"{hashes.size} hashes, {documents.size} documents, {ranks.size} ranks")
+    slots = 16
+    while slots < hashes.size + hashes.size // 2:
+        slots *= 2
+    found = np.empty(hashes.size, np.int64)
+    _first_marks(
+        frozen(hashes, np.uint64),
+        frozen(documents, np.int64),
+        frozen(ranks, np.int64),
+        np.full(slots, -1, np.int64),
+        found,
+    )
+    return found
+
+
+def empty_window(capacity: int) -> Window:
+    slots = 16
+    while slots < 2 * capacity:
+        slots *= 2
+    return Window(
+        np.zeros(capacity, np.uint64),
+        np.zeros(capacity, np.int64),
+        np.zeros(capacity, np.int64),
+        np.full(slots, -1, np.int64),
+    )
+
+
+def roll_marks(
+    hashes: Hashes, documents: Places, first_words: Places, window: Window, seen: int
+) -> tuple[Places, Places]:
+    """Push marks through the window, of which `seen` went before. Per mark: document and word of its first copy.
+
+    The document is -1 where no other one has the hash among the last marks. A mark that is seen again stays as long
+    as if it were new, and keeps its first copy.
+    """
+    found = np.empty(hashes.size, np.int64), np.empty(hashes.size, np.int64)
+    _roll_marks(
+        frozen(hashes, np.uint64),
+        frozen(documents, np.int64),
+        frozen(first_words, np.int64),
+        *window,
+        seen,
+        *found,
+    )
+    return found
+
+
+def extend_runs(
+    words: FoldedWords, rows: Places, places: Places, others: Places, other_places: Places, n: int
+) -> Runs:
+    """Matches of one row lie together. A run goes on as long as the words are equal and not covered yet.
+
+    So each word of a row belongs to the first match that reaches it (but for the n words of a window), and all of it
+    is linear in the words of `rows` and in n times the matches, whatever repeats in them.
+    """
+    runs = Runs(*(np.zeros(rows.size, np.int64) for _ in range(3)))
+    _extend_runs(
+        frozen(words.offsets, np.int64),
+        frozen(words.hashes, np.uint64),
+        frozen(words.folds, np.int64),
+        frozen(words.folded, np.uint8),
+        frozen(rows, np.int64),
+        frozen(places, np.int64),
+        frozen(others, np.int64),
+        frozen(other_places, np.int64),
+        n,
+        np.zeros(words.hashes.size, np.uint8),
+        *runs,
+    )
+    return runs
+
+
+def equal_runs(
+    left: FoldedWords, left_words: Places, right: FoldedWords, right_words: Places, counts: Places
+) -> NDArray[np.bool_]:
+    """Whether `counts` words from either place on (numbered through all rows) are the same."""
+    found = np.zeros(left_words.size, np.bool_)
+    _equal_runs(
+        frozen(left.folds, np.int64),
+        frozen(left.folded, np.uint8),
+        frozen(left_words, np.int64),
+        frozen(right.folds, np.int64),
+        frozen(right.folded, np.uint8),
+        frozen(right_words, np.int64),
+        frozen(counts, np.int64),
+        found,
+    )
+    return found
+
+
+def settle_spans(
+    rows: Places,
+    first_words: Places,
+    words: Places,
+    others: Places,
+    totals: Places,
+    max_share: float,
+    min_words: int,
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Places]:
+    """(is the document dropped, does the span count, words in spans that count).
+
+    Spans come in keep order of their documents, and by `first_words` within each. A span counts if the other document
+    is still there. A document goes if more than max_share of its words lie in spans that count, or if fewer than
+    min_words of them lie in none.
+    """
+    is_dropped, counts = np.zeros(totals.size, np.bool_), np.zeros(rows.size, np.bool_)
+    repeated = np.zeros(totals.size, np.int64)
+    _settle_spans(
+        frozen(rows, np.int64),
+        frozen(first_words, np.int64),
+        frozen(words, np.int64),
+        frozen(others, np.int64),
+        frozen(totals, np.int64),
+        float(max_share),
+        int(min_words),
+        is_dropped,
+        counts,
+        repeated,
+    )
+    return is_dropped, counts, repeated
+
+
+@raw_kernel
+def _first_marks(hashes: Hashes, documents: Places, ranks: Places, table: Places, found: Places) -> None:
+    mask = I64(table.size - 1)
+    for look in range(2):
+        for mark in range(hashes.size):
+            slot = I64((hashes[mark] * _SPREAD) >> U64(32)) & mask
+            while table[slot] >= 0 and hashes[table[slot]] != hashes[mark]:
+                slot = (slot + 1) & mask
+            other = table[slot]
+            if look == 1:
+                found[mark] = other if documents[other] != documents[mark] else -1
+            elif (
+                other < 0
+                or ranks[mark] < ranks[other]
+                or (ranks[mark] == ranks[other] and documents[mark] < documents[other])
+            ):
+                table[slot] = mark
+
+
+@raw_kernel
+def _roll_marks(
+    hashes: Hashes,
+    documents: Places,
+    first_words: Places,
+    ring_hashes: Hashes,
+    ring_documents: Places,
+    ring_words: Places,
+    slots: Places,
+    seen: int,
+    found_documents: Places,
+    found_words: Places,
+) -> None:
+    mask = I64(slots.size - 1)
+    capacity = I64(ring_hashes.size)
+    for mark in range(hashes.size):
+        hashed = hashes[mark]
+        document, word = documents[mark], first_words[mark]
+        found_documents[mark] = found_words[mark] = -1
+        entry = slots[_slot_of(hashed, ring_hashes, slots)]
+        if entry >= 0:
+            document, word = ring_documents[entry], ring_words[entry]
+            if document != documents[mark]:
+                found_documents[mark], found_words[mark] = document, word
+        place = (I64(seen) + mark) % capacity
+        if seen + mark >= capacity:
+            hole = _slot_of(ring_hashes[place], ring_hashes, slots)
+            if slots[hole] == place:  # no newer entry has its hash: close the gap that it leaves
+                at = hole
+                while True:
+                    at = (at + 1) & mask
+                    if slots[at] < 0:
+                        break
+                    home = I64((ring_hashes[slots[at]] * _SPREAD) >> U64(32)) & mask
+                    if (at - home) & mask >= (at - hole) & mask:
+                        slots[hole] = slots[at]
+                        hole = at
+                slots[hole] = -1
+        ring_hashes[place], ring_documents[place], ring_words[place] = hashed, document, word
+        slots[_slot_of(hashed, ring_hashes, slots)] = place
+
+
+@raw_step
+def _slot_of(hashed: np.uint64, ring_hashes: Hashes, slots: Places) -> Int:
+    """Where the hash is, or where it would go."""
+    mask = I64(slots.size - 1)
+    slot = I64((hashed * _SPREAD) >> U64(32)) & mask
+    while slots[slot] >= 0 and ring_hashes[slots[slot]] != hashed:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@raw_kernel
+def _extend_runs(
+    offsets: Offsets,
+    hashes: Hashes,
+    folds: Offsets,
+    folded: Bytes,
+    rows: Places,
+    places: Places,
+    others: Places,
+    other_places: Places,
+    n: int,
+    is_covered: NDArray[np.uint8],
+    first_words: Places,
+    other_first_words: Places,
+    words: Places,
+) -> None:
+    for match in range(rows.size):
+        begin, end = offsets[rows[match]], offsets[rows[match] + 1]
+        other_begin, other_end = offsets[others[match]], offsets[others[match] + 1]
+        a, b = begin + places[match], other_begin + other_places[match]
+        words[match] = DIFFERENT
+        if a < begin or b < other_begin or a + n > end or b + n > other_end:
+            continue
+        step: Int = 0
+        while step < n and is_covered[a + step] != 0:
+            step += 1
+        if step == n:
+            words[match] = COVERED
+            continue
+        step = 0
+        while step < n and _is_same(hashes, folds, folded, a + step, b + step):
+            step += 1
+        if step < n:
+            continue
+        stop, other_stop = a + n, b + n
+        while a > begin and b > other_begin and is_covered[a - 1] == 0:
+            if not _is_same(hashes, folds, folded, a - 1, b - 1):
+                break
+            a -= 1
+            b -= 1
+        while stop < end and other_stop < other_end and is_covered[stop] == 0:
+            if not _is_same(hashes, folds, folded, stop, other_stop):
+                break
+            stop += 1
+            other_stop += 1
+        for word in range(a, stop):
+            is_covered[word] = np.uint8(1)
+        first_words[match], other_first_words[match], words[match] = a - begin, b - other_begin, stop - a
+
+
+@raw_step
+def _is_same(hashes: Hashes, folds: Offsets, folded: Bytes, a: Int, b: Int) -> bool:
+    length = folds[a + 1] - folds[a]
+    if hashes[a] != hashes[b] or folds[b + 1] - folds[b] != length:
+        return False
+    step: Int = 0
+    while step < length and folded[folds[a] + step] == folded[folds[b] + step]:
+        step += 1
+    return bool(step == length)
+
+
+@raw_kernel
+def _equal_runs(
+    left_folds: Offsets,
+    left: Bytes,
+    left_words: Places,
+    right_folds: Offsets,
+    right: Bytes,
+    right_words: Places,
+    counts: Places,
+    found: NDArray[np.bool_],
+) -> None:
+    for pair in range(left_words.size):
+        a, b = left_words[pair], right_words[pair]
+        if a < 0 or b < 0 or a + counts[pair] >= left_folds.size or b + counts[pair] >= right_folds.size:
+            continue
+        is_same = True
+        for word in range(counts[pair]):
+            length = left_folds[a + word + 1] - left_folds[a + word]
+            is_same &= right_folds[b + word + 1] - right_folds[b + word] == length
+            step: Int = 0
+            while is_same and step < length:
+                is_same = left[left_folds[a + word] + step] == right[right_folds[b + word] + step]
+                step += 1
+            if not is_same:
+                break
+        found[pair] = is_same
+
+
+@raw_kernel
+def _settle_spans(
+    rows: Places,
+    first_words: Places,
+    words: Places,
+    others: Places,
+    totals: Places,
+    max_share: float,
+    min_words: int,
+    is_dropped: NDArray[np.bool_],
+    counts: NDArray[np.bool_],
+    repeated: Places,
+) -> None:
+    reach: Int = 0
+    for span in range(rows.size):
+        row = rows[span]
+        if span == 0 or rows[span - 1] != row:
+            reach = 0
+        if not is_dropped[others[span]]:
+            counts[span] = True
+            stop = first_words[span] + words[span]
+            repeated[row] += max(stop - max(first_words[span], reach), 0)
+            reach = max(reach, stop)
+        if (span + 1 == rows.size or rows[span + 1] != row) and repeated[row] > 0:
+            is_dropped[row] = (
+                float(repeated[row]) > max_share * float(totals[row])
+                or totals[row] - repeated[row] < min_words
+            )

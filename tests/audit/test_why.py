@@ -1,0 +1,241 @@
+"""The history of every document, checked against the files that it speaks of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import tokmill as mill
+from cleaned import prose, rows_of, texts_of, write_documents
+from mill import write_recipe
+from tokmill.audit.why import History, explain_document, load_examples
+from tokmill.cli import main
+from tokmill.errors import InputError, StorageError
+from tokmill.formats.megatron import MegatronFile
+from tokmill.formats.memmap import open_memmap, read_row_index
+from tokmill.manifest import load_manifest
+from tokmill.tokenizers.load import load_tokenizer
+
+LENGTH = 64
+SHORT = "Too short, and \x1b[31mred\x1b[0m."
+
+
+def records(names: range) -> list[dict[str, Any]]:
+    return [{"id": f"f{n}", "text": prose(n, 4), "kind": "good", "year": 1900 + n} for n in names]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("why")
+    special = [
+        {"id": "other", "text": prose(90), "kind": "bad"},
+        {"id": "short", "text": SHORT, "kind": "good"},
+        {"id": "twice", "text": prose(91, 4), "kind": "good"},
+        {"id": "twice", "text": prose(92, 4), "kind": "good"},
+        {"id": "copy", "text": prose(3, 4).upper().lower().capitalize(), "kind": "good"},
+    ]
+    write_documents(directory / "first-a.jsonl", records(range(8)))
+    write_documents(directory / "first-b.jsonl", [*special, *records(range(8, 16))])
+    second = [
+        {"id": "f1", "text": prose(93, 4) + "\r\nAnd more.", "license": "MIT"},
+        {"id": "copy", "text": prose(5, 4)},
+        {"id": "denied", "text": prose(94, 4), "license": "GPL-3.0"},
+        *({"id": f"s{n}", "text": prose(200 + n, 5)} for n in range(12)),
+    ]
+    write_documents(directory / "second.jsonl", second)
+    recipe = write_recipe(
+        directory,
+        sources=[
+            {
+                "name": "first",
+                "domain": "web",
+                "files": "first-*.jsonl",
+                "where": {"kind": "good"},
+                "fields": {"id": "id", "meta": ["year"]},
+            },
+            {"name": "second", "domain": "prose", "files": "second.jsonl"},
+        ],
+        license={"deny": ["GPL-3.0"], "unknown": "keep"},
+        filters=[
+            {"pack": "gopher-quality", "set": {"min_words": 30}},
+            {"measure": "chars", "max": 1_000_000},
+        ],
+        normalize={"newlines": "lf"},
+        split={"valid_fraction": "0.3"},
+        pack={"length": LENGTH, "tail": "drop"},
+    )
+    return mill.run(recipe, workers=1).out
+
+
+def one(run: Path, doc_id: str, source: str | None = None) -> History:
+    (history,) = explain_document(run, doc_id, source)
+    return history
+
+
+def test_the_tokens_of_every_kept_document_are_where_its_history_says(run: Path) -> None:
+    tokenizer = load_tokenizer(run / "tokenizer/tokenizer.json")
+    dropped = {(row["source"], row["doc_id"]) for row in rows_of(run, "dedup", "ledger")}
+    indexes = {
+        split: list(read_row_index(run / "build/rows" / split / "index.jsonl.zst"))
+        for split in ("train", "valid")
+    }
+    seen, cut = 0, 0
+    for source in ("first", "second"):
+        for doc_id, text in texts_of(run, source).items():
+            if doc_id == "twice" or (source, doc_id) in dropped:
+                continue
+            history = one(run, doc_id, source)
+            assert history.fate == f"kept, {history.split}"
+            assert history.tokens is not None
+            shard = MegatronFile((run / "tokens" / history.tokens["file"]).with_suffix(""))
+            first, count = history.tokens["first"], history.tokens["tokens"]
+            assert tokenizer.decode(shard.ids[first : first + count - 1]) == text
+            assert np.array_equal(
+                shard.sequence(history.tokens["sequence"]), shard.ids[first : first + count]
+            )
+
+            rows, mega = history.builds
+            assert (rows["build"], mega["build"]) == ("build/rows", "build/mega")
+            sequences = MegatronFile(run / "build/mega" / mega["split"] / "tokens")
+            assert tokenizer.decode(sequences.sequence(mega["sequence"])[:-1]) == text
+            at = slice(mega["first_token"], mega["first_token"] + mega["tokens"])
+            assert tokenizer.decode(sequences.ids[at][:-1]) == text
+            assert mega["cut"] == 0
+
+            stream = open_memmap(run / "build/rows" / rows["split"]).ids.reshape(-1)
+            there = stream[at.start : at.stop]
+            assert len(there) == count - rows["cut"]
+            assert np.array_equal(there, sequences.ids[at][: len(there)])
+            spans = [
+                (line.row, span.end - span.start)
+                for line in indexes[rows["split"]]
+                for span in line.docs
+                if (span.source, span.doc_id) == (source, doc_id)
+            ]
+            assert rows["rows"] == ([spans[0][0], spans[-1][0]] if spans else None)
+            assert sum(length for _, length in spans) == len(there)
+            seen, cut = seen + 1, cut + rows["cut"]
+    assert seen > 20
+    assert cut, "the tail of a split must have cut a document, or this proves nothing about it"
+
+
+def test_a_kept_document_tells_its_source_and_every_rule_with_its_margin(run: Path) -> None:
+    history = one(run, "f12")
+    assert history.source == "first"
+    assert history.ingest["file"] == "first-b.jsonl"
+    assert (history.ingest["shard"], history.ingest["meta"]) == ("first/00001-000", '{"year":1912}')
+    assert history.ingest["bytes"] == len(prose(12, 4))
+    rules = load_manifest(run / "clean/first").config["sieve"]["rules"]
+    assert [rule.rule for rule in history.rules] == [rule["name"] for rule in rules]
+    assert all(rule.margin >= 0 for rule in history.rules)
+    words = history.rules[0]
+    assert (words.rule, words.bound, words.margin) == ("gopher-quality.min_words", "min 30", words.value - 30)
+    assert history.rules[-1].bound == "max 1000000"
+    assert history.dedup == {"kept": True, "decisions": []}
+    edited = one(run, "f1", "second").clean
+    assert edited is not None
+    assert edited["license"] == "MIT"
+    assert edited["decisions"] == [{"verdict": "edit", "reason": "newlines_to_lf", "value": 1.0}]
+
+
+def test_a_dropped_document_shows_all_rules_and_the_broken_ones_below_zero(run: Path) -> None:
+    history = one(run, "short")
+    assert history.fate == "dropped by clean: too_few_words"
+    broken = {rule.rule for rule in history.rules if rule.margin < 0}
+    assert {"gopher-quality.min_words", "gopher-quality.min_stop_words"} <= broken
+    assert len(history.rules) == 11
+    assert history.clean is not None
+    (decision,) = history.clean["decisions"]
+    assert (decision["verdict"], decision["threshold"]) == ("drop", 30)
+    assert (history.dedup, history.split, history.tokens, history.builds) == (None, None, None, ())
+    assert one(run, "denied").fate == "dropped by clean: license_denied"
+
+
+def test_a_record_that_never_became_a_document_is_found_at_ingest(run: Path) -> None:
+    history = one(run, "other")
+    assert history.fate == "dropped at ingest: other_kind"
+    assert history.ingest["file"] == "first-b.jsonl"
+    assert (history.clean, history.rules) == (None, ())
+
+
+def test_a_duplicate_names_its_survivor(run: Path) -> None:
+    in_first, in_second = explain_document(run, "copy")
+    assert (in_first.source, in_second.source) == ("first", "second")
+    for history, survivor in ((in_first, "f3"), (in_second, "f5")):
+        assert history.fate == "dropped by dedup: exact_dup"
+        assert history.dedup is not None
+        (decision,) = history.dedup["decisions"]
+        assert (decision["match_shard"], decision["match_doc_id"]) == ("first/00000-000", survivor)
+        assert history.tokens is None
+
+
+def test_documents_of_one_name_have_each_their_own_history(run: Path) -> None:
+    twice = explain_document(run, "twice")
+    assert [history.ingest["row"] for history in twice] == [1, 2]
+    assert [history.ingest["bytes"] for history in twice] == [len(prose(91, 4)), len(prose(92, 4))]
+    assert len({(h.split, h.tokens["first"]) for h in twice if h.tokens}) == 2
+    assert [history.source for history in explain_document(run, "f1")] == ["first", "second"]
+    assert [history.source for history in explain_document(run, "f1", "second")] == ["second"]
+
+
+def test_an_unknown_document_and_a_directory_that_is_no_run_are_errors(run: Path, tmp_path: Path) -> None:
+    for doc_id, source in (("nobody", None), ("f12", "second"), ("f12", "third")):
+        with pytest.raises(InputError, match=f"no document is called {doc_id}"):
+            explain_document(run, doc_id, source)
+    for directory in (tmp_path, run / "clean/first"):
+        with pytest.raises(StorageError, match="not the directory of a finished run"):
+            explain_document(directory, "f12")
+
+
+def test_a_run_that_ended_earlier_tells_the_history_so_far(run: Path, tmp_path: Path) -> None:
+    out = mill.run(run.parents[1] / "recipe.yaml", tmp_path / "out", workers=1, until="clean").out
+    history = one(out, "f12")
+    assert (history.fate, history.split, history.tokens, history.builds) == ("kept by clean", None, None, ())
+    assert one(out, "short").fate == "dropped by clean: too_few_words"
+
+
+def why(run: Path, *arguments: str) -> Any:
+    return CliRunner().invoke(main, ["why", str(run), *arguments])
+
+
+def test_examples_of_a_reason_can_be_read_and_cannot_talk_to_the_terminal(run: Path) -> None:
+    examples = load_examples(run)
+    assert {(e["reason"], e["doc_id"]) for e in examples} == {
+        ("license_denied", "denied"),
+        ("too_few_words", "short"),
+    }
+    shown = why(run, "--reason", "too_few_words")
+    assert "too_few_words (5, bound 30)  first short" in shown.stdout
+    assert "\ufffd[31mred\ufffd[0m" in shown.stdout
+    assert "\x1b" not in shown.stdout
+    assert "license_denied  second denied" in why(run, "--reason", "all").stdout
+    none = why(run, "--reason", "too_many_words")
+    assert none.stdout == "no such examples in this run; it has some of: license_denied, too_few_words\n"
+    told = json.loads(why(run, "--reason", "too_few_words", "--json").stdout)
+    assert [(e["source"], e["doc_id"], e["text"]) for e in told["examples"]] == [("first", "short", SHORT)]
+
+
+def test_the_command_prints_the_history_in_words_or_as_json(run: Path) -> None:
+    shown = why(run, "short")
+    assert shown.exit_code == 0
+    assert shown.stdout.startswith("short of first: dropped by clean: too_few_words\n")
+    (line,) = (line for line in shown.stdout.splitlines() if "max_ellipsis_line_share" in line)
+    assert line.split() == ["gopher-quality.max_ellipsis_line_share", "0", "max", "0.3", "+0.3"]
+    assert "match_doc_id f5" in why(run, "copy", "--source", "second").stdout
+    kept = why(run, "f12").stdout
+    assert all(word in kept for word in ("first-b.jsonl", "max 1000000", "split", "build/rows", "build/mega"))
+    told = json.loads(why(run, "twice", "--json").stdout)
+    assert told["ok"] is True
+    assert [set(document) for document in told["documents"]] == [set(History._fields)] * 2
+    assert set(told["documents"][0]["rules"][0]) == {"rule", "value", "bound", "margin", "reason"}
+    refused = why(run, "nobody", "--json")
+    assert (refused.exit_code, json.loads(refused.stdout)["error"]["kind"]) == (1, "InputError")
+    for arguments in ((), ("short", "--reason", "all")):
+        refused = why(run, *arguments)
+        assert refused.exit_code == 1
+        assert "needs either DOC_ID or --reason" in refused.stderr
