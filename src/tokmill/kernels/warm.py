@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tokmill.kernels import (
+    boundaries,
     buckets,
     characters,
     excerpt,
@@ -27,6 +28,7 @@ from tokmill.kernels import (
     lineedits,
     lines,
     minhash,
+    passages,
     phrases,
     redaction,
     repetition,
@@ -34,6 +36,7 @@ from tokmill.kernels import (
     shingles,
     survivors,
     text,
+    windows,
     words,
     wordstats,
     xmlrows,
@@ -63,6 +66,12 @@ def first_calls() -> list[FirstCall]:
     split, none = words.empty_words(data.size, 1), np.zeros(2, np.int64)
     spoken = phrases.phrase_table((("a",),))
     kinds, rows = np.zeros(256, np.uint8), np.zeros(1, np.int64)
+    forms = windows.WordTable(np.zeros(128, np.uint8), np.zeros(128, np.int32), np.zeros(1, np.uint8))
+    hashes = np.zeros(1, np.uint64)
+
+    def folded() -> windows.FoldedWords:
+        return windows.fold_words(data, offsets[:-1], offsets[1:], forms)
+
     wanted, names = xmlrows.wanted_names(["a"]), htmltext.name_table({"a": 1})
     return [
         FirstCall(hashing._fold_sequence, lambda: hashing.fold_sequence(state)),
@@ -124,6 +133,28 @@ def first_calls() -> list[FirstCall]:
             survivors._choose_survivors,
             lambda: survivors.choose_survivors(rows, rows, np.ones(1), np.zeros(1, np.bool_)),
         ),
+        FirstCall(windows._window_marks, lambda: windows.window_marks(data, offsets, forms, 1, 1)),
+        FirstCall(windows._fold_words, lambda: windows.count_words(data, offsets, forms)),
+        FirstCall(windows._gram_hashes, lambda: windows.gram_hashes(folded(), rows, 1)),
+        FirstCall(
+            windows._find_grams,
+            lambda: windows.find_grams(data, offsets, forms, windows.gram_index([1], [hashes])),
+        ),
+        FirstCall(passages._first_marks, lambda: passages.first_marks(hashes, rows, rows)),
+        FirstCall(
+            passages._roll_marks,
+            lambda: passages.roll_marks(hashes, rows, rows, passages.empty_window(1), 0),
+        ),
+        FirstCall(passages._extend_runs, lambda: passages.extend_runs(folded(), rows, rows, rows, rows, 1)),
+        FirstCall(passages._equal_runs, lambda: passages.equal_runs(folded(), rows, folded(), rows, rows)),
+        FirstCall(
+            passages._settle_spans, lambda: passages.settle_spans(rows, rows, rows, rows, rows, 0.5, 0)
+        ),
+        FirstCall(
+            boundaries._cut_spans,
+            lambda: boundaries.cut_spans(data, offsets, kinds, hashes, rows, rows, rows),
+        ),
+        FirstCall(boundaries._remove_spans, lambda: boundaries.remove_spans(data, offsets, rows, rows, rows)),
         FirstCall(xmlrows._scan_rows, lambda: xmlrows.scan_rows(b" ", 0, wanted, 1, xmlrows.Room(1, 1, 1))),
         FirstCall(
             htmltext._lay_out,

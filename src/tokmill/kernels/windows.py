@@ -50,8 +50,8 @@ _FACTOR = U64(0x59F9E7D5943C9B9F)
 _LENGTH = U64(0x21014FA0D786C587)
 BASE = 0xD0444BD3B1D35DB1
 
-# Windows that wait to be looked up together: the bitmap of a million grams is not in the cache, and loads that do not
-# wait for each other made 46 MB/s of web pages into 120.
+# Windows that wait to be looked up together. The bitmap of a million grams is not in the cache, and loads that need not
+# wait for each other read web pages at 133 MB/s; one at a time 59, 16 together 120, 1024 together 132.
 _WAITING = 256
 # Text looked at in one call. There is room for a mark per 64 bytes, twice what prose has; where that is not enough the
 # call is made again, with as much as it asked for.
