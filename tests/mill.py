@@ -15,10 +15,10 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 def tokmill(*arguments: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """With one worker unless it is told otherwise: a pool takes longer to start than most tests to run."""
     command = [sys.executable, "-c", "from tokmill.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, **(env or {})}, check=False, timeout=600
-    )
+    whole = {"TOKMILL_WORKERS": "1", **os.environ, **(env or {})}
+    return subprocess.run(command, capture_output=True, text=True, env=whole, check=False, timeout=600)
 
 
 def write_problems(path: Path, count: int, seed: int = 1) -> Path:

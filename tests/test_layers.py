@@ -62,6 +62,8 @@ LATE = {
     ("clean.detectors", "langdetect.detector_factory"): "likewise",
     ("clean.detectors", "langdetect.lang_detect_exception"): "likewise",
     ("dedup.cuda", "torch"): "the extra `torch`",
+    ("formats.parquet", "pyarrow"): "not for who reads other formats in a trainer",
+    ("formats.parquet", "pyarrow.parquet"): "likewise",
     ("demo.corpus", "pydoc_data.topics"): "some distributions leave it out",
 }
 

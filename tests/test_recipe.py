@@ -116,6 +116,8 @@ def section_places() -> list[tuple[str, type[Section]]]:
         (f"{SMALL}filters: [{{measure: chars, min: 1, KEY}}]", recipe.Filter),
         (f"{SMALL}dedup: {{KEY}}", recipe.Dedup),
         (f"{SMALL}dedup: {{near: {{KEY}}}}", recipe.Near),
+        (f"{SMALL}dedup: {{window: {{KEY}}}}", recipe.Window),
+        (f"{SMALL}dedup: {{against: {{files: a, fields: [b], KEY}}}}", recipe.Against),
         (f"{SMALL}split: {{KEY}}", recipe.Split),
         (f"{SMALL}shards: {{KEY}}", recipe.Shards),
         (f"{SMALL}pack: {{KEY}}", recipe.Pack),

@@ -30,6 +30,7 @@ from tokmill.artifact import (
 )
 from tokmill.clean.attribution import LicenseTotals, attribution
 from tokmill.dedup.cuda import Device, choose_device
+from tokmill.engines.inline import InlineEngine
 from tokmill.engines.local import Engine, LocalEngine
 from tokmill.environment import available_cores, describe_environment
 from tokmill.errors import RunLocked, TokmillError
@@ -271,7 +272,10 @@ class _Session:
     def _open_engine(self) -> Engine:
         if self._engine is None:
             compile_kernels(self._progress.say, self._kernels)  # once, here: workers load them from the cache
-            self._engine = LocalEngine(self._workers, self._progress.say, device=self._device)
+            if self._workers == 1:
+                self._engine = InlineEngine(device=self._device)
+            else:
+                self._engine = LocalEngine(self._workers, self._progress.say, device=self._device)
         return self._engine
 
     def _environment(self, step: Step, seconds: float) -> Json:

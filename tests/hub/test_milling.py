@@ -46,6 +46,7 @@ def environment(hub: LoopbackHub, home: Path) -> dict[str, str]:
         "HF_HOME": str(home / "hf-home"),
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_XET": "1",
+        "TOKMILL_WORKERS": "1",
     }
 
 

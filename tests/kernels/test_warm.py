@@ -22,7 +22,9 @@ def declared_kernels() -> set[tuple[str, str]]:
         for path in FOLDER.glob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef)
-        and any(isinstance(mark, ast.Name) and mark.id in ("kernel", "raw_kernel") for mark in node.decorator_list)
+        and any(
+            isinstance(mark, ast.Name) and mark.id in ("kernel", "raw_kernel") for mark in node.decorator_list
+        )
     }
 
 

@@ -17,13 +17,14 @@ from tokmill.cli.console import (
     print_json,
     reports_errors,
 )
+from tokmill.cli.source_options import workers_option
 from tokmill.demo.corpus import write_corpus, write_recipe
 from tokmill.running import run
 
 
 @click.command("demo", epilog="Example: tokmill demo --out demo")
 @click.option("--out", "directory", type=click.Path(path_type=Path), default=Path("demo"), show_default=True)
-@click.option("--workers", type=click.IntRange(1), help="Processes [default: the cores available].")
+@workers_option
 @json_option
 @reports_errors
 def demo_command(directory: Path, workers: int | None, as_json: bool) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from rich.markup import escape
 
 from tokmill.cli.console import describe_counts, json_option, open_progress, out, print_json, reports_errors
+from tokmill.cli.source_options import workers_option
 from tokmill.recipe_file import parse_recipe
 from tokmill.running import run_recipe
 from tokmill.schema import DOCUMENTS
@@ -44,7 +45,7 @@ from tokmill.storage.parquet import load_table
     required=True,
     help=".jsonl[.gz|.zst] or .parquet",
 )
-@click.option("--workers", type=click.IntRange(1), help="Processes [default: the cores available].")
+@workers_option
 @json_option
 @reports_errors
 def sample_command(

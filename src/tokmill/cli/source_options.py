@@ -66,7 +66,10 @@ _FILES = (
 )
 
 workers_option = click.option(
-    "--workers", type=click.IntRange(1), help="Processes [default: the cores available]."
+    "--workers",
+    type=click.IntRange(1),
+    envvar="TOKMILL_WORKERS",
+    help="Processes [default: TOKMILL_WORKERS, or the cores available].",
 )
 
 

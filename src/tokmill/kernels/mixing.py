@@ -40,7 +40,7 @@ class Turns(NamedTuple):
 def mark_shuffle(identities: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
     """A keyed hash of each identity with its row in the low bits: sorted, these are a shuffle of the rows.
 
-    Sorting whole numbers takes a fifth of the time of an argsort (20 million: 1.0 s instead of 4.7), and rows
+    Sorting whole numbers takes a quarter of the time of an argsort (20 million: 1.0 s instead of 4.0), and rows
     whose hashes agree in the bits that are left stay in order.
     """
     marks = np.empty(identities.size, np.uint64)
@@ -136,7 +136,7 @@ def _take_turns(
 ) -> tuple[Int, Int]:
     count: Int = 0
     spent: Int = 0
-    while True:
+    while spent < limit:
         source: Int = -1
         for other in range(shares.size):
             if shares[other] > 0 and (source < 0 or deficits[other] > deficits[source]):
@@ -169,6 +169,7 @@ def _take_turns(
         for other in range(shares.size):
             deficits[other] += shares[other] * length
         deficits[source] -= length << SHARE_BITS
+    return count, -1
 
 
 @raw_step

@@ -19,6 +19,7 @@ from tokmill.kernels import (
     boundaries,
     buckets,
     characters,
+    copying,
     excerpt,
     folding,
     hashing,
@@ -28,6 +29,8 @@ from tokmill.kernels import (
     lineedits,
     lines,
     minhash,
+    mixing,
+    packing,
     passages,
     phrases,
     redaction,
@@ -68,6 +71,7 @@ def first_calls() -> list[FirstCall]:
     kinds, rows = np.zeros(256, np.uint8), np.zeros(1, np.int64)
     forms = windows.WordTable(np.zeros(128, np.uint8), np.zeros(128, np.int32), np.zeros(1, np.uint8))
     hashes = np.zeros(1, np.uint64)
+    sizes, lengths = np.ones(2, np.int32), np.full(2, 4, np.int64)
 
     def folded() -> windows.FoldedWords:
         return windows.fold_words(data, offsets[:-1], offsets[1:], forms)
@@ -155,6 +159,25 @@ def first_calls() -> list[FirstCall]:
             lambda: boundaries.cut_spans(data, offsets, kinds, hashes, rows, rows, rows),
         ),
         FirstCall(boundaries._remove_spans, lambda: boundaries.remove_spans(data, offsets, rows, rows, rows)),
+        FirstCall(packing._order_by, lambda: packing.best_fit_bins(sizes, sizes, 3)),
+        FirstCall(packing._best_fit, lambda: packing.best_fit_bins(sizes, sizes, 3)),
+        FirstCall(
+            packing._fill_window,
+            lambda: packing.window_bins(sizes, np.zeros(2, np.bool_), sizes, 3, open_rows=1),
+        ),
+        FirstCall(packing._number_rows, lambda: packing.list_pieces(lengths, sizes, 3)),
+        FirstCall(packing._list_pieces, lambda: packing.list_pieces(lengths, sizes, 3)),
+        FirstCall(
+            copying._copy_pieces,
+            lambda: copying.copy_pieces(data, none, none, none, np.empty(1, np.uint8)),
+        ),
+        FirstCall(mixing._mark_shuffle, lambda: mixing.mark_shuffle(hashes, 0)),
+        FirstCall(
+            mixing._take_turns,
+            lambda: mixing.take_turns(
+                lengths, lengths, np.zeros(1, np.int32), none, none[:1], none[:1], none[:1], 1, 1, False
+            ),
+        ),
         FirstCall(xmlrows._scan_rows, lambda: xmlrows.scan_rows(b" ", 0, wanted, 1, xmlrows.Room(1, 1, 1))),
         FirstCall(
             htmltext._lay_out,

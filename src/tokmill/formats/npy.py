@@ -1,0 +1,185 @@
+"""Rows of equal length in NumPy's own files, of a fixed number of rows each.
+
+    <name>/shard_00000.npy …    int32, (rows, seq_len); every shard but the last has rows_per_shard rows
+    <name>/meta.json            seq_len, n_seqs, rows_per_shard, n_shards, dtype, and where they come from
+
+    .npy    offset      bytes  what
+            0               8  "\\x93NUMPY", version 1, 0
+            8               2  length of what follows up to the data, uint16: with the 10 bytes before, 64 or 128
+            10                 {'descr': '<i4', 'fortran_order': False, 'shape': (4096, 2048), } spaces \\n
+                               ids, little-endian, row after row
+
+`meta.json` is written last and goes first: shards without it do not exist. A shard that an earlier, longer build left
+behind is removed before that, so `np.load` over the sorted names is the whole build too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.errors import CorruptFile, InputError
+from tokmill.formats.ids import cast_ids
+from tokmill.storage.commit import Written, commit_bytes, open_commit
+
+META_NAME = "meta.json"
+
+# 64 MB at 2,048 tokens a row.
+ROWS_PER_SHARD = 8192
+
+
+def shard_name(number: int) -> str:
+    return f"shard_{number:05d}.npy"
+
+
+def npy_header(shape: tuple[int, ...], kind: str = "<i4") -> bytes:
+    """What precedes the data; spelled here, because bytes must not change with NumPy's version."""
+    facts = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape!r}, }}".encode()
+    spaces = -(10 + len(facts) + 1) % 64
+    return (
+        b"\x93NUMPY\x01\x00" + (len(facts) + spaces + 1).to_bytes(2, "little") + facts + b" " * spaces + b"\n"
+    )
+
+
+def write_npy(
+    directory: Path,
+    rows: Iterable[NDArray[np.integer]],
+    *,
+    n_seqs: int,
+    seq_len: int,
+    rows_per_shard: int = ROWS_PER_SHARD,
+    meta: Mapping[str, object],
+) -> dict[str, Written]:
+    """Write the ids of `rows` (1-D or 2-D pieces of any size, `n_seqs` rows in total) and what they mean."""
+    assert rows_per_shard >= 1, "a shard holds a row at least"
+    own = {"seq_len", "n_seqs", "rows_per_shard", "n_shards", "dtype"}
+    assert own.isdisjoint(meta), f"{sorted(own & set(meta))} are counted here, not given"
+    directory = Path(directory)
+    with contextlib.suppress(FileNotFoundError):
+        (directory / META_NAME).unlink()
+    ids = _Pieces(rows, str(directory))
+    n_shards = -(-n_seqs // rows_per_shard)
+    written = {}
+    for number in range(n_shards):
+        count = min(rows_per_shard, n_seqs - number * rows_per_shard)
+        with open_commit(directory / shard_name(number)) as file:
+            file.write(npy_header((count, seq_len)))
+            for piece in ids.take(count * seq_len):
+                file.write(piece)
+        written[shard_name(number)] = file.written
+    assert ids.is_empty(), f"{directory}: more ids came than {n_seqs} rows of {seq_len}"
+    _remove_stale(directory, set(written))
+    whole = {
+        **meta,
+        "seq_len": seq_len,
+        "n_seqs": n_seqs,
+        "rows_per_shard": rows_per_shard,
+        "n_shards": n_shards,
+        "dtype": "int32",
+    }
+    encoded = msgspec.json.format(msgspec.json.encode(whole, order="sorted"), indent=2) + b"\n"
+    written[META_NAME] = commit_bytes(directory / META_NAME, encoded)
+    return written
+
+
+class NpyRows:
+    """A directory of shards, mapped read-only as they are asked for; `meta` as it was written."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = Path(directory)
+        path = self._directory / META_NAME
+        if not path.is_file():
+            raise InputError(
+                "no such file", where=str(path), next="give the directory of a finished npy build"
+            )
+        try:
+            self.meta: dict[str, Any] = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+            self._facts = msgspec.convert(self.meta, _Facts)
+        except msgspec.MsgspecError as error:
+            raise _corrupt(f"not the description of npy shards ({error})", path) from error
+        if self._facts.n_shards != -(-self._facts.n_seqs // self._facts.rows_per_shard):
+            raise _corrupt(f"{self._facts.n_shards} shards cannot hold {self._facts.n_seqs:,} rows", path)
+
+    def __len__(self) -> int:
+        return self._facts.n_seqs
+
+    @property
+    def seq_len(self) -> int:
+        return self._facts.seq_len
+
+    @property
+    def n_shards(self) -> int:
+        return self._facts.n_shards
+
+    def shard(self, number: int) -> NDArray[np.int32]:
+        """The rows of one shard: a map, read when touched."""
+        path = self._directory / shard_name(number)
+        if not path.is_file():
+            raise CorruptFile(
+                f"no such file, and {META_NAME} tells of {self.n_shards} shards",
+                where=str(path),
+                next="copy the directory again",
+            )
+        rows = min(self._facts.rows_per_shard, len(self) - number * self._facts.rows_per_shard)
+        header = npy_header((rows, self.seq_len))
+        with path.open("rb") as file:
+            actual = file.read(len(header))
+        if actual != header:
+            raise _corrupt(f"does not begin as {rows:,} rows of {self.seq_len:,} int32 do", path)
+        size, expected = path.stat().st_size, len(header) + 4 * rows * self.seq_len
+        if size != expected:
+            raise _corrupt(f"{size:,} bytes, but its header describes {expected:,}", path)
+        return np.memmap(path, dtype="<i4", mode="r", offset=len(header), shape=(rows, self.seq_len))
+
+    def read_shards(self) -> Iterator[NDArray[np.int32]]:
+        for number in range(self.n_shards):
+            yield self.shard(number)
+
+
+class _Facts(msgspec.Struct):
+    seq_len: Annotated[int, msgspec.Meta(ge=1)]
+    n_seqs: Annotated[int, msgspec.Meta(ge=0)]
+    rows_per_shard: Annotated[int, msgspec.Meta(ge=1)]
+    n_shards: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Pieces:
+    """A stream of arrays, cut where it is asked to be."""
+
+    def __init__(self, arrays: Iterable[NDArray[np.integer]], where: str) -> None:
+        self._arrays, self._where = iter(arrays), where
+        self._rest: NDArray[np.integer] = np.empty(0, np.int32)
+
+    def take(self, count: int) -> Iterator[NDArray[np.integer]]:
+        while count:
+            if not self._rest.size and self.is_empty():
+                raise AssertionError(f"{self._where}: {count} ids are missing")
+            piece, self._rest = self._rest[:count], self._rest[count:]
+            count -= piece.size
+            yield piece
+
+    def is_empty(self) -> bool:
+        while not self._rest.size:
+            array = next(self._arrays, None)
+            if array is None:
+                return True
+            self._rest = cast_ids(array, "int32", where=self._where).reshape(-1)
+        return False
+
+
+def _remove_stale(directory: Path, kept: set[str]) -> None:
+    for path in sorted(directory.glob("shard_*.npy")) if directory.is_dir() else []:
+        if path.name not in kept:
+            path.unlink()
+
+
+def _corrupt(what: str, path: Path) -> CorruptFile:
+    return CorruptFile(
+        what, where=str(path), next="copy the file again, or build it again: it is cut or damaged"
+    )

@@ -1,0 +1,162 @@
+"""Sequences of any length in Parquet: for those who read with Arrow, datasets or a query engine.
+
+    <name>/shard_00000.parquet …    input_ids  list<int32>      one row per sequence, of which rows_per_shard
+                                    doc_id     string           where sequences are documents
+    <name>/meta.json                n_seqs, n_tokens, rows_per_shard, and per shard: file, rows, tokens, content_sha256
+
+    content_sha256 = sha256( lengths int64, ids int32, then of each doc_id its length int64 and its UTF-8 bytes )
+
+Compressed bytes differ between versions of Arrow, so a shard is known by its content. `meta.json` is written last and
+goes first; shards that an earlier, longer build left behind are removed before that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from tokmill.errors import CorruptFile, InputError
+from tokmill.formats.sequences import Sequences, regroup
+from tokmill.storage.commit import Written, commit_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+META_NAME = "meta.json"
+ROWS_PER_SHARD = 8192
+
+# Of a shard, so that it can be made in memory and its offsets fit 32 bits.
+_MAX_SHARD_TOKENS = 1 << 28
+
+
+class Shard(msgspec.Struct):
+    file: str
+    rows: int
+    tokens: int
+    content_sha256: str
+
+
+def write_parquet(
+    directory: Path,
+    batches: Iterable[Sequences],
+    *,
+    rows_per_shard: int = ROWS_PER_SHARD,
+    meta: Mapping[str, object],
+) -> dict[str, Written]:
+    """Write `batches` of any size; a shard ends after rows_per_shard rows (or 268 million tokens)."""
+    own = {"n_seqs", "n_tokens", "rows_per_shard", "shards"}
+    assert own.isdisjoint(meta), f"{sorted(own & set(meta))} are counted here, not given"
+    directory = Path(directory)
+    with contextlib.suppress(FileNotFoundError):
+        (directory / META_NAME).unlink()
+    written: dict[str, Written] = {}
+    shards: list[Shard] = []
+    for rows in regroup(
+        batches, max_sequences=rows_per_shard, max_tokens=_MAX_SHARD_TOKENS, where=str(directory)
+    ):
+        name = f"shard_{len(shards):05d}.parquet"
+        written[name] = commit_bytes(directory / name, _encode(rows))
+        shards.append(Shard(name, len(rows.lengths), len(rows.ids), content_sha256(rows)))
+    for path in sorted(directory.glob("shard_*.parquet")) if directory.is_dir() else []:
+        if path.name not in written:
+            path.unlink()
+    whole = {
+        **meta,
+        "n_seqs": sum(shard.rows for shard in shards),
+        "n_tokens": sum(shard.tokens for shard in shards),
+        "rows_per_shard": rows_per_shard,
+        "shards": shards,
+    }
+    encoded = msgspec.json.format(msgspec.json.encode(whole, order="sorted"), indent=2) + b"\n"
+    written[META_NAME] = commit_bytes(directory / META_NAME, encoded)
+    return written
+
+
+def read_parquet(directory: Path) -> Iterator[Sequences]:
+    """Shard by shard, each checked against what was written."""
+    directory = Path(directory)
+    for shard in load_meta(directory).shards:
+        path = directory / shard.file
+        rows = _decode(path)
+        if content_sha256(rows) != shard.content_sha256:
+            raise _corrupt(f"holds other sequences than {META_NAME} describes", path)
+        yield rows
+
+
+def load_meta(directory: Path) -> ParquetMeta:
+    path = Path(directory) / META_NAME
+    if not path.is_file():
+        raise InputError(
+            "no such file", where=str(path), next="give the directory of a finished parquet build"
+        )
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=ParquetMeta)
+    except msgspec.MsgspecError as error:
+        raise _corrupt(f"not the description of parquet shards ({error})", path) from error
+
+
+class ParquetMeta(msgspec.Struct):
+    n_seqs: int
+    n_tokens: int
+    rows_per_shard: int
+    shards: list[Shard]
+
+
+def content_sha256(rows: Sequences) -> str:
+    digest = hashlib.sha256(np.ascontiguousarray(rows.lengths, dtype="<i8").data)
+    digest.update(np.ascontiguousarray(rows.ids, dtype="<i4").data)
+    for doc_id in rows.doc_ids or ():
+        spelled = doc_id.encode()
+        digest.update(len(spelled).to_bytes(8, "little") + spelled)
+    return digest.hexdigest()
+
+
+def _encode(rows: Sequences) -> pa.Buffer:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    offsets = np.zeros(len(rows.lengths) + 1, np.int32)
+    np.cumsum(rows.lengths, out=offsets[1:])
+    columns = {"input_ids": pa.ListArray.from_arrays(offsets, pa.array(rows.ids, pa.int32()))}
+    if rows.doc_ids is not None:
+        columns["doc_id"] = pa.array(rows.doc_ids, pa.string())
+    sink = pa.BufferOutputStream()
+    # On bench ids: 0.59 bytes per token, 49 million tokens/s to write; Parquet's dictionary makes that 0.80 and 33.
+    pq.write_table(
+        pa.table(columns),
+        sink,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=False,
+        write_statistics=False,
+        row_group_size=max(len(rows.lengths), 1),
+    )
+    return sink.getvalue()
+
+
+def _decode(path: Path) -> Sequences:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path, use_threads=False).combine_chunks()
+        (lists,) = table.column("input_ids").chunks or [pa.array([], pa.list_(pa.int32()))]
+        names: Any = table.column("doc_id").to_pylist() if "doc_id" in table.column_names else None
+        return Sequences(
+            np.asarray(lists.flatten()), np.diff(np.asarray(lists.offsets)).astype(np.int64), names
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, KeyError) as error:
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise _corrupt(f"cannot be read as Parquet ({first_line})", path) from error
+
+
+def _corrupt(what: str, path: Path) -> CorruptFile:
+    return CorruptFile(
+        what, where=str(path), next="copy the file again, or build it again: it is cut or damaged"
+    )

@@ -1,0 +1,182 @@
+"""Sequences encoded once: their ids, and what they were encoded with.
+
+    <cache>/ENCODE.meta.json               the tokenizer's facts and the list of parts; written last, goes first
+    <cache>/token_cache/part-00000.npz …   lengths  int64, one per example
+                                           ids      int32, one example after the other
+
+A part is an uncompressed zip of two .npy files, byte for byte the same wherever it is made (dates are 1980, the bytes
+of the headers are our own), which `np.load` reads and which can be mapped. Changing the tokenizer makes another cache and
+never touches the sample; a reader that has another tokenizer than the cache was made with is told so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.errors import CorruptFile, InputError, TokenizerMismatch
+from tokmill.formats.npy import npy_header
+from tokmill.formats.sequences import Sequences, regroup
+from tokmill.storage.commit import Written, commit_bytes
+
+META_NAME, PARTS_NAME = "ENCODE.meta.json", "token_cache"
+
+# Tokens of a part: 64 MB, made in memory.
+PART_TOKENS = 1 << 24
+
+
+class EncodeFacts(msgspec.Struct, frozen=True):
+    """What the ids depend on. A fact that a tokenizer does not have is null."""
+
+    model: str  # the file's name
+    model_sha256: str
+    vocab_size: int
+    experiment_id: str
+    char_coverage: float | None = None
+    byte_fallback: bool | None = None
+    normalization: dict[str, str | bool | None] = {}
+    eos_id: int | None = None  # which every example ends with, if it does
+
+
+class Part(msgspec.Struct, frozen=True):
+    file: str
+    examples: int
+    tokens: int
+    sha256: str
+
+
+class EncodeMeta(EncodeFacts, frozen=True, kw_only=True):
+    examples: int
+    tokens: int
+    parts: list[Part]
+
+
+def write_token_cache(
+    cache: Path, batches: Iterable[Sequences], facts: EncodeFacts, *, part_tokens: int = PART_TOKENS
+) -> dict[str, Written]:
+    """Parts of whole examples, each closed before the example that would take it over `part_tokens`.
+
+    How the examples came in batches does not show.
+    """
+    cache = Path(cache)
+    with contextlib.suppress(FileNotFoundError):
+        (cache / META_NAME).unlink()
+    written: dict[str, Written] = {}
+    parts: list[Part] = []
+    for examples in regroup(batches, max_sequences=sys.maxsize, max_tokens=part_tokens, where=str(cache)):
+        file = f"{PARTS_NAME}/part-{len(parts):05d}.npz"
+        written[file] = commit_bytes(cache / file, _encode(examples))
+        parts.append(Part(file, len(examples.lengths), len(examples.ids), written[file].sha256))
+    for path in sorted((cache / PARTS_NAME).glob("part-*.npz")):
+        if f"{PARTS_NAME}/{path.name}" not in written:
+            path.unlink()
+    meta = {
+        **msgspec.to_builtins(facts),
+        "examples": sum(part.examples for part in parts),
+        "tokens": sum(part.tokens for part in parts),
+        "parts": parts,
+    }
+    encoded = msgspec.json.format(msgspec.json.encode(meta, order="sorted"), indent=2) + b"\n"
+    written[META_NAME] = commit_bytes(cache / META_NAME, encoded)
+    return written
+
+
+class TokenCache:
+    """A cache, opened for the tokenizer whose sha256 is given (None: whatever it was made with)."""
+
+    def __init__(self, cache: Path, *, model_sha256: str | None) -> None:
+        self._cache = Path(cache)
+        path = self._cache / META_NAME
+        if not path.is_file():
+            raise InputError(
+                "no such file", where=str(path), next="give the directory of a finished token cache"
+            )
+        try:
+            self.meta = msgspec.json.decode(path.read_bytes(), type=EncodeMeta)
+        except msgspec.MsgspecError as error:
+            raise _corrupt(f"not the description of a token cache ({error})", path) from error
+        if model_sha256 is not None and model_sha256.lower() != self.meta.model_sha256:
+            raise TokenizerMismatch(
+                f"made with the tokenizer {self.meta.model}, sha256 {self.meta.model_sha256}, not with {model_sha256}",
+                where=str(self._cache),
+                next="encode again with this tokenizer, or use the one that the cache was made with",
+            )
+
+    def __len__(self) -> int:
+        return self.meta.examples
+
+    def read_parts(self) -> Iterator[Sequences]:
+        for number in range(len(self.meta.parts)):
+            yield self.part(number)
+
+    def check(self) -> None:
+        """Every byte of every part against what was written."""
+        for part in self.meta.parts:
+            path = self._cache / part.file
+            try:
+                with path.open("rb") as file:
+                    actual = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                raise _corrupt(f"cannot be read ({error.strerror})", path) from error
+            if actual != part.sha256:
+                raise _corrupt(f"sha256 is {actual}, but {META_NAME} says {part.sha256}", path)
+
+    def part(self, number: int) -> Sequences:
+        """Its ids mapped, read when touched."""
+        part = self.meta.parts[number]
+        path = self._cache / part.file
+        try:
+            with zipfile.ZipFile(path) as archive:
+                found = {info.filename: info.header_offset for info in archive.infolist()}
+            lengths = _mapped(path, found["lengths.npy"], "lengths", "<i8", part.examples)
+            ids = _mapped(path, found["ids.npy"], "ids", "<i4", part.tokens)
+        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            raise _corrupt(f"cannot be read as a part of {META_NAME} ({error})", path) from error
+        if lengths.size and (int(lengths.min()) < 0 or int(lengths.sum()) != len(ids)):
+            raise _corrupt("lengths do not add up to the ids", path)
+        return Sequences(ids, lengths)
+
+
+def _encode(examples: Sequences) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        for name, kind in (("lengths", "<i8"), ("ids", "<i4")):
+            values = np.ascontiguousarray(getattr(examples, name), dtype=kind)
+            entry = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+            entry.create_system = 3  # or it would say on which system it was made
+            with archive.open(entry, "w", force_zip64=True) as member:  # one example may have 2 GB
+                member.write(npy_header((len(values),), kind))
+                member.write(values.data if values.size else b"")
+    return sink.getvalue()
+
+
+def _mapped(path: Path, at: int, name: str, kind: str, count: int) -> NDArray[np.integer]:
+    """The values of a member that begins with its local header at `at`."""
+    header = npy_header((count,), kind)
+    with path.open("rb") as file:
+        file.seek(at + 26)
+        skipped = at + 30 + sum(int.from_bytes(file.read(2), "little") for _ in range(2))
+        file.seek(skipped)
+        if file.read(len(header)) != header:
+            raise ValueError(f"{name} are not {count:,} numbers of {kind}")
+    offset = skipped + len(header)
+    if offset + count * np.dtype(kind).itemsize > path.stat().st_size:
+        raise ValueError(f"{name} end early")
+    if not count:  # a map of nothing is refused
+        return np.empty(0, kind)
+    return np.memmap(path, dtype=kind, mode="r", offset=offset, shape=(count,))
+
+
+def _corrupt(what: str, path: Path) -> CorruptFile:
+    return CorruptFile(
+        what, where=str(path), next="copy the file again, or encode again: it is cut or damaged"
+    )

@@ -1,0 +1,304 @@
+"""Documents into rows of equal length, in integers.
+
+    lengths ─ divide by T ─┬─ whole rows: a document longer than a row fills them alone
+                           └─ rest, 1 … T - 1 tokens: an item, which is never cut
+    best_fit_bins    items, largest first    -> bin of each item     into the row with the least room that is enough
+    window_bins      items, document order   -> bin of each item     likewise, of a few open rows
+    list_pieces      whole rows and bins     -> rows in the order of their first document, pieces in document order
+
+All are linear in documents, but for the search for room: a binary tree over the T possible rooms.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.kernels.columns import Int, Offsets, frozen
+from tokmill.kernels.raw import raw_kernel, raw_step
+
+Numbers = NDArray[np.int32]
+Places = NDArray[np.int64]
+
+NO_BIN = -1
+
+
+class Pieces(NamedTuple):
+    """Row r holds pieces row_begins[r] to row_begins[r + 1]: `width` tokens of `document` from `offset` on."""
+
+    row_begins: Places
+    document: Numbers
+    offset: Places
+    width: Numbers
+
+
+def best_fit_bins(sizes: Numbers, groups: Numbers, seq_len: int) -> Numbers:
+    """The bin of each item: best fit decreasing, equal sizes in document order, groups apart.
+
+    Of bins with equal room, the one that came to that room last. An item of size 0 gets NO_BIN.
+    """
+    sizes, groups = frozen(sizes, np.int32), frozen(groups, np.int32)
+    order = np.empty(sizes.size, np.int32)
+    items = _order_by(sizes, np.zeros(seq_len + 1, np.int64), np.empty(0, np.int32), sizes.size, order)
+    if groups.size:
+        by_size, order = order, np.empty(items, np.int32)
+        counts = np.zeros(int(groups.max(initial=0)) + 1, np.int64)
+        _order_by(groups, counts, by_size, items, order)
+    leaves = 1 << int(seq_len).bit_length()
+    bins = np.full(sizes.size, NO_BIN, np.int32)
+    _best_fit(
+        sizes,
+        groups,
+        seq_len,
+        frozen(order, np.int32),
+        items,
+        np.empty(2 * leaves, np.uint8),
+        np.empty(seq_len + 1, np.int32),
+        np.empty(items, np.int32),  # untouched memory is never given: bins are far fewer than items
+        bins,
+    )
+    return bins
+
+
+def window_bins(
+    sizes: Numbers, is_long: NDArray[np.bool_], groups: Numbers, seq_len: int, open_rows: int
+) -> Numbers:
+    """The bin of each item, in document order; each group has `open_rows` rows that still take something.
+
+    The rest of a long document opens a row. So does an item that fits nowhere; the fullest open row is closed for it.
+    """
+    sizes, groups = frozen(sizes, np.int32), frozen(groups, np.int32)
+    count = int(groups.max(initial=0)) + 1
+    bins = np.full(sizes.size, NO_BIN, np.int32)
+    _fill_window(
+        sizes,
+        frozen(is_long, np.bool_),
+        groups,
+        seq_len,
+        np.zeros((count, open_rows), np.int32),
+        np.zeros((count, open_rows), np.int32),
+        bins,
+    )
+    return bins
+
+
+def list_pieces(lengths: Offsets, bins: Numbers, seq_len: int) -> Pieces:
+    """Rows numbered by the first document in them; a document's whole rows follow each other."""
+    lengths, bins = frozen(lengths, np.int64), frozen(bins, np.int32)
+    row_of_bin = np.full(int(bins.max(initial=NO_BIN)) + 1, -1, np.int64)
+    rows, pieces = _number_rows(lengths, bins, seq_len, row_of_bin)
+    listed = Pieces(
+        np.zeros(rows + 1, np.int64),
+        np.empty(pieces, np.int32),
+        np.empty(pieces, np.int64),
+        np.empty(pieces, np.int32),
+    )
+    _list_pieces(lengths, bins, seq_len, frozen(row_of_bin, np.int64), *listed)
+    return listed
+
+
+@raw_kernel
+def _order_by(keys: Numbers, counts: Places, within: Numbers, items: Int, order: Numbers) -> Int:
+    """A stable counting sort. Without `within`: of all rows with a key, the largest first; else of those, ascending."""
+    is_first = within.size == 0
+    for at in range(items):
+        row = at if is_first else within[at]
+        counts[keys[row]] += 1
+    begin: Int = 0
+    for step in range(counts.size):
+        key = counts.size - 1 - step if is_first else step
+        if is_first and key == 0:
+            break  # nothing to place
+        count = counts[key]
+        counts[key] = begin
+        begin += count
+    for at in range(items):
+        row = at if is_first else within[at]
+        key = keys[row]
+        if is_first and key == 0:
+            continue
+        order[counts[key]] = row
+        counts[key] += 1
+    return begin
+
+
+@raw_kernel
+def _best_fit(
+    sizes: Numbers,
+    groups: Numbers,
+    seq_len: Int,
+    order: Numbers,
+    items: Int,
+    has_room: NDArray[np.uint8],
+    heads: Numbers,
+    follows: Numbers,
+    bins: Numbers,
+) -> None:
+    """heads[room] and follows[bin] are stacks of the bins with that room; has_room is a tree, leaf = room."""
+    used: Int = 0
+    group: Int = -1
+    for at in range(items):
+        document = order[at]
+        size = sizes[document]
+        if at == 0 or (groups.size != 0 and groups[document] != group):
+            group = groups[document] if groups.size != 0 else 0
+            for node in range(has_room.size):
+                has_room[node] = 0
+            for head in range(heads.size):
+                heads[head] = -1
+        room = _least_room(has_room, size)
+        if room < 0:
+            bin = np.int32(used)
+            used += 1
+            room = seq_len
+        else:
+            bin = heads[room]
+            heads[room] = follows[bin]
+            if heads[room] < 0:
+                _forget_room(has_room, room)
+        bins[document] = bin
+        room -= size
+        if room > 0:
+            follows[bin] = heads[room]
+            if heads[room] < 0:
+                _note_room(has_room, room)
+            heads[room] = bin
+
+
+@raw_step
+def _least_room(has_room: NDArray[np.uint8], size: Int) -> Int:
+    leaves = has_room.size >> 1
+    node = leaves + size
+    if has_room[node] == 0:
+        # up until there is something to the right of where we came from …
+        while node > 1 and ((node & 1) == 1 or has_room[node + 1] == 0):
+            node >>= 1
+        if node <= 1:
+            return -1
+        node += 1
+        # … and down to its leftmost leaf
+        while node < leaves:
+            node = 2 * node if has_room[2 * node] != 0 else 2 * node + 1
+    return node - leaves
+
+
+@raw_step
+def _note_room(has_room: NDArray[np.uint8], room: Int) -> None:
+    node = (has_room.size >> 1) + room
+    while node >= 1 and has_room[node] == 0:
+        has_room[node] = 1
+        node >>= 1
+
+
+@raw_step
+def _forget_room(has_room: NDArray[np.uint8], room: Int) -> None:
+    node = (has_room.size >> 1) + room
+    has_room[node] = 0
+    node >>= 1
+    while node >= 1 and has_room[2 * node] == 0 and has_room[2 * node + 1] == 0:
+        has_room[node] = 0
+        node >>= 1
+
+
+@raw_kernel
+def _fill_window(
+    sizes: Numbers,
+    is_long: NDArray[np.bool_],
+    groups: Numbers,
+    seq_len: int,
+    rooms: NDArray[np.int32],
+    open_bins: NDArray[np.int32],
+    bins: Numbers,
+) -> None:
+    used: Int = 0
+    for document in range(sizes.size):
+        size = sizes[document]
+        if size == 0:
+            continue
+        group = groups[document] if groups.size != 0 else 0
+        best: Int = -1
+        fullest: Int = 0
+        for slot in range(rooms.shape[1]):
+            room = rooms[group, slot]
+            if room >= size and (best < 0 or room < rooms[group, best]):
+                best = slot
+            if room < rooms[group, fullest]:
+                fullest = slot
+        if best < 0 or is_long[document]:
+            best = fullest
+            rooms[group, best] = seq_len
+            open_bins[group, best] = used
+            used += 1
+        rooms[group, best] -= size
+        bins[document] = open_bins[group, best]
+
+
+@raw_kernel
+def _number_rows(lengths: Offsets, bins: Numbers, seq_len: int, row_of_bin: Places) -> tuple[Int, Int]:
+    row: Int = 0
+    pieces: Int = 0
+    for document in range(lengths.size):
+        whole = lengths[document] // seq_len
+        row += whole
+        pieces += whole
+        bin = bins[document]
+        if bin >= 0:
+            pieces += 1
+            if row_of_bin[bin] < 0:
+                row_of_bin[bin] = row
+                row += 1
+    return row, pieces
+
+
+@raw_kernel
+def _list_pieces(
+    lengths: Offsets,
+    bins: Numbers,
+    seq_len: int,
+    row_of_bin: Places,
+    row_begins: Places,
+    documents: Numbers,
+    offsets: Places,
+    widths: Numbers,
+) -> None:
+    """Numbered as _number_rows did: a bin is met for the first time where its row is the next one."""
+    for look in range(2):
+        row: Int = 0
+        for document in range(lengths.size):
+            whole = lengths[document] // seq_len
+            for part in range(whole):
+                if look == 0:
+                    row_begins[row + part] += 1
+                else:
+                    place = row_begins[row + part]
+                    row_begins[row + part] += 1
+                    documents[place] = document
+                    offsets[place] = part * seq_len
+                    widths[place] = seq_len
+            row += whole
+            bin = bins[document]
+            if bin >= 0:
+                mine = row_of_bin[bin]
+                if mine == row:
+                    row += 1
+                if look == 0:
+                    row_begins[mine] += 1
+                else:
+                    place = row_begins[mine]
+                    row_begins[mine] += 1
+                    documents[place] = document
+                    offsets[place] = whole * seq_len
+                    widths[place] = lengths[document] - whole * seq_len
+        before: Int = 0
+        if look == 0:  # counts become begins
+            for number in range(row_begins.size):
+                count = row_begins[number]
+                row_begins[number] = before
+                before += count
+        else:  # every begin has moved to its end, which is the begin of the next
+            for number in range(row_begins.size):
+                end = row_begins[number]
+                row_begins[number] = before
+                before = end
