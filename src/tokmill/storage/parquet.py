@@ -24,6 +24,7 @@ from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted
 
 SUFFIXES = (".parquet",)
 _BATCH_ROWS = 8192
+_ROOM_FOR_METADATA = 4 << 20
 _DAMAGE = (
     pa.ArrowInvalid,
     pa.ArrowNotImplementedError,
@@ -65,7 +66,9 @@ def load_range(path: Path, column: str, value: int) -> Any:
 
 
 def _write(path: Path, table: Any, **options: Any) -> Written:
-    sink = pa.BufferOutputStream()
+    # A buffer that is large enough from the start: pages that stay empty are never touched, and growing copies.
+    buffer = pa.allocate_buffer(table.nbytes + table.nbytes // 8 + _ROOM_FOR_METADATA)
+    sink = pa.FixedSizeBufferWriter(buffer)
     few = [
         name
         for name in table.column_names
@@ -78,7 +81,7 @@ def _write(path: Path, table: Any, **options: Any) -> Written:
         use_dictionary=few or False,
         **options,
     )
-    return commit_bytes(path, sink.getvalue())
+    return commit_bytes(path, buffer.slice(0, sink.tell()))
 
 
 def load_table(path: Path, columns: Sequence[str] | None = None) -> Any:

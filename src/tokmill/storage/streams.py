@@ -177,18 +177,22 @@ def read_blocks(
                 if end is not None and position >= end:
                     return
 
-            data = tail + fresh if tail else fresh
-            if end is not None and position + len(data) >= end:
+            if end is not None and position + len(tail) + len(fresh) >= end:
                 # the last line of the range is the one that holds the byte before `end`
+                data = tail + fresh
                 newline = data.find(b"\n", max(end - 1 - position, 0))
                 if newline >= 0:
                     yield Block(position, data[: newline + 1])
                     return
-            cut = len(data) if at_end else data.rfind(b"\n") + 1
-            if cut:
-                yield Block(position, data[:cut])
-                position += cut
-            tail = data[cut:]
+            cut = len(fresh) if at_end else fresh.rfind(b"\n") + 1  # there is no newline in the tail
+            if cut or (at_end and tail):
+                # one copy, not one to put the tail before and one to cut
+                data = b"".join((tail, memoryview(fresh)[:cut])) if tail or cut < len(fresh) else fresh
+                yield Block(position, data)
+                position += len(data)
+                tail = fresh[cut:]
+            else:
+                tail += fresh
             if len(tail) > max_record_bytes:
                 skipped, tail = len(tail), b""
             if at_end:
