@@ -475,7 +475,7 @@ def test_without_the_detector_the_run_says_what_to_install(
 ) -> None:
     monkeypatch.setattr("tokmill.clean.detectors._MODELS", {"fasttext": ("no_such_package", "*")})
     monkeypatch.setattr(
-        "tokmill.plan.model_sha256",
+        "tokmill.cleaning_plan.model_sha256",
         importlib.import_module("tokmill.clean.detectors").model_sha256.__wrapped__,
     )
     with pytest.raises(MissingExtra, match=r"tokmill\[language\]"):

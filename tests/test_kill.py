@@ -52,7 +52,8 @@ def kill(process: psutil.Process) -> None:
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     directory = tmp_path_factory.mktemp("killed")
-    recipe = small_corpus(directory, problems=12000, shards={"megabytes": 1})
+    dedup = {"near": {}, "window": {"policy": "trim"}, "partitions": 2}
+    recipe = small_corpus(directory, problems=12000, shards={"megabytes": 1}, dedup=dedup)
     mill.run(recipe, directory / "quiet", workers=2)
     return recipe, digest_of(directory / "quiet")
 

@@ -33,7 +33,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("engines",),  # who runs tasks
     ("demo",),  # a corpus that every machine has
     ("stages",),  # what a task does with its shard
-    ("plan", "running"),  # a recipe as steps, and the steps done
+    ("cleaning_plan", "plan", "running"),  # a recipe as steps, and the steps done
     ("subset", "materializing", "standalone"),  # parts of the mill without a recipe
     ("audit",),  # verify, doctor: reads artifacts only
     ("cli",),  # parse, call, render

@@ -225,5 +225,3 @@ def _sums(shards: Sequence[ContainedShard]) -> dict[str, int]:
         "tokens": sum(shard.tokens for shard in shards),
         "bytes": sum(shard.bytes for shard in shards),
     }
-
-

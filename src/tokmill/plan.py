@@ -12,20 +12,16 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tokmill.artifact import Artifact, has_all_files, open_artifact
-from tokmill.clean.detectors import model_sha256
-from tokmill.clean.examine import examine_config, examine_kernels
-from tokmill.clean.hooks import hook_path
-from tokmill.clean.language_policy import LanguagePlan
-from tokmill.clean.license_policy import make_policy
-from tokmill.clean.rules import settle_sieve
+from tokmill.clean.examine import examine_kernels
+from tokmill.cleaning_plan import own_section, settle_cleaning
 from tokmill.container import wrong_shard
 from tokmill.dedup.near import choose_bands
 from tokmill.errors import RecipeError, TokenizerError, TokenizerMismatch, TokmillError
 from tokmill.manifest import FORMAT_VERSION, Json, Manifest, explain_changes, step_fingerprint
-from tokmill.recipe import Corpus, Dedup, Hub, Language, License, Recipe, Source, Tokenizer
+from tokmill.recipe import Corpus, Dedup, Hub, Recipe, Source, Tokenizer
 from tokmill.sources.hub import resolve_revision
 from tokmill.sources.listing import list_corpus, list_hub, list_source
 from tokmill.sources.readers import reading_config, settle_reading
@@ -35,9 +31,6 @@ from tokmill.storage.location import InputFile, file_sha256, find_files, local_p
 # environment key of an ingest manifest: size, mtime and sha256 of each input, so that a file that was not
 # touched is not hashed again
 INPUT_STATS = "input_stats"
-
-# the domain that prose is no measure for
-CODE = "code"
 
 # keys of a source that decide how its records are read
 _READING_SETTINGS = {
@@ -198,8 +191,8 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list
         if source.corpus is not None:
             _check_listed(source.corpus, base, digests)
         found = _Found(files, digests, reading_config(settle_reading(source, files)), None)
-    cleaning, hooks = _cleaning(recipe, source, base)
-    normalize = _own("normalize", recipe, source) or recipe.normalize
+    cleaning, hooks = settle_cleaning(recipe, source, base)
+    normalize = own_section("normalize", recipe, source) or recipe.normalize
     ingest = Step(
         name=f"ingest/{source.name}",
         kind="ingest",
@@ -248,57 +241,6 @@ def _dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...])
         bands, rows = choose_bands(float(dedup.near.threshold))
         config["near"] |= {"bands": bands, "rows": rows}
     return Step("dedup", "dedup", out / "dedup", config, documents, files, {"against": benchmarks})
-
-
-def _own(section: str, recipe: Recipe, source: Source) -> Any:
-    """What the source says of itself, or else the domain; None where neither says anything."""
-    for cleaning in (source.clean, recipe.domains.get(source.domain)):
-        found = getattr(cleaning, section, None)
-        if found is not None:
-            return found
-    return None
-
-
-def check_cleaning(recipe: Recipe, base: Path) -> None:
-    """Packs, measures, licences and hooks that a recipe names are there: all that can be known without its files."""
-    for source in recipe.sources:
-        _cleaning(recipe, source, base)
-
-
-def _cleaning(recipe: Recipe, source: Source, base: Path) -> tuple[Json, dict[str, str]]:
-    """The config of a source's cleaning, and where its hooks lie."""
-    own_filters = _own("filters", recipe, source)
-    filters = recipe.filters if own_filters is None else own_filters
-    # packs and languages are of prose; code is judged by them only where its own name asks for it
-    is_code = source.domain == CODE
-    sieve = settle_sieve(filters, base, skip_packs=own_filters is None and is_code)
-    language: Language | None = _own("language", recipe, source) or (None if is_code else recipe.language)
-    redact = _own("redact", recipe, source)
-    config = examine_config(
-        source.name,
-        _own("normalize", recipe, source) or recipe.normalize,
-        _settled_license(_own("license", recipe, source) or recipe.license),
-        _language_plan(language, source) if language else None,
-        sieve,
-        recipe.redact if redact is None else redact,
-    )
-    return config, {hook: str(hook_path(hook, base)) for hook in sieve.hooks}
-
-
-def _settled_license(license: License | None) -> License | None:
-    """In canonical spelling, so that another spelling of the same licence is no change."""
-    if license is None:
-        return None
-    policy = make_policy(license.allow, license.deny, license.unknown)
-    return License(allow=list(policy.allow), deny=list(policy.deny), unknown=policy.unknown)
-
-
-def _language_plan(language: Language, source: Source) -> LanguagePlan:
-    asked = language.model_dump(mode="json")
-    if language.method == "detect":
-        return LanguagePlan(asked, "detect", model=model_sha256(language.detector))
-    key = source.fields.language
-    return LanguagePlan(asked, "field" if language.method == "field" and key else "none", key)
 
 
 class _Found(NamedTuple):

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
+from tokmill.cleaning_plan import check_cleaning
 from tokmill.cli.console import json_option, out, print_json, reports_errors
 from tokmill.errors import RecipeError
-from tokmill.plan import check_cleaning
 from tokmill.recipe import Recipe
 from tokmill.recipe_file import load_recipe, parse_recipe
 from tokmill.storage.commit import commit_bytes
