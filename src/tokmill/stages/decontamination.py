@@ -23,12 +23,10 @@ from tokmill.dedup.decontaminate import (
     ngram_index,
 )
 from tokmill.dedup.wordforms import WORD_NORMALIZATION
-from tokmill.manifest import Json, Receipt, file_entry
+from tokmill.manifest import Json, Receipt
 from tokmill.schema import CONTAMINATION, DROPS
 from tokmill.stages.ranking import Considered, load_ranked
-from tokmill.stages.step import Made, Step, write_shard_table
-from tokmill.storage.digest import table_sha256
-from tokmill.storage.parquet import write_sorted_table
+from tokmill.stages.step import Made, Step, write_shard_table, write_sorted_shard_table
 from tokmill.task import Input, Task
 
 Phase = Generator[list[Task], list[Receipt], list[Receipt]]
@@ -72,13 +70,13 @@ def perform_contamination(task: Task) -> Made:
     is_dropped = np.zeros(len(ranked.rows), np.bool_)
     if against["policy"] == "drop":
         is_dropped = contaminated_rows(hits, len(ranked.rows), float(against["min_share"]))
-    counts = {"contaminated": len(np.unique(hits.rows)), "unused_items": 0}
     drops = _drops(task.config["number"], ranked.rows, is_dropped, hits, labels)
     name = f"contaminated-{task.key}.parquet"
-    written = write_sorted_table(Path(task.directory) / name, drops, by="shard")
-    entry = file_entry(name, "contaminated", written, rows=drops.num_rows, content_sha256=table_sha256(drops))
+    entry = write_sorted_shard_table(task.directory, name, "contaminated", drops, by="shard")
     found = write_shard_table(task.directory, f"contamination-{task.key}.parquet", "contamination", table)
-    return Made([entry, found], {}, {"documents": counts["contaminated"], "unused_items": len(index.unused)})
+    return Made(
+        [entry, found], {}, {"documents": len(np.unique(hits.rows)), "unused_items": len(index.unused)}
+    )
 
 
 def _drops(number: int, rows: Any, is_dropped: Any, hits: Any, labels: list[str]) -> Any:

@@ -21,15 +21,23 @@ import pyarrow as pa
 from tokmill.artifact import Artifact
 from tokmill.dedup.exact import match_equal, partition_of
 from tokmill.errors import DedupLimit
-from tokmill.manifest import Json, Receipt, file_entry, sum_counts
+from tokmill.manifest import Json, Receipt, sum_counts
 from tokmill.schema import DROPS, MATCHES, VERDICTS, ledger_table
 from tokmill.stages.decontamination import contamination_facts, find_contaminated
 from tokmill.stages.neardup import find_near
 from tokmill.stages.passages import find_repeated
 from tokmill.stages.ranking import Considered, keep_config, load_ranks, rank_inputs
-from tokmill.stages.step import Conduct, Made, Outcome, Shard, Step, list_shards, write_shard_table
-from tokmill.storage.digest import table_sha256
-from tokmill.storage.parquet import load_range, load_table, write_sorted_table
+from tokmill.stages.step import (
+    Conduct,
+    Made,
+    Outcome,
+    Shard,
+    Step,
+    list_shards,
+    write_shard_table,
+    write_sorted_shard_table,
+)
+from tokmill.storage.parquet import load_range, load_table
 from tokmill.task import Input, Task, table_input
 
 TRIMMED = "passages_trimmed"
@@ -134,10 +142,8 @@ def perform_match(task: Task) -> Made:
         ],
         schema=MATCHES,
     ).sort_by([("shard", "ascending"), ("row", "ascending")])
-    file = f"matches-{task.key}.parquet"
-    written = write_sorted_table(Path(task.directory) / file, table, by="shard")
-    content = table_sha256(table)
-    return Made([file_entry(file, "matches", written, rows=table.num_rows, content_sha256=content)], {})
+    name = f"matches-{task.key}.parquet"
+    return Made([write_sorted_shard_table(task.directory, name, "matches", table, by="shard")], {})
 
 
 def _by_shard(task: Task) -> list[list[Input]]:

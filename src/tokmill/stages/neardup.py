@@ -38,11 +38,11 @@ from tokmill.kernels.minhash import band_keys
 from tokmill.manifest import FileEntry, Json, Receipt, file_entry
 from tokmill.schema import CLUSTERS, DROPS
 from tokmill.stages.ranking import Considered, load_ranked
-from tokmill.stages.step import Made, Step, write_shard_table
+from tokmill.stages.step import Made, Step, write_shard_table, write_sorted_shard_table
 from tokmill.storage.arrowfile import open_arrow, write_arrow
 from tokmill.storage.commit import open_commit
 from tokmill.storage.digest import table_sha256
-from tokmill.storage.parquet import load_range, load_table, write_sorted_table
+from tokmill.storage.parquet import load_range, load_table
 from tokmill.task import Task, table_input
 
 BANDS = pa.schema(
@@ -183,9 +183,7 @@ def _write_records(task: Task, records: Any) -> FileEntry:
 
 
 def _write_sorted(task: Task, name: str, table: Any, by: str) -> FileEntry:
-    path = f"{name}-{task.key}.parquet"
-    written = write_sorted_table(Path(task.directory) / path, table, by=by)
-    return file_entry(path, name, written, rows=table.num_rows, content_sha256=table_sha256(table))
+    return write_sorted_shard_table(task.directory, f"{name}-{task.key}.parquet", name, table, by)
 
 
 class _Records:
@@ -354,8 +352,7 @@ def perform_resolve(task: Task) -> Made:
         ],
         schema=CLUSTERS,
     )
-    written = write_sorted_table(Path(task.directory) / "near.parquet", near, by="shard")
-    entry = file_entry("near.parquet", "near", written, rows=near.num_rows, content_sha256=table_sha256(near))
+    entry = write_sorted_shard_table(task.directory, "near.parquet", "near", near, by="shard")
     largest = int(found.component_size.max(initial=0))
     facts = {"clusters": len(np.unique(found.component)), "largest_cluster": largest, "edges": len(a)}
     return Made(

@@ -36,10 +36,10 @@ from tokmill.dedup.wordforms import WORD_NORMALIZATION
 from tokmill.manifest import FileEntry, Json, Receipt, file_entry
 from tokmill.schema import DROPS, EDITS, SPANS
 from tokmill.stages.ranking import Considered, load_ranked
-from tokmill.stages.step import Made, Step, write_shard_table
+from tokmill.stages.step import Made, Step, write_shard_table, write_sorted_shard_table
 from tokmill.storage.arrowfile import open_arrow, write_arrow
 from tokmill.storage.digest import table_sha256
-from tokmill.storage.parquet import load_range, load_table, write_sorted_table
+from tokmill.storage.parquet import load_range, load_table
 from tokmill.task import Task, table_input
 
 WINDOWS = pa.schema(
@@ -332,6 +332,4 @@ def _columns(tables: list[Any], schema: Any) -> list[Any]:
 
 
 def _write_sorted(task: Task, name: str, table: Any, by: str) -> FileEntry:
-    path = f"{name}-{task.key}.parquet"
-    written = write_sorted_table(Path(task.directory) / path, table, by=by)
-    return file_entry(path, name, written, rows=table.num_rows, content_sha256=table_sha256(table))
+    return write_sorted_shard_table(task.directory, f"{name}-{task.key}.parquet", name, table, by)

@@ -21,13 +21,12 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.errors import InputError
-from tokmill.manifest import Json, Receipt, file_entry, fingerprint_of
+from tokmill.manifest import Json, Receipt, fingerprint_of
 from tokmill.sample import bottom_k, draws, shuffle_buffer, weighted_keys
 from tokmill.schema import DOCUMENTS, KEYS, SELECTION
 from tokmill.stages.shards import Room, no_counts, write_documents, write_ledger
-from tokmill.stages.step import Made, Step, write_shard_table
-from tokmill.storage.digest import table_sha256
-from tokmill.storage.parquet import load_range, load_table, write_sorted_table
+from tokmill.stages.step import Made, Step, write_shard_table, write_sorted_shard_table
+from tokmill.storage.parquet import load_range, load_table
 from tokmill.task import Task, table_input
 
 
@@ -135,11 +134,8 @@ def perform_select(task: Task) -> Made:
     else:
         taken = bottom_k(np.concatenate(keys), config["k"])
     table = pa.table([chunk[taken], row[taken]], schema=SELECTION)
-    written = write_sorted_table(Path(task.directory) / "selection.parquet", table, by="chunk")
-    content = table_sha256(table)
-    return Made(
-        [file_entry("selection.parquet", "selection", written, rows=len(taken), content_sha256=content)], {}
-    )
+    entry = write_sorted_shard_table(task.directory, "selection.parquet", "selection", table, by="chunk")
+    return Made([entry], {})
 
 
 def perform_pick(task: Task) -> Made:
