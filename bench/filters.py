@@ -1,6 +1,6 @@
 """Megabytes of text per CPU second through the filter packs, beside the reference implementation in the same run.
 
-    flock /tmp/bench.lock python bench/filters.py --texts ../shared/bench
+    python bench/filters.py --texts ../shared/bench
     python bench/filters.py --parity --reference /path/to/venv/bin/python       agreement of verdicts per pack
 
 Texts are JSONL.zst files with `text` and `lang`, held in memory as Arrow before the clock starts. `together` is what

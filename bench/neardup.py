@@ -1,6 +1,6 @@
 """Near duplicates: how well they are found, how fast, beside datatrove, and how it grows.
 
-    flock /tmp/bench.lock python bench/neardup.py                       quality and speed
+    python bench/neardup.py                       quality and speed
     python bench/neardup.py --datatrove /path/to/venv/bin/python        the same sample through datatrove's four stages
     python bench/neardup.py --scale 20_000_000                          synthetic fingerprints through partition files
 
