@@ -33,7 +33,7 @@ from tokmill.progress import Progress
 from tokmill.recipe import Recipe
 from tokmill.running import run_recipe
 from tokmill.stages.step import Shard, list_shards
-from tokmill.stages.texts import load_clean
+from tokmill.stages.texts import estimate_tokens, load_clean
 from tokmill.storage.jsonl import write_jsonl
 from tokmill.storage.location import file_sha256
 from tokmill.storage.streams import plain_sha256
@@ -42,7 +42,6 @@ from tokmill.tokenizers.protocol import Tokenizer
 
 _LANGUAGE_FIELDS = ("language", "lang", "language_code")
 _ENGLISH = ("en", "eng", "english", "eng_latn")
-_CHARS_PER_TOKEN = 4  # the estimate that limits use too
 
 
 def materialize_source(
@@ -112,7 +111,7 @@ def _write_shard(root: Path, name: Path, shard: Shard, tokenizer: Tokenizer | No
     documents, chars = load_clean(shard.inputs())
     written = write_jsonl(root / name, documents)
     if tokenizer is None:
-        tokens = int((-(-chars // _CHARS_PER_TOKEN)).sum())
+        tokens = estimate_tokens(chars)
     else:
         tokens = int(tokenizer.encode(documents.column("text").to_pylist()).lengths.sum())
     return ContainedShard(

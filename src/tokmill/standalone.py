@@ -23,20 +23,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.artifact import Artifact
+from tokmill.clean.examine import EMPTY
 from tokmill.dedup.cuda import Device
 from tokmill.manifest import Json, Receipt, add_counts
 from tokmill.progress import Progress
 from tokmill.recipe import Recipe
 from tokmill.running import run_recipe
 from tokmill.stages.step import Shard, list_shards
-from tokmill.stages.texts import load_clean
+from tokmill.stages.texts import estimate_tokens, load_clean
 from tokmill.storage.commit import commit_bytes
 from tokmill.storage.jsonl import write_jsonl, write_jsonl_tables
 from tokmill.storage.parquet import load_table
 
 _WORK = ".work"
 DECISIONS = "decisions.jsonl.zst"
-_CHARS_PER_TOKEN = 4  # the estimate that limits use too
 
 
 def clean_files(
@@ -75,7 +75,7 @@ def _write_shard(path: Path, shard: Shard, receipt: Receipt, seed: int) -> Json:
         "counts": {
             "docs": counts["kept"],
             "bytes": counts["kept_bytes"],
-            "est_tokens": int((-(-chars // _CHARS_PER_TOKEN)).sum()),
+            "est_tokens": estimate_tokens(chars),
         },
         "drops": dict(sorted({**counts["dropped"], **counts["quarantined"]}.items())),
         "edits": counts["edited"],
@@ -110,8 +110,7 @@ def _remove_former(out: Path, source: str, shards: int) -> None:
 
 
 def _receipt_of(cleaned: Artifact, shard: Shard) -> Receipt:
-    key = shard.name.rpartition("/")[2]
-    return next(receipt for receipt in cleaned.manifest.receipts() if receipt.key == key)
+    return next(receipt for receipt in cleaned.manifest.receipts() if receipt.key == shard.key)
 
 
 def _decisions(artifacts: dict[str, Artifact]) -> Iterator[Any]:
@@ -123,7 +122,7 @@ def _decisions(artifacts: dict[str, Artifact]) -> Iterator[Any]:
             name: [None] * len(kept) for name in ("verdict", "reason", "value", "threshold", "detail")
         }
         cleaned = artifacts[f"clean/{shard.source}"]
-        path = cleaned.directory / f"ledger-{shard.name.rpartition('/')[2]}.parquet"
+        path = cleaned.directory / f"ledger-{shard.key}.parquet"
         if path.is_file():
             for line in load_table(path).to_pylist():
                 if line["verdict"] != "edit":
@@ -164,13 +163,18 @@ def dedup_files(
     written = write_jsonl_tables(out / DEDUPED, (_survivors(shard, artifacts) for shard in shards))
     names = _Names(list_shards(artifacts))
     write_jsonl_tables(out / DECISIONS, (_dedup_decisions(shard, artifacts, names) for shard in shards))
-    counts = artifacts["dedup"].manifest.counts
+    receipts = {receipt.key: receipt for receipt in artifacts["dedup"].manifest.receipts()}
+    counts: Json = {"docs_in": 0, "docs": 0, "drops": {}}
+    for shard in shards:
+        cleaned = _receipt_of(artifacts[f"clean/{shard.source}"], shard).counts
+        verdicts = receipts[f"{shard.number:05d}"].counts
+        drops = add_counts(cleaned["dropped"], verdicts["dropped"])
+        counts = add_counts(counts, {"docs_in": cleaned["in"], "docs": verdicts["kept"], "drops": drops})
     facts = artifacts["dedup"].manifest.facts
     shutil.rmtree(out / _WORK)
     return {
-        "docs_in": counts["in"],
-        "docs": counts["kept"],
-        "drops": counts["dropped"],
+        **counts,
+        "not_read": _not_read(artifacts),
         "sha256": written.sha256,
         "clusters": facts.get("near"),
     }
@@ -208,7 +212,7 @@ def _dedup_decisions(shard: Shard, artifacts: dict[str, Artifact], names: _Names
     )
     similarity = verdicts["similarity"]
     reasons = [
-        reason or (None if is_in else "empty")
+        reason or (None if is_in else EMPTY)
         for reason, is_in in zip(verdicts["reason"].to_pylist(), kept.tolist(), strict=True)
     ]
     return pa.table(

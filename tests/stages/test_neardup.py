@@ -158,6 +158,10 @@ def test_the_dedup_command_tells_every_decision(tmp_path: Path) -> None:
     assert [json.loads(line)["doc_id"] for line in text.splitlines()] == kept
     dropped = [d for d in decisions if not d["keep"]]
     assert sum(report["drops"].values()) == len(dropped) > 5
+    assert (report["docs_in"], report["docs"]) == (
+        len(RECORDS) - 80,
+        len(kept),
+    )  # the reference is not counted
     for decision in dropped:
         assert decision["reason"] in ("exact_dup", "near_dup")
         assert decision["dup_of"] in {r["id"] for r in RECORDS}

@@ -111,6 +111,9 @@ def test_trimming_does_what_the_library_does_for_any_cut(tmp_path: Path) -> None
     ]
     tokens = {row["doc_id"]: row["tokens"] for row in rows}
     tokenizer = mill_tokenizer(one)
+    totals = load_manifest(one / "tokens").counts["licenses"]["all"]["unknown"]
+    left = [changed.get(record["id"], record["text"]) for record in RECORDS if record["id"] not in dropped]
+    assert (totals["docs"], totals["chars"]) == (len(left), sum(map(len, left)))
     for doc_id in list(changed)[:5]:
         assert tokens[doc_id] == len(tokenizer.encode([changed[doc_id]]).ids) + 1
 

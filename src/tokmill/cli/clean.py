@@ -11,7 +11,13 @@ import click
 from rich.markup import escape
 
 from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
-from tokmill.cli.source_options import files_options, files_source, one_source_recipe, workers_option
+from tokmill.cli.source_options import (
+    files_options,
+    files_source,
+    one_source_recipe,
+    with_options,
+    workers_option,
+)
 from tokmill.errors import RecipeError
 from tokmill.standalone import clean_files
 
@@ -35,9 +41,7 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
 
 
 def _shared_options(command: Any) -> Any:
-    for option in reversed(_SHARED):
-        command = option(command)
-    return command
+    return with_options(_SHARED, command)
 
 
 @click.command(

@@ -16,6 +16,7 @@ from tokmill.cli.source_options import (
     hub_options,
     hub_source,
     one_source_recipe,
+    with_options,
     workers_option,
 )
 from tokmill.container import (
@@ -60,9 +61,7 @@ _SHARED = (
 
 
 def _shared_options(command: Any) -> Any:
-    for option in reversed(_SHARED):
-        command = option(command)
-    return command
+    return with_options(_SHARED, command)
 
 
 @click.group(

@@ -83,14 +83,14 @@ device_option = click.option(
 
 
 def hub_options(command: Command) -> Command:
-    return _with(_HUB, command)
+    return with_options(_HUB, command)
 
 
 def files_options(command: Command) -> Command:
-    return _with(_FILES, command)
+    return with_options(_FILES, command)
 
 
-def _with(options: Sequence[Callable[[Command], Command]], command: Command) -> Command:
+def with_options(options: Sequence[Callable[[Command], Command]], command: Command) -> Command:
     for option in reversed(options):
         command = option(command)
     return command

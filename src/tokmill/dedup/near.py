@@ -185,6 +185,26 @@ def exact_jaccard_of_pairs(texts: Any, left: Docs, right: Docs, options: NearOpt
     return similarity
 
 
+def judge_pairs(a: Docs, b: Docs, options: NearOptions, load_values: Callable[[Docs], Values]) -> Judged:
+    """`judge` for pairs of documents, a batch at a time. The loader gets ascending numbers without repeats."""
+    judged = Judged(np.empty(len(a), np.float64), np.empty(len(a), np.bool_), np.empty(len(a), np.bool_))
+    for part in _slices(len(a), _ESTIMATED_PAIRS):
+        docs, (left, right) = _loaded(a[part], b[part])
+        values = load_values(docs)
+        for whole, some in zip(judged, judge(values[left], values[right], options), strict=True):
+            whole[part] = some
+    return judged
+
+
+def compare_pairs(a: Docs, b: Docs, options: NearOptions, load_texts: Callable[[Docs], Any]) -> Similarity:
+    """Exact Jaccard for pairs of documents, likewise."""
+    similarity = np.empty(len(a), np.float64)
+    for part in _slices(len(a), _EXACT_PAIRS):
+        docs, (left, right) = _loaded(a[part], b[part])
+        similarity[part] = exact_jaccard_of_pairs(load_texts(docs), left, right, options)
+    return similarity
+
+
 def verify_pairs(
     a: Docs,
     b: Docs,
@@ -192,24 +212,13 @@ def verify_pairs(
     load_values: Callable[[Docs], Values],
     load_texts: Callable[[Docs], Any],
 ) -> Edges:
-    """The pairs whose similarity is at least the threshold: `judge`, and exact Jaccard where that leaves a doubt.
-
-    Both loaders get ascending document numbers without repeats, a batch at a time, so they may read files by position.
-    """
-    judged = Judged(np.empty(len(a), np.float64), np.empty(len(a), np.bool_), np.empty(len(a), np.bool_))
-    for part in _slices(len(a), _ESTIMATED_PAIRS):
-        docs, (left, right) = _loaded(a[part], b[part])
-        values = load_values(docs)
-        for whole, some in zip(judged, judge(values[left], values[right], options), strict=True):
-            whole[part] = some
-    similarity, is_edge = judged.similarity, judged.is_similar
-    doubtful = np.flatnonzero(judged.is_doubtful)
-    for part in _slices(len(doubtful), _EXACT_PAIRS):
-        rows = doubtful[part]
-        docs, (left, right) = _loaded(a[rows], b[rows])
-        similarity[rows] = exact_jaccard_of_pairs(load_texts(docs), left, right, options)
+    """The pairs whose similarity is at least the threshold: by their fingerprints, or exactly where those leave a
+    doubt. Loaders may read files by position."""
+    similarity, is_edge, is_doubtful = judge_pairs(a, b, options, load_values)
+    doubtful = np.flatnonzero(is_doubtful)
+    similarity[doubtful] = compare_pairs(a[doubtful], b[doubtful], options, load_texts)
     is_edge[doubtful] = similarity[doubtful] >= options.threshold
-    return Edges(a[is_edge], b[is_edge], similarity[is_edge], judged.is_doubtful[is_edge])
+    return Edges(a[is_edge], b[is_edge], similarity[is_edge], is_doubtful[is_edge])
 
 
 def find_near_duplicates(

@@ -26,7 +26,7 @@ from tokmill.dedup.wordforms import WORD_NORMALIZATION
 from tokmill.manifest import Json, Receipt
 from tokmill.schema import CONTAMINATION, DROPS
 from tokmill.stages.ranking import Considered, load_ranked
-from tokmill.stages.step import Made, Step, write_shard_table, write_sorted_shard_table
+from tokmill.stages.step import Made, Step, write_shard_table, write_task_table
 from tokmill.task import Input, Task
 
 Phase = Generator[list[Task], list[Receipt], list[Receipt]]
@@ -71,8 +71,7 @@ def perform_contamination(task: Task) -> Made:
     if against["policy"] == "drop":
         is_dropped = contaminated_rows(hits, len(ranked.rows), float(against["min_share"]))
     drops = _drops(task.config["number"], ranked.rows, is_dropped, hits, labels)
-    name = f"contaminated-{task.key}.parquet"
-    entry = write_sorted_shard_table(task.directory, name, "contaminated", drops, by="shard")
+    entry = write_task_table(task, "contaminated", drops, "shard")
     found = write_shard_table(task.directory, f"contamination-{task.key}.parquet", "contamination", table)
     return Made(
         [entry, found], {}, {"documents": len(np.unique(hits.rows)), "unused_items": len(index.unused)}

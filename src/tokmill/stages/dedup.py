@@ -35,7 +35,7 @@ from tokmill.stages.step import (
     Step,
     list_shards,
     write_shard_table,
-    write_sorted_shard_table,
+    write_task_table,
 )
 from tokmill.storage.parquet import load_range, load_table
 from tokmill.task import Input, Task, table_input
@@ -142,8 +142,7 @@ def perform_match(task: Task) -> Made:
         ],
         schema=MATCHES,
     ).sort_by([("shard", "ascending"), ("row", "ascending")])
-    name = f"matches-{task.key}.parquet"
-    return Made([write_sorted_shard_table(task.directory, name, "matches", table, by="shard")], {})
+    return Made([write_task_table(task, "matches", table, "shard")], {})
 
 
 def _by_shard(task: Task) -> list[list[Input]]:

@@ -29,6 +29,7 @@ from tokmill.sources.reading import Batch, Dropped, Reading
 from tokmill.stages import sampling
 from tokmill.stages.shards import Room, no_counts, write_documents, write_ledger
 from tokmill.stages.step import Conduct, Made, Outcome, Step
+from tokmill.stages.texts import CHARS_PER_TOKEN
 from tokmill.stages.threads import gather_posts, read_threads
 from tokmill.storage.digest import join_sequences
 from tokmill.storage.location import AnyPath, InputFile, Metered
@@ -178,7 +179,7 @@ def _room_after(config: Json, upstream: Mapping[str, Artifact]) -> dict[str, int
     limit, sample = config["limit"] or {}, config["sample"] or {}
     bounds = {
         "docs": [limit.get("docs"), sample.get("k") if sample.get("method") == "head" else None],
-        "chars": [limit.get("chars"), limit.get("tokens") and 4 * limit["tokens"]],
+        "chars": [limit.get("chars"), limit.get("tokens") and CHARS_PER_TOKEN * limit["tokens"]],
         "bytes": [limit.get("megabytes") and limit["megabytes"] * 1_000_000],
     }
     for artifact in upstream.values():

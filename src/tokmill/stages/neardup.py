@@ -29,19 +29,24 @@ from tokmill.dedup.exact import partition_of
 from tokmill.dedup.near import (
     SHINGLE_NORMALIZATION,
     NearOptions,
-    exact_jaccard_of_pairs,
-    judge,
+    compare_pairs,
+    judge_pairs,
 )
 from tokmill.environment import DEVICE
 from tokmill.kernels.buckets import repeated
 from tokmill.kernels.minhash import band_keys
 from tokmill.manifest import FileEntry, Json, Receipt, file_entry
 from tokmill.schema import CLUSTERS, DROPS
+from tokmill.stages.numbered import load_numbered_texts, write_numbered_texts
 from tokmill.stages.ranking import Considered, load_ranked
-from tokmill.stages.step import Made, Step, write_shard_table, write_sorted_shard_table
-from tokmill.storage.arrowfile import open_arrow, write_arrow
+from tokmill.stages.step import (
+    Made,
+    Step,
+    write_shard_table,
+    write_sorted_shard_table,
+    write_task_table,
+)
 from tokmill.storage.commit import open_commit
-from tokmill.storage.digest import table_sha256
 from tokmill.storage.parquet import load_range, load_table
 from tokmill.task import Task, table_input
 
@@ -62,10 +67,6 @@ PAIRS = pa.schema(
     ]
 )
 EDGES = pa.schema([PAIRS.field(name) for name in ("a", "b", "similarity")])
-
-# Pairs estimated together: 2 x 8192 signatures of 112 positions are 7 MB.
-_ESTIMATED_PAIRS = 8192
-_EXACT_PAIRS = 256
 
 Phase = Generator[list[Task], list[Receipt], list[Receipt]]
 Numbers = NDArray[np.int64]
@@ -166,7 +167,7 @@ def perform_fingerprint(task: Task) -> Made:
     partition = partition_of(flat, task.config["partitions"]).astype(np.uint16)
     order = np.argsort(partition, kind="stable")
     bands = pa.table([partition[order], flat[order], index[order]], schema=BANDS)
-    return Made([_write_records(task, records), _write_sorted(task, "bands", bands, "partition")], {})
+    return Made([_write_records(task, records), write_task_table(task, "bands", bands, "partition")], {})
 
 
 def _record(options: NearOptions) -> Any:
@@ -180,10 +181,6 @@ def _write_records(task: Task, records: Any) -> FileEntry:
         if len(records):
             file.write(records.view(np.uint8))
     return file_entry(name, "fingerprints", file.written, rows=len(records))
-
-
-def _write_sorted(task: Task, name: str, table: Any, by: str) -> FileEntry:
-    return write_sorted_shard_table(task.directory, f"{name}-{task.key}.parquet", name, table, by)
 
 
 class _Records:
@@ -236,22 +233,16 @@ def perform_candidates(task: Task) -> Made:
             ranks=records.load(docs, "rank")[places],
         )
     )
-    similarity = np.empty(len(pairs.a))
-    is_sure: Any = np.empty(len(pairs.a), np.bool_)
-    is_doubtful: Any = np.empty(len(pairs.a), np.bool_)
-    for part in _slices(len(pairs.a), _ESTIMATED_PAIRS):
-        some, (left, right) = _both_ends(pairs.a[part], pairs.b[part])
-        values = records.load(some, "values")
-        judged = judge(values[left], values[right], options)
-        similarity[part], is_sure[part] = judged.similarity, judged.is_similar
-        is_doubtful[part] = judged.is_doubtful
-    open_ones = is_sure | is_doubtful
-    a, b, similarity, is_sure = (column[open_ones] for column in (pairs.a, pairs.b, similarity, is_sure))
+    judged = judge_pairs(pairs.a, pairs.b, options, lambda numbers: records.load(numbers, "values"))
+    is_open = judged.is_similar | judged.is_doubtful
+    a, b, similarity, is_sure = (
+        column[is_open] for column in (pairs.a, pairs.b, judged.similarity, judged.is_similar)
+    )
     mixed = a.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     owner = partition_of(mixed, task.config["partitions"]).astype(np.uint16)
     order = np.argsort(owner, kind="stable")
     table = pa.table([column[order] for column in (owner, a, b, similarity, is_sure)], schema=PAIRS)
-    return Made([_write_sorted(task, "pairs", table, "partition")], {})
+    return Made([write_task_table(task, "pairs", table, "partition")], {})
 
 
 # --- verification ---
@@ -274,12 +265,7 @@ def perform_extract(task: Task) -> Made:
         ranked = load_ranked(task.inputs, number, task.config["keep"])
         rows = _Records(task).load(wanted, "row").astype(np.int64)
         texts = ranked.texts.take(pa.array(np.searchsorted(ranked.rows, rows)))
-    name = f"texts-{task.key}.arrow"
-    table = pa.table({"number": wanted, "text": texts})
-    written = write_arrow(Path(task.directory) / name, table)
-    return Made(
-        [file_entry(name, "texts", written, rows=len(wanted), content_sha256=table_sha256(table))], {}
-    )
+    return Made([write_numbered_texts(task, wanted, texts)], {})
 
 
 def perform_verify(task: Task) -> Made:
@@ -297,14 +283,13 @@ def perform_verify(task: Task) -> Made:
     is_edge = is_sure.copy()
     doubtful = np.flatnonzero(~is_sure)
     if len(doubtful):
-        stores = [open_arrow(path) for path in task.paths("texts")]
-        numbers = np.concatenate([np.asarray(store.column("number")) for store in stores])
-        texts = pa.chunked_array([chunk for store in stores for chunk in store.column("text").chunks])
-        for part in _slices(len(doubtful), _EXACT_PAIRS):
-            rows = doubtful[part]
-            docs, (left, right) = _both_ends(a[rows], b[rows])
-            held = texts.take(pa.array(np.searchsorted(numbers, docs)))
-            similarity[rows] = exact_jaccard_of_pairs(held, left, right, options)
+        texts = load_numbered_texts(task)
+        similarity[doubtful] = compare_pairs(
+            a[doubtful],
+            b[doubtful],
+            options,
+            texts.take,
+        )
         is_edge[doubtful] = similarity[doubtful] >= options.threshold
     edges = pa.table([column[is_edge] for column in (a, b, similarity)], schema=EDGES)
     return Made([write_shard_table(task.directory, f"edges-{task.key}.parquet", "edges", edges)], {})
@@ -369,13 +354,3 @@ def near_options(near: Json) -> NearOptions:
         rows=near["rows"],
         verify=near["verify"],
     )
-
-
-def _both_ends(a: Numbers, b: Numbers) -> tuple[Numbers, tuple[Numbers, Numbers]]:
-    """The documents of both columns, each once and ascending, and where each end of a pair is among them."""
-    docs, places = np.unique(np.concatenate([a, b]), return_inverse=True)
-    return docs, (places[: len(a)], places[len(a) :])
-
-
-def _slices(count: int, step: int) -> list[slice]:
-    return [slice(start, min(start + step, count)) for start in range(0, count, step)]

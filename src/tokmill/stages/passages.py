@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,12 +32,11 @@ from tokmill.dedup.window import (
     window_marks,
 )
 from tokmill.dedup.wordforms import WORD_NORMALIZATION
-from tokmill.manifest import FileEntry, Json, Receipt, file_entry
+from tokmill.manifest import Json, Receipt
 from tokmill.schema import DROPS, EDITS, SPANS
+from tokmill.stages.numbered import load_numbered_texts, write_numbered_texts
 from tokmill.stages.ranking import Considered, load_ranked
-from tokmill.stages.step import Made, Step, write_shard_table, write_sorted_shard_table
-from tokmill.storage.arrowfile import open_arrow, write_arrow
-from tokmill.storage.digest import table_sha256
+from tokmill.stages.step import Made, Step, write_shard_table, write_task_table
 from tokmill.storage.parquet import load_range, load_table
 from tokmill.task import Task, table_input
 
@@ -170,7 +168,7 @@ def perform_windows(task: Task) -> Made:
     totals = pa.table([ranked.rows, count_words(ranked.texts), ranked.ranks], schema=TOTALS)
     return Made(
         [
-            _write_sorted(task, "windows", table, "partition"),
+            write_task_table(task, "windows", table, "partition"),
             write_shard_table(task.directory, f"totals-{task.key}.parquet", "totals", totals),
         ],
         {},
@@ -202,7 +200,7 @@ def perform_meetings(task: Task) -> Made:
         word[matches.firsts],
     )
     table = pa.table([column[order] for column in columns], schema=MEETINGS)
-    return Made([_write_sorted(task, "meetings", table, "shard")], {})
+    return Made([write_task_table(task, "meetings", table, "shard")], {})
 
 
 def perform_passage_texts(task: Task) -> Made:
@@ -219,12 +217,7 @@ def perform_passage_texts(task: Task) -> Made:
     if len(wanted):
         ranked = load_ranked(task.inputs, number, task.config["keep"])
         texts = ranked.texts.take(pa.array(wanted - start))
-    table = pa.table({"number": wanted, "text": texts})
-    name = f"texts-{task.key}.arrow"
-    written = write_arrow(Path(task.directory) / name, table)
-    return Made(
-        [file_entry(name, "texts", written, rows=len(wanted), content_sha256=table_sha256(table))], {}
-    )
+    return Made([write_numbered_texts(task, wanted, texts)], {})
 
 
 def perform_spans(task: Task) -> Made:
@@ -235,12 +228,9 @@ def perform_spans(task: Task) -> Made:
     number, word, first, first_word = (np.asarray(found.column(name)) for name in MEETINGS.names[1:])
     table = SPANS.empty_table()
     if len(number):
-        stores = [open_arrow(path) for path in task.paths("texts")]
-        numbers = np.concatenate([np.asarray(store.column("number")) for store in stores])
-        texts = pa.chunked_array([chunk for store in stores for chunk in store.column("text").chunks])
         used, places = np.unique(np.concatenate([number, first]), return_inverse=True)
         ranks = _ranks(task, used)
-        held = pa.concat_arrays(texts.take(pa.array(np.searchsorted(numbers, used))).chunks)
+        held = load_numbered_texts(task).take(used)
         pairs = Pairs(places[: len(number)], word, places[len(number) :], first_word)
         spans = extend_matches(held, pairs, options, ranks).spans
         named = spans._replace(rows=used[spans.rows], first_rows=used[spans.first_rows])
@@ -301,7 +291,10 @@ def perform_settle(task: Task) -> Made:
         "repeated_words": int(settled.repeated_words.sum()),
     }
     return Made(
-        [_write_sorted(task, "window", table, "shard"), _write_sorted(task, "counted", counted, "shard")],
+        [
+            write_task_table(task, "window", table, "shard"),
+            write_task_table(task, "counted", counted, "shard"),
+        ],
         {},
         facts,
     )
@@ -329,7 +322,3 @@ def perform_cut(task: Task) -> Made:
 def _columns(tables: list[Any], schema: Any) -> list[Any]:
     whole = pa.concat_tables([schema.empty_table(), *tables])
     return [np.asarray(whole.column(name)) for name in schema.names]
-
-
-def _write_sorted(task: Task, name: str, table: Any, by: str) -> FileEntry:
-    return write_sorted_shard_table(task.directory, f"{name}-{task.key}.parquet", name, table, by)

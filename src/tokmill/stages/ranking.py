@@ -59,7 +59,7 @@ def rank_inputs(dedup: Json, shard: Shard, upstream: Mapping[str, Artifact]) -> 
         return [shard.documents]
     if dedup["keep"] == "best":
         cleaned = upstream[f"clean/{shard.source}"]
-        path = f"measures-{shard.name.rpartition('/')[2]}.parquet"
+        path = f"measures-{shard.key}.parquet"
         return [
             table_input("measures", cleaned.directory, entry)
             for entry in cleaned.manifest.entries("measures")

@@ -66,6 +66,10 @@ class Shard(NamedTuple):
     marks: Input
     edits: Input | None
 
+    @property
+    def key(self) -> str:
+        return self.name.rpartition("/")[2]
+
     def inputs(self) -> list[Input]:
         return [self.documents, self.marks, *([self.edits] if self.edits else [])]
 
@@ -135,3 +139,8 @@ def write_sorted_shard_table(directory: str, path: str, table_name: str, table: 
     """A table in order of column `by`, of which `load_range` reads a part."""
     written = write_sorted_table(Path(directory) / path, table, by=by)
     return file_entry(path, table_name, written, rows=table.num_rows, content_sha256=table_sha256(table))
+
+
+def write_task_table(task: Task, name: str, table: Any, by: str) -> FileEntry:
+    """The same, as <name>-<key of the task>."""
+    return write_sorted_shard_table(task.directory, f"{name}-{task.key}.parquet", name, table, by)

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from tokmill.artifact import Artifact
 from tokmill.clean.normalize import apply_edits
-from tokmill.schema import one_piece
+from tokmill.kernels import text as text_kernels
+from tokmill.schema import one_piece, string_column
 from tokmill.stages.step import Shard, kept_inputs, list_shards
 from tokmill.storage.parquet import load_table
 from tokmill.task import Input, table_input
@@ -78,7 +79,10 @@ def load_texts(inputs: list[Input], valid: bool) -> Any:
     wanted = ["language", "license", "chars"]
     marks = _load(by_role["marks"], wanted)
     named = [one_piece(marks.column(name)).take(chosen) for name in wanted]
-    return pa.table([rows, doc_ids.take(chosen), texts.take(chosen), *named], schema=_TEXTS)
+    texts = texts.take(chosen)
+    if "trims" in by_role:  # the marks are of the text before
+        named[-1] = pa.array(text_kernels.measure_text(*string_column(texts)[:2]).chars)
+    return pa.table([rows, doc_ids.take(chosen), texts, *named], schema=_TEXTS)
 
 
 def load_clean(inputs: list[Input]) -> tuple[Any, Any]:
@@ -100,3 +104,12 @@ def load_clean(inputs: list[Input]) -> tuple[Any, Any]:
 
 def _load(path: str, columns: list[str]) -> Any:
     return load_table(Path(path), columns)
+
+
+# For planning only: what a limit in tokens, and an estimate in a manifest, take a token for.
+CHARS_PER_TOKEN = 4
+
+
+def estimate_tokens(chars: Any) -> int:
+    """Of documents with so many characters each."""
+    return int((-(-chars // CHARS_PER_TOKEN)).sum())
