@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.errors import CorruptFile, InputError, VocabTooLarge
-from tokmill.formats.megatron import MegatronFile, write_megatron
+from tokmill.formats.megatron import MegatronFile, write_aligned, write_index, write_megatron
 
 # ids [1 2 3] and [65535], uint16, written out by hand
 GOLDEN_BIN = bytes.fromhex("0100 0200 0300 ffff")
@@ -233,3 +233,51 @@ def test_half_a_pair_is_an_error(tmp_path, suffix):
     Path(f"{prefix}{suffix}").unlink()
     with pytest.raises(InputError, match=rf"tiny\{suffix}: no such file\n  next: give the path without"):
         MegatronFile(prefix)
+
+
+def test_the_index_of_three_billion_tokens_has_the_right_pointers(tmp_path):
+    """Synthetic lengths, no tokens: 1.2 million documents whose bytes pass 2^31 and whose tokens pass 2^31."""
+    lengths = np.random.default_rng(3).integers(1, 5001, 1_200_000).astype(np.int32)
+    assert int(lengths.sum(dtype=np.int64)) > 3_000_000_000 - 50_000_000
+    lengths[-1] += 3_000_000_000 - int(lengths.sum(dtype=np.int64)) + 7_000_000
+    path = tmp_path / "tokens.idx"
+    written = write_index(path, lengths, "int32")
+    data = path.read_bytes()
+    assert (written.bytes, len(data)) == (34 + 12 * len(lengths) + 8 * (len(lengths) + 1),) * 2
+    magic, version, code, sequences, documents = struct.unpack("<9sQBQQ", data[:34])
+    assert (magic, version, code) == (b"MMIDIDX\0\0", 1, 4)
+    assert (sequences, documents) == (len(lengths), len(lengths) + 1)
+    pointers = np.frombuffer(data, "<i8", sequences, 34 + 4 * sequences)
+    # Python's own integers, which cannot wrap
+    expected = 0
+    for number in range(0, sequences, 10_007):
+        expected = 4 * sum(lengths[:number].tolist())
+        assert int(pointers[number]) == expected
+    assert int(pointers[-1]) + 4 * int(lengths[-1]) == 4 * 3_007_000_000
+    assert np.array_equal(np.frombuffer(data, "<i8", documents, 34 + 12 * sequences), np.arange(documents))
+
+
+def test_values_that_go_with_the_tokens_lie_beside_them_and_line_up(tmp_path):
+    prefix = write_tiny(tmp_path)
+    tokens = MegatronFile(prefix)
+    total = int(tokens.lengths.sum())
+    mask = np.arange(total) % 2
+    write_aligned(prefix, "loss_mask", [mask[:2].astype(np.uint8), mask[2:].astype(np.uint8)], dtype="uint8")
+    found = tokens.aligned("loss_mask")
+    found.check()
+    dtype, sequences, _ = read_independently(prefix.with_name(f"{prefix.name}.loss_mask"))
+    assert dtype == "B"
+    assert [value for sequence in sequences for value in sequence] == mask.tolist()
+    for number in range(len(tokens)):
+        assert len(found.sequence(number)) == len(tokens.sequence(number))
+
+
+def test_values_that_do_not_line_up_are_an_error(tmp_path):
+    prefix = write_tiny(tmp_path)
+    with pytest.raises(InputError, match="1 values for"):
+        write_aligned(prefix, "loss_mask", [np.ones(1, np.uint8)], dtype="uint8")
+    assert not list(tmp_path.glob("*loss_mask*"))
+    other = prefix.with_name(f"{prefix.name}.weights")
+    write_megatron(other, [np.ones(2, np.int32)], np.array([2]), dtype="int32")
+    with pytest.raises(CorruptFile, match="its lengths are not those of"):
+        MegatronFile(prefix).aligned("weights")

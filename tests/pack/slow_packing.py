@@ -30,6 +30,15 @@ def concat_slowly(lengths: list[int], seq_len: int, tail: str) -> list[Row]:
     return rows
 
 
+def concat_apart_slowly(lengths: list[int], seq_len: int, tail: str, groups: list[int]) -> list[Row]:
+    rows = []
+    for group in set(groups):
+        mine = [document for document in range(len(lengths)) if groups[document] == group]
+        found = concat_slowly([lengths[document] for document in mine], seq_len, tail)
+        rows += [[PAD if token == PAD else (mine[token[0]], token[1]) for token in row] for row in found]
+    return sorted(rows)
+
+
 def best_fit_slowly(lengths: list[int], seq_len: int, groups: list[int] | None = None) -> list[Row]:
     """Rests from the largest to the smallest, each into the row with the least room that is enough."""
     groups = groups or [0] * len(lengths)
@@ -90,7 +99,13 @@ def rows_of_bins(lengths: list[int], seq_len: int, bins: list[list[int]]) -> lis
 
 
 def pad_slowly(lengths: list[int], seq_len: int) -> list[Row]:
-    rows = [tokens_of(lengths, document)[:seq_len] for document in range(len(lengths)) if lengths[document]]
+    rows = []
+    for document in range(len(lengths)):
+        row = tokens_of(lengths, document)
+        if len(row) > seq_len:
+            row = [*row[: seq_len - 1], row[-1]]  # what ends it, stays
+        if row:
+            rows.append(row)
     return [row + [PAD] * (seq_len - len(row)) for row in rows]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pack.slow_packing import (
     PAD,
     best_fit_slowly,
+    concat_apart_slowly,
     concat_slowly,
     document_slowly,
     documents_and_row_length,
@@ -49,6 +50,14 @@ def test_concat_rebuilds_the_rows_of_the_slow_twin(case, tail):
     assert rows_through_spans(plan_concat(array(lengths), seq_len, tail)) == concat_slowly(
         lengths, seq_len, tail
     )
+
+
+@given(case=grouped_documents(), tail=st.sampled_from(["drop", "pad"]))
+@settings(deadline=None)
+def test_concat_of_groups_keeps_each_stream_by_itself(case, tail):
+    lengths, seq_len, groups = case
+    plan = plan_concat(array(lengths), seq_len, tail, np.array(groups, np.int64))
+    assert rows_through_spans(plan) == concat_apart_slowly(lengths, seq_len, tail, groups)
 
 
 @given(case=grouped_documents(), apart=st.booleans())
@@ -164,7 +173,7 @@ def test_a_document_longer_than_two_to_the_31_tokens_is_planned_exactly(layout):
         "concat": plan.n_rows * (1 << 20) - 3,
         "pad": 1 << 20,
     }.get(layout, huge)
-    assert int(spans.offset.max()) == {"concat": (plan.n_rows - 1) * (1 << 20) - 3, "pad": 0}.get(
+    assert int(spans.offset.max()) == {"concat": (plan.n_rows - 1) * (1 << 20) - 3, "pad": huge - 1}.get(
         layout, 1 << 31
     )
     assert plan.tokens_in == huge + 7

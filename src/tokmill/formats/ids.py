@@ -8,6 +8,10 @@ from numpy.typing import NDArray
 from tokmill.errors import VocabTooLarge
 
 
+def smallest_dtype(vocab_size: int) -> str:
+    return "uint16" if vocab_size <= 1 << 16 else "int32"
+
+
 def cast_ids(ids: NDArray[np.integer], dtype: str, *, where: str) -> NDArray[np.integer]:
     """`ids`, contiguous and as `dtype`; an id that does not fit is an error."""
     assert np.issubdtype(ids.dtype, np.integer), f"{where}: ids are integers, not {ids.dtype}"

@@ -15,6 +15,10 @@
 
 tokmill writes one sequence per document, so documents are 0, 1, …, S. `.idx` is written last: a prefix without
 one does not exist.
+
+What goes with the tokens one by one, a loss mask or weights, is a pair of its own beside them:
+
+    <prefix>.loss_mask.bin  <prefix>.loss_mask.idx      the same lengths, one value per token, any dtype of the list
 """
 
 from __future__ import annotations
@@ -73,6 +77,35 @@ def write_megatron(
                 written += chunk.size
         expected = int(lengths.sum())
         assert written == expected, f"{bin_path}: {written} tokens came, lengths add up to {expected}"
+    idx_written = write_index(idx_path, lengths, dtype)
+    return {bin_path.name: bin_file.written, idx_path.name: idx_written}
+
+
+def write_aligned(
+    prefix: Path, name: str, chunks: Iterable[NDArray[np.generic]], *, dtype: str
+) -> dict[str, Written]:
+    """Values for every token of `<prefix>`, which is there already, in chunks of any size."""
+    lengths = MegatronFile(prefix).lengths
+    bin_path, idx_path = _paths(_aligned_prefix(prefix, name))
+    expected, written = int(lengths.sum(dtype=np.int64)), 0
+    with open_commit(bin_path) as file:
+        for chunk in chunks:
+            if chunk.size:
+                assert np.can_cast(chunk.dtype, dtype), f"{name}: {chunk.dtype} does not fit {dtype}"
+                file.write(np.ascontiguousarray(chunk, dtype=np.dtype(dtype).newbyteorder("<")))
+                written += chunk.size
+        if written != expected:
+            raise InputError(
+                f"{written:,} values for {expected:,} tokens",
+                where=str(bin_path),
+                next="give one value for each token, in the order of the tokens",
+            )
+    return {bin_path.name: file.written, idx_path.name: write_index(idx_path, lengths, dtype)}
+
+
+def write_index(idx_path: Path, lengths: NDArray[np.integer], dtype: str) -> Written:
+    """Where sequences of these lengths lie in a `.bin` of that dtype."""
+    lengths = np.asarray(lengths)
     with open_commit(idx_path) as idx_file:
         n_sequences = lengths.size
         idx_file.write(_HEADER.pack(MAGIC, VERSION, DTYPE_CODES[dtype], n_sequences, n_sequences + 1))
@@ -81,13 +114,13 @@ def write_megatron(
         itemsize, pointer = np.dtype(dtype).itemsize, 0
         for block in _blocks(n_sequences):
             # int64 throughout: an int32 product wraps at 2^31 bytes, which is 537 million int32 tokens
-            sizes = lengths[block] * itemsize
+            sizes = lengths[block].astype(np.int64) * itemsize
             ends = pointer + np.cumsum(sizes)
             idx_file.write((ends - sizes).astype("<i8"))
             pointer = int(ends[-1])
         for block in _blocks(n_sequences + 1):
             idx_file.write(np.arange(block.start, block.stop, dtype="<i8"))
-    return {bin_path.name: bin_file.written, idx_path.name: idx_file.written}
+    return idx_file.written
 
 
 class MegatronFile:
@@ -97,7 +130,8 @@ class MegatronFile:
     """
 
     def __init__(self, prefix: Path) -> None:
-        self._bin_path, self._idx_path = _paths(Path(prefix))
+        self._prefix = Path(prefix)
+        self._bin_path, self._idx_path = _paths(self._prefix)
         for path in (self._idx_path, self._bin_path):
             if not path.is_file():
                 raise InputError("no such file", where=str(path), next="give the path without .bin and .idx")
@@ -129,6 +163,13 @@ class MegatronFile:
         if not 0 <= pointer <= stop <= len(self._ids):
             raise self._corrupt_bin(f"sequence {number} lies beyond the end of the file")
         return self._ids[pointer:stop].view(self.dtype)
+
+    def aligned(self, name: str) -> MegatronFile:
+        """Values that go with the tokens, opened; their lengths must be those of the tokens."""
+        found = MegatronFile(_aligned_prefix(self._prefix, name))
+        if not np.array_equal(found.lengths, self.lengths):
+            raise _corrupt(f"its lengths are not those of {self._idx_path.name}", found._idx_path)
+        return found
 
     def check(self) -> None:
         """Every length, pointer and document index against every other, and against the size of `.bin`."""
@@ -181,6 +222,10 @@ class MegatronFile:
 def _paths(prefix: Path) -> tuple[Path, Path]:
     # not with_suffix: a prefix may hold a dot
     return prefix.with_name(prefix.name + ".bin"), prefix.with_name(prefix.name + ".idx")
+
+
+def _aligned_prefix(prefix: Path, name: str) -> Path:
+    return prefix.with_name(f"{prefix.name}.{name}")
 
 
 def _blocks(count: int) -> Iterable[slice]:

@@ -1,7 +1,7 @@
 """How much is built: a target in tokens, blocks, documents or megabytes, and its parts.
 
     target    tokens 200M   blocks 97,656 (of seq_len tokens)   documents 50k   megabytes 800 (of text, 10^6 bytes)
-    split     valid = floor(target * valid_fraction), train = the rest
+    split     valid = floor(target * its fraction), train = the rest
     quotas    tokens of each source: what its weight asks for, as far as it has them
 
 A source that has too little
@@ -12,10 +12,8 @@ A source that has too little
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from typing import Literal
 
@@ -24,9 +22,6 @@ from tokmill.pack.mixture import Mixture
 
 Unit = Literal["tokens", "blocks", "documents", "megabytes"]
 Exhausted = Literal["stop", "renormalize", "repeat"]
-
-_AMOUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?)\s*([kKMGBT]?)")
-_FACTORS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
 
 
 @dataclass(frozen=True)
@@ -57,23 +52,10 @@ class Holding:
     tokens: int
 
 
-def parse_amount(written: str | int, *, where: str = "mixture.tokens") -> int:
-    """200M, 1.5B, 50k, 2_000_000: a whole number in the end."""
-    match = _AMOUNT.fullmatch(str(written).strip())
-    amount = Fraction(0)
-    if match:
-        amount = Fraction(Decimal(re.sub("[_,]", "", match[1]))) * _FACTORS[match[2]]
-    if amount < 1 or amount.denominator != 1:
-        raise RecipeError(
-            f"{written!r} is not an amount", where=where, next="write a whole number, or 50k, 200M, 1.5B, 2T"
-        )
-    return int(amount)
-
-
-def split_budget(amount: int, valid_fraction: Decimal) -> dict[str, int]:
-    """Both sides get their part of one budget, so that together they never exceed it."""
-    valid = int(amount * Fraction(valid_fraction))
-    return {"train": amount - valid, "valid": valid}
+def split_budget(amount: int, splits: Sequence[str], held_out: Mapping[str, Fraction]) -> dict[str, int]:
+    """Every split gets its part of one budget, so that together they never exceed it: the first has the rest."""
+    parts = {name: int(amount * held_out.get(name, 0)) for name in splits[1:]}
+    return {splits[0]: amount - sum(parts.values()), **parts}
 
 
 def largest_budget(holdings: Sequence[Holding], mixture: Mixture) -> int:

@@ -63,8 +63,11 @@ def compare_strategies(
     groups: NDArray[np.integer] | None = None,
     tail: Tail = "drop",
 ) -> list[Cost]:
-    """In the order of LAYOUTS. One plan at a time is in memory."""
-    return [cost_of(plan_layout(layout, lengths, seq_len, groups, tail), lengths) for layout in LAYOUTS]
+    """In the order of LAYOUTS. One plan at a time is in memory. `concat` is one stream, whatever the groups."""
+    return [
+        cost_of(plan_layout(layout, lengths, seq_len, None if layout == "concat" else groups, tail), lengths)
+        for layout in LAYOUTS
+    ]
 
 
 def plan_layout(
@@ -74,10 +77,10 @@ def plan_layout(
     groups: NDArray[np.integer] | None = None,
     tail: Tail = "drop",
 ) -> Plan:
-    """The plan of a layout by its name; `groups` count where rows are fitted, `tail` where they are cut."""
+    """The plan of a layout by its name. No row holds documents of two `groups`; `tail` is of concat."""
     match layout:
         case "concat":
-            return plan_concat(lengths, seq_len, tail)
+            return plan_concat(lengths, seq_len, tail, groups)
         case "document":
             return plan_document(lengths, seq_len, groups)
         case "best_fit":
@@ -94,8 +97,9 @@ def cost_of(plan: Plan, lengths: NDArray[np.integer]) -> Cost:
     for first, stop in row_batches(plan, _BATCH_TOKENS):
         spans = plan.spans(first, stop)
         widths = spans.end - spans.start
-        crossing += int(widths[spans.start > 0].sum())
-        is_cut[spans.document[spans.offset > 0]] = True
+        if plan.layout != "pad":  # there, a second piece is the end of a truncated document
+            crossing += int(widths[spans.start > 0].sum())
+            is_cut[spans.document[spans.offset > 0]] = True
     lengths = np.asarray(lengths)
     return Cost(
         plan.layout,

@@ -6,6 +6,9 @@ rows        |=====0=====|=====1=====|=====2=====|=====3=====|
 
 No padding but in the last row, and a document is cut wherever a row ends. Spans are found when they are asked for,
 so such a plan takes 8 bytes per document.
+
+With `groups` (domains, say) each group is a stream of its own, with a tail of its own; rows come in the order of their
+first token, so the streams are interleaved as their documents were.
 """
 
 from __future__ import annotations
@@ -17,13 +20,18 @@ from numpy.typing import NDArray
 
 from tokmill.errors import RecipeError
 from tokmill.formats.memmap import RowSpans
-from tokmill.pack.plan import Plan, check_row_length
+from tokmill.kernels.packing import Pieces
+from tokmill.pack.plan import PieceList, Plan, check_row_length, checked_groups
 
 Tail = Literal["drop", "pad"]
 
 
-def plan_concat(lengths: NDArray[np.integer], seq_len: int, tail: Tail) -> Plan:
+def plan_concat(
+    lengths: NDArray[np.integer], seq_len: int, tail: Tail, groups: NDArray[np.integer] | None = None
+) -> Plan:
     """Rows of `seq_len` tokens from documents of these `lengths` (each with its end-of-document token)."""
+    if groups is not None:
+        return _apart(lengths, seq_len, tail, checked_groups(groups, len(lengths)))
     check_row_length(seq_len)
     if tail not in ("drop", "pad"):
         raise RecipeError(f"unknown tail {tail!r}", where="pack.tail", next="set tail: drop or tail: pad")
@@ -42,6 +50,46 @@ def plan_concat(lengths: NDArray[np.integer], seq_len: int, tail: Tail) -> Plan:
         Stream(ends, seq_len, tokens_kept),
         padding=n_rows * seq_len - tokens_kept,
         tail_dropped=tokens_in - tokens_kept,
+    )
+
+
+def _apart(lengths: NDArray[np.integer], seq_len: int, tail: Tail, groups: NDArray[np.int32]) -> Plan:
+    """The rows of every group's own plan, merged."""
+    found = []
+    for group in np.unique(groups).tolist():
+        members = np.flatnonzero(groups == group)
+        plan = plan_concat(lengths[members], seq_len, tail)
+        spans = plan.spans()
+        found.append((plan, spans._replace(document=members[spans.document])))
+    first_rows = np.cumsum([0, *(plan.n_rows for plan, _ in found)])
+    columns = [
+        np.concatenate([spans[at] for _, spans in found] or [np.empty(0, np.int64)]) for at in range(5)
+    ]
+    whole = RowSpans(*columns)
+    row = np.concatenate(
+        [spans.row + base for (_, spans), base in zip(found, first_rows, strict=False)] or [columns[0]]
+    )
+    begins = np.flatnonzero(np.diff(row, prepend=-1))
+    counts = np.diff(begins, append=len(row))
+    turn = np.lexsort((whole.offset[begins], whole.document[begins]))
+    row_begins = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts[turn])))
+    chosen = np.arange(len(row)) - np.repeat(row_begins[:-1] - begins[turn], counts[turn])
+    pieces = Pieces(
+        row_begins,
+        whole.document[chosen].astype(np.int32),
+        whole.offset[chosen],
+        (whole.end - whole.start)[chosen].astype(np.int32),
+    )
+    return Plan(
+        "concat",
+        seq_len,
+        int(first_rows[-1]),
+        len(lengths),
+        sum(plan.tokens_in for plan, _ in found),
+        sum(plan.tokens_kept for plan, _ in found),
+        PieceList(pieces),
+        padding=sum(plan.padding for plan, _ in found),
+        tail_dropped=sum(plan.tail_dropped for plan, _ in found),
     )
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.formats.memmap import RowSpans
 from tokmill.pack.plan import Plan
 
 
@@ -29,7 +30,7 @@ class RowStarts(NamedTuple):
 def document_starts(plan: Plan, first_row: int = 0, stop_row: int | None = None) -> RowStarts:
     """The columns in which a document begins, or goes on from an earlier row."""
     stop_row = plan.n_rows if stop_row is None else stop_row
-    spans = plan.spans(first_row, stop_row)
+    spans = _joined(plan.spans(first_row, stop_row))
     row_begins = np.searchsorted(spans.row, np.arange(first_row, stop_row + 1))
     return RowStarts(row_begins.astype(np.int64), spans.start, spans.offset)
 
@@ -54,8 +55,18 @@ def positions(plan: Plan, first_row: int, stop_row: int) -> NDArray[np.int32]:
 def _segment_begins(plan: Plan, first_row: int, stop_row: int) -> NDArray[np.int64]:
     assert plan.seq_len, f"{plan.layout}: rows have no common length"
     assert 0 <= first_row <= stop_row <= plan.n_rows, f"rows {first_row} to {stop_row} of {plan.n_rows}"
-    spans = plan.spans(first_row, stop_row)
+    spans = _joined(plan.spans(first_row, stop_row))
     place = (spans.row - first_row) * plan.seq_len
     is_last = np.diff(spans.row, append=-1) != 0
     padding = (place + spans.end)[is_last & (spans.end < plan.seq_len)]
     return np.sort(np.concatenate((place + spans.start, padding)), kind="stable")
+
+
+def _joined(spans: RowSpans) -> RowSpans:
+    """Pieces of one document that follow each other in a row (a truncated one and its end) are one segment."""
+    is_first = (np.diff(spans.row, prepend=-1) != 0) | (np.diff(spans.document, prepend=-1) != 0)
+    if is_first.all():
+        return spans
+    is_last = np.append(is_first[1:], True)
+    firsts = RowSpans(*(column[is_first] for column in spans))
+    return firsts._replace(end=spans.end[is_last])

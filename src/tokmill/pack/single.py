@@ -1,7 +1,7 @@
 """One document per row.
 
 documents   |--0--|---------------1---------------|-2-|
-pad         |--0--|=====|   |-----1-----|   |-2-|=======|       fixed length; 1 is truncated, once
+pad         |--0--|=====|   |----1----|!|   |-2-|=======|       fixed length; 1 is truncated, once: ! is its last token
 indexed     |--0--|   |---------------1---------------|   |-2-|      no packing: sequences as they are
 """
 
@@ -22,8 +22,18 @@ def plan_pad(lengths: NDArray[np.integer], seq_len: int) -> Plan:
     check_row_length(seq_len)
     lengths = checked_lengths(lengths)
     examples = np.flatnonzero(lengths)
-    width = np.minimum(lengths[examples], seq_len)
-    kept, tokens_in = int(width.sum()), int(lengths.sum())
+    whole = lengths[examples]
+    kept, tokens_in = int(np.minimum(whole, seq_len).sum()), int(whole.sum())
+    # what is truncated keeps its last token, which ends it: two pieces
+    is_cut = whole > seq_len
+    counts = 1 + is_cut.astype(np.int64)
+    begins = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+    ends = begins[1:][is_cut] - 1
+    width = np.repeat(np.minimum(whole, seq_len), counts)
+    width[ends - 1], width[ends] = seq_len - 1, 1
+    offset = np.zeros(len(width), np.int64)
+    offset[ends] = whole[is_cut] - 1
+    pieces = Pieces(begins, np.repeat(examples, counts).astype(np.int32), offset, width.astype(np.int32))
     return Plan(
         "pad",
         seq_len,
@@ -31,7 +41,7 @@ def plan_pad(lengths: NDArray[np.integer], seq_len: int) -> Plan:
         len(lengths),
         tokens_in,
         kept,
-        _one_each(examples, width),
+        PieceList(pieces),
         padding=len(examples) * seq_len - kept,
         truncated=tokens_in - kept,
     )

@@ -94,6 +94,14 @@ def commit_bytes(path: Path, data: object) -> Written:
     return file.written
 
 
+def move_committed(path: Path, target: Path) -> None:
+    """A file that is whole, under another name on the same disk."""
+    with _told_as_storage_error(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(target)
+        _fsync_directory(target.parent)
+
+
 def storage_error(error: OSError, path: Path) -> StorageError:
     """The same fault in words a user can act on."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
