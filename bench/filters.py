@@ -4,8 +4,8 @@
     python bench/filters.py --parity --reference /path/to/venv/bin/python       agreement of verdicts per pack
 
 Texts are JSONL.zst files with `text` and `lang`, held in memory as Arrow before the clock starts. `together` is what
-a run with `web-en` does: quality and repetition measured once, lines edited, the edited rows measured for c4 and
-fineweb. The reference is datatrove, in an environment of its own (pip install datatrove spacy nltk regex); its
+a run with `web-en` does, by the same function: quality and repetition measured, lines edited, what they left measured
+for c4 and fineweb. The reference is datatrove, in an environment of its own (pip install datatrove spacy nltk regex); its
 verdicts are kept in --cache, because it needs minutes where this needs seconds.
 """
 
@@ -29,9 +29,8 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from tokmill.clean.lines import edit_lines
+from tokmill.clean.lines import EditedMeasures, edit_and_measure, edit_lines
 from tokmill.clean.measures import measure
-from tokmill.clean.normalize import apply_edits
 from tokmill.clean.packs import Pack, load_pack
 from tokmill.storage.zstd import ZstdFile
 
@@ -147,20 +146,15 @@ def race(
 
 def measured(pack: Pack, texts: Any) -> dict[str, Any]:
     if pack.line_edits is not None:
-        edits = edit_lines(texts, pack.line_edits)
-        texts = apply_edits(texts, edits.rows, edits.texts)
+        return edit_and_measure(texts, pack.line_edits, [], asked(pack)).after
     return measure(texts, asked(pack))
 
 
-def measured_together(texts: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """As read, as edited, and, of the rows that no edit changed, as read once more for the packs after the edits."""
+def measured_together(texts: Any) -> EditedMeasures:
     repetition, quality, c4, fineweb = load_pack("web-en").simple()
     assert c4.line_edits is not None
-    values = measure(texts, asked(repetition) + asked(quality))
-    edits = edit_lines(texts, c4.line_edits)
-    same = np.setdiff1d(np.arange(len(texts)), edits.rows)
-    later = asked(c4) + asked(fineweb)
-    return values, measure(edits.texts, later), measure(texts.take(pa.array(same)), later)
+    before, after = asked(repetition) + asked(quality), asked(c4) + asked(fineweb)
+    return edit_and_measure(texts, c4.line_edits, before, after)
 
 
 def asked(pack: Pack) -> list[str]:
@@ -204,8 +198,7 @@ def judged(pack: Pack, texts: Any) -> list[str | None]:
     reasons = np.full(len(texts), None, object)
     for part in pack.simple():
         if part.line_edits is not None:
-            edits = edit_lines(texts, part.line_edits)
-            texts = apply_edits(texts, edits.rows, edits.texts)
+            texts = edit_lines(texts, part.line_edits).texts
         values = measure(texts, asked(part))
         for rule in part.rules:
             value = values[rule.measure]

@@ -26,7 +26,7 @@ from tokmill.clean.language_policy import (
     judge_languages,
 )
 from tokmill.clean.license_policy import KEEP, QUARANTINE, judge_licenses, make_policy
-from tokmill.clean.lines import LineOptions, edit_lines
+from tokmill.clean.lines import LineOptions, edit_and_measure
 from tokmill.clean.measures import kernels_for, measure
 from tokmill.clean.normalize import Edits, apply_edits, normalize_texts
 from tokmill.clean.redact import redact_texts
@@ -126,18 +126,18 @@ def examine(documents: Any, config: Json, hooks: Mapping[str, str]) -> Examined:
     licenses = _judge_licenses(documents, config["license"], fates)
     languages, measures = _judge_languages(documents, texts, config["language"], fates)
     names = [column for column in sieve.columns() if not column.startswith((AFTER, HOOK))]
-    measures |= measure(texts, names) if names else {}
-    if sieve.line_edits is not None:
-        lines = edit_lines(texts, LineOptions(**sieve.line_edits))
-        texts = apply_edits(texts, lines.rows, lines.texts)
-        changed[lines.rows] = True
-        for reason, times in lines.removed.items():
+    if sieve.line_edits is None:
+        measures |= measure(texts, names)
+    else:
+        after = [column.removeprefix(AFTER) for column in sieve.columns() if column.startswith(AFTER)]
+        found = edit_and_measure(texts, LineOptions(**sieve.line_edits), names, after)
+        texts = found.edits.texts
+        measures |= found.before | {AFTER + name: values for name, values in found.after.items()}
+        changed[found.edits.rows] = True
+        for reason, times in found.edits.removed.items():
             some = times > 0
             if some.any():
-                changes.append(Change(reason, lines.rows[some], times[some]))
-    after = [column.removeprefix(AFTER) for column in sieve.columns() if column.startswith(AFTER)]
-    if after:
-        measures |= {AFTER + name: values for name, values in measure(texts, after).items()}
+                changes.append(Change(reason, found.edits.rows[some], times[some]))
     for hook in [column.removeprefix(HOOK) for column in sieve.columns() if column.startswith(HOOK)]:
         columns = {name: one_piece(documents.column(name)) for name in documents.column_names}
         measures[HOOK + hook] = call_hook(hook, hooks[hook], sieve.hooks[hook], {**columns, "text": texts})
@@ -152,8 +152,8 @@ def examine(documents: Any, config: Json, hooks: Mapping[str, str]) -> Examined:
     chars = normal.chars.copy()
     if len(rows) and (sieve.line_edits is not None or config["redact"]):
         # of dropped documents too: `whatif` says what they would bring, and which would have nothing left
-        found = text_kernels.measure_text(*string_column(edited)[:2])
-        chars[rows], hashes[rows] = found.chars, exact_hashes(edited, found.is_ascii)
+        looks = text_kernels.measure_text(*string_column(edited)[:2])
+        chars[rows], hashes[rows] = looks.chars, exact_hashes(edited, looks.is_ascii)
         fates.claim(is_blank(hashes), EMPTY, 0, 1)
     return Examined(
         edits=Edits(rows, edited, []),

@@ -1,16 +1,20 @@
 """The line edits of C4: furniture of web pages goes, line by line, before the document is judged.
 
-texts ─ edit_lines (one compiled pass) ─> LineEdits: only the rows that changed, and what was taken out of each
+texts ─ edit_lines (one compiled pass) ─> LineEdits: what is left, and what was taken out of each row
+
+texts ─ edit_and_measure ─> the same, and what was measured before and after
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.clean.measures import KeptLines, measure_both
 from tokmill.clean.wordlists import JAVASCRIPT, POLICY_PHRASES
 from tokmill.kernels import lineedits
 from tokmill.kernels.phrases import PhraseTable, phrase_table
@@ -30,11 +34,18 @@ class LineOptions(NamedTuple):
 
 
 class LineEdits(NamedTuple):
-    """`rows` changed to `texts`; `removed` says per reason how often, row by row of `rows`."""
+    """`texts` are all rows, `rows` those that changed; `removed` says per reason how often, row by row of `rows`."""
 
-    rows: NDArray[np.int64]
     texts: Any
+    rows: NDArray[np.int64]
     removed: dict[str, NDArray[np.int64]]
+    kept: KeptLines
+
+
+class EditedMeasures(NamedTuple):
+    edits: LineEdits
+    before: dict[str, NDArray[Any]]
+    after: dict[str, NDArray[Any]]
 
 
 # In the order of kernels.lineedits; outer_whitespace counts lines, and the line end of the last one.
@@ -50,6 +61,14 @@ REASONS = (
 )
 
 
+def edit_and_measure(
+    texts: Any, options: LineOptions, names: Collection[str], names_after: Collection[str]
+) -> EditedMeasures:
+    """`names` of the texts as they come, `names_after` of what the edits leave."""
+    edits = edit_lines(texts, options)
+    return EditedMeasures(edits, *measure_both(texts, names, edits.texts, names_after, edits.kept))
+
+
 def edit_lines(texts: Any, options: LineOptions) -> LineEdits:
     column = string_column(texts)
     edited = lineedits.edit_lines(
@@ -63,7 +82,9 @@ def edit_lines(texts: Any, options: LineOptions) -> LineEdits:
         strip_citations=options.citations,
     )
     removed = dict(zip(REASONS, edited.removed, strict=True))
-    return LineEdits(edited.rows, large_strings(edited.data, edited.offsets), removed)
+    cut = large_strings(edited.cut_data, edited.cut_offsets)
+    kept = KeptLines(edited.line_offsets, edited.is_whole, cut)
+    return LineEdits(large_strings(edited.data, edited.offsets), edited.rows, removed, kept)
 
 
 @functools.cache

@@ -5,7 +5,8 @@
                    long word                        no terminal punctuation  too few  javascript, policy
 
 Lines are cut at \\n; what is kept is joined with \\n again. An edit only ever takes bytes away, so a row has
-changed if it is shorter, and only changed rows are in the result.
+changed if it is shorter. Of every row it is told which of its filled lines stayed whole, and the lines that lost a
+citation stand apart once more: what was counted per line before the edits need be counted again in these only.
 """
 
 from __future__ import annotations
@@ -34,10 +35,14 @@ BLANK, OUTER_SPACE, LONG_WORD, CITATION, NOT_TERMINAL, FEW_WORDS, FIRST_PHRASE =
 
 
 class EditedLines(NamedTuple):
-    rows: NDArray[np.int64]  # that changed
-    data: Bytes
+    data: Bytes  # of all rows
     offsets: Offsets
+    rows: NDArray[np.int64]  # that changed
     removed: NDArray[np.int64]  # [what, changed row]
+    line_offsets: Offsets  # the filled lines of row i are line_offsets[i]:line_offsets[i + 1]
+    is_whole: NDArray[np.uint8]  # per filled line: all but the spaces at its ends is still there
+    cut_data: Bytes  # of each row the lines that stayed without their citations, joined with \n
+    cut_offsets: Offsets
 
 
 def edit_lines(
@@ -53,10 +58,14 @@ def edit_lines(
 ) -> EditedLines:
     data, offsets, rows = frozen_text(data, offsets)
     edited = EditedLines(
-        np.empty(rows, np.int64),
         np.empty(offsets[-1] - offsets[0], np.uint8),
         np.zeros(rows + 1, np.int64),
+        np.empty(rows, np.int64),
         np.zeros((FIRST_PHRASE + phrases.group_count, rows), np.int64),
+        np.zeros(rows + 1, np.int64),
+        np.empty(offsets[-1] - offsets[0], np.uint8),  # a filled line has a byte at least
+        np.empty(offsets[-1] - offsets[0], np.uint8),
+        np.zeros(rows + 1, np.int64),
     )
     count = _edit_lines(
         data,
@@ -74,9 +83,15 @@ def edit_lines(
         bool(strip_citations),
         *edited,
     )
-    used = edited.offsets[count]
     return EditedLines(
-        edited.rows[:count], edited.data[:used], edited.offsets[: count + 1], edited.removed[:, :count]
+        edited.data[: edited.offsets[-1]],
+        edited.offsets,
+        edited.rows[:count],
+        edited.removed[:, :count],
+        edited.line_offsets,
+        edited.is_whole[: edited.line_offsets[-1]],
+        edited.cut_data[: edited.cut_offsets[-1]],
+        edited.cut_offsets,
     )
 
 
@@ -95,15 +110,21 @@ def _edit_lines(
     max_word_chars: Int,
     terminal_only: bool,
     strip_citations: bool,
-    rows: NDArray[np.int64],
     edited: Bytes,
     edited_offsets: Offsets,
+    rows: NDArray[np.int64],
     removed: NDArray[np.int64],
+    line_offsets: Offsets,
+    is_whole: NDArray[np.uint8],
+    cut_data: Bytes,
+    cut_offsets: Offsets,
 ) -> Int:
     count: Int = 0
+    filled: Int = 0
+    cut: Int = 0
     for row in range(offsets.size - 1):
         begin, end = offsets[row], offsets[row + 1]
-        used = edited_offsets[count]
+        used = edited_offsets[row]
         removed[:, count] = 0
         at = begin
         while at < end:
@@ -113,12 +134,14 @@ def _edit_lines(
             if first == last:
                 removed[BLANK, count] += 1
                 continue
+            is_whole[filled] = 0
+            filled += 1
             if first > line or last < stop:
                 removed[OUTER_SPACE, count] += 1
             if last - first > max_word_chars and _longest_chunk(data, first, last, classes) > max_word_chars:
                 removed[LONG_WORD, count] += 1
                 continue
-            joint = 1 if used > edited_offsets[count] else 0  # the newline between it and the line before
+            joint = 1 if used > edited_offsets[row] else 0  # the newline between it and the line before
             start = used + joint
             into, citations = _copy(data, first, last, edited, start, strip_citations)
             if citations:
@@ -146,12 +169,20 @@ def _edit_lines(
                 for source in range(start, into):
                     edited[used + source - start] = edited[source]
             used += into - start
-        if used - edited_offsets[count] < end - begin:
+            is_whole[filled - 1] = citations == 0
+            if citations:
+                if cut > cut_offsets[row]:
+                    cut_data[cut] = NEWLINE
+                    cut += 1
+                for source in range(used - (into - start), used):
+                    cut_data[cut] = edited[source]
+                    cut += 1
+        edited_offsets[row + 1], line_offsets[row + 1], cut_offsets[row + 1] = used, filled, cut
+        if used - edited_offsets[row] < end - begin:
             if data[end - 1] == NEWLINE:
                 removed[OUTER_SPACE, count] += 1
             rows[count] = row
             count += 1
-            edited_offsets[count] = used
     return count
 
 

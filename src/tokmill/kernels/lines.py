@@ -52,24 +52,29 @@ def measure_lines(
     """A line of at most `short_chars` characters, spaces at its end left out, is short."""
     data, offsets, rows = frozen_text(data, offsets)
     found = np.zeros((len(LineMeasures._fields), rows), np.int64)
-    slots = 1 << max(4, (2 * int(_most_lines(data, offsets))).bit_length())
+    at_most = np.empty(rows, np.int64)
+    most = int(_bound_lines(data, offsets, at_most))
     _measure_lines(
         data,
         offsets,
         frozen(classes, np.uint16),
         short_chars,
-        np.zeros((slots, 2), np.uint64),
+        frozen(at_most, np.int64),
+        np.zeros((1 << max(4, (2 * most).bit_length()), 2), np.uint64),
+        np.empty(most, np.uint64),
+        np.empty(most + 1, np.int64),
         found,
     )
     return LineMeasures(*found)
 
 
 @raw_kernel
-def _most_lines(data: Bytes, offsets: Offsets) -> Int:
-    """Lines of the row that has most."""
+def _bound_lines(data: Bytes, offsets: Offsets, at_most: NDArray[np.int64]) -> Int:
+    """How many lines each row has at most, into `at_most`, and the largest of these."""
     most: Int = 0
     for row in range(offsets.size - 1):
-        most = max(most, _count_newlines(data, offsets[row], offsets[row + 1]) + 1)
+        at_most[row] = _count_newlines(data, offsets[row], offsets[row + 1]) + 1
+        most = max(most, at_most[row])
     return most
 
 
@@ -79,13 +84,16 @@ def _measure_lines(
     offsets: Offsets,
     classes: NDArray[np.uint16],
     short_chars: Int,
+    at_most: NDArray[np.int64],
     table: NDArray[np.uint64],
+    keys: NDArray[np.uint64],
+    starts: NDArray[np.int64],
     found: NDArray[np.int64],
 ) -> None:
     tick = U64(0)
     for row in range(offsets.size - 1):
         begin, end = offsets[row], offsets[row + 1]
-        mask = _mask_for(_count_newlines(data, begin, end) + 1)
+        mask = _mask_for(at_most[row])
         tick += U64(1)
         lines: Int = 0
         filled: Int = 0
@@ -96,15 +104,22 @@ def _measure_lines(
         dup_lines: Int = 0
         dup_chars: Int = 0
         repeated: Int = 0
+        text_begin: Int = end  # without the spaces at the ends of the text
+        text_end: Int = end
+        first_filled: Int = 0
+        last_filled: Int = -1
         at = begin
         while at < end:
             stop, key = _line_end(data, at, end)
-            lines += 1
+            keys[lines], starts[lines] = key, at
             first = _after_spaces(data, at, stop, classes)
             if first < stop:
-                filled += 1
                 last = _before_spaces(data, first, stop, classes)  # where the last visible character begins
                 code, width = _code_at(data, last)
+                if filled == 0:
+                    text_begin, first_filled = first, lines
+                text_end, last_filled = last + width, lines
+                filled += 1
                 opening = _code_at(data, first)[0]
                 bullets += opening == HYPHEN or opening == BULLET
                 ellipses += code == ELLIPSIS or (
@@ -120,7 +135,9 @@ def _measure_lines(
                     repeated += 2 if count == U64(1) else 1
                     dup_lines += 1
                     dup_chars += _chars(data, at, stop)
+            lines += 1
             at = stop + 1
+        starts[lines] = at
         found[0, row], found[1, row], found[2, row], found[3, row] = lines, filled, bullets, ellipses
         found[4, row], found[5, row], found[6, row], found[7, row] = terminals, short, dup_lines, dup_chars
         found[8, row] = repeated
@@ -129,20 +146,20 @@ def _measure_lines(
         paragraphs: Int = 0
         dup_paragraphs: Int = 0
         dup_paragraph_chars: Int = 0
-        at = _after_spaces(data, begin, end, classes)
-        if at < end:
-            last = _before_spaces(data, at, end, classes)
-            end = last + _code_at(data, last)[1]
-        while at < end:
-            # Line by line up to one that is empty; the key of a paragraph is made of those of its lines.
-            start = at
+        line: Int = first_filled
+        while line <= last_filled:
+            # Line by line up to one that is empty; the key of a paragraph is made of those of its lines, which are
+            # known but for the lines that the text begins and ends in.
+            start = max(starts[line], text_begin)
+            stop = start
             key = U64(0)
-            while True:
-                stop, line_key = _line_end(data, at, end)
+            while line <= last_filled and starts[line + 1] - starts[line] > 1:
+                line_key = keys[line]
+                stop = min(starts[line + 1] - 1, text_end)
+                if line == first_filled or line == last_filled:
+                    line_key = _line_end(data, max(starts[line], text_begin), stop)[1]
                 key = _fmix(key ^ line_key)
-                at = stop + 1
-                if at >= end or data[at] == NEWLINE:
-                    break
+                line += 1
             paragraphs += 1
             slot = _slot(table, mask, tick, key)
             if (table[slot, 1] >> U64(32)) == tick:
@@ -150,8 +167,8 @@ def _measure_lines(
                 dup_paragraph_chars += _chars(data, start, stop)
             table[slot, 0] = key
             table[slot, 1] = tick << U64(32)
-            while at < end and data[at] == NEWLINE:
-                at += 1
+            while line <= last_filled and starts[line + 1] - starts[line] == 1:
+                line += 1
         found[9, row], found[10, row], found[11, row] = paragraphs, dup_paragraphs, dup_paragraph_chars
 
 

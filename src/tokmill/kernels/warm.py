@@ -92,12 +92,16 @@ def first_calls() -> list[FirstCall]:
         FirstCall(characters._measure_marks, lambda: characters.measure_marks(data, offsets)),
         FirstCall(characters._measure_chars, lambda: characters.measure_chars(data, offsets, classes)),
         FirstCall(phrases._count_phrases, lambda: phrases.count_phrases(data, offsets, spoken)),
-        FirstCall(lines._most_lines, lambda: lines.measure_lines(data, offsets, classes, short_chars=30)),
+        FirstCall(lines._bound_lines, lambda: lines.measure_lines(data, offsets, classes, short_chars=30)),
         FirstCall(lines._measure_lines, lambda: lines.measure_lines(data, offsets, classes, short_chars=30)),
         FirstCall(words._split_words, lambda: words.split_words(data, offsets, classes, lexicon, split)),
         FirstCall(
             wordstats._measure_words,
             lambda: wordstats.measure_words(none, split.hashes, split.chars, split.facts, lexicon.units),
+        ),
+        FirstCall(
+            wordstats._count_whole,
+            lambda: wordstats.count_whole(none, split.facts, none, split.facts),
         ),
         FirstCall(
             repetition._measure_repetition,

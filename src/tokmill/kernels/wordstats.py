@@ -3,6 +3,9 @@
 word       Stop  !  "  he  said  .  │  Then        facts of each, from kernels.words
 sentence   1────────── 2───────────── 3────        a terminal word ends one, with the punctuation after it;
                                                    so does the end of a line
+
+So neither a word nor a sentence knows of another line, and a text that lost some of its lines has the words and the
+sentences of those that stayed: they are counted without splitting it again.
 """
 
 from __future__ import annotations
@@ -30,6 +33,11 @@ class WordMeasures(NamedTuple):
     longest: NDArray[np.int64]
     alpha_words: NDArray[np.int64]
     stop_words: NDArray[np.int64]  # how many of the list occur
+    sentences: NDArray[np.int64]
+
+
+class WholeWords(NamedTuple):
+    words: NDArray[np.int64]
     sentences: NDArray[np.int64]
 
 
@@ -123,3 +131,48 @@ def _measure_words(
             median += length
         found[0, row], found[1, row], found[2, row], found[3, row] = last - first, plain, plain_chars, median
         found[4, row], found[5, row], found[6, row], found[7, row] = longest, alpha, stop_count, sentences
+
+
+def count_whole(
+    offsets: Offsets, facts: NDArray[np.uint8], line_offsets: Offsets, is_whole: NDArray[np.uint8]
+) -> WholeWords:
+    """Of the lines marked in `is_whole`; the filled lines of row i are line_offsets[i]:line_offsets[i + 1]."""
+    found = np.zeros((len(WholeWords._fields), offsets.size - 1), np.int64)
+    _count_whole(
+        frozen(offsets, np.int64),
+        frozen(facts, np.uint8),
+        frozen(line_offsets, np.int64),
+        frozen(is_whole, np.uint8),
+        found,
+    )
+    return WholeWords(*found)
+
+
+@raw_kernel
+def _count_whole(
+    offsets: Offsets,
+    facts: NDArray[np.uint8],
+    line_offsets: Offsets,
+    is_whole: NDArray[np.uint8],
+    found: NDArray[np.int64],
+) -> None:
+    for row in range(offsets.size - 1):
+        line: Int = line_offsets[row]
+        words: Int = 0
+        sentences: Int = 0
+        whole: Int = 0
+        is_over = False
+        for place in range(offsets[row], offsets[row + 1]):
+            fact = facts[U64(place)]
+            is_terminal = (fact & ENDS_SENTENCE) != 0
+            if fact & STARTS_LINE:  # the first word of every row does
+                whole = np.int64(is_whole[U64(line)])
+                line += 1
+                sentences += whole
+                is_over = False
+            elif is_over and not is_terminal and not fact & IS_PUNCTUATION:
+                sentences += whole
+                is_over = False
+            is_over |= is_terminal
+            words += whole
+        found[0, row], found[1, row] = words, sentences
