@@ -29,10 +29,11 @@ from rich.table import Table
 from tokmill.artifact import Artifact, begin, finish, open_artifact, usable_receipts
 from tokmill.kernels.warm import compile_kernels
 from tokmill.manifest import build_manifest
-from tokmill.plan import plan_steps, step_inputs
+from tokmill.plan import plan_steps
 from tokmill.recipe_file import parse_recipe
 from tokmill.stages.functions import CONDUCTORS, perform
 from tokmill.stages.step import Step
+from tokmill.standing import step_inputs
 from tokmill.task import Task
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

@@ -47,7 +47,7 @@ def write_recipe(directory: Path, **sections: Any) -> Path:
         "normalize": {"unicode": "NFC", "newlines": "lf"},
         "filters": [{"measure": "chars", "min": 5, "reason": "too_short"}],
         "split": {"valid_fraction": "0.1"},
-        "tokenizer": {"train": {"model": "bpe", "vocab_size": 300}, "eos": "<|endoftext|>"},
+        "tokenizer": {"train": {"model": "byte_bpe", "vocab_size": 300}, "eos": "<|endoftext|>"},
         "pack": {"length": 64},
         "builds": [{"name": "rows", "format": "memmap"}, {"name": "mega", "format": "megatron"}],
     }

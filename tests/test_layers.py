@@ -30,11 +30,26 @@ LAYERS: list[tuple[str, ...]] = [
     ("tokenizers",),  # text to ids
     ("formats",),  # what a trainer maps: writer and reader together
     ("pack",),  # lengths in, plan out
+    ("mixture_file",),  # weights in a file of their own
     ("engines",),  # who runs tasks
     ("demo",),  # a corpus that every machine has
     ("stages",),  # what a task does with its shard
-    ("cleaning_plan", "plan", "running"),  # a recipe as steps, and the steps done
-    ("subset", "materializing", "standalone"),  # parts of the mill without a recipe
+    (
+        "cleaning_plan",
+        "token_plan",
+        "tokenizer_plan",
+        "plan",
+        "standing",
+        "running",
+    ),  # a recipe as steps, and the steps done
+    ("publishing",),  # a build taken out of its run
+    (
+        "subset",
+        "materializing",
+        "standalone",
+        "tokenizer_training",
+        "token_files",
+    ),  # parts of the mill without a recipe
     ("audit",),  # verify, doctor: reads artifacts only
     ("cli",),  # parse, call, render
     ("",),  # the package itself: the public face, which loads what is asked for
@@ -208,10 +223,15 @@ def test_the_demo_needs_errors_and_storage_and_only_the_command_line_needs_the_d
 def test_stages_are_known_only_to_the_plan_and_the_run() -> None:
     assert {f.importer.split(".")[0] for f in OURS if f.target.split(".")[0] == "stages"} == {
         "stages",
+        "token_plan",
+        "tokenizer_plan",
         "plan",
+        "standing",
         "running",
         "materializing",
         "standalone",
+        "tokenizer_training",
+        "audit",
     }
 
 

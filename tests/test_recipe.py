@@ -119,6 +119,9 @@ def section_places() -> list[tuple[str, type[Section]]]:
         (f"{SMALL}dedup: {{window: {{KEY}}}}", recipe.Window),
         (f"{SMALL}dedup: {{against: {{files: a, fields: [b], KEY}}}}", recipe.Against),
         (f"{SMALL}split: {{KEY}}", recipe.Split),
+        (f"{SMALL}split: {{method: counts, counts: {{valid: 1, KEY}}}}", recipe.Counts),
+        (f"{SMALL}split: {{method: field, field: a, values: {{valid: [b], KEY}}}}", recipe.Values),
+        (f"{SMALL}tokenizer: {{path: t, {EOS}}}\nmixture: {{KEY}}", recipe.Mixture),
         (f"{SMALL}shards: {{KEY}}", recipe.Shards),
         (f"{SMALL}pack: {{KEY}}", recipe.Pack),
         (f"{SMALL}tokenizer: {{path: t, {EOS}, KEY}}", recipe.Tokenizer),
@@ -534,7 +537,7 @@ def test_the_json_schema_accepts_the_starter_recipe_and_refuses_mistakes_in_it()
         {"sources": [{"name": "a b", "files": "c"}]},
         {"split": {"valid_fraction": 1}},
         {"pack": {"layout": "conct"}},
-        {"builds": [{"name": "b", "format": "parquet"}]},
+        {"builds": [{"name": "b", "format": "parqet"}]},
     ]
     for change in wrong:
         assert not accepts(schema, {**content, **change}, schema), change

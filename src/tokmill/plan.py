@@ -1,9 +1,9 @@
 """The plan: a recipe as ordered steps, each with all that can change a byte of its artifact.
 
     ingest/<source> ─ clean/<source> ┐
-    ingest/<source> ─ clean/<source> ┴ dedup ─ split ─ tokenizer ─ tokens ─ build/<name> …
+    ingest/<source> ─ clean/<source> ┴ dedup ─ split ─ tokenizer ─ tokens ─ mixture ─ build/<name> …
 
-A step knows what it needs; whether it is up to date is read from its manifest alone.
+A step knows what it needs; whether it is up to date, `standing` says.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from tokmill.artifact import Artifact, has_all_files, open_artifact
+from tokmill.artifact import open_artifact
 from tokmill.clean.examine import examine_kernels
 from tokmill.cleaning_plan import own_section, settle_cleaning
 from tokmill.container import wrong_shard
 from tokmill.dedup.near import choose_bands
-from tokmill.errors import RecipeError, TokenizerError, TokenizerMismatch, TokmillError
-from tokmill.manifest import FORMAT_VERSION, Json, Manifest, explain_changes, step_fingerprint
-from tokmill.recipe import Corpus, Dedup, Hub, Recipe, Source, Tokenizer
+from tokmill.errors import RecipeError, TokmillError
+from tokmill.manifest import Json
+from tokmill.recipe import Corpus, Dedup, Hub, Recipe, Source
 from tokmill.sources.hub import resolve_revision
 from tokmill.sources.listing import list_corpus, list_hub, list_source
 from tokmill.sources.readers import reading_config, settle_reading
 from tokmill.stages.step import Step
 from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
+from tokmill.token_plan import build_steps, is_left_out
+from tokmill.tokenizer_plan import tokenizer_step
 
 # environment key of an ingest manifest: size, mtime and sha256 of each input, so that a file that was not
 # touched is not hashed again
@@ -50,26 +52,20 @@ def plan_steps(recipe: Recipe, base: Path, out: Path) -> list[Step]:
     """All steps in order. Reads the input listing and the first records; hashes files it has not seen."""
     steps: list[Step] = []
     for source in recipe.sources:
-        steps += _source_steps(recipe, source, base, out)
+        if not is_left_out(recipe, source):
+            steps += _source_steps(recipe, source, base, out)
     documents = tuple(step.name for step in steps)
     dedup = recipe.dedup
     if dedup.exact or dedup.near or dedup.window or dedup.against:
         steps.append(_dedup_step(dedup, base, out, documents))
         documents += ("dedup",)
-    split_config = recipe.split.model_dump(mode="json")
+    split_config = recipe.split.settings(recipe.seed)
     steps.append(Step("split", "split", out / "split", split_config, documents))
     documents += ("split",)
     if recipe.tokenizer is not None:
-        steps.append(_tokenizer_step(recipe, recipe.tokenizer, base, out, documents))
+        steps.append(tokenizer_step(recipe, base, out, documents))
         steps.append(Step("tokens", "tokens", out / "tokens", {}, (*documents, "tokenizer")))
-    ingests = tuple(name for name in documents if name.startswith("ingest/"))
-    for build in recipe.builds:
-        config = build.model_dump(mode="json")
-        if build.format == "memmap":
-            config["pack"] = recipe.pack.model_dump(mode="json")
-        steps.append(
-            Step(f"build/{build.name}", "build", out / "build" / build.name, config, ("tokens", *ingests))
-        )
+        steps += build_steps(recipe, out, documents)
     return steps
 
 
@@ -88,6 +84,12 @@ def kernels_needed(steps: Sequence[Step]) -> set[str]:
                 needed |= {"windows", "passages"}
             if step.config["window"] is not None:
                 needed |= {"boundaries"}
+        elif step.kind == "mixture":
+            needed |= {"mixing"}
+        elif step.kind == "build":
+            needed |= {"packing", "copying"}
+            if step.config["balance"] != "none":
+                needed |= {"mixing"}
     return needed
 
 
@@ -117,68 +119,6 @@ def waves(steps: Sequence[Step]) -> Iterator[list[Step]]:
         yield ready
         done.update(step.name for step in ready)
         waiting = [step for step in waiting if step.name not in done]
-
-
-def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
-    """What the step's fingerprint sees of its inputs: content, never places."""
-    inputs = {f"step {name}": upstream[name].manifest.identity for name in step.needs}
-    inputs.update((f"file {name}", digest) for name, digest in step.files.items())
-    return inputs
-
-
-class Standing:
-    """Whether a step is up to date, and if not, why."""
-
-    def __init__(self, artifact: Artifact | None, reasons: list[str]) -> None:
-        self.artifact = artifact
-        self.reasons = reasons
-
-    @property
-    def is_current(self) -> bool:
-        return not self.reasons
-
-
-def assess(step: Step, upstream: Mapping[str, Artifact]) -> Standing:
-    try:
-        artifact = open_artifact(step.directory)
-    except TokmillError as error:
-        return Standing(None, [error.what])
-    if artifact is None:
-        return Standing(None, ["not built yet"])
-    missing = [name for name in step.needs if name not in upstream]
-    if missing:
-        return Standing(artifact, [f"depends on {missing[0]}, which is to be rebuilt"])
-    inputs = step_inputs(step, upstream)
-    if artifact.manifest.fingerprint == step_fingerprint(step.kind, step.config, inputs):
-        return Standing(
-            artifact, [] if has_all_files(artifact) else ["a file is missing or has another size"]
-        )
-    return Standing(artifact, _differences(artifact.manifest, step, inputs))
-
-
-def review_plan(steps: list[Step]) -> list[tuple[Step, Standing]]:
-    """The standing of every step as far as it can be known without running anything."""
-    upstream: dict[str, Artifact] = {}
-    found = []
-    for step in steps:
-        standing = assess(step, upstream)
-        if standing.is_current and standing.artifact is not None:
-            upstream[step.name] = standing.artifact
-        found.append((step, standing))
-    return found
-
-
-def _differences(manifest: Manifest, step: Step, inputs: dict[str, str]) -> list[str]:
-    section = step.name if step.kind in ("ingest", "clean", "build") else step.kind
-    reasons = explain_changes(manifest.config, step.config, section)
-    for name in sorted({*manifest.inputs, *inputs}):
-        before, after = manifest.inputs.get(name), inputs.get(name)
-        if before != after:
-            change = "is new" if before is None else "is gone" if after is None else "has other content"
-            reasons.append(f"{name} {change}")
-    if manifest.format_version != FORMAT_VERSION:
-        reasons.append(f"format version {manifest.format_version} → {FORMAT_VERSION}")
-    return reasons or ["its fingerprint is another"]
 
 
 def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list[Step]:
@@ -278,36 +218,6 @@ def _find_on_hub(source: Source, hub: Hub, directory: Path) -> _Found:
     digests = {file.name: f"hub:{file.path.sha256 or file.path.oid}" for file in files}  # type: ignore[union-attr]
     reading = reading_config(settle_reading(source, files))
     return _Found(files, digests, reading, {"asked": asked, "revision": revision, "settings": settings})
-
-
-def _tokenizer_step(
-    recipe: Recipe, tokenizer: Tokenizer, base: Path, out: Path, documents: tuple[str, ...]
-) -> Step:
-    directory = out / "tokenizer"
-    if tokenizer.train is not None:
-        config: Json = {
-            "train": tokenizer.train.model_dump(mode="json"),
-            "eos": tokenizer.eos,
-            "encoding": None,
-            "seed": recipe.seed,
-        }
-        return Step("tokenizer", "tokenizer", directory, config, documents)
-    path = base / Path(tokenizer.path or "").expanduser()
-    if not path.is_file():
-        raise TokenizerError(
-            "no such tokenizer file",
-            where=str(path),
-            next="check `tokenizer.path`; it is relative to the recipe, and tokmill never downloads one",
-        )
-    actual = file_sha256(path)
-    if tokenizer.sha256 is not None and tokenizer.sha256 != actual:
-        raise TokenizerMismatch(
-            f"its sha256 is {actual}, the recipe pins {tokenizer.sha256}",
-            where=str(path),
-            next="restore the pinned file, or change `tokenizer.sha256` if the new one is meant",
-        )
-    config = {"train": None, "sha256": actual, "encoding": tokenizer.encoding, "eos": tokenizer.eos}
-    return Step("tokenizer", "tokenizer", directory, config, files={path.name: actual}, extra={"path": path})
 
 
 def _input_digests(files: list[InputFile], directory: Path) -> dict[str, str]:

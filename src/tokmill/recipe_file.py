@@ -1,4 +1,4 @@
-"""From a YAML file to a Recipe, or to all its mistakes at once.
+"""From a YAML file to a Recipe (or another Section), or to all its mistakes at once.
 
 recipe.yaml ─ plain YAML only ─ validate ─> Recipe
                                      └────> line, path, what is wrong, the key that was probably meant
@@ -11,14 +11,16 @@ import json
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NoReturn, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from tokmill.errors import RecipeError
-from tokmill.recipe import Path_, Recipe
+from tokmill.recipe import Path_, Recipe, Section
 from tokmill.storage.location import read_whole
+
+S = TypeVar("S", bound=Section)
 
 _MAX_RECIPE_BYTES = 4 << 20
 _MAX_NODES = 50_000  # 4,500 sources of five keys, for which PyYAML needs 2.5 s
@@ -33,6 +35,16 @@ def load_recipe(path: Path) -> Recipe:
 
 
 def parse_recipe(data: bytes, where: str) -> Recipe:
+    remedy = "fix them and run `tokmill recipe check`; `tokmill recipe schema` lists every key"
+    return _parse(data, where, Recipe, remedy)
+
+
+def load_section(path: Path, section: type[S], *, next: str) -> S:
+    """Another file of the same kind, held against `section`."""
+    return _parse(read_whole(path, _MAX_RECIPE_BYTES), str(path), section, next)
+
+
+def _parse(data: bytes, where: str, section: type[S], next: str) -> S:
     mistakes: list[Mistake] = []
     try:
         node = yaml.compose(data, Loader=_PlainLoader)
@@ -44,19 +56,19 @@ def parse_recipe(data: bytes, where: str) -> Recipe:
     if not isinstance(content, dict):
         raise RecipeError("is not a mapping of sections", where=where, next="see `tokmill recipe init`")
     try:
-        recipe = Recipe.model_validate(content)
+        found = section.model_validate(content)
     except ValidationError as error:
         faults = error.errors(include_url=False)
-        mistakes += [_describe(fault, node) for fault in faults[:_MAX_MISTAKES]]
+        mistakes += [_describe(fault, node, section) for fault in faults[:_MAX_MISTAKES]]
     if not mistakes:
-        return recipe
+        return found
     told = sorted(mistakes, key=lambda mistake: mistake.line)[:_MAX_MISTAKES]
     count = "1 mistake" if len(told) == 1 else f"{len(told)} mistakes"
     raise RecipeError(
         f"{count}{' or more' if len(told) == _MAX_MISTAKES else ''}\n"
         + "\n".join(f"  {mistake}" for mistake in told),
         where=where,
-        next="fix them and run `tokmill recipe check`; `tokmill recipe schema` lists every key",
+        next=next,
     )
 
 
@@ -126,15 +138,15 @@ def _content(node: Any, path: Path_, mistakes: list[Mistake]) -> Any:
     return int(node.value.replace("_", "")) if node.tag == _INT else node.value
 
 
-def _describe(fault: Any, node: Any) -> Mistake:
+def _describe(fault: Any, node: Any, section: type[Section]) -> Mistake:
     path: Path_ = fault["loc"]
-    return Mistake(_line_of(node, path), _dotted(path), _what(fault, path))
+    return Mistake(_line_of(node, path), _dotted(path), _what(fault, path, section))
 
 
-def _what(fault: Any, path: Path_) -> str:
+def _what(fault: Any, path: Path_, section: type[Section]) -> str:
     kind, given = fault["type"], fault["input"]
     if kind == "extra_forbidden":
-        known = _keys_at(path[:-1])
+        known = _keys_at(path[:-1], section)
         near = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.5)
         return "unknown key; " + (f"did you mean `{near[0]}`?" if near else f"known keys: {', '.join(known)}")
     if kind == "missing":
@@ -184,8 +196,8 @@ def _line_of(node: Any, path: Path_) -> int:
     return line
 
 
-def _keys_at(path: Path_) -> list[str]:
-    model: Any = Recipe
+def _keys_at(path: Path_, section: type[Section]) -> list[str]:
+    model: Any = section
     for part in path:
         fields = getattr(model, "model_fields", {})
         if part in fields:

@@ -9,9 +9,6 @@ One run at a time works in an output directory; a lock that dies with its proces
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,10 +27,11 @@ from tokmill.artifact import (
 )
 from tokmill.clean.attribution import LicenseTotals, attribution
 from tokmill.dedup.cuda import Device, choose_device
-from tokmill.engines.inline import InlineEngine
-from tokmill.engines.local import Engine, LocalEngine
+from tokmill.engines.local import Engine
+from tokmill.engines.memory import parse_bytes
+from tokmill.engines.opening import EngineName, Resources, check_resources, open_engine
 from tokmill.environment import available_cores, describe_environment
-from tokmill.errors import RunLocked, TokmillError
+from tokmill.errors import TokmillError
 from tokmill.kernels.warm import compile_kernels
 from tokmill.manifest import (
     MANIFEST,
@@ -46,23 +44,16 @@ from tokmill.manifest import (
     fingerprint_of,
     write_manifest,
 )
-from tokmill.plan import (
-    INPUT_STATS,
-    Standing,
-    assess,
-    kernels_needed,
-    plan_steps,
-    step_inputs,
-    steps_until,
-    waves,
-)
+from tokmill.plan import INPUT_STATS, kernels_needed, plan_steps, steps_until, waves
 from tokmill.progress import Progress, Silence, told_to
 from tokmill.recipe import Recipe
 from tokmill.recipe_file import load_recipe
 from tokmill.stages.functions import CONDUCTORS, perform
 from tokmill.stages.step import UNKNOWN, Conduct, Outcome, Step
-from tokmill.storage.commit import commit_bytes, storage_error
+from tokmill.standing import Standing, assess, step_inputs
+from tokmill.storage.commit import commit_bytes
 from tokmill.storage.location import file_sha256
+from tokmill.storage.lock import open_lock
 from tokmill.task import Task
 
 ATTRIBUTION = "ATTRIBUTION.md"
@@ -98,8 +89,12 @@ def run(
     out: str | Path | None = None,
     *,
     workers: int | None = None,
+    engine: EngineName = "local",
+    address: str | None = None,
+    memory: int | str | None = None,
     device: Device = "auto",
     until: str | None = None,
+    wait: bool = False,
     progress: Progress | None = None,
 ) -> RunResult:
     """Mill a recipe into `out` (default: out/<name> beside the recipe)."""
@@ -107,7 +102,17 @@ def run(
     recipe = load_recipe(path)
     base = path.resolve().parent
     directory = Path(out) if out is not None else default_out(recipe, base)
-    return run_recipe(recipe, base, directory, workers=workers, device=device, until=until, progress=progress)
+    bound = parse_bytes(memory) if isinstance(memory, str) else memory
+    return run_recipe(
+        recipe,
+        base,
+        directory,
+        resources=Resources(workers, engine, address, bound),
+        device=device,
+        until=until,
+        wait=wait,
+        progress=progress,
+    )
 
 
 def run_recipe(
@@ -116,15 +121,21 @@ def run_recipe(
     out: Path,
     *,
     workers: int | None = None,
+    resources: Resources | None = None,
     device: Device = "auto",
     until: str | None = None,
+    wait: bool = False,
     progress: Progress | None = None,
 ) -> RunResult:
     """Mill a recipe whose paths are relative to `base`."""
     progress = progress or Silence()
+    resources = resources or Resources(workers)
+    check_resources(resources)
+    if resources.engine != "local":
+        base, out = base.absolute(), out.absolute()  # the same on every node
     started = time.monotonic()
-    with open_lock(out), told_to(progress.say):
-        session = _Session(base, out, workers or available_cores(), device, progress)
+    with open_lock(out, wait=wait, say=progress.say), told_to(progress.say):
+        session = _Session(base, out, resources, recipe.shards.bytes, device, progress)
         try:
             every_step = plan_steps(recipe, base, out)
             artifacts, ran, skipped = session.run_steps(steps_until(every_step, until))
@@ -138,35 +149,22 @@ def default_out(recipe: Recipe, base: Path) -> Path:
     return base / "out" / recipe.name
 
 
-@contextlib.contextmanager
-def open_lock(directory: Path) -> Iterator[None]:
-    """Hold the directory itself locked: no lock file to leave behind, and a dead process holds nothing."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise storage_error(error, directory) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RunLocked(
-            "another tokmill run works in this directory",
-            where=str(directory),
-            next="wait for it to end, or choose another --out",
-        ) from None
-    else:
-        yield
-    finally:
-        os.close(descriptor)
-
-
 class _Session:
     """The engine and what it is told, for the time of one run."""
 
-    def __init__(self, base: Path, out: Path, workers: int, device: Device, progress: Progress) -> None:
+    def __init__(
+        self,
+        base: Path,
+        out: Path,
+        resources: Resources,
+        shard_bytes: int,
+        device: Device,
+        progress: Progress,
+    ) -> None:
         self._base = base
         self._out = out
-        self._workers = workers
+        self._resources = resources
+        self._shard_bytes = shard_bytes
         self._device = device
         self._progress = progress
         self._engine: Engine | None = None
@@ -272,14 +270,20 @@ class _Session:
     def _open_engine(self) -> Engine:
         if self._engine is None:
             compile_kernels(self._progress.say, self._kernels)  # once, here: workers load them from the cache
-            if self._workers == 1:
-                self._engine = InlineEngine(device=self._device)
-            else:
-                self._engine = LocalEngine(self._workers, self._progress.say, device=self._device)
+            self._engine = open_engine(
+                self._resources, self._shard_bytes, self._progress.say, device=self._device
+            )
         return self._engine
 
+    def _surroundings(self) -> Json:
+        if self._engine is not None:
+            name, workers = self._engine.name, self._engine.workers
+        else:  # nothing had to be done
+            name, workers = self._resources.engine, self._resources.workers or available_cores()
+        return describe_environment(workers=workers, engine=name, recipe_directory=self._base)
+
     def _environment(self, step: Step, seconds: float) -> Json:
-        found = describe_environment(workers=self._workers, engine="local", recipe_directory=self._base)
+        found = self._surroundings()
         found["seconds"] = round(seconds, 3)
         if step.kind == "ingest" and step.extra["hub"] is None:
             found[INPUT_STATS] = {
@@ -311,9 +315,7 @@ class _Session:
             counts={name: artifact.manifest.counts for name, artifact in artifacts.items()},
             facts={},
             experiment_id=fingerprint_of([a.manifest.experiment_id for a in artifacts.values()])[:16],
-            environment=describe_environment(
-                workers=self._workers, engine="local", recipe_directory=self._base
-            ),
+            environment=self._surroundings(),
         )
         write_manifest(self._out, manifest)
 
@@ -324,7 +326,7 @@ class _Session:
             for directory in sorted((self._out / parent).glob("*/")):
                 if directory not in planned and _was_ours(directory):
                     shutil.rmtree(directory)
-        for name in ("dedup", "tokenizer", "tokens"):
+        for name in ("dedup", "tokenizer", "tokens", "mixture"):
             if self._out / name not in planned and _was_ours(self._out / name):
                 shutil.rmtree(self._out / name)
 

@@ -11,7 +11,7 @@
     spans, contamination   passages said before, items of a benchmark  dedup
     keys, selection   which documents a sample takes                ingest, while it works
     verdicts    one row per document: kept after deduplication   dedup
-    labels      one row per document: train or valid             split
+    labels      one row per document: the number of its split     split
     lengths     one row per encoded document, beside its ids     tokens
 
 `marks`, `measures`, `verdicts` and `labels` have exactly the rows of the `documents` shard they speak of, in its order:
@@ -142,7 +142,7 @@ CLUSTERS = pa.schema(
         pa.field("shard", pa.string(), nullable=False),
         pa.field("row", pa.uint32(), nullable=False),
         pa.field("kept", pa.bool_(), nullable=False),
-        pa.field("survivor_shard", pa.string(), nullable=False),  # itself, where it is kept
+        pa.field("survivor_shard", pa.string(), nullable=False),  # itself, where nothing before it is like it
         pa.field("survivor_row", pa.uint32(), nullable=False),
         pa.field("similarity", pa.float64(), nullable=False),  # with the survivor
     ]
@@ -160,16 +160,25 @@ VERDICTS = pa.schema(
     ]
 )
 
-LABELS = pa.schema([pa.field("valid", pa.bool_(), nullable=False)])
+# the number of the split in the manifest's `splits`; NO_SPLIT: in none
+LABELS = pa.schema([pa.field("split", pa.uint8(), nullable=False)])
+NO_SPLIT = 255
 
 LENGTHS = pa.schema(
     [
         pa.field("row", pa.uint32(), nullable=False),
         pa.field("doc_id", pa.string(), nullable=False),
         pa.field("tokens", pa.int64(), nullable=False),
+        pa.field("text_bytes", pa.int64(), nullable=False),
         pa.field("language", pa.string()),
         pa.field("license", pa.string()),
     ]
+)
+
+
+# which documents are built, in turn: the number of a working shard, and of a sequence of its token file
+ORDER = pa.schema(
+    [pa.field("shard", pa.uint32(), nullable=False), pa.field("sequence", pa.uint32(), nullable=False)]
 )
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import sys
+import threading
+import time
 from pathlib import Path
 
-from tokmill.engines.local import LocalEngine
+from tokmill.engines.local import Engine, LocalEngine
+from tokmill.engines.opening import EngineName, Resources, open_engine
+from tokmill.environment import DEVICE
 from tokmill.errors import DiskFull, TokmillError
 from tokmill.manifest import Receipt
 from tokmill.task import Task
@@ -26,9 +32,14 @@ def perform(task: Task) -> Receipt:
         os.kill(os.getpid(), signal.SIGKILL)
     if task.config.get("is_interrupted"):
         os.kill(os.getpid(), signal.SIGINT)
+    if "warns" in task.config:
+        logging.getLogger("tokmill.test").warning("%s is odd", task.config["warns"])
+    if "writes_late" in task.config:
+        time.sleep(3)  # long enough for the other task to fail
+        Path(task.config["writes_late"]).touch()
     if "raises" in task.config:
         raise errors()[task.config["raises"]]
-    return task.receipt([], {"pid": os.getpid()}, None)
+    return task.receipt([], {"pid": os.getpid(), "device": os.environ.get(DEVICE)}, None)
 
 
 def errors() -> dict[str, Exception]:
@@ -40,12 +51,22 @@ def errors() -> dict[str, Exception]:
 
 
 def announce_and_wait(task: Task) -> Receipt:
-    """Say which process this is, then never return."""
+    """Say which process this is (on stdout, or by a file of that name), then never return."""
+    for directory in task.config.get("to", []):
+        (Path(directory) / str(os.getpid())).touch()
     os.write(1, f"{os.getpid()}\n".encode())
-    while True:
-        signal.pause()
+    threading.Event().wait()
+    raise AssertionError
 
 
-if __name__ == "__main__":  # a driver that is to be killed
-    engine = LocalEngine(2, print)
-    list(engine.run(announce_and_wait, [task("a"), task("b")]))
+def open_on(engine: EngineName) -> Engine:
+    return LocalEngine(2, print) if engine == "local" else open_engine(Resources(2, engine), 1 << 20, print)
+
+
+if __name__ == "__main__":  # a driver that is to be killed or interrupted
+    engine = open_on(sys.argv[1])  # type: ignore[arg-type]
+    try:
+        list(engine.run(announce_and_wait, [task("a", to=sys.argv[2:]), task("b", to=sys.argv[2:])]))
+    except KeyboardInterrupt:
+        engine.close()
+        raise SystemExit(130) from None

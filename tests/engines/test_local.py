@@ -139,7 +139,7 @@ def read_pids(driver: subprocess.Popen[bytes], count: int) -> list[int]:
 def test_workers_end_when_their_driver_is_killed() -> None:
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     driver = subprocess.Popen(
-        [sys.executable, "-m", announce_and_wait.__module__],
+        [sys.executable, "-m", announce_and_wait.__module__, "local"],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
         bufsize=0,

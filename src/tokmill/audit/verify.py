@@ -11,19 +11,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tokmill.artifact import Artifact
 from tokmill.errors import StorageError, TokmillError
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.memmap import open_memmap
+from tokmill.formats.npy import NpyRows
+from tokmill.formats.parquet import read_parquet
+from tokmill.formats.token_cache import TokenCache
 from tokmill.manifest import (
     MANIFEST,
     RECEIPTS,
     STALE_MANIFEST,
     FileEntry,
     Json,
+    Manifest,
     check_conservation,
     fingerprint_of,
     load_manifest,
@@ -32,7 +36,7 @@ from tokmill.manifest import (
 from tokmill.storage.commit import TEMP_PREFIX
 from tokmill.storage.location import file_sha256
 
-_COUNTED = ("ingest", "clean", "dedup", "split", "tokens", "build")
+_COUNTED = ("ingest", "clean", "dedup", "split", "tokens", "mixture", "build")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,11 +201,33 @@ def _flow(artifacts: dict[str, Artifact]) -> Iterator[Problem]:
             taken, given = sum(m.counts["in"] for m in takers), sum(m.counts["kept"] for m in givers)
             if taken != given:
                 yield Problem(into, f"{given:,} documents left {out_of} but {taken:,} arrived")
-    tokens = by_step.get("tokens")
-    for manifest in by_step.values():
-        if manifest.kind == "build" and tokens and manifest.counts["in"] != tokens.counts["kept"]:
+    if "tokens" in by_step:
+        yield from _flow_of_tokens(by_step["tokens"], by_step)
+
+
+def _flow_of_tokens(tokens: Manifest, by_step: Mapping[str, Manifest]) -> Iterator[Problem]:
+    """A build holds every document of every split, or those that the mixture gave a turn, each turn once."""
+    documents = dict.fromkeys(tokens.facts["splits"], 0)
+    for entry in tokens.entries("lengths"):
+        documents[entry.path.partition("/")[0]] += entry.rows
+    mixture = by_step.get("mixture")
+    expected = dict(documents)
+    if mixture is not None:
+        turns = {entry.path: entry.rows for entry in mixture.entries("order")}
+        mixed = [split for split in documents if f"order-{split}.parquet" in turns]
+        offered = sum(documents[split] for split in mixed)
+        if mixture.counts["in"] != offered:
             yield Problem(
-                manifest.step, f"holds {manifest.counts['in']:,} of {tokens.counts['kept']:,} documents"
+                "mixture", f"{offered:,} documents were to be mixed but {mixture.counts['in']:,} were"
+            )
+        expected |= {split: turns[f"order-{split}.parquet"] for split in mixed}
+    for manifest in by_step.values():
+        if manifest.kind != "build" or manifest.config["sources"]:
+            continue
+        if manifest.counts["in"] != sum(expected.values()):
+            yield Problem(
+                manifest.step,
+                f"was made from {manifest.counts['in']:,} of {sum(expected.values()):,} documents",
             )
 
 
@@ -215,5 +241,19 @@ def _builds(root: Path, artifacts: dict[str, Artifact]) -> Iterator[Problem]:
                     MegatronFile(path.with_suffix("")).check()
                 elif entry.table == "rows":
                     open_memmap(path.parent)
+                elif entry.table == "meta" and artifact.manifest.kind == "build":
+                    _open_shards(artifact.manifest.config["format"], path.parent)
             except TokmillError as error:
                 yield Problem(path.relative_to(root).as_posix(), error.what)
+
+
+def _open_shards(build_format: str, directory: Path) -> None:
+    if build_format == "npy":
+        for _ in NpyRows(directory).read_shards():
+            pass
+    elif build_format == "parquet":
+        for _ in read_parquet(directory):
+            pass
+    elif build_format == "token_cache":
+        for _ in TokenCache(directory, model_sha256=None).read_parts():
+            pass

@@ -21,6 +21,7 @@ from tokmill.audit.opened import ShardTables, list_shard_tables, load_of, open_r
 from tokmill.clean.rules import Sieve
 from tokmill.errors import InputError
 from tokmill.manifest import Json
+from tokmill.schema import NO_SPLIT
 from tokmill.storage.parquet import load_table
 
 
@@ -141,7 +142,12 @@ def _after_clean(run: Mapping[str, Artifact], shard: ShardTables, row: int, hist
         return history
     labels = load_of(split, f"labels-{shard.number:05d}.parquet")
     assert labels is not None, "every shard has labels"
-    side = "valid" if labels.column("valid")[row].as_py() else "train"
+    number = labels.column("split")[row].as_py()
+    if number == NO_SPLIT:
+        (left_out,) = _ledger_rows(split, f"ledger-{shard.number:05d}.parquet", row)
+        detail = f" ({left_out['detail']})" if "detail" in left_out else ""
+        return history._replace(fate=f"dropped by split: {left_out['reason']}{detail}")
+    side = split.manifest.facts["splits"][number]
     history = history._replace(split=side, fate=f"kept, {side}")
     tokens = run.get("tokens")
     return _with_tokens(run, tokens, shard, row, history) if tokens is not None else history

@@ -39,7 +39,7 @@ dedup: {{exact: true, scope: global}}   # near: {{threshold: 0.8}} finds near du
 split: {{method: hash, valid_fraction: 0.01}}
 
 tokenizer:                            # or a file: {{path: tok/o200k_base.tiktoken, sha256: …, eos: "<|endoftext|>"}}
-  train: {{model: bpe, vocab_size: 32000}}
+  train: {{model: byte_bpe, vocab_size: 32000}}
   eos: "<|endoftext|>"
 
 pack: {{layout: concat, length: 2048, tail: drop}}

@@ -10,9 +10,11 @@ from rich.markup import escape
 from tokmill.cli.console import err, json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import device_option, workers_option
 from tokmill.dedup.cuda import Device
-from tokmill.plan import plan_steps, review_plan, steps_until
+from tokmill.engines.opening import EngineName
+from tokmill.plan import plan_steps, steps_until
 from tokmill.recipe_file import load_recipe
 from tokmill.running import RunResult, default_out, run
+from tokmill.standing import review_plan
 
 _recipe = click.argument("recipe", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 _out = click.option(
@@ -27,19 +29,53 @@ _until = click.option(
 @_recipe
 @_out
 @workers_option
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray", "dask"]),
+    default="local",
+    show_default=True,
+    help="Who runs the tasks: processes of this machine, Ray or Dask.",
+)
+@click.option(
+    "--address",
+    help="A cluster that runs: auto, HOST:PORT or ray://HOST:PORT for Ray, tcp://HOST:PORT for Dask "
+    "[default: one of its own, on this machine].",
+)
+@click.option("--memory", metavar="SIZE", help="Fewer workers where they would need more, e.g. 4GB.")
 @device_option
 @_until
+@click.option("--wait", is_flag=True, help="Wait for another run in the same directory instead of giving up.")
 @json_option
 @reports_errors
 def run_command(
-    recipe: Path, out: Path | None, workers: int | None, device: Device, until: str | None, as_json: bool
+    recipe: Path,
+    out: Path | None,
+    workers: int | None,
+    engine: EngineName,
+    address: str | None,
+    memory: str | None,
+    device: Device,
+    until: str | None,
+    wait: bool,
+    as_json: bool,
 ) -> None:
     """Mill RECIPE: every step that is not up to date, resuming where an earlier run stopped.
 
-    The result depends on the recipe and its inputs alone, not on workers or interruptions.
+    The result depends on the recipe and its inputs alone, not on workers, engines or interruptions.
     """
     with open_progress() as progress:
-        result = run(recipe, out, workers=workers, device=device, until=until, progress=progress)
+        result = run(
+            recipe,
+            out,
+            workers=workers,
+            engine=engine,
+            address=address,
+            memory=memory,
+            device=device,
+            until=until,
+            wait=wait,
+            progress=progress,
+        )
     if as_json:
         print_json({"ok": True, **result.as_json()})
     else:

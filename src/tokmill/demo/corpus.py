@@ -80,7 +80,7 @@ dedup: {exact: true, scope: global}
 split: {method: hash, valid_fraction: 0.05}
 
 # Trained on these documents. {path: ..., sha256: ...} uses a tokenizer you already have.
-tokenizer: {train: {model: bpe, vocab_size: 4096}, eos: "<|endoftext|>"}
+tokenizer: {train: {model: byte_bpe, vocab_size: 4096}, eos: "<|endoftext|>"}
 
 # Documents one after another, cut into rows of 512 tokens; the last, short row is left out.
 pack: {layout: concat, length: 512, tail: drop}

@@ -16,6 +16,9 @@ from tokmill.task import Task
 
 
 class InlineEngine:
+    name = "local"
+    workers = 1
+
     def __init__(self, *, device: str = "cpu") -> None:
         self._before = os.environ.get(DEVICE)
         os.environ[DEVICE] = device

@@ -37,13 +37,19 @@ _RELAY_SECONDS = 2.0
 
 
 class Engine(Protocol):
+    @property
+    def name(self) -> str: ...  # for the manifest
+    @property
+    def workers(self) -> int: ...
     def run(self, perform: Perform, tasks: Sequence[Task]) -> Iterator[tuple[Task, Receipt]]: ...
     def close(self) -> None: ...
 
 
 class LocalEngine:
+    name = "local"
+
     def __init__(self, workers: int, on_restart: Callable[[str], None], *, device: str = "cpu") -> None:
-        self._workers = workers
+        self.workers = workers
         self._device = device
         self._on_restart = on_restart
         self._pool: ProcessPoolExecutor | None = None
@@ -55,7 +61,7 @@ class LocalEngine:
         running: dict[Future[Receipt], Task] = {}
         while waiting or running:
             # Twice the workers: each finds its next task queued, and little is lost when the pool breaks.
-            room = 1 if any(count >= _ALONE_AFTER for count in deaths.values()) else 2 * self._workers
+            room = 1 if any(count >= _ALONE_AFTER for count in deaths.values()) else 2 * self.workers
             try:
                 while waiting and len(running) < room:
                     running[self._open_pool().submit(perform, waiting[0])] = waiting[0]
@@ -96,7 +102,7 @@ class LocalEngine:
             self._relay = threading.Thread(target=_relay, args=(self._messages,), daemon=True)
             self._relay.start()
             self._pool = ProcessPoolExecutor(
-                self._workers,
+                self.workers,
                 mp_context=spawn,
                 initializer=_start_worker,
                 initargs=(self._messages, self._device),

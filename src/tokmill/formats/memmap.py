@@ -185,6 +185,24 @@ def read_row_index(path: Path) -> Iterator[IndexRow]:
         ) from None
 
 
+def find_row(path: Path, row: int) -> IndexRow:
+    """The line of one row. Those before it are decompressed, not parsed."""
+    try:
+        with ZstdFile(path) as lines:
+            line = next(itertools.islice(lines, row, None), b"")
+    except (ZstdError, EOFError) as error:
+        raise _corrupt(
+            f"the compressed stream is cut or damaged before line {row} ({error})", path
+        ) from error
+    try:
+        found = msgspec.json.decode(line, type=IndexRow)
+    except msgspec.MsgspecError as error:
+        raise _corrupt(f"line {row} is not a row of the index ({error})", path) from error
+    if found.row != row:
+        raise _corrupt(f"line {row} is of row {found.row}", path)
+    return found
+
+
 def _whole_rows(spans: RowSpans) -> Iterator[RowSpans]:
     if not len(spans.row):
         return

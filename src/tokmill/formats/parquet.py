@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -27,6 +27,8 @@ from tokmill.storage.commit import Written, commit_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
 
 META_NAME = "meta.json"
 ROWS_PER_SHARD = 8192
@@ -80,23 +82,38 @@ def write_parquet(
 
 def read_parquet(directory: Path) -> Iterator[Sequences]:
     """Shard by shard, each checked against what was written."""
-    directory = Path(directory)
-    for shard in load_meta(directory).shards:
-        path = directory / shard.file
-        rows = _decode(path)
-        if content_sha256(rows) != shard.content_sha256:
-            raise _corrupt(f"holds other sequences than {META_NAME} describes", path)
-        yield rows
+    for number in range(len(load_meta(directory).shards)):
+        yield load_shard(directory, number)
+
+
+def load_shard(directory: Path, number: int) -> Sequences:
+    """One shard, checked against what was written."""
+    shard = load_meta(directory).shards[number]
+    path = Path(directory) / shard.file
+    rows = _decode(path)
+    if content_sha256(rows) != shard.content_sha256:
+        raise _corrupt(f"holds other sequences than {META_NAME} describes", path)
+    return rows
 
 
 def load_meta(directory: Path) -> ParquetMeta:
+    """What every such directory tells of itself."""
+    return _load_meta(directory, ParquetMeta)
+
+
+def load_meta_whole(directory: Path) -> dict[str, Any]:
+    """That, and all that its maker added."""
+    return _load_meta(directory, dict[str, Any])
+
+
+def _load_meta(directory: Path, kind: type[T]) -> T:
     path = Path(directory) / META_NAME
     if not path.is_file():
         raise InputError(
             "no such file", where=str(path), next="give the directory of a finished parquet build"
         )
     try:
-        return msgspec.json.decode(path.read_bytes(), type=ParquetMeta)
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except msgspec.MsgspecError as error:
         raise _corrupt(f"not the description of parquet shards ({error})", path) from error
 

@@ -5,6 +5,8 @@ change the output.
 """
 
 from tokmill.recipe.cleaning import Cleaning, Filter, Language, License, Normalize
+from tokmill.recipe.dedup import Against, Dedup, Near, Window
+from tokmill.recipe.packing import Build, Mixture, Pack
 from tokmill.recipe.section import Path_, Section
 from tokmill.recipe.source import (
     SOURCE_FORMATS,
@@ -20,19 +22,9 @@ from tokmill.recipe.source import (
     Wikipedia,
     template_parts,
 )
-from tokmill.recipe.whole import (
-    Against,
-    Build,
-    Dedup,
-    Near,
-    Pack,
-    Recipe,
-    Shards,
-    Split,
-    Tokenizer,
-    Training,
-    Window,
-)
+from tokmill.recipe.split import Counts, Split, Values
+from tokmill.recipe.tokenizer import Tokenizer, Training
+from tokmill.recipe.whole import Recipe, Shards
 
 __all__ = [
     "SOURCE_FORMATS",
@@ -40,6 +32,7 @@ __all__ = [
     "Build",
     "Cleaning",
     "Corpus",
+    "Counts",
     "Dedup",
     "Fields",
     "Filter",
@@ -47,6 +40,7 @@ __all__ = [
     "Language",
     "License",
     "Limit",
+    "Mixture",
     "Near",
     "Normalize",
     "Pack",
@@ -61,6 +55,7 @@ __all__ = [
     "StackExchange",
     "Tokenizer",
     "Training",
+    "Values",
     "Warc",
     "Wikipedia",
     "Window",

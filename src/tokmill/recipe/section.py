@@ -41,6 +41,7 @@ Patterns = Annotated[
 ]
 # 2^-64 is 5e-20: more places cannot change a decision
 Share = Annotated[Decimal, Field(ge=0, le=1, decimal_places=30), BeforeValidator(_exact_decimal)]
+Weight = Annotated[Decimal, Field(ge=0, decimal_places=30), BeforeValidator(_exact_decimal)]
 Path_ = tuple[str | int, ...]
 
 

@@ -1,166 +1,266 @@
 """Build: the tokens of each split in the format that a trainer reads.
 
-token shards in stable order ─ plan on lengths ─ gather ─> <split>/input_ids.mmap  meta.json  index.jsonl.zst
-                             └ as they are ──────────────> <split>/tokens.bin  tokens.idx
+token shards ─ in the order of the mixture, or of the corpus ─ plan on lengths ─ gather ─> <split>/…  index.jsonl.zst
+
+The plan is made on lengths alone; ids are then copied batch by batch, straight out of the maps.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tokmill.artifact import Artifact
 from tokmill.errors import ConservationBroken
-from tokmill.formats.megatron import MegatronFile, write_megatron
-from tokmill.formats.memmap import write_memmap, write_row_index
-from tokmill.manifest import FileEntry, Json, file_entry, fingerprint_of, sum_counts
-from tokmill.pack.concat import plan_concat
+from tokmill.formats.ids import smallest_dtype
+from tokmill.manifest import Json, sum_counts
+from tokmill.pack.balance import balance_smallest
+from tokmill.pack.compare import plan_layout
+from tokmill.pack.gather import Store, row_batches
+from tokmill.pack.mixture import imbalance_warning
+from tokmill.pack.plan import Plan, take_rows
 from tokmill.schema import one_piece
-from tokmill.stages.split import VALID
-from tokmill.stages.step import Conduct, Made, Outcome, Step
+from tokmill.stages.step import Conduct, Made, Outcome, Step, tally
+from tokmill.stages.tokenized import SplitShard, shards_of_split
+from tokmill.stages.writing import Request, write_build
 from tokmill.storage.parquet import load_table
-from tokmill.storage.streams import plain_sha256
-from tokmill.task import Input, Task
+from tokmill.task import Input, Task, table_input
 from tokmill.tokenizers.load import check_dtype
+
+_LOG = logging.getLogger("tokmill.build")
 
 
 def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     tokens = upstream["tokens"]
     facts = tokens.manifest.facts["tokenizer"]
-    check_dtype(facts["vocab_size"], step.config["dtype"], where=f"build {step.config['name']}")
-    tasks = []
+    vocab_size = max(facts["vocab_size"], facts.get("padded_vocab_size") or 0)
+    dtype = step.config["dtype"]
+    dtype = smallest_dtype(vocab_size) if dtype == "smallest" else dtype
+    check_dtype(vocab_size, dtype, where=f"build {step.config['name']}")
+    tasks: list[Task] = []
     for split in tokens.manifest.facts["splits"]:
-        inputs, sources = _token_inputs(tokens, upstream, split)
-        if not inputs and split == VALID:
+        shards = _wanted(shards_of_split(upstream, split), step.config["sources"])
+        if not shards and tasks:
             continue  # nothing was held out
-        config = {**step.config, "split": split, "tokenizer": facts, "sources": sources}
-        task = Task(function="build", key=split, config=config, inputs=inputs, directory=str(step.directory))
-        tasks.append(task)
+        config = {
+            **step.config,
+            "dtype": dtype,
+            "split": split,
+            "tokenizer": facts,
+            "experiment_id": tokens.manifest.experiment_id,
+            "shards": [[shard.number, shard.source, shard.domain] for shard in shards],
+            "rows": _rows_wanted(upstream, split, step.config["pack"].get("length")),
+        }
+        inputs = [item for shard in shards for item in (shard.tokens, shard.lengths)]
+        inputs += _order(upstream, split)
+        tasks.append(
+            Task(function="build", key=split, config=config, inputs=inputs, directory=str(step.directory))
+        )
     receipts = yield tasks
-    return Outcome(receipts, sum_counts(receipts), {"tokenizer": facts})
+    warning = None
+    if not _is_weighted(upstream):
+        domains = receipts[0].counts["domains"]
+        warning = imbalance_warning({name: total["tokens"] for name, total in domains.items()})
+    if warning:
+        _LOG.warning("%s: %s", step.name, warning)
+    found = {"tokenizer": facts, "warnings": [warning] if warning else []}
+    return Outcome(receipts, sum_counts(receipts), found)
+
+
+def _wanted(shards: list[SplitShard], sources: list[str]) -> list[SplitShard]:
+    return [shard for shard in shards if shard.source in sources] if sources else shards
+
+
+def _rows_wanted(upstream: Mapping[str, Artifact], split: str, length: int | None) -> int | None:
+    """A target in blocks is a number of rows, where rows are as long as its blocks."""
+    if "mixture" not in upstream:
+        return None
+    mixture = upstream["mixture"].manifest
+    if mixture.config["seq_len"] != length:
+        return None
+    rows: int | None = mixture.facts["splits"].get(split, {}).get("blocks")
+    return rows
+
+
+def _is_weighted(upstream: Mapping[str, Artifact]) -> bool:
+    """Shares that were asked for need no warning."""
+    return "mixture" in upstream and upstream["mixture"].manifest.config["domains"] is not None
 
 
 def perform_build(task: Task) -> Made:
-    lengths, doc_ids, sources = _documents(task)
-    counts: Json = {
-        "in": len(lengths),
-        "kept": len(lengths),
-        "dropped": {},
-        "quarantined": {},
-        "tokens": {"in": int(lengths.sum()), "written": int(lengths.sum()), "tail_dropped": 0, "padding": 0},
-    }
-    if task.config["format"] == "megatron":
-        files = _megatron(task, lengths)
-    else:
-        files = _memmap(task, lengths, doc_ids, sources, counts)
-    tokens = counts["tokens"]
-    if tokens["in"] != tokens["written"] + tokens["tail_dropped"]:
-        raise ConservationBroken(f"{tokens}", where=f"build {task.config['name']} {task.config['split']}")
+    documents = _documents(task)
+    plan = _plan(task.config, documents)
+    written = _written_tokens(plan)
+    counts = _counts(plan, documents, written)
+    files = write_build(
+        Request(task, plan, documents.store, documents.doc_ids, documents.sources, counts["tokens"])
+    )
     return Made(files, counts)
 
 
-def _megatron(task: Task, lengths: Any) -> list[FileEntry]:
-    stem = f"{task.config['split']}/tokens"
-    written = write_megatron(Path(task.directory) / stem, _ids(task), lengths, dtype=task.config["dtype"])
-    return [
-        file_entry(f"{stem}.bin", "tokens", written["tokens.bin"], rows=len(lengths)),
-        file_entry(f"{stem}.idx", "sequences", written["tokens.idx"], rows=len(lengths)),
-    ]
+@dataclass(frozen=True)
+class _Documents:
+    """In the order in which they are built; one that repeats is there again."""
+
+    lengths: NDArray[np.int64]
+    store: Store
+    doc_ids: Any
+    sources: Any
+    languages: Any
+    licenses: Any
+    domain: NDArray[np.int32]
+    domain_names: list[str]
 
 
-def _memmap(task: Task, lengths: Any, doc_ids: Any, sources: Any, counts: Json) -> list[FileEntry]:
-    pack, facts, split = task.config["pack"], task.config["tokenizer"], task.config["split"]
-    plan = plan_concat(lengths, pack["length"], pack["tail"])
-    counts["tokens"].update(written=plan.tokens_kept, tail_dropped=plan.tokens_dropped, padding=plan.padding)
-    counts["rows"] = plan.n_rows
-    meta = {
-        "tokenizer_path": f"../../../tokenizer/{facts['file']}",
-        "tokenizer_sha256": facts["sha256"],
-        "eos_id": facts["eos_id"],
-        "pad_id": facts["eos_id"] if pack["tail"] == "pad" else None,
-        "vocab_size": facts["vocab_size"],
-        "split": split,
-        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "counts": {"documents": len(lengths), **counts["tokens"]},
-    }
-    directory = Path(task.directory) / split
-    rows = _exactly(_ids(task), plan.n_rows * pack["length"], facts["eos_id"])
-    written = write_memmap(directory, rows, seq_len=pack["length"], dtype=task.config["dtype"], meta=meta)
-    index = write_row_index(directory / "index.jsonl.zst", plan.spans(), doc_ids, sources)
-    timeless = {
-        key: value
-        for key, value in json.loads((directory / "meta.json").read_bytes()).items()
-        if key != "created_at"
-    }
-    spans = plain_sha256(directory / "index.jsonl.zst")
-    return [
-        file_entry(f"{split}/input_ids.mmap", "rows", written["input_ids.mmap"], rows=plan.n_rows),
-        file_entry(
-            f"{split}/meta.json",
-            "meta",
-            written["meta.json"],
-            rows=1,
-            content_sha256=fingerprint_of(timeless),
+def _documents(task: Task) -> _Documents:
+    shards = task.config["shards"]
+    domain_names = list(dict.fromkeys(domain for _, _, domain in shards))
+    columns = ["doc_id", "tokens", "language", "license"]
+    tables = [load_table(path, columns) for path in task.paths("lengths")]
+    counts = [table.num_rows for table in tables]
+    lengths = [np.asarray(table.column("tokens")) for table in tables]
+    begin = [np.cumsum(own) - own for own in lengths]
+    of_shard = [np.full(count, number, np.int32) for number, count in enumerate(counts)]
+    sources = pa.array([source for _, source, _ in shards], pa.string())
+    domains = np.array([domain_names.index(domain) for _, _, domain in shards], np.int32)
+    array = _joined(of_shard, np.int32)
+    names = pa.concat_tables(tables) if tables else None
+    turn = _turns(task, counts)
+
+    def in_turn(column: NDArray[Any]) -> NDArray[Any]:
+        return column if turn is None else column[turn]
+
+    def strings(name: str) -> Any:
+        column = one_piece(names.column(name)) if names is not None else pa.array([], pa.string())
+        return column if turn is None else column.take(pa.array(turn))
+
+    array = in_turn(array)
+    return _Documents(
+        lengths=in_turn(_joined(lengths, np.int64)),
+        store=Store(
+            _Maps(task.paths("tokens"), task.config["tokenizer"]), in_turn(_joined(begin, np.int64)), array
         ),
-        file_entry(f"{split}/index.jsonl.zst", "index", index, rows=plan.n_rows, content_sha256=spans),
-    ]
-
-
-def _token_inputs(
-    tokens: Artifact, upstream: Mapping[str, Artifact], split: str
-) -> tuple[list[Input], list[str]]:
-    """(.idx, lengths) of every shard of the split, in shard order, and the source of each."""
-    shard_sources = [
-        name.removeprefix("ingest/")
-        for name, artifact in upstream.items()
-        if name.startswith("ingest/")
-        for _ in artifact.manifest.entries("documents")
-    ]
-    inputs, sources = [], []
-    for receipt in tokens.manifest.receipts():
-        mine = [entry for entry in receipt.files if entry.path.startswith(f"{split}/")]
-        if mine:
-            inputs += [
-                Input(entry.table, str(tokens.path(entry)), entry.content_sha256, entry.rows)
-                for entry in mine
-            ]
-            sources.append(shard_sources[int(receipt.key)])
-    return inputs, sources
-
-
-def _documents(task: Task) -> tuple[Any, Any, Any]:
-    """Lengths, doc_ids and sources of all documents, in the order of the tokens."""
-    tables = [load_table(path, ["doc_id", "tokens"]) for path in task.paths("lengths")]
-    if not tables:
-        return np.zeros(0, np.int64), pa.array([], pa.string()), pa.array([], pa.string())
-    names = [
-        pa.repeat(name, table.num_rows) for name, table in zip(task.config["sources"], tables, strict=True)
-    ]
-    whole = pa.concat_tables(tables)
-    return (
-        np.asarray(whole.column("tokens")),
-        one_piece(whole.column("doc_id")),
-        pa.concat_arrays(names),
+        doc_ids=strings("doc_id"),
+        sources=pa.DictionaryArray.from_arrays(array, sources),
+        languages=strings("language"),
+        licenses=strings("license"),
+        domain=domains[array],
+        domain_names=domain_names,
     )
 
 
-def _ids(task: Task) -> Iterator[Any]:
-    for path in task.paths("tokens"):
-        yield MegatronFile(path.with_suffix("")).ids
+def _turns(task: Task, counts: list[int]) -> NDArray[np.int64] | None:
+    """The number in the corpus of each document that is built, as the mixture orders them."""
+    paths = task.paths("order")
+    if not paths:
+        return None
+    order = load_table(paths[0])
+    shard, sequence = np.asarray(order.column("shard")), np.asarray(order.column("sequence"))
+    bases = np.full(int(shard.max(initial=0)) + 1, -1, np.int64)
+    for (number, _, _), base in zip(task.config["shards"], np.cumsum([0, *counts]), strict=False):
+        if number < len(bases):
+            bases[number] = base
+    is_wanted = bases[shard] >= 0  # a build of some sources has their turns only
+    turns: NDArray[np.int64] = (bases[shard] + sequence)[is_wanted]
+    return turns
 
 
-def _exactly(chunks: Iterator[Any], total: int, filler: int) -> Iterator[Any]:
-    """The first `total` ids; the filler after them if there are fewer."""
-    for chunk in chunks:
-        yield chunk[:total]
-        total -= min(len(chunk), total)
-        if not total:
-            return
-    if total:
-        yield np.full(total, filler, np.int32)
+class _Maps(Sequence[NDArray[np.integer]]):
+    """The ids of each shard, mapped anew each time: what a batch has read does not stay in memory."""
+
+    def __init__(self, paths: list[Path], tokenizer: Json) -> None:
+        self._paths = paths
+        self._dtype = np.dtype(smallest_dtype(tokenizer["vocab_size"]))
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @overload
+    def __getitem__(self, number: int) -> NDArray[np.integer]: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[NDArray[np.integer]]: ...
+    def __getitem__(self, number: int | slice) -> NDArray[np.integer] | Sequence[NDArray[np.integer]]:
+        assert isinstance(number, int), "one at a time"
+        path = self._paths[number]
+        if not path.stat().st_size:
+            return np.empty(0, self._dtype)
+        return np.memmap(path, self._dtype, "r")
+
+
+def _plan(config: Json, documents: _Documents) -> Plan:
+    pack = config["pack"]
+    groups = None if pack.get("mix_domains", True) else documents.domain
+    plan = plan_layout(
+        pack["layout"], documents.lengths, pack.get("length", 0), groups, pack.get("tail", "drop")
+    )
+    if config["balance"] == "smallest":
+        plan = balance_smallest(plan, documents.domain, config["seed"])
+    if config["rows"] is not None and plan.n_rows > config["rows"]:
+        plan = take_rows(plan, np.arange(config["rows"]))
+    return plan
+
+
+def _written_tokens(plan: Plan) -> NDArray[np.int64]:
+    """Tokens of each document that are in a row."""
+    written = np.zeros(plan.documents, np.int64)
+    for first, stop in row_batches(plan):
+        spans = plan.spans(first, stop)
+        np.add.at(written, spans.document, spans.end - spans.start)
+    assert int(written.sum()) == plan.tokens_kept, f"{plan.layout}: spans do not add up"
+    return written
+
+
+def _counts(plan: Plan, documents: _Documents, written: NDArray[np.int64]) -> Json:
+    is_built = written > 0
+    reason = "left_out" if plan.left_out else "tail"
+    lost = int((~is_built).sum())
+    of_domains = pa.DictionaryArray.from_arrays(documents.domain, documents.domain_names)
+    named = {
+        "domains": of_domains.dictionary_decode() if len(documents.domain) else pa.array([], pa.string()),
+        "sources": documents.sources.cast(pa.string()),
+        "languages": documents.languages,
+        "licenses": documents.licenses,
+    }
+    chosen = pa.array(is_built)
+    counts: Json = {
+        "in": len(written),
+        "kept": int(is_built.sum()),
+        "dropped": {reason: lost} if lost else {},
+        "quarantined": {},
+        "rows": plan.n_rows,
+        "tokens": {
+            "in": plan.tokens_in,
+            "written": plan.tokens_kept,
+            "tail_dropped": plan.tail_dropped,
+            "truncated": plan.truncated,
+            "left_out": plan.left_out,
+            "padding": plan.padding,
+        },
+        **{name: tally(column.filter(chosen), tokens=written[is_built]) for name, column in named.items()},
+    }
+    tokens = counts["tokens"]
+    if tokens["in"] != sum(tokens[name] for name in ("written", "tail_dropped", "truncated", "left_out")):
+        raise ConservationBroken(f"{tokens}", where="build")
+    return counts
+
+
+def _order(upstream: Mapping[str, Artifact], split: str) -> list[Input]:
+    mixture = upstream.get("mixture")
+    if mixture is None:
+        return []
+    return [
+        table_input("order", mixture.directory, entry)
+        for entry in mixture.manifest.entries("order")
+        if entry.path == f"order-{split}.parquet"
+    ]
+
+
+def _joined(arrays: list[NDArray[Any]], dtype: type[np.generic]) -> NDArray[Any]:
+    return np.concatenate(arrays) if arrays else np.empty(0, dtype)

@@ -16,12 +16,15 @@ from tokmill.stages import (
     decontamination,
     dedup,
     ingest,
+    mixture,
     neardup,
     passages,
     sampling,
+    selection,
     split,
     threads,
     tokenizer,
+    tokenizer_sample,
     tokens,
 )
 from tokmill.stages.step import Conduct, Made, Step
@@ -48,9 +51,17 @@ FUNCTIONS: dict[str, Callable[[Task], Made]] = {
     "dedup.settle": passages.perform_settle,
     "dedup.cut": passages.perform_cut,
     "dedup.verdicts": dedup.perform_verdicts,
+    "split.keys": selection.perform_keys,
+    "split.select": selection.perform_select,
+    "split.field": split.perform_field,
     "split": split.perform_split,
     "tokenizer": tokenizer.perform_tokenizer,
+    "tokenizer.draw": tokenizer_sample.perform_draw,
+    "tokenizer.choose": tokenizer_sample.perform_choose,
+    "tokenizer.sample": tokenizer_sample.perform_sample,
+    "tokenizer.train": tokenizer.perform_train,
     "tokens": tokens.perform_tokens,
+    "mixture": mixture.perform_mixture,
     "build": build.perform_build,
 }
 
@@ -61,6 +72,7 @@ CONDUCTORS: dict[str, Callable[[Step, Mapping[str, Artifact]], Conduct]] = {
     "split": split.conduct,
     "tokenizer": tokenizer.conduct,
     "tokens": tokens.conduct,
+    "mixture": mixture.conduct,
     "build": build.conduct,
 }
 

@@ -306,7 +306,8 @@ def perform_resolve(task: Task) -> Made:
     shard, row = records.places(docs)
     reference = np.isin(np.asarray(task.config["sources"], object)[shard], task.config["reference"])
     found = resolve(len(docs), a, b, similarity, records.load(docs, "rank"), reference)
-    is_dropped = found.survivor >= 0
+    is_like = found.survivor >= 0  # one that comes before it
+    is_dropped = is_like & (task.config["near"]["policy"] == "drop")
     dropped = np.flatnonzero(is_dropped)
     survivor = found.survivor[dropped]
     near = pa.table(
@@ -322,7 +323,7 @@ def perform_resolve(task: Task) -> Made:
         ],
         schema=DROPS,
     )
-    kept_as = np.where(is_dropped, found.survivor, np.arange(len(docs)))
+    kept_as = np.where(is_like, found.survivor, np.arange(len(docs)))
     order = np.lexsort((docs, docs[found.component]))
     clusters = pa.table(
         [
@@ -333,13 +334,19 @@ def perform_resolve(task: Task) -> Made:
             ~is_dropped[order],
             names.take(pa.array(shard[kept_as][order])),
             row[kept_as][order],
-            np.where(is_dropped, found.similarity, 1.0)[order],
+            np.where(is_like, found.similarity, 1.0)[order],
         ],
         schema=CLUSTERS,
     )
     entry = write_sorted_shard_table(task.directory, "near.parquet", "near", near, by="shard")
     largest = int(found.component_size.max(initial=0))
-    facts = {"clusters": len(np.unique(found.component)), "largest_cluster": largest, "edges": len(a)}
+    facts = {
+        "policy": task.config["near"]["policy"],
+        "clusters": len(np.unique(found.component)),
+        "largest_cluster": largest,
+        "edges": len(a),
+        "duplicates": int(is_like.sum()),
+    }
     return Made(
         [entry, write_shard_table(task.directory, "clusters.parquet", "clusters", clusters)], {}, facts
     )

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tokmill.artifact import Artifact
 from tokmill.clean.normalize import apply_edits
 from tokmill.kernels import text as text_kernels
-from tokmill.schema import one_piece, string_column
+from tokmill.schema import NO_SPLIT, one_piece, string_column
 from tokmill.stages.step import Shard, kept_inputs, list_shards
 from tokmill.storage.parquet import load_table
 from tokmill.task import Input, table_input
@@ -19,6 +19,7 @@ from tokmill.task import Input, table_input
 _TEXTS = pa.schema(
     [
         pa.field("row", pa.int64()),
+        pa.field("split", pa.uint8()),
         pa.field("doc_id", pa.string()),
         pa.field("text", pa.large_string()),
         pa.field("language", pa.string()),
@@ -60,29 +61,53 @@ def _trims(upstream: dict[str, Artifact]) -> dict[int, list[Input]]:
     }
 
 
-def load_texts(inputs: list[Input], valid: bool) -> Any:
-    """Table row, doc_id, text, language, license, chars of the kept documents on one side of the split, in row order."""
+def load_texts(inputs: list[Input], split: int) -> Any:
+    """Table row, split, doc_id, text, language, license, chars of the kept documents of a split, in row order."""
     by_role = {item.role: item.path for item in inputs}
+    labels = _labels(by_role)
+    return _load_rows(by_role, np.flatnonzero(labels == split), labels)
+
+
+def load_split_texts(inputs: list[Input]) -> Any:
+    """The same of all kept documents that are in some split: one reading for them all."""
+    by_role = {item.role: item.path for item in inputs}
+    labels = _labels(by_role)
+    return _load_rows(by_role, np.flatnonzero(labels != NO_SPLIT), labels)
+
+
+def _labels(by_role: dict[str, str]) -> Any:
+    """The split of every document; NO_SPLIT where it was dropped."""
     kept = np.asarray(_load(by_role["kept"], ["kept"]).column("kept"))
-    labels = np.asarray(_load(by_role["labels"], ["valid"]).column("valid"))
-    rows = np.flatnonzero(kept & (labels == valid))
+    labels = np.asarray(_load(by_role["labels"], ["split"]).column("split"))
+    return np.where(kept, labels, NO_SPLIT).astype(np.uint8)
+
+
+def _load_rows(by_role: dict[str, str], rows: Any, labels: Any) -> Any:
     if not len(rows):
         return _TEXTS.empty_table()
     documents = _load(by_role["documents"], ["text", "doc_id"])
-    texts = one_piece(documents.column("text"))
+    texts = [one_piece(documents.column("text"))]
+    order = np.arange(documents.num_rows)
     for role in ("edits", "trims"):  # a trim is of the edited text
         if role in by_role:
             edits = _load(by_role[role], ["row", "text"])
-            texts = apply_edits(texts, np.asarray(edits.column("row")), one_piece(edits.column("text")))
-    chosen = pa.array(rows)
-    doc_ids = one_piece(documents.column("doc_id"))
+            order[np.asarray(edits.column("row"))] = sum(map(len, texts)) + np.arange(edits.num_rows)
+            texts.append(one_piece(edits.column("text")))
     wanted = ["language", "license", "chars"]
     marks = _load(by_role["marks"], wanted)
-    named = [one_piece(marks.column(name)).take(chosen) for name in wanted]
-    texts = texts.take(chosen)
+    columns = [one_piece(documents.column("doc_id")), *(one_piece(marks.column(name)) for name in wanted)]
+    doc_ids, *named = (_taken(column, rows) for column in columns)
+    chosen = _taken(texts[0] if len(texts) == 1 else pa.concat_arrays(texts), order[rows])
     if "trims" in by_role:  # the marks are of the text before
-        named[-1] = pa.array(text_kernels.measure_text(*string_column(texts)[:2]).chars)
-    return pa.table([rows, doc_ids.take(chosen), texts, *named], schema=_TEXTS)
+        named[-1] = pa.array(text_kernels.measure_text(*string_column(chosen)[:2]).chars)
+    return pa.table([rows, labels[rows], doc_ids, chosen, *named], schema=_TEXTS)
+
+
+def _taken(column: Any, rows: Any) -> Any:
+    """Not copied where all is taken as it stands: a corpus that loses nothing is the common case of the large ones."""
+    if len(rows) == len(column) and (rows == np.arange(len(rows))).all():
+        return column
+    return column.take(pa.array(rows))
 
 
 def load_clean(inputs: list[Input]) -> tuple[Any, Any]:

@@ -17,6 +17,7 @@ What a file may configure and a corpus must not have is switched off: truncation
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ import tokenizers
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile
+from tokmill.tokenizers.fast import Fast, encode_column, open_fast
+from tokmill.tokenizers.newcomers import newcomer_classes
 from tokmill.tokenizers.protocol import Encoded, encode_each
 
 
@@ -49,12 +52,35 @@ class HuggingFaceTokenizer:
             raise CorruptFile("the vocabulary is empty", where=str(path), next="fetch the file again")
         # not get_vocab_size(): that counts entries, and a vocabulary may have gaps
         self.vocab_size = max(vocabulary.values()) + 1
+        self.specials = {
+            token.content: id
+            for id, token in sorted(self._tokenizer.get_added_tokens_decoder().items())
+            if token.special and token.content
+        }
         self._is_control = np.zeros(self.vocab_size, dtype=np.bool_)
         self._is_control[sorted(_control_ids(self._tokenizer, data))] = True
         self._veiled: tokenizers.Tokenizer | None = None
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         return encode_each(texts, self._encode_one)
+
+    @cached_property
+    def _fast(self) -> Fast | None:
+        plain = _for_gigatoken(self._tokenizer, self._data)
+        if plain is None:
+            return None
+        return open_fast(lambda rs: rs.load_hf_json(plain), self.encode, routed_classes=newcomer_classes())
+
+    @property
+    def engine(self) -> str:
+        return self._fast.name if self._fast else f"tokenizers {tokenizers.__version__}"
+
+    @property
+    def is_fast(self) -> bool:
+        return self._fast is not None
+
+    def encode_column(self, texts: Any) -> Encoded:
+        return encode_column(texts, self._fast, self.encode)
 
     def _encode_one(self, text: str) -> NDArray[np.int32]:
         ids = _encode_plain(self._tokenizer, text)
@@ -133,6 +159,36 @@ def _veil(data: bytes) -> bytes:
     if "merges" in model:
         model["merges"] = [merge for merge in model["merges"] if _merged(merge) not in names]
     config["post_processor"] = None  # may name the control tokens; adds nothing to ordinary text
+    return msgspec.json.encode(config)
+
+
+def _for_gigatoken(tokenizer: tokenizers.Tokenizer, data: bytes) -> bytes | None:
+    """The veiled file of a byte-level BPE with no special token left in it; None for any other model.
+
+    Ids of added tokens are those that `tokenizers` gives them, which are not always those of the file: one that
+    the model's vocabulary lacks gets the next free id.
+    """
+    config: dict[str, Any] = msgspec.json.decode(_veil(data))
+    model = config["model"]
+    if model.get("type") != "BPE" or model.get("byte_fallback") or model.get("unk_token"):
+        return None
+    plain = {id: token for id, token in tokenizer.get_added_tokens_decoder().items() if not token.special}
+    if any(token.single_word or token.lstrip or token.rstrip for token in plain.values()):
+        return None  # gigatoken 0.10 finds a `single_word` inside of words too
+    added = [
+        {
+            "id": id,
+            "content": token.content,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": token.normalized,
+            "special": False,
+        }
+        for id, token in sorted(plain.items())
+    ]
+    model["dropout"] = None
+    config.update(added_tokens=added, truncation=None, padding=None)
     return msgspec.json.encode(config)
 
 

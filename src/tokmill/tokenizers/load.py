@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -146,6 +147,30 @@ def resolve_eos(tokenizer: Tokenizer, eos: str | int) -> int:
             where=str(tokenizer.path),
             next=f"{_suggest(tokenizer, besides=eos)}, or set eos: {found} to accept it",
         )
+    return found
+
+
+def resolve_controls(tokenizer: Tokenizer, controls: Iterable[str]) -> dict[str, int]:
+    """The id of each literal that a recipe wants read as a control token, in the order given."""
+    found: dict[str, int] = {}
+    for literal in controls:
+        id = tokenizer.token_id(literal) if literal else None
+        if id is None:
+            known = list(tokenizer.specials)
+            raise TokenizerError(
+                f"no control token {literal!r} in the vocabulary",
+                where=str(tokenizer.path),
+                next=f"choose from {', '.join(known[:20])}{', …' if len(known) > 20 else ''}"
+                if known
+                else "leave controls out: this tokenizer has no control tokens",
+            )
+        if literal not in tokenizer.specials and id in tokenizer.encode([literal]).ids:
+            raise TokenizerError(
+                f"{literal!r} (id {id}) is an ordinary token: text becomes it without being asked",
+                where=str(tokenizer.path),
+                next=f"leave {literal!r} out of controls",
+            )
+        found[literal] = id
     return found
 
 

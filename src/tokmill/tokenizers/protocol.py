@@ -6,14 +6,16 @@
 A text is always ordinary text: a literal `<|endoftext|>` or `</s>` in a document is spelled with ordinary
 tokens and never becomes the control token. Nothing is added (no BOS, no EOS), cut or padded.
 
-`encode` keeps one core busy, because the mill runs one process per core.
+`encode` is the reference: the library that the file belongs to. `encode_column` gives the same ids for an Arrow
+column, through gigatoken where that can do it (tokmill.tokenizers.fast). Both keep one core busy, because the mill
+runs one process per core.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +48,22 @@ class Tokenizer(Protocol):
     def vocab_size(self) -> int:
         """Every id, special tokens included, is below this."""
 
+    @property
+    def specials(self) -> Mapping[str, int]:
+        """Control tokens by their spelling: what text may spell and never becomes."""
+
+    @property
+    def engine(self) -> str:
+        """Library and version behind `encode_column`."""
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether that is another library than the one behind `encode`."""
+
     def encode(self, texts: Sequence[str]) -> Encoded: ...
+
+    def encode_column(self, texts: Any) -> Encoded:
+        """The same ids for a large_string column, straight from its buffers."""
 
     def decode(self, ids: Sequence[int] | NDArray[np.integer]) -> str:
         """The text of `ids`, control tokens spelled out."""

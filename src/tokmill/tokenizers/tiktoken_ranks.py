@@ -14,13 +14,17 @@ import base64
 import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tiktoken
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile, TokenizerError
+from tokmill.tokenizers.fast import Fast, encode_column, open_fast
+from tokmill.tokenizers.newcomers import newcomer_classes
 from tokmill.tokenizers.protocol import Encoded, encode_each
 
 # The patterns are OpenAI's, in the possessive spelling of tiktoken 0.14: it splits like the older one and
@@ -70,11 +74,15 @@ def _harmony_specials() -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Encoding:
-    """What a rank file does not say."""
+    """What a rank file does not say. `splitter` is gigatoken's name for the pattern."""
 
     sha256: str
     pattern: str
     specials: dict[str, int] = field(hash=False)
+
+    @property
+    def splitter(self) -> str:
+        return {_R50K_PATTERN: "gpt2", _CL100K_PATTERN: "gpt4", _O200K_PATTERN: "o200k"}[self.pattern]
 
 
 _R50K = Encoding(_R50K_SHA256, _R50K_PATTERN, {"<|endoftext|>": 50256})
@@ -111,7 +119,7 @@ class TiktokenTokenizer:
         self.encoding = recognise_encoding(path, sha256, encoding)
         known = ENCODINGS[self.encoding]
         self._ranks = parse_ranks(data, path)
-        self._specials = known.specials
+        self.specials = known.specials
         _check_room(self._ranks, known.specials, self.encoding, path)
         self.vocab_size = max(max(self._ranks.values()), *known.specials.values()) + 1
         self._bpe = tiktoken.Encoding(
@@ -120,6 +128,27 @@ class TiktokenTokenizer:
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         return encode_each(texts, self._encode_one)
+
+    @cached_property
+    def _fast(self) -> Fast | None:
+        splitter = ENCODINGS[self.encoding].splitter
+        return open_fast(
+            # without special tokens, so that all text is ordinary
+            lambda rs: rs.BPETokenizer.from_tiktoken(str(self.path), splitter, {}),
+            self.encode,
+            routed_classes=newcomer_classes(),
+        )
+
+    @property
+    def engine(self) -> str:
+        return self._fast.name if self._fast else f"tiktoken {tiktoken.__version__}"
+
+    @property
+    def is_fast(self) -> bool:
+        return self._fast is not None
+
+    def encode_column(self, texts: Any) -> Encoded:
+        return encode_column(texts, self._fast, self.encode)
 
     def _encode_one(self, text: str) -> NDArray[np.int32]:
         try:
@@ -139,8 +168,8 @@ class TiktokenTokenizer:
         return str(self._bpe.decode(np.asarray(ids, dtype=np.int64).tolist()))
 
     def token_id(self, token: str) -> int | None:
-        if token in self._specials:
-            return self._specials[token]
+        if token in self.specials:
+            return self.specials[token]
         return self._ranks.get(token.encode())
 
 

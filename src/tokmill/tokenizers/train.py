@@ -1,118 +1,52 @@
-"""Train a byte-level BPE tokenizer from text.
+"""Train a tokenizer from text: one way in for all kinds of model.
 
-    texts ─▶ split as GPT-2 does ─▶ count words ─▶ merge the commonest pair, again and again ─▶ tokenizer.json
+    unigram, bpe   SentencePiece                           spm_<vocabulary>_<model>.model
+    byte_bpe       Hugging Face, BPE on the bytes          tokenizer.json
 
-    ids   0 … S-1      special tokens, in the order given
-          S … S+255    the 256 bytes: nothing is ever unknown
-          S+256 …      merges, commonest first; of equally common pairs the one with the smaller ids
-
-Same texts, same bytes: counts are sums and ties are broken by ids, so neither threads, nor hash seeds, nor the
-order of the texts can be seen in the result (a test runs it under different ones).
+Same texts and options, same bytes: whatever the number of threads, the hash seed or the order of the texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from tokmill.errors import InputError, RecipeError
-
-# The trainer's source keeps pair counts in an i32; one that wraps would lose the commonest pair without a word.
-# No pair can occur more often than the text has bytes.
-_MAX_TEXT_BYTES = (1 << 31) - 1
+from tokmill.tokenizers.train_bytes import train_byte_bpe
+from tokmill.tokenizers.train_sentencepiece import SentencePieceOptions, train_sentencepiece
+from tokmill.tokenizers.trained import Trained
 
 
-class Trained(NamedTuple):
-    """A tokenizer.json, and how many ids it really has: little text cannot fill a large vocabulary."""
+class ByteLevelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A byte-level vocabulary may stay smaller than asked for: it has every byte, so it spells everything."""
 
-    data: bytes
+    model: str
     vocab_size: int
+    min_frequency: int = 2
 
 
-def train_byte_bpe(
-    texts: Iterable[str], *, vocab_size: int, special_tokens: Sequence[str], min_frequency: int = 2
-) -> Trained:
-    """Byte-level BPE of at most `vocab_size` ids, from pairs seen at least `min_frequency` times."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    _check_request(vocab_size, special_tokens, alphabet)
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        special_tokens=list(special_tokens),
-        initial_alphabet=alphabet,
-        show_progress=False,
+def settle_options(asked: dict[str, Any]) -> dict[str, Any]:
+    """All options of the model, those that were not asked for by their defaults."""
+    kind = ByteLevelOptions if asked["model"] == "byte_bpe" else SentencePieceOptions
+    settled: dict[str, Any] = msgspec.to_builtins(msgspec.convert(asked, kind, strict=False))
+    return settled
+
+
+def train_tokenizer(
+    texts: Iterable[str], options: dict[str, Any], *, eos: str, control: Sequence[str] = ()
+) -> tuple[str, Trained]:
+    """The name of the file and what is in it; `options` as `settle_options` gives them."""
+    if options["model"] == "byte_bpe":
+        settled = msgspec.convert(options, ByteLevelOptions)
+        trained = train_byte_bpe(
+            texts,
+            vocab_size=settled.vocab_size,
+            special_tokens=[eos, *control],
+            min_frequency=settled.min_frequency,
+        )
+        return "tokenizer.json", trained
+    trained = train_sentencepiece(
+        texts, msgspec.convert(options, SentencePieceOptions), eos=eos, control=control
     )
-    meter = _Meter(texts)
-    tokenizer.train_from_iterator(iter(meter), trainer)
-    if meter.text_bytes == 0:
-        raise InputError(
-            "no text to train a tokenizer on", next="check that the sources are not empty after cleaning"
-        )
-    data: bytes = tokenizer.to_str(pretty=True).encode() + b"\n"
-    _check_specials_stand_alone(data, special_tokens)
-    return Trained(data, tokenizer.get_vocab_size())
-
-
-class _Meter:
-    """Counts the bytes that pass, and stops the training where its counters would wrap."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = texts
-        self.text_bytes = 0
-
-    def __iter__(self) -> Iterator[str]:
-        for text in self._texts:
-            self.text_bytes += len(text.encode())
-            if self.text_bytes > _MAX_TEXT_BYTES:
-                raise InputError(
-                    f"more than {_MAX_TEXT_BYTES:,} bytes of text to train a tokenizer on",
-                    next="train on a sample: more text than this does not change a vocabulary for the better",
-                )
-            yield text
-
-
-class _Model(msgspec.Struct):
-    merges: list[tuple[str, str]]
-
-
-class _File(msgspec.Struct):
-    model: _Model
-
-
-def _check_request(vocab_size: int, special_tokens: Sequence[str], alphabet: Sequence[str]) -> None:
-    least = len(alphabet) + len(special_tokens)
-    if vocab_size < least:
-        raise RecipeError(
-            f"vocab_size {vocab_size:,} has no room for 256 bytes and {len(special_tokens)} special tokens",
-            where="tokenizer.train",
-            next=f"set vocab_size to {least} or more",
-        )
-    if "" in special_tokens or len(set(special_tokens)) != len(special_tokens):
-        raise RecipeError(
-            f"special tokens must be distinct and not empty: {list(special_tokens)}",
-            where="tokenizer.train",
-            next="name each once",
-        )
-    _refuse_plain_words(set(special_tokens) & set(alphabet))
-
-
-def _check_specials_stand_alone(data: bytes, special_tokens: Sequence[str]) -> None:
-    """No merge may build a special token: the trainer would give the word that token's id."""
-    merges = msgspec.json.decode(data, type=_File).model.merges
-    _refuse_plain_words(set(special_tokens) & {left + right for left, right in merges})
-
-
-def _refuse_plain_words(words: set[str]) -> None:
-    if words:
-        word = min(words)
-        raise RecipeError(
-            f"the special token {word!r} is also a piece of ordinary text",
-            where="tokenizer.train",
-            next=f"write it so that text splits it, e.g. <|{word}|>",
-        )
+    return f"spm_{trained.vocab_size}_{options['model']}.model", trained

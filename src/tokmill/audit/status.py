@@ -1,0 +1,152 @@
+"""How far a run is, from what it leaves behind; nothing is changed, and nothing is read but manifests and counts.
+
+manifest.json of the run        finished
+journal.json, its process lives running: steps, tasks done of known, rate, time left
+journal.json, it does not       failed with an error, or stopped without a word
+neither                         interrupted: steps with a manifest are done, receipts say how far the others got
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tokmill.artifact import open_artifact
+from tokmill.audit.report.found import find_artifacts
+from tokmill.errors import StorageError, TokmillError
+from tokmill.journal import Journal, StepNote, load_journal
+from tokmill.manifest import RECEIPTS, Json
+
+FINISHED, RUNNING, FAILED, STOPPED, ELSEWHERE = (
+    "finished",
+    "running",
+    "failed",
+    "stopped",
+    "running elsewhere?",
+)
+
+
+class StepStatus(NamedTuple):
+    step: str
+    state: str  # "done" | "running" | "begun" | "waiting" | "not usable"
+    shards_done: int | None  # None: not known
+    shards: int | None
+    seconds: float | None
+    detail: str = ""
+
+    def as_json(self) -> Json:
+        return self._asdict()
+
+
+class Status(NamedTuple):
+    directory: Path
+    recipe: str
+    state: str
+    steps: list[StepStatus]
+    seconds: float | None  # since it began, or all that its steps took
+    shards_per_second: float | None  # of the steps at work
+    seconds_left: float | None  # of the steps at work; how long later ones take is not known yet
+    last_sign_seconds: float | None  # how long ago it wrote its journal
+    error: Json | None
+    said: list[str]
+
+    @property
+    def done(self) -> int:
+        return sum(step.state == "done" for step in self.steps)
+
+    def as_json(self) -> Json:
+        return {
+            **self._asdict(),
+            "directory": str(self.directory),
+            "steps": [step.as_json() for step in self.steps],
+            "steps_done": self.done,
+        }
+
+
+def status(directory: str | Path) -> Status:
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise StorageError(
+            "no such directory", where=str(directory), next="give the output directory of a run"
+        )
+    journal = load_journal(directory)
+    if journal is None:
+        found = find_artifacts(directory)
+        recipe, names = found.name, [*found.artifacts, *found.missing, *found.set_aside]
+        state = FINISHED if found.root is not None else STOPPED
+    else:
+        recipe, names = journal.recipe, journal.steps or list(journal.notes)
+        state = _state(journal)
+    now = time.time()
+    steps = [_step(directory, name, journal, now, state) for name in names]
+    rate, left = _pace(journal, steps, now) if journal is not None and state == RUNNING else (None, None)
+    return Status(
+        directory=directory,
+        recipe=recipe,
+        state=state,
+        steps=steps,
+        seconds=_seconds(journal, steps, now, state),
+        shards_per_second=rate,
+        seconds_left=left,
+        last_sign_seconds=round(max(now - journal.written_at, 0), 1) if journal is not None else None,
+        error=dict(journal.error) if journal is not None and journal.error is not None else None,
+        said=list(journal.said) if journal is not None else [],
+    )
+
+
+def _state(journal: Journal) -> str:
+    if journal.error is not None:
+        return FAILED
+    if journal.is_alive:
+        return RUNNING
+    return STOPPED if journal.is_here else ELSEWHERE
+
+
+def _step(directory: Path, name: str, journal: Journal | None, now: float, state: str) -> StepStatus:
+    note = journal.notes.get(name) if journal is not None else None
+    if note is not None and note.state == "running":
+        word = "running" if state in (RUNNING, ELSEWHERE) else "begun"
+        began = note.begun_at if note.begun_at is not None else now
+        seconds = round((now if state == RUNNING else journal.written_at) - began, 1) if journal else None
+        done = note.done if state == RUNNING else max(note.done, _receipts(directory / name))
+        return StepStatus(name, word, done, note.tasks, seconds)
+    try:
+        artifact = open_artifact(directory / name)
+    except TokmillError as error:
+        return StepStatus(name, "not usable", None, None, None, error.what)
+    if artifact is not None and (note is not None or journal is None):
+        tasks = len(artifact.manifest.tasks)
+        detail = "up to date" if note is not None and note.state == "up to date" else ""
+        return StepStatus(name, "done", tasks, tasks, artifact.manifest.environment.get("seconds"), detail)
+    receipts = _receipts(directory / name)
+    if receipts or (artifact is None and journal is None):
+        return StepStatus(name, "begun", receipts, None, None)
+    return StepStatus(name, "waiting", None, None, None, "has an artifact" if artifact is not None else "")
+
+
+def _receipts(directory: Path) -> int:
+    return sum(1 for _ in (directory / RECEIPTS).glob("*.json"))
+
+
+def _pace(journal: Journal, steps: list[StepStatus], now: float) -> tuple[float | None, float | None]:
+    """Shards that are done as they were asked for, not those that were there before."""
+    at_work = [(step, journal.notes[step.step]) for step in steps if step.state == "running"]
+    worked = sum(note.done - note.reused for _, note in at_work)
+    left = sum((note.tasks or 0) - note.done for _, note in at_work)
+    began = [note.begun_at for _, note in at_work if note.begun_at is not None]
+    if not worked or not began or not _know_tasks([note for _, note in at_work]):
+        return None, None
+    rate = worked / max(now - min(began), 1e-6)
+    return round(rate, 4), round(left / rate, 1)
+
+
+def _know_tasks(notes: list[StepNote]) -> bool:
+    return all(note.tasks is not None for note in notes)
+
+
+def _seconds(journal: Journal | None, steps: list[StepStatus], now: float, state: str) -> float | None:
+    if journal is not None:
+        return round((now if state == RUNNING else journal.written_at) - journal.begun_at, 1)
+    known = [step.seconds for step in steps if step.seconds is not None]
+    return round(max(known), 3) if known else None

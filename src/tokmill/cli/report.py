@@ -1,0 +1,41 @@
+"""`tokmill report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from tokmill.audit.cards import write_cards
+from tokmill.audit.report.writing import report
+from tokmill.cli.console import err, json_option, out, print_json, reports_errors
+
+
+@click.command("report", epilog="Example: tokmill report out/demo --out report.html --cards")
+@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.option(
+    "--out",
+    "target",
+    type=click.Path(path_type=Path),
+    help="The page, or a directory for it [default: report.html in DIRECTORY]. The figures go beside it.",
+)
+@click.option("--cards", is_flag=True, help="Also write DATACARD.md and croissant.json, for publishing.")
+@json_option
+@reports_errors
+def report_command(directory: Path, target: Path | None, cards: bool, as_json: bool) -> None:
+    """Write what the run in DIRECTORY did as one page to read (report.html) and as figures (report.json).
+
+    The page needs no network and can be passed on as it is. A run that was cut short is reported as far as it got.
+    """
+    with err.status("reading the run …"):
+        made = report(directory, target)
+        written = write_cards(directory, made.page.parent, made.facts) if cards else None
+    if as_json:
+        print_json({"ok": True, **made.as_json(), **(written.as_json() if written else {})})
+        return
+    paths = [made.page, made.figures, *(written or ())]
+    for path in paths:
+        out.print(f"{path.stat().st_size:>12,} bytes  {escape(str(path))}")
+    for step in made.facts["run"]["missing"]:
+        err.print(f"[yellow]not finished[/]: {escape(step)} has no artifact")

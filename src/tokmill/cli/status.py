@@ -1,0 +1,80 @@
+"""`tokmill status`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from tokmill.audit.status import FAILED, FINISHED, RUNNING, Status, StepStatus, status
+from tokmill.cli.console import json_option, out, print_json, reports_errors
+
+_COLOURS = {FINISHED: "green", RUNNING: "cyan", FAILED: "red"}
+_MARKS = {"done": "[green]✓[/]", "running": "[cyan]▸[/]", "begun": "[yellow]…[/]", "waiting": "[dim]·[/]"}
+
+
+@click.command("status", epilog="Example: tokmill status out/demo --json")
+@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@json_option
+@reports_errors
+def status_command(directory: Path, as_json: bool) -> None:
+    """Say how far the run in DIRECTORY is: steps, shards done, rate, time left, the last error.
+
+    Works while it runs, after it ended and after it died. Changes nothing. Exit status 1 if it failed or stopped.
+    """
+    found = status(directory)
+    if as_json:
+        print_json({"ok": found.state in (FINISHED, RUNNING), **found.as_json()})
+    else:
+        _render(found)
+    raise SystemExit(0 if found.state in (FINISHED, RUNNING) else 1)
+
+
+def _render(found: Status) -> None:
+    colour = _COLOURS.get(found.state, "yellow")
+    took = f", {_time(found.seconds)}" if found.seconds is not None else ""
+    out.print(
+        f"[bold]{escape(found.recipe)}[/]  [{colour}]{found.state}[/]  {found.done} of {len(found.steps)} steps{took}"
+    )
+    for step in found.steps:
+        _render_step(step)
+    if found.shards_per_second is not None and found.seconds_left is not None:
+        out.print(
+            f"{found.shards_per_second:.3g} shards/s; the steps at work need about {_time(found.seconds_left)} more"
+        )
+    if found.state == RUNNING and found.last_sign_seconds is not None:
+        out.print(f"[dim]last sign of life {_time(found.last_sign_seconds)} ago[/]")
+    if found.error is not None:
+        where = f"{found.error['where']}: " if found.error["where"] else ""
+        out.print(f"[red]{escape(found.error['kind'])}[/] {escape(where + found.error['what'])}")
+        if found.error["next"]:
+            out.print(f"  next: {escape(found.error['next'])}")
+    elif found.state not in (FINISHED, RUNNING):
+        out.print(
+            "[dim]no error was written down: it was killed, or the machine stopped; run the recipe again to resume[/]"
+        )
+
+
+def _render_step(step: StepStatus) -> None:
+    shards = _shards(step)
+    seconds = "" if step.seconds is None else _time(step.seconds)
+    out.print(
+        f"{_MARKS.get(step.state, '[red]✗[/]')} {escape(step.step):<26} {step.state:<8} {shards:<22} {seconds:>10}  "
+        f"[dim]{escape(step.detail)}[/]"
+    )
+
+
+def _shards(step: StepStatus) -> str:
+    if step.shards_done is None:
+        return ""
+    of = f"of {step.shards:,} shards" if step.shards is not None else "shards so far"
+    return f"{step.shards_done:,} {of}"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"

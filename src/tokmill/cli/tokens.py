@@ -1,0 +1,323 @@
+"""`tokmill encode`, `pack`, `shard` and `build`: tokens from a listing of texts, without a recipe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from tokmill.audit.packing import compare_artifacts, compare_run
+from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
+from tokmill.cli.source_options import with_options, workers_option
+from tokmill.formats.token_cache import TokenCache
+from tokmill.manifest import Manifest
+from tokmill.pack.compare import Cost
+from tokmill.recipe.amount import parse_amount
+from tokmill.storage.commit import commit_bytes
+from tokmill.token_files import Asked, build_files, encode, read_listing, shard_files, tokenized
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+
+
+class _Amount(click.ParamType):
+    name = "amount"
+
+    def convert(self, value: Any, param: Any, context: Any) -> int:
+        try:
+            return parse_amount(value)
+        except ValueError as error:
+            self.fail(str(error), param, context)
+
+
+def tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    options = (
+        click.option("--tokenizer-path", "tokenizer", type=_FILE, required=True),
+        click.option("--tokenizer-sha256", "sha256", help="Refuse a file with other bytes."),
+        click.option("--encoding", help="For a .tiktoken file that is not a published one."),
+        click.option("--eos", help="Token, or id, that ends a document [default: the one it has]."),
+    )
+    return with_options(options, command)
+
+
+@click.command(
+    "encode", epilog="Example: tokmill encode mini/manifest.jsonl --model spm_8000_unigram.model --out cache"
+)
+@click.argument("manifest", type=_FILE)
+@click.option("--model", type=_FILE, required=True, help="A tokenizer file.")
+@click.option("--out", "directory", type=_DIRECTORY, required=True)
+@click.option("--eos", help="Token, or id, that ends an example [default: the one it has].")
+@click.option("--separator", default="\\n", show_default=True, help="Between the sides of a pair.")
+@workers_option
+@json_option
+@reports_errors
+def encode_command(
+    manifest: Path,
+    model: Path,
+    directory: Path,
+    eos: str | None,
+    separator: str,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Encode the texts that MANIFEST lists into a token cache.
+
+    MANIFEST is a sample (manifest.jsonl), a corpus manifest (.json) or a mixture (.yaml). It is only read: with
+    another tokenizer the same texts are encoded again.
+    """
+    with open_progress() as progress:
+        cache = encode(
+            manifest,
+            model,
+            directory,
+            eos=_token_or_id(eos),
+            separator=separator.replace("\\n", "\n").replace("\\t", "\t"),
+            workers=workers,
+            progress=progress,
+        )
+    meta = TokenCache(cache, model_sha256=None).meta
+    if as_json:
+        facts = {"examples": meta.examples, "tokens": meta.tokens, "splits": meta.splits}
+        print_json({"ok": True, "directory": str(cache), "model_sha256": meta.model_sha256, **facts})
+    else:
+        splits = ", ".join(f"{name} {count:,}" for name, count in meta.splits.items())
+        out.print(
+            f"{meta.examples:,} examples, {meta.tokens:,} tokens{f' ({splits})' if splits else ''} "
+            f"→ {escape(str(cache))}"
+        )
+
+
+@click.command(
+    "pack",
+    epilog="Examples: tokmill pack --manifest mixture.yaml --tokenizer-path tok.json --length 4096 "
+    "--num-seqs 10000 --out-dir rows\n\ntokmill pack --compare out/my-run --length 2048",
+)
+@click.option("--manifest", type=_FILE, help="A mixture (.yaml), a corpus manifest (.json) or a sample.")
+@click.option("--out-dir", "directory", type=_DIRECTORY)
+@click.option("--num-seqs", "blocks", type=_Amount(), help="Rows [default: as many as there are].")
+@click.option("--length", type=click.IntRange(2), default=2048, show_default=True)
+@click.option(
+    "--layout",
+    type=click.Choice(["concat", "document", "best_fit", "pad"]),
+    default="document",
+    show_default=True,
+)
+@click.option("--format", "form", type=click.Choice(["memmap", "npy", "parquet"]), default="memmap")
+@click.option(
+    "--compare",
+    "run_directory",
+    type=_DIRECTORY,
+    is_flag=False,
+    flag_value=Path(),
+    default=None,
+    help="Print what each layout would cost on the documents of a run (or of --manifest), and stop.",
+)
+@click.option("--tokenizer-path", "tokenizer", type=_FILE)
+@click.option("--eos", help="Token, or id, that ends a document [default: the one it has].")
+@workers_option
+@json_option
+@reports_errors
+def pack_command(
+    manifest: Path | None,
+    directory: Path | None,
+    blocks: int | None,
+    length: int,
+    layout: str,
+    form: str,
+    run_directory: Path | None,
+    tokenizer: Path | None,
+    eos: str | None,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Lay documents into rows of one length, in the shares of a mixture; or compare the ways to do so."""
+    if run_directory is not None and run_directory != Path():
+        _render_costs(compare_run(run_directory, length), length, as_json)
+        return
+    if manifest is None or tokenizer is None or directory is None:
+        raise click.UsageError("needs --manifest, --tokenizer-path and --out-dir, or --compare RUN")
+    listing, asked = read_listing(manifest), Asked(tokenizer, eos=_token_or_id(eos))
+    with open_progress() as progress:
+        if run_directory is not None:
+            with tokenized(listing, directory, asked, workers=workers, progress=progress) as made_tokens:
+                costs = compare_artifacts(made_tokens, length, str(manifest))
+            _render_costs(costs, length, as_json)
+            return
+        made = build_files(
+            listing,
+            directory,
+            asked,
+            {"format": form},
+            split={"valid_fraction": 0},
+            mixture={**listing.mixture, **({"blocks": blocks} if blocks else {})} or None,
+            pack={"layout": layout, "length": length},
+            is_flat=True,
+            workers=workers,
+            progress=progress,
+        )
+    _render_build(made, directory, as_json)
+
+
+@click.command(
+    "shard",
+    epilog="Example: tokmill shard mixture.yaml --tokenizer-path spm_32000_unigram.model --log-file stats.json",
+)
+@click.argument("mixture", type=_FILE)
+@click.option("--out-dir", "directory", type=_DIRECTORY, default=Path("shards"), show_default=True)
+@click.option("--length", type=click.IntRange(2), default=512, show_default=True)
+@click.option("--rows-per-shard", type=click.IntRange(1), default=8192, show_default=True)
+@click.option("--log-file", type=click.Path(dir_okay=False, path_type=Path), help="Where the numbers go too.")
+@tokenizer_options
+@workers_option
+@json_option
+@reports_errors
+def shard_command(
+    mixture: Path,
+    directory: Path,
+    length: int,
+    rows_per_shard: int,
+    log_file: Path | None,
+    tokenizer: Path,
+    sha256: str | None,
+    encoding: str | None,
+    eos: str | None,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Tokenize each dataset of MIXTURE into <name>/shard_00000.npy …, int32, (rows, length).
+
+    Documents follow each other, each with its end token; what does not fill the last row is dropped and counted.
+    Tokens are counted as written.
+    """
+    with open_progress() as progress:
+        found = shard_files(
+            read_listing(mixture),
+            directory,
+            Asked(tokenizer, sha256, encoding, _token_or_id(eos)),
+            seq_len=length,
+            rows_per_shard=rows_per_shard,
+            workers=workers,
+            progress=progress,
+        )
+    if log_file is not None:
+        commit_bytes(log_file, json.dumps(found, indent=2, ensure_ascii=False).encode() + b"\n")
+    if as_json:
+        print_json({"ok": True, **found})
+        return
+    table = Table("dataset", "records", "sequences", "tokens", "shards", "directory")
+    for row in found["stats"]:
+        counts = (f"{row[key]:,}" for key in ("records", "sequences", "tokens", "shards"))
+        table.add_row(escape(row["name"]), *counts, escape(row["output_dir"]))
+    out.print(table)
+
+
+@click.command(
+    "build",
+    epilog="Example: tokmill build megatron --manifest manifests/fineweb-edu_1a2b.json "
+    "--tokenizer-path o200k_base.tiktoken --tokens 200M --valid-fraction 0.1 --out-dir healing",
+)
+@click.argument(
+    "form", metavar="FORMAT", type=click.Choice(["megatron", "memmap", "npy", "parquet", "token_cache"])
+)
+@click.option("--manifest", type=_FILE, required=True, help="A corpus manifest, a mixture or a sample.")
+@click.option("--out-dir", "directory", type=_DIRECTORY, required=True)
+@click.option("--tokens", type=_Amount(), help="At most so many, all splits together: 200M [default: all].")
+@click.option(
+    "--valid-fraction", default="0", show_default=True, help="Held out, by sha256 of the document's id."
+)
+@click.option("--dtype", type=click.Choice(["int32", "uint16", "smallest"]), help="For megatron and memmap.")
+@click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Of rows.")
+@click.option("--order", type=click.Choice(["shuffle", "corpus"]), default="shuffle", show_default=True)
+@tokenizer_options
+@workers_option
+@json_option
+@reports_errors
+def build_command(
+    form: str,
+    manifest: Path,
+    directory: Path,
+    tokens: int | None,
+    valid_fraction: str,
+    dtype: str | None,
+    length: int,
+    order: str,
+    tokenizer: Path,
+    sha256: str | None,
+    encoding: str | None,
+    eos: str | None,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Build training data from a corpus: train/ and valid/ in FORMAT, and a manifest.json to commit.
+
+    A budget in tokens is met from below, to the document; what is left over is recorded.
+    """
+    listing = read_listing(manifest)
+    mixture = {**listing.mixture, **({"tokens": tokens} if tokens else {})}
+    with open_progress() as progress:
+        made = build_files(
+            listing,
+            directory,
+            Asked(tokenizer, sha256, encoding, _token_or_id(eos)),
+            {"format": form, **({"dtype": dtype} if dtype else {})},
+            split={"valid_fraction": valid_fraction},
+            mixture={**mixture, "order": order} if mixture else None,
+            pack={"length": length},
+            workers=workers,
+            progress=progress,
+        )
+    _render_build(made, directory, as_json)
+
+
+def _render_build(made: Manifest, directory: Path, as_json: bool) -> None:
+    counts = made.counts
+    if as_json:
+        print_json({"ok": True, "directory": str(directory), "counts": counts, "facts": made.facts})
+        return
+    tokens = counts["tokens"]
+    rows = f"{counts['rows']:,} rows, " if made.config["pack"]["layout"] != "indexed" else ""
+    out.print(f"{counts['kept']:,} documents, {rows}{tokens['written']:,} tokens → {escape(str(directory))}")
+    lost = {key: tokens[key] for key in ("tail_dropped", "truncated", "left_out", "padding") if tokens[key]}
+    if lost:
+        out.print("  " + ", ".join(f"{key.replace('_', ' ')} {count:,}" for key, count in lost.items()))
+    for split, facts in made.facts["budget"]["splits"].items():
+        out.print(f"  {split}: {facts['tokens']:,} tokens, {facts['left_over']:,} left over")
+
+
+def _render_costs(costs: list[Cost], length: int, as_json: bool) -> None:
+    if as_json:
+        shares = ("padding_share", "truncated_share", "fragmented_share", "cross_document_share")
+        print_json(
+            {
+                "ok": True,
+                "length": length,
+                "layouts": [
+                    {**vars(cost), **{name: round(getattr(cost, name), 6) for name in shares}}
+                    for cost in costs
+                ],
+            }
+        )
+        return
+    table = Table("layout", "rows", "padding", "lost", "cut documents", "of them short", "cross-document")
+    for cost in costs:
+        table.add_row(
+            cost.layout,
+            f"{cost.rows:,}",
+            f"{cost.padding_share:.2%}",
+            f"{cost.truncated_share:.2%}",
+            f"{cost.fragmented_share:.2%}",
+            f"{cost.fragmented_short:,}",
+            f"{cost.cross_document_share:.2%}",
+        )
+    out.print(table)
+    first = costs[0]
+    out.print(f"{first.documents:,} documents, {first.tokens_in:,} tokens, rows of {length:,}")
+
+
+def _token_or_id(given: str | None) -> str | int | None:
+    return int(given) if given is not None and given.isdecimal() else given

@@ -1,0 +1,180 @@
+"""Tasks through Dask's `concurrent.futures` interface: a cluster at an address, or processes of our own.
+
+    no address            a LocalCluster on loopback that ends with the run
+    tcp://host:8786       a scheduler that was there before and stays
+
+Dask cannot stop a function that runs. A run that ends early cancels what waits, and then waits for what its workers
+are at, so that nothing is written behind the back of the next run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from pathlib import Path
+from typing import Any
+
+from tokmill.engines.cluster import ClusterEngine, Loss, WorkerLost
+from tokmill.engines.neighbours import remove_abandoned, require_listener, temp_prefix
+from tokmill.engines.orders import EngineError, carry_out, encode_question, read_reply, tasks_at_work
+from tokmill.environment import package_version
+from tokmill.errors import MissingExtra
+
+_TEMP = "tokmill-dask"
+_PORT = 8786
+_CONNECT_SECONDS = 15
+_CANCEL_SECONDS = 600.0
+_POLL_SECONDS = 0.2
+_SET_BY_DASK = ("PYTHONHASHSEED", "__DASK_PARENT_PID")
+
+
+def open_dask(
+    address: str | None, workers: int | None, on_restart: Callable[[str], None], *, device: str = "cpu"
+) -> ClusterEngine:
+    """`workers` are the processes of our own; on a cluster, the most tasks at once (default: its threads)."""
+    try:
+        cluster = DaskCluster(address, workers)
+    except ImportError as error:
+        raise MissingExtra(
+            f"the engine dask needs a package that is not installed ({error})",
+            next="pip install 'tokmill[dask]'",
+        ) from error
+    return ClusterEngine(cluster, None if address is None else workers, on_restart, device=device)
+
+
+class DaskCluster:
+    is_blame_shared = True  # a Dask worker has its next task with it
+
+    def __init__(self, address: str | None, workers: int | None) -> None:
+        self._undo = contextlib.ExitStack()
+        self.name = f"dask {package_version('distributed')}"
+        self._is_private = address is None
+        self._where = address or "dask"
+        with self._undo:
+            import dask
+            import distributed
+
+            self._killed = distributed.scheduler.KilledWorker
+            if address is None:
+                # Each death is told to the engine, which counts them and names the task.
+                self._undo.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
+                self._undo.enter_context(_own_environment(dask.config.get("distributed.nanny")))
+                directory = self._undo.enter_context(_temp_directory())
+                local = distributed.LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    host="127.0.0.1",
+                    dashboard_address=None,
+                    memory_limit=0,  # a shard needs what it needs; --memory bounds the number of workers
+                    local_directory=str(directory),
+                    silence_logs=logging.CRITICAL,
+                )
+                self._undo.enter_context(local)
+                self._client = distributed.Client(local, set_as_default=False)
+            else:
+                self._client = _connect(distributed, address)
+            self._undo.callback(self._client.close)
+            self._executor = self._client.get_executor(pure=False, retries=0)
+            self._ask_every_worker()
+            self._undo = self._undo.pop_all()
+
+    def submit(self, order: bytes) -> Future[bytes]:
+        future: Future[bytes] = self._executor.submit(carry_out, order)
+        return future
+
+    def wait(self, handles: Sequence[Future[bytes]]) -> Sequence[Future[bytes]]:
+        done, _ = wait(handles, return_when=FIRST_COMPLETED)
+        return [handle for handle in handles if handle in done]
+
+    def reply(self, handle: Future[bytes]) -> bytes:
+        try:
+            return handle.result()
+        except self._killed as error:
+            raise WorkerLost(Loss.WORKER) from error
+        except (CancelledError, OSError, TimeoutError) as error:
+            raise EngineError(
+                f"the Dask scheduler is gone or has dropped a task ({error or type(error).__name__})",
+                where=self._where,
+                next="run the same command again when it is back: it resumes",
+            ) from error
+
+    def cancel(self, handles: Sequence[Future[bytes]]) -> None:
+        for handle in handles:
+            handle.cancel()
+        if self._is_private:
+            return  # its processes end in a moment
+        until = time.monotonic() + _CANCEL_SECONDS
+        with contextlib.suppress(OSError, TimeoutError):
+            while any(self._client.run(tasks_at_work).values()) and time.monotonic() < until:
+                time.sleep(_POLL_SECONDS)
+
+    def workers(self) -> int:
+        return int(sum(self._client.nthreads().values()))
+
+    def close(self) -> None:
+        self._undo.close()
+
+    def _ask_every_worker(self) -> None:
+        """Refuse a worker with another tokmill before any work is done."""
+        if not self.workers():
+            raise EngineError(
+                "this Dask cluster has no workers",
+                where=self._where,
+                next="start some: dask worker ADDRESS",
+            )
+        try:
+            answers = self._client.run(carry_out, encode_question())
+        except ImportError as error:
+            raise EngineError(
+                f"the workers cannot import what a task needs: {error}",
+                where=self._where,
+                next="install the same tokmill on every node",
+            ) from error
+        for _, answer in sorted(answers.items()):
+            read_reply(answer)
+
+
+def _connect(distributed: Any, address: str) -> Any:
+    require_listener(address.rpartition("//")[2], _PORT, "Dask scheduler", address)
+    try:
+        return distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise EngineError(
+            f"no Dask scheduler answers at this address ({error})",
+            where=address,
+            next="give the address that the scheduler prints, tcp://host:8786 or tls://host:8786",
+        ) from error
+
+
+@contextlib.contextmanager
+def _own_environment(nanny: Any) -> Iterator[None]:
+    """Dask sets variables for its workers (OMP_NUM_THREADS and the like) in the driver, and leaves them there."""
+    names = {*nanny.get("environ", {}), *nanny.get("pre-spawn-environ", {}), *_SET_BY_DASK}
+    before = {name: os.environ.get(name) for name in sorted(names)}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _temp_directory() -> Iterator[Path]:
+    """Dask's scratch space. One of a driver that was killed is removed by the next."""
+    parent = Path(tempfile.gettempdir())
+    remove_abandoned(parent, _TEMP)
+    directory = Path(tempfile.mkdtemp(prefix=temp_prefix(_TEMP), dir=parent))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

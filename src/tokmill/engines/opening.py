@@ -1,0 +1,64 @@
+"""Who runs the tasks of a run: what was asked for, and the engine that fits.
+
+local   the driver itself where one worker is enough, else processes of its own
+ray     a private instance, or the cluster at an address
+dask    likewise
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from tokmill.engines.dask import open_dask
+from tokmill.engines.inline import InlineEngine
+from tokmill.engines.local import Engine, LocalEngine
+from tokmill.engines.memory import workers_within
+from tokmill.engines.ray import open_ray
+from tokmill.environment import available_cores
+from tokmill.errors import RecipeError
+
+EngineName = Literal["local", "ray", "dask"]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a run may use. It decides how long a run takes, and never a byte of the result."""
+
+    workers: int | None = None
+    engine: EngineName = "local"
+    address: str | None = None
+    memory: int | None = None  # bytes
+
+
+def check_resources(resources: Resources) -> None:
+    """Refuse what cannot be meant, before anything is read."""
+    if resources.address is None:
+        return
+    if resources.engine == "local":
+        raise RecipeError(
+            "the local engine has no address", where="--address", next="choose --engine ray or --engine dask"
+        )
+    if resources.memory is not None:
+        raise RecipeError(
+            "a bound on memory is for workers of this machine; a cluster has its own",
+            where="--memory",
+            next="bound the tasks at once with --workers, or the CPUs of each node where it is started",
+        )
+
+
+def open_engine(
+    resources: Resources, shard_bytes: int, say: Callable[[str], None], *, device: str = "cpu"
+) -> Engine:
+    if resources.address is not None:
+        opened = open_ray if resources.engine == "ray" else open_dask
+        return opened(resources.address, resources.workers, say, device=device)
+    workers = resources.workers or available_cores()
+    if resources.memory is not None:
+        workers = workers_within(resources.memory, workers, shard_bytes, say)
+    if resources.engine == "ray":
+        return open_ray(None, workers, say, device=device)
+    if resources.engine == "dask":
+        return open_dask(None, workers, say, device=device)
+    return InlineEngine(device=device) if workers == 1 else LocalEngine(workers, say, device=device)

@@ -1,0 +1,158 @@
+"""What a run leaves for whoever asks how far it is: journal.json, while it works and where it did not end well.
+
+    open_journal(out, recipe, progress) ─ a Progress that passes everything on and writes down:
+        who works (process, host), the planned steps, tasks done of known, the last error
+    the run ends well  ->  removed: its manifest says it all
+    it fails           ->  stays, with the error;  it is killed -> stays, without one
+
+Nothing here can change a byte of an artifact. Times are for rates; readers of artifacts never see them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from tokmill.errors import TokmillError
+from tokmill.progress import Progress
+from tokmill.storage.commit import commit_bytes
+
+JOURNAL = "journal.json"
+_EVERY_SECONDS = 1.0  # a task may take milliseconds, a write with fsync takes about ten
+
+
+class StepNote(msgspec.Struct, kw_only=True):
+    state: str  # "running" | "done" | "up to date"
+    begun_at: float | None = None  # seconds since the epoch
+    tasks: int | None = None  # known so far
+    reused: int = 0
+    done: int = 0  # with the reused ones
+    seconds: float | None = None
+
+
+class Journal(msgspec.Struct, kw_only=True):
+    recipe: str
+    host: str
+    pid: int
+    process_began: float  # a process id alone may be another's by now
+    begun_at: float
+    written_at: float
+    steps: list[str] = []
+    notes: dict[str, StepNote] = {}
+    said: list[str] = []  # the last few lines
+    error: dict[str, str] | None = None  # kind, what, where, next
+
+    @property
+    def is_here(self) -> bool:
+        return self.host == socket.gethostname()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process that wrote it still works, as far as this machine can tell."""
+        if not self.is_here:
+            return False
+        try:
+            process = psutil.Process(self.pid)
+            return abs(process.create_time() - self.process_began) < 2 and process.status() != "zombie"
+        except psutil.Error:
+            return False
+
+
+def load_journal(directory: Path) -> Journal | None:
+    """None where there is none, or none that can be read."""
+    try:
+        return msgspec.json.decode((directory / JOURNAL).read_bytes(), type=Journal)
+    except (OSError, msgspec.MsgspecError, ValueError):
+        return None
+
+
+@contextlib.contextmanager
+def open_journal(directory: Path, recipe: str, progress: Progress) -> Iterator[JournalProgress]:
+    now = time.time()
+    own = psutil.Process()
+    journal = Journal(
+        recipe=recipe,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        process_began=own.create_time(),
+        begun_at=now,
+        written_at=now,
+    )
+    keeper = JournalProgress(directory, journal, progress)
+    try:
+        yield keeper
+    except BaseException as error:
+        journal.error = _told(error)
+        keeper.write()
+        raise
+    (directory / JOURNAL).unlink(missing_ok=True)
+
+
+class JournalProgress:
+    """tokmill.progress.Progress: writes down, and passes on."""
+
+    def __init__(self, directory: Path, journal: Journal, progress: Progress) -> None:
+        self._path = directory / JOURNAL
+        self._journal = journal
+        self._progress = progress
+
+    def plan(self, steps: Sequence[str]) -> None:
+        self._journal.steps = list(steps)
+        self.write()
+
+    def say(self, message: str) -> None:
+        self._journal.said = [*self._journal.said[-4:], message]
+        self._progress.say(message)
+
+    def begin_step(self, name: str, reasons: list[str]) -> None:
+        self._journal.notes[name] = StepNote(state="running", begun_at=time.time())
+        self._progress.begin_step(name, reasons)
+        self.write()
+
+    def expect_tasks(self, name: str, total: int, reused: int) -> None:
+        note = self._journal.notes[name]
+        note.tasks = note.done + total
+        note.reused += reused
+        note.done += reused
+        self._progress.expect_tasks(name, total, reused)
+        self.write()
+
+    def finish_task(self, name: str) -> None:
+        self._journal.notes[name].done += 1
+        self._progress.finish_task(name)
+        if time.time() - self._journal.written_at >= _EVERY_SECONDS:
+            self.write()
+
+    def finish_step(self, name: str, seconds: float, counts: dict[str, object]) -> None:
+        note = self._journal.notes[name]
+        note.state, note.seconds = "done", round(seconds, 3)
+        self._progress.finish_step(name, seconds, counts)
+        self.write()
+
+    def skip_step(self, name: str) -> None:
+        self._journal.notes[name] = StepNote(state="up to date")
+        self._progress.skip_step(name)
+
+    def write(self) -> None:
+        """A run does not stop for its journal; a full disk stops it soon enough."""
+        self._journal.written_at = time.time()
+        with contextlib.suppress(TokmillError):
+            commit_bytes(self._path, msgspec.json.encode(self._journal) + b"\n")
+
+
+def _told(error: BaseException) -> dict[str, str]:
+    if isinstance(error, TokmillError):
+        return {
+            "kind": type(error).__name__,
+            "what": error.what,
+            "where": error.where,
+            "next": error.next,
+        }
+    return {"kind": type(error).__name__, "what": str(error), "where": "", "next": ""}

@@ -1,0 +1,205 @@
+"""A list of datasets with weights, in a file of its own: for commands that need texts and no recipe.
+
+    seed: 42
+    datasets:
+      - {name: fineweb, dataset: HuggingFaceFW/fineweb, subset: sample-10BT, split: train, weight: 0.5, samples: 100000}
+      - {name: mine, files: "data/*.jsonl.zst", weight: 0.5, text_field: body}
+
+    domains:                                            or, instead of `datasets`, two levels of weights
+      web: {weight: 0.7, sources: [{name: mdn, files: "mdn/*.parquet", weight: 0.2}, {name: wiki, …, weight: 0.8}]}
+      books: {weight: 0}
+
+    read_mixture_file ─ the same YAML and the same kind of mistakes as a recipe ─> MixtureFile
+    to_mixture        ─ weights as the mixture of a recipe has them
+    to_sources        ─ dataset: a source of the hub, files: local; samples: a reservoir ─> sources of a recipe
+
+Paths are relative to the file. What has the weight 0 is left out, and needs no files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from tokmill.manifest import Json
+from tokmill.pack.mixture import check_weights
+from tokmill.recipe import Fields, Hub, Limit, Path_, Sample, Section, Source
+from tokmill.recipe.amount import Amount
+from tokmill.recipe.section import Name, Patterns, Weight, part_of
+from tokmill.recipe_file import load_section
+
+
+class Dataset(Section):
+    """One of the hub, or local files."""
+
+    name: Name
+    dataset: str | None = Field(None, description="of the Hugging Face hub")
+    subset: str | None = Field(None, description="config of that dataset")
+    split: str | None = Field(None, description="of that dataset [train]")
+    revision: str | None = Field(None, description="commit, branch or tag of that dataset [main]")
+    files: Patterns | None = None
+    domain: Name | None = Field(None, description="[its name]")
+    license: str | None = None
+    text_field: str | None = Field(None, description="[text or content]")
+    id_field: str | None = None
+    template: str | None = None
+    where: dict[str, str] = Field({}, description="keep records whose field has this value")
+    weight: Weight = Decimal(1)
+    samples: Amount | None = Field(None, description="documents, drawn from all of them")
+    megabytes: Amount | None = Field(None, description="millions of bytes of text, from the beginning")
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        is_named = [given.get(key) is not None for key in ("dataset", "files")]
+        if all(is_named) or not (any(is_named) or _is_nothing(given.get("weight"))):
+            yield (), "needs either `dataset` or `files`"
+        elif given.get("files") is not None:
+            for key in ("subset", "split", "revision"):
+                if given.get(key) is not None:
+                    yield (key,), f"`{key}` belongs to `dataset`"
+        if given.get("template") is not None and given.get("text_field") is not None:
+            yield ("template",), "`template` and `text_field` both say where the text comes from; keep one"
+
+
+def _is_nothing(weight: Any) -> bool:
+    with contextlib.suppress(InvalidOperation):
+        return weight is not None and Decimal(str(weight)) == 0
+    return False
+
+
+class Domain(Section):
+    """A share of the whole, and of what it is made; a domain without a share needs no sources."""
+
+    weight: Weight
+    sources: list[Dataset] = Field([])
+
+
+class MixtureFile(Section):
+    seed: int = Field(0, ge=0, lt=1 << 63)
+    normalize: bool = Field(False, description="weights need not add up to 1")
+    datasets: list[Dataset] = Field([])
+    domains: dict[Name, Domain] = Field({})
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        if bool(given.get("datasets")) == bool(given.get("domains")):
+            yield (), "needs either `datasets` or `domains`"
+        places: list[tuple[Path_, Any]] = [
+            (("datasets", index), item) for index, item in _numbered(given.get("datasets"))
+        ]
+        domains = given.get("domains")
+        for name, domain in domains.items() if isinstance(domains, dict) else ():
+            sources = part_of(domain, "sources")
+            places += [(("domains", name, "sources", index), item) for index, item in _numbered(sources)]
+        first: dict[str, str] = {}
+        for place, item in places:
+            name, spelled = part_of(item, "name"), f"{'.'.join(map(str, place[:-1]))}[{place[-1]}]"
+            if isinstance(name, str) and first.setdefault(name, spelled) != spelled:
+                yield (*place, "name"), f"{first[name]} is called {name} too"
+
+    def listed(self) -> list[tuple[str, Dataset]]:
+        """Every dataset that has a share, with its domain."""
+        if self.datasets:
+            return [(item.domain or item.name, item) for item in self.datasets if item.weight]
+        return [
+            (name, item)
+            for name, domain in self.domains.items()
+            if domain.weight
+            for item in domain.sources
+            if item.weight
+        ]
+
+
+def _numbered(items: Any) -> Iterator[tuple[int, Any]]:
+    return enumerate(items if isinstance(items, list) else [])
+
+
+def read_mixture_file(path: Path) -> MixtureFile:
+    """Every mistake at once, with its line."""
+    return load_section(path, MixtureFile, next="fix them and run the command again")
+
+
+def mixture_weights(mixture: MixtureFile) -> dict[str, Fraction] | None:
+    """Of every listed dataset, adding up to 1; None where none has a weight: as much as each has."""
+    if mixture.datasets:
+        if not any("weight" in item.model_fields_set for item in mixture.datasets):
+            return None
+        given = {item.name: item.weight for item in mixture.datasets}
+        checked = check_weights(
+            given, list(given), where="datasets", normalize=mixture.normalize, kind="dataset"
+        )
+        return {name: weight for name, weight in checked.items() if weight}
+    shares = check_weights(
+        {name: domain.weight for name, domain in mixture.domains.items()},
+        list(mixture.domains),
+        where="domains",
+        normalize=mixture.normalize,
+    )
+    found = {}
+    for name, domain in mixture.domains.items():
+        if not shares[name]:
+            continue
+        within = check_weights(
+            {item.name: item.weight for item in domain.sources},
+            [item.name for item in domain.sources],
+            where=f"domains.{name}.sources",
+            normalize=mixture.normalize or len(domain.sources) == 1,
+            kind="source",
+        )
+        found |= {source: shares[name] * weight for source, weight in within.items() if weight}
+    return found
+
+
+def to_mixture(mixture: MixtureFile) -> Json:
+    """The shares as the section of a recipe; nothing, where there are none."""
+    weights = mixture_weights(mixture)
+    if weights is None:
+        return {}
+    domains: dict[str, dict[str, Fraction]] = {}
+    for domain, item in mixture.listed():
+        domains.setdefault(domain, {})[item.name] = weights[item.name]
+    whole = {name: sum(own.values(), Fraction(0)) for name, own in domains.items()}
+    return {
+        "weights": {name: _decimal(weight) for name, weight in whole.items()},
+        "sources": {
+            name: {source: _decimal(weight / whole[name]) for source, weight in own.items()}
+            for name, own in domains.items()
+            if len(own) > 1
+        },
+    }
+
+
+def to_sources(mixture: MixtureFile) -> list[Source]:
+    """The datasets that have a share, as sources of a recipe whose directory is that of the file."""
+    return [_source(domain, item) for domain, item in mixture.listed()]
+
+
+def _decimal(weight: Fraction) -> str:
+    """As a recipe writes it: twenty places, of which seven count."""
+    return str(round(Decimal(weight.numerator) / weight.denominator, 20))
+
+
+def _source(domain: str, item: Dataset) -> Source:
+    hub = None
+    if item.dataset is not None:
+        hub = Hub(
+            dataset=item.dataset, config=item.subset, split=item.split or "train", revision=item.revision
+        )
+    return Source(
+        name=item.name,
+        domain=domain,
+        license=item.license,
+        files=item.files,
+        hub=hub,
+        where=item.where,
+        fields=Fields(text=item.text_field, id=item.id_field),
+        template=item.template,
+        sample=Sample(method="reservoir", k=item.samples) if item.samples else None,
+        limit=Limit(megabytes=item.megabytes) if item.megabytes else None,
+    )

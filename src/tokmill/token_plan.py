@@ -1,0 +1,127 @@
+"""The steps from tokens to builds: what each is asked for, with weights, targets and layouts settled.
+
+tokens ─ mixture (which documents, in which order) ─ build/<name> …      without a mixture: all, in the order of the corpus
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from tokmill.errors import RecipeError
+from tokmill.manifest import Json
+from tokmill.pack.mixture import check_weights
+from tokmill.recipe import Build, Mixture, Pack, Recipe, Source
+from tokmill.recipe.packing import ROW_FORMATS
+from tokmill.stages.step import Step
+
+_SEQUENCE_FORMATS = ("megatron", "token_cache")
+
+
+def build_steps(recipe: Recipe, out: Path, documents: Sequence[str]) -> list[Step]:
+    """The mixture, if there is one, and the builds; `documents` are the steps that the tokens come from."""
+    ingests = tuple(name for name in documents if name.startswith("ingest/"))
+    needs: tuple[str, ...] = ("tokens", *ingests)
+    steps = []
+    if recipe.mixture is not None:
+        config = _mixture_config(recipe, recipe.mixture)
+        steps.append(Step("mixture", "mixture", out / "mixture", config, (*needs, "split")))
+        needs += ("mixture",)
+    for build in recipe.builds:
+        config = _build_config(recipe, build)
+        steps.append(Step(f"build/{build.name}", "build", out / "build" / build.name, config, needs))
+    return steps
+
+
+def is_left_out(recipe: Recipe, source: Source) -> bool:
+    """A weight of 0: such a source is not read, and needs no files, unless others are compared with it."""
+    if recipe.mixture is None or source.name in recipe.dedup.reference:
+        return False
+    weights, within = recipe.mixture.weights, recipe.mixture.sources.get(source.domain, {})
+    return weights.get(source.domain, 1) == 0 or within.get(source.name, 1) == 0
+
+
+def settled_weights(
+    recipe: Recipe, mixture: Mixture
+) -> tuple[dict[str, str] | None, dict[str, dict[str, str]]]:
+    """Of domains (None: by what they have), and within domains, as exact fractions."""
+    known: dict[str, list[str]] = {}
+    for source in recipe.sources:
+        known.setdefault(source.domain, []).append(source.name)
+    domains = None
+    if mixture.weights:
+        checked = check_weights(
+            mixture.weights, list(known), where="mixture.weights", normalize=mixture.normalize
+        )
+        domains = _written(checked)
+    within = {}
+    for domain, weights in mixture.sources.items():
+        if domain not in known:
+            names = ", ".join(known)
+            raise RecipeError(
+                f"no domain is called {domain}", where="mixture.sources", next=f"one of: {names}"
+            )
+        where = f"mixture.sources.{domain}"
+        within[domain] = _written(
+            check_weights(weights, known[domain], where=where, normalize=mixture.normalize, kind="source")
+        )
+    return domains, within
+
+
+def _mixture_config(recipe: Recipe, mixture: Mixture) -> Json:
+    domains, within = settled_weights(recipe, mixture)
+    return {
+        "domains": domains,
+        "sources": within,
+        "domain_of": {source.name: source.domain for source in recipe.sources},
+        "target": mixture.target,
+        "exhausted": mixture.exhausted,
+        "max_epochs": mixture.max_epochs,
+        "order": mixture.order,
+        "held_out": mixture.held_out,
+        "seed": recipe.seed,
+        "seq_len": recipe.pack.length,
+    }
+
+
+def _written(weights: dict[str, Fraction]) -> dict[str, str]:
+    return {name: str(weight) for name, weight in weights.items()}
+
+
+def _build_config(recipe: Recipe, build: Build) -> Json:
+    pack = build.pack or recipe.pack
+    balance = recipe.mixture.balance if recipe.mixture is not None else "none"
+    config = build.model_dump(mode="json", exclude={"pack", "rows_per_shard"})
+    if build.format in ("npy", "parquet"):
+        config["rows_per_shard"] = build.rows_per_shard
+    if build.format in _SEQUENCE_FORMATS:
+        pack = Pack(layout="indexed")
+    if build.format in ROW_FORMATS and pack.layout == "indexed":
+        raise RecipeError(
+            f"{build.format} is made of rows, and the layout `indexed` has none",
+            where=f"builds.{build.name}",
+            next="choose another layout for it with `pack`, or the format megatron, parquet or token_cache",
+        )
+    config["pack"] = _pack_config(pack, balance)
+    config["balance"] = balance if pack.layout != "indexed" else "none"
+    config["seed"] = recipe.seed
+    return config
+
+
+def _pack_config(pack: Pack, balance: str) -> Json:
+    if pack.layout == "indexed":
+        return {"layout": "indexed"}
+    is_mixed = pack.mix_domains
+    if is_mixed is None:
+        is_mixed = pack.layout == "concat" and balance == "none"
+    if is_mixed and balance == "smallest":
+        raise RecipeError(
+            "rows that mix domains cannot be balanced by domain",
+            where="pack.mix_domains",
+            next="set mix_domains: false, or balance: none",
+        )
+    config: Json = {"layout": pack.layout, "length": pack.length, "mix_domains": is_mixed}
+    if pack.layout == "concat":
+        config["tail"] = pack.tail
+    return config

@@ -1,0 +1,250 @@
+"""Engines through worse: every number of workers, nodes that die, drivers that are interrupted, tokens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import tokmill as mill
+from engines.tasks import perform, task
+from mill import digest_of, small_corpus
+from tokmill.engines.opening import Resources, open_engine
+from tokmill.engines.orders import EngineError
+from tokmill.progress import Silence
+
+pytestmark = pytest.mark.slow_faults
+
+TESTS = Path(__file__).resolve().parents[1]
+PACKAGES = {"local": "tokmill", "ray": "ray", "dask": "distributed"}
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    directory = tmp_path_factory.mktemp("engines")
+    dedup = {"near": {}, "window": {"policy": "trim"}, "partitions": 2}
+    recipe = small_corpus(directory, problems=12000, shards={"megabytes": 1}, dedup=dedup)
+    mill.run(recipe, directory / "one", workers=1)
+    return recipe, digest_of(directory / "one")
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7])
+@pytest.mark.parametrize("engine", ["local", "ray", "dask"])
+def test_every_engine_and_number_of_workers_has_the_same_digest(
+    expected: tuple[Path, str], tmp_path: Path, engine: Any, workers: int
+) -> None:
+    pytest.importorskip(PACKAGES[engine])
+    recipe, digest = expected
+    mill.run(recipe, tmp_path / "out", engine=engine, workers=workers)
+    assert digest_of(tmp_path / "out") == digest
+
+
+class AtTask(Silence):
+    """Does something once, when so many tasks are done, and keeps what was said."""
+
+    def __init__(self, number: int, act: Callable[[], None]) -> None:
+        self._left, self._act = number, act
+        self.said: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def finish_task(self, name: str) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._act()
+
+
+@contextlib.contextmanager
+def ray_nodes(count: int, directory: Path) -> Iterator[Any]:
+    """A head without CPUs and nodes with two each, on loopback."""
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    cluster = cluster_utils.Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "include_dashboard": False, "temp_dir": str(directory)},
+    )
+    try:
+        for _ in range(count):
+            cluster.add_node(num_cpus=2, object_store_memory=80 << 20)
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+@pytest.fixture
+def short_directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="tmt-", dir="/tmp", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+
+
+@pytest.mark.parametrize("kill_at", [3, 12, 25])
+def test_a_node_that_is_killed_in_the_middle_of_a_run_costs_only_time(
+    expected: tuple[Path, str], tmp_path: Path, short_directory: Path, kill_at: int
+) -> None:
+    recipe, digest = expected
+    with ray_nodes(2, short_directory) as cluster:
+        victim = sorted(cluster.worker_nodes, key=lambda node: node.node_id)[0]
+        progress = AtTask(kill_at, lambda: cluster.remove_node(victim, allow_graceful=False))
+        mill.run(recipe, tmp_path / "out", engine="ray", address=cluster.address, progress=progress)
+        assert len(cluster.list_all_nodes()) == 2, (
+            "the node was not killed, or the cluster was stopped with the run"
+        )
+    assert digest_of(tmp_path / "out") == digest
+
+
+def test_a_cluster_is_left_as_it_was_found(tmp_path: Path, short_directory: Path) -> None:
+    ray = pytest.importorskip("ray")
+    with pytest.MonkeyPatch.context() as patch, ray_nodes(1, short_directory) as cluster:
+        patch.setenv("PYTHONPATH", str(TESTS))
+        for _ in range(2):
+            engine = open_engine(Resources(None, "ray", cluster.address), 1 << 20, print)
+            assert engine.workers == 2
+            engine.close()
+            assert not ray.is_initialized()
+
+
+@contextlib.contextmanager
+def dask_cluster() -> Iterator[str]:
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, silence_logs=50
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+def test_dask_at_an_address_has_the_same_digest_and_outlives_the_run(
+    expected: tuple[Path, str], tmp_path: Path
+) -> None:
+    recipe, digest = expected
+    with dask_cluster() as address:
+        for workers in (None, 1):
+            out = tmp_path / f"out-{workers}"
+            mill.run(recipe, out, engine="dask", address=address, workers=workers)
+            assert digest_of(out) == digest
+
+
+def test_a_failed_run_leaves_no_task_at_work_on_a_cluster(tmp_path: Path) -> None:
+    with dask_cluster() as address:
+        engine = open_engine(Resources(None, "dask", address), 1 << 20, print)
+        marker = tmp_path / "written"
+        tasks = [task("slow", writes_late=str(marker)), task("bad", raises="ours")]
+        with pytest.raises(mill.TokmillError):
+            list(engine.run(perform, tasks))
+        assert marker.exists(), "the run was over before its task was"
+        engine.close()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("engine", ["ray", "dask"])
+def test_nothing_outlives_a_driver_that_is_interrupted_or_killed(
+    engine: str, how: signal.Signals, tmp_path: Path
+) -> None:
+    pytest.importorskip(PACKAGES[engine])
+    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "engines.tasks", engine, str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,
+    )
+    family: list[psutil.Process] = []
+    try:
+        until = time.monotonic() + 120
+        while len(list(tmp_path.iterdir())) < 2:
+            assert driver.poll() is None, "the driver ended"
+            assert time.monotonic() < until, "the workers did not start"
+            time.sleep(0.2)
+        family = psutil.Process(driver.pid).children(recursive=True)
+        assert {int(found.name) for found in tmp_path.iterdir()} <= {process.pid for process in family}
+        if how == signal.SIGINT:
+            os.killpg(driver.pid, how)  # as a terminal does
+        else:
+            driver.send_signal(how)
+        assert driver.wait(120) == (130 if how == signal.SIGINT else -signal.SIGKILL)
+        _, alive = psutil.wait_procs(family, timeout=60)
+        assert alive == []
+        left = sorted(Path(tempfile.gettempdir()).glob(f"t*-{engine}-*-{driver.pid}-*"))
+        assert how == signal.SIGKILL or left == []
+    finally:
+        for process in family:
+            if process.is_running():
+                process.kill()
+        driver.kill()
+        driver.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+CONNECT = """
+import sys
+from tokmill.engines.opening import Resources, open_engine
+from tokmill.errors import TokmillError
+try:
+    engine = open_engine(Resources(None, "ray", sys.argv[1]), 1 << 20, print)
+    print("workers", engine.workers)
+    engine.close()
+except TokmillError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def connect(address: str, **variables: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-c", CONNECT, address],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_a_head_with_a_token_serves_who_has_it_and_tells_the_others(short_directory: Path) -> None:
+    pytest.importorskip("ray")
+    port = free_port()
+    address, secret = f"127.0.0.1:{port}", "0123456789abcdef" * 4
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secret}
+    command = f"start --head --block --port {port} --num-cpus 1 --include-dashboard false --temp-dir {short_directory}"
+    head = subprocess.Popen(
+        [str(Path(sys.executable).with_name("ray")), *command.split()],
+        env={**os.environ, **token},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until = time.monotonic() + 120
+        while "workers 1" not in (said := connect(address, **token)):
+            assert head.poll() is None
+            assert time.monotonic() < until, said
+        for variables in (
+            {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "wrong" * 8},
+            {"RAY_AUTH_MODE": "disabled"},
+        ):
+            refused = connect(address, **variables)
+            assert "EngineError" in refused
+            assert secret not in refused
+            assert "RAY_AUTH_MODE=token" in refused
+    finally:
+        family = [head.pid, *(child.pid for child in psutil.Process(head.pid).children(recursive=True))]
+        head.terminate()
+        head.wait(120)
+    assert not [pid for pid in family if psutil.pid_exists(pid)]
+    with pytest.raises(EngineError, match="answers at this address"):
+        open_engine(Resources(None, "ray", address), 1 << 20, print)

@@ -1,0 +1,167 @@
+"""Two runs in one directory at once: the second is refused by the name of the first, or waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mill import digest_of, small_corpus, tokmill
+from tokmill.errors import RunLocked, TokmillError
+from tokmill.storage.lock import LOCK, Holder, open_lock, process_began
+
+HOLD = """
+import sys
+from pathlib import Path
+from tokmill.storage.lock import open_lock
+with open_lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def tiny_corpus(directory: Path) -> Path:
+    return small_corpus(directory, problems=20, tokenizer=None, builds=None)
+
+
+@contextlib.contextmanager
+def holder_of(directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the directory until its stdin ends."""
+    command = [sys.executable, "-c", HOLD, str(directory)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_the_second_run_is_refused_by_the_name_of_the_first(tmp_path: Path) -> None:
+    recipe, out = tiny_corpus(tmp_path), tmp_path / "out"
+    with holder_of(out) as first:
+        refused = tokmill("run", recipe, "--out", out)
+        assert refused.returncode == 1
+        assert f"RunLocked {out}" in refused.stderr
+        assert f"(pid {first.pid} on {socket.gethostname()}, since 2" in refused.stderr
+        first.communicate("")
+    assert list(out.iterdir()) == [], "a lock was left, or the second run has written"
+    assert tokmill("run", recipe, "--out", out).returncode == 0
+    assert not (out / LOCK).exists()
+
+
+def test_the_second_run_waits_when_it_is_told_to(tmp_path: Path) -> None:
+    recipe, out = tiny_corpus(tmp_path), tmp_path / "out"
+    main = "from tokmill.cli import main; main()"
+    command = [sys.executable, "-c", main, "run", recipe, "--out", out, "--workers", "1", "--wait"]
+    with holder_of(out) as first:
+        second = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        assert second.stderr is not None
+        assert f"waiting for another tokmill run in {out} (pid {first.pid}" in second.stderr.readline()
+        assert second.poll() is None
+        first.communicate("")
+        assert second.wait(300) == 0
+        second.stderr.close()
+    digest_of(out)
+
+
+def test_the_lock_of_a_killed_run_is_recognised(tmp_path: Path) -> None:
+    recipe, out = tiny_corpus(tmp_path), tmp_path / "out"
+    with holder_of(out) as first:
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+    assert (out / LOCK).exists()
+    ran = tokmill("run", recipe, "--out", out)
+    assert ran.returncode == 0, ran.stderr
+    assert f"a run was killed here (pid {first.pid} on {socket.gethostname()}" in ran.stderr
+    assert not (out / LOCK).exists()
+
+
+def leave_note(directory: Path, pid: int, host: str, began: int) -> Path:
+    directory.mkdir()
+    note = directory / LOCK
+    note.write_bytes(msgspec.json.encode(Holder(pid, host, began, "2026-01-01 00:00:00 UTC")))
+    return note
+
+
+def test_a_pid_that_came_back_is_another_process(tmp_path: Path) -> None:
+    parent = os.getppid()
+    said: list[str] = []
+    leave_note(tmp_path / "out", parent, socket.gethostname(), process_began(parent) - 1)
+    with open_lock(tmp_path / "out", say=said.append):
+        pass
+    assert len(said) == 1
+    assert "was killed here" in said[0]
+
+
+def test_a_note_of_a_process_that_lives_is_believed_where_the_kernel_knows_no_lock(tmp_path: Path) -> None:
+    parent = os.getppid()
+    leave_note(tmp_path / "out", parent, socket.gethostname(), process_began(parent))
+    with pytest.raises(RunLocked, match=f"pid {parent} on"), open_lock(tmp_path / "out"):
+        pytest.fail("two runs in one directory")
+    assert (tmp_path / "out" / LOCK).exists(), "the note of the other was removed"
+
+
+def test_a_run_on_another_machine_lives_as_long_as_it_touches_its_note(tmp_path: Path) -> None:
+    note = leave_note(tmp_path / "out", 1, "elsewhere", 1)
+    stop = threading.Event()
+
+    def touch() -> None:
+        beats = 0
+        while not stop.wait(0.1):
+            beats += 1
+            os.utime(note, ns=(beats, beats))
+
+    beating = threading.Thread(target=touch)
+    beating.start()
+    try:
+        with pytest.raises(RunLocked, match="pid 1 on elsewhere"), open_lock(tmp_path / "out"):
+            pytest.fail("two runs in one directory")
+    finally:
+        stop.set()
+        beating.join()
+    said: list[str] = []
+    with open_lock(tmp_path / "out", say=said.append):  # now it is silent
+        assert msgspec.json.decode(note.read_bytes(), type=Holder).pid == os.getpid()
+    assert "pid 1 on elsewhere" in said[0]
+    assert not note.exists()
+
+
+def test_a_note_that_cannot_be_read_keeps_nobody_out(tmp_path: Path) -> None:
+    note = leave_note(tmp_path / "out", 1, "x", 1)
+    note.write_bytes(b'{"pid": 1')
+    with open_lock(tmp_path / "out"):
+        pass
+    assert not note.exists()
+
+
+def test_no_lock_is_left_by_a_run_that_fails(tmp_path: Path) -> None:
+    recipe = tiny_corpus(tmp_path)
+    (tmp_path / "problems.jsonl").write_text("{\n" * 50)
+    failed = tokmill("run", recipe, "--out", tmp_path / "out")
+    assert failed.returncode == 1
+    assert not (tmp_path / "out" / LOCK).exists()
+    with pytest.raises(TokmillError), open_lock(tmp_path / "out"):
+        raise TokmillError("inside")
+    assert not (tmp_path / "out" / LOCK).exists()
+
+
+def test_of_two_runs_that_start_together_one_works_and_both_end_well(tmp_path: Path) -> None:
+    recipe, out = tiny_corpus(tmp_path), tmp_path / "out"
+    main = "from tokmill.cli import main; main()"
+    command = [sys.executable, "-c", main, "run", recipe, "--out", out, "--workers", "1", "--wait", "--json"]
+    pair = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+    ran = [msgspec.json.decode(process.communicate(timeout=300)[0]) for process in pair]
+    assert [process.returncode for process in pair] == [0, 0]
+    assert sorted(len(result["ran"]) for result in ran) == [0, len(ran[0]["steps"])]
+    digest_of(out)
+    assert not (out / LOCK).exists()
