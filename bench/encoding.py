@@ -7,7 +7,8 @@ Working shards (Parquet) are made before the clock starts. Each round is a new p
 
     tokmill      `tokmill run`, one worker, on a directory that ends at the split: start-up, loading the kernels, the
                  steps tokenizer, tokens (with the check against tiktoken) and build, all manifests and fsyncs
-    steps alone  the tasks of tokens and build in a process that has loaded its libraries, tokenizer included
+    steps alone  the steps tokens and build in a process that has imported its libraries and loaded the kernels; it
+                 reads the Parquet files, loads the tokenizer, checks, writes, hashes and syncs within the clock
     tokenizers   the loop of encoding_reference.py over the same documents, in memory already: encode, EOS, files
     tiktoken     the same loop with `encode_ordinary`
 

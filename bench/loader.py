@@ -46,8 +46,8 @@ def main() -> int:
         console.print(speeds(Path(scratch), options.rows, options.rounds, options.peers))
     with tempfile.TemporaryDirectory() as scratch:
         console.print(first_batches(Path(scratch), options.many, options.rounds))
-    console.print(f"import tokmill.loader: {1000 * import_seconds('tokmill.loader'):.0f} ms of CPU, ", end="")
-    console.print(f"of which NumPy {1000 * import_seconds('numpy'):.0f} ms")
+    for code in ("import tokmill.loader", "from tokmill.loader import Batches, open_dataset", "import numpy"):
+        console.print(f"{code}: {1000 * import_seconds(code):.0f} ms of CPU")
     return 0
 
 
@@ -58,7 +58,7 @@ def speeds(scratch: Path, rows: int, rounds: int, peers: Path | None) -> Table:
         directory = scratch / dtype
         write_memmap(directory, [ids], seq_len=LENGTH, dtype=dtype, meta=META)
         mapped = np.memmap(directory / "input_ids.mmap", dtype, "r", shape=(rows, LENGTH))
-        found[f"np.memmap[rows], {dtype}"] = per_batch(partial(gathered, mapped), rounds)
+        found[f"plain gather, {dtype}"] = per_batch(partial(gathered, mapped), rounds)
         dataset = open_dataset(directory)
         found[f"tokmill, {dtype}"] = per_batch(partial(Batches, dataset, BATCH, 1), rounds)
         found[f"tokmill, {dtype}, prefetch 2"] = per_batch(
@@ -67,7 +67,8 @@ def speeds(scratch: Path, rows: int, rounds: int, peers: Path | None) -> Table:
     if peers is not None:
         np.save(scratch / "rows.npy", ids)
         count = str(min(rows // BATCH - 2, 600))
-        command = [peers, HERE / "loader_reference.py", scratch / "rows.npy", str(BATCH), count, str(rounds)]
+        script, data = str(HERE / "loader_reference.py"), str(scratch / "rows.npy")
+        command = [str(peers), script, data, str(BATCH), count, str(rounds)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             print(done.stderr, file=sys.stderr)
@@ -132,8 +133,8 @@ def first_batches(scratch: Path, rows: int, rounds: int) -> Table:
     return table
 
 
-def import_seconds(module: str) -> float:
-    code = f"import time; a = time.process_time(); import {module}; print(time.process_time() - a)"
+def import_seconds(statement: str) -> float:
+    code = f"import time; a = time.process_time(); {statement}; print(time.process_time() - a)"
     samples = [
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
         for _ in range(5)

@@ -34,6 +34,7 @@ class Page:
         self._session = ""
         self.complaints: list[str] = []
         self.requests: list[str] = []
+        self.blocked: list[str] = []  # why a request was not made after all
         self._loaded = False
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -102,6 +103,8 @@ class Page:
             self.complaints.append(params["entry"]["text"])
         elif method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
+        elif method == "Network.loadingFailed":
+            self.blocked.append(params.get("blockedReason", ""))
         elif method == "Page.loadEventFired":
             self._loaded = True
         elif method == "Page.javascriptDialogOpening":

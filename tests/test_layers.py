@@ -29,6 +29,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("sample", "split", "clean", "dedup"),  # decisions on columns
     ("tokenizers",),  # text to ids
     ("formats",),  # what a trainer maps: writer and reader together
+    ("loader",),  # from a build to batches: readers of formats, and NumPy
     ("pack",),  # lengths in, plan out
     ("mixture_file",),  # weights in a file of their own
     ("engines",),  # who runs tasks
@@ -77,13 +78,24 @@ LATE = {
     ("clean.detectors", "langdetect.detector_factory"): "likewise",
     ("clean.detectors", "langdetect.lang_detect_exception"): "likewise",
     ("dedup.cuda", "torch"): "the extra `torch`",
+    ("tokenizers.fast", "awkward"): "not everywhere installed; the reference does without",
+    ("tokenizers.fast", "gigatoken"): "likewise",
     ("formats.parquet", "pyarrow"): "not for who reads other formats in a trainer",
     ("formats.parquet", "pyarrow.parquet"): "likewise",
+    ("loader.stores", "tokmill.formats.memmap"): "the reader of the format that is opened",
+    ("loader.stores", "tokmill.formats.npy"): "likewise",
+    ("loader.stores", "tokmill.formats.megatron"): "likewise",
+    ("loader.stores", "tokmill.formats.token_cache"): "likewise",
+    ("loader.stores", "tokmill.formats.parquet"): "likewise",
+    ("loader.rowindex", "tokmill.formats.row_index"): "where the index is asked for",
+    ("loader.dataset", "tokmill.manifest"): "where there is a manifest",
+    ("loader.dataset", "tokmill.formats.token_cache"): "where a cache holds several splits",
+    ("loader.contract", "tokmill.storage.location"): "where hashes are asked for",
     ("demo.corpus", "pydoc_data.topics"): "some distributions leave it out",
 }
 
 # Modules that load others by name when they are first asked for.
-BY_NAME = {"": "names of the public face", "cli": "verbs of the command line"}
+BY_NAME = {"": "names of the public face", "loader": "names of its public face", "cli": "verbs of the command line"}
 
 # What may be imported by whoever reads a build in a trainer: nothing that is heavy to install.
 LIGHT_PACKAGES = {"numpy", "msgspec", "backports", "compression"}
@@ -235,11 +247,11 @@ def test_stages_are_known_only_to_the_plan_and_the_run() -> None:
     }
 
 
-@pytest.mark.parametrize("package", ["formats"])
+@pytest.mark.parametrize("package", ["formats", "loader"])
 def test_what_a_trainer_reads_builds_with_is_light(package: str) -> None:
     """Whatever it imports, on any way, comes with Python or is small: no pydantic, numba, pyarrow."""
-    names = closure({name for name in MODULES if name.split(".")[0] == package})
-    assert f"{package}.memmap" in names
+    names = closure({name for name in MODULES if name.split(".")[0] == package} - {"loader.torch"})
+    assert "formats.memmap" in names
     packages = {
         found.target.split(".")[0] for found in ALL_IMPORTS if found.importer in names and not found.is_late
     }

@@ -3,6 +3,7 @@
     tokmill.run("recipe.yaml")      mill a recipe                       (tokmill run)
     tokmill.verify("out/name")      prove what was made                 (tokmill verify)
     tokmill.materialize(files, …)   a small sample, drawn once
+    tokmill.encode(sample, model, …)   its tokens                       (tokmill encode)
 
 Names are loaded when they are first used: `import tokmill` itself does nothing.
 """
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tokmill.recipe_file import load_recipe
     from tokmill.running import run
     from tokmill.subset import materialize
+    from tokmill.token_files import encode
 
 __version__ = "0.1.0"
 
@@ -25,9 +27,10 @@ _HOMES = {
     "verify": "tokmill.audit.verify",
     "load_recipe": "tokmill.recipe_file",
     "materialize": "tokmill.subset",
+    "encode": "tokmill.token_files",
 }
 
-__all__ = ["__version__", "load_recipe", "materialize", "run", "verify"]
+__all__ = ["__version__", "encode", "load_recipe", "materialize", "run", "verify"]
 
 
 def __getattr__(name: str) -> Any:

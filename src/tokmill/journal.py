@@ -1,7 +1,7 @@
 """What a run leaves for whoever asks how far it is: journal.json, while it works and where it did not end well.
 
     open_journal(out, recipe, progress) ─ a Progress that passes everything on and writes down:
-        who works (process, host), the planned steps, tasks done of known, the last error
+        the planned steps, tasks done of known, the last error          (who works is in the lock)
     the run ends well  ->  removed: its manifest says it all
     it fails           ->  stays, with the error;  it is killed -> stays, without one
 
@@ -12,25 +12,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-import psutil
 
 from tokmill.errors import TokmillError
 from tokmill.progress import Progress
-from tokmill.storage.commit import commit_bytes
+from tokmill.storage.commit import TEMP_PREFIX
 
 JOURNAL = "journal.json"
-_EVERY_SECONDS = 1.0  # a task may take milliseconds, a write with fsync takes about ten
+_EVERY_SECONDS = 1.0  # a task may take milliseconds; who looks sees no more than this anyway
 
 
 class StepNote(msgspec.Struct, kw_only=True):
     state: str  # "running" | "done" | "up to date"
-    begun_at: float | None = None  # seconds since the epoch
+    begun_at: float | None = None
     tasks: int | None = None  # known so far
     reused: int = 0
     done: int = 0  # with the reused ones
@@ -39,30 +37,12 @@ class StepNote(msgspec.Struct, kw_only=True):
 
 class Journal(msgspec.Struct, kw_only=True):
     recipe: str
-    host: str
-    pid: int
-    process_began: float  # a process id alone may be another's by now
-    begun_at: float
+    begun_at: float  # seconds since the epoch
     written_at: float
     steps: list[str] = []
     notes: dict[str, StepNote] = {}
     said: list[str] = []  # the last few lines
     error: dict[str, str] | None = None  # kind, what, where, next
-
-    @property
-    def is_here(self) -> bool:
-        return self.host == socket.gethostname()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the process that wrote it still works, as far as this machine can tell."""
-        if not self.is_here:
-            return False
-        try:
-            process = psutil.Process(self.pid)
-            return abs(process.create_time() - self.process_began) < 2 and process.status() != "zombie"
-        except psutil.Error:
-            return False
 
 
 def load_journal(directory: Path) -> Journal | None:
@@ -76,16 +56,9 @@ def load_journal(directory: Path) -> Journal | None:
 @contextlib.contextmanager
 def open_journal(directory: Path, recipe: str, progress: Progress) -> Iterator[JournalProgress]:
     now = time.time()
-    own = psutil.Process()
-    journal = Journal(
-        recipe=recipe,
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        process_began=own.create_time(),
-        begun_at=now,
-        written_at=now,
-    )
+    journal = Journal(recipe=recipe, begun_at=now, written_at=now)
     keeper = JournalProgress(directory, journal, progress)
+    keeper.write()
     try:
         yield keeper
     except BaseException as error:
@@ -141,10 +114,13 @@ class JournalProgress:
         self._progress.skip_step(name)
 
     def write(self) -> None:
-        """A run does not stop for its journal; a full disk stops it soon enough."""
+        """Whole or not at all, but not through to the disk: what a crash of the machine leaves here proves nothing.
+        A run does not stop for its journal; a full disk stops it soon enough."""
         self._journal.written_at = time.time()
-        with contextlib.suppress(TokmillError):
-            commit_bytes(self._path, msgspec.json.encode(self._journal) + b"\n")
+        temp = self._path.with_name(f"{TEMP_PREFIX}{os.getpid()}-{JOURNAL}")
+        with contextlib.suppress(OSError):
+            temp.write_bytes(msgspec.json.encode(self._journal) + b"\n")
+            temp.replace(self._path)
 
 
 def _told(error: BaseException) -> dict[str, str]:
@@ -155,4 +131,5 @@ def _told(error: BaseException) -> dict[str, str]:
             "where": error.where,
             "next": error.next,
         }
-    return {"kind": type(error).__name__, "what": str(error), "where": "", "next": ""}
+    what = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+    return {"kind": type(error).__name__, "what": what, "where": "", "next": ""}

@@ -141,7 +141,7 @@ def mixture_weights(mixture: MixtureFile) -> dict[str, Fraction] | None:
         where="domains",
         normalize=mixture.normalize,
     )
-    found = {}
+    found: dict[str, Fraction] = {}
     for name, domain in mixture.domains.items():
         if not shares[name]:
             continue

@@ -20,6 +20,7 @@ from tokmill.cleaning_plan import own_section, settle_cleaning
 from tokmill.container import wrong_shard
 from tokmill.dedup.near import choose_bands
 from tokmill.errors import RecipeError, TokmillError
+from tokmill.forgotten import FORGOTTEN_FILE, forgotten_settings
 from tokmill.manifest import Json
 from tokmill.recipe import Corpus, Dedup, Hub, Recipe, Source
 from tokmill.sources.hub import resolve_revision
@@ -84,6 +85,8 @@ def kernels_needed(steps: Sequence[Step]) -> set[str]:
                 needed |= {"windows", "passages"}
             if step.config["window"] is not None:
                 needed |= {"boundaries"}
+        elif step.kind == "tokens":
+            needed |= {"literals", "sequences"}
         elif step.kind == "mixture":
             needed |= {"mixing"}
         elif step.kind == "build":
@@ -146,6 +149,7 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list
             "limit": source.limit and source.limit.model_dump(mode="json", exclude_none=True),
             "sample": source.sample
             and {"seed": recipe.seed, **source.sample.model_dump(mode="json", exclude_none=True)},
+            **forgotten_settings(out, source.name),
         },
         needs=tuple(f"ingest/{other.name}" for other in recipe.sources if other.fallback == source.name),
         files=found.digests,
@@ -153,6 +157,7 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list
             "files": found.files,
             "hub": source.hub,
             "max_bad_fraction": source.max_bad_fraction,
+            "forgotten": out / FORGOTTEN_FILE,
             "follower": {"config": cleaning, "directory": str(clean_directory), "hooks": hooks},
         },
     )

@@ -50,6 +50,7 @@ from tokmill.recipe import Recipe
 from tokmill.recipe_file import load_recipe
 from tokmill.stages.functions import CONDUCTORS, perform
 from tokmill.stages.step import UNKNOWN, Conduct, Outcome, Step
+from tokmill.stages.tokens import encoding_engine
 from tokmill.standing import Standing, assess, step_inputs
 from tokmill.storage.commit import commit_bytes
 from tokmill.storage.location import file_sha256
@@ -234,6 +235,9 @@ class _Session:
         if "in" in outcome.counts:
             check_conservation(outcome.counts, where=step.name)
         inputs = step_inputs(step, upstream)
+        environment = self._environment(step, seconds)
+        if step.kind == "tokens":
+            environment["encoder"] = encoding_engine(upstream)
         manifest = build_manifest(
             kind=step.kind,
             step=step.name,
@@ -243,7 +247,7 @@ class _Session:
             counts=outcome.counts,
             facts=outcome.facts,
             experiment_id=_experiment_id(step, inputs, upstream),
-            environment=self._environment(step, seconds),
+            environment=environment,
         )
         artifact = finish(step.directory, manifest)
         self._progress.finish_step(step.name, seconds, outcome.counts)

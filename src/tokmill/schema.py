@@ -13,6 +13,7 @@
     verdicts    one row per document: kept after deduplication   dedup
     labels      one row per document: the number of its split     split
     lengths     one row per encoded document, beside its ids     tokens
+    forgotten   one row per id that was taken down               forget
 
 `marks`, `measures`, `verdicts` and `labels` have exactly the rows of the `documents` shard they speak of, in its order:
 the key is the position (shard, row), so nothing is ever joined. A document without a ledger row was kept
@@ -179,6 +180,16 @@ LENGTHS = pa.schema(
 # which documents are built, in turn: the number of a working shard, and of a sequence of its token file
 ORDER = pa.schema(
     [pa.field("shard", pa.uint32(), nullable=False), pa.field("sequence", pa.uint32(), nullable=False)]
+)
+
+
+# what was taken down, by the hash of its id; parent: the digest of the run before
+FORGOTTEN = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("id_sha256", pa.string(), nullable=False),
+        pa.field("parent", pa.string(), nullable=False),
+    ]
 )
 
 

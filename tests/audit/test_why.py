@@ -17,7 +17,8 @@ from tokmill.audit.why import History, explain_document, load_examples
 from tokmill.cli import main
 from tokmill.errors import InputError, StorageError
 from tokmill.formats.megatron import MegatronFile
-from tokmill.formats.memmap import open_memmap, read_row_index
+from tokmill.formats.memmap import open_memmap
+from tokmill.formats.row_index import read_row_index
 from tokmill.manifest import load_manifest
 from tokmill.tokenizers.load import load_tokenizer
 

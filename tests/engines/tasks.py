@@ -64,9 +64,11 @@ def open_on(engine: EngineName) -> Engine:
 
 
 if __name__ == "__main__":  # a driver that is to be killed or interrupted
+    from engines import tasks  # by the name that a worker knows
+
     engine = open_on(sys.argv[1])  # type: ignore[arg-type]
     try:
-        list(engine.run(announce_and_wait, [task("a", to=sys.argv[2:]), task("b", to=sys.argv[2:])]))
+        list(engine.run(tasks.announce_and_wait, [task("a", to=sys.argv[2:]), task("b", to=sys.argv[2:])]))
     except KeyboardInterrupt:
         engine.close()
         raise SystemExit(130) from None

@@ -1,25 +1,14 @@
-"""Memmap rows and their index: round trips, exact bytes, and damage."""
+"""Memmap rows: round trips, exact bytes, and damage."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.errors import CorruptFile, InputError, VocabTooLarge
-from tokmill.formats.memmap import (
-    RowSpans,
-    open_memmap,
-    read_row_index,
-    write_memmap,
-    write_row_index,
-)
-from tokmill.storage.zstd import ZstdFile
+from tokmill.formats.memmap import open_memmap, write_memmap
 
 META = {
     "tokenizer_path": "tok.json",
@@ -146,102 +135,3 @@ def test_a_missing_file_is_an_error_that_says_which(tmp_path, name):
     (tmp_path / name).unlink()
     with pytest.raises(InputError, match=rf"{name}: no such file\n  next: give the directory of a finished"):
         open_memmap(tmp_path)
-
-
-def spans_of(rows: list[tuple[int, int, int, int, int]]) -> RowSpans:
-    return RowSpans(*np.array(rows, dtype=np.int64).reshape(-1, 5).T)
-
-
-SPANS = [(0, 0, 0, 3, 0), (0, 2, 3, 4, 0), (1, 2, 0, 4, 1), (2, 2, 0, 1, 5), (2, 1, 1, 3, 0)]
-DOC_IDS, SOURCES = ["a", "b\n\u2028", "ç"], ["web", "web", "math"]
-
-
-def slow_lines(spans, doc_ids, sources) -> list[dict]:
-    rows: dict[int, list[dict]] = {}
-    for row, document, start, end, offset in spans:
-        span = {
-            "doc_id": doc_ids[document],
-            "source": sources[document],
-            "start": start,
-            "end": end,
-            "offset": offset,
-        }
-        rows.setdefault(row, []).append(span)
-    return [{"row": row, "docs": docs} for row, docs in rows.items()]
-
-
-def lines_of(path: Path) -> list[dict]:
-    with ZstdFile(path) as file:
-        return [json.loads(line) for line in file.read().split(b"\n")[:-1]]
-
-
-@pytest.mark.parametrize("strings", [list, pa.array, lambda names: pa.chunked_array([names[:1], names[1:]])])
-@pytest.mark.parametrize("block", [1, 2, 16_384])
-def test_the_index_has_one_line_per_row_whatever_holds_the_names(tmp_path, monkeypatch, strings, block):
-    monkeypatch.setattr("tokmill.formats.memmap._INDEX_ROWS", block)
-    path = tmp_path / "index.jsonl.zst"
-    written = write_row_index(path, spans_of(SPANS), strings(DOC_IDS), strings(SOURCES))
-    assert written.bytes == path.stat().st_size
-    assert lines_of(path) == slow_lines(SPANS, DOC_IDS, SOURCES)
-    assert [row.row for row in read_row_index(path)] == [0, 1, 2]
-    assert [span.doc_id for row in read_row_index(path) for span in row.docs] == [
-        "a",
-        "ç",
-        "ç",
-        "ç",
-        "b\n\u2028",
-    ]
-
-
-def test_the_first_line_is_exactly_this(tmp_path):
-    write_row_index(tmp_path / "i.zst", spans_of(SPANS[:1]), ["a"], ["web"])
-    with ZstdFile(tmp_path / "i.zst") as file:
-        assert (
-            file.read() == b'{"row":0,"docs":[{"doc_id":"a","source":"web","start":0,"end":3,"offset":0}]}\n'
-        )
-
-
-def test_spans_in_pieces_give_the_same_bytes_as_spans_at_once(tmp_path):
-    write_row_index(tmp_path / "whole.zst", spans_of(SPANS), DOC_IDS, SOURCES)
-    pieces = (spans_of(SPANS[:2]), spans_of(SPANS[2:3]), spans_of([]), spans_of(SPANS[3:]))
-    write_row_index(tmp_path / "pieces.zst", pieces, DOC_IDS, SOURCES)
-    assert lines_of(tmp_path / "whole.zst") == lines_of(tmp_path / "pieces.zst")
-
-
-def test_the_index_of_an_empty_build_is_an_empty_stream(tmp_path):
-    write_row_index(tmp_path / "i.zst", spans_of([]), [], [])
-    assert list(read_row_index(tmp_path / "i.zst")) == []
-    assert (tmp_path / "i.zst").stat().st_size > 0
-
-
-def test_a_cut_index_is_an_error_and_not_fewer_rows(tmp_path):
-    path = tmp_path / "index.jsonl.zst"
-    write_row_index(path, spans_of(SPANS), DOC_IDS, SOURCES)
-    whole = path.read_bytes()
-    for size in range(1, len(whole)):
-        path.write_bytes(whole[:size])
-        with pytest.raises(CorruptFile, match=r"index\.jsonl\.zst: the compressed stream is cut or damaged"):
-            list(read_row_index(path))
-
-
-def test_a_flipped_bit_in_the_index_is_an_error(tmp_path):
-    path = tmp_path / "index.jsonl.zst"
-    write_row_index(path, spans_of(SPANS), DOC_IDS, SOURCES)
-    whole = bytearray(path.read_bytes())
-    whole[len(whole) // 2] ^= 1
-    path.write_bytes(whole)
-    with pytest.raises(CorruptFile, match=r"index\.jsonl\.zst: "):
-        list(read_row_index(path))
-
-
-def test_a_line_that_is_no_row_is_named(tmp_path):
-    path = tmp_path / "index.jsonl.zst"
-    with ZstdFile(path, "w") as file:
-        file.write(b'{"row":0,"docs":[]}\n{"row":"one","docs":[]}\n')
-    with pytest.raises(CorruptFile, match=r"line 2 is not a row of the index .*row"):
-        list(read_row_index(path))
-
-
-def test_a_missing_index_is_an_error(tmp_path):
-    with pytest.raises(InputError, match=r"index\.jsonl\.zst: no such file"):
-        list(read_row_index(tmp_path / "index.jsonl.zst"))

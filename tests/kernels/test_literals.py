@@ -29,7 +29,7 @@ def slow_find(texts: list[str], literals: list[str]) -> list[tuple[int, int, int
 
 @QUICK
 @given(
-    st.lists(st.text("ab<|é>x", max_size=30), max_size=6),
+    st.lists(st.text("ab<|é>x", max_size=30) | st.text("xxxxxxx<b", max_size=60), max_size=6),
     st.lists(PIECE, min_size=1, max_size=6, unique=True),
 )
 def test_occurrences_are_those_of_a_regular_expression(texts: list[str], literals: list[str]) -> None:

@@ -12,6 +12,8 @@ import tokmill.kernels
 from tokmill.kernels import warm
 
 COMPILED = {"kernel", "raw_kernel", "inlined", "raw_step"}
+# ids are narrowed to one of two dtypes
+SIGNATURES = {"_end_sequences": 2}
 FOLDER = Path(tokmill.kernels.__path__[0])
 
 
@@ -33,7 +35,7 @@ def test_every_kernel_is_in_the_list_and_has_one_signature_after_its_first_call(
     listed = [(call.kernel.__module__.rsplit(".", 1)[1], call.kernel.__name__) for call in warm.first_calls()]
     assert sorted(listed) == sorted(declared_kernels())
     assert {call.kernel.__name__: len(call.kernel.signatures) for call in warm.first_calls()} == {
-        name: 1 for _, name in declared_kernels()
+        name: SIGNATURES.get(name, 1) for _, name in declared_kernels()
     }
 
 

@@ -14,7 +14,7 @@ import tokmill as mill
 from mill import small_corpus
 from tokmill.errors import InputError, RecipeError
 from tokmill.formats.megatron import MegatronFile
-from tokmill.formats.memmap import read_row_index
+from tokmill.formats.row_index import read_row_index
 from tokmill.formats.token_cache import TokenCache
 from tokmill.manifest import load_manifest
 from tokmill.storage.parquet import load_table

@@ -20,7 +20,7 @@ from tokmill.manifest import FileEntry, Json
 CROISSANT = "croissant.json"
 _SPDX = "https://spdx.org/licenses/"
 _TYPES = {
-    ".parquet": "application/vnd.apache.parquet",
+    ".parquet": "application/x-parquet",  # as the specification and mlcroissant call it
     ".json": "application/json",
     ".jsonl": "application/jsonl",
     ".zst": "application/zstd",

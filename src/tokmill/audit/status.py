@@ -8,23 +8,24 @@ neither                         interrupted: steps with a manifest are done, rec
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from tokmill.artifact import open_artifact
 from tokmill.audit.report.found import find_artifacts
 from tokmill.errors import StorageError, TokmillError
 from tokmill.journal import Journal, StepNote, load_journal
 from tokmill.manifest import RECEIPTS, Json
+from tokmill.storage.lock import LOCK, Holder, process_began
 
-FINISHED, RUNNING, FAILED, STOPPED, ELSEWHERE = (
-    "finished",
-    "running",
-    "failed",
-    "stopped",
-    "running elsewhere?",
-)
+FINISHED, RUNNING, FAILED, STOPPED = "finished", "running", "failed", "stopped"
+
+# The lock is touched every two seconds; the clocks of two machines may differ a little.
+_SILENT_SECONDS = 30
 
 
 class StepStatus(NamedTuple):
@@ -44,10 +45,11 @@ class Status(NamedTuple):
     recipe: str
     state: str
     steps: list[StepStatus]
-    seconds: float | None  # since it began, or all that its steps took
+    seconds: float | None  # since it began; None: its journal is gone
     shards_per_second: float | None  # of the steps at work
     seconds_left: float | None  # of the steps at work; how long later ones take is not known yet
     last_sign_seconds: float | None  # how long ago it wrote its journal
+    holder: str | None  # process, host and time of the run at work
     error: Json | None
     said: list[str]
 
@@ -71,42 +73,55 @@ def status(directory: str | Path) -> Status:
             "no such directory", where=str(directory), next="give the output directory of a run"
         )
     journal = load_journal(directory)
-    if journal is None:
+    holder = find_holder(directory)
+    set_aside: dict[str, str] = {}
+    if journal is None and holder is not None and not any(directory.glob("*/")):
+        recipe, names, state = directory.resolve().name, [], RUNNING  # it has only just begun
+    elif journal is None:
         found = find_artifacts(directory)
-        recipe, names = found.name, [*found.artifacts, *found.missing, *found.set_aside]
-        state = FINISHED if found.root is not None else STOPPED
+        recipe, names, set_aside = found.name, [*found.artifacts, *found.missing], found.set_aside
+        state = FINISHED if found.is_finished else STOPPED
     else:
         recipe, names = journal.recipe, journal.steps or list(journal.notes)
-        state = _state(journal)
+        state = FAILED if journal.error is not None else STOPPED
+    if holder is not None:
+        state = RUNNING
     now = time.time()
     steps = [_step(directory, name, journal, now, state) for name in names]
+    steps += [StepStatus(name, "not usable", None, None, None, why) for name, why in set_aside.items()]
     rate, left = _pace(journal, steps, now) if journal is not None and state == RUNNING else (None, None)
     return Status(
         directory=directory,
         recipe=recipe,
         state=state,
         steps=steps,
-        seconds=_seconds(journal, steps, now, state),
+        seconds=_lasted(journal, now, state) if journal is not None else None,
         shards_per_second=rate,
         seconds_left=left,
         last_sign_seconds=round(max(now - journal.written_at, 0), 1) if journal is not None else None,
+        holder=str(holder) if holder is not None else None,
         error=dict(journal.error) if journal is not None and journal.error is not None else None,
         said=list(journal.said) if journal is not None else [],
     )
 
 
-def _state(journal: Journal) -> str:
-    if journal.error is not None:
-        return FAILED
-    if journal.is_alive:
-        return RUNNING
-    return STOPPED if journal.is_here else ELSEWHERE
+def find_holder(directory: Path) -> Holder | None:
+    """Who works in the directory, as far as can be told from here; None: nobody."""
+    note = directory / LOCK
+    try:
+        holder = msgspec.json.decode(note.read_bytes(), type=Holder)
+        age = time.time() - note.stat().st_mtime
+    except (OSError, msgspec.MsgspecError):
+        return None
+    if holder.host == socket.gethostname():
+        return holder if holder.began and process_began(holder.pid) == holder.began else None
+    return holder if age < _SILENT_SECONDS else None
 
 
 def _step(directory: Path, name: str, journal: Journal | None, now: float, state: str) -> StepStatus:
     note = journal.notes.get(name) if journal is not None else None
     if note is not None and note.state == "running":
-        word = "running" if state in (RUNNING, ELSEWHERE) else "begun"
+        word = "running" if state == RUNNING else "begun"
         began = note.begun_at if note.begun_at is not None else now
         seconds = round((now if state == RUNNING else journal.written_at) - began, 1) if journal else None
         done = note.done if state == RUNNING else max(note.done, _receipts(directory / name))
@@ -145,8 +160,5 @@ def _know_tasks(notes: list[StepNote]) -> bool:
     return all(note.tasks is not None for note in notes)
 
 
-def _seconds(journal: Journal | None, steps: list[StepStatus], now: float, state: str) -> float | None:
-    if journal is not None:
-        return round((now if state == RUNNING else journal.written_at) - journal.begun_at, 1)
-    known = [step.seconds for step in steps if step.seconds is not None]
-    return round(max(known), 3) if known else None
+def _lasted(journal: Journal, now: float, state: str) -> float:
+    return round((now if state == RUNNING else journal.written_at) - journal.begun_at, 1)

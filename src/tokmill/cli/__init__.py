@@ -16,6 +16,11 @@ _VERBS = {
     "verify": ("tokmill.cli.verify", "Prove every file of a run, or find what is wrong."),
     "why": ("tokmill.cli.why", "Tell the history of a document, or show what was dropped."),
     "whatif": ("tokmill.cli.why", "Say what other bounds would keep and drop."),
+    "check": (
+        "tokmill.cli.check",
+        "Try a build as a trainer would: files, ids, masks, one batch learnt by heart.",
+    ),
+    "peek": ("tokmill.cli.peek", "Show the text of a row of a build."),
     "report": ("tokmill.cli.report", "Write what a run did, as a page to read and as figures."),
     "status": ("tokmill.cli.status", "Say how far a run is, or why it ended."),
     "ingest": ("tokmill.cli.ingest", "Bring one source in, and nothing more."),
@@ -24,6 +29,10 @@ _VERBS = {
     "dedup": ("tokmill.cli.dedup", "Keep one of several documents that say the same."),
     "clusters": ("tokmill.cli.dedup", "Show the largest clusters of near duplicates."),
     "sample": ("tokmill.cli.sample", "Take some documents of some files, honestly."),
+    "encode": ("tokmill.cli.tokens", "Encode a sample, or a corpus, into a token cache."),
+    "pack": ("tokmill.cli.tokens", "Lay documents into rows, or compare the ways to."),
+    "shard": ("tokmill.cli.tokens", "Tokenize each dataset of a mixture into .npy shards."),
+    "build": ("tokmill.cli.tokens", "Build training data from a corpus, to a token budget."),
     "materialize": (
         "tokmill.cli.container",
         "Write a corpus that travels: shards, and a manifest to commit.",

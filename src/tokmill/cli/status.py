@@ -43,8 +43,8 @@ def _render(found: Status) -> None:
         out.print(
             f"{found.shards_per_second:.3g} shards/s; the steps at work need about {_time(found.seconds_left)} more"
         )
-    if found.state == RUNNING and found.last_sign_seconds is not None:
-        out.print(f"[dim]last sign of life {_time(found.last_sign_seconds)} ago[/]")
+    if found.holder is not None:
+        out.print(f"[dim]{escape(found.holder)}[/]")
     if found.error is not None:
         where = f"{found.error['where']}: " if found.error["where"] else ""
         out.print(f"[red]{escape(found.error['kind'])}[/] {escape(where + found.error['what'])}")

@@ -25,7 +25,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
-class _Amount(click.ParamType):
+class _Amount(click.ParamType):  # type: ignore[type-arg]  # older clicks take none
     name = "amount"
 
     def convert(self, value: Any, param: Any, context: Any) -> int:

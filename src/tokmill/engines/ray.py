@@ -187,7 +187,7 @@ def _check_connected(ray: Any, address: str | None) -> None:
 
 
 def _unusable(where: str, error: Exception) -> EngineError:
-    text = str(error)
+    text = "\n".join(_chain(error))
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     if "oken" in text and "uthenticat" in text:
         advice = "give the cluster's token: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
@@ -200,6 +200,12 @@ def _unusable(where: str, error: Exception) -> EngineError:
     else:
         advice = "start a node with `ray start` and give its address (docs/clusters.md)"
     return EngineError(f"Ray cannot be used ({first})", where=where, next=advice)
+
+
+def _chain(error: BaseException | None) -> Iterator[str]:
+    while error is not None:
+        yield str(error)
+        error = error.__cause__ or error.__context__
 
 
 def _last_line(text: str) -> str:

@@ -2,23 +2,16 @@
 
     input_ids.mmap      n_seqs x seq_len ids, little-endian, row after row, no header
     meta.json           what the bytes mean: seq_len, n_seqs, dtype, and where they come from
-    index.jsonl.zst     which document every column of every row comes from, one line per row
-
-        {"row":0,"docs":[{"doc_id":"a","source":"web","start":0,"end":512,"offset":0}, …]}
-
-        start:end are columns of the row, offset is the document's own number of the first of these tokens.
-        Columns that no document covers are padding.
 
 `meta.json` is written last: rows without it do not exist.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, NamedTuple, Protocol, cast
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -27,43 +20,10 @@ from numpy.typing import NDArray
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats.ids import cast_ids
 from tokmill.storage.commit import Written, commit_bytes, open_commit
-from tokmill.storage.zstd import ZstdCompressor, ZstdError, ZstdFile, frame_options
 
 IDS_NAME, META_NAME = "input_ids.mmap", "meta.json"
 
 _DTYPES = ("uint16", "int32")
-
-# Rows of the index made and compressed at a time: about 4 MB of lines at three documents a row.
-_INDEX_ROWS = 16_384
-
-
-class RowSpans(NamedTuple):
-    """Meetings of rows and documents, sorted by row and column: five int64 arrays of one length."""
-
-    row: NDArray[np.int64]
-    document: NDArray[np.int64]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    offset: NDArray[np.int64]
-
-
-class DocumentSpan(msgspec.Struct):
-    doc_id: str
-    source: str
-    start: int
-    end: int
-    offset: int
-
-
-class IndexRow(msgspec.Struct):
-    row: int
-    docs: list[DocumentSpan]
-
-
-class ArrowStrings(Protocol):
-    """An Arrow column of strings, without importing Arrow: trainers read these files too."""
-
-    def take(self, indices: Any) -> Any: ...
 
 
 def write_memmap(
@@ -145,98 +105,6 @@ class _Facts(msgspec.Struct):
     seq_len: Annotated[int, msgspec.Meta(ge=1)]
     n_seqs: Annotated[int, msgspec.Meta(ge=0)]
     dtype: str
-
-
-def write_row_index(
-    path: Path,
-    spans: RowSpans | Iterable[RowSpans],
-    doc_ids: Sequence[str] | ArrowStrings,
-    sources: Sequence[str] | ArrowStrings,
-) -> Written:
-    """One line per row. Spans may come in pieces of whole rows; names are looked up by document number."""
-    pieces = (spans,) if isinstance(spans, RowSpans) else spans
-    compressor = ZstdCompressor(options=frame_options())
-    encoder = msgspec.json.Encoder()
-    with open_commit(path) as file:
-        for piece in pieces:
-            for block in _whole_rows(piece):
-                file.write(compressor.compress(encoder.encode_lines(_index_rows(block, doc_ids, sources))))
-        file.write(compressor.flush())
-    return file.written
-
-
-def read_row_index(path: Path) -> Iterator[IndexRow]:
-    decoder = msgspec.json.Decoder(IndexRow)
-    number = 0
-    try:
-        with ZstdFile(path) as lines:
-            for line in lines:
-                number += 1
-                yield decoder.decode(line)
-    except (ZstdError, EOFError) as error:
-        raise _corrupt(
-            f"the compressed stream is cut or damaged after line {number} ({error})", path
-        ) from error
-    except msgspec.MsgspecError as error:
-        raise _corrupt(f"line {number} is not a row of the index ({error})", path) from error
-    except FileNotFoundError:
-        raise InputError(
-            "no such file", where=str(path), next="give the index.jsonl.zst of a memmap build"
-        ) from None
-
-
-def find_row(path: Path, row: int) -> IndexRow:
-    """The line of one row. Those before it are decompressed, not parsed."""
-    try:
-        with ZstdFile(path) as lines:
-            line = next(itertools.islice(lines, row, None), b"")
-    except (ZstdError, EOFError) as error:
-        raise _corrupt(
-            f"the compressed stream is cut or damaged before line {row} ({error})", path
-        ) from error
-    try:
-        found = msgspec.json.decode(line, type=IndexRow)
-    except msgspec.MsgspecError as error:
-        raise _corrupt(f"line {row} is not a row of the index ({error})", path) from error
-    if found.row != row:
-        raise _corrupt(f"line {row} is of row {found.row}", path)
-    return found
-
-
-def _whole_rows(spans: RowSpans) -> Iterator[RowSpans]:
-    if not len(spans.row):
-        return
-    first, last = int(spans.row[0]), int(spans.row[-1])
-    cuts = np.searchsorted(spans.row, np.arange(first, last + _INDEX_ROWS + 1, _INDEX_ROWS), "left")
-    for begin, stop in itertools.pairwise(cuts.tolist()):
-        yield RowSpans(*(column[begin:stop] for column in spans))
-
-
-def _index_rows(
-    spans: RowSpans, doc_ids: Sequence[str] | ArrowStrings, sources: Sequence[str] | ArrowStrings
-) -> list[IndexRow]:
-    docs = list(
-        map(
-            DocumentSpan,
-            _names(doc_ids, spans.document),
-            _names(sources, spans.document),
-            spans.start.tolist(),
-            spans.end.tolist(),
-            spans.offset.tolist(),
-        )
-    )
-    begins = np.flatnonzero(np.diff(spans.row, prepend=-1))
-    stops = np.append(begins[1:], len(spans.row))
-    return [
-        IndexRow(row, docs[begin:stop])
-        for row, begin, stop in zip(spans.row[begins].tolist(), begins.tolist(), stops.tolist(), strict=True)
-    ]
-
-
-def _names(strings: Sequence[str] | ArrowStrings, numbers: NDArray[np.int64]) -> list[str]:
-    if hasattr(strings, "take"):
-        return cast("list[str]", strings.take(numbers).to_pylist())
-    return [strings[number] for number in numbers.tolist()]
 
 
 def _corrupt(what: str, path: Path) -> CorruptFile:

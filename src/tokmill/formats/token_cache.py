@@ -16,7 +16,7 @@ import hashlib
 import io
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -58,10 +58,16 @@ class EncodeMeta(EncodeFacts, frozen=True, kw_only=True):
     examples: int
     tokens: int
     parts: list[Part]
+    splits: dict[str, int] = {}  # examples of each, one split after the other; none: it is all one
 
 
 def write_token_cache(
-    cache: Path, batches: Iterable[Sequences], facts: EncodeFacts, *, part_tokens: int = PART_TOKENS
+    cache: Path,
+    batches: Iterable[Sequences],
+    facts: EncodeFacts,
+    *,
+    splits: Mapping[str, int] | None = None,
+    part_tokens: int = PART_TOKENS,
 ) -> dict[str, Written]:
     """Parts of whole examples, each closed before the example that would take it over `part_tokens`.
 
@@ -84,7 +90,9 @@ def write_token_cache(
         "examples": sum(part.examples for part in parts),
         "tokens": sum(part.tokens for part in parts),
         "parts": parts,
+        **({"splits": splits} if splits else {}),
     }
+    assert not splits or sum(splits.values()) == meta["examples"], "splits do not add up to the examples"
     encoded = msgspec.json.format(msgspec.json.encode(meta, order="sorted"), indent=2) + b"\n"
     written[META_NAME] = commit_bytes(cache / META_NAME, encoded)
     return written

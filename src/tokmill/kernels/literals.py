@@ -4,6 +4,7 @@
     text       a <|endoftext|> b                       leftmost, then longest: (row, 2, 15, 1)
 
 One look per byte: is it the first of some literal? Only there is the trie walked. Occurrences do not overlap.
+Where literals begin with two bytes at most, as control tokens do, eight bytes are looked at at once.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
-from tokmill.kernels.raw import raw_kernel
+from tokmill.kernels.raw import raw_kernel, raw_step
 
 _FIRST_ROOM = 1024
+
+U64 = np.uint64
+LOW_BITS = U64(0x0101010101010101)
+LOW_SEVEN = U64(0x7F7F7F7F7F7F7F7F)
 
 
 class LiteralTable(NamedTuple):
@@ -27,6 +32,9 @@ class LiteralTable(NamedTuple):
     steps: NDArray[np.int32]
     ends: NDArray[np.int32]  # per state: the literal that ends there, or -1
     width: int
+    firsts: NDArray[
+        np.uint64
+    ]  # the two bytes that literals begin with, eight times each; none if they are more
 
 
 class Occurrences(NamedTuple):
@@ -60,7 +68,10 @@ def literal_table(literals: Sequence[str]) -> LiteralTable:
     for state, after in enumerate(steps):
         for byte, following in after.items():
             flat[state * width + int(classes[byte])] = following
-    return LiteralTable(classes, flat, np.array(ends, np.int32), width)
+    firsts = sorted(steps[0])
+    pair = [] if len(firsts) > 2 else [firsts[0], firsts[-1]] if firsts else [0xFF, 0xFF]  # UTF-8 has no 0xFF
+    words = np.array(pair, np.uint64) * LOW_BITS
+    return LiteralTable(classes, flat, np.array(ends, np.int32), width, words)
 
 
 def find_literals(data: Bytes, offsets: Offsets, table: LiteralTable) -> Occurrences:
@@ -76,6 +87,7 @@ def find_literals(data: Bytes, offsets: Offsets, table: LiteralTable) -> Occurre
                 frozen(table.steps, np.int32),
                 frozen(table.ends, np.int32),
                 table.width,
+                frozen(table.firsts, np.uint64),
                 *found,
             )
         )
@@ -92,6 +104,7 @@ def _find_literals(
     steps: NDArray[np.int32],
     ends: NDArray[np.int32],
     width: Int,
+    firsts: NDArray[np.uint64],
     rows: NDArray[np.int64],
     found_begins: NDArray[np.int64],
     found_ends: NDArray[np.int64],
@@ -102,6 +115,13 @@ def _find_literals(
     for row in range(offsets.size - 1):
         at, end = offsets[row], offsets[row + 1]
         while at < end:
+            while firsts.size == 2 and at + 8 <= end:
+                word = _load_word(data, at)
+                if _zero_marks(word ^ firsts[0]) | _zero_marks(word ^ firsts[1]) != U64(0):
+                    break
+                at += 8
+            if at == end:
+                break
             state: Int = steps[classes[data[np.uint64(at)]]]
             if state == 0:
                 at += 1
@@ -128,3 +148,25 @@ def _find_literals(
                 count += 1
             at = stop
     return count
+
+
+@raw_step
+def _load_word(data: Bytes, at: Int) -> np.uint64:
+    """Eight bytes as one little-endian word: one load, because the unsigned index cannot be negative."""
+    i = U64(at)
+    return (
+        U64(data[i])
+        | U64(data[i + U64(1)]) << U64(8)
+        | U64(data[i + U64(2)]) << U64(16)
+        | U64(data[i + U64(3)]) << U64(24)
+        | U64(data[i + U64(4)]) << U64(32)
+        | U64(data[i + U64(5)]) << U64(40)
+        | U64(data[i + U64(6)]) << U64(48)
+        | U64(data[i + U64(7)]) << U64(56)
+    )
+
+
+@raw_step
+def _zero_marks(word: np.uint64) -> np.uint64:
+    """0x80 in each byte that is zero."""
+    return ~(((word & LOW_SEVEN) + LOW_SEVEN) | word | LOW_SEVEN)

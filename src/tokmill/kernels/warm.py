@@ -28,6 +28,7 @@ from tokmill.kernels import (
     jsonlines,
     lineedits,
     lines,
+    literals,
     minhash,
     mixing,
     packing,
@@ -35,6 +36,7 @@ from tokmill.kernels import (
     phrases,
     redaction,
     repetition,
+    sequences,
     sha256,
     shingles,
     survivors,
@@ -92,6 +94,17 @@ def first_calls() -> list[FirstCall]:
         FirstCall(characters._measure_marks, lambda: characters.measure_marks(data, offsets)),
         FirstCall(characters._measure_chars, lambda: characters.measure_chars(data, offsets, classes)),
         FirstCall(phrases._count_phrases, lambda: phrases.count_phrases(data, offsets, spoken)),
+        FirstCall(
+            literals._find_literals,
+            lambda: literals.find_literals(data, offsets, literals.literal_table(["a"])),
+        ),
+        FirstCall(
+            sequences._end_sequences,
+            lambda: [
+                sequences.end_sequences(np.zeros(1, np.int32), np.arange(2), rows, 0, kind)
+                for kind in ("uint16", "int32")
+            ],
+        ),
         FirstCall(lines._bound_lines, lambda: lines.measure_lines(data, offsets, classes, short_chars=30)),
         FirstCall(lines._measure_lines, lambda: lines.measure_lines(data, offsets, classes, short_chars=30)),
         FirstCall(words._split_words, lambda: words.split_words(data, offsets, classes, lexicon, split)),

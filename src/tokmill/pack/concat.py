@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.errors import RecipeError
-from tokmill.formats.memmap import RowSpans
+from tokmill.formats.row_index import RowSpans
 from tokmill.kernels.packing import Pieces
 from tokmill.pack.plan import PieceList, Plan, check_row_length, checked_groups
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.formats.ids import cast_ids
-from tokmill.formats.memmap import RowSpans
+from tokmill.formats.row_index import RowSpans
 from tokmill.kernels.copying import copy_pieces
 from tokmill.pack.plan import Plan
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.errors import InputError, RecipeError
-from tokmill.formats.memmap import RowSpans
+from tokmill.formats.row_index import RowSpans
 from tokmill.kernels.packing import Pieces
 
 Layout = Literal["concat", "document", "best_fit", "pad", "indexed"]

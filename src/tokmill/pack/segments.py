@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.formats.memmap import RowSpans
+from tokmill.formats.row_index import RowSpans
 from tokmill.pack.plan import Plan
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tokmill.artifact import Artifact
 from tokmill.errors import InputChanged, InputError, TooManyBadRecords
+from tokmill.forgotten import REASON, forgotten_inputs
 from tokmill.manifest import Json, Receipt, add_counts, sum_counts
 from tokmill.sample import below_fraction
 from tokmill.sources.hubfile import from_url
@@ -89,11 +90,13 @@ def perform_ingest(task: Task) -> Made:
     bad: list[BadRecord] = []
     dropped: list[Dropped] = []
     room, facts = Room(task.config["room"] or {}), _facts(task)
-    files = write_documents(task, _documents(task, room, facts, bad, dropped, dropped_by_hash), counts)
-    files += write_ledger(task, bad, dropped, task.config["reading"]["source"], task.config["file"], counts)
+    documents = _documents(task, room, facts, bad, dropped, dropped_by_hash)
+    files, gone = write_documents(task, documents, counts)
+    source, file = task.config["reading"]["source"], task.config["file"]
+    files += write_ledger(task, bad, dropped, source, file, counts, gone)
     if dropped_by_hash[0]:
         counts["dropped"]["not_sampled"] = dropped_by_hash[0]
-    counts["in"] = counts["kept"] + len(bad) + len(dropped) + dropped_by_hash[0]
+    counts["in"] = counts["kept"] + len(bad) + len(dropped) + len(gone) + dropped_by_hash[0]
     return Made(files, counts, facts)
 
 
@@ -168,7 +171,10 @@ def _task(step: Step, number: int, chunk: Chunk) -> Task:
             "sample": sample if sample and sample["method"] == "hash" else None,
             "room": None,
         },
-        inputs=[Input("file", str(chunk.file.path), step.files[chunk.file.name], chunk.file.bytes)],
+        inputs=[
+            Input("file", str(chunk.file.path), step.files[chunk.file.name], chunk.file.bytes),
+            *forgotten_inputs(step.config, step.extra.get("forgotten")),
+        ],
         directory=str(step.directory),
         followers=[follower] if fuse and follower is not None else [],
     )
@@ -231,7 +237,7 @@ def _take_sample(step: Step, tasks: Sequence[Task], room: dict[str, int] | None)
     scanned = [sampling.ledger_receipt(receipt) for receipt in candidates]
     total = add_counts(sum_counts(scanned), sum_counts(picked))
     # What was scanned came in once; the picks are those same documents again.
-    not_sampled = total["scanned"] - total["kept"]
+    not_sampled = total["scanned"] - total["kept"] - total["dropped"].get(REASON, 0)
     last = scanned[-1]
     dropped = {**last.counts["dropped"], **({"not_sampled": not_sampled} if not_sampled else {})}
     scanned[-1] = msgspec.structs.replace(last, counts={**last.counts, "dropped": dropped})
@@ -247,7 +253,9 @@ def _without_in(receipt: Receipt) -> Receipt:
 
 
 def _taken(counts: Json) -> dict[str, int]:
-    return {"docs": counts["kept"], "chars": counts["text_chars"], "bytes": counts["text_bytes"]}
+    """With what was forgotten: a limit is not filled up with others in its place."""
+    taken = {"docs": counts["kept"], "chars": counts["text_chars"], "bytes": counts["text_bytes"]}
+    return add_counts(taken, counts.get("forgotten", {}))
 
 
 def _scanned(receipts: list[Receipt], records: int, of: int, sizes: list[int], total_bytes: int) -> Json:

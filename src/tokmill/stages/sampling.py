@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.errors import InputError
+from tokmill.forgotten import ROLE
 from tokmill.manifest import Json, Receipt, fingerprint_of
 from tokmill.sample import bottom_k, draws, shuffle_buffer, weighted_keys
 from tokmill.schema import DOCUMENTS, KEYS, SELECTION
@@ -71,6 +72,7 @@ def pick_task(reading_task: Task, number: int, candidates: Receipt, selection: R
         inputs=[
             table_input("candidates", directory, kept),
             table_input("selection", directory, selection.files[0]),
+            *(item for item in reading_task.inputs if item.role == ROLE),
         ],
         directory=reading_task.directory,
         followers=reading_task.followers,
@@ -143,9 +145,11 @@ def perform_pick(task: Task) -> Made:
     rows = load_range(path, "chunk", task.config["chunk"]).column("row")
     documents = task.load("candidates").take(rows).combine_chunks()
     room, counts = Room(task.config["room"] or {}), no_counts()
-    files = write_documents(task, [room.take(documents)], counts)
+    files, gone = write_documents(task, [room.take(documents)], counts)
+    if gone:
+        files += write_ledger(task, [], [], documents.column("source")[0].as_py(), "", counts, gone)
     facts = {"file": task.config["file"] or None, "span": task.config["span"], "is_full": room.is_full}
-    return Made(files, {**counts, "in": counts["kept"]}, facts)
+    return Made(files, {**counts, "in": counts["kept"] + len(gone)}, facts)
 
 
 def _keys(documents: Any, sample: Json) -> Any:

@@ -1,13 +1,16 @@
 """Documents on their way into shards: what every way of ingesting shares.
 
 tables ─ room (limit) ─ cut at shards.megabytes of text ─> documents-<key>-<part>.parquet ─ cleaned at once
-records that cannot be used, or are not wanted ──────────> ledger-<key>.parquet
+                                                           ids-<key>-<part>.npy      to find one by its id
+records that cannot be used, or are not wanted ──────────> ledger-<key>.parquet, ledger-ids-<key>.npy
+
+What was forgotten (tokmill.forgotten) is left out after the cut: shards, samples and limits stay what they were.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,34 +18,81 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tokmill.forgotten import REASON, ROLE, Forgotten, forgotten_ledger
+from tokmill.formats.places import write_ids
+from tokmill.kernels import sha256
 from tokmill.kernels import text as text_kernels
-from tokmill.manifest import FileEntry, Json, write_receipt
-from tokmill.schema import ledger_table, string_column
+from tokmill.manifest import FileEntry, Json, file_entry, write_receipt
+from tokmill.schema import ledger_table, one_piece, string_column
 from tokmill.sources.reading import Dropped
 from tokmill.stages import clean
 from tokmill.stages.step import write_shard_table
 from tokmill.storage.digest import row_sequence
+from tokmill.storage.parquet import load_table
 from tokmill.storage.records import BadRecord
 from tokmill.task import Task, table_input
 
 
-def write_documents(task: Task, tables: Iterable[Any], counts: Json) -> list[FileEntry]:
-    """Shards of `tables`, each cleaned while it is in memory; `counts` is added to."""
-    files = []
+def write_documents(task: Task, tables: Iterable[Any], counts: Json) -> tuple[list[FileEntry], list[str]]:
+    """Shards of `tables`, each cleaned while it is in memory; `counts` is added to. And ids that are forgotten."""
+    files: list[FileEntry] = []
+    gone: list[str] = []
     for part, table in enumerate(cut_shards(tables, task.config["shard_bytes"])):
+        table, found = _without_forgotten(task, table, counts)
+        gone += found
+        if not table.num_rows:
+            continue
         key = f"{task.key}-{part:03d}"
-        entry = write_shard_table(task.directory, f"documents-{key}.parquet", "documents", table)
-        entry = msgspec.structs.replace(entry, sequence=row_sequence(table))
-        files.append(entry)
-        column = string_column(table.column("text"))
-        counts["kept"] += table.num_rows
-        counts["text_bytes"] += int(column.offsets[-1] - column.offsets[0])
-        counts["text_chars"] += int(text_kernels.measure_text(column.data, column.offsets).chars.sum())
-        for name in ("license_tag", "created_at"):
-            counts["absent"][name] = counts["absent"].get(name, 0) + table.column(name).null_count
+        entry = write_documents_shard(task.directory, key, table, counts)
+        files += [entry, write_ids_of(task.directory, key, table)]
         for follower in task.followers:
             _clean_now(task, follower, key, entry, table)
-    return files
+    return files, gone
+
+
+def write_documents_shard(directory: str, key: str, table: Any, counts: Json) -> FileEntry:
+    entry = write_shard_table(directory, f"documents-{key}.parquet", "documents", table)
+    column = string_column(table.column("text"))
+    counts["kept"] += table.num_rows
+    counts["text_bytes"] += int(column.offsets[-1] - column.offsets[0])
+    counts["text_chars"] += int(text_kernels.measure_text(column.data, column.offsets).chars.sum())
+    for name in ("license_tag", "created_at"):
+        counts["absent"][name] = counts["absent"].get(name, 0) + table.column(name).null_count
+    return msgspec.structs.replace(entry, sequence=row_sequence(table))
+
+
+def write_ids_of(directory: str, key: str, table: Any) -> FileEntry:
+    """Which row has which id: 16 bytes per document."""
+    column = string_column(table.column("doc_id"))
+    path = f"ids-{key}.npy"
+    written = write_ids(Path(directory) / path, sha256.sha256_prefixes(column.data, column.offsets))
+    return file_entry(path, "ids", written, rows=table.num_rows)
+
+
+def _without_forgotten(task: Task, table: Any, counts: Json) -> tuple[Any, list[str]]:
+    """`table` without what was taken down; those that went are counted as taken, so that a limit is where it was."""
+    paths = task.paths(ROLE)
+    if not paths:
+        return table, []
+    rows = Forgotten(load_table(paths[0]), table.column("source")[0].as_py()).rows(
+        one_piece(table.column("doc_id"))
+    )
+    if not len(rows):
+        return table, []
+    chosen = table.take(pa.array(rows)).combine_chunks()
+    add_gone(counts, chosen)
+    stays = np.ones(table.num_rows, np.bool_)
+    stays[rows] = False
+    return table.filter(pa.array(stays)).combine_chunks(), chosen.column("doc_id").to_pylist()
+
+
+def add_gone(counts: Json, chosen: Any) -> None:
+    """What forgotten documents were, for limits; and that they were dropped."""
+    column = string_column(chosen.column("text"))
+    total = counts.setdefault("forgotten", {"docs": 0, "chars": 0, "bytes": 0})
+    total["docs"] += chosen.num_rows
+    total["chars"] += int(text_kernels.measure_text(column.data, column.offsets).chars.sum())
+    total["bytes"] += int(column.offsets[-1] - column.offsets[0])
 
 
 def no_counts() -> Json:
@@ -58,12 +108,20 @@ def no_counts() -> Json:
 
 
 def write_ledger(
-    task: Task, bad: list[BadRecord], dropped: list[Dropped], source: str, file: str, counts: Json
+    task: Task,
+    bad: list[BadRecord],
+    dropped: list[Dropped],
+    source: str,
+    file: str,
+    counts: Json,
+    gone: Sequence[str] = (),
 ) -> list[FileEntry]:
-    """One row per record that did not become a document; `counts` is added to."""
+    """One row per record that did not become a document, and per id that was forgotten; `counts` is added to."""
     counts["quarantined"] = dict(Counter(record.reason for record in bad))
     counts["dropped"] = dict(Counter(record.reason for record in dropped))
-    if not bad and not dropped:
+    if gone:
+        counts["dropped"][REASON] = len(gone)
+    if not bad and not dropped and not gone:
         return []
     common = {"source": source, "stage": "ingest"}
     quarantined = ledger_table(
@@ -90,8 +148,21 @@ def write_ledger(
         },
         len(dropped),
     )
-    ledger = pa.concat_tables([quarantined, left_out]).combine_chunks()
-    return [write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", ledger)]
+    ledger = pa.concat_tables([quarantined, left_out, forgotten_ledger(source, gone)]).combine_chunks()
+    return write_ledger_table(task.directory, task.key, ledger)
+
+
+def write_ledger_table(directory: str, key: str, ledger: Any) -> list[FileEntry]:
+    """The ledger, and where in it an id is."""
+    files = [write_shard_table(directory, f"ledger-{key}.parquet", "ledger", ledger)]
+    column = string_column(ledger.column("doc_id"))
+    rows = np.flatnonzero(column.is_valid)
+    if len(rows):
+        path = f"ledger-ids-{key}.npy"
+        hashes = sha256.sha256_prefixes(column.data, column.offsets)[rows]
+        written = write_ids(Path(directory) / path, hashes, rows)
+        files.append(file_entry(path, "ledger_ids", written, rows=len(rows)))
+    return files
 
 
 class Room:

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.errors import InputError
+from tokmill.forgotten import forgotten_inputs
 from tokmill.manifest import FileEntry, Json, Receipt
 from tokmill.sources.posts import BAD, partitions_of, read_posts
 from tokmill.sources.reading import Batch, Reading, to_documents
@@ -136,7 +137,10 @@ def threads_task(step: Step, partition: int, files: list[InputFile], gathered: l
             "files": [file.name for file in files],
             "owners": [number for number, _ in mine],
         },
-        inputs=[table_input("posts", step.directory, entry) for _, entry in mine],
+        inputs=[
+            *(table_input("posts", step.directory, entry) for _, entry in mine),
+            *forgotten_inputs(step.config, step.extra.get("forgotten")),
+        ],
         directory=str(step.directory),
         followers=[follower] if follower is not None else [],
     )

@@ -20,6 +20,7 @@ from tokmill.stages.tokenizer_sample import read_sample
 from tokmill.storage.commit import commit_bytes
 from tokmill.storage.location import read_whole
 from tokmill.task import Input, Task, table_input
+from tokmill.tokenizers.checks import describe_tokenizer
 from tokmill.tokenizers.load import load_tokenizer, resolve_controls, resolve_eos
 from tokmill.tokenizers.train import train_tokenizer
 
@@ -110,7 +111,6 @@ def _datasets(step: Step, shards: list[Shard], samples: list[Receipt], chosen: J
 def perform_tokenizer(task: Task) -> Made:
     """A file that the recipe names."""
     source = Path(task.inputs[0].path)
-    load_tokenizer(source, sha256=task.config["sha256"], encoding=task.config["encoding"])
     entry, facts = _publish(task, source.name, read_whole(source, _MAX_TOKENIZER_BYTES))
     return Made([entry], {}, facts)
 
@@ -147,7 +147,8 @@ def _publish(task: Task, name: str, data: bytes) -> tuple[FileEntry, Json]:
     config = task.config
     path = Path(task.directory) / name
     written = commit_bytes(path, data)
-    tokenizer = load_tokenizer(path, encoding=config["encoding"])
+    tokenizer = load_tokenizer(path, sha256=config.get("sha256"), encoding=config["encoding"])
+    described = describe_tokenizer(tokenizer)
     padded = config["padded_vocab_size"]
     if padded is not None and padded < tokenizer.vocab_size:
         raise TokenizerError(
@@ -164,5 +165,12 @@ def _publish(task: Task, name: str, data: bytes) -> tuple[FileEntry, Json]:
         "padded_vocab_size": padded or tokenizer.vocab_size,
         "eos_id": resolve_eos(tokenizer, config["eos"]),
         "controls": resolve_controls(tokenizer, config["control"]),
+        "character_coverage": described.character_coverage,
+        "byte_fallback": described.byte_fallback,
+        "normalization": {
+            "rule": described.normalization,
+            "add_dummy_prefix": described.add_dummy_prefix,
+            "remove_extra_whitespaces": described.remove_extra_whitespaces,
+        },
     }
     return file_entry(name, "tokenizer", written, rows=tokenizer.vocab_size), facts

@@ -6,7 +6,8 @@
     megatron     tokens.bin  tokens.idx                    documents
     token_cache  ENCODE.meta.json  token_cache/…           documents
 
-Each has index.jsonl.zst beside it: which document every column of every row, or every sequence, comes from.
+Each has index.jsonl.zst beside it: which document every column of every row, or every sequence, comes from. Rows have
+places.npy too, the other way round; sequences are the documents themselves, in their order.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.formats.megatron import write_megatron
-from tokmill.formats.memmap import write_memmap, write_row_index
+from tokmill.formats.memmap import write_memmap
 from tokmill.formats.npy import write_npy
 from tokmill.formats.parquet import load_meta, write_parquet
+from tokmill.formats.places import PLACES, write_places
+from tokmill.formats.row_index import write_row_index
 from tokmill.formats.sequences import Sequences
 from tokmill.formats.token_cache import EncodeFacts, write_token_cache
 from tokmill.manifest import FileEntry, Json, file_entry, fingerprint_of
@@ -65,7 +68,16 @@ def write_build(request: Request) -> list[FileEntry]:
     return [
         *entries,
         file_entry(f"{request.split}/{INDEX}", "index", index, rows=rows, content_sha256=content),
+        *_places(request),
     ]
+
+
+def _places(request: Request) -> list[FileEntry]:
+    if not request.plan.seq_len:
+        return []
+    spans = (request.plan.spans(first, stop) for first, stop in row_batches(request.plan))
+    written, meetings = write_places(request.directory / PLACES, spans)
+    return [file_entry(f"{request.split}/{PLACES}", "places", written, rows=meetings)]
 
 
 def _memmap(request: Request) -> dict[str, Written]:

@@ -16,6 +16,7 @@ What a file may configure and a corpus must not have is switched off: truncation
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -27,9 +28,21 @@ import tokenizers
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile
+from tokmill.tokenizers.boundaries import by_bytes, by_offsets
 from tokmill.tokenizers.fast import Fast, encode_column, open_fast
 from tokmill.tokenizers.newcomers import newcomer_classes
-from tokmill.tokenizers.protocol import Encoded, encode_each
+from tokmill.tokenizers.protocol import Boundaries, Encoded, encode_each
+
+
+def _byte_letters() -> dict[str, int]:
+    """The letter that byte-level BPE writes for each byte: itself where that can be seen, else from U+0100 on."""
+    seen = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    unseen = [byte for byte in range(256) if byte not in seen]
+    return {chr(byte): byte for byte in seen} | {chr(256 + at): byte for at, byte in enumerate(unseen)}
+
+
+_BYTE_OF = _byte_letters()
+_BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
 
 class HuggingFaceTokenizer:
@@ -82,13 +95,34 @@ class HuggingFaceTokenizer:
     def encode_column(self, texts: Any) -> Encoded:
         return encode_column(texts, self._fast, self.encode)
 
+    def boundaries(self, text: str) -> Boundaries:
+        """By the bytes that byte-level tokens stand for, else by the offsets of the library."""
+        ids, data = self._encode_one(text), text.encode()
+        spelled = [str(self._tokenizer.id_to_token(id)) for id in ids.tolist()]
+        if all(character in _BYTE_OF for token in spelled for character in token):
+            tokens = [bytes(_BYTE_OF[character] for character in token) for token in spelled]
+            found = by_bytes(ids, tokens, data)
+            if found is not None:
+                return found
+        encoder = self._tokenizer
+        if self._is_control[_encode_plain(encoder, text)].any():
+            encoder = self._veiled_twin()
+        places = encoder.encode(text, add_special_tokens=False).offsets
+        sizes = np.array([0, *(len(character.encode()) for character in text)], np.int64)
+        offsets = np.cumsum(sizes)[np.array(places, np.int64).reshape(-1, 2)]
+        is_byte = np.array([_BYTE_PIECE.fullmatch(token) is not None for token in spelled], np.bool_)
+        return by_offsets(ids, offsets, is_byte, len(data))
+
+    def _veiled_twin(self) -> tokenizers.Tokenizer:
+        if self._veiled is None:
+            self._veiled = _open_plain(_veil(self._data))
+        return self._veiled
+
     def _encode_one(self, text: str) -> NDArray[np.int32]:
         ids = _encode_plain(self._tokenizer, text)
         if not self._is_control[ids].any():
             return ids
-        if self._veiled is None:
-            self._veiled = _open_plain(_veil(self._data))
-        veiled_ids = _encode_plain(self._veiled, text)
+        veiled_ids = _encode_plain(self._veiled_twin(), text)
         assert not self._is_control[veiled_ids].any(), f"{self.path}: the veiled twin found a control token"
         return veiled_ids
 

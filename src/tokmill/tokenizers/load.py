@@ -174,6 +174,18 @@ def resolve_controls(tokenizer: Tokenizer, controls: Iterable[str]) -> dict[str,
     return found
 
 
+def find_eos(tokenizer: Tokenizer) -> str:
+    """The first of the usual tokens that this one has."""
+    for name in _EOS_NAMES:
+        if tokenizer.token_id(name) is not None:
+            return name
+    raise EosMissing(
+        "none of the usual tokens that end a document is in the vocabulary",
+        where=str(tokenizer.path),
+        next="say which token, or which id, ends a document",
+    )
+
+
 def _suggest(tokenizer: Tokenizer, besides: str = "") -> str:
     found = [name for name in _EOS_NAMES if name != besides and tokenizer.token_id(name) is not None]
     return f"set eos: to one of {', '.join(found)}" if found else "set eos: to the id of a control token"

@@ -30,6 +30,13 @@ class Encoded(NamedTuple):
     lengths: NDArray[np.int64]
 
 
+class Boundaries(NamedTuple):
+    """The ids of one text, and where each begins: token i is bytes [bounds[i], bounds[i + 1]) of it."""
+
+    ids: NDArray[np.int32]
+    bounds: NDArray[np.int64]
+
+
 class Tokenizer(Protocol):
     """One tokenizer file, loaded."""
 
@@ -67,6 +74,9 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int] | NDArray[np.integer]) -> str:
         """The text of `ids`, control tokens spelled out."""
+
+    def boundaries(self, text: str) -> Boundaries:
+        """The ids that `encode` gives for `text`, and the bytes of it that each was read from."""
 
     def token_id(self, token: str) -> int | None:
         """The id of `token`, a special token or an ordinary piece as the file spells it."""

@@ -39,19 +39,19 @@ def read_spm_model(data: bytes) -> SpmModel:
     pieces: list[tuple[str, int]] = []
     trainer: dict[int, int | bytes] = {}
     normalizer: dict[int, int | bytes] = {}
-    for field, value in _fields(data):
+    for field, value in wire_fields(data):
         if not isinstance(value, bytes):
             continue
         if field == 1:
-            piece = dict(_fields(value))
+            piece = dict(wire_fields(value))
             text = piece.get(1, b"")
             pieces.append(
                 (bytes(text).decode() if isinstance(text, bytes) else "", _whole(piece, 3, _NORMAL))
             )
         elif field == 2:
-            trainer = dict(_fields(value))
+            trainer = dict(wire_fields(value))
         elif field == 3:
-            normalizer = dict(_fields(value))
+            normalizer = dict(wire_fields(value))
     coverage = trainer.get(10)
     unknown = [id for id, (_, kind) in enumerate(pieces) if kind == _UNKNOWN]
     return SpmModel(
@@ -75,7 +75,7 @@ def _normalization(normalizer: dict[int, int | bytes]) -> str:
     return "custom" if table and told == "identity" else told
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def wire_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """(number, value) in order of the wire: integers, or bytes of what has a length or a fixed size."""
     at = 0
     while at < len(data):

@@ -23,9 +23,10 @@ import tiktoken
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile, TokenizerError
+from tokmill.tokenizers.boundaries import by_bytes
 from tokmill.tokenizers.fast import Fast, encode_column, open_fast
 from tokmill.tokenizers.newcomers import newcomer_classes
-from tokmill.tokenizers.protocol import Encoded, encode_each
+from tokmill.tokenizers.protocol import Boundaries, Encoded, encode_each
 
 # The patterns are OpenAI's, in the possessive spelling of tiktoken 0.14: it splits like the older one and
 # backtracks less. A test holds them against the installed tiktoken.
@@ -163,6 +164,12 @@ class TiktokenTokenizer:
             return np.array(self._bpe._encode_only_native_bpe(text), dtype=np.int32)
         ids: NDArray[np.int32] = buffer.view(np.int32)  # uint32 from the library; every id is far below 2^31
         return ids
+
+    def boundaries(self, text: str) -> Boundaries:
+        ids = self._encode_one(text)
+        found = by_bytes(ids, self._bpe.decode_tokens_bytes(ids.tolist()), text.encode())
+        assert found is not None, f"{self.path}: the tokens do not spell the text"
+        return found
 
     def decode(self, ids: Sequence[int] | NDArray[np.integer]) -> str:
         return str(self._bpe.decode(np.asarray(ids, dtype=np.int64).tolist()))

@@ -1,0 +1,279 @@
+"""Is a build ready to be trained on? Opened as a trainer opens it, and tried.
+
+    files         sizes (or sha256) · facts of split and manifest agree
+    ids           every one within the vocabulary
+    ends          every document ends in EOS, and none has EOS inside
+    sizes         rows and tokens are as many as the manifest counts
+    batch         shapes and dtypes · targets are the next tokens · masks compared with slow, obvious ones
+    overfit       a small model learns one batch by heart: loss to about nothing
+
+A split that is in order passes all of them; what fails says what was found and where.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.artifact import open_artifact
+from tokmill.errors import TokmillError
+from tokmill.loader.batches import Batches
+from tokmill.loader.collating import IGNORE_INDEX, Batch, collate
+from tokmill.loader.contract import Verify
+from tokmill.loader.dataset import Dataset, list_splits, open_dataset
+from tokmill.loader.tiny import lowest_loss, overfit
+
+STEPS = 300
+
+# Loss above what no model can go below: a batch of 8 x 64 random ids comes there in 150 steps, a broken one never.
+_LEARNT = 0.05
+
+_BATCH, _LENGTH = 8, 64
+_BLOCK_TOKENS = 1 << 22
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    split: str
+    check: str
+    ok: bool
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    directory: Path
+    findings: list[Finding]
+
+    @property
+    def ok(self) -> bool:
+        return all(finding.ok for finding in self.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "directory": str(self.directory),
+            "findings": [dataclasses.asdict(finding) for finding in self.findings],
+        }
+
+
+def check_build(
+    directory: str | Path,
+    *,
+    verify: Verify = "sizes",
+    steps: int = STEPS,
+    on_check: Callable[[str, str], None] | None = None,
+) -> Checked:
+    """Every split of a build, or the one split at `directory`. With 0 steps no model is trained.
+
+    `on_check(split, check)` is told what comes next.
+    """
+    root = Path(directory)
+    splits: list[str | None] = [*list_splits(root)] if root.is_dir() else []
+    findings: list[Finding] = []
+    for split in splits or [None]:
+        findings += _check_split(root, split, verify, steps, on_check or (lambda split, check: None))
+    return Checked(root, findings)
+
+
+def _check_split(
+    root: Path, split: str | None, verify: Verify, steps: int, on_check: Callable[[str, str], None]
+) -> Iterator[Finding]:
+    name = split or root.name
+    on_check(name, "files")
+    try:
+        dataset = open_dataset(root, split, verify=verify)
+    except TokmillError as error:
+        yield Finding(name, "files", False, f"{error.where}: {error.what}")
+        return
+    facts = dataset.facts
+    said = f"{dataset.store.format}, {len(dataset):,} examples, {facts.dtype}"
+    unknown = [fact for fact in ("tokenizer_sha256", "eos_id", "vocab_size") if getattr(facts, fact) is None]
+    if unknown:
+        said += f"; nothing says {', '.join(unknown)}"
+    yield Finding(name, "files", True, said)
+    checks: list[tuple[str, Callable[[], tuple[bool, str]]]] = [
+        ("ids", lambda: check_ids(dataset)),
+        ("ends", lambda: check_ends(dataset)),
+        ("sizes", lambda: check_sizes(dataset)),
+    ]
+    if len(dataset):
+        checks.append(("batch", lambda: check_batch(dataset)))
+        if steps:
+            checks.append(("overfit", lambda: check_overfit(dataset, steps)))
+    for check, act in checks:
+        on_check(name, check)
+        try:
+            ok, detail = act()
+        except TokmillError as error:
+            ok, detail = False, f"{error.where}: {error.what}"
+        yield Finding(name, check, ok, detail)
+
+
+def check_ids(dataset: Dataset) -> tuple[bool, str]:
+    """Every id that a trainer will look up is in the vocabulary."""
+    vocab_size = dataset.facts.vocab_size
+    lowest, highest, count = 0, -1, 0
+    for _, block in _blocks(dataset):
+        ids = np.concatenate(block)
+        count += len(ids)
+        if len(ids):
+            lowest, highest = min(lowest, int(ids.min())), max(highest, int(ids.max()))
+    limit = np.iinfo(np.int32).max if vocab_size is None else vocab_size - 1
+    ok = lowest >= 0 and highest <= limit
+    bound = "no known vocabulary" if vocab_size is None else f"a vocabulary of {vocab_size:,}"
+    return ok, f"{count:,} ids, from {lowest:,} to {highest:,}, of {bound}"
+
+
+def check_ends(dataset: Dataset) -> tuple[bool, str]:
+    eos = dataset.facts.eos_id
+    if eos is None:
+        return True, "not looked at: nothing says what documents end in"
+    if dataset.facts.seq_len is not None:
+        return _check_row_ends(dataset, eos)
+    ended = inside = 0
+    for _, block in _blocks(dataset):
+        for ids in block:
+            ended += int(len(ids) > 0 and ids[-1] == eos)
+            inside += int((ids[:-1] == eos).sum())
+    missing = len(dataset) - ended
+    ok = inside == 0 and (missing == 0 or dataset.facts.layout == "pad")
+    return ok, f"{ended:,} of {len(dataset):,} examples end in {eos}, {inside:,} times it stands inside one"
+
+
+def _check_row_ends(dataset: Dataset, eos: int) -> tuple[bool, str]:
+    """Against the index, where there is one: EOS stands in the last column of documents, and nowhere else."""
+    if not (dataset.directory / "index.jsonl.zst").is_file():
+        found = sum(int((ids == eos).sum()) for _, block in _blocks(dataset) for ids in block)
+        return found > 0 or not len(
+            dataset
+        ), f"{found:,} documents end in {eos}; there is no index to compare"
+    indexed = open_dataset(dataset.directory, boundaries="index")
+    index = indexed.index
+    assert index is not None, "it was asked for"
+    wrong, ends = 0, 0
+    for rows, block in _blocks(indexed):
+        for row, ids in zip(rows, block, strict=True):
+            places = np.flatnonzero(ids == eos)
+            lasts = np.append(index.starts_of(row)[1:] - 1, len(ids) - 1)
+            ends += len(places)
+            inside = len(np.setdiff1d(places, lasts, assume_unique=True))
+            # only the last document of a row may go on in another row, or have been cut
+            cut = len(np.setdiff1d(lasts[:-1], places, assume_unique=True))
+            cut += int(0 < len(ids) < (dataset.facts.seq_len or 0) and ids[-1] != eos)
+            wrong += inside + cut
+    return wrong == 0, f"{ends:,} documents end in {eos}, {wrong:,} ends are not where the index says"
+
+
+def check_sizes(dataset: Dataset) -> tuple[bool, str]:
+    """As many rows as the manifest counts."""
+    artifact = open_artifact(dataset.directory.parent)
+    if artifact is None:
+        return True, f"{len(dataset):,} examples; there is no manifest to compare"
+    mine = [e for e in artifact.manifest.files if e.path.startswith(f"{dataset.directory.name}/")]
+    rows = next((entry.rows for entry in mine if entry.table == "index"), None)
+    if rows is None:
+        rows = max((entry.rows for entry in mine), default=0)
+    return rows == len(dataset), f"{len(dataset):,} examples, {rows:,} in the manifest"
+
+
+def check_batch(dataset: Dataset) -> tuple[bool, str]:
+    """One batch of every kind of mask, compared with what the words mean, place by place."""
+    faults = []
+    has_eos = dataset.facts.eos_id is not None
+    masks = ["tokens", "keys", "causal", *(["documents"] if has_eos else [])]
+    for mask in masks:
+        examples = [_cropped(dataset[row]) for row in _some_rows(dataset)]
+        options: Any = {"mask": mask, "eos_id": dataset.facts.eos_id}
+        if mask == "documents":
+            options["targets"] = "documents"
+        batch = collate(examples, _pad_id(dataset), _LENGTH, **options)
+        faults += [f"{mask}: {fault}" for fault in batch_faults(examples, batch, mask, dataset.facts.eos_id)]
+    batches = Batches(dataset, min(_BATCH, len(dataset)))
+    first = next(iter(batches))
+    shape, kind = first["tokens"].shape, first["tokens"].dtype
+    if first["targets"].shape != shape or first["attn_mask"].shape != shape:
+        faults.append(f"shapes {shape}, {first['targets'].shape}, {first['attn_mask'].shape}")
+    if (kind, first["targets"].dtype, first["attn_mask"].dtype) != (np.int32, np.int32, np.bool_):
+        faults.append(f"dtypes {kind}, {first['targets'].dtype}, {first['attn_mask'].dtype}")
+    detail = f"tokens {shape} {kind}, targets, attn_mask; masks {', '.join(masks)}"
+    return not faults, "; ".join(faults[:3]) if faults else detail
+
+
+def batch_faults(
+    examples: list[dict[str, Any]], batch: Batch, mask: str, eos_id: int | None
+) -> Iterator[str]:
+    """Place by place, by the plainest of loops."""
+    tokens, targets, allowed = batch["tokens"], batch["targets"], batch["attn_mask"]
+    rows, width = tokens.shape
+    for row in range(rows):
+        ids = examples[row]["ids"].tolist()
+        document = np.cumsum([0, *(id == eos_id for id in ids)])[:-1].tolist() if ids else []
+        if tokens[row, : len(ids)].tolist() != ids:
+            yield f"row {row}: tokens are not the example's"
+        for column in range(width):
+            following = ids[column + 1] if column + 1 < len(ids) else IGNORE_INDEX
+            if mask == "documents" and column + 1 < len(ids) and document[column] != document[column + 1]:
+                following = IGNORE_INDEX
+            if targets[row, column] != following:
+                yield f"row {row}, column {column}: target {targets[row, column]}, not {following}"
+            if mask in ("tokens", "keys"):
+                seen = allowed[row, column] if mask == "tokens" else allowed[row, 0, column]
+                if seen != (column < len(ids)):
+                    yield f"row {row}, column {column}: the mask is wrong about padding"
+                continue
+            for key in range(width):
+                may = key <= column and column < len(ids)
+                if may and mask == "documents":
+                    may = document[key] == document[column]
+                if column >= len(ids):
+                    may = key == column
+                if allowed[row, column, key] != may:
+                    yield f"row {row}: {column} {'must' if may else 'must not'} see {key}"
+
+
+def check_overfit(dataset: Dataset, steps: int) -> tuple[bool, str]:
+    examples = [_cropped(dataset[row]) for row in _some_rows(dataset)]
+    batch = collate(examples, _pad_id(dataset), mask="causal")
+    if not (batch["targets"] >= 0).any():
+        return True, "not tried: no example has two tokens"
+    floor = lowest_loss(batch["tokens"], batch["targets"], batch["attn_mask"])
+    first = loss = float("nan")
+    taken = 0
+    for loss in overfit(batch["tokens"], batch["targets"], batch["attn_mask"], steps=steps):
+        first = loss if taken == 0 else first
+        taken += 1
+        if loss < floor + _LEARNT:
+            break
+    shape = " x ".join(map(str, batch["tokens"].shape))
+    detail = f"one batch of {shape}: loss {first:.2f} to {loss:.3f} in {taken} steps of AdamW"
+    if floor > 0.001:
+        detail += f" ({floor:.3f} is the lowest there can be)"
+    return loss < floor + _LEARNT, detail
+
+
+def _blocks(dataset: Dataset) -> Iterator[tuple[range, list[NDArray[np.integer]]]]:
+    """All examples in order, some million tokens at a time."""
+    step = max(_BLOCK_TOKENS // (dataset.facts.seq_len or 1024), 1)
+    for start in range(0, len(dataset), step):
+        rows = range(start, min(start + step, len(dataset)))
+        yield rows, [dataset[row]["ids"] for row in rows]
+
+
+def _some_rows(dataset: Dataset) -> list[int]:
+    """Through the whole split, evenly."""
+    count = min(_BATCH, len(dataset))
+    return [number * len(dataset) // count for number in range(count)]
+
+
+def _cropped(example: dict[str, Any]) -> dict[str, Any]:
+    return {"ids": example["ids"][:_LENGTH]}
+
+
+def _pad_id(dataset: Dataset) -> int:
+    return next(id for id in (dataset.facts.pad_id, dataset.facts.eos_id, 0) if id is not None)

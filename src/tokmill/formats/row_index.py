@@ -1,0 +1,214 @@
+"""Which document every column of every row comes from, one line per row, and any line without those before it.
+
+    index.jsonl.zst     {"row":0,"docs":[{"doc_id":"a","source":"web","start":0,"end":512,"offset":0}, …]}
+
+        start:end are columns of the row, offset is the document's own number of the first of these tokens.
+        Columns that no document covers are padding.
+
+    frame 0    rows 0 … 4,095           compressed, with a checksum
+    frame 1    rows 4,096 … 8,191
+    …
+    table      skippable frame: the bytes of each frame, compressed and not (Zstandard's seekable format)
+
+Any reader of Zstandard reads the file as one stream of lines; one that knows the table reads a single frame.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.errors import CorruptFile, InputError
+from tokmill.storage.commit import Written, open_commit
+from tokmill.storage.zstd import ZstdCompressor, ZstdDecompressor, ZstdError, frame_options
+
+# One frame: about 1 MB of lines at three documents a row, 2 ms to read.
+FRAME_ROWS = 4096
+
+_SKIPPABLE, _SEEKABLE = 0x184D2A5E, 0x8F92EAB1
+_TABLE_HEAD, _TABLE_ENTRY, _TABLE_FOOT = struct.Struct("<II"), struct.Struct("<II"), struct.Struct("<IBI")
+
+
+class RowSpans(NamedTuple):
+    """Meetings of rows and documents, sorted by row and column: five int64 arrays of one length."""
+
+    row: NDArray[np.int64]
+    document: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    offset: NDArray[np.int64]
+
+
+class DocumentSpan(msgspec.Struct):
+    doc_id: str
+    source: str
+    start: int
+    end: int
+    offset: int
+
+
+class IndexRow(msgspec.Struct):
+    row: int
+    docs: list[DocumentSpan]
+
+
+class ArrowStrings(Protocol):
+    """An Arrow column of strings, without importing Arrow: trainers read these files too."""
+
+    def take(self, indices: Any) -> Any: ...
+
+
+def write_row_index(
+    path: Path,
+    spans: RowSpans | Iterable[RowSpans],
+    doc_ids: Sequence[str] | ArrowStrings,
+    sources: Sequence[str] | ArrowStrings,
+) -> Written:
+    """One line per row. Spans may come in pieces of whole rows; names are looked up by document number."""
+    pieces = (spans,) if isinstance(spans, RowSpans) else spans
+    encoder = msgspec.json.Encoder()
+    frames: list[tuple[int, int]] = []
+    with open_commit(path) as file:
+        for block, stop_row in _frames(pieces):
+            first_row = len(frames) * FRAME_ROWS
+            lines = encoder.encode_lines(_index_rows(block, first_row, stop_row, doc_ids, sources))
+            compressor = ZstdCompressor(options=frame_options())
+            packed = compressor.compress(lines, mode=ZstdCompressor.FLUSH_FRAME)
+            file.write(packed)
+            frames.append((len(packed), len(lines)))
+        if not frames:  # an empty stream is one empty frame
+            packed = ZstdCompressor(options=frame_options()).compress(b"", mode=ZstdCompressor.FLUSH_FRAME)
+            file.write(packed)
+            frames.append((len(packed), 0))
+        table = b"".join(_TABLE_ENTRY.pack(*sizes) for sizes in frames)
+        file.write(_TABLE_HEAD.pack(_SKIPPABLE, len(table) + _TABLE_FOOT.size))
+        file.write(table + _TABLE_FOOT.pack(len(frames), 0, _SEEKABLE))
+    return file.written
+
+
+def read_row_index(path: Path) -> Iterator[IndexRow]:
+    """All rows in order."""
+    decoder = msgspec.json.Decoder(IndexRow)
+    number = 0
+    for frame, (offset, size) in enumerate(_table(path)):
+        for line in _lines(path, offset, size, frame):
+            try:
+                yield decoder.decode(line)
+            except msgspec.MsgspecError as error:
+                raise _corrupt(f"line {number} is not a row of the index ({error})", path) from error
+            number += 1
+
+
+def find_row(path: Path, row: int) -> IndexRow:
+    """One row: its frame is read, and no other."""
+    frames, frame = _table(path), row // FRAME_ROWS
+    lines = _lines(path, *frames[frame], frame) if 0 <= frame < len(frames) else []
+    if row % FRAME_ROWS >= len(lines):
+        raise InputError(f"has no row {row:,}", where=str(path), next="rows are counted from 0")
+    try:
+        found = msgspec.json.decode(lines[row % FRAME_ROWS], type=IndexRow)
+    except msgspec.MsgspecError as error:
+        raise _corrupt(f"line {row} is not a row of the index ({error})", path) from error
+    if found.row != row:
+        raise _corrupt(f"row {found.row:,} stands where row {row:,} should", path)
+    return found
+
+
+def _table(path: Path) -> list[tuple[int, int]]:
+    """Where each frame begins, and its bytes. A file without a table, or of another size, is cut."""
+    try:
+        with Path(path).open("rb") as file:
+            end = file.seek(0, 2)
+            file.seek(max(end - _TABLE_FOOT.size, 0))
+            foot = file.read()
+            count, _, magic = _TABLE_FOOT.unpack(foot) if len(foot) == _TABLE_FOOT.size else (0, 0, 0)
+            begin = end - _TABLE_FOOT.size - count * _TABLE_ENTRY.size
+            if magic != _SEEKABLE or begin < _TABLE_HEAD.size:
+                raise _corrupt("is cut or damaged: it does not end in a table of its frames", path)
+            file.seek(begin)
+            sizes = np.frombuffer(file.read(count * _TABLE_ENTRY.size), "<u4")[::2].astype(np.int64)
+    except FileNotFoundError:
+        raise InputError(
+            "no such file", where=str(path), next="give the index.jsonl.zst of a build"
+        ) from None
+    ends = np.cumsum(sizes)
+    if int(ends[-1]) != begin - _TABLE_HEAD.size:
+        raise _corrupt("is cut or damaged: its table tells of other frames than it has", path)
+    return list(zip((ends - sizes).tolist(), sizes.tolist(), strict=True))
+
+
+def _lines(path: Path, offset: int, size: int, frame: int) -> list[bytes]:
+    with Path(path).open("rb") as file:
+        file.seek(offset)
+        packed = file.read(size)
+    try:
+        return ZstdDecompressor().decompress(packed).split(b"\n")[:-1]
+    except (ZstdError, EOFError) as error:
+        raise _corrupt(f"is cut or damaged in frame {frame} ({error})", path) from error
+
+
+def _frames(pieces: Iterable[RowSpans]) -> Iterator[tuple[RowSpans, int]]:
+    """Spans of FRAME_ROWS rows at a time, however they came, and where their rows end."""
+    waiting: list[RowSpans] = []
+    for piece in pieces:
+        while len(piece.row):
+            first = waiting[0].row[0] if waiting else piece.row[0]
+            limit = (int(first) // FRAME_ROWS + 1) * FRAME_ROWS
+            cut = int(np.searchsorted(piece.row, limit, "left"))
+            waiting.append(RowSpans(*(column[:cut] for column in piece)))
+            piece = RowSpans(*(column[cut:] for column in piece))
+            if len(piece.row):
+                yield _joined(waiting), limit
+                waiting = []
+    if waiting:
+        yield _joined(waiting), int(waiting[-1].row[-1]) + 1
+
+
+def _joined(parts: list[RowSpans]) -> RowSpans:
+    if len(parts) == 1:
+        return parts[0]
+    return RowSpans(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _index_rows(
+    spans: RowSpans,
+    first_row: int,
+    stop_row: int,
+    doc_ids: Sequence[str] | ArrowStrings,
+    sources: Sequence[str] | ArrowStrings,
+) -> list[IndexRow]:
+    assert first_row <= int(spans.row[0]) < first_row + FRAME_ROWS, "a frame of rows that hold nothing"
+    docs = list(
+        map(
+            DocumentSpan,
+            _names(doc_ids, spans.document),
+            _names(sources, spans.document),
+            spans.start.tolist(),
+            spans.end.tolist(),
+            spans.offset.tolist(),
+        )
+    )
+    begins = np.searchsorted(spans.row, np.arange(first_row, stop_row + 1)).tolist()
+    return [
+        IndexRow(first_row + at, docs[begin:stop])
+        for at, (begin, stop) in enumerate(itertools.pairwise(begins))
+    ]
+
+
+def _names(strings: Sequence[str] | ArrowStrings, numbers: NDArray[np.int64]) -> list[str]:
+    if hasattr(strings, "take"):
+        return cast("list[str]", strings.take(numbers).to_pylist())
+    return [strings[number] for number in numbers.tolist()]
+
+
+def _corrupt(what: str, path: Path) -> CorruptFile:
+    return CorruptFile(
+        what, where=str(path), next="copy the file again, or build it again: it is cut or damaged"
+    )

@@ -1,0 +1,57 @@
+"""From a build to batches, with NumPy alone.
+
+    ds = open_dataset("out/demo/build/rows")                    dataset.py    checked, mapped, read-only
+    batches = Batches(ds, batch_size=8, seed=1)                 batches.py    the global order, cut
+    for batch in batches:                                                     one epoch
+        batch["tokens"], batch["targets"], batch["attn_mask"]   collating.py  (B, T) each
+        state = batches.state_dict()                                          resumes after this batch
+
+    stores.py       files of any format        permutation.py  a shuffle that needs no memory
+    contract.py     what they must agree on    mixture.py      which dataset has its turn
+    rowindex.py     documents of rows          order.py        the n-th sample of all
+    segments.py     masks and positions        prefetch.py     ahead, on a thread
+    torch.py        for DataLoader             tiny.py         a model small enough to try a batch on
+
+Names are loaded when they are first used: NumPy takes longer to import than all of this.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokmill.loader.batches import Batches
+    from tokmill.loader.collating import IGNORE_INDEX, Batch, collate
+    from tokmill.loader.dataset import Dataset, Example, list_splits, open_dataset
+    from tokmill.loader.order import Bucketing
+
+_HOMES = {
+    "Batches": "tokmill.loader.batches",
+    "Batch": "tokmill.loader.collating",
+    "IGNORE_INDEX": "tokmill.loader.collating",
+    "collate": "tokmill.loader.collating",
+    "Dataset": "tokmill.loader.dataset",
+    "Example": "tokmill.loader.dataset",
+    "list_splits": "tokmill.loader.dataset",
+    "open_dataset": "tokmill.loader.dataset",
+    "Bucketing": "tokmill.loader.order",
+}
+
+__all__ = [
+    "IGNORE_INDEX",
+    "Batch",
+    "Batches",
+    "Bucketing",
+    "Dataset",
+    "Example",
+    "collate",
+    "list_splits",
+    "open_dataset",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'tokmill.loader' has no attribute {name!r}")

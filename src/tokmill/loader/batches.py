@@ -1,0 +1,274 @@
+"""Batches of one global order, cut for ranks and workers, exact to the step.
+
+    global order     s0 s1 s2 s3 s4 s5 s6 s7 s8 s9 …          order.py: a function of (seed, epoch)
+    step             |───────── 0 ─────────|── 1 ──           world_size * batch_size samples
+    rank             |─ 0 ─|─ 1 ─|─ 2 ─|─ 3|                  batch_size each, side by side
+    state            (epoch, position)                        samples that all ranks took together
+
+A state says how far the global order was used, and what it is the order of. So a run may go on with another number of
+ranks, workers or samples per batch: it gets the samples that come next, each once.
+
+The last step of an epoch may have fewer samples than ranks have room for. They are then divided evenly, so that every
+rank takes the same number of steps; a rank's share may be empty. `drop_last` leaves them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from tokmill.errors import InputError, TokenizerMismatch
+from tokmill.loader.collating import (
+    IGNORE_INDEX,
+    Batch,
+    Collation,
+    Targets,
+    TooLong,
+    collate_block,
+    collate_ids,
+)
+from tokmill.loader.dataset import Dataset
+from tokmill.loader.order import Bucketing, Order, Placed, Shuffle
+from tokmill.loader.prefetch import Ahead
+from tokmill.loader.segments import Mask
+from tokmill.loader.stores import RowStore
+
+_STATE_VERSION = 1
+
+
+class Step(NamedTuple):
+    """Samples start … stop - 1 of an epoch, all ranks together."""
+
+    epoch: int
+    start: int
+    stop: int
+
+
+class Batches:
+    """Iterating gives the rest of the current epoch, then the next epoch is the current one.
+
+    Several datasets need `weights`, one for each. `prefetch` batches are made ahead on a thread.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset | Sequence[Dataset],
+        batch_size: int,
+        seed: int = 0,
+        *,
+        weights: Sequence[float | str] | None = None,
+        shuffle: Shuffle = "epoch",
+        bucketing: Bucketing | None = None,
+        drop_last: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+        prefetch: int = 0,
+        length: int | None = None,
+        pad_id: int | None = None,
+        mask: Mask = "tokens",
+        targets: Targets = "stream",
+        varlen: bool = False,
+        too_long: TooLong = "refuse",
+        ignore_index: int = IGNORE_INDEX,
+        dtype: DTypeLike = np.int32,
+    ) -> None:
+        self.datasets = [dataset] if isinstance(dataset, Dataset) else list(dataset)
+        _check_numbers(batch_size, rank, world_size, prefetch, shuffle)
+        _check_datasets(self.datasets)
+        if weights is None:
+            if len(self.datasets) > 1:
+                raise InputError(
+                    f"{len(self.datasets)} datasets and no weights",
+                    where="weights",
+                    next="give one for each dataset, in any proportion: [0.7, 0.3]",
+                )
+            weights = [1]
+        self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
+        self.drop_last, self.prefetch = drop_last, prefetch
+        facts = self.datasets[0].facts
+        if pad_id is None:
+            pad_id = next(id for id in (facts.pad_id, facts.eos_id, 0) if id is not None)
+        self.how = Collation(
+            pad_id, length, mask, targets, varlen, facts.eos_id, too_long, ignore_index, dtype
+        ).checked()
+        self.order = Order(
+            [len(one) for one in self.datasets],
+            weights,
+            seed,
+            shuffle,
+            bucketing,
+            self._lengths,
+        )
+        self.epoch, self.position = 0, 0
+        seq_lens = {one.facts.seq_len for one in self.datasets}
+        self._is_block = len(seq_lens) == 1 and all(
+            isinstance(one.store, RowStore) and one.index is None for one in self.datasets
+        )
+        self._rows_at = self._plain_rows()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            **self.__dict__,
+            "_rows_at": None,
+        }  # a way into a map: found again where the files are mapped again
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._rows_at = self._plain_rows()
+
+    def _plain_rows(self) -> Callable[[NDArray[np.int64]], NDArray[np.integer]] | None:
+        """The way of most: rows of one file, nothing padded."""
+        store, facts = self.datasets[0].store, self.datasets[0].facts
+        is_plain = self._is_block and len(self.datasets) == 1 and facts.pad_id is None
+        return store.block if is_plain and isinstance(store, RowStore) else None
+
+    def _lengths(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.datasets[source].lengths(rows)
+
+    @property
+    def epoch_samples(self) -> int:
+        return self.order.epoch_samples
+
+    def __len__(self) -> int:
+        """Steps of a whole epoch."""
+        samples, of_a_step = self.epoch_samples, self.batch_size * self.world_size
+        return samples // of_a_step if self.drop_last else -(-samples // of_a_step)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self._handed_over(self.steps(self.epoch, self.position))
+
+    def _handed_over(self, steps: Iterator[Step]) -> Iterator[Batch]:
+        epoch = self.epoch
+        for dataset in self.datasets:
+            dataset.check_unchanged()
+        if self.prefetch:
+            for step, batch in Ahead(((step, self.batch_of(step)) for step in steps), self.prefetch):
+                self.position = step.stop
+                yield batch
+        else:
+            for step in steps:
+                batch = self.batch_of(step)
+                self.position = (
+                    step.stop
+                )  # before it is used: a state taken in the loop is that after this batch
+                yield batch
+        self.epoch, self.position = epoch + 1, 0
+
+    def steps(self, epoch: int, position: int, worker: int = 0, workers: int = 1) -> Iterator[Step]:
+        """The steps of what is left of an epoch; of those, every `workers`-th from the `worker`-th on."""
+        of_a_step = self.batch_size * self.world_size
+        end = self.epoch_samples
+        for start in range(position + worker * of_a_step, end, workers * of_a_step):
+            stop = min(start + of_a_step, end)
+            if stop - start == of_a_step or not self.drop_last:
+                yield Step(epoch, start, stop)
+
+    def batch_of(self, step: Step) -> Batch:
+        """This rank's part of a step."""
+        epoch, start, stop = step
+        samples, world_size, rank = stop - start, self.world_size, self.rank
+        if world_size > 1:
+            start, stop = start + samples * rank // world_size, start + samples * (rank + 1) // world_size
+        placed = self.order.between(epoch, start, stop)
+        if self._rows_at is not None:
+            return collate_block(self._rows_at(placed.row), None, self.how)
+        return self._collated(placed)
+
+    def sample(self, epoch: int, number: int) -> tuple[int, int]:
+        """Which row of which dataset is the n-th sample of an epoch."""
+        placed = self.order.between(epoch, number, number + 1)
+        return int(placed.source[0]), int(placed.row[0])
+
+    def _collated(self, placed: Placed) -> Batch:
+        if self._is_block:
+            return collate_block(*self._block(placed), self.how)
+        examples = [
+            self.datasets[source][row]
+            for source, row in zip(placed.source.tolist(), placed.row.tolist(), strict=True)
+        ]
+        starts = [example.get("starts") for example in examples]
+        known = None if any(one is None for one in starts) else starts
+        return collate_ids([example["ids"] for example in examples], known or None, self.how)
+
+    def _block(self, placed: Placed) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+        width = self.datasets[0].facts.seq_len
+        block = np.empty((len(placed.row), width or 0), np.int32)
+        lengths = np.full(len(placed.row), width, np.int64)
+        for number, dataset in enumerate(self.datasets):
+            mine = np.flatnonzero(placed.source == number)
+            if mine.size:
+                assert isinstance(dataset.store, RowStore)
+                block[mine] = dataset.store.block(placed.row[mine])
+                if dataset.facts.pad_id is not None:
+                    lengths[mine] = dataset.real_lengths(block[mine])
+        return block, lengths
+
+    def identity(self) -> dict[str, Any]:
+        """What the global order is a function of."""
+        order = self.order
+        return {
+            "version": _STATE_VERSION,
+            "seed": order.seed,
+            "shuffle": order.shuffle,
+            "bucketing": None if order.bucketing is None else list(order.bucketing),
+            "weights": order.turns.weights,
+            "datasets": [{"fingerprint": one.fingerprint, "samples": len(one)} for one in self.datasets],
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings: how far the global order was handed out."""
+        return {**self.identity(), "epoch": self.epoch, "position": self.position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there, with the next loop that is begun."""
+        for name, mine in self.identity().items():
+            if name not in state or state[name] != mine:
+                raise InputError(
+                    f"{name} is {state.get(name)} there, but {mine} here: another order of samples",
+                    where="load_state_dict",
+                    next="open the datasets that the state was saved with, with the same seed and weights; "
+                    "batch size, ranks and workers may change",
+                )
+        epoch, position = state.get("epoch"), state.get("position")
+        if not isinstance(epoch, int) or not isinstance(position, int) or epoch < 0:
+            raise InputError(f"epoch {epoch}, position {position}", where="load_state_dict")
+        if not 0 <= position <= self.epoch_samples:
+            raise InputError(
+                f"position {position:,} in an epoch of {self.epoch_samples:,}", where="load_state_dict"
+            )
+        self.epoch, self.position = epoch, position
+
+
+def _check_numbers(batch_size: int, rank: int, world_size: int, prefetch: int, shuffle: str) -> None:
+    for name, value, least in (
+        ("batch_size", batch_size, 1),
+        ("world_size", world_size, 1),
+        ("rank", rank, 0),
+        ("prefetch", prefetch, 0),
+    ):
+        if value < least:
+            raise InputError(f"{value} is below {least}", where=name, next=f"set {least} or more")
+    if rank >= world_size:
+        raise InputError(f"rank {rank} of {world_size}", where="rank", next="ranks count from 0")
+    if shuffle not in ("epoch", "none"):
+        raise InputError(f"{shuffle!r} is not known", where="shuffle", next='set "epoch" or "none"')
+
+
+def _check_datasets(datasets: list[Dataset]) -> None:
+    """Ids of one batch must mean the same."""
+    if not datasets:
+        raise InputError("no dataset", where="Batches", next="give one, or some and their weights")
+    for dataset in datasets:
+        if not len(dataset):
+            raise InputError("has no examples", where=str(dataset.directory), next="leave it out")
+        for name in ("tokenizer_sha256", "eos_id"):
+            told = [getattr(one.facts, name) for one in (datasets[0], dataset)]
+            if None not in told and told[0] != told[1]:
+                raise TokenizerMismatch(
+                    f"{name} is {told[1]}, but {told[0]} in {datasets[0].directory}",
+                    where=str(dataset.directory),
+                    next="mix datasets of one tokenizer",
+                )

@@ -1,0 +1,198 @@
+"""Examples become a batch: padded, shifted, masked.
+
+collate(examples, pad_id)               T is the longest example of the batch
+collate(examples, pad_id, length=128)   T is 128, in every batch
+
+tokens     (B, T)    ids, then padding
+targets    (B, T)    the next id; ignore_index at the last one, at padding and, with targets="documents",
+                     where the next id is the first of another document
+attn_mask            see segments.py: (B, T), (B, 1, T), (B, T, T)
+lengths    (B,)      ids of each example
+position_ids (B, T) · cu_seqlens · max_seqlen        with varlen=True, for variable-length attention
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from tokmill.errors import EosMissing, InputError
+from tokmill.loader.segments import (
+    MASKS,
+    Mask,
+    attention_mask,
+    begins_after_eos,
+    begins_at,
+    cu_seqlens,
+    position_ids,
+    shifted,
+)
+
+IGNORE_INDEX = -100  # what cross entropies leave out by default
+
+Batch = dict[str, Any]
+Targets = Literal["stream", "documents"]
+TooLong = Literal["refuse", "cut"]
+
+
+class Collation(NamedTuple):
+    """How examples become batches."""
+
+    pad_id: int
+    length: int | None = None
+    mask: Mask = "tokens"
+    targets: Targets = "stream"
+    varlen: bool = False
+    eos_id: int | None = None  # ends documents, where examples do not say where they start
+    too_long: TooLong = "refuse"
+    ignore_index: int = IGNORE_INDEX
+    dtype: DTypeLike = np.int32
+
+    def checked(self) -> Collation:
+        for name, value, known in (
+            ("mask", self.mask, MASKS),
+            ("targets", self.targets, ("stream", "documents")),
+            ("too_long", self.too_long, ("refuse", "cut")),
+        ):
+            if value not in known:
+                raise InputError(f"{value!r} is not known", where=name, next=f"set one of {', '.join(known)}")
+        if self.length is not None and self.length < 1:
+            raise InputError(f"length {self.length}", where="length", next="set 1 or more, or None")
+        kind = np.dtype(self.dtype)
+        if kind.kind != "i" or kind.itemsize < 4:
+            raise InputError(
+                f"{kind} does not hold ids and {self.ignore_index}", where="dtype", next="set int32 or int64"
+            )
+        return self
+
+    @property
+    def is_plain(self) -> bool:
+        return self.mask == "tokens" and self.targets == "stream" and not self.varlen
+
+    @property
+    def needs_documents(self) -> bool:
+        return self.mask == "documents" or self.targets == "documents" or self.varlen
+
+
+def collate(
+    examples: Sequence[Mapping[str, Any] | Sequence[int] | NDArray[np.integer]],
+    pad_id: int,
+    length: int | None = None,
+    *,
+    mask: Mask = "tokens",
+    targets: Targets = "stream",
+    varlen: bool = False,
+    eos_id: int | None = None,
+    too_long: TooLong = "refuse",
+    ignore_index: int = IGNORE_INDEX,
+    dtype: DTypeLike = np.int32,
+) -> Batch:
+    """A batch of examples (of a dataset, or plain sequences of ids)."""
+    how = Collation(pad_id, length, mask, targets, varlen, eos_id, too_long, ignore_index, dtype).checked()
+    ids = [np.asarray(example["ids"] if isinstance(example, Mapping) else example) for example in examples]
+    starts = None
+    if examples and all(isinstance(example, Mapping) and "starts" in example for example in examples):
+        starts = [example["starts"] for example in examples]  # type: ignore[call-overload]
+    return collate_ids(ids, starts, how)
+
+
+def collate_ids(
+    ids: Sequence[NDArray[np.integer]], starts: list[NDArray[np.integer]] | None, how: Collation
+) -> Batch:
+    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+    longest = int(lengths.max()) if lengths.size else 0
+    width = longest if how.length is None else how.length
+    if longest > width:
+        if how.too_long == "refuse":
+            raise InputError(
+                f"an example has {longest:,} ids, and the batch {width:,}",
+                where="length",
+                next='set a larger length, or too_long="cut"',
+            )
+        lengths = np.minimum(lengths, width)
+    tokens = np.full((len(ids), width), how.pad_id, how.dtype)
+    for row, (some, length) in enumerate(zip(ids, lengths.tolist(), strict=True)):
+        tokens[row, :length] = some[:length]
+    return finish(tokens, lengths, starts, how)
+
+
+def collate_block(block: NDArray[np.integer], lengths: NDArray[np.int64] | None, how: Collation) -> Batch:
+    """Rows that are one array already, which the batch may keep; without `lengths` nothing in them is padding."""
+    rows, stored = block.shape
+    if lengths is None:
+        if how.length is None or how.length == stored:
+            tokens = block.astype(how.dtype, copy=False)
+            return _finish_plain(tokens, how) if how.is_plain else finish(tokens, None, None, how)
+        lengths = np.full(rows, stored, np.int64)
+    longest = int(lengths.max()) if lengths.size else 0
+    width = longest if how.length is None else how.length
+    if longest > width:
+        return collate_ids([row[:n] for row, n in zip(block, lengths.tolist(), strict=True)], None, how)
+    tokens = np.full((rows, width), how.pad_id, how.dtype)
+    tokens[:, :longest] = block[:, :longest]
+    tokens[np.arange(width) >= lengths[:, None]] = how.pad_id
+    return finish(tokens, lengths, None, how)
+
+
+def finish(
+    tokens: NDArray[np.integer],
+    lengths: NDArray[np.int64] | None,
+    starts: list[NDArray[np.integer]] | None,
+    how: Collation,
+) -> Batch:
+    """All that follows from padded tokens. Without `lengths` nothing is padding."""
+    rows, width = tokens.shape
+    is_full = lengths is None
+    if lengths is None:
+        lengths = np.full(rows, width, np.int64)
+    begins = _begins(tokens, lengths, starts, how) if how.needs_documents else None
+    across = begins if how.targets == "documents" else None
+    batch: Batch = {"tokens": tokens, "targets": shifted(tokens, lengths, across, how.ignore_index, is_full)}
+    if how.mask != "none":
+        batch["attn_mask"] = attention_mask(how.mask, lengths, width, begins, is_full)
+    batch["lengths"] = lengths
+    if how.varlen:
+        assert begins is not None, "documents are needed"
+        bounds = cu_seqlens(begins)
+        batch["position_ids"] = position_ids(begins)
+        batch["cu_seqlens"] = bounds
+        batch["max_seqlen"] = int(np.diff(bounds).max()) if len(bounds) > 1 else 0
+    return batch
+
+
+def _finish_plain(tokens: NDArray[np.integer], how: Collation) -> Batch:
+    """The same for what most ask for, in 10 instead of 14 µs: next to a gather of 8 µs that is much."""
+    targets = np.empty(tokens.shape, tokens.dtype)
+    targets[:, :-1] = tokens[:, 1:]
+    targets[:, -1] = how.ignore_index
+    real, lengths = _full(tokens.shape)
+    return {"tokens": tokens, "targets": targets, "attn_mask": real.copy(), "lengths": lengths}
+
+
+@functools.lru_cache(maxsize=4)
+def _full(shape: tuple[int, int]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """A mask to be copied, 1 µs where np.ones takes 3; lengths that are the same array, read-only, in every batch."""
+    lengths = np.full(shape[0], shape[1], np.int64)
+    lengths.flags.writeable = False
+    return np.ones(shape, np.bool_), lengths
+
+
+def _begins(
+    tokens: NDArray[np.integer],
+    lengths: NDArray[np.int64],
+    starts: list[NDArray[np.integer]] | None,
+    how: Collation,
+) -> NDArray[np.bool_]:
+    if starts is not None:
+        return begins_at(starts, lengths, tokens.shape[1])
+    if how.eos_id is not None:
+        return begins_after_eos(tokens, lengths, how.eos_id)
+    raise EosMissing(
+        "nothing says where documents end",
+        where="collate",
+        next='set eos_id, or open the dataset with boundaries="index"',
+    )

@@ -1,0 +1,249 @@
+"""A split of a build, opened for training: read-only, at random, and refused when it is not what it should be.
+
+    open_dataset("out/demo/build/rows")                     the train split
+    open_dataset("out/demo/build/rows", split="valid")
+    open_dataset("/elsewhere/train")                        a split that was copied alone
+
+    build/rows/manifest.json ──────────┐
+    build/rows/train/ ─ which format? ─┴─ facts agree? ─ files whole? ─> Dataset
+
+An example is atomic: `ds[i]["ids"]` is a view of the file without padding. What batches need beyond that is the
+collator's.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.errors import InputError
+from tokmill.loader.contract import (
+    Facts,
+    Verify,
+    agree_on_facts,
+    check_files,
+    check_unchanged,
+    path_in_split,
+)
+from tokmill.loader.rowindex import RowIndex, load_row_index
+from tokmill.loader.stores import MegatronStore, PartedStore, Store, open_store
+
+Example = dict[str, Any]
+Boundaries = Literal["eos", "index"]
+
+_MARKS = {"ENCODE.meta.json": "token_cache", "input_ids.mmap": "memmap", "tokens.idx": "megatron"}
+_MANIFEST = "manifest.json"
+
+# Of the files, to know them again: a few reads, whatever their size.
+_PROBES, _PROBE_BYTES = 64, 4096
+
+
+def open_dataset(
+    path: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    tokenizer_sha256: str | None = None,
+    eos_id: int | None = None,
+    verify: Verify = "sizes",
+    boundaries: Boundaries = "eos",
+) -> Dataset:
+    """The split at `path`, or the one of this name (None: train, or the only one) in the build at `path`.
+
+    `boundaries="index"` takes the documents of rows from index.jsonl.zst, all of which is read now; by default a document
+    ends where its EOS is.
+    """
+    directory, format = _locate(Path(path), split)
+    manifest = _manifest_of(directory)
+    store = open_store(directory, format, split)
+    sizes = check_files(store, manifest, directory, verify)
+    facts = agree_on_facts(store, manifest, directory, tokenizer_sha256, eos_id)
+    index = None
+    if boundaries == "index":
+        index = load_row_index(directory / "index.jsonl.zst", store.size)
+    return Dataset(directory, store, facts, sizes, index)
+
+
+class Dataset:
+    """`len(ds)` examples; `ds[i]` is {"ids", "length"} and, where known, "starts" (of documents) or "doc_id"."""
+
+    def __init__(
+        self,
+        directory: Path,
+        store: Store,
+        facts: Facts,
+        sizes: list[tuple[Path, int]],
+        index: RowIndex | None,
+    ) -> None:
+        self.directory, self.store, self.facts, self.index = directory, store, facts, index
+        self.split = str(store.meta.get("split") or directory.name)
+        self._sizes = sizes
+        self._is_padded = facts.pad_id is not None and facts.seq_len is not None
+
+    def __len__(self) -> int:
+        return self.store.size
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self.store.format} {self.split}: {len(self):,} examples of {self.facts.seq_len or 'any'} ids>"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To another process goes the place; it maps the files again."""
+        boundaries = "eos" if self.index is None else "index"
+        split = self.store.split if isinstance(self.store, PartedStore) else None
+        return _opened_again, (str(self.directory), split, self.facts.eos_id, boundaries)
+
+    def __getitem__(self, row: int) -> Example:
+        size = len(self)
+        if not -size <= row < size:
+            raise IndexError(f"row {row} of {size}")
+        row = int(row) % size
+        ids = self.store.view(row)
+        if self.index is not None:
+            length = int(self.index.ends[row])
+            return {"ids": ids[:length], "length": length, "starts": self.index.starts_of(row)}
+        if self._is_padded:
+            ids = ids[: int(self.real_lengths(ids[None])[0])]
+        example: Example = {"ids": ids, "length": len(ids)}
+        if isinstance(self.store, PartedStore) and (doc_id := self.store.doc_id(row)) is not None:
+            example["doc_id"] = doc_id
+        return example
+
+    def __iter__(self) -> Iterator[Example]:
+        return (self[row] for row in range(len(self)))
+
+    def lengths(self, rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """Tokens of these examples, or of all."""
+        rows = np.arange(len(self)) if rows is None else np.asarray(rows, np.int64)
+        if self.index is not None:
+            return self.index.ends[rows].astype(np.int64)
+        if self._is_padded:
+            assert not isinstance(self.store, MegatronStore), "has no rows of one length"
+            blocks = [rows[start : start + 4096] for start in range(0, len(rows), 4096)]
+            return np.concatenate(
+                [np.empty(0, np.int64), *(self.real_lengths(self.store.block(some)) for some in blocks)]
+            )
+        return self.store.lengths(rows)
+
+    def real_lengths(self, block: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Of padded rows, where their padding begins: the run of pad_id at the end.
+
+        Where padding is spelled like EOS, the first of the run is the document's own.
+        """
+        is_real = block != self.facts.pad_id
+        width = block.shape[1]
+        lengths: NDArray[np.int64] = width - np.argmax(is_real[:, ::-1], axis=1)
+        lengths[~is_real.any(axis=1)] = 0
+        if self.facts.pad_id == self.facts.eos_id:
+            np.minimum(lengths + 1, width, out=lengths)
+        return lengths
+
+    def check_unchanged(self) -> None:
+        """The files have the sizes that they had when they were opened."""
+        check_unchanged(self._sizes)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """The same wherever the files lie: from their sizes and some of their bytes, or from the digests they carry."""
+        store = self.store
+        digest = hashlib.sha256(f"{store.format} {store.size} {store.seq_len} {store.dtype}".encode())
+        if isinstance(store, PartedStore):
+            digest.update(f"{store.split or ''}".encode())
+            for part in store.content():
+                digest.update(part.encode())
+            return digest.hexdigest()
+        total = sum(size for _, size in self._sizes)
+        step = max(total // _PROBES, _PROBE_BYTES)
+        for path, size in self._sizes:
+            digest.update(f"{size} ".encode())
+            with path.open("rb") as file:
+                for at in [*range(0, size, step), max(size - _PROBE_BYTES, 0)]:
+                    file.seek(at)
+                    digest.update(file.read(_PROBE_BYTES))
+        return digest.hexdigest()
+
+
+def _opened_again(directory: str, split: str | None, eos_id: int | None, boundaries: Boundaries) -> Dataset:
+    return open_dataset(directory, split, eos_id=eos_id, boundaries=boundaries)
+
+
+def list_splits(path: str | os.PathLike[str]) -> list[str]:
+    """The splits of the build at `path`, train first."""
+    if _format_of(Path(path)) == "token_cache":
+        from tokmill.formats.token_cache import TokenCache
+
+        return list(TokenCache(Path(path), model_sha256=None).meta.splits)
+    found = [entry.name for entry in sorted(Path(path).iterdir()) if entry.is_dir() and _format_of(entry)]
+    return sorted(found, key=lambda name: (name != "train", name))
+
+
+def _locate(path: Path, split: str | None) -> tuple[Path, str]:
+    """The directory of the split, and its format."""
+    if not path.is_dir():
+        raise InputError(
+            "no such directory", where=str(path), next="give the directory of a build or a split"
+        )
+    format = _format_of(path)
+    if format is not None:
+        if split is not None and split != path.name and format != "token_cache":
+            raise InputError(
+                f"is itself a split, so there is no {split!r} in it",
+                where=str(path),
+                next="give the build directory above, or no split",
+            )
+        return path, format
+    if (path / "receipts").is_dir() and not (path / _MANIFEST).is_file():
+        raise InputError(
+            "the build is not finished: it has no manifest.json",
+            where=str(path),
+            next="run the recipe again to finish it",
+        )
+    names = list_splits(path)
+    if not names:
+        builds = sorted(entry.name for entry in (path / "build").glob("*") if entry.is_dir())
+        raise InputError(
+            "holds no split of a build",
+            where=str(path),
+            next=f"give one of {', '.join(str(path / 'build' / name) for name in builds)}"
+            if builds
+            else "give a directory that `tokmill run` made below build/, or a token cache",
+        )
+    wanted = split or ("train" if "train" in names or len(names) > 1 else names[0])
+    if wanted not in names:
+        raise InputError(
+            f"has no split {wanted!r}", where=str(path), next=f"set split to one of {', '.join(names)}"
+        )
+    format = _format_of(path / wanted)
+    assert format is not None, "a split that was just listed"
+    return path / wanted, format
+
+
+def _format_of(directory: Path) -> str | None:
+    for name, format in _MARKS.items():
+        if (directory / name).is_file():
+            return format
+    if (directory / "meta.json").is_file():
+        if (directory / "shard_00000.parquet").is_file():
+            return "parquet"
+        # of no rows at all there is no shard: the description tells
+        return "parquet" if b'"shards"' in (directory / "meta.json").read_bytes() else "npy"
+    return None
+
+
+def _manifest_of(directory: Path) -> Any | None:
+    """That of the build around this split, or in it; one that lists nothing of it is somebody else's."""
+    place = directory if (directory / _MANIFEST).is_file() else directory.parent
+    if not (place / _MANIFEST).is_file():
+        return None
+    from tokmill.manifest import load_manifest
+
+    manifest = load_manifest(place)
+    mine = [entry for entry in manifest.files if path_in_split(directory, entry.path) is not None]
+    return manifest if mine and manifest.kind == "build" else None

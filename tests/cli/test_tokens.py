@@ -1,0 +1,221 @@
+"""encode, pack, shard and build: tokens without a recipe, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tokmill as mill
+from mill import tokmill, write_problems
+from tokmill.formats.megatron import MegatronFile
+from tokmill.formats.row_index import read_row_index
+from tokmill.formats.token_cache import TokenCache
+from tokmill.loader import open_dataset
+from tokmill.manifest import load_manifest
+from tokmill.tokenizers.load import load_tokenizer
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two datasets, a mixture of them, a trained tokenizer, and a container."""
+    directory = tmp_path_factory.mktemp("corpus")
+    for name, count, seed in (("a", 300, 1), ("b", 500, 2)):
+        problems = write_problems(directory / f"{name}.raw.jsonl", count, seed)
+        lines = [json.loads(line) for line in problems.read_text().splitlines()]
+        texts = [f"Problem: {item['question']}\n\nSolution: {item['answer']}" for item in lines]
+        rows = [{"id": f"{name}{number}", "text": text} for number, text in enumerate(texts)]
+        (directory / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        problems.unlink()
+    (directory / "mixture.yaml").write_text(
+        "seed: 5\ndatasets:\n- {name: a, files: a.jsonl, weight: 0.75}\n- {name: b, files: b.jsonl, weight: 0.25}\n"
+    )
+    made = tokmill(
+        "tokenizer", "train", "--manifest", directory / "mixture.yaml", "--vocab-size", "400",
+        "--model-type", "bpe", "--output-dir", directory / "tok",
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    done = tokmill(
+        "materialize",
+        "files",
+        directory / "a.jsonl",
+        directory / "b.jsonl",
+        "--name",
+        "problems",
+        "--root",
+        directory,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return directory
+
+
+@pytest.fixture(scope="module")
+def model(corpus: Path) -> Path:
+    (path,) = (corpus / "tok").glob("*.model")
+    return path
+
+
+def run_json(*arguments: str | Path) -> dict[str, Any]:
+    found = tokmill(*arguments, "--json")
+    assert found.returncode == 0, found.stderr + found.stdout
+    report: dict[str, Any] = json.loads(found.stdout)
+    return report
+
+
+def texts_of(corpus: Path, name: str) -> list[str]:
+    return [json.loads(line)["text"] for line in (corpus / f"{name}.jsonl").read_text().splitlines()]
+
+
+def test_shards_hold_each_dataset_by_itself_and_the_log_counts_what_was_written(
+    corpus: Path, model: Path, tmp_path: Path
+) -> None:
+    arguments = ["shard", corpus / "mixture.yaml", "--tokenizer-path", model, "--length", "64"]
+    options = ["--rows-per-shard", "100", "--out-dir", tmp_path / "out", "--log-file", tmp_path / "log.json"]
+    run_json(*arguments, *options)
+    log = json.loads((tmp_path / "log.json").read_text())
+    assert log["manifest"].endswith("mixture.yaml")
+    tokenizer = load_tokenizer(model)
+    for stats, name in zip(log["stats"], "ab", strict=True):
+        directory = tmp_path / "out" / name
+        shards = [np.load(path) for path in sorted(directory.glob("shard_*.npy"))]
+        rows = np.concatenate(shards)
+        assert {shard.dtype for shard in shards} == {np.dtype("<i4")}
+        assert (stats["name"], stats["dataset"], stats["subset"]) == (name, f"{name}.jsonl", None)
+        assert (stats["sequences"], stats["tokens"], stats["shards"]) == (len(rows), rows.size, len(shards))
+        texts = texts_of(corpus, name)
+        assert stats["records"] == len(texts)
+        assert stats["output_dir"] == str(directory)
+        eos = tokenizer.token_id("</s>")
+        stream = [id for text in texts for id in [*tokenizer.encode([text]).ids.tolist(), eos]]
+        assert rows.reshape(-1).tolist() == stream[: rows.size]
+        assert len(stream) - rows.size < 64
+        assert mill.verify(directory).problems == []
+    assert not (tmp_path / "out/.work").exists()
+    fewer = ["--rows-per-shard", "100000", "--out-dir", tmp_path / "out"]
+    run_json(*arguments, *fewer)
+    assert [path.name for path in sorted((tmp_path / "out/a").glob("shard_*"))] == ["shard_00000.npy"]
+
+
+def test_packed_rows_have_the_shares_of_the_mixture_and_their_number_is_exact(
+    corpus: Path, model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "rows"
+    run_json(
+        "pack", "--manifest", corpus / "mixture.yaml", "--tokenizer-path", model, "--length", "128",
+        "--num-seqs", "150", "--layout", "concat", "--out-dir", out,
+    )  # fmt: skip
+    meta = json.loads((out / "meta.json").read_text())
+    rows = np.fromfile(out / "input_ids.mmap", "<i4").reshape(-1, 128)
+    assert (len(rows), meta["n_seqs"]) == (150, 150)
+    tokens = {"a": 0, "b": 0}
+    for row in read_row_index(out / "index.jsonl.zst"):
+        for span in row.docs:
+            tokens[span.source] += span.end - span.start
+    assert abs(tokens["a"] / (150 * 128) - 0.75) < 0.01
+    assert load_tokenizer(out / meta["tokenizer_path"]).sha256 == meta["tokenizer_sha256"]
+    assert open_dataset(out, verify="hashes")[7]["ids"].tolist() == rows[7].tolist()
+    assert mill.verify(out).problems == []
+
+
+def test_layouts_are_compared_before_one_is_chosen(corpus: Path, model: Path, tmp_path: Path) -> None:
+    found = run_json(
+        "pack", "--manifest", corpus / "mixture.yaml", "--tokenizer-path", model, "--length", "128",
+        "--out-dir", tmp_path / "rows", "--compare",
+    )  # fmt: skip
+    by_name = {cost["layout"]: cost for cost in found["layouts"]}
+    assert list(by_name) == ["concat", "document", "best_fit", "pad", "indexed"]
+    assert by_name["best_fit"]["padding_share"] > by_name["concat"]["padding_share"] == 0
+    assert by_name["pad"]["cross_document"] == by_name["indexed"]["padding"] == 0
+    assert not list((tmp_path / "rows").iterdir())
+
+
+def test_megatron_files_meet_a_budget_and_their_manifest_says_all_they_were_made_from(
+    corpus: Path, model: Path, tmp_path: Path
+) -> None:
+    (manifest,) = (corpus / "manifests").glob("*.json")
+    out = tmp_path / "mega"
+    run_json(
+        "build", "megatron", "--manifest", manifest, "--tokenizer-path", model, "--tokens", "20k",
+        "--valid-fraction", "0.1", "--out-dir", out,
+    )  # fmt: skip
+    made = load_manifest(out)
+    train, valid = (MegatronFile(out / split / "tokens") for split in ("train", "valid"))
+    assert 17_900 < len(train.ids) <= 18_000
+    assert 1_800 < len(valid.ids) <= 2_000
+    facts = made.facts
+    assert facts["budget"]["target"] == {"tokens": 20_000}
+    assert facts["budget"]["splits"]["train"]["tokens"] == len(train.ids)
+    assert facts["tokenizer_sha256"] == load_tokenizer(model).sha256
+    assert facts["input_manifest"]["name"] == manifest.name
+    assert facts["split"]["method"] == "hash"
+    assert {"git_sha", "packages"} <= made.environment.keys()
+    assert facts["skipped"]["mixture"]["dropped"]["over_budget"] > 0
+    eos = facts["tokenizer"]["eos_id"]
+    assert all(train.sequence(number)[-1] == eos for number in range(len(train)))
+    assert mill.verify(out).problems == []
+    moved = shutil.copytree(out, tmp_path / "elsewhere")
+    assert mill.verify(moved).digest == mill.verify(out).digest
+
+
+def test_a_sample_is_encoded_split_by_split_and_never_drawn_again(
+    corpus: Path, model: Path, tmp_path: Path
+) -> None:
+    sample = mill.materialize(
+        corpus / "a.jsonl", tmp_path / "mini", k=120, seed=42, splits={"train": 96, "valid": 12, "test": 12}
+    )
+    before = sample.read_bytes()
+    cache = mill.encode(sample, model, tmp_path / "cache", workers=1)
+    found = TokenCache(cache, model_sha256=load_tokenizer(model).sha256)
+    assert found.meta.splits == {"train": 96, "valid": 12, "test": 12}
+    assert (len(found), found.meta.byte_fallback) == (120, True)
+    assert json.loads((cache / "ENCODE.meta.json").read_text())["experiment_id"]
+    examples = [json.loads(line) for line in before.decode().splitlines()]
+    ordered = [e["text"] for split in ("train", "valid", "test") for e in examples if e["split"] == split]
+    tokenizer = load_tokenizer(model)
+    expected = [[*tokenizer.encode([text]).ids.tolist(), found.meta.eos_id] for text in ordered]
+    (part,) = found.read_parts()
+    assert [ids.tolist() for ids in np.split(part.ids, np.cumsum(part.lengths)[:-1])] == expected
+    for split, size in found.meta.splits.items():
+        assert [e["ids"].tolist() for e in open_dataset(cache, split)] == expected[:size]
+        expected = expected[size:]
+    assert sample.read_bytes() == before
+    sample.write_bytes(before + b"\n")
+    refused = tokmill("encode", sample, "--model", model, "--out", tmp_path / "other")
+    assert refused.returncode != 0
+    assert "is not the sample that MANIFEST.meta.json describes" in refused.stderr
+
+
+def test_a_cache_of_another_tokenizer_is_refused(corpus: Path, model: Path, tmp_path: Path) -> None:
+    found = run_json("encode", corpus / "mixture.yaml", "--model", model, "--out", tmp_path / "cache")
+    assert found["examples"] == 800
+    from tokmill.errors import TokenizerMismatch
+
+    with pytest.raises(TokenizerMismatch, match="not with 0000"):
+        TokenCache(tmp_path / "cache", model_sha256="0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["build", "megatron", "--tokens", "9M"], "the mixture reaches"),
+        (["build", "megatron", "--eos", "<none>"], "no token '<none>' in the vocabulary"),
+        (["build", "megatron", "--tokens", "lots"], "should be an amount"),
+        (["build", "memmap", "--length", "1"], "1 is not in the range"),
+        (["build", "megatron", "--tokenizer-sha256", "0" * 64], "sha256"),
+    ],
+)
+def test_what_cannot_be_built_is_told_and_leaves_no_build(
+    corpus: Path, model: Path, tmp_path: Path, arguments: list[str], told: str
+) -> None:
+    out = tmp_path / "out"
+    found = tokmill(
+        *arguments, "--manifest", corpus / "mixture.yaml", "--tokenizer-path", model, "--out-dir", out
+    )
+    assert found.returncode != 0
+    assert told in found.stderr.replace("\n", " ")
+    assert not (out / "manifest.json").exists()
+    assert not list(out.glob("train/*"))
