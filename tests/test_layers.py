@@ -22,7 +22,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("codepoints", "wordclasses"),  # tables of Unicode for the kernels
     ("schema",),  # the tables that move through the mill
     ("storage",),  # where bytes live: commit, codecs, digests
-    ("manifest", "environment", "progress"),  # evidence, and what is said on the way
+    ("manifest", "environment", "progress", "journal"),  # evidence, and what is said on the way
     ("task", "artifact", "container"),  # a pure function of its inputs; the life of a directory
     ("recipe", "recipe_file"),  # everything that can change a byte
     ("sources",),  # records become documents

@@ -14,6 +14,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokmill.audit.report.writing import report
+    from tokmill.audit.status import status
     from tokmill.audit.verify import verify
     from tokmill.recipe_file import load_recipe
     from tokmill.running import run
@@ -28,9 +30,11 @@ _HOMES = {
     "load_recipe": "tokmill.recipe_file",
     "materialize": "tokmill.subset",
     "encode": "tokmill.token_files",
+    "report": "tokmill.audit.report.writing",
+    "status": "tokmill.audit.status",
 }
 
-__all__ = ["__version__", "encode", "load_recipe", "materialize", "run", "verify"]
+__all__ = ["__version__", "encode", "load_recipe", "materialize", "report", "run", "status", "verify"]
 
 
 def __getattr__(name: str) -> Any:

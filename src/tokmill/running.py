@@ -32,6 +32,7 @@ from tokmill.engines.memory import parse_bytes
 from tokmill.engines.opening import EngineName, Resources, check_resources, open_engine
 from tokmill.environment import available_cores, describe_environment
 from tokmill.errors import TokmillError
+from tokmill.journal import open_journal
 from tokmill.kernels.warm import compile_kernels
 from tokmill.manifest import (
     MANIFEST,
@@ -135,11 +136,17 @@ def run_recipe(
     if resources.engine != "local":
         base, out = base.absolute(), out.absolute()  # the same on every node
     started = time.monotonic()
-    with open_lock(out, wait=wait, say=progress.say), told_to(progress.say):
-        session = _Session(base, out, resources, recipe.shards.bytes, device, progress)
+    with (
+        open_lock(out, wait=wait, say=progress.say),
+        open_journal(out, recipe.name, progress) as journal,
+        told_to(journal.say),
+    ):
+        session = _Session(base, out, resources, recipe.shards.bytes, device, journal)
         try:
             every_step = plan_steps(recipe, base, out)
-            artifacts, ran, skipped = session.run_steps(steps_until(every_step, until))
+            wanted = steps_until(every_step, until)
+            journal.plan([step.name for step in wanted])
+            artifacts, ran, skipped = session.run_steps(wanted)
             session.write_root(recipe, every_step, artifacts, bool(ran))
         finally:
             session.close()

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -63,23 +64,31 @@ def test_memory_for_less_than_one_worker_is_refused(tmp_path: Path) -> None:
     assert "RecipeError --memory: 0.3 GB is too little for one worker" in refused.stderr
 
 
+def peak_of(directory: Path, problems: int, workers: str, dedup: dict[str, Any]) -> int:
+    train = {"model": "bpe", "vocab_size": 500, "sample_megabytes": 1}
+    tokenizer = {"train": train, "eos": "<|endoftext|>"}
+    recipe = small_corpus(directory, problems, shards={"megabytes": 1}, dedup=dedup, tokenizer=tokenizer)
+    peak, _ = run_watched(recipe, directory / "out", "--workers", workers)
+    return peak
+
+
 @pytest.mark.slow_faults
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_ten_times_the_input_needs_no_more_memory(tmp_path: Path, workers: str) -> None:
-    peaks = []
-    for problems in (15_000, 150_000):
-        dedup = {"near": {}, "partitions": 4}
-        recipe = small_corpus(
-            tmp_path / str(problems),
-            problems=problems,
-            shards={"megabytes": 1},
-            dedup=dedup,
-            tokenizer=None,
-            builds=None,
-        )
-        peak, _ = run_watched(recipe, tmp_path / str(problems) / "out", "--workers", workers)
-        peaks.append(peak)
-    # Receipts and manifests grow with the number of shards, verdicts with that of documents: not the text.
-    text = (tmp_path / "150000/problems.jsonl").stat().st_size
-    print("PEAKS", peaks, text)
-    assert peaks[1] - peaks[0] < text / 2, f"{peaks}, of {text} bytes of text"
+    dedup = {"exact": True, "partitions": 4}
+    small = peak_of(tmp_path / "small", 15_000, workers, dedup)
+    large = peak_of(tmp_path / "large", 150_000, workers, dedup)
+    text = (tmp_path / "large/problems.jsonl").stat().st_size
+    print("PEAKS", small, large, text)
+    assert large < 1.1 * small, f"{small} for a tenth of {text} bytes of text, {large} for the whole"
+
+
+@pytest.mark.slow_faults
+def test_near_duplicates_take_memory_for_documents_in_a_partition_and_for_pairs_not_for_text(
+    tmp_path: Path,
+) -> None:
+    """Generated problems are alike, so many pairs of them are candidates: more than in a corpus."""
+    small = peak_of(tmp_path / "small", 15_000, "1", {"near": {}, "partitions": 2})
+    large = peak_of(tmp_path / "large", 150_000, "1", {"near": {}, "partitions": 20})
+    print("PEAKS", small, large)
+    assert large - small < 135_000 * 800

@@ -21,6 +21,7 @@ from tokmill.formats.memmap import open_memmap
 from tokmill.formats.npy import NpyRows
 from tokmill.formats.parquet import read_parquet
 from tokmill.formats.token_cache import TokenCache
+from tokmill.journal import JOURNAL
 from tokmill.manifest import (
     MANIFEST,
     RECEIPTS,
@@ -35,7 +36,10 @@ from tokmill.manifest import (
 )
 from tokmill.storage.commit import TEMP_PREFIX
 from tokmill.storage.location import file_sha256
+from tokmill.storage.lock import LOCK
 
+# Made from a run, beside it: no artifact needs them, and each can be made again.
+_BESIDE = ("report.html", "report.json", "DATACARD.md", "croissant.json", JOURNAL, LOCK)
 _COUNTED = ("ingest", "clean", "dedup", "split", "tokens", "mixture", "build")
 
 
@@ -131,6 +135,8 @@ def _strangers(root: Path, artifacts: dict[str, Artifact]) -> Iterator[Problem]:
         known.update(artifact.path(entry) for entry in artifact.manifest.files)
     for path in sorted(root.rglob("*")):
         if path.is_dir() or path in known or path.name == MANIFEST:
+            continue
+        if path.parent == root and path.name in _BESIDE:
             continue
         leftover = (
             path.name.startswith(TEMP_PREFIX) or path.name == STALE_MANIFEST or path.parent.name == RECEIPTS

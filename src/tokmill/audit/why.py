@@ -61,7 +61,7 @@ def explain_document(directory: str | Path, doc_id: str, source: str | None = No
             continue
         ids = load_table(run[f"ingest/{shard.source}"].path(shard.documents), ["doc_id"]).column("doc_id")
         for row in np.flatnonzero(np.asarray(pc.equal(ids, doc_id))).tolist():
-            found.append(_history(run, shard, row, doc_id))
+            found.append(history_of(run, shard, row, doc_id))
     if not found:
         raise InputError(
             f"no document is called {doc_id}",
@@ -97,7 +97,7 @@ def _left_out(run: Mapping[str, Artifact], doc_id: str, source: str | None) -> I
                 yield History(doc_id, own, f"{_past(row['verdict'])} at ingest: {row['reason']}", told)
 
 
-def _history(run: Mapping[str, Artifact], shard: ShardTables, row: int, doc_id: str) -> History:
+def history_of(run: Mapping[str, Artifact], shard: ShardTables, row: int, doc_id: str) -> History:
     ingested = run[f"ingest/{shard.source}"]
     document = load_table(ingested.path(shard.documents)).slice(row, 1).to_pylist()[0]
     chunk = shard.key.rpartition("-")[0]
