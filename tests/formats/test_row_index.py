@@ -177,7 +177,7 @@ def test_a_flipped_bit_in_the_index_is_an_error(tmp_path):
 
 def test_a_line_that_is_no_row_is_named(tmp_path, monkeypatch):
     path = tmp_path / "index.jsonl.zst"
-    monkeypatch.setattr(row_index, "_index_rows", lambda *_: [{"row": 0, "docs": []}, {"row": "one"}])
+    monkeypatch.setattr(row_index, "_index_rows", lambda *_: [[{"row": 0, "docs": []}, {"row": "one"}]])
     write_row_index(path, spans_of(SPANS), DOC_IDS, SOURCES)
     with pytest.raises(CorruptFile, match=r"line 1 is not a row of the index .*row"):
         list(read_row_index(path))

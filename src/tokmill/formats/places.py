@@ -2,7 +2,7 @@
 
     ids-<shard>.npy   uint64 (2, documents)   first 8 bytes of sha256(doc_id), big-endian, ascending
                                               the row of that document in the shard
-    places.npy        uint32 (5, meetings)    document   its turn in the build
+    places.npy        uint32 (meetings, 5)    document   its turn in the build
                                               row        of the build
                                               start end  columns of the row
                                               offset     the document's own number of the first of these tokens
@@ -13,6 +13,7 @@ Meetings of rows and documents are in order of the document, then of the offset.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -65,44 +66,39 @@ def find_id(path: Path, documents: int, wanted: int) -> list[int]:
     return found
 
 
-def write_places(path: Path, pieces: Iterable[RowSpans]) -> tuple[Written, int]:
-    """The meetings of a build, which come in order of rows; and how many there are.
-
-    20 bytes each in memory, and 8 to sort them: 420 MB for ten million documents of 1.5 rows.
-    """
-    # in row order they came; a layout that keeps the order of documents needs no sorting
-    blocks = [_block(piece) for piece in pieces]
-    whole = np.concatenate(blocks, axis=1) if blocks else np.empty((len(_COLUMNS), 0), np.uint32)
-    del blocks
-    keys = whole[0].astype(np.uint64) << np.uint64(32) | whole[4]
-    order = None if (keys[1:] >= keys[:-1]).all() else np.argsort(keys, kind="stable")
-    del keys
+def write_places(path: Path, meetings: int, blocks: Iterable[RowSpans]) -> Written:
+    """So many meetings of a build, in blocks of ascending documents; within a block they come in order of rows."""
+    left = meetings
     with open_commit(path) as file:
-        file.write(npy_header(whole.shape, "<u4"))
-        for column in whole:
-            file.write(np.ascontiguousarray(column if order is None else column[order], "<u4"))
-    return file.written, whole.shape[1]
-
-
-def _block(spans: RowSpans) -> NDArray[np.uint32]:
-    found = np.empty((len(_COLUMNS), len(spans.row)), np.uint32)
-    for at, name in enumerate(_COLUMNS):
-        column = getattr(spans, name)
-        assert not len(column) or 0 <= int(column.min()) <= int(column.max()) < 1 << 32, f"{name} of a place"
-        found[at] = column
-    return found
+        file.write(npy_header((meetings, len(_COLUMNS)), "<u4"))
+        for spans in blocks:
+            order = np.lexsort((spans.offset, spans.document))
+            found = np.empty((len(order), len(_COLUMNS)), "<u4")
+            for at, name in enumerate(_COLUMNS):
+                column = getattr(spans, name)
+                assert not len(column) or 0 <= int(column.min()) <= int(column.max()) < 1 << 32, (
+                    f"{name} of a place"
+                )
+                found[:, at] = column[order]
+            file.write(found)
+            left -= len(order)
+        assert not left, f"{path}: {left} of {meetings} meetings did not come"
+    return file.written
 
 
 def map_places(path: Path, meetings: int) -> RowSpans:
     """All of them, not read yet: columns of uint32, in order of the document."""
-    document, row, start, end, offset = _map(path, (len(_COLUMNS), meetings), "<u4")
+    document, row, start, end, offset = _map(path, (meetings, len(_COLUMNS)), "<u4").T
     return RowSpans(row, document, start, end, offset)
 
 
 def find_places(path: Path, meetings: int, document: int) -> RowSpans:
-    """The meetings of one document."""
+    """The meetings of one document. Looked up one by one: `np.searchsorted` would copy a column that is not dense."""
     places = map_places(path, meetings)
-    first, stop = np.searchsorted(places.document, np.array([document, document + 1], np.uint32))
+    first, stop = (
+        bisect.bisect_left(range(meetings), wanted, key=lambda at: int(places.document[at]))
+        for wanted in (document, document + 1)
+    )
     return RowSpans(*(column[first:stop].astype(np.int64) for column in places))
 
 
@@ -113,7 +109,7 @@ def _map(path: Path, shape: tuple[int, int], kind: str) -> NDArray[np.unsignedin
         with path.open("rb") as file:
             actual = file.read(len(header))
             is_whole = actual == header and file.seek(0, 2) == size
-            if is_whole and shape[1]:
+            if is_whole and shape[0] and shape[1]:
                 return np.memmap(file, kind, "r", len(header), shape)
     except FileNotFoundError:
         raise StorageError(
@@ -121,7 +117,7 @@ def _map(path: Path, shape: tuple[int, int], kind: str) -> NDArray[np.unsignedin
         ) from None
     if not is_whole:
         raise CorruptFile(
-            f"is not an index of {shape[1]:,} entries",
+            f"is not an index of {max(shape):,} entries",
             where=str(path),
             next="copy the file again, or build it again: it is cut or damaged",
         )

@@ -65,6 +65,14 @@ class ArrowStrings(Protocol):
     def take(self, indices: Any) -> Any: ...
 
 
+class NamedSpans(NamedTuple):
+    """Spans of whole rows, and the names that their document numbers stand for."""
+
+    spans: RowSpans
+    doc_ids: Sequence[str] | ArrowStrings
+    sources: Sequence[str] | ArrowStrings
+
+
 def write_row_index(
     path: Path,
     spans: RowSpans | Iterable[RowSpans],
@@ -73,12 +81,16 @@ def write_row_index(
 ) -> Written:
     """One line per row. Spans may come in pieces of whole rows; names are looked up by document number."""
     pieces = (spans,) if isinstance(spans, RowSpans) else spans
+    return write_named_rows(path, (NamedSpans(piece, doc_ids, sources) for piece in pieces))
+
+
+def write_named_rows(path: Path, pieces: Iterable[NamedSpans]) -> Written:
+    """The same, where every piece has names of its own."""
     encoder = msgspec.json.Encoder()
     frames: list[tuple[int, int]] = []
     with open_commit(path) as file:
-        for block, stop_row in _frames(pieces):
-            first_row = len(frames) * FRAME_ROWS
-            lines = encoder.encode_lines(_index_rows(block, first_row, stop_row, doc_ids, sources))
+        for rows in _frames(pieces):
+            lines = encoder.encode_lines(rows)
             compressor = ZstdCompressor(options=frame_options())
             packed = compressor.compress(lines, mode=ZstdCompressor.FLUSH_FRAME)
             file.write(packed)
@@ -154,55 +166,47 @@ def _lines(path: Path, offset: int, size: int, frame: int) -> list[bytes]:
         raise _corrupt(f"is cut or damaged in frame {frame} ({error})", path) from error
 
 
-def _frames(pieces: Iterable[RowSpans]) -> Iterator[tuple[RowSpans, int]]:
-    """Spans of FRAME_ROWS rows at a time, however they came, and where their rows end."""
-    waiting: list[RowSpans] = []
+def _frames(pieces: Iterable[NamedSpans]) -> Iterator[list[IndexRow]]:
+    """FRAME_ROWS rows at a time."""
+    waiting: list[IndexRow] = []
     for piece in pieces:
-        while len(piece.row):
-            first = waiting[0].row[0] if waiting else piece.row[0]
-            limit = (int(first) // FRAME_ROWS + 1) * FRAME_ROWS
-            cut = int(np.searchsorted(piece.row, limit, "left"))
-            waiting.append(RowSpans(*(column[:cut] for column in piece)))
-            piece = RowSpans(*(column[cut:] for column in piece))
-            if len(piece.row):
-                yield _joined(waiting), limit
+        for rows in _index_rows(piece, len(waiting)):
+            waiting += rows
+            if len(waiting) == FRAME_ROWS:
+                yield waiting
                 waiting = []
     if waiting:
-        yield _joined(waiting), int(waiting[-1].row[-1]) + 1
+        yield waiting
 
 
-def _joined(parts: list[RowSpans]) -> RowSpans:
-    if len(parts) == 1:
-        return parts[0]
-    return RowSpans(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-
-def _index_rows(
-    spans: RowSpans,
-    first_row: int,
-    stop_row: int,
-    doc_ids: Sequence[str] | ArrowStrings,
-    sources: Sequence[str] | ArrowStrings,
-) -> list[IndexRow]:
-    assert first_row <= int(spans.row[0]) < first_row + FRAME_ROWS, "a frame of rows that hold nothing"
-    docs = list(
-        map(
-            DocumentSpan,
-            _names(doc_ids, spans.document),
-            _names(sources, spans.document),
-            spans.start.tolist(),
-            spans.end.tolist(),
-            spans.offset.tolist(),
+def _index_rows(piece: NamedSpans, begun: int) -> Iterator[list[IndexRow]]:
+    """The rows of a piece; the first so many as a frame that was begun lacks."""
+    spans = piece.spans
+    if not len(spans.row):
+        return
+    first_row, stop_row = int(spans.row[0]), int(spans.row[-1]) + 1
+    room = FRAME_ROWS - begun
+    bounds = [first_row, *range(first_row + room, stop_row, FRAME_ROWS), stop_row]
+    for first, stop in itertools.pairwise(bounds):
+        begins = np.searchsorted(spans.row, np.arange(first, stop + 1)).tolist()
+        mine = RowSpans(*(column[begins[0] : begins[-1]] for column in spans))
+        docs = list(
+            map(
+                DocumentSpan,
+                _named(piece.doc_ids, mine.document),
+                _named(piece.sources, mine.document),
+                mine.start.tolist(),
+                mine.end.tolist(),
+                mine.offset.tolist(),
+            )
         )
-    )
-    begins = np.searchsorted(spans.row, np.arange(first_row, stop_row + 1)).tolist()
-    return [
-        IndexRow(first_row + at, docs[begin:stop])
-        for at, (begin, stop) in enumerate(itertools.pairwise(begins))
-    ]
+        yield [
+            IndexRow(first + at, docs[begin - begins[0] : end - begins[0]])
+            for at, (begin, end) in enumerate(itertools.pairwise(begins))
+        ]
 
 
-def _names(strings: Sequence[str] | ArrowStrings, numbers: NDArray[np.int64]) -> list[str]:
+def _named(strings: Sequence[str] | ArrowStrings, numbers: NDArray[np.int64]) -> list[str]:
     if hasattr(strings, "take"):
         return cast("list[str]", strings.take(numbers).to_pylist())
     return [strings[number] for number in numbers.tolist()]

@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +26,12 @@ from tokmill.formats.memmap import write_memmap
 from tokmill.formats.npy import write_npy
 from tokmill.formats.parquet import load_meta, write_parquet
 from tokmill.formats.places import PLACES, write_places
-from tokmill.formats.row_index import write_row_index
+from tokmill.formats.row_index import NamedSpans, RowSpans, write_named_rows
 from tokmill.formats.sequences import Sequences
 from tokmill.formats.token_cache import EncodeFacts, write_token_cache
 from tokmill.manifest import FileEntry, Json, file_entry, fingerprint_of
-from tokmill.pack.gather import Store, gather_rows, gather_sequences, row_batches
-from tokmill.pack.plan import Plan
+from tokmill.pack.gather import gather_rows, gather_sequences
+from tokmill.stages.blocks import Block, Blocks
 from tokmill.storage.commit import Written
 from tokmill.storage.streams import plain_sha256
 from tokmill.task import Task
@@ -40,14 +40,11 @@ META, INDEX = "meta.json", "index.jsonl.zst"
 
 
 class Request(NamedTuple):
-    """What is written: `tokens` are the counts that belong into a description."""
+    """What is written, and the counts that belong into its description."""
 
     task: Task
-    plan: Plan
-    store: Store
-    doc_ids: Any
-    sources: Any
-    tokens: Json
+    blocks: Blocks
+    counts: Json
 
     @property
     def split(self) -> str:
@@ -57,34 +54,54 @@ class Request(NamedTuple):
     def directory(self) -> Path:
         return Path(self.task.directory) / self.split
 
+    @property
+    def seq_len(self) -> int:
+        """0: every row is as long as its document."""
+        return int(self.task.config["pack"].get("length", 0))
+
+    @property
+    def rows(self) -> int:
+        return int(self.counts["rows"])
+
 
 def write_build(request: Request) -> list[FileEntry]:
     written = _WRITERS[request.task.config["format"]](request)
-    spans = (request.plan.spans(first, stop) for first, stop in row_batches(request.plan))
-    index = write_row_index(request.directory / INDEX, spans, request.doc_ids, request.sources)
     entries = [_entry(request, name, found) for name, found in written.items()]
+    index = write_named_rows(request.directory / INDEX, _named_spans(request.blocks))
     content = plain_sha256(request.directory / INDEX)
-    rows = request.plan.n_rows
-    return [
-        *entries,
-        file_entry(f"{request.split}/{INDEX}", "index", index, rows=rows, content_sha256=content),
-        *_places(request),
-    ]
+    path = f"{request.split}/{INDEX}"
+    entries.append(file_entry(path, "index", index, rows=request.rows, content_sha256=content))
+    if request.seq_len:
+        entries.append(_places(request))
+    return entries
 
 
-def _places(request: Request) -> list[FileEntry]:
-    if not request.plan.seq_len:
-        return []
-    spans = (request.plan.spans(first, stop) for first, stop in row_batches(request.plan))
-    written, meetings = write_places(request.directory / PLACES, spans)
-    return [file_entry(f"{request.split}/{PLACES}", "places", written, rows=meetings)]
+def _named_spans(blocks: Blocks) -> Iterator[NamedSpans]:
+    for block in blocks:
+        for first, stop in block.batches():
+            yield NamedSpans(block.spans(first, stop), block.documents.doc_ids, block.documents.sources)
+
+
+def _places(request: Request) -> FileEntry:
+    meetings = sum(
+        len(block.plan.spans(first, stop).row) for block in request.blocks for first, stop in block.batches()
+    )
+    every = (_numbered(block) for block in request.blocks)
+    written = write_places(request.directory / PLACES, meetings, every)
+    return file_entry(f"{request.split}/{PLACES}", "places", written, rows=meetings)
+
+
+def _numbered(block: Block) -> RowSpans:
+    """All meetings of the block, documents as the whole numbers them."""
+    spans = block.spans(0, block.plan.n_rows)
+    return spans._replace(document=spans.document + block.first_document)
 
 
 def _memmap(request: Request) -> dict[str, Written]:
     return write_memmap(
         request.directory,
         _rows(request),
-        seq_len=request.plan.seq_len,
+        seq_len=request.seq_len,
         dtype=request.task.config["dtype"],
         meta=_meta(request),
     )
@@ -94,26 +111,25 @@ def _npy(request: Request) -> dict[str, Written]:
     return write_npy(
         request.directory,
         _rows(request),
-        n_seqs=request.plan.n_rows,
-        seq_len=request.plan.seq_len,
+        n_seqs=request.rows,
+        seq_len=request.seq_len,
         rows_per_shard=request.task.config["rows_per_shard"],
         meta=_meta(request),
     )
 
 
 def _parquet(request: Request) -> dict[str, Written]:
-    meta = {**_meta(request), "seq_len": request.plan.seq_len or None}
-    batches = _sequences(request) if not request.plan.seq_len else _equal_sequences(request)
+    meta = {**_meta(request), "seq_len": request.seq_len or None}
+    batches = _equal_sequences(request) if request.seq_len else _sequences(request)
     return write_parquet(
         request.directory, batches, rows_per_shard=request.task.config["rows_per_shard"], meta=meta
     )
 
 
 def _megatron(request: Request) -> dict[str, Written]:
-    lengths = np.zeros(request.plan.n_rows, np.int64)
-    for first, stop in row_batches(request.plan):
-        spans = request.plan.spans(first, stop)
-        lengths[spans.row] = spans.end - spans.start
+    lengths = np.concatenate(
+        [block.documents.lengths.astype(np.int32) for block in request.blocks] or [np.empty(0, np.int32)]
+    )
     chunks = (batch.ids for batch in _sequences(request))
     return write_megatron(request.directory / "tokens", chunks, lengths, dtype=request.task.config["dtype"])
 
@@ -144,26 +160,31 @@ _WRITERS: dict[str, Callable[[Request], dict[str, Written]]] = {
 
 def _rows(request: Request) -> Iterator[NDArray[np.integer]]:
     """Batches of rows in one array that is used again: a writer is done with one before it asks for the next."""
-    plan, lent = request.plan, None
-    for first, stop in row_batches(plan):
-        rows = gather_rows(plan, request.store, first, stop, pad_id=_pad_id(request), into=lent)
-        lent = rows if lent is None else lent
-        yield rows
+    lent: NDArray[np.integer] | None = None
+    for block in request.blocks:
+        for first, stop in block.batches():
+            into = lent if lent is not None and len(lent) >= stop - first else None
+            rows = gather_rows(
+                block.plan, block.documents.store, first, stop, pad_id=_pad_id(request), into=into
+            )
+            lent = rows if into is None else lent
+            yield rows
 
 
 def _equal_sequences(request: Request) -> Iterator[Sequences]:
-    for first, stop in row_batches(request.plan):
-        rows = gather_rows(request.plan, request.store, first, stop, pad_id=_pad_id(request))
-        yield Sequences(rows.reshape(-1), np.full(stop - first, request.plan.seq_len))
+    for block in request.blocks:
+        for first, stop in block.batches():
+            rows = gather_rows(block.plan, block.documents.store, first, stop, pad_id=_pad_id(request))
+            yield Sequences(rows.reshape(-1), np.full(stop - first, request.seq_len))
 
 
 def _sequences(request: Request) -> Iterator[Sequences]:
-    for first, stop in row_batches(request.plan):
-        spans = request.plan.spans(first, stop)
-        lengths = np.zeros(stop - first, np.int64)
-        lengths[spans.row - first] = spans.end - spans.start
-        names = request.doc_ids.slice(first, stop - first).to_pylist()
-        yield Sequences(gather_sequences(request.plan, request.store, first, stop), lengths, names)
+    for block in request.blocks:
+        documents = block.documents
+        for first, stop in block.batches():
+            ids = gather_sequences(block.plan, documents.store, first, stop)
+            names = documents.doc_ids.slice(first, stop - first).to_pylist()
+            yield Sequences(ids, documents.lengths[first:stop], names)
 
 
 def _pad_id(request: Request) -> int:
@@ -173,16 +194,16 @@ def _pad_id(request: Request) -> int:
 def _meta(request: Request) -> Json:
     facts = request.task.config["tokenizer"]
     return {
-        "layout": request.plan.layout,
+        "layout": request.task.config["pack"]["layout"],
         "tokenizer_path": f"../../../tokenizer/{facts['file']}",
         "tokenizer_sha256": facts["sha256"],
         "eos_id": facts["eos_id"],
-        "pad_id": _pad_id(request) if request.plan.padding else None,
+        "pad_id": _pad_id(request) if request.counts["tokens"]["padding"] else None,
         "vocab_size": facts["vocab_size"],
         "padded_vocab_size": facts.get("padded_vocab_size") or facts["vocab_size"],
         "split": request.split,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "counts": {"documents": request.plan.documents, **request.tokens},
+        "counts": {"documents": request.counts["in"], **request.counts["tokens"]},
     }
 
 
@@ -197,7 +218,7 @@ _TABLES = {
 
 def _entry(request: Request, name: str, written: Written) -> FileEntry:
     """Whole files know how many rows they have; of shards and parts, their description does."""
-    path, content, rows = request.directory / name, "", request.plan.n_rows
+    path, content, rows = request.directory / name, "", request.rows
     table = _TABLES.get(name)
     if name == META:  # when it was written is not what it says
         described = json.loads(path.read_bytes())
