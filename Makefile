@@ -1,5 +1,6 @@
 # make demo   install and mill the demonstration corpus
 # make test   install what the tests need and run them
+# make faults the long fault suites
 # make lint   lint, format check, strict types
 PYTHON ?= python3
 VENV := .venv
@@ -7,13 +8,17 @@ PIP := $(VENV)/bin/pip --disable-pip-version-check
 RUNTIME := $(VENV)/.installed-runtime
 TESTING := $(VENV)/.installed-testing
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test faults lint format bench clean
 
 demo: $(RUNTIME)
 	$(VENV)/bin/tokmill demo --out demo
 
 test: $(TESTING)
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile
+
+# every kill, fault and flip: about half an hour
+faults: $(TESTING)
+	$(VENV)/bin/python -m pytest -m slow_faults tests/faults
 
 lint: $(TESTING)
 	$(VENV)/bin/ruff check .

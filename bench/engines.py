@@ -1,18 +1,19 @@
-"""What an engine costs on one machine: wall time of a whole run, start-up aside.
+"""What an engine costs on one machine: wall time of a recipe's tasks, start-up aside.
 
     python bench/engines.py [--texts DIR] [--workers 2] [--rounds 3] [--engines local ray dask] [--json FILE]
 
-Each run is a process of its own. Start-up (the engine, its workers, their kernels, the tokenizer) is what the same
-recipe takes on a few documents, and is taken off. Engines alternate, so that a noisy minute does not fall on one
-of them only; figures are medians of the rounds. All must end with the same digests.
+In a process of its own, each engine first mills a few documents, which starts its workers and loads their kernels
+and the tokenizer; that is its start-up. Then it mills the texts, and that is timed. Engines alternate, so that a
+noisy minute does not fall on one of them only; figures are medians of the rounds. All must make the same content.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,11 +23,20 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tokmill.artifact import Artifact, begin, finish
+from tokmill.engines.local import Engine
+from tokmill.engines.opening import EngineName, Resources, open_engine
 from tokmill.kernels.warm import compile_kernels
+from tokmill.manifest import build_manifest
+from tokmill.plan import plan_steps
+from tokmill.recipe_file import load_recipe
+from tokmill.stages.functions import CONDUCTORS, perform
+from tokmill.stages.step import Step
+from tokmill.standing import step_inputs
 from tokmill.storage.streams import open_stream
+from tokmill.task import Task
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-RUN = "from tokmill.cli import main; main()"
 
 
 def main() -> int:
@@ -56,14 +66,13 @@ def measure(directory: Path, options: argparse.Namespace) -> list[dict[str, Any]
     few = write_recipe(directory / "few", write_few(options.texts, directory / "texts"), options.tokenizer)
     samples: dict[str, list[tuple[float, float]]] = {engine: [] for engine in options.engines}
     identities: set[str] = set()
-    for number in range(options.rounds):
+    for _ in range(options.rounds):
         for engine in options.engines:
-            startup, _ = run(few, engine, options.workers, f"{engine}-{number}")
-            seconds, found = run(whole, engine, options.workers, f"{engine}-{number}")
-            samples[engine].append((startup, seconds - startup))
+            startup, seconds, found = measure_alone(engine, options.workers, few, whole)
+            samples[engine].append((startup, seconds))
             identities.add(found)
-            print(f"{engine}: start-up {startup:.2f} s, work {seconds - startup:.2f} s", file=sys.stderr)
-    assert len(identities) == 1, "engines disagree"
+            print(f"{engine}: start-up {startup:.2f} s, work {seconds:.2f} s", file=sys.stderr)
+    assert len(identities) == 1, f"engines disagree: {sorted(identities)}"
     work = {engine: statistics.median(w for _, w in found) for engine, found in samples.items()}
     return [
         {
@@ -106,18 +115,67 @@ def write_recipe(directory: Path, texts: Path, tokenizer: Path) -> Path:
     return path
 
 
-def run(recipe: Path, engine: str, workers: int, name: str) -> tuple[float, str]:
-    command = ["run", recipe, "--out", recipe.parent / name, "--json", "--device", "cpu"]
-    command += ["--engine", engine, "--workers", str(workers)]
+def measure_alone(engine: EngineName, workers: int, few: Path, whole: Path) -> tuple[float, float, str]:
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_measure_here, args=(engine, workers, few, whole, sender))
+    process.start()
+    sender.close()
+    found: tuple[float, float, str] = receiver.recv()
+    process.join()
+    return found
+
+
+def _measure_here(name: EngineName, workers: int, few: Path, whole: Path, sender: Any) -> None:
+    compile_kernels(lambda message: None)
     started = time.perf_counter()
-    ran = subprocess.run(
-        [sys.executable, "-c", RUN, *map(str, command)], capture_output=True, text=True, check=False
+    engine = open_engine(Resources(workers, name), 8 << 20, lambda message: print(message, file=sys.stderr))
+    try:
+        mill(few, engine)
+        ready = time.perf_counter()
+        identities = mill(whole, engine)
+        ended = time.perf_counter()
+    finally:
+        engine.close()
+    sender.send((ready - started, ended - ready, json.dumps(identities)))
+
+
+def mill(recipe: Path, engine: Engine) -> dict[str, str]:
+    """Every step in order, with tasks as a run hands them out."""
+    out = recipe.parent / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    artifacts: dict[str, Artifact] = {}
+    for step in plan_steps(load_recipe(recipe), recipe.parent, out):
+        if step.kind == "ingest":
+            step.extra["follower"] = None  # cleaned in a step of its own
+        artifacts[step.name] = conduct(step, artifacts, engine)
+    return {name: artifact.manifest.identity for name, artifact in artifacts.items()}
+
+
+def conduct(step: Step, artifacts: dict[str, Artifact], engine: Engine) -> Artifact:
+    upstream = {name: artifacts[name] for name in step.needs}
+    begin(step.directory)
+    conducting = CONDUCTORS[step.kind](step, upstream)
+    tasks: list[Task] = next(conducting)
+    while True:
+        made = {task.fingerprint: receipt for task, receipt in engine.run(perform, tasks)}
+        try:
+            tasks = conducting.send([made[task.fingerprint] for task in tasks])
+        except StopIteration as stop:
+            outcome = stop.value
+            break
+    manifest = build_manifest(
+        kind=step.kind,
+        step=step.name,
+        config=step.config,
+        inputs=step_inputs(step, upstream),
+        receipts=outcome.receipts,
+        counts=outcome.counts,
+        facts=outcome.facts,
+        experiment_id="",
+        environment={},
     )
-    seconds = time.perf_counter() - started
-    if ran.returncode:
-        raise SystemExit(ran.stdout + ran.stderr)
-    steps = json.loads(ran.stdout)["steps"]
-    return seconds, json.dumps({step: found["identity"] for step, found in steps.items()})
+    return finish(step.directory, manifest)
 
 
 def render(figures: list[dict[str, Any]]) -> None:

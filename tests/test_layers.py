@@ -78,6 +78,9 @@ LATE = {
     ("clean.detectors", "langdetect.detector_factory"): "likewise",
     ("clean.detectors", "langdetect.lang_detect_exception"): "likewise",
     ("dedup.cuda", "torch"): "the extra `torch`",
+    ("engines.ray", "ray"): "the extra `ray`",
+    ("engines.dask", "dask"): "the extra `dask`",
+    ("engines.dask", "distributed"): "likewise",
     ("tokenizers.fast", "awkward"): "not everywhere installed; the reference does without",
     ("tokenizers.fast", "gigatoken"): "likewise",
     ("formats.parquet", "pyarrow"): "not for who reads other formats in a trainer",
@@ -95,7 +98,7 @@ LATE = {
 }
 
 # Modules that load others by name when they are first asked for.
-BY_NAME = {"": "names of the public face", "loader": "names of its public face", "cli": "verbs of the command line"}
+BY_NAME = {"": "names of the public face", "engines.orders": "the task function an order names", "loader": "names of its public face", "cli": "verbs of the command line"}
 
 # What may be imported by whoever reads a build in a trainer: nothing that is heavy to install.
 LIGHT_PACKAGES = {"numpy", "msgspec", "backports", "compression"}

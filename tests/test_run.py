@@ -229,7 +229,7 @@ def test_per_source_scope_keeps_duplicates_of_other_sources(tmp_path: Path) -> N
 
 
 def test_two_runs_in_one_directory_do_not_mix(tmp_path: Path) -> None:
-    from tokmill.running import open_lock
+    from tokmill.storage.lock import open_lock
 
     recipe = small_corpus(tmp_path)
     with open_lock(tmp_path / "out/small"):

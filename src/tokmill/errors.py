@@ -101,3 +101,7 @@ class TaskFailed(TokmillError): ...
 
 
 class MissingExtra(TokmillError): ...
+
+
+class EngineError(TokmillError):
+    """The engine that was asked for cannot be used."""

@@ -18,8 +18,8 @@ import pytest
 from engines.tasks import errors, perform, task
 from tokmill.engines.local import Engine
 from tokmill.engines.opening import Resources, check_resources, open_engine
-from tokmill.engines.orders import EngineError, own_code
-from tokmill.errors import MissingExtra, RecipeError, TaskFailed
+from tokmill.engines.orders import own_code
+from tokmill.errors import EngineError, MissingExtra, RecipeError, TaskFailed
 from tokmill.manifest import Receipt
 from tokmill.progress import told_to
 from tokmill.task import Task

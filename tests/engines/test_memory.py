@@ -41,7 +41,7 @@ def test_as_many_workers_as_fit_and_it_is_said_when_not_all_do() -> None:
     assert said == []
     assert workers_within(enough - 1, 3, 32 * MEGABYTE, said.append) == 2
     assert len(said) == 1
-    assert said[0].startswith("2 of 3 workers fit into 2.7 GB (0.8 GB for each, shards of 32 MiB)")
+    assert said[0].startswith("2 of 3 workers fit into 2.8 GB (0.8 GB for each, shards of 32 MiB)")
 
 
 def test_one_worker_is_the_driver_itself_and_less_is_refused() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tokmill.engines.neighbours import remove_abandoned, require_listener, temp_prefix
-from tokmill.engines.orders import EngineError
+from tokmill.errors import EngineError
 
 
 def test_only_the_directories_of_processes_that_are_gone_are_removed(tmp_path: Path) -> None:

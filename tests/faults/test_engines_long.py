@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,8 +22,7 @@ import tokmill as mill
 from engines.tasks import perform, task
 from mill import digest_of, small_corpus
 from tokmill.engines.opening import Resources, open_engine
-from tokmill.engines.orders import EngineError
-from tokmill.errors import DiskFull
+from tokmill.errors import DiskFull, EngineError
 from tokmill.progress import Silence
 
 pytestmark = pytest.mark.slow_faults
@@ -182,6 +182,8 @@ def test_nothing_outlives_a_driver_that_is_interrupted_or_killed(
         assert alive == []
         left = sorted(Path(tempfile.gettempdir()).glob(f"t*-{engine}-*-{driver.pid}-*"))
         assert how == signal.SIGKILL or left == []
+        for directory in left:  # the next run that starts Ray here would
+            shutil.rmtree(directory)
     finally:
         for process in family:
             if process.is_running():

@@ -22,9 +22,9 @@ from typing import Any
 
 from tokmill.engines.cluster import ClusterEngine, Loss, WorkerLost
 from tokmill.engines.neighbours import remove_abandoned, require_listener, temp_prefix
-from tokmill.engines.orders import EngineError, carry_out, encode_question, read_reply, tasks_at_work
+from tokmill.engines.orders import carry_out, encode_question, read_reply, tasks_at_work
 from tokmill.environment import package_version
-from tokmill.errors import MissingExtra
+from tokmill.errors import EngineError, MissingExtra
 
 _TEMP = "tokmill-dask"
 _PORT = 8786
@@ -99,11 +99,7 @@ class DaskCluster:
         except self._killed as error:
             raise WorkerLost(Loss.WORKER) from error
         except (CancelledError, OSError, TimeoutError) as error:
-            raise EngineError(
-                f"the Dask scheduler is gone or has dropped a task ({error or type(error).__name__})",
-                where=self._where,
-                next="run the same command again when it is back: it resumes",
-            ) from error
+            raise self._gone(error) from error
 
     def cancel(self, handles: Sequence[Future[bytes]]) -> None:
         for handle in handles:
@@ -116,10 +112,20 @@ class DaskCluster:
                 time.sleep(_POLL_SECONDS)
 
     def workers(self) -> int:
-        return int(sum(self._client.nthreads().values()))
+        try:
+            return int(sum(self._client.nthreads().values()))
+        except (OSError, TimeoutError) as error:
+            raise self._gone(error) from error
 
     def close(self) -> None:
         self._undo.close()
+
+    def _gone(self, error: BaseException) -> EngineError:
+        return EngineError(
+            f"the Dask scheduler is gone, or has dropped a task ({error or type(error).__name__})",
+            where=self._where,
+            next="run the same command again when it is back: it resumes",
+        )
 
     def _ask_every_worker(self) -> None:
         """Refuse a worker with another tokmill before any work is done."""

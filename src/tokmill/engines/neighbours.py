@@ -8,7 +8,7 @@ import socket
 import zlib
 from pathlib import Path
 
-from tokmill.engines.orders import EngineError
+from tokmill.errors import EngineError
 from tokmill.storage.lock import process_began
 
 _CONNECT_SECONDS = 5.0

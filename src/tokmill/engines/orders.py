@@ -24,14 +24,10 @@ import msgspec
 from tokmill.dedup.cuda import cuda_available
 from tokmill.engines.local import Perform
 from tokmill.environment import DEVICE, package_version
-from tokmill.errors import TokmillError
+from tokmill.errors import EngineError, TokmillError
 from tokmill.manifest import FORMAT_VERSION, Receipt
 from tokmill.progress import LOGGER
 from tokmill.task import Task
-
-
-class EngineError(TokmillError):
-    """The engine that was asked for cannot be used."""
 
 
 class Code(msgspec.Struct, frozen=True):

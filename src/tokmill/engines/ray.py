@@ -21,9 +21,9 @@ from typing import Any
 
 from tokmill.engines.cluster import ClusterEngine, Loss, WorkerLost
 from tokmill.engines.neighbours import remove_abandoned, require_listener, temp_prefix
-from tokmill.engines.orders import EngineError, carry_out, encode_question, read_reply
+from tokmill.engines.orders import carry_out, encode_question, read_reply
 from tokmill.environment import package_version
-from tokmill.errors import MissingExtra
+from tokmill.errors import EngineError, MissingExtra
 
 _TEMP = "tm-ray"
 # A Unix socket's path has 107 bytes, and Ray appends some 75 to its directory.
@@ -33,6 +33,7 @@ _OBJECT_STORE_BYTES = 80 << 20
 _CLIENT_PORT = 10001
 _PROBE_SECONDS = 90.0
 _CANCEL_SECONDS = 30.0
+_SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 
 
 def open_ray(
@@ -109,7 +110,10 @@ class RayCluster:
             self._ray.wait(list(handles), num_returns=len(handles), timeout=_CANCEL_SECONDS)
 
     def workers(self) -> int:
-        return int(self._ray.cluster_resources().get("CPU", 0))
+        try:
+            return int(self._ray.cluster_resources().get("CPU", 0))
+        except self._ray.exceptions.RayError as error:
+            raise _unusable("the cluster", error) from error
 
     def close(self) -> None:
         self._undo.close()
@@ -229,7 +233,7 @@ def _temp_directory() -> Iterator[Path]:
 @contextlib.contextmanager
 def _environment(**variables: str) -> Iterator[None]:
     """These variables, where nobody has set them, for a while."""
-    before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_CLIENT_MODE", *variables)}
+    before = {name: os.environ.get(name) for name in (*_SET_BY_RAY, *variables)}
     for name, value in variables.items():
         os.environ.setdefault(name, value)
     try:
