@@ -2,6 +2,7 @@
 
     tokmill.run("recipe.yaml")      mill a recipe                       (tokmill run)
     tokmill.verify("out/name")      prove what was made                 (tokmill verify)
+    tokmill.review("out/name")      what is wrong with it               (tokmill review)
     tokmill.materialize(files, …)   a small sample, drawn once
     tokmill.encode(sample, model, …)   its tokens                       (tokmill encode)
 
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokmill.audit.report.writing import report
+    from tokmill.audit.review.reviewing import review
     from tokmill.audit.status import status
     from tokmill.audit.verify import verify
     from tokmill.recipe_file import load_recipe
@@ -31,10 +33,11 @@ _HOMES = {
     "materialize": "tokmill.subset",
     "encode": "tokmill.token_files",
     "report": "tokmill.audit.report.writing",
+    "review": "tokmill.audit.review.reviewing",
     "status": "tokmill.audit.status",
 }
 
-__all__ = ["__version__", "encode", "load_recipe", "materialize", "report", "run", "status", "verify"]
+__all__ = ["__version__", "encode", "load_recipe", "materialize", "report", "review", "run", "status", "verify"]
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,7 @@ _VERBS = {
         "Try a build as a trainer would: files, ids, masks, one batch learnt by heart.",
     ),
     "peek": ("tokmill.cli.peek", "Show the text of a row of a build."),
+    "review": ("tokmill.cli.review", "Say what is wrong with a run, a build or a recipe, with numbers."),
     "report": ("tokmill.cli.report", "Write what a run did, as a page to read and as figures."),
     "status": ("tokmill.cli.status", "Say how far a run is, or why it ended."),
     "ingest": ("tokmill.cli.ingest", "Bring one source in, and nothing more."),

@@ -83,7 +83,7 @@ class Build(Section):
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         form = given.get("format")
-        if given.get("dtype") is not None and form not in ("memmap", "megatron", None):
+        if given.get("dtype") not in (None, "int32") and form not in ("memmap", "megatron", None):
             yield ("dtype",), f"{form} is always int32"
         if given.get("pack") is not None and form in ("megatron", "token_cache"):
             yield ("pack",), f"{form} keeps documents as they are"

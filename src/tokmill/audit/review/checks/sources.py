@@ -1,0 +1,212 @@
+"""Where documents come from: pins, code, how they were drawn, labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tokmill.audit.review.evidence import Evidence
+from tokmill.audit.review.finding import (
+    Assumption,
+    Finding,
+    Found,
+    Measure,
+    NotMeasured,
+    percent,
+    plural,
+    share,
+)
+from tokmill.audit.review.subject import remote_code_keys
+from tokmill.audit.review.thresholds import LITTLE_SCANNED, MAX_UNLABELLED
+from tokmill.manifest import Json
+from tokmill.recipe import Source
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def unpinned_revision(evidence: Evidence) -> Found:
+    """A branch or tag means other bytes tomorrow; so does a tokenizer file without its sha256."""
+    pinned = Measure("a commit", 40, "hex digits", "hub.revision")
+    asked = dict(_asked_of_hub(evidence))
+    for source, (hub, resolved, read_from) in asked.items():
+        revision = hub.get("revision")
+        if revision is not None and _COMMIT.fullmatch(str(revision)):
+            continue
+        evidence_of = [Measure("revision asked for", str(revision or "the default branch"), "", read_from)]
+        if resolved is not None:
+            evidence_of.append(Measure("commit that was read", resolved, "", read_from))
+        yield Finding(
+            "unpinned_revision",
+            "medium" if resolved is not None else "high",
+            f"source {source}",
+            f"{hub.get('dataset')} at {revision or 'its default branch'}, not at a commit",
+            tuple(evidence_of),
+            pinned,
+            "other than",
+        )
+    tokenizer = evidence.recipe.tokenizer
+    if tokenizer is not None and tokenizer.path is not None and tokenizer.sha256 is None:
+        yield Finding(
+            "unpinned_revision",
+            "low",
+            "tokenizer",
+            f"{tokenizer.path} is not pinned by its sha256",
+            (Measure("sha256 in the recipe", 0, "hex digits", "tokenizer.sha256"),),
+            Measure("a pinned file", 64, "hex digits", "tokenizer.sha256"),
+            "other than",
+        )
+
+
+def _asked_of_hub(evidence: Evidence) -> Iterator[tuple[str, tuple[Json, str | None, str]]]:
+    ingested = evidence.subject.of_kind("ingest")
+    for name, artifact in ingested.items():
+        hub = artifact.manifest.config.get("hub")
+        if hub:
+            yield name, (hub["asked"], hub["revision"], f"ingest/{name}/manifest.json")
+    if evidence.subject.recipe is not None:
+        for source in evidence.subject.recipe.sources:
+            if source.hub is not None and source.name not in ingested:
+                yield source.name, (source.hub.model_dump(mode="json"), None, evidence.subject.recipe_file)
+    elif not ingested:
+        evidence.ingested()
+
+
+def remote_code(evidence: Evidence) -> Found:
+    subject = evidence.subject
+    places = remote_code_keys(subject.asked)
+    for name, artifact in subject.artifacts.items():
+        if artifact.manifest.kind == "ingest":
+            places += [(f"{name}: {key}", v) for key, v in remote_code_keys(artifact.manifest.config)]
+    if not subject.asked and not subject.artifacts:
+        raise NotMeasured("a published build does not say what was asked of its sources")
+    for place, value in places:
+        yield Finding(
+            "remote_code",
+            "high",
+            place,
+            "asks for code that comes with the data to be run",
+            (Measure(place, value, "", subject.recipe_file or "manifest.json"),),
+            Measure("keys that ask for remote code", 0, "", "recipe"),
+        )
+    hooks = sorted({str(hook) for hook in _hooks(subject.asked)})
+    if hooks:
+        says = f"{', '.join(hooks)}: code beside the recipe, which runs with it and is part of its identity; not reviewed here"
+        yield Assumption("remote_code", says)
+
+
+def _hooks(asked: object) -> Iterator[object]:
+    if isinstance(asked, dict):
+        if asked.get("hook"):
+            yield asked["hook"]
+        for value in asked.values():
+            yield from _hooks(value)
+    elif isinstance(asked, list):
+        for value in asked:
+            yield from _hooks(value)
+
+
+# --- sampling ---
+
+
+def head_sampling(evidence: Evidence) -> Found:
+    """A limit, or `sample: head`, takes what comes first; a crawl or a dump is ordered by something."""
+    bound = Measure("of the source unread by a head", 0, "%", "or a sample that looks at all of it")
+    ingested = evidence.subject.of_kind("ingest")
+    for name, artifact in ingested.items():
+        sample: Json = artifact.manifest.config.get("sample") or {}
+        scanned: Json = artifact.manifest.facts.get("scanned", {})
+        if sample.get("method") not in (None, "head", "hash") or scanned.get("is_complete", True):
+            continue
+        read_from = f"ingest/{name}/manifest.json"
+        part = float(scanned["fraction"])
+        figures = [
+            Measure("scanned", 100 * part, "% of the bytes", read_from),
+            Measure("records read", scanned["records"], "records", read_from),
+        ]
+        told = f"reading stopped early, after {share(part, 1)} of its bytes at most, in their order"
+        try:
+            tally = evidence.texts.sources.get(name)
+            if tally is not None and tally.docs and evidence.texts.is_complete:
+                figures.append(
+                    Measure(
+                        f"longest run of one origin ({tally.longest_origin})",
+                        tally.longest_run,
+                        f"of {plural(tally.docs, 'document')}",
+                        f"ingest/{name}/documents-*.parquet",
+                    )
+                )
+                told += (
+                    f"; {tally.longest_run:,} of {plural(tally.docs, 'document')} in one run of one origin"
+                )
+        except NotMeasured as reason:
+            yield Assumption(
+                "head_sampling", f"source {name}: longest run of one origin not measured: {reason}"
+            )
+        severity = "high" if part < LITTLE_SCANNED else "medium"
+        yield Finding("head_sampling", severity, f"source {name}", told, tuple(figures), bound)  # type: ignore[arg-type]
+    if evidence.subject.recipe is None:
+        if not ingested:
+            evidence.ingested()
+        return
+    for source in evidence.recipe.sources:
+        if source.name not in ingested and _takes_head(source):
+            key = "sample.method: head" if source.sample is not None else "limit without sample"
+            yield Finding(
+                "head_sampling",
+                "medium",
+                f"source {source.name}",
+                f"{key} takes what comes first; the share that is read is not known before a run",
+                (Measure("how it is drawn", key, "", f"{evidence.subject.recipe_file}: {source.name}"),),
+                bound,
+            )
+
+
+def _takes_head(source: Source) -> bool:
+    if source.sample is None:
+        return source.limit is not None
+    return source.sample.method == "head" or (source.sample.method == "hash" and source.limit is not None)
+
+
+# --- labels ---
+
+
+def subsource_labels(evidence: Evidence) -> Found:
+    """Without a label of its own a document says only which source it is of, and no share within it can be checked."""
+    bound = Measure("documents without a label", 100 * MAX_UNLABELLED, "% of a source", "a string in `meta`")
+    if evidence.subject.kind == "recipe":
+        for source in evidence.recipe.sources:
+            if not source.fields.meta and source.format == "records":
+                yield Finding(
+                    "subsource_labels",
+                    "low",
+                    f"source {source.name}",
+                    "carries no field along that says where in the source a document is from",
+                    (
+                        Measure(
+                            "fields carried along", 0, "", f"{evidence.subject.recipe_file}: {source.name}"
+                        ),
+                    ),
+                    bound,
+                )
+        return
+    for name, tally in evidence.texts.sources.items():
+        missing = tally.docs - tally.labelled
+        if tally.docs and missing > MAX_UNLABELLED * tally.docs:
+            yield Finding(
+                "subsource_labels",
+                "low",
+                f"source {name}",
+                f"{missing:,} of {plural(tally.docs, 'document')} ({share(missing, tally.docs)}) have no label within the source",
+                (
+                    Measure(
+                        "without a label", missing, "documents", f"ingest/{name}/documents-*.parquet: meta"
+                    ),
+                    Measure(
+                        "of the source",
+                        percent(missing, tally.docs),
+                        "%",
+                        f"ingest/{name}/documents-*.parquet: meta",
+                    ),
+                ),
+                bound,
+            )

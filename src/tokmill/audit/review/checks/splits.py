@@ -1,0 +1,188 @@
+"""What is held out: how much, whether training has it too, and whether rows were dealt out instead of documents."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from tokmill.audit.review.evidence import Evidence, manifest_of, named
+from tokmill.audit.review.finding import (
+    Assumption,
+    Finding,
+    Found,
+    Measure,
+    NotMeasured,
+    percent,
+    plural,
+    share,
+)
+from tokmill.audit.review.overlap import Example
+from tokmill.audit.review.subject import Build
+from tokmill.audit.review.thresholds import MAX_HELD_OUT, MAX_NEAR_OVERLAP, MIN_HELD_OUT
+from tokmill.recipe import Split
+
+
+def exact_overlap(evidence: Evidence) -> Found:
+    found = evidence.exact_overlap
+    if not found.held_out:
+        raise NotMeasured("nothing is held out")
+    if found.overlapping:
+        read_from = "clean/*/marks-*.parquet, split/labels-*.parquet"
+        yield Finding(
+            "exact_overlap",
+            "high",
+            "splits",
+            f"{found.overlapping:,} of {plural(found.held_out, 'held-out document')} "
+            f"({share(found.overlapping, found.held_out)}) are in another split too",
+            (
+                Measure("equal to a document of another split", found.overlapping, "documents", read_from),
+                Measure("of what is held out", percent(found.overlapping, found.held_out), "%", read_from),
+                *(_pair(example) for example in found.examples),
+            ),
+            Measure("exact copies", 0, "documents", "any"),
+        )
+
+
+def near_overlap(evidence: Evidence) -> Found:
+    if not evidence.exact_overlap.held_out:
+        raise NotMeasured("nothing is held out")
+    found = evidence.near_overlap
+    if not found.is_complete:
+        yield Assumption(
+            "near_overlap",
+            f"looked for near duplicates of {found.looked_at:,} of {found.held_out:,} held-out documents among "
+            f"{found.train_documents:,} of {found.of_train_documents:,} training documents, chosen by the hash of their ids: "
+            "the share is a lower bound",
+        )
+    if found.overlapping > MAX_NEAR_OVERLAP * found.looked_at:
+        read_from = "texts of ingest/* and clean/*, split/labels-*.parquet"
+        yield Finding(
+            "near_overlap",
+            "high",
+            "splits",
+            f"{found.overlapping:,} of {plural(found.looked_at, 'held-out document')} "
+            f"({share(found.overlapping, found.looked_at)}) have a near duplicate in another split",
+            (
+                Measure(
+                    f"with a document of Jaccard {found.threshold:g} or more ({found.ngram} words) in another split",
+                    found.overlapping,
+                    "documents",
+                    read_from,
+                ),
+                Measure("of what was looked at", percent(found.overlapping, found.looked_at), "%", read_from),
+                *(_pair(example) for example in found.examples),
+            ),
+            Measure("near duplicates", 100 * MAX_NEAR_OVERLAP, "% of what is held out", "exact copies aside"),
+        )
+
+
+def _pair(example: Example) -> Measure:
+    return Measure(
+        f"{example.source}/{example.doc_id} and {example.other_source}/{example.other_doc_id}",
+        float(example.similarity),
+        "Jaccard",
+        "ingest/*/documents-*.parquet",
+    )
+
+
+def split_after_packing(evidence: Evidence) -> Found:
+    """Then rows are dealt out, and a document that crosses from one row into the next is on both sides."""
+    looked = 0
+    for build in evidence.builds():
+        if len(build.splits) < 2:
+            continue
+        try:
+            found = evidence.rows(build)
+        except NotMeasured as reason:
+            yield Assumption("split_after_packing", str(reason))
+            continue
+        looked += 1
+        if found.cut:
+            source, doc_id, at = found.cut[0]
+            read_from = f"{manifest_of(build).removesuffix('manifest.json')}*/index.jsonl.zst"
+            yield Finding(
+                "split_after_packing",
+                "high",
+                named([build]),
+                f"{plural(len(found.cut), 'document')} go on in another split: it was split after it was packed",
+                (
+                    Measure("documents cut by the split", len(found.cut), "documents", read_from),
+                    Measure(f"the first, {source}/{doc_id}, at its token", at, "", read_from),
+                ),
+                Measure("documents in two splits", 0, "documents", "any"),
+            )
+    if not looked and all(len(build.splits) < 2 for build in evidence.builds()):
+        raise NotMeasured("no build has two splits")
+
+
+def held_out(evidence: Evidence) -> Found:
+    bound = Measure("held out", f"{100 * MIN_HELD_OUT:g} to {100 * MAX_HELD_OUT:g}", "%", "of the tokens")
+    amounts, unit, read_from = _held_out_amounts(evidence)
+    total, held = (
+        sum(amounts.values()),
+        sum(count for name, count in amounts.items() if name not in ("train", "")),
+    )
+    figures = tuple(Measure(name or "train", count, unit, read_from) for name, count in amounts.items())
+    if not held:
+        yield Finding(
+            "held_out",
+            "high",
+            "splits",
+            f"nothing is held out of {total:,} {unit}",
+            figures,
+            bound,
+            "outside",
+        )
+    elif not MIN_HELD_OUT * total <= held <= MAX_HELD_OUT * total:
+        way = "only" if held < MIN_HELD_OUT * total else "as much as"
+        yield Finding(
+            "held_out",
+            "medium",
+            "splits",
+            f"{way} {share(held, total)} of the {unit} are held out",
+            (Measure("held out", percent(held, total), f"% of the {unit}", read_from), *figures),
+            bound,
+            "outside",
+        )
+
+
+def _held_out_amounts(evidence: Evidence) -> tuple[dict[str, int], str, str]:
+    if evidence.has("tokens"):
+        return dict(evidence.artifact("tokens").manifest.counts["tokens"]), "tokens", "tokens/manifest.json"
+    if evidence.has("split"):
+        split = evidence.artifact("split").manifest
+        return (
+            {name: split.counts[name] for name in split.facts["splits"]},
+            "documents",
+            "split/manifest.json",
+        )
+    if evidence.subject.kind == "build":
+        build = evidence.builds()[0]
+        return (
+            _built(evidence, build),
+            "tokens",
+            f"{manifest_of(build).removesuffix('manifest.json')}*/index.jsonl.zst",
+        )
+    return _planned(evidence.recipe.split), "documents of 10,000", f"{evidence.subject.recipe_file}: split"
+
+
+def _built(evidence: Evidence, build: Build) -> dict[str, int]:
+    return {rows.split: rows.tokens for rows in evidence.rows(build).splits}
+
+
+def _planned(split: Split) -> dict[str, int]:
+    """What the recipe asks for, of ten thousand documents."""
+    whole = 10_000
+    if split.method == "hash":
+        parts = {"valid": Fraction(split.valid_fraction), "test": Fraction(split.test_fraction)}
+    elif split.method == "formula":
+        parts = {"valid": Fraction(1, 20), "test": Fraction(1, 20) if split.test else Fraction(0)}
+    elif split.method == "counts" and split.counts is not None and split.counts.train is not None:
+        counts = split.counts
+        total = split.counts.train + counts.valid + counts.test
+        parts = {"valid": Fraction(counts.valid, total), "test": Fraction(counts.test, total)}
+    else:
+        raise NotMeasured(
+            f"how much `method: {split.method}` holds out shows only when the documents are there"
+        )
+    held = {name: int(whole * part) for name, part in parts.items() if part}
+    return {"train": whole - sum(held.values()), **held}

@@ -1,0 +1,200 @@
+"""Answers that rest on texts and splits: languages of code, styles of mathematics, what is held out, what flatters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tokmill.audit.review.answering import Answering
+from tokmill.audit.review.checks.surface import longest_prefix
+from tokmill.audit.review.evidence import Evidence
+from tokmill.audit.review.finding import plural, quoted, share
+from tokmill.audit.review.lengths import TRAIN
+from tokmill.audit.review.texts import DOCUMENTS, TextTally, most_common
+from tokmill.audit.review.thresholds import MIN_DOCUMENTS, PREFIX_MEDIUM
+
+_SHOWN = 6
+
+
+def code_languages(evidence: Evidence, found: Answering) -> None:
+    """Which programming languages is the code in?"""
+    for domain, tallies in tallies_of(evidence, found, "code"):
+        docs = sum(one.docs for one in tallies)
+        labels = sum((one.code_labels for one in tallies), Counter[str]())
+        endings = sum((one.endings for one in tallies), Counter[str]())
+        counted, by = (labels, "labels in meta") if labels else (endings, "file endings")
+        if not counted:
+            found.say(f"{domain}: none of {plural(docs, 'document')} has a label or a file ending.")
+            found.lack(f"languages of domain {domain}: no label, no file ending")
+            continue
+        known = sum(counted.values())
+        ranked = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+        listed = ", ".join(f"{name} {share(count, docs)}" for name, count in ranked[:_SHOWN])
+        more = f" and {len(ranked) - _SHOWN} more" if len(ranked) > _SHOWN else ""
+        found.say(
+            f"{domain}, by {by}: {listed}{more} of {plural(docs, 'document')}; {docs - known:,} not known."
+        )
+        found.figures[domain] = {"by": by, "documents": docs, "languages": dict(ranked)}
+        found.base(f"ingest/*/documents-*.parquet: {'meta' if labels else 'meta, doc_id'}")
+
+
+def math_styles(evidence: Evidence, found: Answering) -> None:
+    """Do two styles of mathematics mix?"""
+    for domain, tallies in tallies_of(evidence, found, "math"):
+        lengths = found.attempt(lambda: evidence.lengths)
+        tokens = lengths.tokens_by("source") if lengths is not None else {}
+        docs = sum(one.docs for one in tallies)
+        whole = sum(tokens.get(one.source, 0) for one in tallies)
+        found.say(f"{domain}: {plural(len(tallies), 'source')}, {plural(docs, 'document')}.")
+        for one in tallies:
+            found.say(_style(one, docs, tokens.get(one.source), whole))
+            for part in _parts(one):
+                found.say(part)
+            best = most_common(one.prefixes[min(one.prefixes)])
+            found.figures[one.source] = {
+                "documents": one.docs,
+                "tokens": tokens.get(one.source),
+                "commonest_beginning": list(best) if best else None,
+                "answers": {name: one.answers[name] for name in sorted(one.answers)},
+                "parts": {origin: dict(sorted(one.styles[origin].items())) for origin in sorted(one.styles)},
+            }
+        found.base("texts of the domain's sources", "tokens/*/lengths-*.parquet" if tokens else "")
+
+
+def _style(one: TextTally, docs: int, tokens: int | None, whole: int) -> str:
+    told = f"{one.source}: {share(one.docs, docs)} of the documents"
+    if tokens is not None:
+        told += f", {share(tokens, whole)} of the tokens"
+    prefix = longest_prefix([one], PREFIX_MEDIUM) if one.docs >= MIN_DOCUMENTS else None
+    best = most_common(one.prefixes[min(one.prefixes)])
+    if prefix is not None:
+        told += f"; {share(prefix.docs, one.docs)} begin with {quoted(prefix.text)}"
+    elif best is not None:
+        told += f"; no common beginning (the commonest, {quoted(best[0])}, in {share(best[1], one.docs)})"
+    forms = sorted(((n, c) for n, c in one.answers.items() if c), key=lambda item: (-item[1], item[0]))
+    listed = ", ".join(f"{name} {share(count, one.docs)}" for name, count in forms[:4])
+    return f"{told}; forms: {listed or 'none of those looked for'}."
+
+
+def _parts(one: TextTally) -> Iterator[str]:
+    """The largest parts of a source, by the labels of its documents, where there is more than one."""
+    ranked = sorted(one.styles.items(), key=lambda item: (-item[1][DOCUMENTS], item[0]))
+    for origin, counts in ranked[:_SHOWN] if len(ranked) > 1 else ():
+        docs = counts[DOCUMENTS]
+        forms = sorted(
+            ((n, c) for n, c in counts.items() if c and n != DOCUMENTS), key=lambda i: (-i[1], i[0])
+        )
+        listed = ", ".join(f"{name} {share(count, docs)}" for name, count in forms[:3])
+        yield f"{one.source}, {origin or 'not labelled'}: {share(docs, one.docs)} of it; forms: {listed or 'none'}."
+
+
+def held_out_set(evidence: Evidence, found: Answering) -> None:
+    """What is held out, and is it clean?"""
+    if evidence.subject.kind == "recipe":
+        split = evidence.recipe.split
+        asked = ", ".join(
+            f"{key} {value}" for key, value in split.settings(0).items() if value not in (None, False)
+        )
+        found.say(f"The recipe asks for: {asked}.")
+        found.base("the recipe: split").lack(
+            "documents and tokens that are held out, and whether training has them too"
+        )
+        return
+    if evidence.subject.found is None:
+        rows = found.attempt(lambda: evidence.rows(evidence.builds()[0]))
+        if rows is not None:
+            listed = ", ".join(f"{one.split or 'one split'} {one.tokens:,} tokens" for one in rows.splits)
+            found.say(f"{listed}; {plural(len(rows.cut), 'document')} cut by the split.")
+            found.base("*/index.jsonl.zst")
+        found.lack("copies between splits: a published build holds no text")
+        return
+    lengths = found.attempt(lambda: evidence.lengths)
+    if lengths is not None:
+        tokens, docs = lengths.tokens_by("split"), lengths.docs_by("split")
+        total = sum(tokens.values())
+        listed = ", ".join(
+            f"{n} {docs[n]:,} documents, {tokens[n]:,} tokens ({share(tokens[n], total)})" for n in tokens
+        )
+        found.say(f"{listed}.")
+        found.figures |= {"documents": docs, "tokens": tokens}
+        held = {
+            d: sum(p.docs for p in lengths.parts if p.domain == d and p.split != TRAIN)
+            for d in lengths.docs_by("domain")
+        }
+        found.say(
+            "Held out of each domain: "
+            + ", ".join(f"{name} {count:,}" for name, count in held.items())
+            + " documents."
+        )
+        found.figures["held_out_by_domain"] = held
+        found.base("tokens/*/lengths-*.parquet")
+    _overlaps(evidence, found)
+
+
+def _overlaps(evidence: Evidence, found: Answering) -> None:
+    exact = found.attempt(lambda: evidence.exact_overlap)
+    if exact is not None and exact.held_out:
+        found.say(
+            f"{exact.overlapping:,} of {exact.held_out:,} held-out documents have an exact copy in another split."
+        )
+        found.figures["exact_copies"] = exact.overlapping
+        near = found.attempt(lambda: evidence.near_overlap)
+        if near is not None:
+            found.say(
+                f"{near.overlapping:,} of {near.looked_at:,} looked at have a near duplicate there (Jaccard {near.threshold:g})."
+            )
+            found.figures["near_duplicates"] = near.overlapping
+        found.base("clean/*/marks-*.parquet", "split/labels-*.parquet", "texts")
+
+
+def evaluation_risks(evidence: Evidence, found: Answering) -> None:
+    """What would make an evaluation look better than it is?"""
+    if evidence.subject.kind == "recipe":
+        against = evidence.recipe.dedup.against
+        found.say(
+            f"Benchmarks are {'given: ' + ', '.join(against.files) if against else 'not given (`dedup.against`)'}."
+        )
+        found.base("the recipe: dedup.against").lack("items found in documents, copies between splits")
+        return
+    if evidence.subject.found is None:
+        found.lack("benchmark items and copies between splits: a published build holds no text")
+        return
+    dedup = found.attempt(lambda: evidence.artifact("dedup").manifest)
+    if dedup is not None and dedup.config.get("against"):
+        facts, dropped = dedup.facts["against"], dedup.counts["dropped"].get("contaminated", 0)
+        found.say(
+            f"Benchmark items stand in {plural(facts['documents'], 'document')}, of which {dropped:,} were dropped."
+        )
+        found.figures |= {"contaminated": facts["documents"], "contaminated_dropped": dropped}
+        found.base("dedup/manifest.json: against")
+    else:
+        found.lack("benchmark items in the documents: no benchmark was given (`dedup.against`)")
+    _overlaps(evidence, found)
+    texts = found.attempt(lambda: evidence.texts)
+    for domain, tallies in texts.domains().items() if texts is not None else ():
+        docs = sum(one.docs for one in tallies)
+        prefix = longest_prefix(tallies, PREFIX_MEDIUM) if docs >= MIN_DOCUMENTS else None
+        if prefix is not None:
+            found.say(
+                f"{share(prefix.docs, docs)} of {domain} begin with {quoted(prefix.text)}: loss on it is easy to lower."
+            )
+            found.figures.setdefault("constant_beginnings", {})[domain] = round(prefix.docs / docs, 6)
+            found.base("texts")
+
+
+def tallies_of(evidence: Evidence, found: Answering, kind: str) -> Iterator[tuple[str, list[TextTally]]]:
+    """Domains of this kind, by their names."""
+    if evidence.subject.kind == "recipe":
+        listed = [source.name for source in evidence.recipe.sources if kind in source.domain.lower()]
+        found.say(f"Sources of {kind}: {', '.join(listed) or 'none'}.").base("the recipe: sources")
+        found.lack("what their documents look like: a recipe alone has none")
+        return
+    scan = found.attempt(lambda: evidence.texts)
+    if scan is None:
+        return
+    domains = {name: tallies for name, tallies in scan.domains().items() if kind in name.lower()}
+    if not domains:
+        found.say(f"No domain is called {kind} (there are {', '.join(scan.domains())}).").base(
+            "ingest/*/manifest.json"
+        )
+    yield from domains.items()

@@ -1,0 +1,141 @@
+"""A review as text for a terminal, as Markdown, and as JSON: the same words in the same order."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from typing import Literal
+
+from tokmill.audit.review.finding import SEVERITIES, Answer, Finding, Review, plural, spelled
+
+Format = Literal["text", "markdown", "json"]
+FORMATS: tuple[Format, ...] = ("text", "markdown", "json")
+
+_WIDTH = 110
+_SIGNS = {"more than": ">", "less than": "<", "outside": "outside", "other than": "≠"}
+
+
+def render(review: Review, format: Format) -> str:
+    """Ends in a newline."""
+    if format == "json":
+        return json.dumps(review.as_json(), ensure_ascii=False, indent=2) + "\n"
+    lines = _text(review) if format == "text" else _markdown(review)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def summary(review: Review) -> str:
+    counts = [f"{review.count(severity)} {severity}" for severity in SEVERITIES if review.count(severity)]
+    told = f"{plural(len(review.findings), 'finding')}: {', '.join(counts)}" if counts else "no findings"
+    not_made = f", {len(review.checks_not_made)} could not be made" if review.checks_not_made else ""
+    return f"{told}; {plural(len(review.checks_made), 'check')} made{not_made}"
+
+
+# --- text ---
+
+
+def _text(review: Review) -> Iterator[str]:
+    yield f"Review of {review.kind} {review.target}"
+    yield summary(review)
+    yield from ("", "Findings", "")
+    for finding in review.findings:
+        yield from _wrapped(
+            f"{finding.severity.upper():<8}{finding.about}: {finding.says}  [{finding.check}]", 8
+        )
+        place = ""
+        for measure in finding.evidence:
+            told = f"  [{measure.read_from}]" if measure.read_from != place else ""
+            yield from _wrapped(f"        - {measure}{told}", 10)
+            place = measure.read_from
+        yield from _wrapped(f"        threshold: {_bound(finding)}", 10)
+        yield ""
+    if not review.findings:
+        yield from ("  none", "")
+    yield from ("Assumptions", "")
+    for about, says in _grouped(review):
+        yield from _wrapped(f"  - {', '.join(about)}: {says}", 4)
+    if not review.assumptions:
+        yield "  none"
+    yield from ("", "Recommendations", "")
+    for number, (check, says) in enumerate(review.recommendations, 1):
+        yield from _wrapped(f"  {number}. {says} ({check})", 5)
+    if not review.recommendations:
+        yield "  none"
+    yield from ("", "Questions", "")
+    for number, answer in enumerate(review.questions, 1):
+        yield f"  {number}. {answer.question}"
+        for sentence in answer.says:
+            yield from _wrapped(f"     {sentence}", 7)
+        yield from _wrapped(f"     ({_footing(answer)})", 6)
+        yield ""
+
+
+def _wrapped(line: str, indent: int) -> list[str]:
+    start = len(line) - len(line.lstrip(" "))
+    return textwrap.wrap(
+        line.lstrip(" "),
+        _WIDTH,
+        initial_indent=" " * start,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _grouped(review: Review) -> list[tuple[list[str], str]]:
+    """What holds for several checks is said once."""
+    groups: dict[str, list[str]] = {}
+    for one in review.assumptions:
+        groups.setdefault(one.says, []).append(one.about)
+    return [(about, says) for says, about in groups.items()]
+
+
+def _bound(finding: Finding) -> str:
+    bound = finding.threshold
+    note = f" ({bound.read_from})" if bound.read_from else ""
+    unit = f" {bound.unit}" if bound.unit else ""
+    return f"{bound.name} {_SIGNS[finding.relation]} {spelled(bound.value)}{unit}{note}"
+
+
+def _footing(answer: Answer) -> str:
+    based = f"from {', '.join(answer.based_on)}" if answer.based_on else "from nothing that is here"
+    lacks = f"; not measured: {'; '.join(answer.not_measured)}" if answer.not_measured else ""
+    return based + lacks
+
+
+# --- markdown ---
+
+
+def _markdown(review: Review) -> Iterator[str]:
+    yield f"# Review of {review.kind} {_escaped(review.target)}"
+    yield from ("", f"{summary(review).capitalize()}.", "", "## Findings", "")
+    for finding in review.findings:
+        yield f"### {finding.severity.capitalize()}: {_escaped(finding.about)}"
+        yield from ("", f"{_escaped(finding.says)} (`{finding.check}`)", "")
+        yield from ("| measured | value | read from |", "| --- | --- | --- |")
+        for measure in finding.evidence:
+            name, value = str(measure).rpartition(": ")[::2]
+            yield f"| {_escaped(name)} | {_escaped(value)} | {_escaped(measure.read_from)} |"
+        yield from ("", f"Threshold: {_escaped(_bound(finding))}.")
+        yield ""
+    if not review.findings:
+        yield from ("None.", "")
+    yield from ("## Assumptions", "")
+    for about, says in _grouped(review):
+        yield f"- {', '.join(f'`{name}`' for name in about)}: {_escaped(says)}"
+    yield from ("" if review.assumptions else "None.", "## Recommendations", "")
+    for number, (check, says) in enumerate(review.recommendations, 1):
+        yield f"{number}. {says} (`{check}`)"
+    yield from ("" if review.recommendations else "None.", "## Questions", "")
+    for answer in review.questions:
+        yield from (f"### {answer.question}", "")
+        yield from (f"- {_escaped(sentence)}" for sentence in answer.says)
+        yield from ("", f"*{_escaped(_footing(answer).capitalize())}.*", "")
+
+
+_SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|#"})
+
+
+def _escaped(text: str) -> str:
+    """Words of documents and names are words here, not markup."""
+    return text.translate(_SPECIAL)

@@ -1,0 +1,72 @@
+"""`tokmill review`: what is wrong with a run, a build or a recipe, with numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from tokmill.audit.review.evidence import Limits
+from tokmill.audit.review.finding import SEVERITIES, Severity
+from tokmill.audit.review.rendering import FORMATS, Format, render, summary
+from tokmill.audit.review.reviewing import review
+from tokmill.cli.console import err, json_option, out, reports_errors
+from tokmill.storage.commit import commit_bytes
+
+_STYLES = {"HIGH": "bold red", "MEDIUM": "yellow", "LOW": "cyan"}
+_HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questions")
+
+
+@click.command("review", epilog="Example: tokmill review out/demo --fail-on high")
+@click.argument("target", type=click.Path(exists=True, path_type=Path))
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option(
+    "--out",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write it there instead of to stdout.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(SEVERITIES),
+    help="Exit with status 1 when there is a finding of this severity, or of a worse one.",
+)
+@click.option("--no-verify", is_flag=True, help="Do not read every byte to compare it with its sha256.")
+@json_option
+@reports_errors
+def review_command(
+    target: Path, form: Format, file: Path | None, fail_on: Severity | None, no_verify: bool, as_json: bool
+) -> None:
+    """Look for what usually goes wrong with training data, in TARGET: a run, a build of it, a build by itself, or a recipe.
+
+    Findings come by severity, each with what was measured and the bound it is held against; then what was not measured, and
+    why; then what to do. Eight questions that a project asks before it trains are answered with the same figures. Nothing is
+    changed.
+    """
+    form = "json" if as_json else form
+    with err.status("opening") as status:
+        found = review(
+            target,
+            limits=Limits(reads_every_byte=not no_verify),
+            on_check=lambda name: status.update(f"checking {name}"),
+        )
+    text = render(found, form)
+    if file is not None:
+        commit_bytes(file, text.encode())
+        out.print(f"{escape(str(file))}: {escape(summary(found))}")
+    elif form == "text" and out.is_terminal:
+        for line in text.splitlines():
+            out.print(_colored(line))
+    else:
+        click.echo(text, nl=False)
+    raise SystemExit(1 if found.fails(fail_on) else 0)
+
+
+def _colored(line: str) -> str:
+    word = line.split(" ", 1)[0]
+    if word in _STYLES:
+        return f"[{_STYLES[word]}]{word}[/]{escape(line[len(word) :])}"
+    if line.startswith(_HEADINGS):
+        return f"[bold]{escape(line)}[/]"
+    return f"[dim]{escape(line)}[/]" if line.startswith("        ") else escape(line)
