@@ -8,7 +8,7 @@ PIP := $(VENV)/bin/pip --disable-pip-version-check
 RUNTIME := $(VENV)/.installed-runtime
 TESTING := $(VENV)/.installed-testing
 
-.PHONY: demo test faults lint format bench clean
+.PHONY: demo test faults recipes lint format bench clean
 
 demo: $(RUNTIME)
 	$(VENV)/bin/tokmill demo --out demo
@@ -19,6 +19,10 @@ test: $(TESTING)
 # every kill, fault and flip: about half an hour
 faults: $(TESTING)
 	$(VENV)/bin/python -m pytest -m slow_faults tests/faults
+
+# the recipes against a loopback hub, and on real text where it is at hand
+recipes: $(TESTING)
+	$(VENV)/bin/python -m pytest -m slow_recipes tests/recipes
 
 lint: $(TESTING)
 	$(VENV)/bin/ruff check .

@@ -23,8 +23,21 @@ LAYERS: list[tuple[str, ...]] = [
     ("schema",),  # the tables that move through the mill
     ("storage",),  # where bytes live: commit, codecs, digests
     ("manifest", "environment", "progress", "journal"),  # evidence, and what is said on the way
-    ("task", "artifact", "container"),  # a pure function of its inputs; the life of a directory
-    ("recipe", "recipe_file"),  # everything that can change a byte
+    (
+        "task",
+        "artifact",
+        "container",
+        "forgotten",
+        "forgotten_rows",
+    ),  # a pure function of its inputs; the life of a directory
+    (
+        "recipe",
+        "recipe_file",
+        "recipe_lines",
+        "recipe_shelf",
+        "imported_sources",
+        "recipe_import",
+    ),  # everything that can change a byte
     ("sources",),  # records become documents
     ("sample", "split", "clean", "dedup"),  # decisions on columns
     ("tokenizers",),  # text to ids
@@ -52,6 +65,7 @@ LAYERS: list[tuple[str, ...]] = [
         "token_files",
     ),  # parts of the mill without a recipe
     ("audit",),  # verify, doctor: reads artifacts only
+    ("forgetting",),  # a takedown
     ("cli",),  # parse, call, render
     ("",),  # the package itself: the public face, which loads what is asked for
 ]
@@ -98,7 +112,12 @@ LATE = {
 }
 
 # Modules that load others by name when they are first asked for.
-BY_NAME = {"": "names of the public face", "engines.orders": "the task function an order names", "loader": "names of its public face", "cli": "verbs of the command line"}
+BY_NAME = {
+    "": "names of the public face",
+    "engines.orders": "the task function an order names",
+    "loader": "names of its public face",
+    "cli": "verbs of the command line",
+}
 
 # What may be imported by whoever reads a build in a trainer: nothing that is heavy to install.
 LIGHT_PACKAGES = {"numpy", "msgspec", "backports", "compression"}
@@ -247,6 +266,7 @@ def test_stages_are_known_only_to_the_plan_and_the_run() -> None:
         "standalone",
         "tokenizer_training",
         "audit",
+        "forgetting",
     }
 
 

@@ -15,10 +15,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokmill.audit.diff import diff
     from tokmill.audit.report.writing import report
     from tokmill.audit.review.reviewing import review
     from tokmill.audit.status import status
+    from tokmill.audit.trace_document import trace_document
     from tokmill.audit.verify import verify
+    from tokmill.forgetting import forget
     from tokmill.recipe_file import load_recipe
     from tokmill.running import run
     from tokmill.subset import materialize
@@ -28,16 +31,32 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "run": "tokmill.running",
+    "trace_document": "tokmill.audit.trace_document",
     "verify": "tokmill.audit.verify",
     "load_recipe": "tokmill.recipe_file",
     "materialize": "tokmill.subset",
+    "diff": "tokmill.audit.diff",
     "encode": "tokmill.token_files",
+    "forget": "tokmill.forgetting",
     "report": "tokmill.audit.report.writing",
     "review": "tokmill.audit.review.reviewing",
     "status": "tokmill.audit.status",
 }
 
-__all__ = ["__version__", "encode", "load_recipe", "materialize", "report", "review", "run", "status", "verify"]
+__all__ = [
+    "__version__",
+    "diff",
+    "encode",
+    "forget",
+    "load_recipe",
+    "materialize",
+    "report",
+    "review",
+    "run",
+    "status",
+    "trace_document",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

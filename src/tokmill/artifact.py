@@ -28,7 +28,7 @@ from tokmill.manifest import (
     load_receipts,
     write_manifest,
 )
-from tokmill.storage.commit import TEMP_PREFIX, storage_error
+from tokmill.storage.commit import TEMP_PREFIX, remove_file, storage_error
 from tokmill.storage.location import file_sha256
 
 
@@ -68,6 +68,13 @@ def begin(directory: Path) -> None:
         raise storage_error(error, directory) from error
 
 
+def remove_leftovers(directory: Path) -> None:
+    """What killed writers left in a run's own directory; those of its steps go when they begin."""
+    for path in sorted(directory.glob(f"{TEMP_PREFIX}*")):
+        if path.is_file():
+            remove_file(path)
+
+
 def usable_receipts(directory: Path, wanted: Iterable[str]) -> dict[str, Receipt]:
     """By fingerprint: receipts of earlier work, finished or killed, whose files are all intact."""
     candidates = load_receipts(directory)
@@ -97,16 +104,39 @@ def sweep(artifact: Artifact) -> None:
     """Remove what the manifest does not list; the scaffolding last, because it says that this is still to do."""
     keep = {entry.path for entry in artifact.manifest.files} | {MANIFEST, STALE_MANIFEST}
     scaffolding = artifact.directory / RECEIPTS
-    for path in sorted(artifact.directory.rglob("*"), reverse=True):  # files before their directories
-        if path.is_relative_to(scaffolding):
-            continue
-        if path.is_dir():
-            if not any(path.iterdir()):
+    try:
+        for path in sorted(artifact.directory.rglob("*"), reverse=True):  # files before their directories
+            if path.is_relative_to(scaffolding):
+                continue
+            if path.is_dir():
+                if not any(path.iterdir()):
+                    path.rmdir()
+            elif path.relative_to(artifact.directory).as_posix() not in keep:
+                path.unlink()
+        if scaffolding.is_dir():
+            shutil.rmtree(scaffolding)
+        (artifact.directory / STALE_MANIFEST).unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(error, artifact.directory) from error
+
+
+def discard(directory: Path) -> None:
+    """Remove an artifact, finished or not. Its evidence goes last: a removal that was cut short can go on."""
+    evidence = directory / RECEIPTS
+    try:
+        for path in sorted(directory.rglob("*"), reverse=True):  # files before their directories
+            if path.is_relative_to(evidence) or path == directory / MANIFEST:
+                continue
+            if path.is_dir() and not path.is_symlink():
                 path.rmdir()
-        elif path.relative_to(artifact.directory).as_posix() not in keep:
-            path.unlink()
-    shutil.rmtree(scaffolding, ignore_errors=True)
-    (artifact.directory / STALE_MANIFEST).unlink(missing_ok=True)
+            else:
+                path.unlink()
+        if evidence.is_dir():
+            shutil.rmtree(evidence)
+        (directory / MANIFEST).unlink(missing_ok=True)
+        directory.rmdir()
+    except OSError as error:
+        raise storage_error(error, directory) from error
 
 
 def is_unswept(artifact: Artifact) -> bool:

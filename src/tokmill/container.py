@@ -23,7 +23,7 @@ import msgspec
 from tokmill.errors import InputError, ManifestDamaged
 from tokmill.manifest import Json, fingerprint_of
 from tokmill.storage.commit import commit_bytes
-from tokmill.storage.location import InputFile, file_sha256, read_whole
+from tokmill.storage.location import InputFile, file_sha256, is_within, read_whole
 
 VERSION = 1
 CORPORA, MANIFESTS = "corpora", "manifests"
@@ -91,6 +91,13 @@ def load_container(path: Path) -> Container:
             where=str(path),
             next="`tokmill materialize` and `tokmill select` write them",
         ) from error
+    outside = [shard.path for shard in container.shards if not is_within(shard.path)]
+    if outside:
+        raise InputError(
+            f"lists a shard outside of its root: {outside[0]!r}",
+            where=str(path),
+            next="do not use this manifest: nothing that tokmill writes looks like this",
+        )
     if container.version > VERSION:
         raise InputError(
             f"version {container.version} of the layout is newer than this tokmill knows ({VERSION})",

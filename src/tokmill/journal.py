@@ -20,7 +20,7 @@ import msgspec
 
 from tokmill.errors import TokmillError
 from tokmill.progress import Progress
-from tokmill.storage.commit import TEMP_PREFIX
+from tokmill.storage.commit import TEMP_PREFIX, storage_error
 
 JOURNAL = "journal.json"
 _EVERY_SECONDS = 1.0  # a task may take milliseconds; who looks sees no more than this anyway
@@ -65,7 +65,10 @@ def open_journal(directory: Path, recipe: str, progress: Progress) -> Iterator[J
         journal.error = _told(error)
         keeper.write()
         raise
-    (directory / JOURNAL).unlink(missing_ok=True)
+    try:
+        (directory / JOURNAL).unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(error, directory / JOURNAL) from error
 
 
 class JournalProgress:

@@ -26,7 +26,7 @@ import msgspec
 
 from tokmill.errors import ConservationBroken, ManifestDamaged
 from tokmill.storage.commit import Written, commit_bytes
-from tokmill.storage.location import read_whole
+from tokmill.storage.location import is_within, read_whole
 
 # Raised whenever the same recipe and inputs give other bytes; see "Changes output bytes" in CHANGELOG.md.
 FORMAT_VERSION = 2
@@ -193,6 +193,8 @@ def load_manifest(directory: Path, name: str = MANIFEST) -> Manifest:
         raise _damaged(path, "its digest does not match its content: it was edited")
     if manifest.identity != identity_of(manifest.kind, manifest.files):
         raise _damaged(path, "its identity does not match its files")
+    if not all(is_within(entry.path) for entry in manifest.files):
+        raise _damaged(path, "it lists a file outside of its directory")
     if data != _serialize(manifest):
         raise _damaged(path, "it was reformatted: not the bytes that the mill wrote")
     return manifest

@@ -25,13 +25,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from tokmill.manifest import Json
 from tokmill.pack.mixture import check_weights
-from tokmill.recipe import Fields, Hub, Limit, Path_, Sample, Section, Source
+from tokmill.recipe import Fields, Hub, Limit, Path_, Sample, Section, Source, template_parts
 from tokmill.recipe.amount import Amount
 from tokmill.recipe.section import Name, Patterns, Weight, part_of
+from tokmill.recipe.source import HUB_NAME
 from tokmill.recipe_file import load_section
 
 
@@ -39,7 +40,7 @@ class Dataset(Section):
     """One of the hub, or local files."""
 
     name: Name
-    dataset: str | None = Field(None, description="of the Hugging Face hub")
+    dataset: str | None = Field(None, pattern=HUB_NAME, description="of the Hugging Face hub")
     subset: str | None = Field(None, description="config of that dataset")
     split: str | None = Field(None, description="of that dataset [train]")
     revision: str | None = Field(None, description="commit, branch or tag of that dataset [main]")
@@ -53,6 +54,13 @@ class Dataset(Section):
     weight: Weight = Decimal(1)
     samples: Amount | None = Field(None, description="documents, drawn from all of them")
     megabytes: Amount | None = Field(None, description="millions of bytes of text, from the beginning")
+
+    @field_validator("template")
+    @classmethod
+    def _plain_fields(cls, value: str | None) -> str | None:
+        if value is not None:
+            template_parts(value)
+        return value
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:

@@ -25,7 +25,7 @@ from tokmill.manifest import (
     fingerprint_of,
     write_manifest,
 )
-from tokmill.storage.commit import commit_bytes, move_committed
+from tokmill.storage.commit import commit_bytes, move_committed, remove_file
 from tokmill.storage.location import read_whole
 
 _META = "meta.json"
@@ -37,7 +37,7 @@ def publish(
     build: Artifact, tokenizer: Artifact, target: Path, facts: Json, *, only_split: str | None = None
 ) -> Manifest:
     """The build's files and its tokenizer in `target`; `facts` come to those of the build."""
-    (target / MANIFEST).unlink(missing_ok=True)  # until all is there, nothing is
+    remove_file(target / MANIFEST)  # until all is there, nothing is
     strip = f"{only_split}/" if only_split else ""
     files = [_moved(build, entry, target, strip) for entry in build.manifest.files]
     files.append(_tokenizer(tokenizer, target))
@@ -86,4 +86,4 @@ def _remove_strangers(target: Path, manifest: Manifest) -> None:
     for directory in sorted({(target / path).parent for path in listed}):
         for path in sorted(directory.glob("shard_*")):
             if path.relative_to(target).as_posix() not in listed:
-                path.unlink()
+                remove_file(path)

@@ -9,19 +9,21 @@ One run at a time works in an output directory; a lock that dies with its proces
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tokmill.artifact import (
     Artifact,
     begin,
+    discard,
     finish,
     has_all_files,
     is_unswept,
     open_artifact,
+    remove_leftovers,
     sweep,
     usable_receipts,
 )
@@ -32,6 +34,8 @@ from tokmill.engines.memory import parse_bytes
 from tokmill.engines.opening import EngineName, Resources, check_resources, open_engine
 from tokmill.environment import available_cores, describe_environment
 from tokmill.errors import TokmillError
+from tokmill.forgotten import PENDING_FILE
+from tokmill.forgotten_rows import forgotten_facts
 from tokmill.journal import open_journal
 from tokmill.kernels.warm import compile_kernels
 from tokmill.manifest import (
@@ -53,7 +57,7 @@ from tokmill.stages.functions import CONDUCTORS, perform
 from tokmill.stages.step import UNKNOWN, Conduct, Outcome, Step
 from tokmill.stages.tokens import encoding_engine
 from tokmill.standing import Standing, assess, step_inputs
-from tokmill.storage.commit import commit_bytes
+from tokmill.storage.commit import commit_bytes, remove_file
 from tokmill.storage.location import file_sha256
 from tokmill.storage.lock import open_lock
 from tokmill.task import Task
@@ -130,27 +134,62 @@ def run_recipe(
     progress: Progress | None = None,
 ) -> RunResult:
     """Mill a recipe whose paths are relative to `base`."""
-    progress = progress or Silence()
     resources = resources or Resources(workers)
-    check_resources(resources)
     if resources.engine != "local":
         base, out = base.absolute(), out.absolute()  # the same on every node
+    return run_steps(
+        Asked(recipe.name, recipe.model_dump(mode="json"), recipe.shards.bytes),
+        base,
+        out,
+        lambda: plan_steps(recipe, base, out),
+        resources=resources,
+        device=device,
+        until=until,
+        wait=wait,
+        progress=progress,
+    )
+
+
+class Asked(NamedTuple):
+    """What a run is of: its name, its recipe as the manifest has it, and how large its shards are."""
+
+    name: str
+    recipe: Json
+    shard_bytes: int
+
+
+def run_steps(
+    asked: Asked,
+    base: Path,
+    out: Path,
+    plan: Callable[[], list[Step]],
+    *,
+    resources: Resources,
+    device: Device = "auto",
+    until: str | None = None,
+    wait: bool = False,
+    progress: Progress | None = None,
+) -> RunResult:
+    """The steps that `plan` gives while nobody else works in `out`."""
+    progress = progress or Silence()
+    check_resources(resources)
     started = time.monotonic()
     with (
         open_lock(out, wait=wait, say=progress.say),
-        open_journal(out, recipe.name, progress) as journal,
+        open_journal(out, asked.name, progress) as journal,
         told_to(journal.say),
     ):
-        session = _Session(base, out, resources, recipe.shards.bytes, device, journal)
+        session = _Session(base, out, resources, asked.shard_bytes, device, journal)
         try:
-            every_step = plan_steps(recipe, base, out)
+            remove_leftovers(out)
+            every_step = plan()
             wanted = steps_until(every_step, until)
             journal.plan([step.name for step in wanted])
             artifacts, ran, skipped = session.run_steps(wanted)
-            session.write_root(recipe, every_step, artifacts, bool(ran))
+            session.write_root(asked, every_step, artifacts, bool(ran))
         finally:
             session.close()
-    return RunResult(recipe.name, out, ran, skipped, time.monotonic() - started, artifacts)
+    return RunResult(asked.name, out, ran, skipped, time.monotonic() - started, artifacts)
 
 
 def default_out(recipe: Recipe, base: Path) -> Path:
@@ -203,9 +242,7 @@ class _Session:
                 else:
                     stale.append((step, standing))
             if stale:
-                (self._out / MANIFEST).unlink(
-                    missing_ok=True
-                )  # until this run ends, the directory is unfinished
+                remove_file(self._out / MANIFEST)  # until this run ends, the directory is unfinished
                 artifacts.update(self._rebuild(stale, artifacts))
                 ran += [step.name for step, _ in stale]
         return {step.name: artifacts[step.name] for step in steps}, ran, skipped
@@ -304,7 +341,7 @@ class _Session:
         return found
 
     def write_root(
-        self, recipe: Recipe, steps: Sequence[Step], artifacts: dict[str, Artifact], has_changed: bool
+        self, asked: Asked, steps: Sequence[Step], artifacts: dict[str, Artifact], has_changed: bool
     ) -> None:
         """The run's own manifest: every artifact that belongs to the recipe as it stands."""
         for step in steps[len(artifacts) :]:  # later steps, if they still hold
@@ -312,23 +349,28 @@ class _Session:
                 standing = assess(step, artifacts)
                 if standing.is_current and standing.artifact is not None:
                     artifacts[step.name] = standing.artifact
+        pending = self._out / PENDING_FILE  # what a takedown left to do is done with the last step
         if not has_changed and _lists_exactly(self._out, artifacts):
+            remove_file(pending)
             return
         self._remove_former(steps, artifacts)
         files = [_manifest_entry(self._out, artifact) for artifact in artifacts.values()]
         files += _write_attribution(self._out, artifacts)
+        lineage, forgotten = forgotten_facts(self._out)
+        files += forgotten
         manifest = build_manifest(
             kind="run",
-            step=recipe.name,
-            config=recipe.model_dump(mode="json"),
+            step=asked.name,
+            config=asked.recipe,
             inputs={name: artifact.manifest.identity for name, artifact in artifacts.items()},
             receipts=[Receipt(key="run", fingerprint="", files=files, counts={})],
             counts={name: artifact.manifest.counts for name, artifact in artifacts.items()},
-            facts={},
+            facts=lineage,
             experiment_id=fingerprint_of([a.manifest.experiment_id for a in artifacts.values()])[:16],
             environment=self._surroundings(),
         )
         write_manifest(self._out, manifest)
+        remove_file(pending)
 
     def _remove_former(self, steps: Sequence[Step], artifacts: Mapping[str, Artifact]) -> None:
         """Artifacts of sources and builds that the recipe no longer has."""
@@ -336,10 +378,10 @@ class _Session:
         for parent in ("ingest", "clean", "build"):
             for directory in sorted((self._out / parent).glob("*/")):
                 if directory not in planned and _was_ours(directory):
-                    shutil.rmtree(directory)
+                    discard(directory)
         for name in ("dedup", "tokenizer", "tokens", "mixture"):
             if self._out / name not in planned and _was_ours(self._out / name):
-                shutil.rmtree(self._out / name)
+                discard(self._out / name)
 
 
 def _was_ours(directory: Path) -> bool:
@@ -378,7 +420,7 @@ def _write_attribution(out: Path, artifacts: Mapping[str, Artifact]) -> list[Fil
     else:
         by_source = {source: a.manifest.counts.get("licenses", {}) for source, a in cleaned.items()}
     if not cleaned:
-        path.unlink(missing_ok=True)
+        remove_file(path)
         return []
     text = attribution(
         LicenseTotals(

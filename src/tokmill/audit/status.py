@@ -111,7 +111,7 @@ def find_holder(directory: Path) -> Holder | None:
     try:
         holder = msgspec.json.decode(note.read_bytes(), type=Holder)
         age = time.time() - note.stat().st_mtime
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
     if holder.host == socket.gethostname():
         return holder if holder.began and process_began(holder.pid) == holder.began else None

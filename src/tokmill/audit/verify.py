@@ -4,6 +4,7 @@
                                     any file nobody listed? · inputs the ones its neighbours hold?
                                     in = kept + dropped + quarantined, and out of one step = into the next?
     every build                     lengths, pointers, ids and description agree?
+    forgotten.parquet               is none of these documents in a shard, and has none of them tokens?
 
 `digest` is one string for the content of all artifacts: two runs are equal when it is.
 """
@@ -15,7 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tokmill.artifact import Artifact
+from tokmill.audit.forgetting_proof import find_forgotten
 from tokmill.errors import StorageError, TokmillError
+from tokmill.forgotten import PENDING_FILE
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.memmap import open_memmap
 from tokmill.formats.npy import NpyRows
@@ -93,6 +96,7 @@ def verify(directory: str | Path, on_bytes: Callable[[int, int], None] | None = 
     problems += _flow(artifacts)
     if not problems:
         problems += _builds(root, artifacts)
+        problems += [Problem(where, what) for where, what in find_forgotten(root, artifacts)]
     steps = {name: artifact for name, artifact in artifacts.items() if artifact.manifest.kind != "run"}
     entries = [entry for artifact in steps.values() for entry in artifact.manifest.files]
     return Verification(
@@ -142,6 +146,8 @@ def _strangers(root: Path, artifacts: dict[str, Artifact]) -> Iterator[Problem]:
             path.name.startswith(TEMP_PREFIX) or path.name == STALE_MANIFEST or path.parent.name == RECEIPTS
         )
         what = "left over from an interrupted run" if leftover else "extra file: no manifest lists it"
+        if path == root / PENDING_FILE:
+            what = "a takedown was cut short: give the same `tokmill forget` again"
         yield Problem(path.relative_to(root).as_posix(), what)
 
 

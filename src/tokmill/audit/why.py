@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from tokmill.artifact import Artifact
 from tokmill.audit.opened import ShardTables, list_shard_tables, load_of, open_run
-from tokmill.clean.rules import Sieve
 from tokmill.errors import InputError
 from tokmill.manifest import Json
 from tokmill.schema import NO_SPLIT
@@ -224,28 +223,35 @@ def _builds(run: Mapping[str, Artifact], place: _Place) -> Iterator[Json]:
         yield told
 
 
+class _Bound(msgspec.Struct):
+    """A rule as the manifest has it. `tokmill.clean.rules` knows more of it, and takes half a second to load."""
+
+    name: str
+    column: str
+    bound: str
+    threshold: int | float
+    reason: str
+
+
 def _rules(cleaned: Artifact, key: str, row: int) -> Iterator[RuleOutcome]:
-    sieve = msgspec.convert(cleaned.manifest.config["sieve"], Sieve)
+    rules = msgspec.convert(cleaned.manifest.config["sieve"]["rules"], list[_Bound])
     measures = load_of(cleaned, f"measures-{key}.parquet")
     if measures is None:
         return
     values = measures.slice(row, 1).to_pylist()[0]
-    for rule in sieve.rules:
+    for rule in rules:
         value = values[rule.column]
-        yield RuleOutcome(
-            rule.name,
-            value,
-            f"{rule.bound} {rule.threshold:.15g}",
-            float(rule.margins(np.float64(value))),  # type: ignore[arg-type]
-            rule.reason,
-        )
+        inside = value - rule.threshold if rule.bound == "min" else rule.threshold - value
+        bound = f"{rule.bound} {rule.threshold:.15g}"
+        yield RuleOutcome(rule.name, value, bound, float(inside), rule.reason)
 
 
 def _ledger_rows(artifact: Artifact, path: str, row: int) -> list[Json]:
     ledger = load_of(artifact, path)
     if ledger is None:
         return []
-    rows = ledger.filter(pc.equal(ledger.column("row"), row)).to_pylist()
+    places = np.flatnonzero(np.asarray(ledger.column("row")) == row)
+    rows = [ledger.slice(place, 1).to_pylist()[0] for place in places.tolist()]
     told = ("verdict", "reason", "value", "threshold", "match_shard", "match_row", "similarity", "detail")
     return [{key: line[key] for key in told if line[key] is not None} for line in rows]
 

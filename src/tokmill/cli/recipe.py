@@ -1,4 +1,4 @@
-"""`tokmill recipe check | schema | init`."""
+"""`tokmill recipe check | schema | init | import`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import click
 from rich.markup import escape
 
 from tokmill.cleaning_plan import check_cleaning
-from tokmill.cli.console import json_option, out, print_json, reports_errors
+from tokmill.cli.console import err, json_option, out, print_json, reports_errors
+from tokmill.demo.stand_in import write_stand_in
 from tokmill.errors import RecipeError
 from tokmill.recipe import Recipe
 from tokmill.recipe_file import load_recipe, parse_recipe
+from tokmill.recipe_import import import_manifest
+from tokmill.recipe_shelf import STAND_IN, copy_recipe
 from tokmill.storage.commit import commit_bytes
 
 STARTER = """\
@@ -52,7 +55,7 @@ builds:
 
 @click.group("recipe", epilog="Example: tokmill recipe check recipe.yaml")
 def recipe_command() -> None:
-    """Check, describe or start a recipe."""
+    """Check, describe, start or import a recipe."""
 
 
 @recipe_command.command("check", epilog="Example: tokmill recipe check recipe.yaml")
@@ -80,21 +83,79 @@ def schema(as_json: bool) -> None:
 
 
 @recipe_command.command(
-    "init", epilog="Example: tokmill recipe init --files 'data/*.jsonl.zst' --name corpus"
+    "init",
+    epilog="Example: tokmill recipe init --files 'data/*.jsonl.zst' --name corpus; "
+    "tokmill recipe init --like stage-a --offline",
 )
-@click.argument("path", type=click.Path(dir_okay=False, path_type=Path), default=Path("recipe.yaml"))
-@click.option("--files", default="data/*.jsonl", show_default=True, help="Glob of the input files.")
-@click.option("--name", default="corpus", show_default=True, help="Name of the recipe.")
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@click.option("--files", help="Glob of the input files [default: data/*.jsonl].")
+@click.option("--name", help="Name of the recipe [default: corpus].")
+@click.option("--like", metavar="NAME", help="Copy a recipe of a real project; an unknown NAME lists them.")
+@click.option(
+    "--offline",
+    is_flag=True,
+    help="With --like: the variant without a network, and small files that it reads.",
+)
 @json_option
 @reports_errors
-def init(path: Path, files: str, name: str, as_json: bool) -> None:
-    """Write a commented starter recipe to PATH. An existing file is never overwritten."""
-    if path.exists():
-        raise RecipeError("exists already", where=str(path), next="choose another path, or remove it first")
-    text = STARTER.format(name=json.dumps(name), files=json.dumps(files, ensure_ascii=False))
-    parse_recipe(text.encode(), str(path))
-    commit_bytes(path, text.encode())
+def init(
+    path: Path | None, files: str | None, name: str | None, like: str | None, offline: bool, as_json: bool
+) -> None:
+    """Write a recipe to PATH [default: recipe.yaml, or NAME.yaml with --like]. An existing file is never overwritten."""
+    if like is None and offline:
+        raise RecipeError("`--offline` is for `--like`", where="the command line", next="add --like NAME")
+    if like is not None and (files is not None or name is not None):
+        raise RecipeError(
+            "a recipe that is copied has its own files and name",
+            where="the command line",
+            next="edit the copy",
+        )
+    path = path or Path("recipe.yaml" if like is None else f"{like}.yaml")
+    _refuse_existing(path)
+    if like is not None:
+        copy_recipe(like, path, offline=offline)
+        if offline:
+            made = len(write_stand_in(path.parent / STAND_IN))
+            err.print(f"wrote {made} small files into {escape(str(path.parent / STAND_IN))}")
+    else:
+        text = STARTER.format(
+            name=json.dumps("corpus" if name is None else name),
+            files=json.dumps("data/*.jsonl" if files is None else files, ensure_ascii=False),
+        )
+        parse_recipe(text.encode(), str(path))
+        commit_bytes(path, text.encode())
     if as_json:
         print_json({"ok": True, "path": str(path)})
     else:
         out.print(f"wrote {escape(str(path))}; edit it, then: tokmill run {escape(str(path))}")
+
+
+@recipe_command.command("import", epilog="Example: tokmill recipe import data_mix.yaml recipe.yaml")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path), default=Path("recipe.yaml"))
+@json_option
+@reports_errors
+def import_(file: Path, path: Path, as_json: bool) -> None:
+    """Turn FILE, a YAML list of datasets or of domains with weights, into a recipe at PATH.
+
+    Every key of FILE becomes a key of the recipe, or is told with its line and the reason. An existing PATH is never
+    overwritten.
+    """
+    _refuse_existing(path)
+    imported = import_manifest(file, path.resolve().parent)
+    commit_bytes(path, imported.text.encode())
+    if as_json:
+        print_json(
+            {"ok": True, "path": str(path), "unmapped": [told._asdict() for told in imported.unmapped]}
+        )
+        return
+    for told in imported.unmapped:
+        err.print(escape(f"{file}, {told}"), soft_wrap=True)
+    count = len(imported.recipe.sources)
+    left = f"{len(imported.unmapped)} keys did not map" if imported.unmapped else "every key mapped"
+    out.print(f"wrote {escape(str(path))}: {count} sources; {left}")
+
+
+def _refuse_existing(path: Path) -> None:
+    if path.exists():
+        raise RecipeError("exists already", where=str(path), next="choose another path, or remove it first")

@@ -94,7 +94,7 @@ def encode_command(
 
 @click.command(
     "pack",
-    epilog="Examples: tokmill pack --manifest mixture.yaml --tokenizer-path tok.json --length 4096 "
+    epilog="Example: tokmill pack --manifest mixture.yaml --tokenizer-path tok.json --length 4096 "
     "--num-seqs 10000 --out-dir rows\n\ntokmill pack --compare out/my-run --length 2048",
 )
 @click.option("--manifest", type=_FILE, help="A mixture (.yaml), a corpus manifest (.json) or a sample.")

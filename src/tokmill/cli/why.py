@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.markup import escape
 
 from tokmill.audit.whatif import WhatIf, what_if
-from tokmill.audit.why import History, RuleOutcome, explain_document, load_examples
+from tokmill.audit.why import explain_document, load_examples
 from tokmill.cli.console import json_option, out, print_json, reports_errors
+from tokmill.cli.history import number, render_history, shown
 from tokmill.errors import RecipeError
 
 _SHOWN_CHARS = 300
@@ -49,7 +48,7 @@ def why_command(
         else:
             others = ", ".join(sorted({example["reason"] for example in examples}))
             out.print(
-                "no such examples in this run" + (f"; it has some of: {_shown(others)}" if others else "")
+                "no such examples in this run" + (f"; it has some of: {shown(others)}" if others else "")
             )
         return
     histories = explain_document(directory, doc_id, source)
@@ -57,67 +56,7 @@ def why_command(
         print_json({"ok": True, "documents": [history.as_json() for history in histories]})
     else:
         for history in histories:
-            _render_history(history)
-
-
-def _render_history(history: History) -> None:
-    is_kept = history.fate.startswith("kept")
-    out.print(f"[bold]{_shown(history.doc_id)}[/] of {_shown(history.source)}: ", end="")
-    out.print(f"[{'green' if is_kept else 'red'}]{_shown(history.fate)}[/]")
-    _line("ingest", {key: value for key, value in history.ingest.items() if value is not None})
-    if history.clean is not None:
-        facts = {
-            key: value for key, value in history.clean.items() if key != "decisions" and value is not None
-        }
-        _line("clean", facts)
-        for decision in history.clean["decisions"]:
-            _line("", decision)
-    if history.rules:
-        _render_rules(history.rules)
-    if history.dedup is not None:
-        _line("dedup", {"kept": history.dedup["kept"]})
-        for decision in history.dedup["decisions"]:
-            _line("", decision)
-    if history.split is not None:
-        _line("split", {"side": history.split})
-    if history.tokens is not None:
-        _line("tokens", history.tokens)
-    for build in history.builds:
-        _line(build["build"], {key: value for key, value in build.items() if key != "build"})
-
-
-def _render_rules(rules: tuple[RuleOutcome, ...]) -> None:
-    """Whole names, however wide: `tokmill whatif --set` takes them."""
-    rows = [("rule", "value", "bound", "margin")]
-    rows += [(r.rule, _number(r.value), r.bound, _number(r.margin, "+")) for r in rules]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    colours = ["dim", *("red" if r.margin < 0 else "default" for r in rules)]
-    for row, colour in zip(rows, colours, strict=True):
-        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
-        cells[0] = row[0].ljust(widths[0])
-        out.print(f"  [{colour}]{_shown('  '.join(cells))}[/]")
-
-
-def _line(label: str, facts: dict[str, Any]) -> None:
-    told = " · ".join(f"{key} {_spelled(value)}" for key, value in facts.items())
-    out.print(f"  [dim]{escape(label):<12}[/] {_shown(told)}")
-
-
-def _shown(text: str) -> str:
-    """Texts are anybody's: what is not to be printed could talk to the terminal."""
-    return escape("".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text))
-
-
-def _spelled(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, (int, float)):
-        return _number(value)
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _number(value: float, sign: str = "") -> str:
-    return f"{int(value):{sign},}" if float(value).is_integer() else f"{value:{sign}.6g}"
+            render_history(history)
 
 
 def _render_examples(examples: list[dict[str, Any]]) -> None:
@@ -125,13 +64,13 @@ def _render_examples(examples: list[dict[str, Any]]) -> None:
         measured = (
             ""
             if example["value"] is None
-            else f" ({_number(example['value'])}, bound {_number(example['threshold'])})"
+            else f" ({number(example['value'])}, bound {number(example['threshold'])})"
         )
         out.print(
-            f"[red]{_shown(example['reason'])}[/]{measured}  {_shown(example['source'])} {_shown(example['doc_id'])}"
+            f"[red]{shown(example['reason'])}[/]{measured}  {shown(example['source'])} {shown(example['doc_id'])}"
         )
         text = example["text"][:_SHOWN_CHARS]
-        out.print(f"[dim]{_shown(text)}{'…' if len(example['text']) > _SHOWN_CHARS else ''}[/]\n")
+        out.print(f"[dim]{shown(text)}{'…' if len(example['text']) > _SHOWN_CHARS else ''}[/]\n")
 
 
 @click.command("whatif", epilog="Example: tokmill whatif out/web --set gopher-quality.min_words=30")
@@ -170,13 +109,13 @@ def _render_whatif(found: WhatIf, examples: int) -> None:
         colour = "green" if change["becomes"] == "kept" else "red"
         out.print(
             f"  [{colour}]{change['becomes']:<8}[/] {change['docs']:>8,} documents {change['chars']:>12,} characters  "
-            f"{_shown(change['reason'])}  [dim]{_shown(change['source'])}[/]"
+            f"{shown(change['reason'])}  [dim]{shown(change['source'])}[/]"
         )
     nearest = found.nearest(examples)
     if nearest:
         out.print("nearest to the line:")
     for mover in nearest:
         out.print(
-            f"  {_number(mover.value)} (bound {_number(mover.threshold)})  {mover.becomes}  "
-            f"{_shown(mover.source)} {_shown(mover.doc_id)}"
+            f"  {number(mover.value)} (bound {number(mover.threshold)})  {mover.becomes}  "
+            f"{shown(mover.source)} {shown(mover.doc_id)}"
         )

@@ -15,6 +15,7 @@ import logging.handlers
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +65,8 @@ class LocalEngine:
             room = 1 if any(count >= _ALONE_AFTER for count in deaths.values()) else 2 * self.workers
             try:
                 while waiting and len(running) < room:
-                    running[self._open_pool().submit(perform, waiting[0])] = waiting[0]
+                    with _without_main():  # submitting starts workers
+                        running[self._open_pool().submit(perform, waiting[0])] = waiting[0]
                     waiting.popleft()
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
@@ -119,6 +121,21 @@ class LocalEngine:
             self._messages.put(None)
             if wait:  # a relay that was cut short by a killed worker may never see the end
                 self._relay.join(_RELAY_SECONDS)
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """A spawned process imports the main module of its parent: a script that calls tokmill.run would run again in every
+    worker, which dies of it. Workers need nothing from it."""
+    main = sys.modules["__main__"]
+    hidden: dict[str, Any] = {
+        name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__
+    }
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        main.__dict__.update(hidden)
 
 
 def _relay(messages: Any) -> None:

@@ -64,7 +64,7 @@ class MemmapRows:
         try:
             self.meta: dict[str, Any] = msgspec.json.decode(meta_path.read_bytes(), type=dict[str, Any])
             facts = msgspec.convert(self.meta, _Facts)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise _corrupt(f"not the description of memmap rows ({error})", meta_path) from error
         if facts.dtype not in _DTYPES:
             raise _corrupt(f"dtype {facts.dtype!r} is not one of {', '.join(_DTYPES)}", meta_path)

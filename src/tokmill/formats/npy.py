@@ -15,7 +15,6 @@ behind is removed before that, so `np.load` over the sorted names is the whole b
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats.ids import cast_ids
-from tokmill.storage.commit import Written, commit_bytes, open_commit
+from tokmill.storage.commit import Written, commit_bytes, open_commit, remove_file
 
 META_NAME = "meta.json"
 
@@ -61,8 +60,7 @@ def write_npy(
     own = {"seq_len", "n_seqs", "rows_per_shard", "n_shards", "dtype"}
     assert own.isdisjoint(meta), f"{sorted(own & set(meta))} are counted here, not given"
     directory = Path(directory)
-    with contextlib.suppress(FileNotFoundError):
-        (directory / META_NAME).unlink()
+    remove_file(directory / META_NAME)
     ids = _Pieces(rows, str(directory))
     n_shards = -(-n_seqs // rows_per_shard)
     written = {}
@@ -101,7 +99,7 @@ class NpyRows:
         try:
             self.meta: dict[str, Any] = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
             self._facts = msgspec.convert(self.meta, _Facts)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise _corrupt(f"not the description of npy shards ({error})", path) from error
         if self._facts.n_shards != -(-self._facts.n_seqs // self._facts.rows_per_shard):
             raise _corrupt(f"{self._facts.n_shards} shards cannot hold {self._facts.n_seqs:,} rows", path)
@@ -176,7 +174,7 @@ class _Pieces:
 def _remove_stale(directory: Path, kept: set[str]) -> None:
     for path in sorted(directory.glob("shard_*.npy")) if directory.is_dir() else []:
         if path.name not in kept:
-            path.unlink()
+            remove_file(path)
 
 
 def _corrupt(what: str, path: Path) -> CorruptFile:

@@ -12,7 +12,6 @@ goes first; shards that an earlier, longer build left behind are removed before 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,7 +22,8 @@ import numpy as np
 
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats.sequences import Sequences, regroup
-from tokmill.storage.commit import Written, commit_bytes
+from tokmill.storage.commit import Written, commit_bytes, remove_file
+from tokmill.storage.location import is_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,8 +55,7 @@ def write_parquet(
     own = {"n_seqs", "n_tokens", "rows_per_shard", "shards"}
     assert own.isdisjoint(meta), f"{sorted(own & set(meta))} are counted here, not given"
     directory = Path(directory)
-    with contextlib.suppress(FileNotFoundError):
-        (directory / META_NAME).unlink()
+    remove_file(directory / META_NAME)
     written: dict[str, Written] = {}
     shards: list[Shard] = []
     for rows in regroup(
@@ -67,7 +66,7 @@ def write_parquet(
         shards.append(Shard(name, len(rows.lengths), len(rows.ids), content_sha256(rows)))
     for path in sorted(directory.glob("shard_*.parquet")) if directory.is_dir() else []:
         if path.name not in written:
-            path.unlink()
+            remove_file(path)
     whole = {
         **meta,
         "n_seqs": sum(shard.rows for shard in shards),
@@ -98,7 +97,10 @@ def load_shard(directory: Path, number: int) -> Sequences:
 
 def load_meta(directory: Path) -> ParquetMeta:
     """What every such directory tells of itself."""
-    return _load_meta(directory, ParquetMeta)
+    meta = _load_meta(directory, ParquetMeta)
+    if not all(is_within(shard.file) for shard in meta.shards):
+        raise _corrupt("lists a shard outside of its directory", Path(directory) / META_NAME)
+    return meta
 
 
 def load_meta_whole(directory: Path) -> dict[str, Any]:
@@ -114,7 +116,7 @@ def _load_meta(directory: Path, kind: type[T]) -> T:
         )
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise _corrupt(f"not the description of parquet shards ({error})", path) from error
 
 

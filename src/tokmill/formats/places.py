@@ -14,7 +14,9 @@ Meetings of rows and documents are in order of the document, then of the offset.
 from __future__ import annotations
 
 import bisect
+import functools
 import hashlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -53,17 +55,63 @@ def map_ids(path: Path, documents: int) -> NDArray[np.uint64]:
     return _map(path, (2, documents), "<u8")
 
 
-def find_id(path: Path, documents: int, wanted: int) -> list[int]:
-    """Rows of the shard whose document has this hash."""
+def find_id(path: Path | str, documents: int, wanted: int) -> list[int]:
+    """Rows of the shard whose document has this hash.
+
+    Hashes lie evenly, so its place is known to within a few times sqrt(n) / 2: one page is read, 12 µs with opening
+    the file, against 90 µs for a map. Ten million documents in 1,700 shards: 30 ms.
+    """
     if not documents:
         return []
-    hashes, rows = map_ids(path, documents)
-    first = int(np.searchsorted(hashes, np.uint64(wanted)))
-    found = []
-    while first < documents and int(hashes[first]) == wanted:
-        found.append(int(rows[first]))
-        first += 1
-    return found
+    header = _header((2, documents), "<u8")
+    descriptor = _open_to_read(path)
+    try:
+        if os.pread(descriptor, len(header), 0) != header:
+            raise _corrupt(path, documents)
+        guess = wanted * documents >> 64
+        first, stop = max(guess - _AROUND, 0), min(guess + _AROUND, documents)
+        hashes = _read_entries(descriptor, path, len(header), first, stop, documents)
+        is_between = (first == 0 or hashes[0] < wanted) and (stop == documents or hashes[-1] > wanted)
+        if not is_between:  # far off: ids that share a hash, or were chosen for it
+            first, stop = 0, documents
+            hashes = _read_entries(descriptor, path, len(header), first, stop, documents)
+        low, high = (
+            np.searchsorted(hashes, np.uint64(wanted), "left"),
+            np.searchsorted(hashes, np.uint64(wanted), "right"),
+        )
+        if low == high:
+            return []
+        rows = _read_entries(
+            descriptor, path, len(header) + 8 * documents, first + int(low), first + int(high), documents
+        )
+        found: list[int] = rows.tolist()
+        return found
+    finally:
+        os.close(descriptor)
+
+
+_AROUND: Final = 256  # entries: 4 KB of hashes, 6 standard deviations in a shard of 6,000 documents
+
+
+def _open_to_read(path: Path | str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise _missing(path) from None
+
+
+def _read_entries(
+    descriptor: int, path: Path | str, offset: int, first: int, stop: int, documents: int
+) -> NDArray[np.uint64]:
+    data = os.pread(descriptor, 8 * (stop - first), offset + 8 * first)
+    if len(data) != 8 * (stop - first):
+        raise _corrupt(path, documents)
+    return np.frombuffer(data, "<u8")
+
+
+@functools.lru_cache(maxsize=64)
+def _header(shape: tuple[int, int], kind: str) -> bytes:
+    return npy_header(shape, kind)
 
 
 def write_places(path: Path, meetings: int, blocks: Iterable[RowSpans]) -> Written:
@@ -103,22 +151,28 @@ def find_places(path: Path, meetings: int, document: int) -> RowSpans:
 
 
 def _map(path: Path, shape: tuple[int, int], kind: str) -> NDArray[np.unsignedinteger]:
-    header = npy_header(shape, kind)
+    header = _header(shape, kind)
     size = len(header) + shape[0] * shape[1] * np.dtype(kind).itemsize
     try:
         with path.open("rb") as file:
-            actual = file.read(len(header))
-            is_whole = actual == header and file.seek(0, 2) == size
-            if is_whole and shape[0] and shape[1]:
-                return np.memmap(file, kind, "r", len(header), shape)
+            if file.read(len(header)) != header or file.seek(0, 2) != size:
+                raise _corrupt(path, max(shape))
+            if not shape[0] or not shape[1]:  # a map of nothing is refused
+                return np.empty(shape, kind)
+            return np.memmap(file, kind, "r", len(header), shape)
     except FileNotFoundError:
-        raise StorageError(
-            "no such file", where=str(path), next="copy the directory again: its manifest lists the file"
-        ) from None
-    if not is_whole:
-        raise CorruptFile(
-            f"is not an index of {max(shape):,} entries",
-            where=str(path),
-            next="copy the file again, or build it again: it is cut or damaged",
-        )
-    return np.empty(shape, kind)
+        raise _missing(path) from None
+
+
+def _missing(path: Path | str) -> StorageError:
+    return StorageError(
+        "no such file", where=str(path), next="copy the directory again: its manifest lists the file"
+    )
+
+
+def _corrupt(path: Path | str, entries: int) -> CorruptFile:
+    return CorruptFile(
+        f"is not an index of {entries:,} entries",
+        where=str(path),
+        next="copy the file again, or build it again: it is cut or damaged",
+    )

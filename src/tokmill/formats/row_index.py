@@ -113,7 +113,7 @@ def read_row_index(path: Path) -> Iterator[IndexRow]:
         for line in _lines(path, offset, size, frame):
             try:
                 yield decoder.decode(line)
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 raise _corrupt(f"line {number} is not a row of the index ({error})", path) from error
             number += 1
 
@@ -126,7 +126,7 @@ def find_row(path: Path, row: int) -> IndexRow:
         raise InputError(f"has no row {row:,}", where=str(path), next="rows are counted from 0")
     try:
         found = msgspec.json.decode(lines[row % FRAME_ROWS], type=IndexRow)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise _corrupt(f"line {row} is not a row of the index ({error})", path) from error
     if found.row != row:
         raise _corrupt(f"row {found.row:,} stands where row {row:,} should", path)
@@ -151,7 +151,7 @@ def _table(path: Path) -> list[tuple[int, int]]:
             "no such file", where=str(path), next="give the index.jsonl.zst of a build"
         ) from None
     ends = np.cumsum(sizes)
-    if int(ends[-1]) != begin - _TABLE_HEAD.size:
+    if not count or int(ends[-1]) != begin - _TABLE_HEAD.size:
         raise _corrupt("is cut or damaged: its table tells of other frames than it has", path)
     return list(zip((ends - sizes).tolist(), sizes.tolist(), strict=True))
 

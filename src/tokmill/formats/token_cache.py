@@ -11,7 +11,6 @@ never touches the sample; a reader that has another tokenizer than the cache was
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import sys
@@ -26,7 +25,8 @@ from numpy.typing import NDArray
 from tokmill.errors import CorruptFile, InputError, TokenizerMismatch
 from tokmill.formats.npy import npy_header
 from tokmill.formats.sequences import Sequences, regroup
-from tokmill.storage.commit import Written, commit_bytes
+from tokmill.storage.commit import Written, commit_bytes, remove_file
+from tokmill.storage.location import is_within
 
 META_NAME, PARTS_NAME = "ENCODE.meta.json", "token_cache"
 
@@ -74,8 +74,7 @@ def write_token_cache(
     How the examples came in batches does not show.
     """
     cache = Path(cache)
-    with contextlib.suppress(FileNotFoundError):
-        (cache / META_NAME).unlink()
+    remove_file(cache / META_NAME)
     written: dict[str, Written] = {}
     parts: list[Part] = []
     for examples in regroup(batches, max_sequences=sys.maxsize, max_tokens=part_tokens, where=str(cache)):
@@ -84,7 +83,7 @@ def write_token_cache(
         parts.append(Part(file, len(examples.lengths), len(examples.ids), written[file].sha256))
     for path in sorted((cache / PARTS_NAME).glob("part-*.npz")):
         if f"{PARTS_NAME}/{path.name}" not in written:
-            path.unlink()
+            remove_file(path)
     meta = {
         **msgspec.to_builtins(facts),
         "examples": sum(part.examples for part in parts),
@@ -110,8 +109,10 @@ class TokenCache:
             )
         try:
             self.meta = msgspec.json.decode(path.read_bytes(), type=EncodeMeta)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise _corrupt(f"not the description of a token cache ({error})", path) from error
+        if not all(is_within(part.file) for part in self.meta.parts):
+            raise _corrupt("lists a part outside of its directory", path)
         if model_sha256 is not None and model_sha256.lower() != self.meta.model_sha256:
             raise TokenizerMismatch(
                 f"made with the tokenizer {self.meta.model}, sha256 {self.meta.model_sha256}, not with {model_sha256}",

@@ -44,6 +44,13 @@ def agree_on_facts(
     sha256 = _agreed("tokenizer_sha256", meta.get("tokenizer_sha256"), recorded.get("sha256"), where)
     eos = _agreed("eos_id", meta.get("eos_id"), recorded.get("eos_id"), where)
     vocab_size = _agreed("vocab_size", meta.get("vocab_size"), recorded.get("vocab_size"), where)
+    for name, told in (("eos_id", eos), ("pad_id", meta.get("pad_id")), ("vocab_size", vocab_size)):
+        if told is not None and (type(told) is not int or not 0 <= told < 1 << 31):
+            raise CorruptFile(
+                f"{name} is {told!r}: the description of the split is damaged",
+                where=str(where),
+                next="copy the build again",
+            )
     if manifest is not None:
         planned = manifest.config.get("dtype", store.dtype)
         if planned in ("uint16", "int32") and planned != store.dtype and store.format in _DTYPED:

@@ -63,10 +63,13 @@ class Warc(Section):
     main_text: bool = Field(True, description="leave out navigation and boilerplate of HTML pages")
 
 
+HUB_NAME = r"^[A-Za-z0-9][\w.-]*(/[\w.-]+)?$"
+
+
 class Hub(Section):
     """A dataset of the Hugging Face hub. A branch is resolved to its commit once, and stays there."""
 
-    dataset: str = Field(pattern=r"^[A-Za-z0-9][\w.-]*(/[\w.-]+)?$")
+    dataset: str = Field(pattern=HUB_NAME)
     config: str | None = None
     split: str = "train"
     revision: str | None = Field(None, description="40 hex digits pin it; a branch or tag is resolved once")

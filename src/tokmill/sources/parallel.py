@@ -245,13 +245,13 @@ def _members(objects: Any, key: str, member: str) -> tuple[Any, dict[int, tuple[
     try:
         texts = [item.side for item in decoder.decode_lines("\n".join(spelled))]
         return pa.array(texts, pa.large_string()), {}
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         pass  # one of them has no such text: find out which
     texts, faults = [], dict[int, tuple[str, str]]()
     for row, item in enumerate(spelled):
         try:
             texts.append(decoder.decode(item).side)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             texts.append("")
             is_missing = "missing required field" in str(error) or "got `null`" in str(error)
             faults[row] = (

@@ -113,7 +113,7 @@ def check_root(path: Path) -> None:
     _refuse_declarations(parser, str(path))
     with open_binary(path) as stream:
         head = read_exactly(stream, 1 << 16, path)
-    with contextlib.suppress(expat.ExpatError):  # the whole file is judged when it is read
+    with contextlib.suppress(expat.ExpatError, LookupError):  # the whole file is judged when it is read
         parser.Parse(head, False)
     if not roots or roots[0] != "posts":
         raise _not_posts(str(path), roots[0] if roots else None)
@@ -144,6 +144,12 @@ class _Parser:
             raise CorruptFile(
                 f"is not well-formed XML: {expat.errors.messages[error.code]} "
                 f"at byte {self._expat.ErrorByteIndex + self.skipped:,}",
+                where=self._where,
+                next="the file is cut or damaged: copy or download it again",
+            ) from error
+        except LookupError as error:  # Python's own word for an encoding that it does not know
+            raise CorruptFile(
+                f"declares an encoding that nobody knows ({error})",
                 where=self._where,
                 next="the file is cut or damaged: copy or download it again",
             ) from error

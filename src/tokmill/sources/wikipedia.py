@@ -311,6 +311,8 @@ class _Dump:
             raise self._corrupt(
                 f"{ends} ({expat.ErrorString(error.code)})", self._parser.ErrorByteIndex
             ) from error
+        except LookupError as error:  # Python's own word for an encoding that it does not know
+            raise self._corrupt(f"declares an encoding that nobody knows ({error})", 0) from error
         if fed - self._parser.CurrentByteIndex > self._limit + len(data):
             raise self._corrupt("one tag is longer than max_record_bytes", self._parser.CurrentByteIndex)
 

@@ -57,8 +57,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     receipts = yield tasks
     warning = None
     if not _is_weighted(upstream):
-        domains = receipts[0].counts["domains"]
-        warning = imbalance_warning({name: total["tokens"] for name, total in domains.items()})
+        warning = imbalance_warning(_domain_tokens(step, upstream, receipts[0].counts))
     if warning:
         _LOG.warning("%s: %s", step.name, warning)
     found = {"tokenizer": facts, "warnings": [warning] if warning else []}
@@ -78,6 +77,19 @@ def _rows_wanted(upstream: Mapping[str, Artifact], split: str, length: int | Non
         return None
     rows: int | None = mixture.facts["splits"].get(split, {}).get("blocks")
     return rows
+
+
+def _domain_tokens(step: Step, upstream: Mapping[str, Artifact], counts: Json) -> dict[str, int]:
+    """Before rows are balanced: afterwards no domain has more than another, whatever was left out for it."""
+    if step.config["balance"] == "none":
+        return {name: total["tokens"] for name, total in counts["domains"].items()}
+    mixture, wanted = upstream["mixture"].manifest, step.config["sources"]
+    found: dict[str, int] = {}
+    for source, facts in mixture.facts["splits"]["train"]["sources"].items():
+        if not wanted or source in wanted:
+            domain = mixture.config["domain_of"][source]
+            found[domain] = found.get(domain, 0) + facts["tokens"]
+    return found
 
 
 def _is_weighted(upstream: Mapping[str, Artifact]) -> bool:

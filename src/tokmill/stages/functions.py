@@ -15,6 +15,7 @@ from tokmill.stages import (
     clean,
     decontamination,
     dedup,
+    forget,
     ingest,
     mixture,
     neardup,
@@ -32,6 +33,7 @@ from tokmill.task import Task
 
 FUNCTIONS: dict[str, Callable[[Task], Made]] = {
     "ingest": ingest.perform_ingest,
+    "ingest.forget": forget.perform_forget,
     "posts": threads.perform_posts,
     "sample.candidates": ingest.perform_candidates,
     "sample.select": sampling.perform_select,

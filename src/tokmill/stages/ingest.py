@@ -28,6 +28,7 @@ from tokmill.sources.listing import list_hub
 from tokmill.sources.readers import Chunk, chunk_sizes, cut_chunks, read_documents
 from tokmill.sources.reading import Batch, Dropped, Reading
 from tokmill.stages import sampling
+from tokmill.stages.forget import conduct_forget
 from tokmill.stages.shards import Room, no_counts, write_documents, write_ledger
 from tokmill.stages.step import Conduct, Made, Outcome, Step
 from tokmill.stages.texts import CHARS_PER_TOKEN
@@ -49,6 +50,8 @@ Phase = Generator[list[Task], list[Receipt], list[Receipt]]
 
 
 def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
+    if "before" in step.extra:  # a takedown: from the shards as they are
+        return (yield from conduct_forget(step))
     files = step.extra["files"]
     if files is None:  # of the hub, and a rebuild was not foreseen
         files = list_hub(step.extra["hub"], step.config["hub"]["revision"])

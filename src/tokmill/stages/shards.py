@@ -18,7 +18,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokmill.forgotten import REASON, ROLE, Forgotten, forgotten_ledger
+from tokmill.forgotten import REASON, ROLE
+from tokmill.forgotten_rows import Forgotten, forgotten_ledger
 from tokmill.formats.places import write_ids
 from tokmill.kernels import sha256
 from tokmill.kernels import text as text_kernels
@@ -38,7 +39,7 @@ def write_documents(task: Task, tables: Iterable[Any], counts: Json) -> tuple[li
     files: list[FileEntry] = []
     gone: list[str] = []
     for part, table in enumerate(cut_shards(tables, task.config["shard_bytes"])):
-        table, found = _without_forgotten(task, table, counts)
+        table, found = without_forgotten(task, table, counts)
         gone += found
         if not table.num_rows:
             continue
@@ -69,25 +70,24 @@ def write_ids_of(directory: str, key: str, table: Any) -> FileEntry:
     return file_entry(path, "ids", written, rows=table.num_rows)
 
 
-def _without_forgotten(task: Task, table: Any, counts: Json) -> tuple[Any, list[str]]:
+def without_forgotten(task: Task, table: Any, counts: Json) -> tuple[Any, list[str]]:
     """`table` without what was taken down; those that went are counted as taken, so that a limit is where it was."""
     paths = task.paths(ROLE)
     if not paths:
         return table, []
-    rows = Forgotten(load_table(paths[0]), table.column("source")[0].as_py()).rows(
-        one_piece(table.column("doc_id"))
-    )
+    source = table.column("source")[0].as_py()
+    rows = Forgotten.of_source(load_table(paths[0]), source).rows(one_piece(table.column("doc_id")))
     if not len(rows):
         return table, []
     chosen = table.take(pa.array(rows)).combine_chunks()
-    add_gone(counts, chosen)
+    _add_gone(counts, chosen)
     stays = np.ones(table.num_rows, np.bool_)
     stays[rows] = False
     return table.filter(pa.array(stays)).combine_chunks(), chosen.column("doc_id").to_pylist()
 
 
-def add_gone(counts: Json, chosen: Any) -> None:
-    """What forgotten documents were, for limits; and that they were dropped."""
+def _add_gone(counts: Json, chosen: Any) -> None:
+    """What forgotten documents were, for limits."""
     column = string_column(chosen.column("text"))
     total = counts.setdefault("forgotten", {"docs": 0, "chars": 0, "bytes": 0})
     total["docs"] += chosen.num_rows

@@ -66,7 +66,7 @@ def perform_draw(task: Task) -> Made:
     rows = np.flatnonzero(kept & (labels == _TRAIN))
     doc_ids = one_piece(load_table(by_role["documents"], ["doc_id"]).column("doc_id"))
     marks = load_table(by_role["marks"], ["bytes", "exact_low"])
-    sizes = np.array(marks.column("bytes"))
+    sizes = np.asarray(marks.column("bytes")).copy()  # np.array hands out Arrow's own memory, read-only
     if "trims" in by_role:  # the marks are of the text before
         trims = load_table(by_role["trims"], ["row", "text"])
         sizes[np.asarray(trims.column("row"))] = np.diff(string_column(trims.column("text")).offsets)

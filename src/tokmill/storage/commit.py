@@ -102,6 +102,12 @@ def move_committed(path: Path, target: Path) -> None:
         _fsync_directory(target.parent)
 
 
+def remove_file(path: Path) -> None:
+    """Gone, or never there; or an error that names it."""
+    with _told_as_storage_error(path):
+        path.unlink(missing_ok=True)
+
+
 def storage_error(error: OSError, path: Path) -> StorageError:
     """The same fault in words a user can act on."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

@@ -31,7 +31,8 @@ from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted,
 from tokmill.storage.streams import Block, Oversize, read_blocks
 from tokmill.storage.zstd import ZstdCompressor, frame_options
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson")
+# .json.gz and .json.zst hold lines wherever the hub has them (C4, codeparrot-clean); a .json is one value as often
+SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson", ".json.gz", ".json.zst")
 
 _PEEKED_LINES = 1000
 _BATCH_ROWS = 4096

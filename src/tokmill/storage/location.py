@@ -165,6 +165,11 @@ def read_whole(path: Path, max_bytes: int) -> bytes:
     return data
 
 
+def is_within(path: str) -> bool:
+    """Whether a path that a file lists stays in the directory that it is relative to."""
+    return bool(path) and not path.startswith("/") and ".." not in path.split("/") and "\0" not in path
+
+
 def _refuse_urls(pattern: str) -> None:
     scheme = _SCHEME.match(pattern)
     if scheme:

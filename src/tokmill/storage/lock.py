@@ -140,7 +140,7 @@ def _last_beat(note: Path) -> int | None:
 def _read_note(note: Path) -> Holder | None:
     try:
         return msgspec.json.decode(note.read_bytes(), type=Holder)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 

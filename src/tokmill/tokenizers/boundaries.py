@@ -14,15 +14,13 @@ tokens, one after the other, are the text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.kernels.literals import find_literals, literal_table
-from tokmill.schema import string_column
 from tokmill.tokenizers.protocol import Boundaries, Tokenizer
 
 
@@ -38,23 +36,24 @@ def boundaries(tokenizer: Tokenizer, text: str, controls: Mapping[str, int]) -> 
     """As a build encodes the text: literals of `controls` are tokens of their own."""
     if not controls:
         return tokenizer.boundaries(text)
-    column = string_column(pa.array([text], pa.large_string()))
-    found = find_literals(column.data, column.offsets, literal_table(list(controls)))
-    data, numbers = text.encode(), list(controls.values())
+    # leftmost, then longest, as a build finds them
+    literals = sorted(controls, key=len, reverse=True)
+    pattern = re.compile("|".join(re.escape(literal) for literal in literals))
     ids: list[NDArray[np.int32]] = []
     starts: list[NDArray[np.int64]] = []
-    at = 0
-    first = int(column.offsets[0])
-    places = zip(found.begins.tolist(), found.ends.tolist(), found.literals.tolist(), strict=True)
-    for begin, end, literal in [*places, (first + len(data), first + len(data), -1)]:
-        part = tokenizer.boundaries(data[at : begin - first].decode())
+    at = byte = 0
+    for found in [*pattern.finditer(text), None]:
+        stop = found.start() if found is not None else len(text)
+        part = tokenizer.boundaries(text[at:stop])
         ids.append(part.ids)
-        starts.append(part.bounds[:-1] + at)
-        if literal >= 0:
-            ids.append(np.array([numbers[literal]], np.int32))
-            starts.append(np.array([begin - first], np.int64))
-        at = end - first
-    return Boundaries(np.concatenate(ids), tile(np.concatenate(starts), len(data)))
+        starts.append(part.bounds[: len(part.ids)] + byte)
+        byte += len(text[at:stop].encode())
+        if found is not None:
+            ids.append(np.array([controls[found.group()]], np.int32))
+            starts.append(np.array([byte], np.int64))
+            byte += len(found.group().encode())
+            at = found.end()
+    return Boundaries(np.concatenate(ids), tile(np.concatenate(starts), byte))
 
 
 def tile(starts: NDArray[np.int64], size: int) -> NDArray[np.int64]:

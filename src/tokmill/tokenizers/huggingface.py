@@ -32,16 +32,8 @@ from tokmill.tokenizers.boundaries import by_bytes, by_offsets
 from tokmill.tokenizers.fast import Fast, encode_column, open_fast
 from tokmill.tokenizers.newcomers import newcomer_classes
 from tokmill.tokenizers.protocol import Boundaries, Encoded, encode_each
+from tokmill.tokenizers.spelling import BYTE_LETTERS
 
-
-def _byte_letters() -> dict[str, int]:
-    """The letter that byte-level BPE writes for each byte: itself where that can be seen, else from U+0100 on."""
-    seen = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    unseen = [byte for byte in range(256) if byte not in seen]
-    return {chr(byte): byte for byte in seen} | {chr(256 + at): byte for at, byte in enumerate(unseen)}
-
-
-_BYTE_OF = _byte_letters()
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
 
@@ -99,8 +91,8 @@ class HuggingFaceTokenizer:
         """By the bytes that byte-level tokens stand for, else by the offsets of the library."""
         ids, data = self._encode_one(text), text.encode()
         spelled = [str(self._tokenizer.id_to_token(id)) for id in ids.tolist()]
-        if all(character in _BYTE_OF for token in spelled for character in token):
-            tokens = [bytes(_BYTE_OF[character] for character in token) for token in spelled]
+        if all(character in BYTE_LETTERS for token in spelled for character in token):
+            tokens = [bytes(BYTE_LETTERS[character] for character in token) for token in spelled]
             found = by_bytes(ids, tokens, data)
             if found is not None:
                 return found

@@ -41,7 +41,7 @@ class SentencePieceTokenizer:
             self._model = sentencepiece.SentencePieceProcessor()
             self._model.LoadFromSerializedProto(data)
             self.vocab_size = int(self._model.get_piece_size())
-        except RuntimeError as error:
+        except (RuntimeError, UnicodeDecodeError) as error:  # the message of the first may not be UTF-8
             raise CorruptFile(
                 "not a complete SentencePiece model",
                 where=str(path),

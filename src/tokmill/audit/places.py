@@ -1,0 +1,255 @@
+"""Where a document is in a run, and which document is at a place, by the indexes: nothing is scanned.
+
+    doc_id ─ ids-<shard>.npy ─> shard, row ─ lengths-<shard> ─> sequence ─ order-<split> ─> turns ─ places.npy ─> rows
+    row ─ index.jsonl.zst ─> source, doc_id ─ … as above, and the one whose rows meet this one
+
+Manifests of a finished run are read without proving each digest in them: the run's own manifest knows their bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.artifact import Artifact, open_artifact
+from tokmill.audit.opened import ShardTables, list_shard_tables
+from tokmill.audit.report.found import find_artifacts
+from tokmill.errors import ManifestDamaged, StorageError
+from tokmill.forgotten import load_forgotten
+from tokmill.formats.places import find_id, find_places, hash_id
+from tokmill.formats.row_index import RowSpans
+from tokmill.manifest import FileEntry, Manifest
+from tokmill.stages.tokenized import SplitShard, shards_of_split
+from tokmill.storage.parquet import load_table
+
+Order = tuple[NDArray[np.uint32], NDArray[np.uint32]]
+
+
+class Place(NamedTuple):
+    """A document by its position."""
+
+    shard: ShardTables
+    row: int
+
+
+class RunPlaces:
+    """A run, finished or cut short, opened to find documents in it."""
+
+    def __init__(self, directory: Path, artifacts: Mapping[str, Artifact], missing: list[str]) -> None:
+        self.directory = directory
+        self.artifacts = dict(artifacts)
+        self.missing = missing  # steps that a run which was cut short did not come to
+        self._turns: dict[tuple[str, str], Turns] = {}
+        self._orders: dict[str, Order | None] = {}
+        self._shards: dict[str, list[SplitShard]] = {}
+
+    @cached_property
+    def shards(self) -> list[ShardTables]:
+        return list(list_shard_tables(self.artifacts))
+
+    @cached_property
+    def forgotten(self) -> Any:
+        return load_forgotten(self.directory)
+
+    def of_kind(self, kind: str) -> dict[str, Artifact]:
+        return {name: found for name, found in self.artifacts.items() if found.manifest.kind == kind}
+
+    def find(self, doc_id: str, source: str | None = None) -> list[Place]:
+        """Every document of that name, in the order of the corpus."""
+        wanted, found = hash_id(doc_id), []
+        indexes = {name: _by_path(a, "ids") for name, a in self.of_kind("ingest").items()}
+        directories = {name: str(self.artifacts[name].directory) for name in indexes}
+        for shard in self.shards:
+            if source is not None and shard.source != source:
+                continue
+            name = f"ingest/{shard.source}"
+            entry = indexes[name].get(f"ids-{shard.key}.npy")
+            rows: Sequence[int] = range(shard.documents.rows)  # of a run without indexes
+            if entry is not None:
+                rows = sorted(find_id(f"{directories[name]}/{entry.path}", entry.rows, wanted))
+            if rows:
+                path = self.artifacts[name].path(shard.documents)
+                ids = load_table(path, ["doc_id"]).column("doc_id")
+                found += [Place(shard, row) for row in rows if ids[row].as_py() == doc_id]
+        return found
+
+    def find_left_out(self, doc_id: str, source: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Source and ledger row of each record with that id that never became a document."""
+        wanted = hash_id(doc_id)
+        for name, artifact in self.of_kind("ingest").items():
+            own = name.removeprefix("ingest/")
+            if source not in (None, own):
+                continue
+            indexes = _by_path(artifact, "ledger_ids")
+            for entry in artifact.manifest.entries("ledger"):
+                path = entry.path.replace("ledger-", "ledger-ids-", 1).replace(".parquet", ".npy")
+                index = indexes.get(path)
+                rows = (
+                    find_id(f"{artifact.directory}/{path}", index.rows, wanted) if index is not None else []
+                )
+                if rows:
+                    ledger = load_table(artifact.path(entry))
+                    told = [ledger.slice(row, 1).to_pylist()[0] for row in sorted(rows)]
+                    yield from ((own, row) for row in told if row["doc_id"] == doc_id)
+
+    def turns(self, build: str, split: str) -> Turns:
+        if (build, split) not in self._turns:
+            if split not in self._shards:
+                self._shards[split] = shards_of_split(self.artifacts, split)
+            wanted = self.artifacts[build].manifest.config["sources"]
+            self._turns[build, split] = Turns(self._shards[split], wanted, self._order(split))
+        return self._turns[build, split]
+
+    def _order(self, split: str) -> Order | None:
+        """Shard number and sequence by turn, where a mixture ordered them; 8 bytes per turn, read once."""
+        if split not in self._orders:
+            path = _order_path(self.artifacts, split)
+            table = load_table(path) if path is not None else None
+            self._orders[split] = (
+                (np.asarray(table.column("shard")), np.asarray(table.column("sequence")))
+                if table is not None
+                else None
+            )
+        return self._orders[split]
+
+    def sequence_of(self, place: Place, split: str) -> int | None:
+        """The number of the document in its token shard; None: it has no tokens in that split."""
+        for entry in self.artifacts["tokens"].manifest.entries("lengths"):
+            if entry.path.startswith(f"{split}/") and entry.path.endswith(
+                f"/lengths-{place.shard.number:05d}.parquet"
+            ):
+                path = self.artifacts["tokens"].path(entry)
+                rows = np.asarray(load_table(path, ["row"]).column("row"))
+                at = int(np.searchsorted(rows, place.row))
+                return at if at < len(rows) and int(rows[at]) == place.row else None
+        return None
+
+
+class Turns:
+    """The documents of one split of a build, in the order in which they are built."""
+
+    def __init__(self, shards: list[SplitShard], wanted: list[str], order: Order | None) -> None:
+        """`wanted` are the sources of the build; none: all."""
+        self.shards = [shard for shard in shards if not wanted or shard.source in wanted]
+        self._ends = np.cumsum([shard.lengths.rows for shard in self.shards], dtype=np.int64)
+        self.order = order
+        if order is not None and len(self.shards) < len(
+            shards
+        ):  # a build of some sources has their turns only
+            is_mine = np.zeros(max(shard.number for shard in shards) + 1, np.bool_)
+            is_mine[[shard.number for shard in self.shards]] = True
+            chosen = is_mine[order[0]]
+            self.order = order[0][chosen], order[1][chosen]
+
+    def at(self, turn: int) -> tuple[SplitShard, int]:
+        """Shard and sequence of the document that has this turn."""
+        if self.order is not None:
+            number, sequence = int(self.order[0][turn]), int(self.order[1][turn])
+            return next(shard for shard in self.shards if shard.number == number), sequence
+        at = int(np.searchsorted(self._ends, turn, side="right"))
+        return self.shards[at], turn - int(self._ends[at] - self.shards[at].lengths.rows)
+
+    def of(self, number: int, sequence: int) -> list[int]:
+        """The turns of one document: none, one, or more where a source repeats."""
+        if self.order is not None:
+            numbers, sequences = self.order
+            maybe = np.flatnonzero(sequences == sequence)
+            turns: list[int] = maybe[numbers[maybe] == number].tolist()
+            return turns
+        for at, shard in enumerate(self.shards):
+            if shard.number == number:
+                return [int(self._ends[at]) - shard.lengths.rows + sequence]
+        return []
+
+    def is_any(self, chosen: Mapping[int, NDArray[np.int64]]) -> NDArray[np.bool_]:
+        """Per turn: whether it is one of these sequences of these shards."""
+        marked = []
+        for shard in self.shards:
+            mark = np.zeros(shard.lengths.rows, np.bool_)
+            mark[chosen.get(shard.number, np.empty(0, np.int64))] = True
+            marked.append(mark)
+        return self.in_turn(marked)
+
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of the document of each turn."""
+        tables = [load_table(Path(shard.lengths.path), ["tokens"]) for shard in self.shards]
+        return self.in_turn([np.asarray(table.column("tokens")) for table in tables])
+
+    def in_turn(self, parts: list[NDArray[Any]]) -> NDArray[Any]:
+        """A column that lies by shard and sequence, one value for each turn."""
+        whole = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        if self.order is None or not parts:
+            return whole
+        bases = np.zeros(max(shard.number for shard in self.shards) + 1, np.int64)
+        for shard, base in zip(self.shards, np.cumsum([0, *map(len, parts)]), strict=False):
+            bases[shard.number] = base
+        found: NDArray[Any] = whole[bases[self.order[0]] + self.order[1]]
+        return found
+
+
+def open_places(directory: str | Path) -> RunPlaces:
+    directory = Path(directory)
+    root = open_artifact(directory) if directory.is_dir() else None
+    if root is None or root.manifest.kind != "run":
+        found = find_artifacts(directory)
+        return RunPlaces(directory, found.artifacts, [*found.missing, *found.set_aside])
+    artifacts = {}
+    for entry in root.manifest.entries("manifest"):
+        artifact = _open_known(directory, entry)
+        artifacts[artifact.manifest.step] = artifact
+    return RunPlaces(directory, artifacts, [])
+
+
+def _open_known(directory: Path, entry: FileEntry) -> Artifact:
+    path = directory / entry.path
+    if not path.is_file():
+        raise StorageError("is missing", where=str(path), next="run the recipe again")
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != entry.sha256:
+        raise ManifestDamaged(
+            "is not the manifest that the run ended with", where=str(path), next="run the recipe again"
+        )
+    return Artifact(path.parent, msgspec.json.decode(data, type=Manifest))
+
+
+def places_in(build: Artifact, split: str, turn: int) -> RowSpans:
+    """Rows and columns of a document by its turn; of sequences, the one it is."""
+    entry = entry_of(build, split, "places")
+    if entry is None:
+        one = np.array([turn], np.int64)
+        none = np.zeros(1, np.int64)
+        return RowSpans(one, one, none, none, none)
+    return find_places(build.path(entry), entry.rows, turn)
+
+
+def entry_of(build: Artifact, split: str, table: str) -> FileEntry | None:
+    """Of a build in its run, or by itself with one split only."""
+    for entry in build.manifest.entries(table):
+        if Path(entry.path).parent.as_posix() in (split, "."):
+            return entry
+    return None
+
+
+def splits_of(build: Artifact) -> list[str]:
+    """In their order; "." where the build has one and no directory for it."""
+    return [Path(entry.path).parent.as_posix() for entry in build.manifest.entries("index")]
+
+
+def _by_path(artifact: Artifact, table: str) -> dict[str, FileEntry]:
+    return {entry.path: entry for entry in artifact.manifest.entries(table)}
+
+
+def _order_path(artifacts: Mapping[str, Artifact], split: str) -> Path | None:
+    mixture = artifacts.get("mixture")
+    entries = mixture.manifest.entries("order") if mixture is not None else []
+    for entry in entries:
+        if mixture is not None and entry.path == f"order-{split}.parquet":
+            return mixture.path(entry)
+    return None

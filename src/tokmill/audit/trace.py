@@ -1,0 +1,244 @@
+"""From a token back to the characters of its document.
+
+    build, row, column ─ which document ─ which of its tokens ─ which characters ─ source, licence, history
+
+The other way, `tokmill.audit.trace_document`. A build taken out of its run answers with what its index says; the history is in the run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tokmill.artifact import Artifact, open_artifact
+from tokmill.audit.places import Place, RunPlaces, entry_of, open_places, places_in, splits_of
+from tokmill.audit.trace_text import DocumentText, Stretch, load_document
+from tokmill.audit.why import History, history_of
+from tokmill.errors import InputError, StorageError, TokmillError
+from tokmill.formats.megatron import MegatronFile
+from tokmill.formats.row_index import DocumentSpan, find_row
+from tokmill.manifest import Json
+
+ELSEWHERE = "the history of this document is in the run that the build was taken from, which is not here"
+
+
+class BuildSplit(NamedTuple):
+    """One split of a build, and the run around it, if it is there."""
+
+    build: Artifact
+    split: str  # "." where the build has one and no directory for it
+    run: RunPlaces | None
+
+    @property
+    def name(self) -> str:
+        return self.build.manifest.step
+
+    @property
+    def rows(self) -> int:
+        entry = entry_of(self.build, self.split, "index")
+        return entry.rows if entry is not None else 0
+
+
+class Traced(NamedTuple):
+    """Columns [start, end) of a row, and what they are."""
+
+    build: str
+    split: str
+    row: int
+    start: int
+    end: int
+    source: str | None = None  # None: padding
+    doc_id: str | None = None
+    tokens: tuple[int, int] = (0, 0)  # of the document, [first, stop)
+    document_tokens: int | None = None  # with the one that ends it
+    ids: tuple[int, ...] = ()  # of one column
+    ends_document: bool | None = None
+    stretch: Stretch | None = None
+    place: Json | None = None
+    origin: Json | None = None
+    history: History | None = None
+    note: str | None = None
+
+    def as_json(self) -> Json:
+        stretch = self.stretch
+        return {
+            **self._asdict(),
+            "tokens": list(self.tokens),
+            "ids": list(self.ids),
+            "stretch": {**stretch._asdict(), "excerpt": stretch.excerpt._asdict()} if stretch else None,
+            "history": self.history.as_json() if self.history else None,
+        }
+
+
+def open_build(directory: str | Path, split: str | None = None) -> BuildSplit:
+    """By the directory of a build, or of one split of it."""
+    directory = Path(directory)
+    for build, named in ((directory, split), (directory.parent, split or directory.name)):
+        found = open_artifact(build)
+        if found is None:
+            continue
+        if found.manifest.kind == "run":
+            raise _not_a_build(directory, found)
+        if found.manifest.kind == "build":
+            splits = splits_of(found)
+            chosen = named if named is not None else splits[0]
+            if chosen not in splits and splits != ["."]:
+                raise InputError(
+                    f"has no split called {chosen}", where=str(build), next=f"one of: {', '.join(splits)}"
+                )
+            return BuildSplit(found, chosen if chosen in splits else ".", _run_around(found))
+    raise StorageError(
+        "is not a build", where=str(directory), next="give a build of a run, such as out/NAME/build/rows"
+    )
+
+
+def _not_a_build(directory: Path, run: Artifact) -> InputError:
+    paths = [entry.path for entry in run.manifest.entries("manifest")]
+    names = ", ".join(str(Path(path).parent) for path in paths if path.startswith("build/"))
+    return InputError(
+        "is a run, not a build",
+        where=str(directory),
+        next=f"give one of its builds: {names}" if names else "it has no build: run the recipe to its end",
+    )
+
+
+def _run_around(build: Artifact) -> RunPlaces | None:
+    """The run that the build lies in and belongs to."""
+    out = build.directory.resolve().parents[1]
+    if build.directory.resolve().parent.name != "build" or not (out / "ingest").is_dir():
+        return None
+    try:
+        run = open_places(out)
+    except TokmillError:
+        return None
+    own = run.artifacts.get(build.manifest.step)
+    return run if own is not None and own.manifest.identity == build.manifest.identity else None
+
+
+def find_offset(found: BuildSplit, token: int) -> tuple[int, int]:
+    """Row and column of a token of tokens.bin, counted from 0."""
+    entry = entry_of(found.build, found.split, "sequences")
+    if entry is None:
+        raise InputError(
+            f"a build of the format {found.build.manifest.config['format']} has no tokens.bin",
+            where=str(found.build.directory),
+            next="give --row, and --column",
+        )
+    sequences = MegatronFile(found.build.path(entry).with_suffix(""))
+    if not 0 <= token < len(sequences.ids):
+        raise InputError(
+            f"has no token {token:,}",
+            where=str(found.build.path(entry).with_suffix(".bin")),
+            next=f"it has {len(sequences.ids):,}, counted from 0",
+        )
+    at = token * sequences.dtype.itemsize
+    row = int(np.searchsorted(sequences.pointers, at, side="right")) - 1
+    return row, (at - int(sequences.pointers[row])) // sequences.dtype.itemsize
+
+
+def trace_row(found: BuildSplit, row: int, column: int | None = None) -> list[Traced]:
+    """What the columns of a row are, or one of them."""
+    if not 0 <= row < found.rows:
+        raise InputError(
+            f"{found.split} has no row {row:,}",
+            where=str(found.build.directory),
+            next=f"it has {found.rows:,}, counted from 0",
+        )
+    entry = entry_of(found.build, found.split, "index")
+    assert entry is not None, "every build has an index"
+    spans = find_row(found.build.path(entry), row).docs
+    if column is None:
+        return [_traced(found, row, span, span.start, span.end) for span in spans]
+    for span in spans:
+        if span.start <= column < span.end:
+            return [_traced(found, row, span, column, column + 1)]
+    length = found.build.manifest.config["pack"].get("length")
+    if length is None or not 0 <= column < length:
+        width = length or max((span.end for span in spans), default=0)
+        raise InputError(
+            f"row {row:,} has no column {column:,}",
+            where=str(found.build.directory),
+            next=f"it has {width:,}, counted from 0",
+        )
+    return [Traced(found.name, found.split, row, column, column + 1, note="padding")]
+
+
+def _traced(found: BuildSplit, row: int, span: DocumentSpan, start: int, end: int) -> Traced:
+    first = span.offset + start - span.start
+    told = Traced(
+        found.name,
+        found.split,
+        row,
+        start,
+        end,
+        span.source,
+        span.doc_id,
+        (first, first + end - start),
+        note=ELSEWHERE,
+    )
+    if found.run is None:
+        return told
+    located = _locate(found, found.run, row, span)
+    if located is None:
+        return told._replace(note="the run around this build does not know the document any more")
+    place, sequence = located
+    document = load_document(found.run, place, found.split, sequence)
+    history = history_of(until_split(found.run), place.shard, place.row, span.doc_id)
+    stop = told.tokens[1]
+    return told._replace(
+        document_tokens=document.tokens,
+        ids=_ids(document, first, stop) if end - start == 1 else (),
+        ends_document=stop == document.tokens,
+        stretch=document.stretch(first, stop) if document.is_same else None,
+        place={"shard": place.shard.name, "row": place.row, "sequence": sequence},
+        origin=origin_of(found.run, place, history),
+        history=history,
+        note=None if document.is_same else "encoded again, the text has other ids: characters are not told",
+    )
+
+
+def _ids(document: DocumentText, first: int, stop: int) -> tuple[int, ...]:
+    return tuple(document.bounds.ids[first:stop].tolist())
+
+
+def _locate(found: BuildSplit, run: RunPlaces, row: int, span: DocumentSpan) -> tuple[Place, int] | None:
+    """The document by position. Several may share the id: it is the one whose tokens meet this row here."""
+    for place in run.find(span.doc_id, span.source):
+        sequence = run.sequence_of(place, found.split)
+        if sequence is None:
+            continue
+        turns = run.turns(found.name, found.split)
+        for turn in turns.of(place.shard.number, sequence):
+            if entry_of(found.build, found.split, "places") is None:
+                if turn == row:
+                    return place, sequence
+                continue
+            meetings = places_in(found.build, found.split, turn)
+            if bool(((meetings.row == row) & (meetings.start == span.start)).any()):
+                return place, sequence
+    return None
+
+
+def until_split(run: RunPlaces) -> dict[str, Artifact]:
+    """What a history is told from; tokens and builds are found by their indexes."""
+    kinds = ("ingest", "clean", "dedup", "split")
+    return {name: found for name, found in run.artifacts.items() if found.manifest.kind in kinds}
+
+
+def origin_of(run: RunPlaces, place: Place, history: History) -> Json:
+    manifest = run.artifacts[f"ingest/{place.shard.source}"].manifest
+    hub = manifest.config.get("hub")
+    clean = history.clean or {}
+    told: Json = {
+        "source": place.shard.source,
+        "file": history.ingest.get("file"),
+        "dataset": hub["asked"]["dataset"] if hub else None,
+        "revision": hub["revision"] if hub else None,
+        "license": clean.get("license") or history.ingest.get("license_tag"),
+        "language": clean.get("language"),
+    }
+    if not hub:
+        told["file_sha256"] = manifest.inputs.get(f"file {told['file']}")
+    return told

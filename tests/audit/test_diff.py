@@ -1,0 +1,223 @@
+"""Two runs and what lies between them: every reason told, every document once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokmill as mill
+from cleaned import prose, write_documents
+from mill import write_recipe
+from tokmill.audit.diff import Diff, diff, failures
+from tokmill.audit.diff_documents import match_equal_rows
+from tokmill.audit.forgetting import Selection
+from tokmill.cli import main
+from tokmill.errors import RecipeError
+from tokmill.forgetting import forget
+from tokmill.manifest import load_manifest
+
+
+def make(directory: Path, records: dict[str, list[dict[str, Any]]], **sections: Any) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    for source, rows in records.items():
+        write_documents(directory / f"{source}.jsonl", rows)
+    sources = [
+        {"name": s, "domain": s, "files": f"{s}.jsonl", "license": "MIT" if s == "web" else "CC0-1.0"}
+        for s in records
+    ]
+    whole: dict[str, Any] = {
+        "sources": sources,
+        "filters": [{"measure": "words", "min": 10, "reason": "too_few_words"}],
+        "split": {"valid_fraction": "0.3"},
+        **sections,
+    }
+    return mill.run(write_recipe(directory, **whole), workers=1).out
+
+
+def base() -> dict[str, list[dict[str, Any]]]:
+    web = [{"id": f"w{n}", "text": prose(n, 3)} for n in range(20)]
+    web += [{"id": "short", "text": "only five words are here"}, {"id": "twice", "text": prose(90, 3)}]
+    return {
+        "web": [*web, {"id": "twice", "text": prose(91, 3)}, {"id": "copy", "text": prose(3, 3)}],
+        "books": [{"id": f"b{n}", "text": prose(100 + n, 4)} for n in range(10)],
+    }
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("first"), base())
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    records = base()
+    web = [record for record in records["web"] if record["id"] not in ("w1", "w3")]
+    for record in web:
+        if record["id"] == "w2":
+            record["text"] = prose(200, 3)
+        if record["id"] == "w5":
+            record["text"] = "now too short"
+        if record["id"] == "short":
+            record["text"] = prose(201, 3)
+    web.append({"id": "new", "text": prose(202, 3)})
+    more = [{"id": "m0", "text": prose(300, 3)}]
+    return make(
+        tmp_path_factory.mktemp("second"),
+        {"web": web, "more": more},
+        seed=8,
+        tokenizer={"train": {"model": "byte_bpe", "vocab_size": 310}, "eos": "<|endoftext|>"},
+        builds=[
+            {"name": "rows", "format": "memmap"},
+            {"name": "lists", "format": "parquet", "pack": {"layout": "indexed"}},
+        ],
+    )
+
+
+@pytest.fixture(scope="module")
+def found(first: Path, second: Path) -> Diff:
+    return diff(first, second)
+
+
+def test_every_document_that_came_or_went_has_its_reason(found: Diff) -> None:
+    documents = found.documents
+    assert documents.went == {
+        "clean: too_few_words": 1,  # w5
+        "no such source": 10,  # books
+        "not in the source": 2,  # w1, w3
+    }
+    assert documents.came == {
+        "clean: too_few_words": 1,  # short
+        "dedup: exact_dup": 1,  # copy, whose first was w3
+        "new in the source": 1,
+        "no such source": 1,
+    }
+    assert (documents.changed, documents.moved) == (1, {})
+    assert documents.same == 22 - 4  # w0 … w19 and twice, twice, less w1, w2, w3 and w5
+    named = {(one["what"], one["why"], one["doc_id"]) for one in documents.examples}
+    assert {
+        ("went", "clean: too_few_words", "w5"),
+        ("came", "clean: too_few_words", "short"),
+        ("came", "dedup: exact_dup", "copy"),
+        ("came", "new in the source", "new"),
+        ("changed", "another text", "w2"),
+        ("went", "not in the source", "w1"),
+        ("went", "not in the source", "w3"),
+    } <= named
+    assert Counter(one["why"] for one in documents.examples if one["what"] == "went")["no such source"] == 5
+
+
+def test_recipe_tokenizer_shares_and_builds_are_told_key_by_key(
+    first: Path, second: Path, found: Diff
+) -> None:
+    assert found.recipe is not None
+    assert "`seed` changed 7 → 8" in found.recipe
+    assert any("vocab_size" in line and "300 → 310" in line for line in found.tokenizer)
+    assert found.missing == (
+        ["ingest/more", "clean/more", "build/lists"],
+        ["ingest/books", "clean/books", "build/mega"],
+    )
+    for side, run in enumerate((first, second)):
+        counts = load_manifest(run / "tokens").counts
+        total = sum(counts["tokens"].values())
+        for group in ("domains", "sources", "licenses"):
+            mine = [share for share in found.shares if share.group == group]
+            assert sum(share.tokens[side] for share in mine) == total
+            assert sum(share.shares[side] for share in mine) == pytest.approx(1)
+    (web,) = (share for share in found.shares if (share.group, share.name) == ("sources", "web"))
+    assert web.change > 0.1
+    rows = {build["build"]: build for build in found.builds}
+    assert (
+        rows["build/rows"]["before"]["tokens"]
+        == load_manifest(first / "build/rows").counts["tokens"]["written"]
+    )
+    assert rows["build/mega"]["after"] is None
+    assert rows["build/lists"]["before"] is None
+
+
+def test_a_run_and_its_copy_elsewhere_are_the_same(first: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(first, tmp_path / "copy")
+    same = diff(first, copy)
+    assert same.documents.is_equal
+    assert same.documents.same == load_manifest(first / "split").counts["kept"]
+    assert (same.recipe, same.tokenizer, same.missing) == ([], [], ([], []))
+    assert all(build["is_same"] for build in same.builds)
+    assert failures(same, ["recipe", "tokenizer", "documents", "tokens", "shares=0"]) == []
+
+
+def test_a_document_in_another_split_has_moved(first: Path, tmp_path: Path) -> None:
+    other = make(tmp_path, base(), split={"valid_fraction": "0.6"})
+    documents = diff(first, other).documents
+    assert set(documents.moved) == {"train → valid"}
+    before, after = (load_manifest(run / "split").counts["valid"] for run in (first, other))
+    assert documents.moved["train → valid"] == after - before
+    assert (documents.came, documents.went, documents.changed) == ({}, {}, 0)
+
+
+def test_what_was_forgotten_is_told_as_that(first: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(first, tmp_path / "copy")
+    forget(copy, Selection(((None, "w3"), (None, "twice"))), workers=1)
+    documents = diff(first, copy).documents
+    assert documents.went == {"forgotten": 3}
+    assert documents.came == {"dedup: exact_dup": 1}
+
+
+def test_a_run_that_was_cut_short_is_compared_as_far_as_it_came(first: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(first, tmp_path / "copy")
+    (copy / "manifest.json").unlink()
+    for name in ("tokens", "build"):
+        shutil.rmtree(copy / name)
+    found = diff(first, copy)
+    assert found.recipe is None
+    assert set(found.missing[1]) >= {"tokens", "build/rows", "build/mega"}
+    assert found.documents.is_equal
+    assert failures(found, ["recipe", "documents", "tokens"]) == ["recipe", "tokens"]
+
+
+def test_checks_decide_the_exit_status(first: Path, second: Path, tmp_path: Path) -> None:
+    def run(*arguments: str | Path) -> Any:
+        return CliRunner().invoke(main, ["diff", *map(str, arguments)])
+
+    assert run(first, second).exit_code == 0
+    for check in ("recipe", "tokenizer", "documents", "tokens", "shares=0.05"):
+        assert run(first, second, "--fail-on", check).exit_code == 1
+        assert run(first, first, "--fail-on", check).exit_code == 0
+    assert run(first, second, "--fail-on", "shares=1").exit_code == 0
+    told = json.loads(run(first, second, "--json", "--fail-on", "tokens").stdout)
+    assert (told["ok"], told["failed"]) == (False, ["tokens"])
+    assert set(told) == {"ok", "failed", *Diff._fields}
+    shown = run(first, second).stdout
+    assert all(
+        words in shown for words in ("not in the source", "`seed` changed 7 → 8", "exact_dup", "only in B")
+    )
+    for check in ("words", "shares", "shares=much", "tokens=1"):
+        refused = run(first, second, "--fail-on", check)
+        assert refused.exit_code == 1
+        assert "cannot be checked" in refused.stderr
+    with pytest.raises(RecipeError):
+        failures(diff(first, first), ["all"])
+
+
+@given(st.lists(st.integers(0, 4)), st.lists(st.integers(0, 4)))
+def test_rows_are_matched_as_a_list_would_match_them(a: list[int], b: list[int]) -> None:
+    left, right = list(range(len(b))), []
+    pairs = []
+    for at, value in enumerate(a):
+        twin = next((other for other in left if b[other] == value), None)
+        if twin is None:
+            right.append(at)
+        else:
+            pairs.append((at, twin))
+            left.remove(twin)
+    keys = [np.array([[value, 7] for value in values], np.uint64).reshape(-1, 2) for values in (a, b)]
+    found = [column.tolist() for column in match_equal_rows(*keys)]
+    assert sorted(zip(found[0], found[1], strict=True)) == pairs
+    assert found[2:] == [right, left]

@@ -1,0 +1,75 @@
+"""A process that has loaded the mill and forks: each child is a `tokmill` command of its own on a faulty disk.
+
+    stdin   {"arguments": [...], "said": file, "root": dir, "log": file, "mode": n, "at": n}    one JSON object a line
+    stdout  {"status": exit status, or minus the signal}                                        one for each
+
+Started with shim.c preloaded. Loading the mill, its kernels and its tables of Unicode takes five seconds and a small
+run one, which is why a thousand of them share it. No tokenizer is used before the fork: its threads would be lost in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import importlib.metadata
+import json
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import tokmill as mill
+from tokmill.cli import main
+from tokmill.kernels.warm import compile_kernels
+from tokmill.plan import kernels_needed, plan_steps
+from tokmill.recipe_file import load_recipe
+
+LIBRARIES = ("gigatoken", "tokenizers", "pyarrow.parquet", "tokmill.cli.run", "tokmill.cli.verify")
+# A run takes a second. One that takes this long hangs, and its status says SIGALRM.
+HANGS_AFTER_SECONDS = 300
+
+
+def load(recipe: Path) -> None:
+    # 0.4 s of each run are spent to look up the versions of packages, which do not change here
+    importlib.metadata.version = functools.cache(importlib.metadata.version)
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    with tempfile.TemporaryDirectory() as scratch:
+        mill.run(recipe, scratch, workers=1, until="split")
+        steps = plan_steps(load_recipe(recipe), recipe.parent, Path(scratch))
+        compile_kernels(lambda message: None, kernels_needed(steps))
+
+
+def run_child(asked: dict[str, object]) -> None:
+    signal.alarm(HANGS_AFTER_SECONDS)
+    said = os.open(str(asked["said"]), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    sys.argv = ["tokmill", *map(str, asked["arguments"])]  # type: ignore[call-overload]
+    shim = ctypes.CDLL(None)
+    shim.fault_arm(
+        os.fsencode(str(asked["root"])),
+        os.fsencode(str(asked["log"])),
+        ctypes.c_int(asked["mode"]),  # type: ignore[arg-type]
+        ctypes.c_long(asked["at"]),  # type: ignore[arg-type]
+    )
+    main()
+
+
+def serve() -> None:
+    load(Path(sys.argv[1]))
+    answers = os.fdopen(os.dup(1), "w")
+    print(json.dumps({"status": 0}), file=answers, flush=True)
+    for line in sys.stdin:
+        child = os.fork()
+        if not child:
+            run_child(json.loads(line))  # ends as the command does, by SystemExit
+            sys.exit(0)
+        _, status = os.waitpid(child, 0)
+        print(json.dumps({"status": os.waitstatus_to_exitcode(status)}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    serve()

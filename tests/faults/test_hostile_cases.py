@@ -1,0 +1,116 @@
+"""What damaged files once made readers do, each as the least that does it: refused now, by a TokmillError."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from faults.readers import source
+from tokmill.errors import TokmillError
+from tokmill.formats.memmap import MemmapRows
+from tokmill.formats.npy import NpyRows, write_npy
+from tokmill.formats.parquet import load_meta
+from tokmill.formats.row_index import RowSpans, read_row_index, write_row_index
+from tokmill.formats.token_cache import TokenCache
+from tokmill.loader import open_dataset
+from tokmill.mixture_file import read_mixture_file, to_sources
+from tokmill.storage.lock import open_lock
+from tokmill.storage.parquet import load_table
+
+
+@pytest.mark.parametrize("content", [b'{"seq_len": "\xff"}', b'{"seq_len":' * 100_000])
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("meta.json", MemmapRows),
+        ("meta.json", NpyRows),
+        ("meta.json", load_meta),
+        ("ENCODE.meta.json", lambda directory: TokenCache(directory, model_sha256=None)),
+    ],
+    ids=["memmap", "npy", "parquet", "token_cache"],
+)
+def test_a_description_that_is_no_utf8_or_too_deep_is_refused(
+    tmp_path: Path, name: str, content: bytes, read: Callable[[Path], object]
+) -> None:
+    (tmp_path / "input_ids.mmap").write_bytes(b"\0" * 16)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TokmillError):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["eos_id", "pad_id", "vocab_size"])
+@pytest.mark.parametrize("value", [1 << 40, -1, "0", 1.5, True])
+def test_an_id_that_cannot_be_one_is_refused_before_a_batch_is_made(
+    tmp_path: Path, key: str, value: object
+) -> None:
+    facts = {"eos_id": 0, "pad_id": 0, "vocab_size": 9, key: value}
+    write_npy(tmp_path, [np.ones((4, 8), np.int32)], n_seqs=4, seq_len=8, rows_per_shard=4, meta=facts)
+    with pytest.raises(TokmillError, match=key):
+        open_dataset(tmp_path)
+
+
+def test_an_index_whose_table_has_lost_its_frames_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "index.jsonl.zst"
+    numbers = np.arange(3)
+    spans = RowSpans(numbers, numbers, 0 * numbers, 0 * numbers + 4, 0 * numbers)
+    write_row_index(path, spans, ["a", "b", "c"], ["s"] * 3)
+    assert len(list(read_row_index(path))) == 3
+    data = path.read_bytes()
+    path.write_bytes(data[:-9] + b"\0\0\0\0" + data[-5:])  # a table of no frames
+    with pytest.raises(TokmillError, match="other frames than it has"):
+        list(read_row_index(path))
+
+
+def test_an_index_of_no_rows_is_read(tmp_path: Path) -> None:
+    write_row_index(tmp_path / "index.jsonl.zst", [], [], [])
+    assert list(read_row_index(tmp_path / "index.jsonl.zst")) == []
+
+
+def test_a_working_shard_with_a_column_whose_name_is_no_utf8_is_refused(tmp_path: Path) -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"abcd": [1, 2]}), sink, store_schema=False)
+    (tmp_path / "a.parquet").write_bytes(sink.getvalue().replace(b"abcd", b"\xff\xfe\xfd\xfc"))
+    with pytest.raises(TokmillError):
+        load_table(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "section"),
+    [
+        ("Posts.xml", '<?xml version="1.0" encoding="null8"?>\n<posts></posts>', "stackexchange"),
+        ("dump.xml", '<?xml version="1.0" encoding="null8"?>\n<mediawiki></mediawiki>', "wikipedia"),
+    ],
+)
+def test_an_encoding_that_nobody_knows_is_refused(
+    tmp_path: Path, name: str, content: str, section: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(TokmillError):
+        source(**{section: {}})(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [{"name": "a", "files": "a.jsonl", "template": "{q} a}"}, {"name": "a", "dataset": "../../a b"}],
+    ids=["template", "name of a dataset"],
+)
+def test_a_mistake_in_a_mixture_is_told_with_its_line(tmp_path: Path, dataset: dict[str, str]) -> None:
+    path = tmp_path / "mixture.yaml"
+    path.write_text(json.dumps({"datasets": [dataset]}))
+    with pytest.raises(TokmillError, match="line 1: "):
+        to_sources(read_mixture_file(path))
+
+
+def test_a_note_beside_a_lock_that_is_no_utf8_is_no_holder(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_bytes(b'{"pid": 1, "host": "\xff"}')
+    with open_lock(tmp_path):
+        pass
+    shutil.rmtree(tmp_path)

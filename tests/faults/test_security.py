@@ -1,0 +1,132 @@
+"""What SECURITY.md says of the code, checked in the code."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import tokmill
+from tokmill.container import ContainedShard, build_container, load_container, write_container
+from tokmill.errors import TokmillError
+from tokmill.formats.parquet import load_meta
+from tokmill.formats.token_cache import TokenCache
+from tokmill.manifest import FileEntry, Receipt, build_manifest, load_manifest, write_manifest
+from tokmill.recipe import template_parts
+from tokmill.recipe_file import parse_recipe
+
+SOURCE = Path(tokmill.__file__).parent
+OUTSIDE = ["../secret", "/etc/passwd", "a/../../secret", "..", ""]
+
+# Code that is made of text runs in one place: the user's own hook, a file beside the recipe whose sha256 is recorded.
+RUNS_TEXT = {"clean/hooks.py"}
+STARTS_PROCESSES = {"environment.py"}  # git rev-parse, with fixed arguments
+UNPICKLES: set[str] = set()
+
+
+@functools.cache
+def modules() -> list[tuple[str, ast.Module]]:
+    paths = sorted(SOURCE.rglob("*.py"))
+    return [(path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text("utf-8"))) for path in paths]
+
+
+def calls(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func)
+
+
+def users_of(*names: str) -> set[str]:
+    return {module for module, tree in modules() if any(call in names for call in calls(tree))}
+
+
+def importers_of(*names: str) -> set[str]:
+    found = set()
+    for module, tree in modules():
+        for node in ast.walk(tree):
+            imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                imported = [node.module or ""]
+            if any(name.partition(".")[0] in names for name in imported):
+                found.add(module)
+    return found
+
+
+def test_nothing_is_unpickled() -> None:
+    assert importers_of("pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal") == UNPICKLES
+    assert users_of("np.load", "numpy.load", "torch.load", "pd.read_pickle") == set()
+
+
+def test_no_text_is_run_but_the_users_own_hook() -> None:
+    assert users_of("eval", "exec", "compile", "builtins.eval", "builtins.exec") == RUNS_TEXT
+
+
+def test_no_process_is_started_from_input() -> None:
+    assert importers_of("subprocess", "pty", "commands") <= STARTS_PROCESSES
+    assert users_of("os.system", "os.popen", "os.execv", "os.execvp", "os.spawnv") == set()
+    for _, tree in modules():
+        for node in ast.walk(tree):
+            assert not (isinstance(node, ast.keyword) and node.arg == "shell")
+
+
+def test_no_remote_code_is_asked_for() -> None:
+    for module, tree in modules():
+        for node in ast.walk(tree):
+            assert not (isinstance(node, ast.keyword) and node.arg == "trust_remote_code"), module
+
+
+def test_yaml_is_read_without_python_tags() -> None:
+    assert users_of("yaml.load", "yaml.unsafe_load", "yaml.full_load", "yaml.load_all") == set()
+    with pytest.raises(TokmillError):
+        parse_recipe(b"name: !!python/object/apply:os.system ['true']\n", "recipe.yaml")
+
+
+@pytest.mark.parametrize(
+    "template", ["{a.__class__}", "{a[0]}", "{a!r}", "{a:>1000000000}", "{0.x}", "{a{b}}", "{}"]
+)
+def test_a_template_names_fields_and_nothing_else(template: str) -> None:
+    with pytest.raises(ValueError, match="template"):
+        template_parts(template)
+
+
+def of_container(directory: Path, path: str) -> object:
+    shard = ContainedShard(path=path, bytes=1, rows=1, chars=1, tokens=1, sha256="0", content_sha256="0")
+    write_container(
+        directory / "c.json", build_container("container", "a", "b", {}, [shard], tokens_are_estimated=True)
+    )
+    return load_container(directory / "c.json")
+
+
+def of_manifest(directory: Path, path: str) -> object:
+    entry = FileEntry(path=path, table="t", bytes=1, rows=1, sha256="0", content_sha256="0")
+    receipt = Receipt(key="k", fingerprint="f", files=[entry], counts={})
+    parts = {"config": {}, "inputs": {}, "counts": {}, "facts": {}, "environment": {}, "experiment_id": "e"}
+    write_manifest(directory, build_manifest(kind="split", step="split", receipts=[receipt], **parts))  # type: ignore[arg-type]
+    return load_manifest(directory)
+
+
+def of_token_cache(directory: Path, path: str) -> object:
+    part = {"file": path, "examples": 1, "tokens": 1, "sha256": "0"}
+    meta = {"model": "m", "model_sha256": "0", "vocab_size": 9, "experiment_id": "e", "char_coverage": None,
+            "byte_fallback": None, "normalization": {}, "eos_id": 0, "examples": 1, "tokens": 1, "parts": [part]}  # fmt: skip
+    (directory / "ENCODE.meta.json").write_text(json.dumps(meta))
+    return TokenCache(directory, model_sha256=None)
+
+
+def of_parquet(directory: Path, path: str) -> object:
+    shard = {"file": path, "rows": 1, "tokens": 1, "content_sha256": "0"}
+    meta = {"n_seqs": 1, "n_tokens": 1, "rows_per_shard": 1, "shards": [shard]}
+    (directory / "meta.json").write_text(json.dumps(meta))
+    return load_meta(directory)
+
+
+@pytest.mark.parametrize("read", [of_container, of_manifest, of_token_cache, of_parquet])
+def test_a_listed_path_stays_in_its_directory(tmp_path: Path, read: Callable[[Path, str], object]) -> None:
+    assert read(tmp_path, "within/a.bin")
+    for path in OUTSIDE:
+        with pytest.raises(TokmillError):
+            read(tmp_path, path)

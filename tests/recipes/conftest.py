@@ -1,0 +1,29 @@
+"""The offline recipes as a newcomer gets them: copied into one directory with the files that they read."""
+
+from __future__ import annotations
+
+import pytest
+
+from mill import SHARED
+from recipes.shelved import Milled, Shelved
+from tokmill.demo.stand_in import write_stand_in
+from tokmill.recipe_shelf import STAND_IN, copy_recipe, recipe_names
+
+O200K = SHARED / "data" / "tokenizers" / "tiktoken" / "o200k_base.tiktoken"
+
+
+@pytest.fixture(scope="session")
+def shelved(tmp_path_factory: pytest.TempPathFactory) -> Shelved:
+    directory = tmp_path_factory.mktemp("recipes")
+    for name in recipe_names():
+        copy_recipe(name, directory / f"{name}.yaml", offline=True)
+    write_stand_in(directory / STAND_IN)
+    if O200K.exists():
+        (directory / "tok").mkdir()
+        (directory / "tok" / "o200k_base.tiktoken").symlink_to(O200K)
+    return Shelved(directory)
+
+
+@pytest.fixture(scope="session")
+def milled(shelved: Shelved) -> Milled:
+    return Milled(shelved)

@@ -1,0 +1,79 @@
+"""What holds for every recipe: the same bytes again, nothing to do twice, all accounted for, killed or not."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tokmill
+from recipes.shelved import NAMES, Milled, Shelved
+from tokmill.recipe_shelf import recipe_names
+
+
+def test_every_recipe_of_the_shelf_is_tested_here() -> None:
+    assert recipe_names() == list(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_second_run_has_nothing_to_do_and_all_verifies(milled: Milled, shelved: Shelved, name: str) -> None:
+    first = milled(name)
+    again = tokmill.run(shelved.path(name), first.out, workers=1)
+    assert again.ran == []
+    assert sorted(again.skipped) == sorted(first.artifacts)
+    assert tokmill.verify(first.out).problems == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_in_every_step_what_came_in_is_kept_dropped_or_quarantined(milled: Milled, name: str) -> None:
+    counted = 0
+    for artifact in milled(name).artifacts.values():
+        counts = artifact.manifest.counts
+        if "in" in counts:
+            lost = sum(counts["dropped"].values()) + sum(counts["quarantined"].values())
+            assert counts["in"] == counts["kept"] + lost, artifact.manifest.kind
+            counted += 1
+    assert counted >= 5
+
+
+# Two workers once: that killed workers are survived is proven elsewhere, and a pool takes longer to start than the run.
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [("healing", 1), ("mini-translation", 1), ("stage-a", 1), ("three-domains", 2), ("web-mixture", 1)],
+)
+def test_a_killed_run_goes_on_to_the_same_digest(
+    milled: Milled, shelved: Shelved, tmp_path: Path, name: str, workers: int
+) -> None:
+    whole = milled(name)
+    moment = random.randrange(len(whole.ran))  # steps that it has told of
+    told = run_and_kill(shelved.path(name), tmp_path / "out", moment, workers)
+    resumed = tokmill.run(shelved.path(name), tmp_path / "out", workers=1)
+    assert resumed.ran, f"nothing was left to do after {moment} steps: {told}"
+    assert tokmill.verify(resumed.out).digest == tokmill.verify(whole.out).digest, f"killed after {moment}"
+
+
+def run_and_kill(recipe: Path, out: Path, moment: int, workers: int) -> list[str]:
+    """Kills the run and all of its processes after `moment` of its steps, or with the first word it says."""
+    command = [sys.executable, "-c", "from tokmill.cli import main; main()", "run", recipe, "--out", out]
+    with subprocess.Popen(
+        [*map(str, command)],
+        env={**os.environ, "TOKMILL_WORKERS": str(workers)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as driver:
+        assert driver.stderr is not None
+        told = []
+        for line in driver.stderr:
+            told.append(line)
+            if sum("✓" in line for line in told) >= moment:
+                break
+        os.killpg(driver.pid, signal.SIGKILL)
+    assert driver.returncode == -signal.SIGKILL, told
+    return told

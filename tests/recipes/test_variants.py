@@ -1,0 +1,139 @@
+"""The recipes as they are written: an offline variant differs in `sources` and sizes, and nowhere else."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from recipes.shelved import NAMES
+from tokmill.cleaning_plan import check_cleaning
+from tokmill.recipe import Recipe
+from tokmill.recipe_file import load_recipe
+from tokmill.recipe_shelf import about, find_recipe, shelf
+
+# What 2 MB cannot be enough for. All else is equal.
+SIZES: dict[str, set[str]] = {
+    "web-mixture": {"tokenizer.train.vocab_size", "tokenizer.train.sample_megabytes", "mixture.tokens"},
+    "healing": {"mixture.tokens"},
+}
+
+
+def load(name: str, *, offline: bool = False) -> Recipe:
+    return load_recipe(find_recipe(name, offline=offline))
+
+
+def leaves(value: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {
+            k: v
+            for key, item in value.items()
+            for k, v in leaves(item, f"{path}.{key}" if path else key).items()
+        }
+    return {path: value}
+
+
+def different(one: Recipe, other: Recipe) -> set[str]:
+    first, second = (leaves(recipe.model_dump(mode="json")) for recipe in (one, other))
+    return {key for key in first.keys() | second.keys() if first.get(key) != second.get(key)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_offline_variant_differs_in_sources_and_declared_sizes_only(name: str) -> None:
+    online, offline = load(name), load(name, offline=True)
+    assert different(online, offline) == {"sources"} | SIZES.get(name, set())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_offline_sources_say_the_same_of_other_bytes(name: str) -> None:
+    """Where the text comes from, how much of it, and which key holds what; nothing else."""
+    own = {"files", "hub", "limit", "sample", "fields"}
+    pairs = zip(load(name).sources, load(name, offline=True).sources, strict=True)
+    for online, offline in pairs:
+        assert online.model_dump(exclude=own) == offline.model_dump(exclude=own)
+        assert (online.limit is None) == (offline.limit is None)
+        kinds = {source.sample.method if source.sample else None for source in (online, offline)}
+        assert len(kinds) == 1
+        assert offline.hub is None
+        assert all(pattern.startswith("stand-in/") for pattern in offline.files or [])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_has_no_mistake_and_a_section_in_the_readme(name: str) -> None:
+    for offline in (False, True):
+        path = find_recipe(name, offline=offline)
+        check_cleaning(load_recipe(path), path.parent)
+    assert len(about(name)) >= 3
+    assert f"[{name}]({name}.yaml)" in (shelf() / "README.md").read_text()
+
+
+def test_the_fast_variant_of_stage_a_differs_in_its_name_and_in_how_copies_are_found() -> None:
+    changed = {"name", "dedup.near.verify", "dedup.scope"}
+    assert different(load("stage-a"), load("stage-a-fast")) == changed
+    assert load("stage-a-fast").dedup.scope == "per-source"
+
+
+def test_the_numbers_are_those_of_the_projects() -> None:
+    mini = load("mini-translation")
+    (pairs,) = mini.sources
+    assert mini.seed == 42
+    assert pairs.sample is not None
+    assert (pairs.sample.method, pairs.sample.k) == ("reservoir", 120)
+    assert pairs.parallel is not None
+    assert (pairs.parallel.min_chars, pairs.parallel.max_chars) == (2, 256)
+    assert mini.split.counts is not None
+    assert (mini.split.counts.train, mini.split.counts.valid, mini.split.counts.test) == (96, 12, 12)
+    assert (mini.pack.layout, mini.pack.length) == ("pad", 64)
+
+    web = load("web-mixture")
+    assert [(rule.measure, rule.min, rule.max) for rule in web.filters] == [
+        ("chars", 200, None),
+        ("chars", None, 8000),
+    ]
+    assert web.language is not None
+    assert web.language.min_score == Decimal("0.85")
+    assert web.dedup.window is not None
+    assert web.tokenizer is not None
+    assert web.tokenizer.train is not None
+    assert (web.tokenizer.train.model, web.tokenizer.train.vocab_size) == ("unigram", 32000)
+
+    stage = load("stage-a")
+    assert stage.mixture is not None
+    assert [str(weight) for weight in stage.mixture.weights.values()] == [
+        "0.30",
+        "0.18",
+        "0.18",
+        "0.12",
+        "0.10",
+        "0.08",
+        "0.02",
+        "0.02",
+    ]
+    assert sum(stage.mixture.weights.values()) == 1
+    assert (stage.pack.layout, stage.pack.length) == ("document", 4096)
+    assert (stage.dedup.exact, stage.dedup.scope, stage.dedup.near is None) == (True, "global", False)
+
+    healing = load("healing")
+    assert healing.mixture is not None
+    assert healing.mixture.tokens == 200_000_000
+    assert healing.normalize.model_dump(include={"unicode", "nul", "newlines"}) == {
+        "unicode": "none",
+        "nul": "strip",
+        "newlines": "keep",
+    }
+    assert healing.split.valid_fraction == Decimal("0.1")
+    assert healing.sources[0].hub is not None
+    assert len(healing.sources[0].hub.revision or "") == 40
+
+    three = load("three-domains")
+    assert [source.limit.megabytes for source in three.sources if source.limit] == [10, 10, 10]
+    bounds = {
+        name: [
+            bound for rule in cleaning.filters or [] for bound in (rule.min, rule.max) if bound is not None
+        ]
+        for name, cleaning in three.domains.items()
+    }
+    assert bounds == {"code": [100, 10_000], "prose": [200, 10_000]}
+    assert three.mixture is not None
+    assert (three.mixture.balance, three.pack.length, three.pack.tail) == ("smallest", 512, "drop")
