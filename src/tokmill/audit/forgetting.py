@@ -20,7 +20,7 @@ from tokmill.artifact import Artifact
 from tokmill.audit.opened import ShardTables, load_of
 from tokmill.audit.places import RunPlaces, entry_of, splits_of
 from tokmill.errors import InputError
-from tokmill.forgotten import sha256_of
+from tokmill.forgotten import ids_of, sha256_of
 from tokmill.forgotten_rows import Forgotten
 from tokmill.formats.places import map_ids, map_places
 from tokmill.manifest import Json
@@ -97,6 +97,8 @@ def choose(run: RunPlaces, selection: Selection) -> Chosen:
     asked = {sha256_of(doc_id) for _, doc_id in selection.doc_ids}
     known = set(run.forgotten.column("id_sha256").to_pylist())
     before = (asked - everywhere) & known
+    if selection.source and not (selection.doc_ids or selection.license):
+        before = set(ids_of(run.forgotten, selection.source)) - everywhere  # all of it, once before
     return Chosen(
         rows_of,
         {source: sorted(ids) for source, ids in found.items()},
