@@ -26,14 +26,15 @@ def plan_pad(lengths: NDArray[np.integer], seq_len: int) -> Plan:
     kept, tokens_in = int(np.minimum(whole, seq_len).sum()), int(whole.sum())
     # what is truncated keeps its last token, which ends it: two pieces
     is_cut = whole > seq_len
-    counts = 1 + is_cut.astype(np.int64)
-    begins = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+    counts = is_cut.astype(np.int8) + np.int8(1)
+    begins = np.zeros(len(examples) + 1, np.int64)
+    np.cumsum(counts, out=begins[1:])
     ends = begins[1:][is_cut] - 1
-    width = np.repeat(np.minimum(whole, seq_len), counts)
+    width = np.repeat(np.minimum(whole, seq_len).astype(np.int32), counts)
     width[ends - 1], width[ends] = seq_len - 1, 1
     offset = np.zeros(len(width), np.int64)
     offset[ends] = whole[is_cut] - 1
-    pieces = Pieces(begins, np.repeat(examples, counts).astype(np.int32), offset, width.astype(np.int32))
+    pieces = Pieces(begins, np.repeat(examples.astype(np.int32), counts), offset, width)
     return Plan(
         "pad",
         seq_len,
