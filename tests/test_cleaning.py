@@ -470,6 +470,19 @@ def test_a_detected_language_decides_is_counted_and_goes_with_the_tokens(tmp_pat
     assert fates_of(out, "one")["german"] == "other_language"
 
 
+@pytest.mark.parametrize("detector", ["fasttext", "py3langid", "langdetect"])
+def test_a_language_that_the_detector_never_answers_is_refused(tmp_path: Path, detector: str) -> None:
+    texts = {"one": ([{"text": "hello"}], {})}
+    with pytest.raises(RecipeError, match="knows no language 'eng'") as raised:
+        cleaned(
+            tmp_path,
+            texts,
+            language={"method": "detect", "detector": detector, "keep": ["de", "en_Latn", "eng"]},
+        )
+    assert raised.value.where == "language.keep"
+    assert ", en" in (raised.value.next or "") or "as en" in (raised.value.next or "")
+
+
 def test_without_the_detector_the_run_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

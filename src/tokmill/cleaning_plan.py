@@ -11,12 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tokmill.clean.detectors import model_sha256
+from tokmill.clean.detectors import known_languages, model_sha256
 from tokmill.clean.examine import examine_config
 from tokmill.clean.hooks import hook_path
-from tokmill.clean.language_policy import LanguagePlan
+from tokmill.clean.language_policy import LanguagePlan, primary_code
 from tokmill.clean.license_policy import make_policy
 from tokmill.clean.rules import settle_sieve
+from tokmill.errors import RecipeError
 from tokmill.manifest import Json
 from tokmill.recipe import Language, License, Recipe, Source
 
@@ -71,6 +72,20 @@ def _settled_license(license: License | None) -> License | None:
 def _language_plan(language: Language, source: Source) -> LanguagePlan:
     asked = language.model_dump(mode="json")
     if language.method == "detect":
+        _refuse_unknown_codes(language)
         return LanguagePlan(asked, "detect", model=model_sha256(language.detector))
     key = source.fields.language
     return LanguagePlan(asked, "field" if language.method == "field" and key else "none", key)
+
+
+def _refuse_unknown_codes(language: Language) -> None:
+    """A code that the detector never answers would keep nothing, and say nothing."""
+    known = known_languages(language.detector) if language.keep else frozenset()
+    strange = [code for code in language.keep if primary_code(code) not in known]
+    if strange:
+        near = sorted({code for wanted in strange for code in known if code[:2] == primary_code(wanted)[:2]})
+        raise RecipeError(
+            f"{language.detector} knows no language {', '.join(map(repr, strange))}",
+            where="language.keep",
+            next=f"its codes are ISO 639-1 where there is one{', such as ' + ', '.join(near) if near else ''}",
+        )

@@ -155,7 +155,8 @@ def test_a_missing_package_names_the_extra(
     name: DetectorName, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    load_detector.cache_clear()
+    for loaded in (load_detector, detectors._fasttext_model, detectors._py3langid_model):
+        loaded.cache_clear()
     with pytest.raises(MissingExtra, match=rf"detection by {name} needs .*\n.*tokmill\[language\]"):
         detect_languages(column(["text"]), name)
     load_detector.cache_clear()

