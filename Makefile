@@ -1,6 +1,7 @@
 # make demo   install and mill the demonstration corpus
 # make test   install what the tests need and run them
 # make faults the long fault suites
+# make docs   the site, into site/: no network, warnings are errors
 # make lint   lint, format check, strict types
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +9,7 @@ PIP := $(VENV)/bin/pip --disable-pip-version-check
 RUNTIME := $(VENV)/.installed-runtime
 TESTING := $(VENV)/.installed-testing
 
-.PHONY: demo test faults recipes lint format bench clean
+.PHONY: demo test faults recipes docs lint format bench clean
 
 demo: $(RUNTIME)
 	$(VENV)/bin/tokmill demo --out demo
@@ -24,6 +25,9 @@ faults: $(TESTING)
 recipes: $(TESTING)
 	$(VENV)/bin/python -m pytest -m slow_recipes tests/recipes
 
+docs: $(TESTING)
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+
 lint: $(TESTING)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -37,7 +41,7 @@ bench: $(TESTING)
 	$(VENV)/bin/python bench/stages.py
 
 clean:
-	rm -rf $(VENV) demo build dist
+	rm -rf $(VENV) demo build dist site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -47,5 +51,5 @@ $(RUNTIME): pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(TESTING): pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[test,dev]"
+	$(PIP) install --quiet --constraint constraints.txt --editable ".[test,dev,docs]"
 	touch $@ $(RUNTIME)

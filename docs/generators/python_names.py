@@ -1,0 +1,105 @@
+"""What can be called from Python: the public names, their signatures and docstrings.
+
+tokmill, tokmill.loader ─ __all__ ─ where each is defined ─ its source ─> reference/python.md
+
+Signatures are read from the source, so that a default is spelled as it is there.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import textwrap
+from collections.abc import Iterator
+from types import ModuleType
+
+from generators.markup import fenced, page, text
+
+PATH = "reference/python.md"
+MODULES = ("tokmill", "tokmill.loader")
+
+_MAX_COLUMNS = 88
+
+
+def pages() -> dict[str, str]:
+    return {
+        PATH: page(
+            "# Python",
+            "",
+            "`tokmill.run` is `tokmill run`, `tokmill.verify` is `tokmill verify`, and so on, with the same code beneath. Errors are those of "
+            "[`tokmill.errors`](errors.md). `tokmill.loader` needs NumPy and nothing of the mill but its readers "
+            "([loader](../loader.md)).",
+            *(line for name in MODULES for line in _module(importlib.import_module(name))),
+        )
+    }
+
+
+def _module(module: ModuleType) -> Iterator[str]:
+    for name in sorted(module.__all__, key=str.lower):
+        if name == "__version__":
+            continue
+        value = getattr(module, name)
+        yield from ("", f"## {module.__name__}.{name}", "")
+        if inspect.isfunction(value):
+            (node,) = ast.parse(textwrap.dedent(inspect.getsource(value))).body
+            assert isinstance(node, ast.FunctionDef), name
+            yield from fenced(_signature(node), "python")
+            yield from _words(inspect.getdoc(value))
+        elif inspect.isclass(value):
+            yield from _class(value)
+        else:
+            yield from fenced(f"{name} = {value!r}", "python")
+
+
+def _class(kind: type) -> Iterator[str]:
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(node, ast.ClassDef), kind
+    fields, methods = [], []
+    for part in node.body:
+        if isinstance(part, ast.AnnAssign) and not ast.unparse(part.target).startswith("_"):
+            fields.append(f"    {ast.unparse(part)}")
+        elif isinstance(part, ast.FunctionDef) and (part.name == "__init__" or not part.name.startswith("_")):
+            methods.append("\n".join(f"    {line}" for line in _signature(part).split("\n")))
+    yield from fenced("\n".join([f"class {node.name}:", *(fields or []), *methods]), "python")
+    yield from _words(ast.get_docstring(node))
+
+
+def _signature(node: ast.FunctionDef) -> str:
+    """In one line, or with a line for each parameter."""
+    prefix = "@property\n" if any(ast.unparse(d) == "property" for d in node.decorator_list) else ""
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
+    whole = f"def {node.name}({ast.unparse(node.args)}){returns}"
+    if len(whole) <= _MAX_COLUMNS:
+        return prefix + whole
+    parts = [f"    {part},\n" for part in _parameters(node.args)]
+    return f"{prefix}def {node.name}(\n{''.join(parts)}){returns}"
+
+
+def _parameters(arguments: ast.arguments) -> Iterator[str]:
+    plain = arguments.posonlyargs + arguments.args
+    defaults = [None] * (len(plain) - len(arguments.defaults)) + arguments.defaults
+    for argument, default in zip(plain, defaults, strict=True):
+        yield _spelled(argument, default)
+    if arguments.vararg is not None:
+        yield f"*{ast.unparse(arguments.vararg)}"
+    elif arguments.kwonlyargs:
+        yield "*"
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        yield _spelled(argument, default)
+    if arguments.kwarg is not None:
+        yield f"**{ast.unparse(arguments.kwarg)}"
+
+
+def _spelled(argument: ast.arg, default: ast.expr | None) -> str:
+    return ast.unparse(argument) + (f" = {ast.unparse(default)}" if default is not None else "")
+
+
+def _words(docstring: str | None) -> Iterator[str]:
+    """Paragraphs; one that is indented is a drawing and stays as it is."""
+    for paragraph in (docstring or "").split("\n\n"):
+        if paragraph.startswith(" "):
+            yield from fenced(inspect.cleandoc("\n" + paragraph), "text")
+        else:
+            yield text(" ".join(paragraph.split("\n")))
+            yield ""
