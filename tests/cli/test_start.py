@@ -83,6 +83,19 @@ def test_every_command_that_does_something_speaks_json(command: list[str]) -> No
     assert ("--json" in shown) == ("Commands:" not in shown)
 
 
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_every_option_says_what_it_is_for(command: list[str]) -> None:
+    found: click.Command | None = main
+    for name in command:
+        assert isinstance(found, click.Group)
+        found = found.get_command(click.Context(found), name)
+    assert found is not None
+    silent = [
+        option.opts[0] for option in found.params if isinstance(option, click.Option) and not option.help
+    ]
+    assert silent == []
+
+
 def test_the_help_lists_every_verb_with_its_summary() -> None:
     shown = " ".join(CliRunner().invoke(main, ["--help"]).stdout.split())
     for name, (_, summary) in _VERBS.items():

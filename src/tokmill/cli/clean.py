@@ -24,7 +24,12 @@ from tokmill.standalone import clean_files
 _RULE = re.compile(r"^(?P<measure>[a-z0-9_]+)(?P<sign><=|>=)(?P<bound>-?[0-9.]+)$")
 
 _SHARED: tuple[Callable[[Any], Any], ...] = (
-    click.option("--domain", default="default", show_default=True),
+    click.option(
+        "--domain",
+        default="default",
+        show_default=True,
+        help="Whose rules apply: code is not judged by rules for prose.",
+    ),
     click.option(
         "--seed", type=click.IntRange(0), default=0, show_default=True, help="Recorded in the manifests."
     ),
@@ -49,10 +54,29 @@ def _shared_options(command: Any) -> Any:
     epilog="Example: tokmill normalize 'data/*.jsonl.zst' --unicode NFC --newlines lf --out-dir clean",
 )
 @files_options
-@click.option("--unicode", type=click.Choice(["none", "NFC", "NFKC"]), default="NFC", show_default=True)
-@click.option("--newlines", type=click.Choice(["keep", "lf"]), default="lf", show_default=True)
-@click.option("--nul", type=click.Choice(["strip", "keep"]), default="strip", show_default=True)
-@click.option("--redact", multiple=True, type=click.Choice(["email", "ip", "phone", "secret"]))
+@click.option(
+    "--unicode",
+    type=click.Choice(["none", "NFC", "NFKC"]),
+    default="NFC",
+    show_default=True,
+    help="Unicode form of the texts.",
+)
+@click.option(
+    "--newlines",
+    type=click.Choice(["keep", "lf"]),
+    default="lf",
+    show_default=True,
+    help="Line ends: as they are, or all \\n.",
+)
+@click.option(
+    "--nul", type=click.Choice(["strip", "keep"]), default="strip", show_default=True, help="NUL characters."
+)
+@click.option(
+    "--redact",
+    multiple=True,
+    type=click.Choice(["email", "ip", "phone", "secret"]),
+    help="Put a mark in its place; may be given more than once.",
+)
 @_shared_options
 @reports_errors
 def normalize_command(unicode: str, newlines: str, nul: str, redact: tuple[str, ...], **given: Any) -> None:
@@ -81,7 +105,11 @@ def normalize_command(unicode: str, newlines: str, nul: str, redact: tuple[str, 
 @click.option("--allow-license", multiple=True, help="Keep documents of this licence.")
 @click.option("--deny-license", multiple=True, help="Drop documents of this licence.")
 @click.option(
-    "--unknown-license", type=click.Choice(["drop", "keep", "quarantine"]), default="drop", show_default=True
+    "--unknown-license",
+    type=click.Choice(["drop", "keep", "quarantine"]),
+    default="drop",
+    show_default=True,
+    help="Documents without a licence that is known.",
 )
 @_shared_options
 @reports_errors

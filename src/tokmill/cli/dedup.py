@@ -33,8 +33,20 @@ _SHOWN_CHARS = 160
     metavar="[NAME=]GLOB",
     help="Compared with, never dropped or written.",
 )
-@click.option("--mode", type=click.Choice(["exact", "near", "both"]), default="both", show_default=True)
-@click.option("--scope", type=click.Choice(["global", "per-source"]), default="global", show_default=True)
+@click.option(
+    "--mode",
+    type=click.Choice(["exact", "near", "both"]),
+    default="both",
+    show_default=True,
+    help="Equal texts, similar ones, or both.",
+)
+@click.option(
+    "--scope",
+    type=click.Choice(["global", "per-source"]),
+    default="global",
+    show_default=True,
+    help="Copies in other sources count, or not.",
+)
 @click.option(
     "--near-selection",
     "keep",
@@ -44,16 +56,36 @@ _SHOWN_CHARS = 160
     help="Which of several is kept.",
 )
 @click.option("--threshold", default="0.8", show_default=True, help="Jaccard similarity of n-gram sets.")
-@click.option("--ngram", type=click.IntRange(1, 64), default=5, show_default=True)
-@click.option("--unit", type=click.Choice(["word", "char"]), default="word", show_default=True)
-@click.option("--verify", type=click.Choice(["exact", "signature"]), default="exact", show_default=True)
+@click.option(
+    "--ngram",
+    type=click.IntRange(1, 64),
+    default=5,
+    show_default=True,
+    help="Units in a shingle, which texts are compared by.",
+)
+@click.option(
+    "--unit",
+    type=click.Choice(["word", "char"]),
+    default="word",
+    show_default=True,
+    help="What shingles are made of.",
+)
+@click.option(
+    "--verify",
+    type=click.Choice(["exact", "signature"]),
+    default="exact",
+    show_default=True,
+    help="How a pair is judged: by its texts, or by its fingerprints.",
+)
 @click.option("--text", help="Field that holds the text [default: text or content].")
 @click.option("--max-cluster", type=click.IntRange(2), help="Stop if a cluster is larger.")
 @click.option("--max-source-loss", help="Stop if a source would lose a larger share.")
 @click.option(
     "--curve", is_flag=True, help="Print which share of pairs is found at each similarity, and stop."
 )
-@click.option("--out-dir", "directory", type=click.Path(file_okay=False, path_type=Path), required=True)
+@click.option(
+    "--out-dir", "directory", type=click.Path(file_okay=False, path_type=Path), required=True, help="Output."
+)
 @workers_option
 @device_option
 @json_option

@@ -23,7 +23,14 @@ from tokmill.running import run
 
 
 @click.command("demo", epilog="Example: tokmill demo --out demo")
-@click.option("--out", "directory", type=click.Path(path_type=Path), default=Path("demo"), show_default=True)
+@click.option(
+    "--out",
+    "directory",
+    type=click.Path(path_type=Path),
+    default=Path("demo"),
+    show_default=True,
+    help="Output.",
+)
 @workers_option
 @json_option
 @reports_errors

@@ -20,7 +20,14 @@ _HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questio
 
 @click.command("review", epilog="Example: tokmill review out/demo --fail-on high")
 @click.argument("target", type=click.Path(exists=True, path_type=Path))
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="What it is written as.",
+)
 @click.option(
     "--out",
     "file",

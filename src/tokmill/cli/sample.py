@@ -35,7 +35,13 @@ from tokmill.storage.parquet import load_table
 @click.option("--fraction", help="Share of the documents, for hash.")
 @click.option("--weight", help="Field with the weight, for weighted.")
 @click.option("--buffer", type=click.IntRange(1), help="Documents in the buffer, for shuffle_buffer.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Of the draw: another seed, another sample.",
+)
 @click.option("--text", help="Field that holds the text [default: text or content].")
 @click.option("--template", help='Text made from fields, e.g. "Problem: {question}\\n\\nSolution: {answer}".')
 @click.option(

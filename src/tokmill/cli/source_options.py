@@ -36,7 +36,7 @@ _READING = (
 _HUB = (
     click.argument("dataset"),
     click.option("--config", help="Config of the dataset."),
-    click.option("--split", default="train", show_default=True),
+    click.option("--split", default="train", show_default=True, help="Of the dataset."),
     click.option(
         "--revision", help="Branch, tag or commit; resolved to its commit once and recorded [default: main]."
     ),
@@ -53,6 +53,7 @@ _FILES = (
         type=click.Choice(["records", *SOURCE_FORMATS]),
         default="records",
         show_default=True,
+        help="What the files are; records are JSON lines, Parquet or plain text, by their suffix.",
     ),
     click.option(
         "--option",

@@ -50,14 +50,36 @@ def tokenizer_command() -> None:
     required=True,
     help="Datasets and their weights, in YAML.",
 )
-@click.option("--vocab-size", type=click.IntRange(257, 1 << 24), default=32000, show_default=True)
 @click.option(
-    "--model-type", type=click.Choice(["unigram", "bpe", "byte_bpe"]), default="unigram", show_default=True
+    "--vocab-size",
+    type=click.IntRange(257, 1 << 24),
+    default=32000,
+    show_default=True,
+    help="Pieces, control symbols among them.",
 )
-@click.option("--output-dir", "directory", type=click.Path(file_okay=False, path_type=Path), required=True)
+@click.option(
+    "--model-type",
+    type=click.Choice(["unigram", "bpe", "byte_bpe"]),
+    default="unigram",
+    show_default=True,
+    help="The first two are SentencePiece models, byte_bpe is a tokenizer.json.",
+)
+@click.option(
+    "--output-dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Output.",
+)
 @click.option("--log-file", type=_path, help="[default: tokenizer.log.json in the output directory]")
 @click.option("--eos", help="The token that ends a document [default: </s>; byte_bpe: <|endoftext|>].")
-@click.option("--sample-megabytes", type=click.IntRange(1), default=256, show_default=True)
+@click.option(
+    "--sample-megabytes",
+    type=click.IntRange(1),
+    default=256,
+    show_default=True,
+    help="Text to learn from, all sources together.",
+)
 @click.option("--seed", type=click.IntRange(0), help="[default: that of the manifest]")
 @click.option("--character-coverage", help="Share of characters with pieces of their own [default: 0.9995].")
 @click.option(

@@ -37,7 +37,13 @@ class _Amount(click.ParamType):  # type: ignore[type-arg]  # older clicks take n
 
 def tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
-        click.option("--tokenizer-path", "tokenizer", type=_FILE, required=True),
+        click.option(
+            "--tokenizer-path",
+            "tokenizer",
+            type=_FILE,
+            required=True,
+            help="tokenizer.json, .model or .tiktoken.",
+        ),
         click.option("--tokenizer-sha256", "sha256", help="Refuse a file with other bytes."),
         click.option("--encoding", help="For a .tiktoken file that is not a published one."),
         click.option("--eos", help="Token, or id, that ends a document [default: the one it has]."),
@@ -50,7 +56,9 @@ def tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.argument("manifest", type=_FILE)
 @click.option("--model", type=_FILE, required=True, help="A tokenizer file.")
-@click.option("--out", "directory", type=_DIRECTORY, required=True)
+@click.option(
+    "--out", "directory", type=_DIRECTORY, required=True, help="Output: token_cache/ and ENCODE.meta.json."
+)
 @click.option("--eos", help="Token, or id, that ends an example [default: the one it has].")
 @click.option("--separator", default="\\n", show_default=True, help="Between the sides of a pair.")
 @workers_option
@@ -98,16 +106,24 @@ def encode_command(
     "--num-seqs 10000 --out-dir rows\n\ntokmill pack --compare out/my-run --length 2048",
 )
 @click.option("--manifest", type=_FILE, help="A mixture (.yaml), a corpus manifest (.json) or a sample.")
-@click.option("--out-dir", "directory", type=_DIRECTORY)
+@click.option("--out-dir", "directory", type=_DIRECTORY, help="Output; needed unless --compare is given.")
 @click.option("--num-seqs", "blocks", type=_Amount(), help="Rows [default: as many as there are].")
-@click.option("--length", type=click.IntRange(2), default=2048, show_default=True)
+@click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Tokens in a row.")
 @click.option(
     "--layout",
     type=click.Choice(["concat", "document", "best_fit", "pad"]),
     default="document",
     show_default=True,
+    help="How documents fill rows; --compare shows what each costs.",
 )
-@click.option("--format", "form", type=click.Choice(["memmap", "npy", "parquet"]), default="memmap")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["memmap", "npy", "parquet"]),
+    default="memmap",
+    show_default=True,
+    help="What rows are written as.",
+)
 @click.option(
     "--compare",
     "run_directory",
@@ -117,7 +133,7 @@ def encode_command(
     default=None,
     help="Print what each layout would cost on the documents of a run (or of --manifest), and stop.",
 )
-@click.option("--tokenizer-path", "tokenizer", type=_FILE)
+@click.option("--tokenizer-path", "tokenizer", type=_FILE, help="tokenizer.json, .model or .tiktoken.")
 @click.option("--eos", help="Token, or id, that ends a document [default: the one it has].")
 @workers_option
 @json_option
@@ -168,9 +184,13 @@ def pack_command(
     epilog="Example: tokmill shard mixture.yaml --tokenizer-path spm_32000_unigram.model --log-file stats.json",
 )
 @click.argument("mixture", type=_FILE)
-@click.option("--out-dir", "directory", type=_DIRECTORY, default=Path("shards"), show_default=True)
-@click.option("--length", type=click.IntRange(2), default=512, show_default=True)
-@click.option("--rows-per-shard", type=click.IntRange(1), default=8192, show_default=True)
+@click.option(
+    "--out-dir", "directory", type=_DIRECTORY, default=Path("shards"), show_default=True, help="Output."
+)
+@click.option("--length", type=click.IntRange(2), default=512, show_default=True, help="Tokens in a row.")
+@click.option(
+    "--rows-per-shard", type=click.IntRange(1), default=8192, show_default=True, help="Rows in a file."
+)
 @click.option("--log-file", type=click.Path(dir_okay=False, path_type=Path), help="Where the numbers go too.")
 @tokenizer_options
 @workers_option
@@ -225,14 +245,20 @@ def shard_command(
     "form", metavar="FORMAT", type=click.Choice(["megatron", "memmap", "npy", "parquet", "token_cache"])
 )
 @click.option("--manifest", type=_FILE, required=True, help="A corpus manifest, a mixture or a sample.")
-@click.option("--out-dir", "directory", type=_DIRECTORY, required=True)
+@click.option("--out-dir", "directory", type=_DIRECTORY, required=True, help="Output: train/ and valid/.")
 @click.option("--tokens", type=_Amount(), help="At most so many, all splits together: 200M [default: all].")
 @click.option(
     "--valid-fraction", default="0", show_default=True, help="Held out, by sha256 of the document's id."
 )
 @click.option("--dtype", type=click.Choice(["int32", "uint16", "smallest"]), help="For megatron and memmap.")
 @click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Of rows.")
-@click.option("--order", type=click.Choice(["shuffle", "corpus"]), default="shuffle", show_default=True)
+@click.option(
+    "--order",
+    type=click.Choice(["shuffle", "corpus"]),
+    default="shuffle",
+    show_default=True,
+    help="Of documents.",
+)
 @tokenizer_options
 @workers_option
 @json_option
