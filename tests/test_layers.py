@@ -29,6 +29,9 @@ LAYERS: list[tuple[str, ...]] = [
         "container",
         "forgotten",
         "forgotten_rows",
+        "publication",
+        "publication_target",
+        "fetching",
     ),  # a pure function of its inputs; the life of a directory
     (
         "recipe",
@@ -54,6 +57,8 @@ LAYERS: list[tuple[str, ...]] = [
         "tokenizer_plan",
         "plan",
         "standing",
+        "run_manifest",
+        "run_session",
         "running",
     ),  # a recipe as steps, and the steps done
     ("publishing",),  # a build taken out of its run
@@ -108,6 +113,10 @@ LATE = {
     ("loader.dataset", "tokmill.manifest"): "where there is a manifest",
     ("loader.dataset", "tokmill.formats.token_cache"): "where a cache holds several splits",
     ("loader.contract", "tokmill.storage.location"): "where hashes are asked for",
+    ("storage.objects.cloud", "obstore.store"): "the extras `s3`, `gs` and `az`",
+    ("storage.objects.cloud", "obstore.exceptions"): "likewise",
+    ("storage.objects.cloud", "obstore.auth.boto3"): "likewise, for a profile of ~/.aws",
+    ("storage.objects.memory", "fsspec.implementations.memory"): "likewise, for memory://",
     ("demo.corpus", "pydoc_data.topics"): "some distributions leave it out",
 }
 
@@ -261,6 +270,8 @@ def test_stages_are_known_only_to_the_plan_and_the_run() -> None:
         "tokenizer_plan",
         "plan",
         "standing",
+        "run_manifest",
+        "run_session",
         "running",
         "materializing",
         "standalone",

@@ -2,6 +2,7 @@
 
     tokmill.run("recipe.yaml")      mill a recipe                       (tokmill run)
     tokmill.verify("out/name")      prove what was made                 (tokmill verify)
+    tokmill.fetch("s3://…", "dir")  bring a published run here          (tokmill fetch)
     tokmill.review("out/name")      what is wrong with it               (tokmill review)
     tokmill.materialize(files, …)   a small sample, drawn once
     tokmill.encode(sample, model, …)   its tokens                       (tokmill encode)
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tokmill.audit.status import status
     from tokmill.audit.trace_document import trace_document
     from tokmill.audit.verify import verify
+    from tokmill.fetching import fetch
     from tokmill.forgetting import forget
     from tokmill.recipe_file import load_recipe
     from tokmill.running import run
@@ -37,6 +39,7 @@ _HOMES = {
     "materialize": "tokmill.subset",
     "diff": "tokmill.audit.diff",
     "encode": "tokmill.token_files",
+    "fetch": "tokmill.fetching",
     "forget": "tokmill.forgetting",
     "report": "tokmill.audit.report.writing",
     "review": "tokmill.audit.review.reviewing",
@@ -47,6 +50,7 @@ __all__ = [
     "__version__",
     "diff",
     "encode",
+    "fetch",
     "forget",
     "load_recipe",
     "materialize",

@@ -1,4 +1,7 @@
-"""Is this machine ready? Facts and a self-test, nothing is changed."""
+"""Is this machine ready? Facts and a self-test, nothing is changed.
+
+An object store that is named is asked too: does it keep the conditions of conditional writes, or only take them?
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ from tokmill.errors import TokmillError
 from tokmill.manifest import Json
 from tokmill.storage import codecs
 from tokmill.storage.digest import table_sha256
+from tokmill.storage.objects.probe import OK, probe_store
+from tokmill.storage.objects.url import parse_url
 from tokmill.storage.records import Kind, Wanted
 
 _REQUIRED = ("numpy", "numba", "pyarrow", "msgspec", "pydantic", "tokenizers", "tiktoken", "sentencepiece")
@@ -26,7 +31,9 @@ _EXTRAS = {
     "ray": "ray",
     "dask": "distributed",
     "torch": "torch",
-    "s3": "s3fs",
+    "s3": "obstore",
+    "gs": "obstore",
+    "az": "obstore",
     "stackexchange": "py7zr",
     "warc": "fastwarc",
     "wikipedia": "mwparserfromhell",
@@ -43,7 +50,7 @@ class Examination:
         return dataclasses.asdict(self)
 
 
-def examine() -> Examination:
+def examine(storage: str | None = None) -> Examination:
     memory, disk = psutil.virtual_memory(), shutil.disk_usage(Path.cwd())
     machine = {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -61,7 +68,12 @@ def examine() -> Examination:
     }
     tests = {suffix: _round_trip(suffix) for suffix in (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")}
     sections = {"machine": machine, "versions": versions, "extras": extras, "codec self-test": tests}
-    return Examination(all(result == "ok" for result in tests.values()), sections)
+    is_ok = all(result == "ok" for result in tests.values())
+    if storage is not None:
+        found = probe_store(storage)
+        sections[f"storage {parse_url(storage)}"] = {finding.what: finding.outcome for finding in found}
+        is_ok = is_ok and all(finding.outcome == OK for finding in found)
+    return Examination(is_ok, sections)
 
 
 def _round_trip(suffix: str) -> str:

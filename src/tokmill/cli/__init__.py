@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 
 import click
 
@@ -14,6 +15,7 @@ _VERBS = {
     "run": ("tokmill.cli.run", "Mill a recipe: raw text to verified tokens."),
     "plan": ("tokmill.cli.run", "Show what `run` would do, and why."),
     "verify": ("tokmill.cli.verify", "Prove every file of a run, or find what is wrong."),
+    "fetch": ("tokmill.cli.fetch", "Bring a published run, or one build of it, to a directory."),
     "why": ("tokmill.cli.why", "Tell the history of a document, or show what was dropped."),
     "whatif": ("tokmill.cli.why", "Say what other bounds would keep and drop."),
     "check": (
@@ -49,6 +51,21 @@ _VERBS = {
     "doctor": ("tokmill.cli.doctor", "Versions, resources, and a self-test."),
 }
 
+# These work on a directory of this machine, and say so to a URL before click asks whether it exists.
+_WORK_HERE = {
+    "why",
+    "whatif",
+    "check",
+    "peek",
+    "trace",
+    "diff",
+    "forget",
+    "report",
+    "review",
+    "status",
+    "clusters",
+}
+
 
 class _Verbs(click.Group):
     def list_commands(self, context: click.Context) -> list[str]:
@@ -67,6 +84,9 @@ class _Verbs(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in _WORK_HERE and any(re.match(r"(s3|gs|az|memory)://", word) for word in args[1:]):
+            hint = "Bring the run here first: tokmill fetch URL DIRECTORY"
+            raise click.UsageError(f"`{args[0]}` works on a directory of this machine. {hint}", context)
         try:
             return super().resolve_command(context, args)
         except click.UsageError:

@@ -12,13 +12,17 @@ from tokmill.cli.source_options import device_option, workers_option
 from tokmill.dedup.cuda import Device
 from tokmill.engines.opening import EngineName
 from tokmill.plan import plan_steps, steps_until
+from tokmill.publication_target import RUN, default_work
 from tokmill.recipe_file import load_recipe
 from tokmill.running import RunResult, default_out, run
 from tokmill.standing import review_plan
+from tokmill.storage.objects.url import is_url, parse_url
 
 _recipe = click.argument("recipe", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 _out = click.option(
-    "--out", type=click.Path(path_type=Path), help="Output directory [default: out/NAME by the recipe]."
+    "--out",
+    metavar="DIRECTORY|URL",
+    help="Output directory, or where to publish: s3://, gs://, az:// [default: out/NAME by the recipe].",
 )
 _until = click.option(
     "--until", metavar="STEP", help="Stop after this step or kind of step, e.g. clean or tokens."
@@ -45,11 +49,17 @@ _until = click.option(
 @device_option
 @_until
 @click.option("--wait", is_flag=True, help="Wait for another run in the same directory instead of giving up.")
+@click.option(
+    "--work",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where a run that is published to a URL works [default: a directory of the user's cache].",
+)
+@click.option("--replace", is_flag=True, help="Publish in the place of another run.")
 @json_option
 @reports_errors
 def run_command(
     recipe: Path,
-    out: Path | None,
+    out: str | None,
     workers: int | None,
     engine: EngineName,
     address: str | None,
@@ -57,6 +67,8 @@ def run_command(
     device: Device,
     until: str | None,
     wait: bool,
+    work: Path | None,
+    replace: bool,
     as_json: bool,
 ) -> None:
     """Mill RECIPE: every step that is not up to date, resuming where an earlier run stopped.
@@ -74,6 +86,8 @@ def run_command(
             device=device,
             until=until,
             wait=wait,
+            work=work,
+            replace=replace,
             progress=progress,
         )
     if as_json:
@@ -88,11 +102,11 @@ def run_command(
 @_until
 @json_option
 @reports_errors
-def plan_command(recipe: Path, out: Path | None, until: str | None, as_json: bool) -> None:
+def plan_command(recipe: Path, out: str | None, until: str | None, as_json: bool) -> None:
     """Show the steps of RECIPE, which are up to date, and why the others are not."""
     loaded = load_recipe(recipe)
     base = recipe.resolve().parent
-    steps = plan_steps(loaded, base, out or default_out(loaded, base))
+    steps = plan_steps(loaded, base, _directory_of(out) if out else default_out(loaded, base))
     reviewed = review_plan(steps_until(steps, until))
     if as_json:
         rows = [
@@ -105,6 +119,11 @@ def plan_command(recipe: Path, out: Path | None, until: str | None, as_json: boo
         _render_step(step.name, standing.reasons)
 
 
+def _directory_of(out: str) -> Path:
+    """Where a run with this --out works."""
+    return default_work(parse_url(out)) / RUN if is_url(out) else Path(out)
+
+
 def _render_step(name: str, reasons: list[str]) -> None:
     mark = "[yellow]run[/]" if reasons else "[green]  ✓[/]"
     out.print(f"{mark} {escape(name):<26} {escape('; '.join(reasons[:4])) or 'up to date'}")
@@ -113,9 +132,17 @@ def _render_step(name: str, reasons: list[str]) -> None:
 def _render(result: RunResult) -> None:
     if not result.ran:
         out.print(f"nothing to do: {len(result.skipped)} steps are up to date ({result.seconds:.2f} s)")
-        return
-    out.print(
-        f"{escape(result.recipe)}: {len(result.ran)} steps run, {len(result.skipped)} up to date, "
-        f"{result.seconds:.1f} s → {escape(str(result.out))}"
-    )
-    err.print(f"[dim]prove it with: tokmill verify {escape(str(result.out))}[/]")
+    else:
+        out.print(
+            f"{escape(result.recipe)}: {len(result.ran)} steps run, {len(result.skipped)} up to date, "
+            f"{result.seconds:.1f} s → {escape(str(result.out))}"
+        )
+    published = result.published
+    if published is not None:
+        sent = (
+            f"{published.sent:,} of {published.files:,} files sent" if published.sent else "was there already"
+        )
+        out.print(f"published: {sent} → {escape(published.url)}")
+    if result.ran or published is not None:
+        place = published.url if published is not None else str(result.out)
+        err.print(f"[dim]prove it with: tokmill verify {escape(place)}[/]")

@@ -34,6 +34,7 @@ from tokmill.loader.contract import (
 )
 from tokmill.loader.rowindex import RowIndex, load_row_index
 from tokmill.loader.stores import MegatronStore, PartedStore, Store, open_store
+from tokmill.storage.objects.url import refuse_url
 
 Example = dict[str, Any]
 Boundaries = Literal["eos", "index"]
@@ -59,6 +60,7 @@ def open_dataset(
     `boundaries="index"` takes the documents of rows from index.jsonl.zst, all of which is read now; by default a document
     ends where its EOS is.
     """
+    refuse_url(path, "the loader")
     directory, format = _locate(Path(path), split)
     manifest = _manifest_of(directory)
     store = open_store(directory, format, split)

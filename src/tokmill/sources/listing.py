@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from tokmill.container import list_contained
+from tokmill.errors import InputError
 from tokmill.recipe import Corpus, Hub, Source
 from tokmill.sources.hub import list_data_files
-from tokmill.storage.location import InputFile, find_files, local_path
+from tokmill.storage.location import AnyPath, InputFile, find_files
+
+_NEEDS_FILES = ("stackexchange",)
 
 
 def list_source(source: Source, base: Path) -> list[InputFile]:
     """All files of the source: patterns in recipe order, names sorted within each, none twice."""
     if source.corpus is not None:
         return [file for file, _ in list_corpus(source.corpus, base)]
-    seen: dict[Path, InputFile] = {}
+    seen: dict[str, InputFile] = {}
     for pattern in source.files or []:
         for file in find_files(pattern, base):
-            seen.setdefault(local_path(file.path).resolve(), file)
+            seen.setdefault(_whole_path(file.path), file)
     files = list(seen.values())
+    _check_reachable(source, files)
     # two patterns may find the same name in two places: both then show more of their path, until they differ
     while clashing := {name for name, count in Counter(file.name for file in files).items() if count > 1}:
         files = [file._replace(name=_longer_name(file)) if file.name in clashing else file for file in files]
@@ -38,6 +42,23 @@ def list_hub(hub: Hub, revision: str) -> list[InputFile]:
     return [InputFile(file.path, file, file.size, 0) for file in files]
 
 
+def _check_reachable(source: Source, files: list[InputFile]) -> None:
+    """Archives are unpacked from a file; everything else is read as a stream."""
+    if source.format in _NEEDS_FILES:
+        for file in files:
+            if not isinstance(file.path, Path):
+                raise InputError(
+                    f"source `{source.name}`: `{source.format}` reads files of this machine",
+                    where=str(file.path),
+                    next="copy the dump to a directory of this machine and point `files` there",
+                )
+
+
+def _whole_path(path: AnyPath) -> str:
+    """The same however it was found."""
+    return str(path.resolve()) if isinstance(path, Path) else str(path).rpartition("#")[0]
+
+
 def _longer_name(file: InputFile) -> str:
-    depth = len(Path(file.name).parts) + 1
-    return Path(*local_path(file.path).resolve().parts[-depth:]).as_posix()
+    depth = len(PurePosixPath(file.name).parts) + 1
+    return PurePosixPath(*PurePosixPath(_whole_path(file.path)).parts[-depth:]).as_posix()

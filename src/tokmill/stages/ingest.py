@@ -34,7 +34,7 @@ from tokmill.stages.step import Conduct, Made, Outcome, Step
 from tokmill.stages.texts import CHARS_PER_TOKEN
 from tokmill.stages.threads import gather_posts, read_threads
 from tokmill.storage.digest import join_sequences
-from tokmill.storage.location import AnyPath, InputFile, Metered
+from tokmill.storage.location import AnyPath, InputFile, Metered, open_input
 from tokmill.storage.parquet import load_table
 from tokmill.storage.records import BadRecord, Span
 from tokmill.task import Input, Task
@@ -155,7 +155,8 @@ def _batches(task: Task, path: AnyPath) -> Iterator[Batch]:
 
 
 def _open_input(file: Input) -> AnyPath:
-    return from_url(file.path, file.rows) if file.path.startswith("hf://") else Path(file.path)
+    is_of_hub = file.path.startswith("hf://")
+    return from_url(file.path, file.rows) if is_of_hub else open_input(file.path, file.rows)
 
 
 def _task(step: Step, number: int, chunk: Chunk) -> Task:
@@ -293,7 +294,7 @@ def _refused(path: str, record: BadRecord) -> InputError:
 def _check_unchanged(files: list[InputFile]) -> None:
     for file in files:
         if not isinstance(file.path, Path):
-            continue  # at a pinned commit nothing changes
+            continue  # a pinned commit, or an object read under the etag it had: another one is an error there
         stat = file.path.stat() if file.path.exists() else None
         if stat is None or (stat.st_size, stat.st_mtime_ns) != (file.bytes, file.modified_ns):
             raise InputChanged(

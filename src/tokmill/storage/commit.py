@@ -1,6 +1,6 @@
 """Nothing half-written ever has its final name.
 
-    open_commit(path)  ->  .tmp-<pid>-<n>-<name>   in the same directory
+    open_commit(path)  ->  .tmp-<pid>-<random>-<n>-<name>   in the same directory
         write()            every byte, or an error: a short write is never retried into a hole
     leave the block    ->  fsync(file)  rename(temp, path)  fsync(directory)
     raise in the block ->  the temp file is removed, `path` is untouched
@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import itertools
 import os
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +71,7 @@ class CommitFile:
 def open_commit(path: Path) -> Iterator[CommitFile]:
     """Write `path` whole or not at all."""
     path = Path(path)
-    temp = path.with_name(f"{TEMP_PREFIX}{os.getpid()}-{next(_serial)}-{path.name}")
+    temp = temp_beside(path)
     with _told_as_storage_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -86,6 +88,11 @@ def open_commit(path: Path) -> Iterator[CommitFile]:
     except BaseException:
         _remove_if_there(temp)
         raise
+
+
+def temp_beside(path: Path) -> Path:
+    """A name that no other process has, here or in a pod that shares the disk; sweeps know it by its prefix."""
+    return path.with_name(f"{TEMP_PREFIX}{os.getpid()}-{_mark()}-{next(_serial)}-{path.name}")
 
 
 def commit_bytes(path: Path, data: object) -> Written:
@@ -123,6 +130,12 @@ def storage_error(error: OSError, path: Path) -> StorageError:
             next="choose a writable directory with --out",
         )
     return StorageError(f"cannot write ({error})", where=str(path), next="check the disk, then run again")
+
+
+@functools.cache
+def _mark() -> str:
+    """Of this process. Pids repeat: in a container the first is 1. A fork has the same mark and another pid."""
+    return secrets.token_hex(4)
 
 
 @contextlib.contextmanager

@@ -1,10 +1,12 @@
 """Where bytes live: the one seam between the mill and the file system.
 
-Everything that lists or opens input goes through here, so that an object store is one more branch on the
-scheme and nothing above it changes.
+Everything that lists or opens input goes through here: an object store is one more branch on the scheme, and
+nothing above it changes.
 
-    find_files("data/*.jsonl.zst", base)  ->  sorted InputFile(name, path, bytes, modified_ns)
-    open_binary(path)                     ->  unbuffered binary stream
+    find_files("data/*.jsonl.zst", base)            ->  sorted InputFile(name, path, bytes, modified_ns)
+    find_files("s3://bucket/data/*.jsonl.zst", …)   ->  the same, of objects
+    open_input(text, size)                          ->  the path that a task was told as text
+    open_binary(path)                               ->  unbuffered binary stream
 """
 
 from __future__ import annotations
@@ -13,14 +15,13 @@ import contextlib
 import glob
 import hashlib
 import io
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from tokmill.errors import CorruptFile, EmptyGlob, InputError, MissingExtra, StorageError
-
-_SCHEME = re.compile(r"^([a-z][a-z0-9+.-]+)://")
+from tokmill.errors import CorruptFile, EmptyGlob, InputError, StorageError
+from tokmill.storage.objects.file import find_objects, from_url
+from tokmill.storage.objects.url import is_url, parse_url
 
 
 class Sized(Protocol):
@@ -45,7 +46,10 @@ AnyPath = Path | Remote
 
 
 class InputFile(NamedTuple):
-    """`name` is the path below the pattern's fixed part: what manifests record, the same on every machine."""
+    """`name` is the path below the pattern's fixed part: what manifests record, the same on every machine.
+
+    An object has no time that can be trusted: there `modified_ns` is a number made of its etag.
+    """
 
     name: str
     path: AnyPath
@@ -55,7 +59,8 @@ class InputFile(NamedTuple):
 
 def find_files(pattern: str, base: Path) -> list[InputFile]:
     """Every regular file that matches, sorted by name. Matching nothing is an error."""
-    _refuse_urls(pattern)
+    if is_url(pattern):
+        return _find_objects(pattern)
     wanted = Path(pattern).expanduser()
     root = base / _fixed_part(wanted)
     found = set()  # "**/**" matches a file more than once
@@ -80,9 +85,30 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
     return sorted(found)
 
 
+def _find_objects(pattern: str) -> list[InputFile]:
+    found = find_objects(pattern)
+    if not found:
+        raise EmptyGlob(
+            "the pattern matches no object",
+            where=str(parse_url(pattern)),
+            next="check the bucket and the key; `*` does not cross a slash",
+        )
+    return [InputFile(name, file, file.size, file.version_number) for name, file in found]
+
+
+def open_input(text: str, size: int) -> AnyPath:
+    """What `str(path)` of an input file was: how a task is told which one to read."""
+    return from_url(text, size) if is_url(text) else Path(text)
+
+
 def local_path(path: AnyPath) -> Path:
-    """For readers that need the file on this machine; recipes cannot ask them for another."""
-    assert isinstance(path, Path), f"{path} is not a local file"
+    """For whoever needs the file on this machine."""
+    if not isinstance(path, Path):
+        raise InputError(
+            "is not on this machine, and is needed here as a file",
+            where=str(path),
+            next="copy it to a directory of this machine and name it there",
+        )
     return path
 
 
@@ -148,7 +174,7 @@ def _told_as_unreadable(path: AnyPath) -> Iterator[None]:
         ) from error
 
 
-def file_sha256(path: Path) -> str:
+def file_sha256(path: AnyPath) -> str:
     with open_binary(path) as file, _told_as_unreadable(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -168,16 +194,6 @@ def read_whole(path: Path, max_bytes: int) -> bytes:
 def is_within(path: str) -> bool:
     """Whether a path that a file lists stays in the directory that it is relative to."""
     return bool(path) and not path.startswith("/") and ".." not in path.split("/") and "\0" not in path
-
-
-def _refuse_urls(pattern: str) -> None:
-    scheme = _SCHEME.match(pattern)
-    if scheme:
-        raise MissingExtra(
-            f"{scheme[1]}:// locations are not supported by this version",
-            where=pattern,
-            next="copy the files to a local directory and point `files` there",
-        )
 
 
 def _fixed_part(pattern: Path) -> Path:

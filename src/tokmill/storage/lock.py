@@ -6,6 +6,9 @@
 The note gives the holder a name. It also speaks where the kernel's word does not reach, on network file systems that
 keep locks to one machine: there a note that is still touched is a run that lives, and one of this machine is asked
 for by its pid and the time it began. A note that neither is was left by a run that was killed, and is replaced.
+
+    written beside it, then linked to its name: of two runs that start together one has the name, whole, and the other
+    looks again
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import socket
 import threading
@@ -25,7 +29,7 @@ import msgspec
 import psutil
 
 from tokmill.errors import RunLocked
-from tokmill.storage.commit import storage_error
+from tokmill.storage.commit import storage_error, temp_beside
 
 LOCK = ".lock"
 
@@ -34,15 +38,17 @@ _BEAT_SECONDS = 2.0
 _SILENT_SECONDS = 7.0
 _POLL_SECONDS = 0.2
 _NO_LOCKS_HERE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+_NO_LINKS_HERE = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """A process is known by its host, its pid and when it began: a pid alone comes back."""
+    """A process is known by its machine, its pid and when it began: a pid alone comes back, and so does a host's name."""
 
     pid: int
-    host: str
+    host: str  # for people
     began: int
     since: str
+    machine: str = ""
 
     def __str__(self) -> str:
         return f"pid {self.pid} on {self.host}, since {self.since}"
@@ -60,7 +66,7 @@ def open_lock(
         raise storage_error(error, directory) from error
     try:
         _acquire(descriptor, directory, wait, say)
-        with _noted(directory / LOCK):
+        with _beating(directory / LOCK):
             yield
     finally:
         os.close(descriptor)
@@ -77,6 +83,26 @@ def process_began(pid: int) -> int:
         return 0
 
 
+@functools.cache
+def this_machine() -> str:
+    """Where a pid means what it means here: this start of the kernel, this container. Pods may share a host's name."""
+    with contextlib.suppress(OSError):
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {pid_space()}"
+    return socket.gethostname()
+
+
+def pid_space() -> str:
+    """Which processes a pid counts here: those of this container. Empty where the system cannot say."""
+    with contextlib.suppress(OSError):
+        return str(Path("/proc/self/ns/pid").readlink())
+    return ""
+
+
+def is_here(holder: Holder) -> bool:
+    """Whether this machine can be asked for the holder's pid."""
+    return holder.machine == this_machine() if holder.machine else holder.host == socket.gethostname()
+
+
 def _acquire(descriptor: int, directory: Path, wait: bool, say: Callable[[str], None]) -> None:
     has_said = False
     while True:
@@ -84,10 +110,11 @@ def _acquire(descriptor: int, directory: Path, wait: bool, say: Callable[[str], 
         holder = _read_note(directory / LOCK)
         if not is_held and holder is not None:
             is_held = _is_alive(holder, directory / LOCK)
-            if not is_held:
-                say(f"a run was killed here ({holder}); this one goes on where it stopped")
-                (directory / LOCK).unlink(missing_ok=True)
         if not is_held:
+            if not _leave_note(directory / LOCK, replaces=holder):
+                continue
+            if holder is not None:
+                say(f"a run was killed here ({holder}); this one goes on where it stopped")
             return
         name = f" ({holder})" if holder is not None else ""
         if not wait:
@@ -116,7 +143,7 @@ def _flock(descriptor: int) -> bool:
 
 
 def _is_alive(holder: Holder, note: Path) -> bool:
-    if holder.host == socket.gethostname():
+    if is_here(holder):
         is_us = holder.pid == os.getpid()  # an earlier run of this process, which could not remove its note
         return not is_us and holder.began != 0 and process_began(holder.pid) == holder.began
     first = _last_beat(note)
@@ -144,23 +171,46 @@ def _read_note(note: Path) -> Holder | None:
         return None
 
 
-@contextlib.contextmanager
-def _noted(note: Path) -> Iterator[None]:
+def _leave_note(note: Path, replaces: Holder | None) -> bool:
+    """Whether we were the first to: a note that is there by now is another's, unless it is the one to be replaced."""
     since = datetime.now(UTC).isoformat(" ", timespec="seconds").replace("+00:00", " UTC")
-    holder = Holder(os.getpid(), socket.gethostname(), process_began(os.getpid()), since)
-    stop = threading.Event()
-    beating = threading.Thread(target=_beat, args=(note, stop), daemon=True)
+    pid = os.getpid()
+    holder = Holder(pid, socket.gethostname(), process_began(pid), since, this_machine())
+    temp = temp_beside(note)
     try:
         try:
-            note.write_bytes(msgspec.json.encode(holder) + b"\n")
-        except OSError as error:
-            raise storage_error(error, note) from error
-        beating.start()
+            temp.write_bytes(msgspec.json.encode(holder) + b"\n")
+            if _read_note(note) == replaces:  # None: absent, or in no state to keep anybody out
+                note.unlink(missing_ok=True)
+            return _link(temp, note)
+        finally:
+            temp.unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(error, note) from error
+
+
+def _link(temp: Path, note: Path) -> bool:
+    try:
+        note.hardlink_to(temp)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS_HERE:
+            raise
+        temp.replace(note)
+    return True
+
+
+@contextlib.contextmanager
+def _beating(note: Path) -> Iterator[None]:
+    stop = threading.Event()
+    beating = threading.Thread(target=_beat, args=(note, stop), daemon=True)
+    beating.start()
+    try:
         yield
     finally:
         stop.set()
-        if beating.is_alive():
-            beating.join()
+        beating.join()
         with contextlib.suppress(OSError):
             note.unlink(missing_ok=True)
 
