@@ -4,8 +4,8 @@
 
 The run is made by writing the files of its artifacts: documents of a few words, but for the shards that are asked
 about, which have 32 MB of text as a recipe's have. Files that tracing does not read (rows, tokens of other shards) are
-left out. A figure is the median of the rounds: CPU seconds of a process that has loaded its libraries, and of the
-whole command.
+left out. Asked for are the last documents of such a shard, which is the worst place. A figure is the median of the
+rounds: seconds of a process that has loaded its libraries, and of the whole command.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.artifact import Artifact, finish
-from tokmill.audit.trace import open_build, trace_row
+from tokmill.audit.trace import BuildSplit, find_offset, open_build, trace_row
 from tokmill.audit.trace_document import trace_document
+from tokmill.audit.why import explain_document
 from tokmill.formats.megatron import write_megatron
 from tokmill.formats.places import PLACES, write_places
 from tokmill.formats.row_index import RowSpans, write_row_index
@@ -84,45 +85,57 @@ def main() -> int:
 
 def measure(directory: Path, documents: int, shards: int, rounds: int) -> Json:
     per = -(-documents // shards)
-    kept, dropped = f"doc-{per + 7}", f"doc-{per + 1}"
+    copy = (per - 2) // 100 * 100 + 1  # the last row with a copy
+    kept, dropped = f"doc-{2 * per - 1 - (copy == per - 1)}", f"doc-{per + copy}"
     asked: dict[str, tuple[Callable[[], Any], list[str]]] = {
-        "kept document": (lambda: trace_document(directory, kept), [str(directory), "--doc-id", kept]),
-        "dropped document": (
-            lambda: trace_document(directory, dropped),
-            [str(directory), "--doc-id", dropped],
+        "trace --doc-id, kept": (
+            lambda: trace_document(directory, kept),
+            ["trace", str(directory), "--doc-id", kept],
         ),
+        "trace --doc-id, dropped": (
+            lambda: trace_document(directory, dropped),
+            ["trace", str(directory), "--doc-id", dropped],
+        ),
+        "why, kept": (lambda: explain_document(directory, kept), ["why", str(directory), kept]),
     }
-    place = trace_document(directory, kept)[0].builds
-    row = place[0]["turns"][0]["rows"][0]
     rows, mega = directory / "build/rows", directory / "build/mega"
-    sequence = place[1]["turns"][0]["sequence"]
-    asked["column of a row"] = (
-        lambda: trace_row(open_build(rows), row["row"], row["start"]),
-        [str(rows), "--row", str(row["row"]), "--column", str(row["start"])],
+    in_rows, in_mega = (build["turns"][0] for build in trace_document(directory, kept)[0].builds)
+    row, column = in_rows["rows"][0]["row"], in_rows["rows"][0]["start"]
+    offset = in_mega["first_token"] + 3
+    asked["trace --row --column"] = (
+        lambda: trace_row(open_build(rows), row, column),
+        ["trace", str(rows), "--row", str(row), "--column", str(column)],
     )
-    asked["sequence"] = (
-        lambda: trace_row(open_build(mega), sequence, 3),
-        [str(mega), "--row", str(sequence), "--column", "3"],
+    asked["trace --offset"] = (
+        lambda: _at_offset(open_build(mega), offset),
+        ["trace", str(mega), "--offset", str(offset)],
     )
     figures: Json = {"documents": documents, "shards": shards}
     for name, (call, arguments) in asked.items():
-        spent, walls, whole = [], [], []
+        spent, walls, whole, waited = [], [], [], []
         for _ in range(rounds):
             cpu, wall = time.process_time(), time.monotonic()
             call()
             spent.append(time.process_time() - cpu)
             walls.append(time.monotonic() - wall)
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            command = [sys.executable, "-c", COMMAND, "trace", *arguments, "--json"]
+            wall = time.monotonic()
+            command = [sys.executable, "-c", COMMAND, *arguments, "--json"]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            waited.append(time.monotonic() - wall)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             whole.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         figures[name] = {
             "cpu_s": round(statistics.median(spent), 3),
             "wall_s": round(statistics.median(walls), 3),
             "command_cpu_s": round(statistics.median(whole), 3),
+            "command_wall_s": round(statistics.median(waited), 3),
         }
     return figures
+
+
+def _at_offset(found: BuildSplit, offset: int) -> Any:
+    return trace_row(found, *find_offset(found, offset))
 
 
 class Corpus:
@@ -309,7 +322,11 @@ class Corpus:
             if is_rows:
                 placed = write_places(directory / PLACES, meetings, _concat(own, ends))
                 files.append(file_entry(f"train/{PLACES}", "places", placed, rows=meetings))
-            config: Json = {"name": build, "format": "memmap" if is_rows else "token_cache", "sources": []}
+            else:
+                made = write_megatron(directory / "tokens", _zeros(int(ends[-1])), own, dtype="int32")
+                for name, table in (("tokens.bin", "tokens"), ("tokens.idx", "sequences")):
+                    files.append(file_entry(f"train/{name}", table, made[name], rows=len(own)))
+            config: Json = {"name": build, "format": "memmap" if is_rows else "megatron", "sources": []}
             config["pack"] = {"layout": "concat", "length": ROW} if is_rows else {"layout": "indexed"}
             self._finish(
                 f"build/{build}",
@@ -353,6 +370,12 @@ class Corpus:
             environment={},
         )
         write_manifest(self.directory, root)
+
+
+def _zeros(count: int) -> Iterator[NDArray[np.int64]]:
+    """Ids that nobody reads: those of a document are in its token shard."""
+    for first in range(0, count, 1 << 22):
+        yield np.zeros(min(1 << 22, count - first), np.int64)
 
 
 def _pairs(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

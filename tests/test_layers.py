@@ -70,7 +70,7 @@ LAYERS: list[tuple[str, ...]] = [
         "token_files",
     ),  # parts of the mill without a recipe
     ("audit",),  # verify, doctor: reads artifacts only
-    ("forgetting",),  # a takedown
+    ("forgetting_steps", "forgetting"),  # a takedown
     ("cli",),  # parse, call, render
     ("",),  # the package itself: the public face, which loads what is asked for
 ]
@@ -278,6 +278,7 @@ def test_stages_are_known_only_to_the_plan_and_the_run() -> None:
         "tokenizer_training",
         "audit",
         "forgetting",
+        "forgetting_steps",
     }
 
 

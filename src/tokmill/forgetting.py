@@ -1,9 +1,11 @@
 """A takedown: documents out of every file of a run, and nothing rebuilt that need not be.
 
-    choose ─ what they are in ─┬ forgotten.parquet, forgetting.json      from here on the run is not finished
-                               ├ manifests of all that holds them aside  … and none of its artifacts proves itself
-                               ├ steps from their own manifests: ingest.forget ─ clean ─ dedup ─ … ─ builds
-                               └ the run's manifest: it names its parent and the removal
+    locked   choose ─ what they are in ─ forgotten.parquet, forgetting.json      from here on the run is not finished
+    locked   manifests of all that holds them aside                              … and none of its artifacts proves itself
+             steps from their own manifests: ingest.forget ─ clean ─ dedup ─ … ─ builds
+             the run's manifest: it names its parent and the removal
+
+Between the two nobody else can do harm: whoever works in the run finds what is to be done, and does it first.
 
 Sources are not read: shards are made from shards. The steps are conducted as in any run, so tasks that nothing was
 taken from keep their receipts, and a takedown that was killed goes on where it stopped when the command is given again.
@@ -12,41 +14,26 @@ Running the recipe afterwards changes nothing, and never brings the documents ba
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tokmill.artifact import begin, open_artifact
-from tokmill.audit.forgetting import Affected, Selection, choose, find_affected
+from tokmill.audit.forgetting import Affected, Chosen, Selection, choose, find_affected
+from tokmill.audit.forgetting_notes import is_noted, with_takedown
 from tokmill.audit.places import RunPlaces, open_places
-from tokmill.clean.hooks import hook_path
 from tokmill.engines.opening import Resources
 from tokmill.errors import InputError, StorageError
-from tokmill.forgotten import (
-    FORGOTTEN_FILE,
-    PENDING_FILE,
-    add_forgotten,
-    digest_of_source,
-    load_forgotten,
-    write_forgotten,
-)
-from tokmill.manifest import (
-    MANIFEST,
-    STALE_MANIFEST,
-    Json,
-    Manifest,
-    canonical,
-    fingerprint_of,
-    load_manifest,
-)
-from tokmill.plan import INPUT_STATS
-from tokmill.progress import Progress
+from tokmill.forgetting_steps import steps_of_run
+from tokmill.forgotten import PENDING_FILE, add_forgotten, write_forgotten
+from tokmill.manifest import MANIFEST, Json, Manifest, canonical, fingerprint_of
+from tokmill.progress import Progress, Silence
 from tokmill.running import Asked, run_steps
 from tokmill.stages.step import Step
 from tokmill.storage.commit import commit_bytes
-from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
+from tokmill.storage.lock import open_lock
 
 # What other commands write into a run: they quote documents, and are made again from what is left.
 _DERIVED = ("report.html", "report.json", "review.md", "review.json", "DATACARD.md", "croissant.json")
@@ -98,34 +85,79 @@ def forget(
     base: str | Path | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
+    tell: Callable[[Json], None] | None = None,
 ) -> Forgetting:
-    """Take documents down. `base` is where the recipe lies, for runs with hooks or benchmarks of their own."""
+    """Take documents down. `base` is where the recipe lies, for runs with hooks or benchmarks of their own.
+
+    `tell` hears what is affected before anything of it is done.
+    """
     out = Path(directory)
     asked = fingerprint_of([selection._asdict(), batch_size])
-    pending = _load_pending(out)
-    if pending is not None and not dry_run:
+    while True:
+        pending = _load_pending(out)
+        if dry_run:
+            return _foreseen(out, pending, selection, batch_size)
+        if pending is None:
+            decided = _decide(out, selection, batch_size, asked, base, progress, tell)
+            if isinstance(decided, Forgetting):
+                return decided
+            pending = decided
+        elif tell is not None:
+            tell(pending.affected)
         done = _rebuild(out, pending, base, workers, progress)
         if pending.selection == asked:
             return done
-    elif pending is not None:
+
+
+def _foreseen(
+    out: Path, pending: _Pending | None, selection: Selection, batch_size: int | None
+) -> Forgetting:
+    if pending is not None:
         return Forgetting(out, False, pending.affected, pending.parent)
     run, root = _open_finished(out)
-    chosen = choose(run, selection)
-    affected = find_affected(run, chosen, batch_size)
-    if not chosen.documents:
-        if chosen.already and not chosen.not_found:
+    chosen, affected = _choose(run, selection, batch_size)
+    return Forgetting(out, not chosen.documents, affected.as_json(), root.digest)
+
+
+def _decide(
+    out: Path,
+    selection: Selection,
+    batch_size: int | None,
+    asked: str,
+    base: str | Path | None,
+    progress: Progress | None,
+    tell: Callable[[Json], None] | None,
+) -> _Pending | Forgetting:
+    """What is to be done, chosen and on disk while nobody else works here: whoever does so next ends it first."""
+    _open_finished(out)  # the lock would make a directory that is not there
+    with open_lock(out, say=(progress or Silence()).say):
+        pending = _load_pending(out)  # somebody came between
+        if pending is not None:
+            return pending
+        run, root = _open_finished(out)
+        chosen, affected = _choose(run, selection, batch_size)
+        if tell is not None:
+            tell(affected.as_json())
+        if not chosen.documents:
             return Forgetting(out, True, affected.as_json(), root.digest)
+        # what is missing outside is missed before anything is written
+        steps_of_run(out, list(run.artifacts), root.config, _home(out, base), affected.sources)
+        known = add_forgotten(run.forgotten, chosen.hashes, root.digest)
+        forgotten = with_takedown(known, run.forgotten, selection, root.digest)
+        return _set_out(out, run, root, forgotten, affected, asked)
+
+
+def _choose(run: RunPlaces, selection: Selection, batch_size: int | None) -> tuple[Chosen, Affected]:
+    """No documents are chosen where the takedown is done already."""
+    chosen = choose(run, selection)
+    is_done = (chosen.already and not chosen.not_found) or is_noted(run.forgotten, selection)
+    if not chosen.documents and not is_done:
         raise InputError(
             "no document of the run is meant",
-            where=str(out),
+            where=str(run.directory),
             next="`tokmill trace --doc-id` says what is there",
         )
-    if dry_run:
-        return Forgetting(out, False, affected.as_json(), root.digest)
-    # what is missing outside is missed before anything is written
-    _steps(out, list(run.artifacts), root.config, _home(out, base), affected.sources)
-    pending = _set_out(out, run, root, chosen.hashes, affected, asked)
-    return _rebuild(out, pending, base, workers, progress)
+    return chosen, find_affected(run, chosen, batch_size)
 
 
 def _open_finished(out: Path) -> tuple[RunPlaces, Manifest]:
@@ -140,7 +172,7 @@ def _open_finished(out: Path) -> tuple[RunPlaces, Manifest]:
 
 
 def _set_out(
-    out: Path, run: RunPlaces, root: Manifest, hashes: Mapping[str, list[str]], affected: Affected, asked: str
+    out: Path, run: RunPlaces, root: Manifest, forgotten: Any, affected: Affected, asked: str
 ) -> _Pending:
     """What is to be done, on disk before anything is."""
     pending = _Pending(
@@ -154,7 +186,7 @@ def _set_out(
         removed=[name for name in _DERIVED if (out / name).is_file()],
     )
     # in this order: with the list alone nothing is lost, and the same command begins again
-    write_forgotten(out, add_forgotten(load_forgotten(out), hashes, root.digest))
+    write_forgotten(out, forgotten)
     _write_pending(out, pending)
     return pending
 
@@ -165,8 +197,15 @@ def _rebuild(
     home = _home(out, base)
 
     def plan() -> list[Step]:
-        steps = _steps(out, pending.steps, pending.recipe, home, pending.affected["sources"])
-        _set_aside(out, pending, steps)
+        now = _load_pending(out)
+        if now is None or now.parent != pending.parent:
+            raise InputError(
+                "another command ended the takedown, between this one's choice and its work",
+                where=str(out),
+                next="give the same command again: it says what is left to do",
+            )
+        steps = steps_of_run(out, now.steps, now.recipe, home, now.affected["sources"])
+        _set_aside(out, now, steps)
         return steps
 
     asked = Asked(pending.name, pending.recipe, pending.shard_bytes)
@@ -213,93 +252,3 @@ def _write_pending(out: Path, pending: _Pending) -> None:
 def _load_pending(out: Path) -> _Pending | None:
     path = out / PENDING_FILE
     return msgspec.json.decode(path.read_bytes(), type=_Pending) if path.is_file() else None
-
-
-# --- steps from manifests ---
-
-
-def _steps(out: Path, names: Sequence[str], recipe: Json, base: Path, sources: Collection[str]) -> list[Step]:
-    """Of the run as it is; `sources` are those that something is taken from."""
-    forgotten = load_forgotten(out)
-    steps = []
-    for name in names:
-        directory = out / name
-        manifest = _latest(directory)
-        inputs = manifest.inputs
-        config, extra = manifest.config, None
-        if manifest.kind == "ingest":
-            config, extra = _ingest(out, manifest, forgotten)
-        elif manifest.kind == "clean":
-            hooks = _hooks(manifest, base) if manifest.config["source"] in sources else {}
-            extra = {"max_nul_fraction": 1, "hooks": hooks}  # NULs were checked when it was first cleaned
-        elif manifest.kind == "dedup":
-            extra = {"against": _benchmarks(recipe, manifest, base)}
-        needs = tuple(other for other in names if f"step {other}" in inputs)
-        files = {label.removeprefix("file "): d for label, d in inputs.items() if label.startswith("file ")}
-        steps.append(Step(name, manifest.kind, directory, config, needs, files, extra))
-    return steps
-
-
-def _latest(directory: Path) -> Manifest:
-    name = MANIFEST if (directory / MANIFEST).is_file() else STALE_MANIFEST
-    return load_manifest(directory, name)
-
-
-def _ingest(out: Path, manifest: Manifest, forgotten: Any) -> tuple[Json, Json]:
-    """Its config with the list as it is now; where that is another, it is made again from what it was."""
-    digest = digest_of_source(forgotten, manifest.config["reading"]["source"])
-    config = {key: value for key, value in manifest.config.items() if key != "forgotten"}
-    if digest is not None:
-        config["forgotten"] = digest
-    stats = manifest.environment.get(INPUT_STATS, {})
-    extra: Json = {
-        "files": [InputFile(name, Path(name), size, modified) for name, (size, modified, _) in stats.items()],
-        "hub": manifest.config["hub"],
-        "follower": None,
-        "forgotten": out / FORGOTTEN_FILE,
-        "before": manifest,
-    }
-    return config, extra
-
-
-def _hooks(manifest: Manifest, base: Path) -> dict[str, str]:
-    found = {}
-    for hook, expected in manifest.config["sieve"]["hooks"].items():
-        path = hook_path(hook, base)
-        _check_same(path, expected, f"the hook {hook} of {manifest.step}")
-        found[hook] = str(path)
-    return found
-
-
-def _benchmarks(recipe: Json, manifest: Manifest, base: Path) -> list[InputFile]:
-    against = recipe["dedup"]["against"]
-    if against is None:
-        return []
-    found = []
-    for pattern in against["files"]:
-        try:
-            found += find_files(pattern, base)
-        except InputError:
-            raise _outside(base, f"benchmark files of dedup.against ({pattern})") from None
-    for file in dict.fromkeys(found):
-        _check_same(local_path(file.path), manifest.inputs.get(f"file against {file.name}"), "a benchmark")
-    return list(dict.fromkeys(found))
-
-
-def _check_same(path: Path, expected: str | None, what: str) -> None:
-    if not path.is_file():
-        raise _outside(path, what)
-    if file_sha256(path) != expected:
-        raise InputError(
-            f"is not the file that the run was made with ({what})",
-            where=str(path),
-            next="restore it, and give the same command again",
-        )
-
-
-def _outside(path: Path, what: str) -> InputError:
-    return InputError(
-        f"the run needs {what}, which is not part of it",
-        where=str(path),
-        next="say where the recipe lies with --base DIRECTORY",
-    )

@@ -26,10 +26,11 @@ from mill import write_recipe
 from tokmill.audit.forgetting import Selection
 from tokmill.audit.trace_document import trace_document
 from tokmill.cli import main
-from tokmill.errors import InputError, StorageError
+from tokmill.errors import InputError, RunLocked, StorageError
 from tokmill.forgetting import Forgetting, forget
 from tokmill.formats.megatron import MegatronFile
 from tokmill.manifest import load_manifest
+from tokmill.storage.lock import open_lock
 from tokmill.storage.parquet import load_table
 from tokmill.storage.zstd import ZstdFile
 
@@ -301,6 +302,98 @@ def test_a_second_takedown_adds_to_the_first(run: Path) -> None:
     assert tree(run) == before
 
 
+@pytest.mark.parametrize(
+    ("arguments", "others"),
+    [
+        (["--license", "GPL-3.0"], ["--license", "GLP-3.0"]),
+        (["--source", "books"], ["--source", "books", "--license", "BSD"]),
+        (["--source", "web", "--license", "mit"], ["--source", "books", "--license", "Apache-2.0"]),
+    ],
+)
+def test_a_takedown_that_is_done_says_so_and_one_that_never_was_is_an_error(
+    run: Path, arguments: list[str], others: list[str]
+) -> None:
+    def command(*options: str) -> Any:
+        return CliRunner().invoke(main, ["forget", str(run), *options, "--workers", "1"])
+
+    assert command(*arguments).exit_code == 0
+    before = tree(run)
+    for again in (arguments, [option.upper() if option == "mit" else option for option in arguments]):
+        done = command(*again)
+        assert (done.exit_code, done.stdout.splitlines()[-1]) == (
+            0,
+            "nothing to do: they are forgotten already",
+        )
+        assert "nothing to do" in command(*again, "--dry-run").stdout
+        told = json.loads(command(*again, "--json").stdout)
+        assert (told["is_done"], told["ran"]) == (True, [])
+    assert tree(run) == before
+    never = command(*others)
+    assert never.exit_code == 1
+    assert "no document of the run is meant" in never.stderr
+    assert tree(run) == before
+
+
+def test_a_licence_that_comes_in_again_is_forgotten_again(pristine: Path, tmp_path: Path) -> None:
+    make_corpus(tmp_path)
+    recipe = make_recipe(tmp_path)
+    out = shutil.copytree(pristine, tmp_path / "out/small")
+    forget(out, Selection(license="GPL-3.0"), workers=1)
+    records = [{"id": f"n{n}", "text": text_of(f"n{n}", 300 + n), "license": "GPL-3.0"} for n in range(3)]
+    write_documents(tmp_path / "web-c.jsonl", records)
+    mill.run(recipe, out, workers=1)
+    assert files_with(out, "n1")
+    done = forget(out, Selection(license="gpl-3.0"), workers=1)
+    assert done.affected["documents"] == 3
+    assert files_with(out, "n1") == set()
+    assert mill.verify(out).problems == []
+
+
+def test_what_is_meant_is_chosen_while_nobody_else_works_in_the_run(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tree(run)
+    with open_lock(run):
+        held = tree(run)
+        with pytest.raises(RunLocked):
+            forget(run, ids("w3"), workers=1, tell=lambda affected: pytest.fail("chosen without the lock"))
+        assert tree(run) == held
+        forget(run, ids("w3"), dry_run=True)  # reads only, beside anybody
+    assert tree(run) == before
+
+    def others_are_refused(affected: dict[str, Any]) -> None:
+        with pytest.raises(RunLocked), open_lock(run):
+            pass
+        heard.append(affected)
+
+    heard: list[dict[str, Any]] = []
+    done = forget(run, ids("w3"), workers=1, tell=others_are_refused)
+    assert heard == [done.affected]
+    assert files_with(run, "w3") == set()
+
+
+def test_a_takedown_that_another_command_ended_in_between_is_not_begun_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the choice, which is on disk, and the work somebody else may work here, and ends it."""
+    import tokmill.forgetting as forgetting
+
+    whole, ended = forgetting._rebuild, []
+
+    def late(out: Path, pending: Any, *rest: Any) -> Forgetting:
+        if not ended:
+            ended.append(whole(out, pending, *rest))
+            ended.append(mill.verify(out).digest)
+        return whole(out, pending, *rest)
+
+    monkeypatch.setattr(forgetting, "_rebuild", late)
+    with pytest.raises(InputError, match="another command ended the takedown"):
+        forget(run, ids("w3"), workers=1)
+    assert mill.verify(run).digest == ended[1]
+    again = forget(run, ids("w3"), workers=1)
+    assert (again.is_done, again.ran) == (True, ())
+
+
 def test_a_tokenizer_that_learned_from_them_learns_again(tmp_path: Path) -> None:
     word = marker("w3")
     make_corpus(tmp_path)
@@ -440,6 +533,7 @@ def test_what_cannot_be_forgotten_is_an_error(run: Path, tmp_path: Path) -> None
         forget(run, ids("w3"), workers=1)
     with pytest.raises(StorageError, match="not the directory of a finished run"):
         forget(tmp_path / "nowhere", ids("w3"), workers=1)
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_the_command_says_what_is_affected_and_proves_it_done(run: Path, tmp_path: Path) -> None:

@@ -10,20 +10,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tokmill as mill
 from cleaned import texts_of, write_documents
 from mill import write_recipe
 from tokmill.audit.trace import ELSEWHERE, BuildSplit, Traced, find_offset, open_build, trace_row
 from tokmill.audit.trace_document import TracedDocument, trace_document
+from tokmill.audit.trace_order import find_turns, load_order
 from tokmill.cli import main
-from tokmill.errors import InputError, StorageError
+from tokmill.errors import CorruptFile, InputError, StorageError
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.token_cache import TokenCache
 from tokmill.manifest import load_manifest
+from tokmill.schema import ORDER
 from tokmill.storage.parquet import load_table
 
 TEXTS = {
@@ -416,3 +421,42 @@ def test_the_command_shows_the_characters_and_the_history(run: Path) -> None:
         refused = trace(run, *arguments)
         assert refused.exit_code == 1
         assert "needs one of" in refused.stderr
+
+
+@given(
+    turns=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60),
+    mine=st.none() | st.sets(st.integers(0, 3), min_size=1),
+    of_a_group=st.integers(1, 20),
+    of_a_piece=st.integers(1, 20),
+)
+@settings(deadline=None, max_examples=80)
+def test_the_turns_of_a_document_found_piece_by_piece_are_those_of_the_whole_order(
+    tmp_path_factory: pytest.TempPathFactory,
+    turns: list[tuple[int, int]],
+    mine: set[int] | None,
+    of_a_group: int,
+    of_a_piece: int,
+) -> None:
+    path = tmp_path_factory.mktemp("order") / "order-train.parquet"
+    columns = [pa.array([turn[at] for turn in turns], pa.uint32()) for at in (0, 1)]
+    pq.write_table(pa.table(columns, schema=ORDER), path, row_group_size=of_a_group)
+    is_mine = None if mine is None else np.isin(np.arange(4), sorted(mine))
+    own = [turn for turn in turns if mine is None or turn[0] in mine]
+    shard, sequence = load_order(path, is_mine)
+    assert list(zip(shard.tolist(), sequence.tolist(), strict=True)) == own
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokmill.audit.trace_order._PIECE_TURNS", of_a_piece)
+        for document in set(own):
+            expected = [turn for turn, here in enumerate(own) if here == document]
+            assert find_turns(path, is_mine, *document) == expected
+        assert find_turns(path, is_mine, 3, 9) == []
+
+
+def test_an_order_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "order-train.parquet"
+    for content in (None, b"PAR1 and no more"):
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(CorruptFile, match="cannot be read") as refused:
+            find_turns(path, None, 0, 0)
+        assert refused.value.where == str(path)

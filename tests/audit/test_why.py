@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ from click.testing import CliRunner
 import tokmill as mill
 from cleaned import prose, rows_of, texts_of, write_documents
 from mill import write_recipe
+from tokmill.audit.forgetting import Selection
+from tokmill.audit.trace_document import trace_document
 from tokmill.audit.why import History, explain_document, load_examples
 from tokmill.cli import main
 from tokmill.errors import InputError, StorageError
+from tokmill.forgetting import forget
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.memmap import open_memmap
 from tokmill.formats.row_index import read_row_index
@@ -102,25 +106,27 @@ def test_the_tokens_of_every_kept_document_are_where_its_history_says(run: Path)
 
             rows, mega = history.builds
             assert (rows["build"], mega["build"]) == ("build/rows", "build/mega")
+            (turn,) = mega["turns"]
             sequences = MegatronFile(run / "build/mega" / mega["split"] / "tokens")
-            assert tokenizer.decode(sequences.sequence(mega["sequence"])[:-1]) == text
-            at = slice(mega["first_token"], mega["first_token"] + mega["tokens"])
-            assert tokenizer.decode(sequences.ids[at][:-1]) == text
-            assert mega["cut"] == 0
+            whole = sequences.sequence(turn["sequence"])
+            assert tokenizer.decode(whole[:-1]) == text
+            at = slice(turn["first_token"], turn["first_token"] + turn["tokens"])
+            assert np.array_equal(sequences.ids[at], whole)
 
-            stream = open_memmap(run / "build/rows" / rows["split"]).ids.reshape(-1)
-            there = stream[at.start : at.stop]
-            assert len(there) == count - rows["cut"]
-            assert np.array_equal(there, sequences.ids[at][: len(there)])
+            (turn,) = rows["turns"]
+            ids = open_memmap(run / "build/rows" / rows["split"]).ids
+            there = [ids[row["row"], row["start"] : row["end"]] for row in turn["rows"]]
+            flat = np.concatenate([np.empty(0, np.int64), *there])
+            assert np.array_equal(flat, whole[: len(flat)])
+            assert len(flat) == count - turn["cut_tokens"]
             spans = [
-                (line.row, span.end - span.start)
+                (line.row, span.start, span.end)
                 for line in indexes[rows["split"]]
                 for span in line.docs
                 if (span.source, span.doc_id) == (source, doc_id)
             ]
-            assert rows["rows"] == ([spans[0][0], spans[-1][0]] if spans else None)
-            assert sum(length for _, length in spans) == len(there)
-            seen, cut = seen + 1, cut + rows["cut"]
+            assert [(row["row"], row["start"], row["end"]) for row in turn["rows"]] == spans
+            seen, cut = seen + 1, cut + turn["cut_tokens"]
     assert seen > 20
     assert cut, "the tail of a split must have cut a document, or this proves nothing about it"
 
@@ -189,7 +195,7 @@ def test_an_unknown_document_and_a_directory_that_is_no_run_are_errors(run: Path
         with pytest.raises(InputError, match=f"no document is called {doc_id}"):
             explain_document(run, doc_id, source)
     for directory in (tmp_path, run / "clean/first"):
-        with pytest.raises(StorageError, match="not the directory of a finished run"):
+        with pytest.raises(StorageError, match="not the directory of a run"):
             explain_document(directory, "f12")
 
 
@@ -198,6 +204,69 @@ def test_a_run_that_ended_earlier_tells_the_history_so_far(run: Path, tmp_path: 
     history = one(out, "f12")
     assert (history.fate, history.split, history.tokens, history.builds) == ("kept by clean", None, None, ())
     assert one(out, "short").fate == "dropped by clean: too_few_words"
+
+
+def test_why_and_trace_tell_the_same_of_every_document_that_a_mixture_repeats_or_leaves_out(
+    tmp_path: Path,
+) -> None:
+    write_documents(tmp_path / "first-a.jsonl", records(range(4)))
+    write_documents(tmp_path / "second.jsonl", [{"id": f"s{n}", "text": prose(200 + n, 5)} for n in range(8)])
+    recipe = write_recipe(
+        tmp_path,
+        sources=[
+            {"name": "first", "domain": "web", "files": "first-a.jsonl"},
+            {"name": "second", "domain": "prose", "files": "second.jsonl"},
+        ],
+        license={"unknown": "keep"},
+        split={"valid_fraction": "0.1"},
+        mixture={
+            "weights": {"web": "0.8", "prose": "0.2"},
+            "exhausted": "repeat",
+            "tokens": 3000,
+            "max_epochs": 9,
+        },
+        pack={"length": LENGTH, "tail": "drop"},
+    )
+    out = mill.run(recipe, workers=1).out
+    indexes = {
+        split: list(read_row_index(out / "build/rows" / split / "index.jsonl.zst"))
+        for split in ("train", "valid")
+        if (out / "build/rows" / split).is_dir()
+    }
+    turns = {}
+    for doc_id in (*(f"f{n}" for n in range(4)), *(f"s{n}" for n in range(8))):
+        history = one(out, doc_id)
+        (traced,) = trace_document(out, doc_id)
+        assert (history.tokens, history.builds) == (traced.tokens, traced.builds)
+        assert traced.history == history._replace(tokens=None, builds=())
+        rows = history.builds[0]
+        turns[doc_id] = len(rows["turns"])
+        told = sorted((row["row"], row["start"], row["end"]) for t in rows["turns"] for row in t["rows"])
+        assert told == [
+            (line.row, span.start, span.end)
+            for line in indexes.get(str(history.split), [])
+            for span in line.docs
+            if span.doc_id == doc_id
+        ]
+    assert max(turns.values()) > 1
+    assert min(turns.values()) == 0
+    assert "the mixture gave it no turn" in why(out, min(turns, key=lambda name: turns[name])).stdout
+
+
+def test_a_run_that_was_cut_short_and_a_document_that_was_taken_down_have_an_answer(
+    run: Path, tmp_path: Path
+) -> None:
+    copied = shutil.copytree(run, tmp_path / "run")
+    (copied / "manifest.json").unlink()
+    (copied / "build/mega/manifest.json").unlink()
+    assert [build["build"] for build in one(copied, "f12").builds] == ["build/rows"]
+    taken = shutil.copytree(run, tmp_path / "taken")
+    parent = load_manifest(taken).digest
+    forget(taken, Selection(((None, "f12"),)), workers=1)
+    history = one(taken, "f12")
+    assert (history.source, history.fate) == ("first", "forgotten")
+    assert history.ingest == {"taken_out_of": parent}
+    assert why(taken, "f12").stdout.startswith("f12 of first: forgotten\n")
 
 
 def why(run: Path, *arguments: str) -> Any:

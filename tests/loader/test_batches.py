@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from loader.builds import EOS, documents, write_build, write_split
 from loader.test_mixture import slow_turns
 from tokmill.errors import CorruptFile, InputError, TokenizerMismatch
-from tokmill.loader import Batches, Bucketing, open_dataset
+from tokmill.formats.memmap import write_memmap
+from tokmill.formats.npy import write_npy
+from tokmill.loader import Batches, Bucketing, collate, open_dataset
 from tokmill.loader.order import Order
 from tokmill.loader.permutation import Permutation
 
@@ -90,6 +92,82 @@ def test_over_an_epoch_every_sample_comes_exactly_once(
     assert all(
         len(part) == batch_size for rank in by_step for part in rank[: count // (batch_size * world_size)]
     )
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A function: rows of four ids, nothing padded, in a file of this dtype. Of any number the same ones."""
+    made = {}
+
+    def of(rows: int, kind: str):
+        if (rows, kind) not in made:
+            directory = tmp_path_factory.mktemp("plain") / "train"
+            ids = np.arange(10, 10 + 4 * rows).reshape(rows, 4)
+            meta = {"eos_id": EOS, "pad_id": None, "vocab_size": 60_000, "split": "train"}
+            if kind == "npy":
+                write_npy(directory, [ids], n_seqs=rows, seq_len=4, rows_per_shard=7, meta=meta)
+            else:
+                write_memmap(directory, [ids], seq_len=4, dtype=kind, meta=meta)
+            made[rows, kind] = open_dataset(directory)
+        return made[rows, kind]
+
+    return of
+
+
+@given(
+    rows=st.integers(1, 40),
+    kind=st.sampled_from(["int32", "uint16", "npy"]),
+    batch_size=st.integers(1, 7),
+    world_size=st.integers(1, 3),
+    drop_last=st.booleans(),
+    prefetch=st.sampled_from([0, 2]),
+    length=st.sampled_from([None, 4, 6]),
+    dtype=st.sampled_from([np.int32, np.int64]),
+    of_a_block=st.integers(1, 20),
+    data=st.data(),
+)
+@settings(deadline=None, max_examples=150)
+def test_rows_without_padding_become_the_batches_that_one_row_after_the_other_gives(
+    rows, kind, batch_size, world_size, drop_last, prefetch, length, dtype, of_a_block, data, plain
+):
+    """The shortest way, which most batches take, from any position and across the blocks of the order."""
+    ds, of_a_step = plain(rows, kind), batch_size * world_size
+    whole = Permutation(rows, "5 rows 0 0").at(np.arange(rows)).tolist()
+    start = data.draw(st.integers(0, rows))
+    ahead = data.draw(st.sampled_from([1, 8, 8192]))
+    for rank in range(world_size):
+        batches = Batches(
+            ds,
+            batch_size,
+            5,
+            rank=rank,
+            world_size=world_size,
+            drop_last=drop_last,
+            prefetch=prefetch,
+            length=length,
+            dtype=dtype,
+        )
+        batches.order._samples = of_a_block
+        batches.position = at = start
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tokmill.loader.batches._ROWS_AHEAD", ahead)
+            made = [(batch, batches.state_dict()["position"]) for batch in batches]
+        for batch, position in made:
+            step = whole[at : at + of_a_step]
+            mine = step[len(step) * rank // world_size : len(step) * (rank + 1) // world_size]
+            expected = collate([ds[row] for row in mine], 0 if length == 6 else 9, length or 4, dtype=dtype)
+            if length == 6:
+                expected["tokens"][:, 4:] = EOS
+            assert set(batch) == set(expected)
+            for name, array in expected.items():
+                assert np.array_equal(batch[name], array), name
+                assert batch[name].dtype == array.dtype, name
+            assert all(batch[name].flags.writeable for name in ("tokens", "targets", "attn_mask"))
+            at += len(step)
+            assert position == at
+        kept = rows - (rows - start) % of_a_step if drop_last else rows
+        assert at == kept
+        assert (batches.epoch, batches.position) == (1, 0)
 
 
 @given(count=st.integers(1, 60), seed=st.integers(0, 3), epoch=st.integers(0, 4), bucketing=bucketings)

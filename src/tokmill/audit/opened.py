@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tokmill.artifact import Artifact, open_artifact
 from tokmill.errors import StorageError
 from tokmill.manifest import FileEntry
@@ -59,3 +62,9 @@ def load_of(artifact: Artifact, path: str, columns: list[str] | None = None) -> 
     if all(entry.path != path for entry in artifact.manifest.files):
         return None
     return load_table(artifact.directory / path, columns)
+
+
+def numbers_in(table: Any, column: str) -> NDArray[Any]:
+    """Numbers without nulls, as they lie in memory. `np.asarray` would load pandas where it is installed: 0.3 s."""
+    whole = table.column(column)
+    return np.from_dlpack(whole.chunk(0) if whole.num_chunks == 1 else whole.combine_chunks())

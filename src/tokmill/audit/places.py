@@ -19,17 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifact import Artifact, open_artifact
-from tokmill.audit.opened import ShardTables, list_shard_tables
+from tokmill.audit.opened import ShardTables, list_shard_tables, numbers_in
 from tokmill.audit.report.found import find_artifacts
+from tokmill.audit.trace_order import Order, find_turns, load_order
 from tokmill.errors import ManifestDamaged, StorageError
-from tokmill.forgotten import load_forgotten
+from tokmill.forgotten import FORGOTTEN_FILE, load_forgotten, sha256_of
 from tokmill.formats.places import find_id, find_places, hash_id
 from tokmill.formats.row_index import RowSpans
 from tokmill.manifest import FileEntry, Manifest
 from tokmill.stages.tokenized import SplitShard, shards_of_split
 from tokmill.storage.parquet import load_table
-
-Order = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 
 
 class Place(NamedTuple):
@@ -46,9 +45,9 @@ class RunPlaces:
         self.directory = directory
         self.artifacts = dict(artifacts)
         self.missing = missing  # steps that a run which was cut short did not come to
-        self._turns: dict[tuple[str, str], Turns] = {}
-        self._orders: dict[str, Order | None] = {}
+        self._turns: dict[tuple[str, ...], Turns] = {}
         self._shards: dict[str, list[SplitShard]] = {}
+        self._document: tuple[Place, dict[str, Any]] | None = None
 
     @cached_property
     def shards(self) -> list[ShardTables]:
@@ -99,74 +98,80 @@ class RunPlaces:
                     told = [ledger.slice(row, 1).to_pylist()[0] for row in sorted(rows)]
                     yield from ((own, row) for row in told if row["doc_id"] == doc_id)
 
+    def find_forgotten(self, doc_id: str, source: str | None = None) -> list[dict[str, Any]]:
+        """Of each source that a document of that name was taken out of: source, id_sha256, parent."""
+        if not (
+            self.directory / FORGOTTEN_FILE
+        ).is_file():  # an empty table is no quicker: pyarrow looks for pandas
+            return []
+        is_it = np.asarray(self.forgotten.column("id_sha256")) == sha256_of(doc_id)
+        rows = self.forgotten.take(np.flatnonzero(is_it)).to_pylist()
+        return [row for row in rows if source in (None, row["source"])]
+
+    def document(self, place: Place) -> dict[str, Any]:
+        """As ingest wrote it. The last is kept: who tells its history may want its text, and a shard has 32 MB."""
+        if self._document is None or self._document[0] != place:
+            path = self.artifacts[f"ingest/{place.shard.source}"].path(place.shard.documents)
+            self._document = place, load_table(path).slice(place.row, 1).to_pylist()[0]
+        return self._document[1]
+
     def turns(self, build: str, split: str) -> Turns:
-        if (build, split) not in self._turns:
+        """Builds of the same sources share them."""
+        wanted = self.artifacts[build].manifest.config["sources"]
+        key = (split, *wanted)
+        if key not in self._turns:
             if split not in self._shards:
                 self._shards[split] = shards_of_split(self.artifacts, split)
-            wanted = self.artifacts[build].manifest.config["sources"]
-            self._turns[build, split] = Turns(self._shards[split], wanted, self._order(split))
-        return self._turns[build, split]
+            self._turns[key] = Turns(self._shards[split], wanted, _order_path(self.artifacts, split))
+        return self._turns[key]
 
-    def _order(self, split: str) -> Order | None:
-        """Shard number and sequence by turn, where a mixture ordered them; 8 bytes per turn, read once."""
-        if split not in self._orders:
-            path = _order_path(self.artifacts, split)
-            table = load_table(path) if path is not None else None
-            self._orders[split] = (
-                (np.asarray(table.column("shard")), np.asarray(table.column("sequence")))
-                if table is not None
-                else None
-            )
-        return self._orders[split]
+    def lengths_entry(self, place: Place, split: str) -> FileEntry | None:
+        """The table of the documents of its shard that have tokens in that split."""
+        ending = f"/lengths-{place.shard.number:05d}.parquet"
+        for entry in self.artifacts["tokens"].manifest.entries("lengths"):
+            if entry.path.startswith(f"{split}/") and entry.path.endswith(ending):
+                return entry
+        return None
 
     def sequence_of(self, place: Place, split: str) -> int | None:
         """The number of the document in its token shard; None: it has no tokens in that split."""
-        for entry in self.artifacts["tokens"].manifest.entries("lengths"):
-            if entry.path.startswith(f"{split}/") and entry.path.endswith(
-                f"/lengths-{place.shard.number:05d}.parquet"
-            ):
-                path = self.artifacts["tokens"].path(entry)
-                rows = np.asarray(load_table(path, ["row"]).column("row"))
-                at = int(np.searchsorted(rows, place.row))
-                return at if at < len(rows) and int(rows[at]) == place.row else None
-        return None
+        entry = self.lengths_entry(place, split)
+        if entry is None:
+            return None
+        rows = numbers_in(load_table(self.artifacts["tokens"].path(entry), ["row"]), "row")
+        at = int(np.searchsorted(rows, place.row))
+        return at if at < len(rows) and int(rows[at]) == place.row else None
 
 
 class Turns:
     """The documents of one split of a build, in the order in which they are built."""
 
-    def __init__(self, shards: list[SplitShard], wanted: list[str], order: Order | None) -> None:
-        """`wanted` are the sources of the build; none: all."""
+    def __init__(self, shards: list[SplitShard], wanted: list[str], order: Path | None) -> None:
+        """`wanted` are the sources of the build, none: all; `order` is that of a mixture."""
         self.shards = [shard for shard in shards if not wanted or shard.source in wanted]
         self._ends = np.cumsum([shard.lengths.rows for shard in self.shards], dtype=np.int64)
-        self.order = order
-        if order is not None and len(self.shards) < len(
-            shards
-        ):  # a build of some sources has their turns only
-            is_mine = np.zeros(max(shard.number for shard in shards) + 1, np.bool_)
-            is_mine[[shard.number for shard in self.shards]] = True
-            chosen = is_mine[order[0]]
-            self.order = order[0][chosen], order[1][chosen]
-
-    def at(self, turn: int) -> tuple[SplitShard, int]:
-        """Shard and sequence of the document that has this turn."""
-        if self.order is not None:
-            number, sequence = int(self.order[0][turn]), int(self.order[1][turn])
-            return next(shard for shard in self.shards if shard.number == number), sequence
-        at = int(np.searchsorted(self._ends, turn, side="right"))
-        return self.shards[at], turn - int(self._ends[at] - self.shards[at].lengths.rows)
+        self._path = order
+        self._found: dict[tuple[int, int], list[int]] = {}
+        self._is_mine: NDArray[np.bool_] | None = None
+        if len(self.shards) < len(shards):  # a build of some sources has their turns only
+            self._is_mine = np.zeros(max(shard.number for shard in shards) + 1, np.bool_)
+            self._is_mine[[shard.number for shard in self.shards]] = True
 
     def of(self, number: int, sequence: int) -> list[int]:
         """The turns of one document: none, one, or more where a source repeats."""
-        if self.order is not None:
-            numbers, sequences = self.order
-            maybe = np.flatnonzero(sequences == sequence)
-            turns: list[int] = maybe[numbers[maybe] == number].tolist()
-            return turns
-        for at, shard in enumerate(self.shards):
-            if shard.number == number:
-                return [int(self._ends[at]) - shard.lengths.rows + sequence]
-        return []
+        is_here = [at for at, shard in enumerate(self.shards) if shard.number == number]
+        if not is_here:
+            return []
+        if self._path is not None:
+            if (number, sequence) not in self._found:
+                self._found[number, sequence] = find_turns(self._path, self._is_mine, number, sequence)
+            return self._found[number, sequence]
+        (at,) = is_here
+        return [int(self._ends[at]) - self.shards[at].lengths.rows + sequence]
+
+    @cached_property
+    def order(self) -> Order | None:
+        return load_order(self._path, self._is_mine) if self._path is not None else None
 
     def is_any(self, chosen: Mapping[int, NDArray[np.int64]]) -> NDArray[np.bool_]:
         """Per turn: whether it is one of these sequences of these shards."""
@@ -180,7 +185,7 @@ class Turns:
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of the document of each turn."""
         tables = [load_table(Path(shard.lengths.path), ["tokens"]) for shard in self.shards]
-        return self.in_turn([np.asarray(table.column("tokens")) for table in tables])
+        return self.in_turn([numbers_in(table, "tokens") for table in tables])
 
     def in_turn(self, parts: list[NDArray[Any]]) -> NDArray[Any]:
         """A column that lies by shard and sequence, one value for each turn."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tokmill.audit.opened import numbers_in
 from tokmill.audit.places import Place, RunPlaces
 from tokmill.formats.megatron import MegatronFile
 from tokmill.storage.parquet import load_table
@@ -69,8 +70,7 @@ class DocumentText(NamedTuple):
 def load_clean_text(run: RunPlaces, place: Place) -> str:
     """As cleaning and deduplication left it."""
     shard = place.shard
-    ingested = run.artifacts[f"ingest/{shard.source}"]
-    text = str(load_table(ingested.path(shard.documents), ["text"]).column("text")[place.row])
+    text = str(run.document(place)["text"])
     layers = (
         (run.artifacts.get(f"clean/{shard.source}"), f"edits-{shard.key}.parquet"),
         (run.artifacts.get("dedup"), f"trims-{shard.number:05d}.parquet"),
@@ -78,7 +78,7 @@ def load_clean_text(run: RunPlaces, place: Place) -> str:
     for artifact, path in layers:
         if artifact is not None and any(entry.path == path for entry in artifact.manifest.files):
             table = load_table(artifact.directory / path, ["row", "text"])
-            at = np.flatnonzero(np.asarray(table.column("row")) == place.row)
+            at = np.flatnonzero(numbers_in(table, "row") == place.row)
             text = str(table.column("text")[int(at[0])]) if len(at) else text
     return text
 

@@ -17,7 +17,7 @@ _VERBS = {
     "verify": ("tokmill.cli.verify", "Prove every file of a run, or find what is wrong."),
     "fetch": ("tokmill.cli.fetch", "Bring a published run, or one build of it, to a directory."),
     "why": ("tokmill.cli.why", "Tell the history of a document, or show what was dropped."),
-    "whatif": ("tokmill.cli.why", "Say what other bounds would keep and drop."),
+    "whatif": ("tokmill.cli.whatif", "Say what other bounds would keep and drop."),
     "check": (
         "tokmill.cli.check",
         "Try a build as a trainer would: files, ids, masks, one batch learnt by heart.",

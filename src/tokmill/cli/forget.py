@@ -67,8 +67,6 @@ def forget_command(
     listed = tuple(read_doc_ids(doc_ids, source)) if doc_ids is not None else ()
     selection = Selection(listed, source, license_name)
     with open_progress() as progress:
-        if not dry_run and not as_json:
-            _render_affected(forget(directory, selection, batch_size=batch_size, dry_run=True).affected)
         result = forget(
             directory,
             selection,
@@ -77,12 +75,13 @@ def forget_command(
             base=base,
             workers=workers,
             progress=progress,
+            tell=None if as_json else _render_affected,
         )
     if as_json:
         print_json({"ok": True, **result.as_json()})
     elif dry_run:
         _render_affected(result.affected)
-        out.print("nothing was changed")
+        out.print("nothing to do: they are forgotten already" if result.is_done else "nothing was changed")
     else:
         _render_done(result)
 

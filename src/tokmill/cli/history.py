@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from rich.markup import escape
 
 from tokmill.audit.why import History, RuleOutcome
 from tokmill.cli.console import out
+from tokmill.manifest import Json
+
+_SHOWN_ROWS = 8
 
 
 def render_history(history: History) -> None:
@@ -31,10 +35,29 @@ def render_history(history: History) -> None:
             line("", decision)
     if history.split is not None:
         line("split", {"side": history.split})
-    if history.tokens is not None:
-        line("tokens", history.tokens)
-    for build in history.builds:
-        line(build["build"], {key: value for key, value in build.items() if key != "build"})
+    render_tokens(history.tokens, history.builds)
+
+
+def render_tokens(tokens: Json | None, builds: Sequence[Json]) -> None:
+    """Where they are: in their shard, and in every build, turn by turn."""
+    if tokens is not None:
+        line("tokens", tokens)
+    for build in builds:
+        for turn in build["turns"]:
+            line(build["build"], {"split": build["split"], **_spelled_turn(turn)})
+        if not build["turns"]:
+            line(build["build"], {"none": build["why_not"]})
+
+
+def _spelled_turn(turn: Json) -> Json:
+    if "rows" not in turn:
+        return {key: value for key, value in turn.items() if key != "turn"}
+    rows = [
+        f"{row['row']:,} columns {row['start']:,} to {row['end']:,}" for row in turn["rows"][:_SHOWN_ROWS]
+    ]
+    more = len(turn["rows"]) - len(rows)
+    told: Json = {"rows": "; ".join(rows) + (f"; and {more:,} more" if more else "")}
+    return {**told, **({"cut_tokens": turn["cut_tokens"]} if turn["cut_tokens"] else {})}
 
 
 def _render_rules(rules: tuple[RuleOutcome, ...]) -> None:
@@ -51,7 +74,7 @@ def _render_rules(rules: tuple[RuleOutcome, ...]) -> None:
 
 def line(label: str, facts: dict[str, Any]) -> None:
     told = " · ".join(f"{key} {_spelled(value)}" for key, value in facts.items())
-    out.print(f"  [dim]{escape(label):<12}[/] {shown(told)}")
+    out.print(f"  [dim]{shown(label):<12}[/] {shown(told)}")
 
 
 def shown(text: str) -> str:

@@ -9,11 +9,9 @@ import click
 from tokmill.audit.trace import Traced, find_offset, open_build, trace_row
 from tokmill.audit.trace_document import TracedDocument, trace_document
 from tokmill.cli.console import err, json_option, out, print_json, reports_errors
-from tokmill.cli.history import render_history, shown
+from tokmill.cli.history import line, render_history, render_tokens, shown
 from tokmill.errors import RecipeError
 from tokmill.manifest import Json
-
-_SHOWN_ROWS = 8
 
 
 @click.command(
@@ -91,7 +89,7 @@ def _render_traced(traced: Traced) -> None:
         )
         before, marked, after = (shown(part.replace("\n", "⏎")) for part in stretch.excerpt)
         out.print(f"  [dim]{before}[/]⟦[bold]{marked}[/]⟧[dim]{after}[/]")
-    _line("origin", traced.origin)
+    _render_origin(traced.origin)
     if traced.history is not None:
         render_history(traced.history)
     if traced.note is not None:
@@ -105,27 +103,11 @@ def _render_document(document: TracedDocument) -> None:
         out.print(
             f"[bold]{shown(document.doc_id)}[/] of {shown(document.source)}: [red]{shown(document.fate)}[/]"
         )
-    _line("origin", document.origin)
-    _line("tokens", document.tokens)
-    for build in document.builds:
-        for turn in build["turns"]:
-            _line(build["build"], {"split": build["split"], **_spelled_turn(turn)})
-        if not build["turns"]:
-            _line(build["build"], {"none": build["why_not"]})
+    _render_origin(document.origin)
+    render_tokens(document.tokens, document.builds)
 
 
-def _spelled_turn(turn: Json) -> Json:
-    if "rows" not in turn:
-        return {key: value for key, value in turn.items() if key != "turn"}
-    rows = [
-        f"{row['row']:,} columns {row['start']:,} to {row['end']:,}" for row in turn["rows"][:_SHOWN_ROWS]
-    ]
-    more = len(turn["rows"]) - len(rows)
-    told: Json = {"rows": "; ".join(rows) + (f"; and {more:,} more" if more else "")}
-    return {**told, **({"cut_tokens": turn["cut_tokens"]} if turn["cut_tokens"] else {})}
-
-
-def _line(label: str, facts: Json | None) -> None:
-    told = " · ".join(f"{key} {value}" for key, value in (facts or {}).items() if value is not None)
+def _render_origin(origin: Json | None) -> None:
+    told = {key: value for key, value in (origin or {}).items() if value is not None}
     if told:
-        out.print(f"  [dim]{shown(label):<12}[/] {shown(told)}")
+        line("origin", told)

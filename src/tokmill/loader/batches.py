@@ -29,6 +29,7 @@ from tokmill.loader.collating import (
     TooLong,
     collate_block,
     collate_ids,
+    collate_plain,
 )
 from tokmill.loader.dataset import Dataset
 from tokmill.loader.order import Bucketing, Order, Placed, Shuffle
@@ -37,6 +38,9 @@ from tokmill.loader.segments import Mask
 from tokmill.loader.stores import RowStore
 
 _STATE_VERSION = 1
+
+# Rows that are looked up at a time, as the order places them: 1.4 µs for a batch by itself, of a thousand 0.1 each.
+_ROWS_AHEAD = 8192
 
 
 class Step(NamedTuple):
@@ -120,9 +124,10 @@ class Batches:
         self._rows_at = self._plain_rows()
 
     def _plain_rows(self) -> Callable[[NDArray[np.int64]], NDArray[np.integer]] | None:
-        """The way of most: rows of one file, nothing padded."""
+        """The way of most: rows of one dataset as they are, nothing padded."""
         store, facts = self.datasets[0].store, self.datasets[0].facts
-        is_plain = self._is_block and len(self.datasets) == 1 and facts.pad_id is None
+        is_one = self._is_block and len(self.datasets) == 1 and facts.pad_id is None
+        is_plain = is_one and self.how.is_plain and self.how.length in (None, facts.seq_len)
         return store.block if is_plain and isinstance(store, RowStore) else None
 
     def _lengths(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -138,24 +143,43 @@ class Batches:
         return samples // of_a_step if self.drop_last else -(-samples // of_a_step)
 
     def __iter__(self) -> Iterator[Batch]:
-        return self._handed_over(self.steps(self.epoch, self.position))
+        return self._handed_over(self.epoch, self.position)
 
-    def _handed_over(self, steps: Iterator[Step]) -> Iterator[Batch]:
-        epoch = self.epoch
+    def _handed_over(self, epoch: int, position: int) -> Iterator[Batch]:
+        """The position is set before a batch is used: a state taken in the loop is that after this batch."""
         for dataset in self.datasets:
             dataset.check_unchanged()
         if self.prefetch:
+            steps = self.steps(epoch, position)
             for step, batch in Ahead(((step, self.batch_of(step)) for step in steps), self.prefetch):
                 self.position = step.stop
                 yield batch
         else:
-            for step in steps:
+            if self._rows_at is not None:
+                rows_at, how, of_a_step = self._rows_at, self.how, self.batch_size * self.world_size
+                # what `batch_of` gives, 4 µs sooner of 24
+                for rows in self._rows_of_full_steps(epoch, position):
+                    batch = collate_plain(rows_at(rows), how)
+                    position += of_a_step
+                    self.position = position
+                    yield batch
+            for step in self.steps(epoch, position):
                 batch = self.batch_of(step)
-                self.position = (
-                    step.stop
-                )  # before it is used: a state taken in the loop is that after this batch
+                self.position = step.stop
                 yield batch
         self.epoch, self.position = epoch + 1, 0
+
+    def _rows_of_full_steps(self, epoch: int, position: int) -> Iterator[NDArray[np.int64]]:
+        """This rank's rows of each step that all ranks have a whole batch of, in the only dataset."""
+        of_a_step, mine = self.batch_size * self.world_size, self.rank * self.batch_size
+        last = position + (self.epoch_samples - position) // of_a_step * of_a_step
+        while position < last:
+            # as many whole steps as end in the same block of the order, or one that does not
+            left = (_ROWS_AHEAD - position % _ROWS_AHEAD) // of_a_step * of_a_step
+            stop = min(position + max(left, of_a_step), last)
+            rows = self.order.between(epoch, position, stop).row
+            yield from rows.reshape(-1, of_a_step)[:, mine : mine + self.batch_size]
+            position = stop
 
     def steps(self, epoch: int, position: int, worker: int = 0, workers: int = 1) -> Iterator[Step]:
         """The steps of what is left of an epoch; of those, every `workers`-th from the `worker`-th on."""
@@ -174,7 +198,7 @@ class Batches:
             start, stop = start + samples * rank // world_size, start + samples * (rank + 1) // world_size
         placed = self.order.between(epoch, start, stop)
         if self._rows_at is not None:
-            return collate_block(self._rows_at(placed.row), None, self.how)
+            return collate_plain(self._rows_at(placed.row), self.how)
         return self._collated(placed)
 
     def sample(self, epoch: int, number: int) -> tuple[int, int]:

@@ -67,7 +67,7 @@ class Collation(NamedTuple):
             raise InputError(
                 f"{kind} does not hold ids and {self.ignore_index}", where="dtype", next="set int32 or int64"
             )
-        return self
+        return self._replace(dtype=kind)
 
     @property
     def is_plain(self) -> bool:
@@ -125,8 +125,9 @@ def collate_block(block: NDArray[np.integer], lengths: NDArray[np.int64] | None,
     rows, stored = block.shape
     if lengths is None:
         if how.length is None or how.length == stored:
-            tokens = block.astype(how.dtype, copy=False)
-            return _finish_plain(tokens, how) if how.is_plain else finish(tokens, None, None, how)
+            if how.is_plain:
+                return collate_plain(block, how)
+            return finish(block.astype(how.dtype, copy=False), None, None, how)
         lengths = np.full(rows, stored, np.int64)
     longest = int(lengths.max()) if lengths.size else 0
     width = longest if how.length is None else how.length
@@ -164,12 +165,13 @@ def finish(
     return batch
 
 
-def _finish_plain(tokens: NDArray[np.integer], how: Collation) -> Batch:
+def collate_plain(block: NDArray[np.integer], how: Collation) -> Batch:
     """The same for what most ask for, in 10 instead of 14 µs: next to a gather of 8 µs that is much."""
-    targets = np.empty(tokens.shape, tokens.dtype)
-    targets[:, :-1] = tokens[:, 1:]
+    tokens = block.astype(how.dtype, copy=False)
+    targets = np.empty(block.shape, how.dtype)
+    targets[:, :-1] = block[:, 1:]  # not of tokens: half as much to read where ids are uint16
     targets[:, -1] = how.ignore_index
-    real, lengths = _full(tokens.shape)
+    real, lengths = _full(block.shape)
     return {"tokens": tokens, "targets": targets, "attn_mask": real.copy(), "lengths": lengths}
 
 

@@ -79,7 +79,8 @@ class RowStore:
     def block(self, rows: NDArray[np.int64]) -> Ids:
         """(rows, seq_len), a copy in the dtype of the file."""
         if self._whole is not None:
-            return self._whole.take(rows, axis=0)  # 8.5 µs for eight rows of 2,048; [rows] takes 11.8
+            # 8.5 µs for eight rows of 2,048; [rows] takes 11.8, and a named axis 0.3 more
+            return self._whole.take(rows, 0)
         taken = np.empty((len(rows), self.seq_len), self.dtype)
         numbers, within = np.divmod(rows, self._rows_per_shard)
         for place, (number, row) in enumerate(zip(numbers.tolist(), within.tolist(), strict=True)):
