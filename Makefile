@@ -9,7 +9,7 @@ PIP := $(VENV)/bin/pip --disable-pip-version-check
 RUNTIME := $(VENV)/.installed-runtime
 TESTING := $(VENV)/.installed-testing
 
-.PHONY: demo test faults recipes docs lint format bench clean
+.PHONY: demo test faults recipes pages docs lint format bench clean
 
 demo: $(RUNTIME)
 	$(VENV)/bin/tokmill demo --out demo
@@ -24,6 +24,10 @@ faults: $(TESTING)
 # the recipes against a loopback hub, and on real text where it is at hand
 recipes: $(TESTING)
 	$(VENV)/bin/python -m pytest -m slow_recipes tests/recipes
+
+# every how-to page, block by block
+pages: $(TESTING)
+	$(VENV)/bin/python -m pytest -m slow_docs tests/docs
 
 docs: $(TESTING)
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict

@@ -1,15 +1,18 @@
-"""What an engine costs on one machine: wall time of a recipe's tasks, start-up aside.
+"""What an engine costs on one machine: wall time and CPU seconds of a recipe's tasks, start-up aside.
 
     python bench/engines.py [--texts DIR] [--workers 2] [--rounds 3] [--engines local ray dask] [--json FILE]
 
 In a process of its own, each engine first mills a few documents, which starts its workers and loads their kernels
 and the tokenizer; that is its start-up. Then it mills the texts, and that is timed. Engines alternate, so that a
 noisy minute does not fall on one of them only; figures are medians of the rounds. All must make the same content.
+CPU seconds are those of the driver and of every process below it: workers, and Ray's own daemons. On a machine that is
+shared they say more than wall time.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import shutil
@@ -18,8 +21,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -37,6 +41,12 @@ from tokmill.storage.streams import open_stream
 from tokmill.task import Task
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+class Sample(NamedTuple):
+    startup: float
+    wall: float
+    cpu: float
 
 
 def main() -> int:
@@ -64,24 +74,32 @@ def main() -> int:
 def measure(directory: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     whole = write_recipe(directory / "whole", options.texts, options.tokenizer)
     few = write_recipe(directory / "few", write_few(options.texts, directory / "texts"), options.tokenizer)
-    samples: dict[str, list[tuple[float, float]]] = {engine: [] for engine in options.engines}
+    samples: dict[str, list[Sample]] = {engine: [] for engine in options.engines}
     identities: set[str] = set()
     for _ in range(options.rounds):
         for engine in options.engines:
-            startup, seconds, found = measure_alone(engine, options.workers, few, whole)
-            samples[engine].append((startup, seconds))
+            sample, found = measure_alone(engine, options.workers, few, whole)
+            samples[engine].append(sample)
             identities.add(found)
-            print(f"{engine}: start-up {startup:.2f} s, work {seconds:.2f} s", file=sys.stderr)
+            print(
+                f"{engine}: start-up {sample.startup:.2f} s, work {sample.wall:.2f} s, {sample.cpu:.2f} CPU s",
+                file=sys.stderr,
+            )
     assert len(identities) == 1, f"engines disagree: {sorted(identities)}"
-    work = {engine: statistics.median(w for _, w in found) for engine, found in samples.items()}
+    wall = {engine: statistics.median(s.wall for s in found) for engine, found in samples.items()}
+    cpu = {engine: statistics.median(s.cpu for s in found) for engine, found in samples.items()}
+    first = options.engines[0]
     return [
         {
             "engine": engine,
             "workers": options.workers,
-            "startup_s": round(statistics.median(s for s, _ in found), 2),
-            "work_s": round(work[engine], 2),
-            "times_local": round(work[engine] / work[options.engines[0]], 3),
-            "work_s_each": [round(w, 2) for _, w in found],
+            "startup_s": round(statistics.median(s.startup for s in found), 2),
+            "work_s": round(wall[engine], 2),
+            "times_first": round(wall[engine] / wall[first], 3),
+            "cpu_s": round(cpu[engine], 2),
+            "times_first_cpu": round(cpu[engine] / cpu[first], 3),
+            "work_s_each": [round(s.wall, 2) for s in found],
+            "cpu_s_each": [round(s.cpu, 2) for s in found],
         }
         for engine, found in samples.items()
     ]
@@ -115,13 +133,13 @@ def write_recipe(directory: Path, texts: Path, tokenizer: Path) -> Path:
     return path
 
 
-def measure_alone(engine: EngineName, workers: int, few: Path, whole: Path) -> tuple[float, float, str]:
+def measure_alone(engine: EngineName, workers: int, few: Path, whole: Path) -> tuple[Sample, str]:
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_measure_here, args=(engine, workers, few, whole, sender))
     process.start()
     sender.close()
-    found: tuple[float, float, str] = receiver.recv()
+    found: tuple[Sample, str] = receiver.recv()
     process.join()
     return found
 
@@ -132,12 +150,21 @@ def _measure_here(name: EngineName, workers: int, few: Path, whole: Path, sender
     engine = open_engine(Resources(workers, name), 8 << 20, lambda message: print(message, file=sys.stderr))
     try:
         mill(few, engine)
-        ready = time.perf_counter()
+        ready, before = time.perf_counter(), tree_cpu_seconds()
         identities = mill(whole, engine)
-        ended = time.perf_counter()
+        ended, after = time.perf_counter(), tree_cpu_seconds()
     finally:
         engine.close()
-    sender.send((ready - started, ended - ready, json.dumps(identities)))
+    sender.send((Sample(ready - started, ended - ready, after - before), json.dumps(identities)))
+
+
+def tree_cpu_seconds() -> float:
+    """Of this process and all below it; of those that have ended, where somebody waited for them."""
+    here, total = psutil.Process(), 0.0
+    for process in [here, *here.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:4])
+    return total
 
 
 def mill(recipe: Path, engine: Engine) -> dict[str, str]:
@@ -180,10 +207,16 @@ def conduct(step: Step, artifacts: dict[str, Artifact], engine: Engine) -> Artif
 
 def render(figures: list[dict[str, Any]]) -> None:
     table = Table(title="one whole run, median of the rounds")
-    for column in ("engine", "workers", "start-up s", "work s", "times the first"):
+    for column in ("engine", "workers", "start-up s", "work s", "× first", "CPU s", "× first"):
         table.add_column(column, justify="left" if column == "engine" else "right")
     for f in figures:
-        table.add_row(f["engine"], *(str(f[k]) for k in ("workers", "startup_s", "work_s", "times_local")))
+        table.add_row(
+            f["engine"],
+            *(
+                str(f[k])
+                for k in ("workers", "startup_s", "work_s", "times_first", "cpu_s", "times_first_cpu")
+            ),
+        )
     Console(soft_wrap=True).print(table)
 
 

@@ -21,7 +21,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tokmill.artifact import begin, open_artifact
-from tokmill.audit.forgetting import Affected, Chosen, Selection, choose, find_affected
+from tokmill.audit.forgetting import (
+    Affected,
+    Chosen,
+    Selection,
+    choose,
+    find_affected,
+    refuse_emptied_domains,
+)
 from tokmill.audit.forgetting_notes import is_noted, with_takedown
 from tokmill.audit.places import RunPlaces, open_places
 from tokmill.engines.opening import Resources
@@ -140,6 +147,7 @@ def _decide(
             tell(affected.as_json())
         if not chosen.documents:
             return Forgetting(out, True, affected.as_json(), root.digest)
+        refuse_emptied_domains(run, affected, root.config)
         # what is missing outside is missed before anything is written
         steps_of_run(out, list(run.artifacts), root.config, _home(out, base), affected.sources)
         known = add_forgotten(run.forgotten, chosen.hashes, root.digest)

@@ -11,7 +11,6 @@ Nothing here can change a byte of an artifact. Times are for rates; readers of a
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ import msgspec
 
 from tokmill.errors import TokmillError
 from tokmill.progress import Progress
-from tokmill.storage.commit import TEMP_PREFIX, storage_error
+from tokmill.storage.commit import storage_error, temp_beside
 
 JOURNAL = "journal.json"
 _EVERY_SECONDS = 1.0  # a task may take milliseconds; who looks sees no more than this anyway
@@ -120,10 +119,13 @@ class JournalProgress:
         """Whole or not at all, but not through to the disk: what a crash of the machine leaves here proves nothing.
         A run does not stop for its journal; a full disk stops it soon enough."""
         self._journal.written_at = time.time()
-        temp = self._path.with_name(f"{TEMP_PREFIX}{os.getpid()}-{JOURNAL}")
-        with contextlib.suppress(OSError):
+        temp = temp_beside(self._path)
+        try:
             temp.write_bytes(msgspec.json.encode(self._journal) + b"\n")
             temp.replace(self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temp.unlink()
 
 
 def _told(error: BaseException) -> dict[str, str]:

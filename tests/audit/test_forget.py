@@ -424,6 +424,24 @@ def test_a_tokenizer_that_learned_from_them_learns_again(tmp_path: Path) -> None
     assert mill.verify(out).problems == []
 
 
+def test_a_domain_that_would_lose_all_and_has_a_share_is_refused_before_anything_is_done(
+    tmp_path: Path,
+) -> None:
+    make_corpus(tmp_path)
+    mixture = {"weights": {"web": "0.5", "prose": "0.5"}}
+    recipe = make_recipe(tmp_path, mixture=mixture, builds=BUILDS[:1])
+    out = mill.run(recipe, workers=1).out
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match="no document of the domain web would be left") as raised:
+        forget(out, Selection(source="web"), workers=1)
+    assert "renormalize" in (raised.value.next or "")
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    make_recipe(tmp_path, mixture={**mixture, "exhausted": "renormalize", "tokens": 900}, builds=BUILDS[:1])
+    mill.run(recipe, workers=1)
+    forget(out, Selection(source="web"), workers=1)
+    assert mill.verify(out).problems == []
+
+
 def test_samples_limits_and_fallbacks_stay_what_they_were(tmp_path: Path) -> None:
     """Nothing is drawn, or read on, in place of what went."""
     make_corpus(tmp_path)

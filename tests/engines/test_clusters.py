@@ -114,6 +114,16 @@ def test_a_task_that_always_kills_its_worker_is_named_and_no_other_is_blamed(dri
     assert set(driven.run([task("after")])) == {"after"}
 
 
+def test_a_run_whose_workers_and_their_nannies_are_all_gone_starts_others(driven: Driven) -> None:
+    """What is left when workers die before they have said that they are up, as they may on a busy machine."""
+    cluster: Any = driven.engine._cluster  # type: ignore[attr-defined]
+    if driven.engine.name.split()[0] != "dask":
+        pytest.skip("only Dask has nannies")
+    for nanny in list(cluster._local.workers.values()):
+        cluster._local.sync(nanny.close)
+    assert set(driven.run([task("after"), task("that")])) == {"after", "that"}
+
+
 @pytest.mark.parametrize("which", ["ours", "ours, in few words"])
 def test_an_error_in_a_worker_arrives_as_it_was_raised(driven: Driven, which: str) -> None:
     raised: Any = errors()[which]
@@ -136,6 +146,24 @@ def test_what_a_worker_warns_of_is_said_by_the_driver(driven: Driven) -> None:
         driven.run([task("a", warns="a shard"), task("b")])
     assert said == ["a shard is odd"]
     assert logging.getLogger("tokmill").propagate
+
+
+def test_a_private_dask_listens_to_nobody_else_and_on_no_port_that_another_run_may_have(
+    driven: Driven,
+) -> None:
+    if driven.engine.name.split()[0] != "dask":
+        pytest.skip("Ray listens on the network, for those who have its token")
+    here = psutil.Process()
+    family = [here, *here.children(recursive=True)]
+    listening = [
+        connection.laddr
+        for process in family
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert len(listening) > 2
+    assert {address.ip for address in listening} == {"127.0.0.1"}
+    assert 8787 not in {address.port for address in listening}
 
 
 def test_a_device_that_the_worker_lacks_is_replaced_by_the_cpu(driven: Driven) -> None:

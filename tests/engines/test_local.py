@@ -37,11 +37,18 @@ class Driven:
         return done
 
 
-@pytest.fixture
-def driven() -> Iterator[Driven]:
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Driven]:
+    """One pool for all: to start its workers takes longer than any test, and each must leave it in order."""
     made = Driven(workers=2)
     yield made
     made.engine.close()
+
+
+@pytest.fixture
+def driven(opened: Driven) -> Driven:
+    opened.restarts.clear()
+    return opened
 
 
 def test_every_task_is_handed_in_once_from_the_number_of_workers_asked_for(driven: Driven) -> None:

@@ -98,7 +98,20 @@ class Disk:
         self.recipe, self.out = recipe, scratch / "out"
         self._log, self._said = scratch / "calls.tsv", scratch / "said.txt"
         library = scratch / "shim.so"
-        command = ["cc", "-shared", "-fPIC", "-O1", "-o", library, HERE / "shim.c", "-ldl"]
+        command = [
+            "cc",
+            "-Wall",
+            "-Wextra",
+            "-Wshadow",
+            "-Werror",
+            "-shared",
+            "-fPIC",
+            "-O1",
+            "-o",
+            library,
+            HERE / "shim.c",
+            "-ldl",
+        ]
         subprocess.run(command, check=True)
         path = os.pathsep.join([str(Path(mill.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
         self._server = subprocess.Popen(

@@ -2,7 +2,7 @@
 
      fault_arm(root, log, mode, at)     counts every call that changes something below `root`; at the call number
                                         `at` (from 1) it does what `mode` says. Every call is written to `log` as
-                                        kind, result, path and, for a rename, the new path, with tabs between.
+                                        kind, result, path and, for a rename or a link, the new path, with tabs between.
 
      RECORD   nothing, only count
      KILL     the process ends with SIGKILL before the call
@@ -93,7 +93,8 @@ static int meet(const char *kind, const char *path, const char *target, int need
     return mode == SHORT ? -1 : EIO;
 }
 
-#define REFUSE(fault) do { int met = (fault); if (met > 0) { errno = met; return -1; } } while (0)
+/* No name of a caller's own: `int met = (met)` would read what was never set, and let the call pass. */
+#define REFUSE(fault) do { int refused_ = (fault); if (refused_ > 0) { errno = refused_; return -1; } } while (0)
 
 static int opened(const char *path, int flags) { return below(path) && (flags & (O_WRONLY | O_RDWR | O_CREAT)); }
 
@@ -155,6 +156,17 @@ int renameat(int from_dir, const char *from, int to_dir, const char *to) {
     char a[PATH_MAX], b[PATH_MAX];
     if (root_len && below(at_fd(to_dir, to, b))) REFUSE(meet("rename", at_fd(from_dir, from, a), at_fd(to_dir, to, b), 1));
     return NEXT(renameat)(from_dir, from, to_dir, to);
+}
+
+int link(const char *from, const char *to) {
+    if (below(to)) REFUSE(meet("link", from, to, 1));
+    return NEXT(link)(from, to);
+}
+
+int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags) {
+    char a[PATH_MAX], b[PATH_MAX];
+    if (root_len && below(at_fd(to_dir, to, b))) REFUSE(meet("link", at_fd(from_dir, from, a), at_fd(to_dir, to, b), 1));
+    return NEXT(linkat)(from_dir, from, to_dir, to, flags);
 }
 
 /* What is not there, or is there already, is no change: `missing_ok` and `exist_ok` ask for it all the time. */

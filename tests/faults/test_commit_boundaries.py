@@ -26,7 +26,7 @@ def boundaries(disk: Disk) -> list[int]:
     return [
         number
         for number, call in enumerate(disk.calls, 1)
-        if call.kind in ("rename", "unlink", "rmdir", "mkdir") or _is_directory_sync(call)
+        if call.kind in ("rename", "link", "unlink", "rmdir", "mkdir") or _is_directory_sync(call)
         if "journal.json" not in call.path
     ]
 

@@ -20,7 +20,8 @@ import pytest
 
 import tokmill as mill
 from engines.tasks import perform, task
-from mill import digest_of, small_corpus
+from faults.disk import checked_digest
+from mill import small_corpus
 from tokmill.engines.opening import Resources, open_engine
 from tokmill.errors import DiskFull, EngineError
 from tokmill.progress import Silence
@@ -37,7 +38,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     dedup = {"near": {}, "window": {"policy": "trim"}, "partitions": 2}
     recipe = small_corpus(directory, problems=12000, shards={"megabytes": 1}, dedup=dedup)
     mill.run(recipe, directory / "one", workers=1)
-    return recipe, digest_of(directory / "one")
+    return recipe, checked_digest(directory / "one")
 
 
 @pytest.mark.parametrize("workers", [1, 2, 7])
@@ -48,7 +49,7 @@ def test_every_engine_and_number_of_workers_has_the_same_digest(
     pytest.importorskip(PACKAGES[engine])
     recipe, digest = expected
     mill.run(recipe, tmp_path / "out", engine=engine, workers=workers)
-    assert digest_of(tmp_path / "out") == digest
+    assert checked_digest(tmp_path / "out") == digest
 
 
 class AtTask(Silence):
@@ -73,7 +74,7 @@ def ray_nodes(count: int, directory: Path) -> Iterator[Any]:
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", str(directory))
-        patch.setenv("PYTHONPATH", str(TESTS))
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
         cluster = cluster_utils.Cluster()
         try:
             cluster.add_node(num_cpus=0, include_dashboard=False, object_store_memory=80 << 20)
@@ -102,7 +103,7 @@ def test_a_node_that_is_killed_in_the_middle_of_a_run_costs_only_time(
         assert len(cluster.list_all_nodes()) == 2, (
             "the node was not killed, or the cluster was stopped with the run"
         )
-    assert digest_of(tmp_path / "out") == digest
+    assert checked_digest(tmp_path / "out") == digest
 
 
 def test_a_cluster_is_left_as_it_was_found(tmp_path: Path, short_directory: Path) -> None:
@@ -119,7 +120,12 @@ def test_a_cluster_is_left_as_it_was_found(tmp_path: Path, short_directory: Path
 def dask_cluster() -> Iterator[str]:
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, silence_logs=50
+        n_workers=2,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # else 8787, which another may have
+        silence_logs=50,
     ) as cluster:
         yield cluster.scheduler_address
 
@@ -132,7 +138,7 @@ def test_dask_at_an_address_has_the_same_digest_and_outlives_the_run(
         for workers in (None, 1):
             out = tmp_path / f"out-{workers}"
             mill.run(recipe, out, engine="dask", address=address, workers=workers)
-            assert digest_of(out) == digest
+            assert checked_digest(out) == digest
 
 
 def test_a_failed_run_leaves_no_task_at_work_on_a_cluster(tmp_path: Path) -> None:

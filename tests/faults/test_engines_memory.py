@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from mill import digest_of, small_corpus, tokmill, write_recipe
+from faults.disk import checked_digest
+from mill import small_corpus, tokmill, write_recipe
 from tokmill.demo.problems import generate_problems
 
 MAIN = "from tokmill.cli import main; main()"
@@ -57,7 +58,7 @@ def test_a_run_stays_within_its_memory(tmp_path: Path) -> None:
     assert environment["workers"] == 2
     one, _ = run_watched(recipe, tmp_path / "one", "--workers", "5", "--memory", "0.7GB")
     assert one < 700_000_000
-    assert digest_of(tmp_path / "one") == digest_of(tmp_path / "bounded")
+    assert checked_digest(tmp_path / "one") == checked_digest(tmp_path / "bounded")
 
 
 def test_memory_for_less_than_one_worker_is_refused(tmp_path: Path) -> None:

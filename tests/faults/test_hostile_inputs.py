@@ -49,6 +49,7 @@ FOUND = [
     ("build shards", 2, 16, "a description that is not UTF-8"),
     ("build table", 2, 26, "a description that is not UTF-8"),
     ("mixture", 2, 387, "a template with a single brace"),
+    ("tokenizer tokenizer.json", 7, 683, "an id that asks for gigabytes"),
     ("posts", 3, 4, "an encoding that nobody knows"),
     ("posts.7z", 2, 56, "an encoding that nobody knows"),
     ("tokenizer bpe.model", 2, 358, "a model of which the library's own message is not UTF-8"),

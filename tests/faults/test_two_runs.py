@@ -15,8 +15,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mill import digest_of, small_corpus, tokmill
+from faults.disk import checked_digest
+from mill import small_corpus, tokmill
 from tokmill.errors import RunLocked, TokmillError
+from tokmill.storage.commit import TEMP_PREFIX
 from tokmill.storage.lock import LOCK, Holder, open_lock, process_began
 
 HOLD = """
@@ -71,7 +73,7 @@ def test_the_second_run_waits_when_it_is_told_to(tmp_path: Path) -> None:
         first.communicate("")
         assert second.wait(300) == 0
         second.stderr.close()
-    digest_of(out)
+    checked_digest(out)
 
 
 def test_the_lock_of_a_killed_run_is_recognised(tmp_path: Path) -> None:
@@ -136,6 +138,93 @@ def test_a_run_on_another_machine_lives_as_long_as_it_touches_its_note(tmp_path:
     assert not note.exists()
 
 
+def test_a_pid_of_a_container_with_our_name_is_not_looked_for_among_ours(tmp_path: Path) -> None:
+    """Pods have the same pids, and may have the same name: what is not touched there is dead, whoever has its pid here."""
+    (tmp_path / "out").mkdir()
+    pid = os.getpid()
+    twin = Holder(
+        pid, socket.gethostname(), process_began(pid), "2026-01-01 00:00:00 UTC", "another boot pid:[1]"
+    )
+    note = tmp_path / "out" / LOCK
+    note.write_bytes(msgspec.json.encode(twin))
+    stop = threading.Event()
+
+    def touch() -> None:
+        beats = 0
+        while not stop.wait(0.1):
+            beats += 1
+            os.utime(note, ns=(beats, beats))
+
+    beating = threading.Thread(target=touch)
+    beating.start()
+    try:
+        with pytest.raises(RunLocked, match=f"pid {pid} on"), open_lock(tmp_path / "out"):
+            pytest.fail("two runs in one directory")
+    finally:
+        stop.set()
+        beating.join()
+    assert msgspec.json.decode(note.read_bytes(), type=Holder) == twin
+
+
+# Each as if on a machine of its own that shares a disk without locks; all at once, and nobody leaves before all have tried.
+TOGETHER = """
+import errno, fcntl, multiprocessing, sys
+from pathlib import Path
+from tokmill.errors import RunLocked
+from tokmill.storage.lock import open_lock
+
+def no_locks(descriptor, operation):
+    raise OSError(errno.ENOLCK, "no locks here")
+
+def compete(number, meeting, won):
+    fcntl.flock = no_locks
+    for round in range(40):
+        meeting.wait()
+        try:
+            with open_lock(Path(sys.argv[1]) / str(round)):
+                won.put((round, number))
+                meeting.wait()
+        except RunLocked:
+            meeting.wait()
+
+fork = multiprocessing.get_context("fork")
+meeting, won = fork.Barrier(4), fork.SimpleQueue()
+runs = [fork.Process(target=compete, args=(number, meeting, won)) for number in range(4)]
+for run in runs: run.start()
+winners = [won.get() for _ in range(40)]
+for run in runs: run.join()
+print(sorted(round for round, _ in winners) == list(range(40)) and won.empty())
+"""
+
+
+def test_of_runs_that_start_together_without_a_kernels_lock_one_has_the_name(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", TOGETHER, tmp_path], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert ran.stdout == "True\n", ran.stderr
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
+
+
+# The first process of a container has pid 1, in every container.
+NAMED = """
+import os
+from pathlib import Path
+from tokmill.storage.commit import temp_beside
+os.getpid = lambda: 1
+print(temp_beside(Path("documents-00000.parquet")), temp_beside(Path("documents-00000.parquet")))
+"""
+
+
+def test_two_processes_with_one_pid_have_no_temp_name_in_common() -> None:
+    said = [
+        subprocess.run([sys.executable, "-c", NAMED], capture_output=True, text=True, check=True, timeout=300)
+        for _ in range(2)
+    ]
+    names = [name for one in said for name in one.stdout.split()]
+    assert len(set(names)) == 4
+    assert all(name.startswith(f"{TEMP_PREFIX}1-") for name in names), "sweeps know them by this"
+
+
 def test_a_note_that_cannot_be_read_keeps_nobody_out(tmp_path: Path) -> None:
     note = leave_note(tmp_path / "out", 1, "x", 1)
     note.write_bytes(b'{"pid": 1')
@@ -163,5 +252,5 @@ def test_of_two_runs_that_start_together_one_works_and_both_end_well(tmp_path: P
     ran = [msgspec.json.decode(process.communicate(timeout=300)[0]) for process in pair]
     assert [process.returncode for process in pair] == [0, 0]
     assert sorted(len(result["ran"]) for result in ran) == [0, len(ran[0]["steps"])]
-    digest_of(out)
+    checked_digest(out)
     assert not (out / LOCK).exists()

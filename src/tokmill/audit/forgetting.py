@@ -9,6 +9,7 @@ An id means every document that has it, in the sources that were asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,6 +186,30 @@ def find_affected(run: RunPlaces, chosen: Chosen, batch_size: int | None = None)
         chosen.not_found,
         chosen.already,
     )
+
+
+def refuse_emptied_domains(run: RunPlaces, affected: Affected, recipe: Json) -> None:
+    """A domain that loses every document cannot have its share any more: better said before anything is taken apart."""
+    mixture = recipe.get("mixture")
+    if not mixture or not mixture["weights"] or mixture["exhausted"] == "renormalize":
+        return
+    left: dict[str, int] = {}
+    for source in recipe["sources"]:
+        ingest = run.artifacts.get(f"ingest/{source['name']}")
+        if ingest is not None:
+            taken = affected.sources.get(source["name"], {"documents": 0})["documents"]
+            kept = int(ingest.manifest.counts["kept"])
+            left[source["domain"]] = left.get(source["domain"], 0) + kept - taken
+    emptied = [
+        name for name, count in left.items() if not count and Fraction(mixture["weights"].get(name, 0))
+    ]
+    if emptied:
+        raise InputError(
+            f"no document of the domain {emptied[0]} would be left, and the mixture gives it a share",
+            where="mixture.weights",
+            next="set mixture.exhausted: renormalize and a target (such as tokens: 10M) in the recipe, run it, "
+            "and give this command again",
+        )
 
 
 Encoded = dict[int, tuple[Rows, Rows]]  # by shard: sequences, and their lengths

@@ -8,7 +8,6 @@ neither                         interrupted: steps with a manifest are done, rec
 
 from __future__ import annotations
 
-import socket
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +19,7 @@ from tokmill.audit.report.found import find_artifacts
 from tokmill.errors import StorageError, TokmillError
 from tokmill.journal import Journal, StepNote, load_journal
 from tokmill.manifest import RECEIPTS, Json
-from tokmill.storage.lock import LOCK, Holder, process_began
+from tokmill.storage.lock import LOCK, Holder, is_here, process_began
 
 FINISHED, RUNNING, FAILED, STOPPED = "finished", "running", "failed", "stopped"
 
@@ -113,7 +112,7 @@ def find_holder(directory: Path) -> Holder | None:
         age = time.time() - note.stat().st_mtime
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    if holder.host == socket.gethostname():
+    if is_here(holder):
         return holder if holder.began and process_began(holder.pid) == holder.began else None
     return holder if age < _SILENT_SECONDS else None
 

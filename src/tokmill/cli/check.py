@@ -11,7 +11,7 @@ from tokmill.audit.check import STEPS, check_build
 from tokmill.cli.console import err, json_option, out, print_json, reports_errors
 
 
-@click.command("check", epilog="Example: tokmill check out/demo/build/rows")
+@click.command("check", epilog="Example: tokmill check demo/out/build/rows")
 @click.argument("build", type=click.Path(file_okay=False, exists=True, path_type=Path))
 @click.option(
     "--verify",

@@ -14,7 +14,7 @@ from tokmill.cli.console import json_option, out, print_json, reports_errors
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
-@click.command("peek", epilog="Example: tokmill peek out/demo/build/rows --row 3")
+@click.command("peek", epilog="Example: tokmill peek demo/out/build/rows --row 3")
 @click.argument("build", type=click.Path(file_okay=False, exists=True, path_type=Path))
 @click.option("--row", type=int, default=0, show_default=True, help="Which; -1 is the last.")
 @click.option("--split", help="Of the build; train, unless it has only one.")

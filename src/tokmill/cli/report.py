@@ -12,7 +12,7 @@ from tokmill.audit.report.writing import report
 from tokmill.cli.console import err, json_option, out, print_json, reports_errors
 
 
-@click.command("report", epilog="Example: tokmill report out/demo --out report.html --cards")
+@click.command("report", epilog="Example: tokmill report demo/out --out report.html --cards")
 @click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
 @click.option(
     "--out",

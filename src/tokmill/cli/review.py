@@ -18,7 +18,7 @@ _STYLES = {"HIGH": "bold red", "MEDIUM": "yellow", "LOW": "cyan"}
 _HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questions")
 
 
-@click.command("review", epilog="Example: tokmill review out/demo --fail-on high")
+@click.command("review", epilog="Example: tokmill review demo/out --fail-on high")
 @click.argument("target", type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--format",

@@ -14,7 +14,7 @@ _COLOURS = {FINISHED: "green", RUNNING: "cyan", FAILED: "red"}
 _MARKS = {"done": "[green]✓[/]", "running": "[cyan]▸[/]", "begun": "[yellow]…[/]", "waiting": "[dim]·[/]"}
 
 
-@click.command("status", epilog="Example: tokmill status out/demo --json")
+@click.command("status", epilog="Example: tokmill status demo/out --json")
 @click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
 @json_option
 @reports_errors

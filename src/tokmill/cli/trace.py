@@ -16,8 +16,8 @@ from tokmill.manifest import Json
 
 @click.command(
     "trace",
-    epilog="Example: tokmill trace out/demo/build/rows --row 17 --column 300    "
-    "tokmill trace out/demo --doc-id problem-17",
+    epilog="Example: tokmill trace demo/out/build/rows --row 17 --column 300    "
+    "tokmill trace demo/out --doc-id problem-00017",
 )
 @click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
 @click.option("--row", type=click.IntRange(0), help="A row, or a sequence, of a build.")

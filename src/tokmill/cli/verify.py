@@ -10,7 +10,7 @@ from tokmill.cli.byte_bar import open_byte_bar
 from tokmill.cli.console import json_option, out, print_json, reports_errors
 
 
-@click.command("verify", epilog="Example: tokmill verify out/demo --json")
+@click.command("verify", epilog="Example: tokmill verify demo/out --json")
 @click.argument("directory", metavar="DIRECTORY|URL")
 @json_option
 @reports_errors

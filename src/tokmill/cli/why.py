@@ -16,7 +16,7 @@ _SHOWN_CHARS = 300
 
 
 @click.command(
-    "why", epilog="Example: tokmill why out/demo problem-17    tokmill why out/demo --reason too_short"
+    "why", epilog="Example: tokmill why demo/out problem-00017    tokmill why demo/out --reason too_short"
 )
 @click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
 @click.argument("doc_id", required=False)

@@ -31,6 +31,7 @@ _PORT = 8786
 _CONNECT_SECONDS = 15
 _CANCEL_SECONDS = 600.0
 _POLL_SECONDS = 0.2
+_LOOK_SECONDS = 5.0
 _SET_BY_DASK = ("PYTHONHASHSEED", "__DASK_PARENT_PID")
 
 
@@ -55,6 +56,7 @@ class DaskCluster:
         self._undo = contextlib.ExitStack()
         self.name = f"dask {package_version('distributed')}"
         self._is_private = address is None
+        self._local: Any = None
         self._where = address or "dask"
         with self._undo:
             import dask
@@ -66,18 +68,20 @@ class DaskCluster:
                 self._undo.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
                 self._undo.enter_context(_own_environment(dask.config.get("distributed.nanny")))
                 directory = self._undo.enter_context(_temp_directory())
-                local = distributed.LocalCluster(
+                self._local = distributed.LocalCluster(
                     n_workers=workers,
                     threads_per_worker=1,
                     processes=True,
                     host="127.0.0.1",
                     dashboard_address=None,
+                    # Without a dashboard its server would still be there: on port 8787, which another run may have.
+                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
                     memory_limit=0,  # a shard needs what it needs; --memory bounds the number of workers
                     local_directory=str(directory),
                     silence_logs=logging.CRITICAL,
                 )
-                self._undo.enter_context(local)
-                self._client = distributed.Client(local, set_as_default=False)
+                self._undo.enter_context(self._local)
+                self._client = distributed.Client(self._local, set_as_default=False)
             else:
                 self._client = _connect(distributed, address)
             self._undo.callback(self._client.close)
@@ -90,8 +94,11 @@ class DaskCluster:
         return future
 
     def wait(self, handles: Sequence[Future[bytes]]) -> Sequence[Future[bytes]]:
-        done, _ = wait(handles, return_when=FIRST_COMPLETED)
-        return [handle for handle in handles if handle in done]
+        while True:
+            done, _ = wait(handles, _LOOK_SECONDS if self._is_private else None, FIRST_COMPLETED)
+            if done:
+                return [handle for handle in handles if handle in done]
+            self._replace_nannies()
 
     def reply(self, handle: Future[bytes]) -> bytes:
         try:
@@ -119,6 +126,18 @@ class DaskCluster:
 
     def close(self) -> None:
         self._undo.close()
+
+    def _replace_nannies(self) -> None:
+        """A worker that dies before its nanny has heard that it is up takes the nanny along, and nobody starts another:
+        a task that kills its workers at once would have the run wait for ever."""
+
+        async def forget() -> None:
+            for name, nanny in list(self._local.workers.items()):
+                if nanny.status.name in ("closed", "failed"):
+                    del self._local.workers[name]
+
+        self._local.sync(forget)
+        self._local.scale(len(self._local.worker_spec))  # starts those that are wanted and not there
 
     def _gone(self, error: BaseException) -> EngineError:
         return EngineError(

@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 
 from tokmill.errors import EngineError
-from tokmill.storage.lock import process_began
+from tokmill.storage.lock import pid_space, process_began
 
 _CONNECT_SECONDS = 5.0
 
@@ -43,5 +43,5 @@ def remove_abandoned(parent: Path, name: str) -> None:
 
 
 def _host() -> str:
-    """Short, for sockets lie below. Containers may share a directory, and know nothing of each other's pids."""
-    return f"{zlib.crc32(socket.gethostname().encode()):08x}"
+    """Short, for sockets lie below. Containers may share a directory and a name, and know nothing of each other's pids."""
+    return f"{zlib.crc32(f'{socket.gethostname()} {pid_space()}'.encode()):08x}"

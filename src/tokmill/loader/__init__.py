@@ -1,6 +1,6 @@
 """From a build to batches, with NumPy alone.
 
-    ds = open_dataset("out/demo/build/rows")                    dataset.py    checked, mapped, read-only
+    ds = open_dataset("demo/out/build/rows")                    dataset.py    checked, mapped, read-only
     batches = Batches(ds, batch_size=8, seed=1)                 batches.py    the global order, cut
     for batch in batches:                                                     one epoch
         batch["tokens"], batch["targets"], batch["attn_mask"]   collating.py  (B, T) each

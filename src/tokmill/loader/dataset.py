@@ -1,7 +1,7 @@
 """A split of a build, opened for training: read-only, at random, and refused when it is not what it should be.
 
-    open_dataset("out/demo/build/rows")                     the train split
-    open_dataset("out/demo/build/rows", split="valid")
+    open_dataset("demo/out/build/rows")                     the train split
+    open_dataset("demo/out/build/rows", split="valid")
     open_dataset("/elsewhere/train")                        a split that was copied alone
 
     build/rows/manifest.json ──────────┐

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tokmill.errors import CorruptFile, InputError, MissingExtra, TokmillError
-from tokmill.storage.commit import TEMP_PREFIX, storage_error
+from tokmill.storage.commit import storage_error, temp_beside
 from tokmill.storage.location import open_binary
 
 
@@ -29,7 +28,7 @@ def open_posts(path: Path, directory: Path, max_expansion: int) -> Iterator[Path
     if path.suffix != ".7z":
         yield path
         return
-    unpacked = directory / f"{TEMP_PREFIX}{os.getpid()}-{path.stat().st_ino}.xml"
+    unpacked = temp_beside(directory / f"{path.stat().st_ino}.xml")
     try:
         with open_archive(path, max_expansion) as (archive, member):
             try:

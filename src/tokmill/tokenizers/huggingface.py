@@ -36,6 +36,9 @@ from tokmill.tokenizers.spelling import BYTE_LETTERS
 
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
+# 16 MB of flags. The largest vocabularies have some 262,000 ids; one damaged digit would ask for gigabytes.
+_MAX_IDS = 1 << 24
+
 
 class HuggingFaceTokenizer:
     kind = "huggingface"
@@ -57,6 +60,12 @@ class HuggingFaceTokenizer:
             raise CorruptFile("the vocabulary is empty", where=str(path), next="fetch the file again")
         # not get_vocab_size(): that counts entries, and a vocabulary may have gaps
         self.vocab_size = max(vocabulary.values()) + 1
+        if self.vocab_size > _MAX_IDS:
+            raise CorruptFile(
+                f"an id of {self.vocab_size - 1:,} in a vocabulary of {len(vocabulary):,}",
+                where=str(path),
+                next="fetch the file again and pin its sha256",
+            )
         self.specials = {
             token.content: id
             for id, token in sorted(self._tokenizer.get_added_tokens_decoder().items())
