@@ -1,6 +1,6 @@
 """Learn one batch of a build by heart, with a model written in NumPy.
 
-    tokmill demo && python examples/overfit.py out/demo/build/rows
+    tokmill demo && python examples/overfit.py demo/out/build/rows
 
 Loss goes to about nothing when tokens, targets and mask belong together. It is what `tokmill check` does at its end.
 """
