@@ -1,6 +1,6 @@
 """Documents to Megatron files: how fast, against Megatron-style encoding, and whether the bytes are the same.
 
-    python bench/encoding.py [--texts DIR] [--rounds 3] [--sample-every 1]
+    python bench/encoding.py [--texts DIR] [--rounds 3] [--sample-every 1] [--json FILE]
     python bench/encoding.py --equal [--tokenizer NAME]      every tokenizer file against its reference, id by id
 
 Working shards (Parquet) are made before the clock starts. Each round is a new process that has never seen the text:
@@ -65,6 +65,7 @@ def main() -> int:
         "--equal", action="store_true", help="compare ids of every tokenizer file, and no clock"
     )
     parser.add_argument("--tokenizer", help="for --equal: only files with this in their name")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
     options = parser.parse_args()
     paths = sorted(options.texts.glob("*.jsonl.zst"))
     if not paths:
@@ -74,7 +75,7 @@ def main() -> int:
         prepared = prepare(paths, Path(scratch))
         if options.equal:
             return compare_all(prepared, options.tokenizer or "")
-        return race(prepared, options.rounds, options.sample_every)
+        return race(prepared, options.rounds, options.sample_every, options.json)
 
 
 def prepare(paths: list[Path], directory: Path) -> Path:
@@ -95,7 +96,7 @@ def prepare(paths: list[Path], directory: Path) -> Path:
     return directory
 
 
-def race(prepared: Path, rounds: int, sample_every: int) -> int:
+def race(prepared: Path, rounds: int, sample_every: int, json_path: Path | None) -> int:
     megabytes = text_bytes(prepared) / 1e6
     console = Console(soft_wrap=True)
     table = Table(title=f"documents to Megatron files, gpt2: {megabytes:.1f} MB of text")
@@ -107,12 +108,21 @@ def race(prepared: Path, rounds: int, sample_every: int) -> int:
         ("tokenizers, document by document", [in_new_process(run_tokenizers, prepared, sample_every)]),
         ("tiktoken, document by document", [in_new_process(run_tiktoken, prepared, sample_every)]),
     ]
-    speeds = {}
+    speeds, figures = {}, []
     for what, samples in [("tokmill run", whole), ("steps alone", alone), *loops]:
         seconds = statistics.median(sample["seconds"] for sample in samples)
         size = samples[0].get("megabytes", megabytes)
         speeds[what] = size / seconds
         peak = max(sample["peak"] for sample in samples)
+        figures.append(
+            {
+                "what": what,
+                "mb_per_cpu_s": speeds[what],
+                "cpu_s": seconds,
+                "peak_rss_mb": peak,
+                "text_mb": size,
+            }
+        )
         table.add_row(what, f"{speeds[what]:.1f}", f"{seconds:.2f}", f"{peak:,.0f}", f"{size:.1f}")
     console.print(table)
     slow = speeds["tokenizers, document by document"]
@@ -126,6 +136,9 @@ def race(prepared: Path, rounds: int, sample_every: int) -> int:
     console.print(
         f".bin and .idx equal byte for byte, all documents: {same if sample_every == 1 else 'not compared'}"
     )
+    if json_path:
+        equal = same if sample_every == 1 else None
+        json_path.write_text(json.dumps({"figures": figures, "equal_bytes": equal}, indent=2) + "\n")
     return 0 if same or sample_every != 1 else 1
 
 

@@ -1,6 +1,6 @@
 """Language detection on real text: MB of text per CPU second, and how often the verdicts are right.
 
-    python bench/language.py [--texts DIR] [--ntrex FILE] [--rounds 3] [--grid]
+    python bench/language.py [--texts DIR] [--ntrex FILE] [--rounds 3] [--grid] [--json FILE]
 
 Speed is CPU time of this process, the median of the rounds, over the UTF-8 bytes of whole documents. Whole texts
 and their beginnings are judged once: they are what the excerpt is compared with. --grid adds the table of places
@@ -10,6 +10,7 @@ and bytes per place that docs/language.md quotes.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import time
@@ -58,6 +59,7 @@ def main() -> int:
     parser.add_argument("--ntrex", type=Path, default=SHARED / "data/langid/ntrex128_lines0-99.jsonl")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--grid", action="store_true", help="try other numbers of places and bytes, too")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
     options = parser.parse_args()
     paths = sorted(options.texts.glob("*.jsonl.zst"))
     if not paths:
@@ -68,6 +70,7 @@ def main() -> int:
     whole, whole_seconds = timed(lambda: [judge_lines(lines(domain.texts)) for domain in domains], 1)
     _, excerpt_seconds = timed(lambda: [excerpt_texts(domain.texts) for domain in domains], options.rounds)
     ours, seconds = timed(lambda: [detected(domain.texts) for domain in domains], options.rounds)
+    judged, judged_seconds = timed(lambda: [judge_lines(excerpt_texts(d.texts)) for d in domains], 1)
 
     table = agreement_table("agreement with the verdict on the whole text, %", domains)
     add_row(table, domains, "whole text", whole, whole, whole_seconds)
@@ -77,6 +80,7 @@ def main() -> int:
             1,
         )
         add_row(table, domains, f"first {chars} characters", start, whole, start_seconds)
+    add_row(table, domains, "excerpt, by fastText's own code", judged, whole, judged_seconds)
     add_row(table, domains, "excerpt (tokmill)", ours, whole, seconds)
     for places, bytes_per_place in GRID if options.grid else []:
         tried, tried_seconds = timed(
@@ -95,6 +99,17 @@ def main() -> int:
             f"{100 * whole_kept.mean():.1f} % by the whole text; of the {np.sum(codes != whole_codes)} that differ "
             f"{np.sum((codes != whole_codes) & whole_kept)} have such a whole-text score"
         )
+    if options.json:
+        speeds = {
+            "whole": whole_seconds,
+            "own_code": judged_seconds,
+            "excerpt": excerpt_seconds,
+            "tokmill": seconds,
+        }
+        figures = {
+            name: {"cpu_s": spent, "mb_per_cpu_s": megabytes / spent} for name, spent in speeds.items()
+        }
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
     if options.ntrex.exists():
         print_accuracy(options.ntrex)
     return 0

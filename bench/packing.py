@@ -1,6 +1,6 @@
 """How fast rows are planned and gathered, and what each strategy costs on real documents.
 
-    python bench/packing.py [--texts DIR] [--tokenizer FILE] [--length 2048] [--copies 4] [--rounds 3]
+    python bench/packing.py [--texts DIR] [--tokenizer FILE] [--length 2048] [--copies 4] [--rounds 3] [--json FILE]
 
 Texts are encoded once (r50k_base by default) and kept in the temp directory. Speed is measured on the corpus
 repeated `copies` times: tokens of all documents per CPU second, kernels compiled before, median of the rounds, from a
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import resource
 import statistics
 import sys
@@ -57,6 +58,7 @@ def main() -> int:
     parser.add_argument("--copies", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--many", type=int, default=20_000_000, help="documents of the plans without tokens")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
     options = parser.parse_args()
     paths = sorted(options.texts.glob("*.jsonl.zst"))
     if not paths:
@@ -65,9 +67,12 @@ def main() -> int:
     documents = load_documents(paths, options.tokenizer)
     console = Console(soft_wrap=True)
     console.print(compared(documents, options.length))
-    console.print(speeds(documents, options.length, options.copies, options.rounds))
+    found = speeds(documents, options.length, options.copies, options.rounds)
+    console.print(speed_table(found))
     if options.many:
         console.print(many(documents, options.length, options.many))
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
     return 0
 
 
@@ -95,11 +100,9 @@ def shares(cost: Cost) -> list[str]:
     ]
 
 
-def speeds(documents: Documents, length: int, copies: int, rounds: int) -> Table:
+def speeds(documents: Documents, length: int, copies: int, rounds: int) -> list[dict[str, str | float]]:
     lengths = np.tile(documents.lengths, copies)
-    table = Table(title="million tokens per CPU second, one core")
-    for name in ("layout", "plan s", "gather s", "plan + gather Mtok/s"):
-        table.add_column(name, justify="left" if name == "layout" else "right")
+    found: list[dict[str, str | float]] = []
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "ids.bin"
         with path.open("wb") as file:
@@ -114,7 +117,19 @@ def speeds(documents: Documents, length: int, copies: int, rounds: int) -> Table
             plan = plan_layout(layout, lengths, length)
             gathered = cpu_seconds(partial(gather_all, plan, store), rounds)
             speed = int(lengths.sum()) / (planned + gathered) / 1e6
-            table.add_row(layout, f"{planned:.3f}", f"{gathered:.3f}", f"{speed:,.0f}")
+            found.append(
+                {"layout": layout, "plan_s": planned, "gather_s": gathered, "mtokens_per_cpu_s": speed}
+            )
+    return found
+
+
+def speed_table(found: list[dict[str, str | float]]) -> Table:
+    table = Table(title="million tokens per CPU second, one core")
+    for name in ("layout", "plan s", "gather s", "plan + gather Mtok/s"):
+        table.add_column(name, justify="left" if name == "layout" else "right")
+    for f in found:
+        seconds = (f"{f[key]:.3f}" for key in ("plan_s", "gather_s"))
+        table.add_row(str(f["layout"]), *seconds, f"{f['mtokens_per_cpu_s']:,.0f}")
     return table
 
 

@@ -1,6 +1,6 @@
 """How fast redaction is on real text, all kinds on: MB of text per CPU second, beside plain `re` over whole texts.
 
-    python bench/redaction.py [--texts DIR] [--rounds 3]
+    python bench/redaction.py [--texts DIR] [--rounds 3] [--json FILE]
 
 The kernel is compiled before the clock starts. A figure is the median of the rounds. `found` says how often each
 kind was replaced; look at a sample of that with --show KIND (it prints what stood there: for your eyes only).
@@ -9,6 +9,7 @@ kind was replaced; look at a sample of that with --show KIND (it prints what sto
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import time
@@ -36,6 +37,7 @@ def main() -> int:
     parser.add_argument("--texts", type=Path, default=SHARED / "bench", help="directory of *.jsonl.zst")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--show", choices=KINDS, help="print what one kind finds, and do not measure")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
     options = parser.parse_args()
     paths = sorted(options.texts.glob("*.jsonl.zst"))
     if not paths:
@@ -50,13 +52,19 @@ def main() -> int:
     for name in ("text", "MB", "kernel", "redact_texts", "plain re", "windows / MB", "found"):
         table.add_column(name, justify="left" if name in ("text", "found") else "right")
     whole = pa.concat_arrays(list(columns.values()))
-    for name, texts in {**columns, "all": whole}.items():
-        table.add_row(name, *figures(texts, options.rounds))
+    found = {name: figures(texts, options.rounds) for name, texts in {**columns, "all": whole}.items()}
+    for name, f in found.items():
+        counts = ", ".join(f"{kind} {count:,}" for kind, count in f["found"].items())
+        speeds = (f"{f[key]:.0f}" for key in ("kernel_mb_per_cpu_s", "mb_per_cpu_s"))
+        plain, windows = f"{f['plain_mb_per_cpu_s']:.1f}", f"{f['windows_per_mb']:,.0f}"
+        table.add_row(name, f"{f['text_mb']:.1f}", *speeds, plain, windows, counts)
     Console(soft_wrap=True).print(table)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
     return 0
 
 
-def figures(texts: Any, rounds: int) -> list[str]:
+def figures(texts: Any, rounds: int) -> dict[str, Any]:
     column = string_column(texts)
     megabytes = int(column.offsets[-1] - column.offsets[0]) / 1e6
     every = tuple(range(len(KINDS)))
@@ -64,14 +72,19 @@ def figures(texts: Any, rounds: int) -> list[str]:
     sample_mb = sum(len(text.encode()) for text in sample) / 1e6
     windows = find_windows(column.data, column.offsets, every)
     found = Counter(redact_texts(texts, KINDS).found["kind"].to_pylist())
-    kernel = megabytes / cpu_seconds(lambda: find_windows(column.data, column.offsets, every), rounds)
-    redact = megabytes / cpu_seconds(lambda: redact_texts(texts, KINDS), rounds)
-    plain = sample_mb / cpu_seconds(
+    kernel = cpu_seconds(lambda: find_windows(column.data, column.offsets, every), rounds)
+    redact = cpu_seconds(lambda: redact_texts(texts, KINDS), rounds)
+    plain = cpu_seconds(
         lambda: [list(find_spans(kind, text.encode())) for text in sample for kind in KINDS], 1
     )
-    counts = ", ".join(f"{kind} {found[kind]:,}" for kind in KINDS)
-    per_megabyte = f"{len(windows.rows) / megabytes:,.0f}"
-    return [f"{megabytes:.1f}", f"{kernel:.0f}", f"{redact:.0f}", f"{plain:.1f}", per_megabyte, counts]
+    return {
+        "text_mb": megabytes,
+        "kernel_mb_per_cpu_s": megabytes / kernel,
+        "mb_per_cpu_s": megabytes / redact,
+        "plain_mb_per_cpu_s": sample_mb / plain,
+        "windows_per_mb": len(windows.rows) / megabytes,
+        "found": {kind: found[kind] for kind in KINDS},
+    }
 
 
 def cpu_seconds(act: Callable[[], object], rounds: int) -> float:

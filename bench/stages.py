@@ -1,10 +1,12 @@
-"""How fast each stage is on real text: MB of text per CPU second and per wall second, and peak memory.
+"""How fast each stage of the whole chain is on real text: MB of text per CPU second and per wall second, peak memory.
 
     python bench/stages.py [--texts DIR] [--rounds 3] [--json FILE]
 
 Every stage runs in a process of its own, on one core, with the kernels compiled and libraries loaded, so that
 CPU time and peak RSS belong to it alone. A figure is the median of the rounds; rounds of all stages alternate, so
-that a noisy minute does not fall on one stage only. Text bytes are those of the documents as received.
+that a noisy minute does not fall on one stage only. Text bytes are those of the documents as received; bytes read and
+written are those of the process, as the system counts them. bench/chain.py has the recipe: nothing is dropped but
+duplicates, so that every stage sees all of the text.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from chain import TOKENIZER, write_recipe
 from tokmill.artifact import Artifact, begin, finish, open_artifact, usable_receipts
 from tokmill.kernels.warm import compile_kernels
 from tokmill.manifest import build_manifest
@@ -37,22 +40,12 @@ from tokmill.standing import step_inputs
 from tokmill.task import Task
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-RECIPE = """
-name: bench
-sources:
-{sources}
-normalize: {{unicode: NFC}}
-filters: [{{measure: chars, min: 50}}]
-tokenizer: {{path: {tokenizer}, eos: "<|endoftext|>"}}
-builds: [{{name: rows, format: memmap}}, {{name: mega, format: megatron}}]
-"""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--texts", type=Path, default=SHARED / "bench", help="directory of *.jsonl.zst")
-    tokenizer = SHARED / "data/tokenizers/tiktoken/r50k_base.tiktoken"
-    parser.add_argument("--tokenizer", type=Path, default=tokenizer)
+    parser.add_argument("--tokenizer", type=Path, default=TOKENIZER, help="a tokenizer.json")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--stages", nargs="*", help="only these, e.g. ingest+clean")
     parser.add_argument("--json", type=Path, help="write the figures here too")
@@ -70,12 +63,7 @@ def main() -> int:
 
 def measure(texts: Path, tokenizer: Path, rounds: int, only: Sequence[str] | None) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="tokmill-bench-") as directory:
-        recipe = Path(directory) / "recipe.yaml"
-        sources = [
-            f"  - {{name: {p.name.split('.')[0]}, domain: {p.name.split('.')[0]}, files: {p}}}"
-            for p in sorted(texts.glob("*.jsonl.zst"))
-        ]
-        recipe.write_text(RECIPE.format(sources="\n".join(sources), tokenizer=tokenizer))
+        recipe = write_recipe(Path(directory), sorted(texts.glob("*.jsonl.zst")), tokenizer, "all kept")
         stages = [("ingest+clean", ["ingest", "clean"], True)]
         stages += [
             (kind, [kind], False)
@@ -111,7 +99,7 @@ def _measure_here(recipe: Path, kinds: list[str], fuse: bool, sender: Any) -> No
     if kinds == ["ingest"] or fuse:
         shutil.rmtree(out, ignore_errors=True)
     artifacts: dict[str, Artifact] = {}
-    cpu = wall = 0.0
+    cpu = wall = read = written = 0.0
     for step in steps:
         is_measured = step.kind in kinds
         if step.kind == "ingest" and not fuse:
@@ -122,12 +110,23 @@ def _measure_here(recipe: Path, kinds: list[str], fuse: bool, sender: Any) -> No
             if (step.directory / "manifest.json").exists():
                 artifacts[step.name] = _open(step)
             continue
-        start_cpu, start_wall = time.process_time(), time.perf_counter()
+        before, start_cpu, start_wall = _moved(), time.process_time(), time.perf_counter()
         artifacts[step.name] = _conduct(step, artifacts)
         cpu += time.process_time() - start_cpu
         wall += time.perf_counter() - start_wall
+        read, written = read + _moved()[0] - before[0], written + _moved()[1] - before[1]
     text_bytes = sum(a.manifest.counts["text_bytes"] for n, a in artifacts.items() if n.startswith("ingest/"))
-    sender.send({"cpu": cpu, "wall": wall, "peak_rss": float(_peak_rss()), "text_bytes": float(text_bytes)})
+    moved = {"read": read, "written": written}
+    sender.send({"cpu": cpu, "wall": wall, "peak_rss": float(_peak_rss()), "text_bytes": text_bytes, **moved})
+
+
+def _moved() -> tuple[float, float]:
+    """Bytes that this process has read and written so far; zero where the system does not count them."""
+    path = Path("/proc/self/io")
+    if not path.exists():
+        return 0.0, 0.0
+    counts = dict(line.split(": ") for line in path.read_text().splitlines())
+    return float(counts["rchar"]), float(counts["wchar"])
 
 
 def _peak_rss() -> int:
@@ -185,17 +184,28 @@ def _summary(name: str, samples: list[dict[str, float]]) -> dict[str, Any]:
         "mb_per_cpu_s": round(megabytes / cpu, 1),
         "mb_per_wall_s": round(megabytes / wall, 1),
         "peak_rss_mb": round(max(sample["peak_rss"] for sample in samples) / 1e6),
+        "read_mb": round(samples[0]["read"] / 1e6, 1),
+        "written_mb": round(samples[0]["written"] / 1e6, 1),
         "cpu_s_each": [round(sample["cpu"], 3) for sample in samples],
     }
 
 
 def render(figures: list[dict[str, Any]]) -> None:
     table = Table(title="tokmill stages, one core, median of the rounds")
-    for column in ("stage", "text MB", "CPU s", "MB / CPU s", "MB / wall s", "peak RSS MB"):
+    for column in (
+        "stage",
+        "text MB",
+        "CPU s",
+        "MB / CPU s",
+        "MB / wall s",
+        "peak RSS MB",
+        "read MB",
+        "written MB",
+    ):
         table.add_column(column, justify="left" if column == "stage" else "right")
     for f in figures:
-        cells = (f["text_mb"], f["cpu_s"], f["mb_per_cpu_s"], f["mb_per_wall_s"], f["peak_rss_mb"])
-        table.add_row(f["stage"], *(f"{cell:,}" for cell in cells))
+        keys = ("text_mb", "cpu_s", "mb_per_cpu_s", "mb_per_wall_s", "peak_rss_mb", "read_mb", "written_mb")
+        table.add_row(f["stage"], *(f"{f[key]:,}" for key in keys))
     Console(soft_wrap=True).print(table)
 
 

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pack.slow_schedule import mixed_slowly, schedule_slowly, turns_slowly
 from pack.test_compare import RANKS, real_lengths
 from tokmill.errors import InputError, RecipeError
 from tokmill.kernels.mixing import take_turns
+from tokmill.pack import balance, turning
 from tokmill.pack.balance import balance_smallest, row_groups
-from tokmill.pack.budget import Target
+from tokmill.pack.budget import Holding, Target
 from tokmill.pack.compare import plan_layout
 from tokmill.pack.fitting import plan_document
 from tokmill.pack.gather import Store, gather_rows
 from tokmill.pack.mixture import Mixture
 from tokmill.pack.schedule import Corpus, Schedule, in_order, schedule
+from tokmill.pack.scheduling import Scheduling
+from tokmill.pack.turning import Offered
+
+T = TypeVar("T")
 
 
 def corpora_of(*lengths: list[int] | np.ndarray) -> list[Corpus]:
@@ -35,41 +44,6 @@ def drawn(seed: int, count: int, mean: float = 5.0) -> np.ndarray:
 
 def taken_of(found: Schedule) -> list[tuple[int, int]]:
     return list(zip(found.source.tolist(), found.document.tolist(), strict=True))
-
-
-def turns_slowly(
-    lengths: list[list[int]], quotas: list[int], shares: list[int], limit: int, patience: int, strict: bool
-) -> tuple[list[tuple[int, int]], int]:
-    """Whose share of all tokens so far exceeds its own tokens the most is next."""
-    waiting = [list(enumerate(part)) for part in lengths]
-    taken, exact, total = [0] * len(lengths), [0] * len(lengths), 0
-    turns: list[tuple[int, int]] = []
-    shares = list(shares)
-    while any(shares) and total < limit:
-        active = [at for at, share in enumerate(shares) if share]
-        source = max(active, key=lambda at: (exact[at], -at))
-        room = quotas[source] - taken[source]
-        fitting = [at for at, (_, length) in enumerate(waiting[source][:patience]) if length <= room]
-        if not fitting or not room:
-            if strict and len(waiting[source]) <= patience and not fitting:
-                return turns, source
-            shares[source] = 0
-            whole = sum(shares)
-            if whole:
-                shares = [(share << 31) // whole for share in shares]
-                first = next(at for at, share in enumerate(shares) if share)
-                shares[first] += (1 << 31) - sum(shares)
-            continue
-        document, length = waiting[source][fitting[0]]
-        del waiting[source][: fitting[0] + 1]
-        if total + length > limit:
-            break
-        total += length
-        taken[source] += length
-        turns.append((source, document))
-        exact = [deficit + share * length for deficit, share in zip(exact, shares, strict=True)]
-        exact[source] -= length << 31
-    return turns, -1
 
 
 @given(
@@ -109,6 +83,109 @@ def test_turns_are_those_of_the_slow_twin(parts, limit, patience, strict):
     assert found.taken.tolist() == [
         sum(lengths[s][d] for s, d in turns if s == source) for source in range(len(lengths))
     ]
+
+
+@given(
+    parts=st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.integers(1, 50), st.integers(0, 5)), max_size=12),
+            st.integers(0, 9),
+            st.sampled_from("ab"),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    target=st.one_of(
+        st.none(),
+        st.builds(Target, st.sampled_from(["tokens", "documents"]), st.integers(1, 400)),
+        st.builds(Target, st.just("megabytes"), st.integers(1, 30)),
+    ),
+    exhausted=st.sampled_from(["stop", "renormalize", "repeat"]),
+    max_epochs=st.integers(1, 5),
+    order=st.sampled_from(["shuffle", "corpus"]),
+    window=st.integers(1, 40),
+    batch=st.integers(1, 9),
+    patience=st.integers(1, 4),
+)
+@settings(deadline=None, max_examples=400)
+def test_a_schedule_is_that_of_the_slow_twin_for_any_window(
+    parts, target, exhausted, max_epochs, order, window, batch, patience
+):
+    """Identities repeat (there are six), so hashes do."""
+    corpora = [
+        Corpus(
+            f"s{number}",
+            domain,
+            np.array([length for length, _ in documents], np.int64),
+            np.array([identity for _, identity in documents], np.uint64),
+            np.array([100_000 * length for length, _ in documents], np.int64),
+        )
+        for number, (documents, _, domain) in enumerate(parts)
+    ]
+    weights = {domain: 0 for _, _, domain in parts}
+    for _, weight, domain in parts:
+        weights[domain] += weight
+    total = sum(weights.values()) or 1
+    mixture = Mixture({domain: Fraction(weight, total) for domain, weight in weights.items()})
+    if target is None:
+        exhausted = "stop"
+    asked = {"exhausted": exhausted, "max_epochs": max_epochs, "order": order, "seed": 3}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turning, "PATIENCE", patience)
+        patch.setattr(turning, "_WINDOW_DOCUMENTS", window)
+        patch.setattr(turning, "_BATCH_TURNS", batch)
+        fast = outcome_of(lambda: schedule(corpora, mixture, target, **asked))
+    slow = outcome_of(lambda: schedule_slowly(corpora, mixture, target, patience=patience, **asked))
+    if isinstance(fast, str):
+        assert isinstance(slow, str)
+        assert fast == slow or f"mixture: {slow} is exhausted" in fast
+        return
+    assert taken_of(fast) == slow
+    # what the mixture counts by, without a look at the documents: they come again when all have come
+    for number, corpus in enumerate(corpora):
+        distinct = len(np.unique(fast.document[fast.source == number]))
+        assert distinct == min(fast.documents[number], len(corpus.lengths))
+
+
+def outcome_of(act: Callable[[], T]) -> T | str:
+    """What it gives, or what its error says."""
+    try:
+        return act()
+    except InputError as error:
+        return str(error)
+
+
+class Endless:
+    """A source of so many documents that nobody could hold them; how far it was read ahead of what was taken."""
+
+    def __init__(self, name: str, batch: int) -> None:
+        self.holding = Holding(name, name, 10**15)
+        self.offered = self.passed = self.most_held = 0
+        self._batch = batch
+
+    def read_epoch(self, epoch):
+        while True:
+            self.offered += self._batch
+            self.most_held = max(self.most_held, self.offered - self.passed)
+            yield Offered(np.full(self._batch, 7, np.int64))
+
+
+def test_a_schedule_reads_no_further_ahead_than_its_windows(monkeypatch):
+    monkeypatch.setattr(turning, "_WINDOW_DOCUMENTS", 3000)
+    monkeypatch.setattr(turning, "_BATCH_TURNS", 500)
+    sources = [Endless(name, 100) for name in "abc"]
+    mixture = Mixture({"a": Fraction(6, 10), "b": Fraction(3, 10), "c": Fraction(1, 10)})
+    turns = 0
+    for found in Scheduling(sources, mixture, Target("tokens", 7 * 200_000)):
+        turns += len(found.source)
+        assert len(found.source) <= 500
+        for number, source in enumerate(sources):
+            mine = found.position[found.source == number]
+            if len(mine):
+                assert mine.tolist() == list(range(source.passed, source.passed + len(mine)))
+                source.passed = int(mine[-1]) + 1
+    assert turns == 200_000
+    assert max(source.most_held for source in sources) <= 1000 + turning.PATIENCE + 100 + 500
 
 
 @given(
@@ -302,6 +379,36 @@ def test_bad_requests_are_errors():
         schedule(corpora_of([5]), mixture_of("1"), None, max_epochs=0)
     with pytest.raises(InputError, match=r"s0: a document has more than 2,147,483,647 tokens"):
         schedule(corpora_of([1 << 31]), mixture_of("1"), None)
+
+
+@given(
+    rows=st.lists(st.integers(0, 60), min_size=1, max_size=4),
+    seed=st.integers(0, 99),
+    cut=st.integers(1, 30),
+    bits=st.sampled_from([1, 4, 16]),
+)
+@settings(deadline=None, max_examples=60)
+def test_balance_in_blocks_keeps_the_rows_with_the_smallest_hashes(rows, seed, cut, bits):
+    groups = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(rows)), rows))
+    fewest = min((count for count in rows if count), default=0)
+    expected = []
+    for group in np.unique(groups).tolist():
+        mine = np.flatnonzero(groups == group)
+        key = int.from_bytes(hashlib.sha256(f"tokmill.balance.1 {seed} {group}".encode()).digest()[:8], "big")
+        width = max(len(mine) - 1, 0).bit_length()
+        marks = [mixed_slowly(mixed_slowly(row) ^ key) >> width for row in range(len(mine))]
+        ranked = sorted(range(len(mine)), key=lambda row, marks=marks: (marks[row], row))
+        expected += mine[ranked[:fewest]].tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(balance, "_BATCH_ROWS", cut)
+        patch.setattr(balance, "_LOOK_BITS", bits)
+        even = balance.Balance(rows, seed)
+        kept, before = [], np.zeros(len(rows), np.int64)
+        for first in range(0, len(groups), cut):
+            block = groups[first : first + cut]
+            kept += (first + even.kept_rows(block, before)).tolist()
+            before += np.bincount(block, minlength=len(rows))
+    assert kept == sorted(expected)
 
 
 def test_larger_domains_lose_rows_until_all_have_as_many_as_the_smallest():

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import tokmill as mill
-from mill import small_corpus
+from mill import small_corpus, write_problems
+from tokmill.artifact import Artifact
 from tokmill.audit.opened import open_run
+from tokmill.errors import ManifestDamaged
 from tokmill.formats.places import find_places
 from tokmill.formats.row_index import read_row_index
 from tokmill.plan import plan_steps
 from tokmill.recipe_file import load_recipe
-from tokmill.stages import blocks
+from tokmill.stages import blocks, mixture
+from tokmill.stages.blocks import Blocks
 from tokmill.stages.build import conduct, perform_build
+from tokmill.stages.documents import open_chunks
 from tokmill.stages.step import Made
 from tokmill.task import Task
 
@@ -54,6 +60,38 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task]:
     return found
 
 
+@pytest.fixture(scope="module")
+def mixed_tasks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task]:
+    """The same of a mixture, whose turns are in parts of 700; and a build of one source of it."""
+    some = {"name": "some", "format": "memmap", "sources": ["problems"]}
+    even = {"name": "even", "format": "memmap", "pack": {"layout": "concat", "length": 64}}
+    recipe = json.loads(
+        small_corpus(tmp_path_factory.mktemp("mixed"), problems=3000, shards={"megabytes": 1}).read_text()
+    )
+    (tmp_path_factory.getbasetemp() / "essays.txt").write_text(
+        "".join(f"Note {number}: {'the mill turns ' * (1 + number % 5)}.\n\n" for number in range(900))
+    )
+    recipe["sources"][1]["files"] = str(tmp_path_factory.getbasetemp() / "essays.txt")
+    recipe |= {"mixture": {"order": "shuffle"}, "dedup": {"exact": False}}
+    found = {}
+    for balance, builds in (("none", [*LAYOUTS.values(), some]), ("smallest", [even])):
+        home = tmp_path_factory.mktemp(balance)
+        recipe["mixture"]["balance"], recipe["builds"] = balance, builds
+        recipe["sources"][0]["files"] = str(home / "problems.jsonl")
+        write_problems(home / "problems.jsonl", 3000)
+        path = home / "recipe.yaml"
+        path.write_text(json.dumps(recipe))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mixture, "_PART_TURNS", 700)
+            out = mill.run(path, workers=1, until="mixture").out
+        upstream = open_run(out)
+        assert len(upstream["mixture"].manifest.entries("turns")) > 3
+        for step in plan_steps(load_recipe(path), path.parent, out):
+            if step.kind == "build":
+                found[step.name.removeprefix("build/")] = next(conduct(step, upstream))[0]
+    return found
+
+
 def build(task: Task, directory: Path, block_documents: int) -> Made:
     moved = Task(**{**{f: getattr(task, f) for f in task.__struct_fields__}, "directory": str(directory)})
     with pytest.MonkeyPatch.context() as patch:
@@ -72,6 +110,51 @@ def test_blocks_do_not_show_where_rows_follow_the_documents(
     whole, cut = (build(tasks[layout], tmp_path / str(size), size) for size in (1 << 30, 1))
     assert contents(whole) == contents(cut)
     assert whole.counts == cut.counts
+
+
+@pytest.mark.parametrize(
+    "layout", ["concat", "padded", "long", "apart", "pad", "mega", "cache", "some", "even"]
+)
+def test_blocks_of_a_mixture_do_not_show_either(
+    mixed_tasks: dict[str, Task], tmp_path: Path, layout: str
+) -> None:
+    whole, cut = (build(mixed_tasks[layout], tmp_path / str(size), size) for size in (1 << 30, 1))
+    assert contents(whole) == contents(cut)
+    assert whole.counts == cut.counts
+    assert whole.counts["rows"] > 10 or layout == "long"
+    if layout == "even":
+        domains: dict[str, int] = {}
+        for row in read_row_index(tmp_path / "1/train/index.jsonl.zst"):
+            (source,) = {span.source for span in row.docs}
+            domains[source] = domains.get(source, 0) + 1
+        assert domains["problems"] == domains["notes"] > 10
+
+
+@pytest.mark.parametrize("layout", ["concat", "apart", "best_fit", "pad"])
+def test_a_block_holds_its_own_documents_and_little_more(mixed_tasks: dict[str, Task], layout: str) -> None:
+    task = mixed_tasks[layout]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "_BLOCK_DOCUMENTS", 700)
+        held = [len(block.documents) for block in Blocks(task.config, open_chunks(task))]
+    assert len(held) > 3
+    assert max(held) <= 700 + 2 * task.config["pack"]["length"]
+
+
+def test_a_mixture_without_turns_for_builds_is_refused(mixed_tasks: dict[str, Task]) -> None:
+    """An order alone is what an earlier version wrote; to build in the order of the corpus would be wrong."""
+    (order,) = [item for item in mixed_tasks["concat"].inputs if item.role == "order"]
+    out = Path(order.path).parents[1]
+    upstream = dict(open_run(out))
+    old = upstream["mixture"]
+    only = [entry for entry in old.manifest.files if entry.table != "turns"]
+    upstream["mixture"] = Artifact(old.directory, msgspec.structs.replace(old.manifest, files=only, tasks=[]))
+    (step, *_) = [
+        step
+        for step in plan_steps(load_recipe(out.parents[1] / "recipe.yaml"), out.parents[1], out)
+        if step.kind == "build"
+    ]
+    with pytest.raises(ManifestDamaged, match="an earlier version made it"):
+        next(conduct(step, upstream))
 
 
 @pytest.mark.parametrize("layout", ["best_fit", "document"])

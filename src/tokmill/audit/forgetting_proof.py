@@ -1,6 +1,6 @@
 """That what was taken down is gone: none of it is in a shard of its source, in an index, or has tokens.
 
-forgotten.parquet ─ ids by source ─ against every doc_id of documents-*, ids-*, lengths-*
+forgotten.parquet ─ ids by source ─ against every doc_id of documents-*, ids-*, lengths-*, turns-*
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def find_forgotten(root: Path, artifacts: Mapping[str, Artifact]) -> Iterator[tu
                 yield from _in_shards(name, artifact, gone[source])
         elif artifact.manifest.kind == "tokens":
             yield from _in_tokens(name, artifact, gone, sources)
+        elif artifact.manifest.kind == "mixture":
+            yield from _in_turns(name, artifact, gone, sources)
 
 
 def _in_shards(name: str, artifact: Artifact, gone: Forgotten) -> Iterator[tuple[str, str]]:
@@ -60,6 +62,21 @@ def _in_tokens(
         found = _count(artifact.path(entry), gone[source]) if source in gone else 0
         if found:
             yield f"{name}/{entry.path}", f"has tokens of {found:,} documents that were forgotten"
+
+
+def _in_turns(
+    name: str, artifact: Artifact, gone: Mapping[str, Forgotten], sources: list[str]
+) -> Iterator[tuple[str, str]]:
+    for entry in artifact.manifest.entries("turns"):
+        turns = load_table(artifact.path(entry), ["shard", "doc_id"])
+        shards, doc_ids = np.asarray(turns.column("shard")), one_piece(turns.column("doc_id"))
+        found = sum(
+            sources[int(shards[row])] == source
+            for source, forgotten in gone.items()
+            for row in forgotten.rows(doc_ids)
+        )
+        if found:
+            yield f"{name}/{entry.path}", f"has {found:,} turns of documents that were forgotten"
 
 
 def _count(path: Path, gone: Forgotten) -> int:

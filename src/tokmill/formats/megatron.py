@@ -24,7 +24,7 @@ What goes with the tokens one by one, a loss mask or weights, is a pair of its o
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -55,27 +55,34 @@ _MAX_LENGTH = (1 << 31) - 1  # lengths are int32
 _BLOCK = 1 << 20
 
 
+# Of sequences, in one array or in pieces that can be iterated again and again.
+Lengths = NDArray[np.integer] | Iterable[NDArray[np.integer]]
+
+
 def write_megatron(
-    prefix: Path, chunks: Iterable[NDArray[np.integer]], lengths: NDArray[np.integer], *, dtype: str
+    prefix: Path, chunks: Iterable[NDArray[np.integer]], lengths: Lengths, *, dtype: str
 ) -> dict[str, Written]:
     """Write `chunks` of ids, of any size, as the sequences of these `lengths`; keyed by file name."""
     assert dtype in ("uint8", "int8", "int16", "int32", "int64", "uint16"), f"{dtype} is not a dtype for ids"
     bin_path, idx_path = _paths(prefix)
-    lengths = np.ascontiguousarray(lengths, dtype=np.int64)
-    if lengths.size and int(lengths.max()) > _MAX_LENGTH:
-        raise InputError(
-            f"document {int(lengths.argmax())} has {int(lengths.max()):,} tokens, and the format ends at {_MAX_LENGTH:,}",
-            where=str(idx_path),
-            next="split the document, or set a maximum document size in filters",
-        )
-    assert lengths.size == 0 or int(lengths.min()) >= 0, "a document has a negative length"
+    expected = first = 0
+    for block in _read_lengths(lengths):
+        assert int(block.min()) >= 0, "a document has a negative length"
+        if int(block.max()) > _MAX_LENGTH:
+            raise InputError(
+                f"document {first + int(block.argmax())} has {int(block.max()):,} tokens, "
+                f"and the format ends at {_MAX_LENGTH:,}",
+                where=str(idx_path),
+                next="split the document, or set a maximum document size in filters",
+            )
+        expected += int(block.sum())
+        first += block.size
     with open_commit(bin_path) as bin_file:
         written = 0
         for chunk in chunks:
             if chunk.size:
                 bin_file.write(cast_ids(chunk, dtype, where=str(bin_path)))
                 written += chunk.size
-        expected = int(lengths.sum())
         assert written == expected, f"{bin_path}: {written} tokens came, lengths add up to {expected}"
     idx_written = write_index(idx_path, lengths, dtype)
     return {bin_path.name: bin_file.written, idx_path.name: idx_written}
@@ -103,24 +110,30 @@ def write_aligned(
     return {bin_path.name: file.written, idx_path.name: write_index(idx_path, lengths, dtype)}
 
 
-def write_index(idx_path: Path, lengths: NDArray[np.integer], dtype: str) -> Written:
+def write_index(idx_path: Path, lengths: Lengths, dtype: str) -> Written:
     """Where sequences of these lengths lie in a `.bin` of that dtype."""
-    lengths = np.asarray(lengths)
+    n_sequences = sum(block.size for block in _read_lengths(lengths))
     with open_commit(idx_path) as idx_file:
-        n_sequences = lengths.size
         idx_file.write(_HEADER.pack(MAGIC, VERSION, DTYPE_CODES[dtype], n_sequences, n_sequences + 1))
-        for block in _blocks(n_sequences):
-            idx_file.write(lengths[block].astype("<i4"))
+        for block in _read_lengths(lengths):
+            idx_file.write(block.astype("<i4"))
         itemsize, pointer = np.dtype(dtype).itemsize, 0
-        for block in _blocks(n_sequences):
+        for block in _read_lengths(lengths):
             # int64 throughout: an int32 product wraps at 2^31 bytes, which is 537 million int32 tokens
-            sizes = lengths[block].astype(np.int64) * itemsize
+            sizes = block * itemsize
             ends = pointer + np.cumsum(sizes)
             idx_file.write((ends - sizes).astype("<i8"))
             pointer = int(ends[-1])
-        for block in _blocks(n_sequences + 1):
-            idx_file.write(np.arange(block.start, block.stop, dtype="<i8"))
+        for part in _blocks(n_sequences + 1):
+            idx_file.write(np.arange(part.start, part.stop, dtype="<i8"))
     return idx_file.written
+
+
+def _read_lengths(lengths: Lengths) -> Iterator[NDArray[np.int64]]:
+    """In blocks, none of which is empty."""
+    for piece in (lengths,) if isinstance(lengths, np.ndarray) else lengths:
+        for block in _blocks(piece.size):
+            yield piece[block].astype(np.int64)
 
 
 class MegatronFile:

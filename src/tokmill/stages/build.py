@@ -12,13 +12,15 @@ from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tokmill.artifact import Artifact
-from tokmill.errors import ConservationBroken
+from tokmill.errors import ConservationBroken, ManifestDamaged
 from tokmill.formats.ids import smallest_dtype
 from tokmill.manifest import Json, add_counts, sum_counts
 from tokmill.pack.mixture import imbalance_warning
 from tokmill.stages.blocks import Block, Blocks
+from tokmill.stages.documents import open_chunks
 from tokmill.stages.step import Conduct, Made, Outcome, Step, tally
 from tokmill.stages.tokenized import SplitShard, shards_of_split
 from tokmill.stages.writing import Request, write_build
@@ -50,7 +52,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
             "rows": _rows_wanted(upstream, split, step.config["pack"].get("length")),
         }
         inputs = [item for shard in shards for item in (shard.tokens, shard.lengths)]
-        inputs += _order(upstream, split)
+        inputs += _turns(upstream, split)
         tasks.append(
             Task(function="build", key=split, config=config, inputs=inputs, directory=str(step.directory))
         )
@@ -98,7 +100,7 @@ def _is_weighted(upstream: Mapping[str, Artifact]) -> bool:
 
 
 def perform_build(task: Task) -> Made:
-    blocks = Blocks(task)
+    blocks = Blocks(task.config, open_chunks(task))
     counts: Json = {
         "in": 0,
         "kept": 0,
@@ -108,8 +110,10 @@ def perform_build(task: Task) -> Made:
         "tokens": dict.fromkeys(("in", "written", "tail_dropped", "truncated", "left_out", "padding"), 0),
         **{name: {} for name in _SHARES},
     }
+    written_ahead = np.empty(0, np.int64)
     for block in blocks:
-        counts = add_counts(counts, _count(block, blocks.domain_names))
+        added, written_ahead = _count(block, blocks.domain_names, written_ahead)
+        counts = add_counts(counts, added)
     tokens = counts["tokens"]
     if tokens["in"] != sum(tokens[name] for name in ("written", "tail_dropped", "truncated", "left_out")):
         raise ConservationBroken(f"{tokens}", where=f"build {task.config['name']}")
@@ -119,22 +123,24 @@ def perform_build(task: Task) -> Made:
 _SHARES = ("domains", "sources", "languages", "licenses")
 
 
-def _count(block: Block, domain_names: list[str]) -> Json:
-    """What a block brings: a document that began in the block before is counted there."""
+def _count(
+    block: Block, domain_names: list[str], written_ahead: NDArray[np.int64]
+) -> tuple[Json, NDArray[np.int64]]:
+    """What a block brings; and the documents of blocks to come that it holds tokens of.
+
+    Tokens are counted where they are written, a document in its own block.
+    """
     plan, documents = block.plan, block.documents
     written = np.zeros(plan.documents, np.int64)
     for first, stop in block.batches():
         spans = plan.spans(first, stop)
         np.add.at(written, spans.document, spans.end - spans.start)
     assert int(written.sum()) == plan.tokens_kept, f"{plan.layout}: spans do not add up"
-    is_counted = np.ones(len(written), np.bool_)
-    is_counted[:1] = not block.skipped
-    if block.carried:  # all that are carried whole are counted in the block after
-        is_counted[written == 0] = False
-    is_built = is_counted & (written > 0)
-    lost = int((is_counted & ~is_built).sum())
+    is_own = np.arange(len(written)) < block.own
+    is_built = is_own & ((written > 0) | np.isin(documents.number, written_ahead))
+    lost = block.own - int(is_built.sum())
     reason = "left_out" if plan.left_out else "tail"
-    chosen = written > 0
+    chosen = is_built | (written > 0)
     columns = {
         "domains": pa.DictionaryArray.from_arrays(documents.domain, pa.array(domain_names, pa.string())),
         "sources": documents.sources,
@@ -149,8 +155,8 @@ def _count(block: Block, domain_names: list[str]) -> Json:
         )
         for name, column in columns.items()
     }
-    return {
-        "in": int(is_counted.sum()),
+    counts = {
+        "in": block.own,
         "kept": int(is_built.sum()),
         "dropped": {reason: lost} if lost else {},
         "quarantined": {},
@@ -165,14 +171,30 @@ def _count(block: Block, domain_names: list[str]) -> Json:
         },
         **shares,
     }
+    ahead = np.concatenate((written_ahead, documents.number[~is_own & (written > 0)]))
+    return counts, ahead[ahead >= block.first_document + block.own]
 
 
-def _order(upstream: Mapping[str, Artifact], split: str) -> list[Input]:
+def _turns(upstream: Mapping[str, Artifact], split: str) -> list[Input]:
+    """The order that a mixture gave the split, and its turns in parts; nothing where it is as the corpus is."""
     mixture = upstream.get("mixture")
     if mixture is None:
         return []
-    return [
-        table_input("order", mixture.directory, entry)
-        for entry in mixture.manifest.entries("order")
-        if entry.path == f"order-{split}.parquet"
+    entries = {entry.path: entry for entry in mixture.manifest.entries("order")}
+    if f"order-{split}.parquet" not in entries:
+        return []
+    order = table_input("order", mixture.directory, entries[f"order-{split}.parquet"])
+    parts = [
+        table_input("turns", mixture.directory, entry)
+        for receipt in mixture.manifest.receipts()
+        if receipt.key == split
+        for entry in receipt.files
+        if entry.table == "turns"
     ]
+    if sum(part.rows for part in parts) != order.rows:
+        raise ManifestDamaged(
+            f"orders {order.rows:,} documents of {split} and describes {sum(part.rows for part in parts):,}",
+            where=str(mixture.directory),
+            next="remove the directory and run again: an earlier version made it",
+        )
+    return [order, *parts]

@@ -1,6 +1,11 @@
 """Mixture: which documents are built, and in which order, so that every stretch has the shares that were asked for.
 
-lengths of a split ─ schedule by weight, to the target ─> order-<split>.parquet      shard, sequence: one row per turn
+lengths of a split ─ schedule by weight, to the target ─> order-<split>.parquet        shard, sequence: one row per turn
+                                                       └> turns-<split>-00000.parquet …   the same turns, for builds: where
+                                                          the ids begin, how many, whose
+
+Documents come out of each source in the order of their turns and go straight into the files: memory does not grow with
+the corpus.
 
 A target is for all splits together: each has its part. Where a source repeats, so do its documents. Held-out splits take
 the same weights as far as they go: what they lack is renormalized, never repeated, and never stops a run.
@@ -8,25 +13,32 @@ the same weights as far as they go: what they lack is renormalized, never repeat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tokmill.artifact import Artifact
-from tokmill.kernels import sha256
-from tokmill.manifest import Json, sum_counts
-from tokmill.pack.budget import Holding, Target, largest_budget, split_budget
+from tokmill.manifest import FileEntry, Json, sum_counts
+from tokmill.pack.budget import Holding, Target, Unit, largest_budget, split_budget
 from tokmill.pack.mixture import Mixture, natural_mixture
-from tokmill.pack.schedule import Corpus, Schedule, in_order, schedule
-from tokmill.schema import ORDER, string_column
+from tokmill.pack.scheduling import Scheduling, Summary
+from tokmill.pack.turning import TurnBatch
+from tokmill.schema import ORDER
+from tokmill.stages.appending import open_table
+from tokmill.stages.documents import TURNS
+from tokmill.stages.offering import Offering, Way
 from tokmill.stages.step import Conduct, Made, Outcome, Step, write_shard_table
-from tokmill.stages.tokenized import TokenShard, shards_of_split, token_shards
-from tokmill.storage.parquet import load_table
+from tokmill.stages.tokenized import shards_of_split, token_shards
 from tokmill.task import Task
+
+# Turns of a part: a quarter of the documents that a build plans at once, some 20 MB of names and numbers.
+_PART_TURNS = 1 << 18
 
 
 def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
@@ -55,31 +67,73 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
 
 def perform_mixture(task: Task) -> Made:
     config = task.config
-    shards = token_shards(task, config["shards"])
-    corpora, places = _corpora(shards, config)
-    mixture = _mixture(config, corpora)
+    offerings = _offerings(task)
+    holdings = [offering.holding for offering in offerings]
+    mixture = _mixture(config, holdings)
     exhausted = config["exhausted"]
     if config["is_held_out"]:
         exhausted = "stop" if config["target"] is None else "renormalize"
-    found = schedule(
-        corpora,
+    scheduling = Scheduling(
+        offerings,
         mixture,
-        _target(config, corpora, mixture, exhausted),
+        _target(config, holdings, mixture, exhausted),
         exhausted=exhausted,
         max_epochs=config["max_epochs"],
-        order=config["order"],
-        seed=config["seed"],
     )
-    shard, sequence = (in_order(found, [place[at] for place in places]) for at in (0, 1))
-    order = pa.table([pa.array(shard, pa.uint32()), pa.array(sequence, pa.uint32())], schema=ORDER)
-    entry = write_shard_table(task.directory, f"order-{task.key}.parquet", "order", order)
+    parts: list[FileEntry] = []
+    with open_table(task, f"order-{task.key}.parquet", "order", ORDER, by="shard") as order:
+        for part in _parts(_taken(offerings, turns) for turns in scheduling):
+            order.append(part.select(ORDER.names))
+            name = f"turns-{task.key}-{len(parts):05d}.parquet"
+            parts.append(write_shard_table(task.directory, name, "turns", part.select(TURNS.names)))
+    found = scheduling.summary
     facts = _facts(found)
     if config["target"] and config["target"][0] == "blocks":
         facts["blocks"] = config["amount"]
-    return Made([entry], _counts(found, corpora), facts)
+    return Made([order.entry, *parts], _counts(found, offerings), facts)
 
 
-def _target(config: Json, corpora: list[Corpus], mixture: Mixture, exhausted: str) -> Target | None:
+def _offerings(task: Task) -> list[Offering]:
+    """The documents of each source, in the order of the recipe."""
+    config, shards = task.config, token_shards(task, task.config["shards"])
+    names = list(dict.fromkeys(shard.source for shard in shards))
+    unit: Unit = config["target"][0] if config["target"] is not None else "tokens"
+    way = Way(config["order"], config["seed"], unit, Path(task.directory), len(names))
+    return [
+        Offering(name, config["domain_of"][name], [shard for shard in shards if shard.source == name], way)
+        for name in names
+    ]
+
+
+def _taken(offerings: list[Offering], turns: TurnBatch) -> Any:
+    """The documents of some turns, as one table in their order."""
+    by_source = np.argsort(turns.source, kind="stable")
+    bounds = np.searchsorted(turns.source[by_source], np.arange(len(offerings) + 1))
+    taken = [
+        offering.take(turns.position[by_source[first:stop]])
+        for offering, (first, stop) in zip(offerings, itertools.pairwise(bounds.tolist()), strict=True)
+        if stop > first
+    ]
+    place = np.empty(len(by_source), np.int64)
+    place[by_source] = np.arange(len(by_source))
+    return pa.concat_tables(taken).combine_chunks().take(pa.array(place))
+
+
+def _parts(tables: Iterator[Any]) -> Iterator[Any]:
+    """Tables of equal size, but for the last."""
+    waiting: list[Any] = []
+    for table in tables:
+        waiting.append(table)
+        while sum(one.num_rows for one in waiting) >= _PART_TURNS:
+            whole = pa.concat_tables(waiting)
+            yield whole.slice(0, _PART_TURNS).combine_chunks()
+            waiting = [whole.slice(_PART_TURNS)]
+    rest = [table for table in waiting if table.num_rows]
+    if rest:
+        yield pa.concat_tables(rest).combine_chunks()
+
+
+def _target(config: Json, holdings: list[Holding], mixture: Mixture, exhausted: str) -> Target | None:
     """Blocks are cut off at their number in the build: one row of tokens more, if there is, and the last is full."""
     if config["target"] is None:
         return None
@@ -87,7 +141,6 @@ def _target(config: Json, corpora: list[Corpus], mixture: Mixture, exhausted: st
     if unit != "blocks":
         return Target(unit, amount)
     tokens = amount * config["seq_len"]
-    holdings = [Holding(c.name, c.domain, int(c.lengths.sum())) for c in corpora]
     has_more = exhausted != "stop" or largest_budget(holdings, mixture) >= tokens + config["seq_len"]
     return Target("tokens", tokens + config["seq_len"] if has_more else tokens)
 
@@ -106,42 +159,14 @@ def _targets(config: Json, splits: list[str], upstream: Mapping[str, Artifact]) 
     return split_budget(amount, splits, held_out)
 
 
-def _corpora(shards: list[TokenShard], config: Json) -> tuple[list[Corpus], list[tuple[Any, Any]]]:
-    """The documents of each source, and for each document its shard and its sequence in it."""
-    corpora, places = [], []
-    needs_bytes = config["target"] is not None and config["target"][0] == "megabytes"
-    for source in dict.fromkeys(shard.source for shard in shards):
-        mine = [shard for shard in shards if shard.source == source]
-        columns = ["doc_id", "tokens", *(["text_bytes"] if needs_bytes else [])]
-        tables = [load_table(shard.path, columns) for shard in mine]
-        whole = pa.concat_tables(tables)
-        corpora.append(
-            Corpus(
-                source,
-                config["domain_of"][source],
-                np.asarray(whole.column("tokens")),
-                sha256.sha256_prefixes(*string_column(whole.column("doc_id"))[:2]),
-                np.asarray(whole.column("text_bytes")) if needs_bytes else None,
-            )
-        )
-        counts = [table.num_rows for table in tables]
-        places.append(
-            (
-                np.repeat(np.array([shard.number for shard in mine], np.uint32), counts),
-                np.concatenate([np.arange(count, dtype=np.uint32) for count in counts]),
-            )
-        )
-    return corpora, places
-
-
-def _mixture(config: Json, corpora: list[Corpus]) -> Mixture:
+def _mixture(config: Json, holdings: list[Holding]) -> Mixture:
     within = {
         domain: {name: Fraction(weight) for name, weight in weights.items()}
         for domain, weights in config["sources"].items()
     }
-    tokens = dict.fromkeys((corpus.domain for corpus in corpora), 0)
-    for corpus in corpora:
-        tokens[corpus.domain] += int(corpus.lengths.sum())
+    tokens = dict.fromkeys((holding.domain for holding in holdings), 0)
+    for holding in holdings:
+        tokens[holding.domain] += holding.tokens
     if config["domains"] is None:
         return replace(natural_mixture(tokens), sources=within)
     domains = {name: Fraction(weight) for name, weight in config["domains"].items()}
@@ -152,23 +177,27 @@ def _mixture(config: Json, corpora: list[Corpus]) -> Mixture:
     return Mixture(domains, within)
 
 
-def _counts(found: Schedule, corpora: list[Corpus]) -> Json:
-    """Documents, each once; turns beyond the first are `repeats`."""
+def _counts(found: Summary, offerings: list[Offering]) -> Json:
+    """Documents, each once; turns beyond the first are `repeats`.
+
+    A source begins an epoch when all its documents have had their turn: none of them is passed over before the last
+    epoch, where the room that is left may be too small. So there are as many different documents as turns, up to all.
+    """
     counts: Json = {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}, "repeats": 0}
-    for number, corpus in enumerate(corpora):
-        taken = found.document[found.source == number]
-        distinct = len(np.unique(taken))
-        rest = len(corpus.lengths) - distinct
-        counts["in"] += len(corpus.lengths)
+    for number, offering in enumerate(offerings):
+        turns = found.documents[number]
+        distinct = min(turns, offering.documents)
+        rest = offering.documents - distinct
+        counts["in"] += offering.documents
         counts["kept"] += distinct
-        counts["repeats"] += len(taken) - distinct
+        counts["repeats"] += turns - distinct
         if rest:
             reason = "over_budget" if found.wanted[number] else "no_weight"
             counts["dropped"][reason] = counts["dropped"].get(reason, 0) + rest
     return counts
 
 
-def _facts(found: Schedule) -> Json:
+def _facts(found: Summary) -> Json:
     return {
         "sources": {
             name: {

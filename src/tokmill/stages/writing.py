@@ -26,12 +26,12 @@ from tokmill.formats.memmap import write_memmap
 from tokmill.formats.npy import write_npy
 from tokmill.formats.parquet import load_meta, write_parquet
 from tokmill.formats.places import PLACES, write_places
-from tokmill.formats.row_index import NamedSpans, RowSpans, write_named_rows
+from tokmill.formats.row_index import NamedSpans, write_named_rows
 from tokmill.formats.sequences import Sequences
 from tokmill.formats.token_cache import EncodeFacts, write_token_cache
 from tokmill.manifest import FileEntry, Json, file_entry, fingerprint_of
 from tokmill.pack.gather import gather_rows, gather_sequences
-from tokmill.stages.blocks import Block, Blocks
+from tokmill.stages.blocks import Blocks, read_meetings
 from tokmill.storage.commit import Written
 from tokmill.storage.streams import plain_sha256
 from tokmill.task import Task
@@ -86,15 +86,8 @@ def _places(request: Request) -> FileEntry:
     meetings = sum(
         len(block.plan.spans(first, stop).row) for block in request.blocks for first, stop in block.batches()
     )
-    every = (_numbered(block) for block in request.blocks)
-    written = write_places(request.directory / PLACES, meetings, every)
+    written = write_places(request.directory / PLACES, meetings, read_meetings(request.blocks))
     return file_entry(f"{request.split}/{PLACES}", "places", written, rows=meetings)
-
-
-def _numbered(block: Block) -> RowSpans:
-    """All meetings of the block, documents as the whole numbers them."""
-    spans = block.spans(0, block.plan.n_rows)
-    return spans._replace(document=spans.document + block.first_document)
 
 
 def _memmap(request: Request) -> dict[str, Written]:
@@ -127,11 +120,20 @@ def _parquet(request: Request) -> dict[str, Written]:
 
 
 def _megatron(request: Request) -> dict[str, Written]:
-    lengths = np.concatenate(
-        [block.documents.lengths.astype(np.int32) for block in request.blocks] or [np.empty(0, np.int32)]
-    )
     chunks = (batch.ids for batch in _sequences(request))
-    return write_megatron(request.directory / "tokens", chunks, lengths, dtype=request.task.config["dtype"])
+    return write_megatron(
+        request.directory / "tokens", chunks, _Lengths(request.blocks), dtype=request.task.config["dtype"]
+    )
+
+
+class _Lengths:
+    """Tokens of all documents, a block at a time, as often as they are asked for."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        return (block.documents.lengths for block in self._blocks)
 
 
 def _token_cache(request: Request) -> dict[str, Written]:
