@@ -2,6 +2,8 @@
 # make test   install what the tests need and run them
 # make faults the long fault suites
 # make docs   the site, into site/: no network, warnings are errors
+# make pages  every how-to page, block by block
+# make bench  every bench: writes docs/performance.md
 # make lint   lint, format check, strict types
 PYTHON ?= python3
 VENV := .venv
@@ -41,11 +43,24 @@ format: $(TESTING)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
+# every bench, peers beside us where they can be installed: writes docs/performance.md
 bench: $(TESTING)
-	$(VENV)/bin/python bench/stages.py
+	-$(MAKE) .venv-peers/.installed
+	-$(MAKE) .venv-loaders/.installed
+	$(VENV)/bin/python bench/all.py --datatrove .venv-peers/bin/python --loader-peers .venv-loaders/bin/python
+
+.venv-peers/.installed:
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --quiet datatrove==0.10.1 spacy nltk regex tokenizers zstandard orjson "xxhash<4" fasttext-numpy2-wheel fasteners
+	touch $@
+
+.venv-loaders/.installed:
+	$(PYTHON) -m venv .venv-loaders
+	.venv-loaders/bin/pip install --quiet torch==2.13.0 mosaicml-streaming datasets
+	touch $@
 
 clean:
-	rm -rf $(VENV) demo build dist site
+	rm -rf $(VENV) demo build dist site .venv-peers .venv-loaders
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -21,16 +22,17 @@ from tokmill.split import (
     TRAIN,
     VALID,
     Bound,
+    Clusters,
     Quota,
+    Singles,
     allot,
-    bound_at,
+    count_singles,
+    find_bounds,
     formula_size,
     hash_bounds,
     hash_keys,
-    hold_together,
     label_keys,
     label_values,
-    list_clusters,
     shuffle_keys,
     spelled_field,
 )
@@ -217,38 +219,52 @@ def slow_labels(docs: list[Doc], quotas: list[Quota], rest: int) -> list[int]:
     return labels
 
 
-def labels_of(docs: list[Doc], quotas: list[Quota], rest: int) -> tuple[list[int], list[list[int]]]:
-    """As the stage does it: clusters, bounds, and shards of three documents that are labelled alone."""
-    keys = np.array([doc.key for doc in docs], np.uint64)
-    groups = np.array([doc.group for doc in docs], np.int64)
-    names = np.array([doc.name for doc in docs], np.int64)
-    named = np.flatnonzero(names >= 0)
-    together = hold_together([(named, names[named])])
-    clusters, place = list_clusters(together, keys[together.docs], groups[together.docs])
-    is_single = np.ones(len(docs), np.bool_)
-    is_single[together.docs] = False
-    n_groups = len(quotas[0].sizes)
-    members = [is_single & (groups == group) for group in range(n_groups)]
-    ordered = [np.sort(keys[is_member]) for is_member in members]
-    found = allot(ordered, clusters, quotas)
-    bounds = [
-        [
-            bound_at(keys, members[group], ordered[group], ends[group], quota.split)
-            for quota, ends in zip(quotas, found.ends, strict=True)
-        ]
-        for group in range(n_groups)
+def clusters_of(docs: list[Doc], groups: int) -> tuple[Clusters, list[list[int]]]:
+    """Documents with one name, in order of the key of the first; and who they are."""
+    units: dict[int, list[int]] = {}
+    for number, doc in enumerate(docs):
+        if doc.name >= 0:
+            units.setdefault(doc.name, []).append(number)
+    held = sorted((unit for unit in units.values() if len(unit) > 1), key=lambda u: (docs[u[0]].key, u[0]))
+    counts = [
+        [sum(docs[number].group == group for number in unit) for group in range(groups)] for unit in held
     ]
-    labels = np.full(len(docs), rest, np.uint8)
-    for start in range(0, len(docs), 3):
-        for number in range(start, min(start + 3, len(docs))):
-            one = slice(number, number + 1)
-            labels[one] = label_keys(keys[one], np.array([number]), bounds[groups[number]], rest)
-    chosen = np.where(found.clusters == NO_SPLIT, rest, found.clusters)
-    labels[together.docs] = chosen[place]
-    return labels.tolist(), found.short
+    keys = np.array([docs[unit[0]].key for unit in held], np.uint64)
+    return Clusters(keys, np.array(counts, np.uint32).reshape(len(held), groups)), held
 
 
-documents = st.lists(st.builds(Doc, st.integers(0, 30), st.integers(0, 1), st.integers(-6, 6)), max_size=40)
+def labels_of(docs: list[Doc], quotas: list[Quota], rest: int) -> tuple[list[int], list[list[int]]]:
+    """As the stage does it: clusters, bounds, and shards of three documents of a group that are read one by one."""
+    n_groups = len(quotas[0].sizes)
+    clusters, held = clusters_of(docs, n_groups)
+    in_clusters = {number for unit in held for number in unit}
+
+    def read() -> Iterator[Singles]:
+        for start in range(0, len(docs), 3):
+            for group in range(n_groups):
+                numbers = [
+                    number
+                    for number in range(start, min(start + 3, len(docs)))
+                    if docs[number].group == group and number not in in_clusters
+                ]
+                keys = np.array([docs[number].key for number in numbers], np.uint64)
+                yield Singles(group, np.array(numbers, np.int64), keys)
+
+    counted = count_singles(read, n_groups, clusters.keys)
+    found = allot(counted, clusters, quotas)
+    bounds = find_bounds(read, counted, found.ends, quotas)
+    labels = [rest] * len(docs)
+    for number, doc in enumerate(docs):
+        key = np.array([doc.key], np.uint64)
+        labels[number] = int(label_keys(key, np.array([number]), bounds[doc.group], rest)[0])
+    for unit, label in zip(held, found.clusters.tolist(), strict=True):
+        for number in unit:
+            labels[number] = rest if label == NO_SPLIT else label
+    return labels, found.short
+
+
+KEYS = st.integers(0, 30) | st.integers(0, 30).map(lambda key: (key << 59) + key)
+documents = st.lists(st.builds(Doc, KEYS, st.integers(0, 1), st.integers(-6, 6)), max_size=40)
 sizes = st.lists(st.integers(0, 15), min_size=2, max_size=2)
 
 
@@ -304,40 +320,6 @@ def test_a_bound_at_the_end_takes_all_and_one_at_the_start_nobody() -> None:
     assert label_keys(keys, numbers, [Bound(VALID, 0)], TRAIN).tolist() == [TRAIN] * 3
     assert label_keys(keys, numbers, [Bound(VALID, 5, 1)], TRAIN).tolist() == [VALID, VALID, TRAIN]
     assert label_keys(keys, numbers, [], NO_SPLIT).tolist() == [NO_SPLIT] * 3
-
-
-# --- held together ---
-
-
-def slow_together(groups: list[dict[int, int]]) -> dict[int, int]:
-    """Document -> the first of its component, for documents that are not alone; by spreading until nothing moves."""
-    first = {doc: doc for group in groups for doc in group}
-    moved = True
-    while moved:
-        moved = False
-        for group in groups:
-            for doc, name in group.items():
-                least = min(first[other] for other, own in group.items() if own == name)
-                moved |= first[doc] != least
-                first[doc] = least
-    return {doc: least for doc, least in first.items() if list(first.values()).count(least) > 1}
-
-
-named = st.dictionaries(st.integers(0, 20), st.integers(0, 4), max_size=12)
-
-
-@settings(deadline=None, max_examples=300)
-@given(named, named)
-def test_who_shares_a_name_with_any_of_them_is_held_together_with_all(
-    clusters: dict[int, int], texts: dict[int, int]
-) -> None:
-    groups = [clusters, texts]
-    found = hold_together(
-        [(np.array(list(g), np.int64), np.array(list(g.values()), np.uint64)) for g in groups]
-    )
-    expected = slow_together(groups)
-    assert dict(zip(found.docs.tolist(), found.firsts.tolist(), strict=True)) == expected
-    assert found.docs.tolist() == sorted(expected)
 
 
 # --- field ---

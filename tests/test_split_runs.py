@@ -195,6 +195,25 @@ def test_labels_are_the_same_for_any_cut_and_any_workers_and_a_second_run_does_n
     assert not list(one.glob("split/keys-*")), "scaffolding"
 
 
+@pytest.mark.parametrize("method", ["counts", "counts by cluster", "formula by cluster", "hash by cluster"])
+def test_labels_are_the_same_in_pieces_of_any_size(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split, dedup = METHODS[method]
+    whole = run_split(tmp_path / "whole", split, parts=3, dedup=dedup).out
+    for name, rows in (
+        ("stages.quotas.TEXTS_AT_ONCE", 11),
+        ("stages.scratch._READ_ROWS", 5),
+        ("stages.appending._GROUP_ROWS", 4),
+        ("split._LISTED_CLUSTERS", 3),
+    ):
+        monkeypatch.setattr(f"tokmill.{name}", rows)
+    pieces = run_split(tmp_path / "pieces", split, parts=3, dedup=dedup).out
+    assert list(read_labels(pieces)) == list(read_labels(whole))
+    assert manifest_of(pieces).identity == manifest_of(whole).identity
+    assert manifest_of(pieces).facts == manifest_of(whole).facts
+
+
 def test_hash_labels_are_what_hashlib_says(tmp_path: Path) -> None:
     out = run_split(tmp_path, METHODS["hash"][0]).out
     for doc_id, split in labels_of(out).items():

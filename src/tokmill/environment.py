@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import subprocess
@@ -22,6 +23,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@functools.cache
 def package_version(name: str) -> str | None:
     try:
         return metadata.version(name)
@@ -43,6 +45,7 @@ def describe_environment(*, workers: int, engine: str, recipe_directory: Path) -
     }
 
 
+@functools.cache
 def _git_sha(directory: Path) -> str | None:
     """The commit of the recipe's repository, where there is one."""
     try:

@@ -84,7 +84,10 @@ def kernels_needed(steps: Sequence[Step]) -> set[str]:
             if step.config["window"] is not None or step.config["against"] is not None:
                 needed |= {"windows", "passages"}
             if step.config["window"] is not None:
-                needed |= {"boundaries"}
+                needed |= {"boundaries", "survivors"}
+        elif step.kind == "split":
+            if step.config["method"] in ("counts", "formula") or step.config.get("by") == "cluster":
+                needed |= {"survivors"}
         elif step.kind == "tokens":
             needed |= {"literals", "sequences"}
         elif step.kind == "mixture":

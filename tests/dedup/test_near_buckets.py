@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dedup import slow_near as slow
-from tokmill.dedup.buckets import LEADERS, NEIGHBOURS, Pairs, pairs_in_buckets, unique_pairs
+from tokmill.dedup.buckets import LEADERS, NEIGHBOURS, Pairs, pairs_in_buckets, read_pairs, unique_pairs
 from tokmill.dedup.exact import partition_of
 from tokmill.kernels.buckets import repeated
 
@@ -52,6 +52,19 @@ def test_pairs_do_not_depend_on_the_number_of_partitions(
         docs = [doc for doc in range(len(rows)) if home[doc] == partition]
         found += found_pairs([rows[doc] for doc in docs], docs)
     assert sorted(found) == sorted(found_pairs(rows, list(range(len(rows)))))
+
+
+@QUICK
+@given(ROWS, st.integers(0, 3), st.integers(1, 9))
+def test_pairs_come_some_at_a_time_and_are_the_same(
+    rows: list[tuple[int, int, int]], leaders: int, most: int
+) -> None:
+    keys, digests = (np.array([row[part] for row in rows], np.uint64) for part in (0, 2))
+    ranks, docs = np.array([row[1] for row in rows], np.int64), np.arange(len(rows))
+    parts = list(read_pairs(keys, docs, digests=digests, ranks=ranks, leaders=leaders, most=most))
+    found = [pair for part in parts for pair in zip(*(ends.tolist() for ends in part), strict=True)]
+    assert found == found_pairs(rows, docs.tolist(), leaders=leaders)
+    assert all(len(part.a) <= max(most, leaders + NEIGHBOURS + 1) for part in parts)
 
 
 def test_a_bucket_of_few_different_documents_is_compared_in_full() -> None:

@@ -15,6 +15,7 @@ import tokmill as mill
 from mill import SHARED, tokmill, write_recipe
 from tokmill.dedup.near import NearOptions, find_near_duplicates
 from tokmill.errors import DedupLimit
+from tokmill.manifest import load_manifest
 from tokmill.storage.parquet import load_table
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]
@@ -96,6 +97,49 @@ def test_a_run_gives_the_verdicts_of_the_library_for_any_cut_and_any_workers(tmp
         .set_column(5, clusters.schema.field(5), clusters.column("survivor_shard"))
         .set_column(6, clusters.schema.field(6), clusters.column("survivor_row"))
     )
+
+
+@pytest.fixture
+def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a task looks at together: a few rows, so that the 150 documents are many pieces."""
+    for name, rows in (
+        ("equals.HASHES_AT_ONCE", 20),
+        ("neardup.BANDS_AT_ONCE", 100),
+        ("neardup.PAIRS_AT_ONCE", 15),
+        ("survivors.AT_ONCE", 7),
+        ("numbered._MAPPED_BYTES", 10_000),
+        ("appending._GROUP_ROWS", 16),
+    ):
+        monkeypatch.setattr(f"tokmill.stages.{name}", rows)
+
+
+@pytest.mark.parametrize(
+    "dedup",
+    [
+        {"near": {}},
+        {"near": {"policy": "report"}, "keep": "longest"},
+        {"near": {"verify": "signature"}, "keep": "newest", "reference": ["new"]},
+        {"exact": False, "near": {}, "scope": "per-source", "priority": ["new"]},
+        {"near": {"bands": 1, "rows": 1, "threshold": "0.9"}},
+    ],
+)
+def test_pieces_of_any_size_give_the_same_tables(
+    tmp_path: Path, dedup: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    half = [{"name": "old", "files": "part-[01].jsonl"}, {"name": "new", "files": "part-[234].jsonl"}]
+    whole = run_dedup(tmp_path / "whole", dedup, parts=5, sources=half)
+    request.getfixturevalue("in_small_pieces")
+    pieces = run_dedup(tmp_path / "pieces", dedup, parts=5, sources=half)
+    assert len(list(pieces.glob("dedup/matches-*"))) == (8 if dedup.get("exact", True) else 0)
+    for pattern in ("near", "clusters", "verdicts-*", "ledger-*"):
+        paths = sorted(whole.glob(f"dedup/{pattern}.parquet"))
+        assert paths
+        for path in paths:
+            table = load_table(path)
+            assert table.num_rows or pattern == "near"
+            assert load_table(pieces / "dedup" / path.name).equals(table)
+    assert load_manifest(whole / "dedup").facts == load_manifest(pieces / "dedup").facts
+    assert mill.verify(pieces).ok
 
 
 @pytest.mark.parametrize("keep", ["longest", "newest"])

@@ -141,6 +141,24 @@ def test_a_report_changes_nothing_and_a_drop_names_the_earlier_document(tmp_path
     assert row["match_shard"] == "all/00000-000"
 
 
+@pytest.mark.parametrize("policy", ["report", "drop", "trim"])
+def test_pieces_of_any_size_give_the_same_tables(
+    tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a task looks at together is a few rows, so that 61 documents are many pieces."""
+    window = {"policy": policy, "max_share": "0.2"} if policy == "drop" else {"policy": policy}
+    whole = run_window(tmp_path / "whole", window, parts=4)
+    for name, rows in (("passages.MARKS_AT_ONCE", 30), ("settling.AT_ONCE", 4), ("appending._GROUP_ROWS", 3)):
+        monkeypatch.setattr(f"tokmill.stages.{name}", rows)
+    pieces = run_window(tmp_path / "pieces", window, parts=4)
+    for pattern in ("window-*", "counted-*", "spans-*", "verdicts-*", "trims-*"):
+        for path in sorted(whole.glob(f"dedup/{pattern}.parquet")):
+            assert load_table(pieces / "dedup" / path.name).equals(load_table(path))
+    assert outcome(pieces) == outcome(whole)
+    assert load_manifest(whole / "dedup").facts == load_manifest(pieces / "dedup").facts
+    assert load_manifest(whole / "dedup").identity == load_manifest(pieces / "dedup").identity
+
+
 GSM8K = SHARED / "data/math/gsm8k/test.jsonl"
 
 

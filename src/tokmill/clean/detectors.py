@@ -45,7 +45,7 @@ def load_detector(name: DetectorName) -> Judge:
 def model_sha256(name: DetectorName) -> str:
     """What the verdicts of a detector depend on, beside its code: the digest of its model files, in order."""
     digest = hashlib.sha256()
-    for path in _model_files(name):
+    for path in model_files(name):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -76,7 +76,7 @@ def _fasttext_model() -> Any:
     from fasttext_pybind import fasttext  # type: ignore[import-not-found]
 
     model: Any = fasttext()
-    (path,) = _model_files("fasttext")
+    (path,) = model_files("fasttext")
     model.loadModel(str(path))
     return model
 
@@ -114,7 +114,7 @@ def _load_langdetect() -> Judge:
 
     factory: Any = DetectorFactory()
     # Its own loader takes the profiles in the order of the directory, and that order decides ties.
-    factory.load_json_profile([path.read_text(encoding="utf-8") for path in _model_files("langdetect")])
+    factory.load_json_profile([path.read_text(encoding="utf-8") for path in model_files("langdetect")])
     factory.set_seed(0)  # it draws n-grams at random; each text starts from the seed
 
     def judge(line: bytes) -> tuple[str, float]:
@@ -141,11 +141,11 @@ _LANGUAGES: dict[str, Callable[[], list[str]]] = {
     "fasttext": _fasttext_languages,
     "py3langid": _py3langid_languages,
     # one profile a language, named by it
-    "langdetect": lambda: [path.name.split("-")[0] for path in _model_files("langdetect")],
+    "langdetect": lambda: [path.name.split("-")[0] for path in model_files("langdetect")],
 }
 
 
-def _model_files(name: DetectorName) -> list[Path]:
+def model_files(name: DetectorName) -> list[Path]:
     package, pattern = _MODELS[name]
     spec = importlib.util.find_spec(package)  # finds it without importing it
     if spec is None or not spec.submodule_search_locations:

@@ -106,7 +106,7 @@ def examine_kernels(config: Json) -> set[str]:
     if sieve.line_edits is not None:
         needed |= {"lineedits"}
     if config["language"] and config["language"]["applied"] == "detect":
-        needed |= {"excerpt"}
+        needed |= {"excerpt", "languages"}
     return needed | ({"redaction"} if config["redact"] else set())
 
 

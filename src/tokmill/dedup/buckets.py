@@ -16,14 +16,18 @@ depend on what is in each bucket and on the order of precedence alone, never on 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.buckets import bucket_pairs, repeated
+from tokmill.kernels.buckets import count_links, list_links, repeated
 
 LEADERS, NEIGHBOURS = 8, 8
+
+# Pairs that are listed at a time: 16 MB. Of 4 million rows in large buckets there may be 68 million, 1.1 GB.
+_LISTED_PAIRS = 1_000_000
 
 
 class Pairs(NamedTuple):
@@ -31,6 +35,37 @@ class Pairs(NamedTuple):
 
     a: NDArray[np.int64]
     b: NDArray[np.int64]
+
+
+def read_pairs(
+    keys: NDArray[np.uint64],
+    docs: NDArray[np.int64],
+    *,
+    digests: NDArray[np.uint64] | None = None,
+    ranks: NDArray[np.int64] | None = None,
+    leaders: int = LEADERS,
+    neighbours: int = NEIGHBOURS,
+    most: int = _LISTED_PAIRS,
+) -> Iterator[Pairs]:
+    """One row per (document, band) of the partition, in any order; key 0 is no key. Some `most` pairs at a time.
+
+    `digests` tell equal fingerprints (without them all count as different); `ranks` are the documents' precedence,
+    ties by number (without them the number alone).
+    """
+    chosen = np.flatnonzero(repeated(keys))
+    keys, docs = keys[chosen], docs[chosen]
+    ranks = docs if ranks is None else ranks[chosen]
+    order = np.lexsort((docs, ranks, keys))
+    keys, docs = keys[order], docs[order]
+    firsts = _firsts(keys, np.arange(len(keys)) if digests is None else digests[chosen][order])
+    links = count_links(keys, firsts, leaders, neighbours)
+    start = 0
+    while start < len(docs):
+        listed = int(links.ends[start - 1]) if start else 0
+        stop = max(int(np.searchsorted(links.ends, listed + most, side="right")), start + 1)
+        earlier, later = list_links(links, start, stop)
+        yield Pairs(docs[earlier], docs[later])
+        start = stop
 
 
 def pairs_in_buckets(
@@ -42,19 +77,14 @@ def pairs_in_buckets(
     leaders: int = LEADERS,
     neighbours: int = NEIGHBOURS,
 ) -> Pairs:
-    """One row per (document, band) of the partition, in any order; key 0 is no key.
-
-    `digests` tell equal fingerprints (without them all count as different); `ranks` are the documents' precedence,
-    ties by number (without them the number alone).
-    """
-    chosen = np.flatnonzero(repeated(keys))
-    keys, docs = keys[chosen], docs[chosen]
-    ranks = docs if ranks is None else ranks[chosen]
-    order = np.lexsort((docs, ranks, keys))
-    keys, docs = keys[order], docs[order]
-    firsts = _firsts(keys, np.arange(len(keys)) if digests is None else digests[chosen][order])
-    earlier, later = bucket_pairs(keys, firsts, leaders, neighbours)
-    return Pairs(docs[earlier], docs[later])
+    """All of them at once."""
+    found = list(read_pairs(keys, docs, digests=digests, ranks=ranks, leaders=leaders, neighbours=neighbours))
+    nothing = np.empty(0, np.int64)
+    return (
+        Pairs(*(np.concatenate([nothing, *ends]) for ends in zip(*found, strict=True)))
+        if found
+        else Pairs(nothing, nothing)
+    )
 
 
 def unique_pairs(a: NDArray[np.int64], b: NDArray[np.int64]) -> Pairs:

@@ -199,6 +199,24 @@ def settle(spans: Spans, totals: Docs, options: WindowOptions, ranks: Docs | Non
     return Settled(is_dropped, repeated, counts)
 
 
+def settle_piece(
+    rows: Docs,
+    first_words: Docs,
+    words: Docs,
+    first_rows: Docs,
+    totals: Docs,
+    options: WindowOptions,
+    dropped: NDArray[np.uint64],
+) -> Flags:
+    """`settle` for a piece of the spans in keep order: does each count? All of a document's come together.
+
+    `totals` is per span. `dropped` has a bit per document that says what became of those before, and is added to.
+    """
+    max_share = options.max_share if options.policy == "drop" else 1.0
+    min_words = options.min_words if options.policy == "trim" else 0
+    return passages.settle_piece(rows, first_words, words, first_rows, totals, max_share, min_words, dropped)
+
+
 def trim_texts(texts: Any, spans: Spans) -> Trimmed:
     """Cut what lies between the first and the last sentence or line boundary in each span (of those that count)."""
     merged = merge_spans(spans)

@@ -1,10 +1,13 @@
 """Rows with equal keys: which rows have company, and whom each is compared with.
 
 repeated       keys in any order    -> rows whose key is not theirs alone       most have none and are done
-bucket_pairs   keys sorted          -> (earlier, later) places                  linear in the size of a bucket
+count_links    keys sorted          -> whom each place is compared with         linear in the size of a bucket
+list_links     … of some places     -> (earlier, later) places                  as many at a time as there is room for
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,20 +33,49 @@ def repeated(keys: Keys) -> NDArray[np.bool_]:
     return found
 
 
-def bucket_pairs(keys: Keys, firsts: Places, leaders: int, neighbours: int) -> tuple[Places, Places]:
-    """Pairs of places, the earlier first, in buckets of equal keys that lie together in order of precedence.
+class Links(NamedTuple):
+    """Of places in buckets of equal keys that lie together, in order of precedence.
 
-    firsts[i] is the first place in i's bucket that is equal to i in every respect (i itself, mostly). Places that are
-    their own first are the bucket's different ones, d0 d1 d2 …; place i, whose first is d_k, is paired with
+    The first of all that are equal in every respect stands for them; d0 d1 d2 … are the bucket's different ones.
+    Place i, whose first is d_k, is linked with
 
         d0 … d_(leaders - 1)      d_(k - neighbours) … d_(k - 1)      d_k, unless that is i itself
     """
+
+    firsts: Places  # the first place that is equal to this one (itself, mostly)
+    starts: Places  # where the bucket begins
+    numbers: Places  # k, of a place that is d_k
+    different: Places  # different[start + k] is d_k
+    ends: Places  # links of all places up to this one
+    leaders: int
+    neighbours: int
+
+
+def count_links(keys: Keys, firsts: Places, leaders: int, neighbours: int) -> Links:
     keys, firsts = frozen(keys, np.uint64), frozen(firsts, np.int64)
-    different, numbers = np.empty(keys.size, np.int64), np.empty(keys.size, np.int64)
-    nowhere = np.empty(0, np.int64)
-    count = _bucket_pairs(keys, firsts, leaders, neighbours, different, numbers, nowhere, nowhere)
+    starts, numbers, different, ends = (np.empty(keys.size, np.int64) for _ in range(4))
+    links = Links(firsts, starts, numbers, different, ends, leaders, neighbours)
+    _count_links(keys, firsts, leaders, neighbours, links.starts, links.numbers, links.different, links.ends)
+    return links
+
+
+def list_links(links: Links, start: int, stop: int) -> tuple[Places, Places]:
+    """Of the places from `start` to `stop`: whom each is linked with, the earlier one first."""
+    before = int(links.ends[start - 1]) if start else 0
+    count = (int(links.ends[stop - 1]) if stop else 0) - before
     earlier, later = np.empty(count, np.int64), np.empty(count, np.int64)
-    _bucket_pairs(keys, firsts, leaders, neighbours, different, numbers, earlier, later)
+    _list_links(
+        frozen(links.firsts, np.int64),
+        frozen(links.starts, np.int64),
+        frozen(links.numbers, np.int64),
+        frozen(links.different, np.int64),
+        links.leaders,
+        links.neighbours,
+        start,
+        stop,
+        earlier,
+        later,
+    )
     return earlier, later
 
 
@@ -67,39 +99,62 @@ def _repeated(keys: Keys, table: Keys, marks: NDArray[np.uint8], found: NDArray[
 
 
 @raw_kernel
-def _bucket_pairs(
+def _count_links(
     keys: Keys,
     firsts: Places,
     leaders: int,
     neighbours: int,
-    different: Places,
+    starts: Places,
     numbers: Places,
-    earlier: Places,
-    later: Places,
-) -> Int:
-    """How many pairs there are; they are written if there is room. different[start + k] is d_k, numbers[d_k] is k."""
-    is_written = earlier.size != 0
+    different: Places,
+    ends: Places,
+) -> None:
     used: Int = 0
     start: Int = 0
     count: Int = 0
     for place in range(keys.size):
         if place == 0 or keys[place] != keys[place - 1]:
             start, count = place, 0
+        starts[place] = start
         first = firsts[place]
         if first == place:
             different[start + count] = place
             numbers[place] = count
             count += 1
         number = numbers[first]
+        near = max(leaders, number - neighbours)
+        used += min(leaders, number) + max(number - near, 0) + (first != place)
+        ends[place] = used
+
+
+@raw_kernel
+def _list_links(
+    firsts: Places,
+    starts: Places,
+    numbers: Places,
+    different: Places,
+    leaders: int,
+    neighbours: int,
+    begin: int,
+    end: int,
+    earlier: Places,
+    later: Places,
+) -> None:
+    used: Int = 0
+    for place in range(begin, end):
+        first, start = firsts[place], starts[place]
+        number = numbers[first]
         led = min(leaders, number)
         near = max(leaders, number - neighbours)
-        links = led + max(number - near, 0)
-        if is_written:
-            for link in range(links):
-                earlier[used + link] = different[start + (link if link < led else near + link - led)]
-                later[used + link] = place
-            if first != place:
-                earlier[used + links] = first
-                later[used + links] = place
-        used += links + (first != place)
-    return used
+        for link in range(led):
+            earlier[used + link] = different[start + link]
+        used += led
+        for other in range(near, number):
+            earlier[used] = different[start + other]
+            used += 1
+        if first != place:
+            earlier[used] = first
+            used += 1
+        links = led + max(number - near, 0) + (first != place)
+        for link in range(used - links, used):
+            later[link] = place

@@ -4,6 +4,7 @@ first_marks      equal hashes          -> the one in the earliest document      
 roll_marks       the same in a stream  -> among the last `capacity` marks only     bounded memory
 extend_runs      two places            -> the run of equal words around them       compares the words themselves
 settle_spans     spans in keep order   -> which documents go, and which spans still count
+settle_piece     the same in pieces    -> with a bit per document                    bounded memory
 cut_spans        spans                 -> what lies between sentence or line boundaries inside them
 remove_spans     text                  -> text without them
 """
@@ -175,6 +176,32 @@ def settle_spans(
         repeated,
     )
     return is_dropped, counts, repeated
+
+
+def settle_piece(
+    rows: Places,
+    first_words: Places,
+    words: Places,
+    others: Places,
+    totals: Places,
+    max_share: float,
+    min_words: int,
+    dropped: Hashes,
+) -> NDArray[np.bool_]:
+    """Does the span count? As settle_spans, with `totals` per span, and a bit in `dropped` for every document."""
+    counts = np.zeros(rows.size, np.bool_)
+    _settle_piece(
+        frozen(rows, np.int64),
+        frozen(first_words, np.int64),
+        frozen(words, np.int64),
+        frozen(others, np.int64),
+        frozen(totals, np.int64),
+        float(max_share),
+        int(min_words),
+        dropped,
+        counts,
+    )
+    return counts
 
 
 @raw_kernel
@@ -365,3 +392,32 @@ def _settle_spans(
                 float(repeated[row]) > max_share * float(totals[row])
                 or totals[row] - repeated[row] < min_words
             )
+
+
+@raw_kernel
+def _settle_piece(
+    rows: Places,
+    first_words: Places,
+    words: Places,
+    others: Places,
+    totals: Places,
+    max_share: float,
+    min_words: int,
+    dropped: Hashes,
+    counts: NDArray[np.bool_],
+) -> None:
+    reach: Int = 0
+    repeated: Int = 0
+    for span in range(rows.size):
+        row, other = rows[span], others[span]
+        if span == 0 or rows[span - 1] != row:
+            reach = repeated = 0
+        if (dropped[other >> 6] >> U64(other & 63)) & U64(1) == U64(0):
+            counts[span] = True
+            stop = first_words[span] + words[span]
+            repeated += max(stop - max(first_words[span], reach), 0)
+            reach = max(reach, stop)
+        is_last = span + 1 == rows.size or rows[span + 1] != row
+        if is_last and repeated > 0:
+            if float(repeated) > max_share * float(totals[span]) or totals[span] - repeated < min_words:
+                dropped[row >> 6] |= U64(1) << U64(row & 63)

@@ -26,6 +26,7 @@ from tokmill.kernels import (
     htmltext,
     jaccard,
     jsonlines,
+    languages,
     lineedits,
     lines,
     literals,
@@ -72,7 +73,7 @@ def first_calls() -> list[FirstCall]:
     spoken = phrases.phrase_table((("a",),))
     kinds, rows = np.zeros(256, np.uint8), np.zeros(1, np.int64)
     forms = windows.WordTable(np.zeros(128, np.uint8), np.zeros(128, np.int32), np.zeros(1, np.uint8))
-    hashes = np.zeros(1, np.uint64)
+    hashes, bits = np.zeros(1, np.uint64), survivors.no_bits(1)
     sizes, lengths = np.ones(2, np.int32), np.full(2, 4, np.int64)
 
     def folded() -> windows.FoldedWords:
@@ -85,6 +86,10 @@ def first_calls() -> list[FirstCall]:
             hashing._mix_column, lambda: hashing.mix_column(data, offsets, np.ones(1, np.bool_), state)
         ),
         FirstCall(hashing._fold_hashes, lambda: hashing.fold_hashes(data, offsets)),
+        FirstCall(
+            languages._likeliest_labels,
+            lambda: languages.likeliest_labels(data, offsets, languages.no_languages()),
+        ),
         FirstCall(text._measure_text, lambda: text.measure_text(data, offsets)),
         FirstCall(text._edit_text, lambda: text.edit_text(data, offsets, strip_nul=True, lf_newlines=True)),
         FirstCall(folding._suspects, lambda: folding.suspects(data, offsets, table.classes)),
@@ -148,11 +153,26 @@ def first_calls() -> list[FirstCall]:
             jaccard._overlap, lambda: jaccard.overlap(np.ones(1, np.uint32), np.arange(2), rows, rows, 5)
         ),
         FirstCall(buckets._repeated, lambda: buckets.repeated(np.ones(2, np.uint64))),
-        FirstCall(buckets._bucket_pairs, lambda: buckets.bucket_pairs(np.ones(1, np.uint64), rows, 8, 8)),
+        FirstCall(buckets._count_links, lambda: buckets.count_links(hashes, rows, 8, 8)),
+        FirstCall(
+            buckets._list_links, lambda: buckets.list_links(buckets.count_links(hashes, rows, 8, 8), 0, 1)
+        ),
         FirstCall(survivors._join_components, lambda: survivors.join_components(1, rows, rows)),
         FirstCall(
             survivors._choose_survivors,
             lambda: survivors.choose_survivors(rows, rows, np.ones(1), np.zeros(1, np.bool_)),
+        ),
+        FirstCall(survivors._set_bits, lambda: survivors.set_bits(bits, rows)),
+        FirstCall(survivors._count_before, lambda: survivors.count_before(bits)),
+        FirstCall(survivors._places_of, lambda: survivors.places_of(bits, none, rows)),
+        FirstCall(survivors._numbers_at, lambda: survivors.numbers_at(np.full(8, 1, np.uint64), none, rows)),
+        FirstCall(
+            survivors._join_members, lambda: survivors.join_members(np.zeros(1, np.uint32), rows, rows, rows)
+        ),
+        FirstCall(survivors._list_roots, lambda: survivors.list_roots(np.zeros(1, np.uint32))),
+        FirstCall(
+            survivors._walk_edges,
+            lambda: survivors.walk_edges(rows, rows, rows, np.ones(1), np.zeros(1, np.bool_), bits),
         ),
         FirstCall(windows._window_marks, lambda: windows.window_marks(data, offsets, forms, 1, 1)),
         FirstCall(windows._fold_words, lambda: windows.count_words(data, offsets, forms)),
@@ -170,6 +190,10 @@ def first_calls() -> list[FirstCall]:
         FirstCall(passages._equal_runs, lambda: passages.equal_runs(folded(), rows, folded(), rows, rows)),
         FirstCall(
             passages._settle_spans, lambda: passages.settle_spans(rows, rows, rows, rows, rows, 0.5, 0)
+        ),
+        FirstCall(
+            passages._settle_piece,
+            lambda: passages.settle_piece(rows, rows, rows, rows, rows, 0.5, 0, bits),
         ),
         FirstCall(
             boundaries._cut_spans,

@@ -76,4 +76,9 @@ class Dedup(Section):
     max_source_loss: Share | None = Field(
         None, description="a source that would lose a larger share of its documents stops the run"
     )
-    partitions: int = Field(4, ge=1, le=4096, description="memory is bounded by one partition of the hashes")
+    partitions: int = Field(
+        4,
+        ge=1,
+        le=4096,
+        description="of the hashes: at least so many, and more where the documents call for it",
+    )

@@ -1,7 +1,7 @@
 """Dedup: which documents say what another one already says. Every drop names its survivor.
 
     against    tokmill.stages.decontamination          ─> contaminated-<s>   items of a benchmark
-    exact      marks ─ range p of the hashes ─ equal?  ─> matches-<p>        duplicate -> survivor
+    exact      tokmill.stages.equals                   ─> matches-<p>        duplicate -> survivor
     near       tokmill.stages.neardup                  ─> near, clusters
     window     tokmill.stages.passages                 ─> window, trims-<s>  passages said before
     all of these ─ shard s ─> verdicts-<s>  every row      ledger-<s>  what was dropped and for whom
@@ -19,14 +19,15 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifact import Artifact
-from tokmill.dedup.exact import match_equal, partition_of
 from tokmill.errors import DedupLimit
 from tokmill.manifest import Json, Receipt, sum_counts
-from tokmill.schema import DROPS, MATCHES, VERDICTS, ledger_table
+from tokmill.schema import DROPS, VERDICTS, ledger_table
+from tokmill.stages.appending import read_tables
 from tokmill.stages.decontamination import contamination_facts, find_contaminated
+from tokmill.stages.equals import find_equal
 from tokmill.stages.neardup import find_near
 from tokmill.stages.passages import find_repeated
-from tokmill.stages.ranking import Considered, keep_config, load_ranks, rank_inputs
+from tokmill.stages.ranking import Considered, keep_config, rank_inputs
 from tokmill.stages.step import (
     Conduct,
     Made,
@@ -35,7 +36,6 @@ from tokmill.stages.step import (
     Step,
     list_shards,
     write_shard_table,
-    write_task_table,
 )
 from tokmill.storage.parquet import load_range, load_table
 from tokmill.task import Input, Task, table_input
@@ -81,8 +81,15 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
         facts["against"] = contamination_facts(receipts)
         note(receipts, "contaminated")
     if step.config["exact"]:
-        partitions = range(step.config["partitions"])
-        note((yield [_match_task(step, part, shards, upstream, found) for part in partitions]), "matches")
+        ranked = [
+            Considered(
+                shard,
+                keep_config(step.config, shard, upstream),
+                [shard.marks, *rank_inputs(step.config, shard, upstream), *found],
+            )
+            for shard in shards
+        ]
+        note((yield from find_equal(step, ranked)), "matches")
     if step.config["near"] is not None:
         (resolved,) = yield from find_near(step, considered())
         facts["near"] = resolved.facts
@@ -108,52 +115,6 @@ def _roles(first: list[Input], more: list[Input]) -> list[Input]:
     """Each input once."""
     known = {item.role for item in first}
     return [*first, *(item for item in more if item.role not in known)]
-
-
-def perform_match(task: Task) -> Made:
-    """Duplicates within one range of the hash space; memory is bounded by the range."""
-    high, low, numbers, rows, ranks = [], [], [], [], []
-    for number, (inputs, keep) in enumerate(zip(_by_shard(task), task.config["keep"], strict=True)):
-        (path,) = [Path(item.path) for item in inputs if item.role == "marks"]
-        marks = load_table(path, ["kept", "exact_high", "exact_low"])
-        column = np.asarray(marks.column("exact_high"))
-        in_range = partition_of(column, task.config["partitions"]) == task.config["partition"]
-        stays = np.asarray(marks.column("kept")) & in_range
-        for drops in task.paths("contaminated"):
-            stays[np.asarray(load_range(drops, "shard", number).column("row"))] = False
-        chosen = np.flatnonzero(stays)
-        high.append(column[chosen])
-        low.append(np.asarray(marks.column("exact_low"))[chosen])
-        rows.append(chosen.astype(np.uint32))
-        ranks.append(load_ranks(inputs, keep)[chosen])
-        numbers.append(np.full(len(chosen), number, np.uint32))
-    shard, row = np.concatenate(numbers), np.concatenate(rows)
-    group = np.asarray(task.config["groups"], np.uint32)[shard]
-    found = match_equal(np.concatenate(high), np.concatenate(low), group, np.concatenate(ranks))
-    may_go = ~np.asarray(task.config["is_reference"], np.bool_)[shard[found.duplicates]]
-    duplicates, survivors = found.duplicates[may_go], found.survivors[may_go]
-    names = pa.array(task.config["shards"], pa.string())
-    table = pa.table(
-        [
-            shard[duplicates],
-            row[duplicates],
-            names.take(pa.array(shard[survivors])),
-            row[survivors],
-        ],
-        schema=MATCHES,
-    ).sort_by([("shard", "ascending"), ("row", "ascending")])
-    return Made([write_task_table(task, "matches", table, "shard")], {})
-
-
-def _by_shard(task: Task) -> list[list[Input]]:
-    """The inputs lie one shard after the other, its marks first."""
-    found: list[list[Input]] = []
-    for item in task.inputs:
-        if item.role == "marks":
-            found.append([])
-        if item.role != "contaminated":
-            found[-1].append(item)
-    return found
 
 
 def perform_verdicts(task: Task) -> Made:
@@ -199,29 +160,6 @@ def _is_of(path: Path, key: str) -> bool:
     return path.stem.endswith(f"-{key}")
 
 
-def _match_task(
-    step: Step, partition: int, shards: list[Shard], upstream: Mapping[str, Artifact], found: list[Input]
-) -> Task:
-    sources = list(dict.fromkeys(shard.source for shard in shards))
-    per_source = step.config["scope"] == "per-source"
-    config = {
-        "partition": partition,
-        "partitions": step.config["partitions"],
-        "groups": [sources.index(shard.source) if per_source else 0 for shard in shards],
-        "shards": [shard.name for shard in shards],
-        "keep": [keep_config(step.config, shard, upstream) for shard in shards],
-        "is_reference": [shard.source in step.config["reference"] for shard in shards],
-    }
-    inputs = [item for shard in shards for item in (shard.marks, *rank_inputs(step.config, shard, upstream))]
-    return Task(
-        function="dedup.match",
-        key=f"p{partition:04d}",
-        config=config,
-        inputs=[*inputs, *found],
-        directory=str(step.directory),
-    )
-
-
 def _verdict_task(step: Step, shard: Shard, found: list[Input]) -> Task:
     return Task(
         function="dedup.verdicts",
@@ -265,16 +203,24 @@ def _edits(task: Task, doc_ids: Any, trims: Any) -> Any:
 def _check_cluster(step: Step, resolved: Receipt) -> None:
     limit, largest = step.config["max_cluster"], resolved.facts["largest_cluster"]
     if limit is not None and largest > limit:
-        clusters = load_table(step.directory / resolved.files[1].path)
-        sizes = np.asarray(clusters.column("cluster_size"))
-        first = clusters.slice(int(np.argmax(sizes)), 1).to_pylist()[0]
+        row, shard = _first_of_size(step.directory / resolved.files[1].path, largest)
         raise DedupLimit(
             f"a cluster of {largest:,} near duplicates is larger than max_cluster {limit:,}; "
-            f"its first member is row {first['row']} of {first['shard']}",
+            f"its first member is row {row} of {shard}",
             where="dedup",
             next="look at it with the limit raised (`tokmill clusters DIR`); boilerplate often calls for a filter "
             "or a higher `near.threshold`",
         )
+
+
+def _first_of_size(path: Path, size: int) -> tuple[int, str]:
+    """Row and shard of the first member of a cluster of this size; the table is read in parts."""
+    return next(
+        (rows["row"][place], rows["shard"][place])
+        for rows in (table.to_pydict() for table in read_tables(path, ["cluster_size", "row", "shard"]))
+        for place, own in enumerate(rows["cluster_size"])
+        if own == size
+    )
 
 
 def _check_losses(step: Step, verdicts: list[Receipt], shards: list[Shard]) -> None:

@@ -35,6 +35,8 @@ from tokmill.split import (
     label_values,
     spelled_field,
 )
+from tokmill.stages.quotas import KEYS
+from tokmill.stages.runs import open_runs
 from tokmill.stages.selection import rest_of, select
 from tokmill.stages.step import (
     Conduct,
@@ -113,7 +115,8 @@ def perform_split(task: Task) -> Made:
     rows = np.flatnonzero(kept)
     doc_ids = task.load("documents", ["doc_id"]).column("doc_id")
     if task.paths("keys"):
-        keys = np.asarray(task.load("keys", ["key"]).column("key"))
+        (run,) = open_runs(task.inputs, "keys", KEYS)
+        (keys,) = run.read(0, run.rows, ["key"])
     else:
         keys = hash_keys(doc_ids.take(pa.array(rows)))
     numbers = config["start"] + np.arange(len(rows))
