@@ -174,6 +174,17 @@ def mixed(directory: Path, problems: int = 400, **mixture: Any) -> Path:
     return path
 
 
+def test_a_build_without_a_row_says_so(tmp_path: Path) -> None:
+    recipe = small_corpus(
+        tmp_path / "c",
+        pack={"length": 1 << 20, "tail": "drop"},
+        builds=[{"name": "rows", "format": "memmap"}],
+    )
+    out = mill.run(recipe, tmp_path / "out", workers=1).out
+    warnings = load_manifest(out / "build/rows").facts["warnings"]
+    assert any(said.startswith("no row: ") and "1,048,576" in said for said in warnings)
+
+
 def test_built_shares_are_the_weights_and_the_budget_is_met_from_below(tmp_path: Path) -> None:
     recipe = mixed(tmp_path, weights={"math": "0.6", "prose": "0.4"}, tokens="8k")
     out = mill.run(recipe, workers=2).out

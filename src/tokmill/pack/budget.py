@@ -138,6 +138,8 @@ def exhausted_error(
 ) -> InputError:
     times = f" in {epochs} epochs" if exhausted == "repeat" else ""
     other = "raise max_epochs" if exhausted == "repeat" else "set exhausted: renormalize or repeat"
+    if not has:  # no epoch of nothing is more than nothing
+        other = "give it documents, set its weight to 0 (with normalize: true), or a target and exhausted: renormalize"
     lower = f", or lower the budget to {reach:,} tokens" if reach else ""
     return InputError(
         f"{name} is exhausted: it has {has:,} tokens{times}, and its weight asks for {wants:,}; "

@@ -8,7 +8,7 @@ The plan is made on lengths alone; ids are then copied batch by batch, straight 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -57,13 +57,22 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
             Task(function="build", key=split, config=config, inputs=inputs, directory=str(step.directory))
         )
     receipts = yield tasks
-    warning = None
-    if not _is_weighted(upstream):
-        warning = imbalance_warning(_domain_tokens(step, upstream, receipts[0].counts))
-    if warning:
+    warnings = list(_warnings(step, upstream, receipts[0].counts))
+    for warning in warnings:
         _LOG.warning("%s: %s", step.name, warning)
-    found = {"tokenizer": facts, "warnings": [warning] if warning else []}
-    return Outcome(receipts, sum_counts(receipts), found)
+    return Outcome(receipts, sum_counts(receipts), {"tokenizer": facts, "warnings": warnings})
+
+
+def _warnings(step: Step, upstream: Mapping[str, Artifact], counts: Json) -> Iterator[str]:
+    """Of the first split, which is trained on."""
+    tokens = counts["tokens"]
+    if tokens["in"] and not tokens["written"]:
+        length = step.config["pack"].get("length", 0)
+        yield f"no row: {tokens['in']:,} tokens do not fill one of {length:,}; set a smaller pack.length, or tail: pad"
+    if not _is_weighted(upstream):
+        unequal = imbalance_warning(_domain_tokens(step, upstream, counts))
+        if unequal:
+            yield unequal
 
 
 def _wanted(shards: list[SplitShard], sources: list[str]) -> list[SplitShard]:
