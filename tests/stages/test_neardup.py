@@ -213,8 +213,11 @@ def test_the_dedup_command_tells_every_decision(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["decisions.jsonl.zst", "deduped.jsonl.zst"]
 
 
-def test_clusters_are_shown_with_what_their_members_do_not_share(tmp_path: Path) -> None:
-    out = run_dedup(tmp_path / "run", {"near": {}})
+@pytest.mark.parametrize("near", [{}, {"policy": "report"}], ids=["dropped", "reported"])
+def test_clusters_are_shown_with_what_their_members_do_not_share(
+    tmp_path: Path, near: dict[str, str]
+) -> None:
+    out = run_dedup(tmp_path / "run", {"near": near})
     shown = tokmill("clusters", out, "--count", "2", "--diff")
     assert shown.returncode == 0, shown.stderr
     assert "places differ" in shown.stdout

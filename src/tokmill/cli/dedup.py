@@ -164,7 +164,7 @@ def _render_curve(threshold: float, as_json: bool) -> None:
 @click.option("--count", type=click.IntRange(1), default=10, show_default=True, help="The largest.")
 @click.option("--members", type=click.IntRange(2), default=5, show_default=True, help="Shown of each.")
 @click.option(
-    "--diff", is_flag=True, help="Show what the first dropped member and its survivor do not share."
+    "--diff", is_flag=True, help="Show what the first of the members shown and the last do not share."
 )
 @json_option
 @reports_errors
@@ -181,14 +181,13 @@ def clusters_command(directory: Path, count: int, members: int, diff: bool, as_j
         for member in cluster.members:
             fate = "[green]kept[/]   " if member.kept else f"[red]{member.similarity:.3f}[/]  "
             out.print(f"  {fate} {escape(member.shard)}:{member.row}  {escape(member.doc_id)}")
-        dropped = [member for member in cluster.members if not member.kept]
-        if diff and dropped and cluster.members[0].kept:
-            _render_difference(directory, cluster.members[0], dropped[-1])
+        if diff and len(cluster.members) > 1:  # with `policy: report` the last is kept too
+            _render_difference(directory, cluster.members[0], cluster.members[-1])
 
 
-def _render_difference(directory: Path, kept: Member, dropped: Member) -> None:
-    found = compare_members(directory, kept, dropped)
-    out.print(f"    {escape(kept.doc_id)} → {escape(dropped.doc_id)}: {len(found)} places differ")
+def _render_difference(directory: Path, one: Member, other: Member) -> None:
+    found = compare_members(directory, one, other)
+    out.print(f"    {escape(one.doc_id)} → {escape(other.doc_id)}: {len(found)} places differ")
     for place in found[:_SHOWN_PLACES]:
         removed, added = _shortened(place.removed), _shortened(place.added)
         out.print(
