@@ -18,9 +18,9 @@ from tokmill.errors import EmptyGlob, InputChanged, InputError, MissingExtra, St
 from tokmill.storage.location import file_sha256, find_files, local_path, open_binary, open_input
 from tokmill.storage.objects import cloud
 from tokmill.storage.objects.file import ObjectFile, find_objects, from_url
-from tokmill.storage.objects.ranged import RangedBytes
 from tokmill.storage.objects.store import Store, open_store
 from tokmill.storage.objects.url import ObjectUrl, is_url, parse_url, refuse_url
+from tokmill.storage.ranged import RangedBytes
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple, TypeVar, cast
 
 from tokmill.errors import InputChanged, InputError, MissingExtra, StorageError, TokmillError
+from tokmill.storage.ranged import RangedBytes
 
 T = TypeVar("T")
 
@@ -34,7 +35,6 @@ MAX_WAIT_SECONDS = 300  # the hub counts requests in windows of five minutes
 TIMEOUT_SECONDS = 30.0  # without a byte; the client's own session waits for ever
 
 # One request fetches this much: little after a jump (a Parquet footer), twice as much each time reading goes on.
-MIN_FETCH_BYTES = 64 << 10
 MAX_FETCH_BYTES = 32 << 20
 
 # how `datasets` begins, of a dataset that is on the hub and cannot be used
@@ -75,7 +75,7 @@ class HubFile(NamedTuple):
 
     def open(self) -> io.RawIOBase:
         """The bytes, unbuffered as those of a local file are; each read returns all it was asked for."""
-        return _RemoteBytes(self)
+        return RangedBytes(self.size, lambda start, end: _fetch(self, start, end), MAX_FETCH_BYTES)
 
 
 _URL = re.compile(r"^hf://datasets/(?P<dataset>[^@]+)@(?P<revision>[0-9a-f]{40})/(?P<path>.+)$")
@@ -91,67 +91,11 @@ def from_url(url: str, size: int) -> HubFile:
 # Bytes -------------------------------------------------------------------------------------------------------------
 
 
-class _RemoteBytes(io.RawIOBase):
-    """A file read by ranges. A broken transfer goes on from the byte that it reached."""
-
-    def __init__(self, file: HubFile) -> None:
-        super().__init__()
-        self._file = file
-        self._position = 0
-        self._start, self._held = 0, bytearray()  # the range fetched last
-        self._ahead = MIN_FETCH_BYTES
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._refuse_if_closed()
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}[whence]
-        if base + offset < 0:
-            raise ValueError(f"negative seek position {base + offset}")
-        self._position = base + offset
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        self._refuse_if_closed()
-        view = memoryview(buffer).cast("B")
-        filled = 0
-        while filled < len(view) and self._position < self._file.size:
-            at = self._position - self._start
-            if not 0 <= at < len(self._held):
-                self._fetch(len(view) - filled)
-                at = 0
-            piece = memoryview(self._held)[at : at + len(view) - filled]
-            view[filled : filled + len(piece)] = piece
-            filled += len(piece)
-            self._position += len(piece)
-        return filled
-
-    def readall(self) -> bytes:
-        return self.read(max(self._file.size - self._position, 0)) or b""
-
-    def close(self) -> None:
-        self._held = bytearray()
-        super().close()
-
-    def _refuse_if_closed(self) -> None:
-        if self.closed:
-            raise ValueError("I/O operation on closed file")
-
-    def _fetch(self, wanted: int) -> None:
-        goes_on = bool(self._held) and self._position == self._start + len(self._held)
-        self._ahead = min(2 * self._ahead, MAX_FETCH_BYTES) if goes_on else MIN_FETCH_BYTES
-        start = self._position
-        end = min(start + max(wanted, self._ahead), self._file.size)
-        held = bytearray()
-        patiently(lambda: _transfer(self._file, start, end, held), str(self._file), lambda: len(held))
-        self._start, self._held = start, held
+def _fetch(file: HubFile, start: int, end: int) -> bytearray:
+    """A broken transfer goes on from the byte that it reached."""
+    held = bytearray()
+    patiently(lambda: _transfer(file, start, end, held), str(file), lambda: len(held))
+    return held
 
 
 def _transfer(file: HubFile, start: int, end: int, into: bytearray) -> None:

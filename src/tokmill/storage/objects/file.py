@@ -18,9 +18,9 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from tokmill.storage.objects.meta import Meta
-from tokmill.storage.objects.ranged import RangedBytes
 from tokmill.storage.objects.store import open_store
 from tokmill.storage.objects.url import ObjectUrl, parse_url
+from tokmill.storage.ranged import RangedBytes
 
 _ETAG = "#etag="
 

@@ -9,15 +9,18 @@ from typing import Any
 MIN_FETCH_BYTES = 64 << 10
 MAX_FETCH_BYTES = 16 << 20
 
+Fetch = Callable[[int, int], bytes | bytearray]
+
 
 class RangedBytes(io.RawIOBase):
     """`fetch(start, end)` gives exactly those bytes. Unbuffered as a local file is; a read returns all it was asked for."""
 
-    def __init__(self, size: int, fetch: Callable[[int, int], bytes]) -> None:
+    def __init__(self, size: int, fetch: Fetch, max_fetch_bytes: int = MAX_FETCH_BYTES) -> None:
         super().__init__()
-        self._size, self._fetch = size, fetch
+        self._size, self._fetch, self._max_fetch_bytes = size, fetch, max_fetch_bytes
         self._position = 0
-        self._start, self._held = 0, b""  # the range fetched last
+        self._start = 0
+        self._held: bytes | bytearray = b""  # the range fetched last
         self._ahead = MIN_FETCH_BYTES
 
     def readable(self) -> bool:
@@ -65,6 +68,6 @@ class RangedBytes(io.RawIOBase):
 
     def _hold(self, wanted: int) -> None:
         goes_on = bool(self._held) and self._position == self._start + len(self._held)
-        self._ahead = min(2 * self._ahead, MAX_FETCH_BYTES) if goes_on else MIN_FETCH_BYTES
+        self._ahead = min(2 * self._ahead, self._max_fetch_bytes) if goes_on else MIN_FETCH_BYTES
         end = min(self._position + max(wanted, self._ahead), self._size)
         self._start, self._held = self._position, self._fetch(self._position, end)
