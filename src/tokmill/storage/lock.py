@@ -7,8 +7,9 @@ The note gives the holder a name. It also speaks where the kernel's word does no
 keep locks to one machine: there a note that is still touched is a run that lives, and one of this machine is asked
 for by its pid and the time it began. A note that neither is was left by a run that was killed, and is replaced.
 
-    written beside it, then linked to its name: of two runs that start together one has the name, whole, and the other
-    looks again
+    .lock                  written beside it, then linked to its name: of runs that start together one has the name
+    .tmp-<digest>-.lock    the right to remove the one note with that digest; taken as the note is, and given back. A
+                           slow run that found the note of the dead cannot remove the note of who came in between
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import contextlib
 import errno
 import fcntl
 import functools
+import hashlib
 import os
 import socket
 import threading
@@ -29,7 +31,7 @@ import msgspec
 import psutil
 
 from tokmill.errors import RunLocked
-from tokmill.storage.commit import storage_error, temp_beside
+from tokmill.storage.commit import TEMP_PREFIX, storage_error, temp_beside
 
 LOCK = ".lock"
 
@@ -37,6 +39,9 @@ _BEAT_SECONDS = 2.0
 # Three beats, and a second for the file system between two machines.
 _SILENT_SECONDS = 7.0
 _POLL_SECONDS = 0.2
+# How long a note may be without its end where it could not be linked whole to its name.
+_HALF_SECONDS = 1.0
+_GLANCE_SECONDS = 0.02
 _NO_LOCKS_HERE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _NO_LINKS_HERE = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
@@ -65,7 +70,7 @@ def open_lock(
     except OSError as error:
         raise storage_error(error, directory) from error
     try:
-        _acquire(descriptor, directory, wait, say)
+        _acquire(descriptor, directory / LOCK, wait, say)
         with _beating(directory / LOCK):
             yield
     finally:
@@ -103,15 +108,20 @@ def is_here(holder: Holder) -> bool:
     return holder.machine == this_machine() if holder.machine else holder.host == socket.gethostname()
 
 
-def _acquire(descriptor: int, directory: Path, wait: bool, say: Callable[[str], None]) -> None:
+def _is_this_process(holder: Holder) -> bool:
+    return is_here(holder) and holder.pid == os.getpid()
+
+
+def _acquire(descriptor: int, note: Path, wait: bool, say: Callable[[str], None]) -> None:
     has_said = False
     while True:
         is_held = not _flock(descriptor)
-        holder = _read_note(directory / LOCK)
+        left = _read_note(note)
+        holder = _holder_of(left)
         if not is_held and holder is not None:
-            is_held = _is_alive(holder, directory / LOCK)
+            is_held = _is_alive(holder, note)
         if not is_held:
-            if not _leave_note(directory / LOCK, replaces=holder):
+            if not _leave_note(note, left):
                 continue
             if holder is not None:
                 say(f"a run was killed here ({holder}); this one goes on where it stopped")
@@ -120,11 +130,11 @@ def _acquire(descriptor: int, directory: Path, wait: bool, say: Callable[[str], 
         if not wait:
             raise RunLocked(
                 f"another tokmill run works in this directory{name}",
-                where=str(directory),
+                where=str(note.parent),
                 next="wait for it to end (--wait does), or choose another --out",
             )
         if not has_said:
-            say(f"waiting for another tokmill run in {directory}{name}")
+            say(f"waiting for another tokmill run in {note.parent}{name}")
             has_said = True
         fcntl.flock(descriptor, fcntl.LOCK_UN)  # it may be ours, and theirs in name only
         time.sleep(_POLL_SECONDS)
@@ -143,9 +153,10 @@ def _flock(descriptor: int) -> bool:
 
 
 def _is_alive(holder: Holder, note: Path) -> bool:
+    if _is_this_process(holder):
+        return False  # an earlier run of this process, which could not remove its note
     if is_here(holder):
-        is_us = holder.pid == os.getpid()  # an earlier run of this process, which could not remove its note
-        return not is_us and holder.began != 0 and process_began(holder.pid) == holder.began
+        return holder.began != 0 and process_began(holder.pid) == holder.began
     first = _last_beat(note)
     until = time.monotonic() + _SILENT_SECONDS
     while time.monotonic() < until:
@@ -164,40 +175,75 @@ def _last_beat(note: Path) -> int | None:
         return None
 
 
-def _read_note(note: Path) -> Holder | None:
+def _read_note(note: Path) -> bytes | None:
+    """None where there is none. One that cannot be read is looked at again: it may be in the middle of being written."""
+    until = time.monotonic() + _HALF_SECONDS
+    while True:
+        try:
+            left = note.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise storage_error(error, note) from error
+        if _holder_of(left) is not None or time.monotonic() > until:
+            return left
+        time.sleep(_GLANCE_SECONDS)
+
+
+def _holder_of(left: bytes | None) -> Holder | None:
     try:
-        return msgspec.json.decode(note.read_bytes(), type=Holder)
-    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+        return msgspec.json.decode(left or b"", type=Holder)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 
-def _leave_note(note: Path, replaces: Holder | None) -> bool:
-    """Whether we were the first to: a note that is there by now is another's, unless it is the one to be replaced."""
+def _leave_note(note: Path, left: bytes | None) -> bool:
+    """Whether the name is ours now. `left`: the note of the dead that was found there."""
+    try:
+        return _write_note(note) if left is None else _replace_note(note, left)
+    except OSError as error:
+        raise storage_error(error, note) from error
+
+
+def _replace_note(note: Path, left: bytes) -> bool:
+    right = note.with_name(f"{TEMP_PREFIX}{hashlib.sha256(left).hexdigest()[:16]}-{LOCK}")
+    other = _read_note(right)
+    holder = _holder_of(other)
+    if holder is not None and _is_alive(holder, right):
+        time.sleep(_GLANCE_SECONDS)
+        return False
+    if not _leave_note(right, other):  # who was killed with the right in hand is replaced in the same way
+        return False
+    try:
+        if note.read_bytes() != left:
+            return False
+        note.unlink()
+        return _write_note(note)
+    except FileNotFoundError:
+        return False
+    finally:
+        right.unlink(missing_ok=True)
+
+
+def _write_note(note: Path) -> bool:
+    """Whether we were the first to."""
     since = datetime.now(UTC).isoformat(" ", timespec="seconds").replace("+00:00", " UTC")
     pid = os.getpid()
     holder = Holder(pid, socket.gethostname(), process_began(pid), since, this_machine())
     temp = temp_beside(note)
     try:
+        temp.write_bytes(msgspec.json.encode(holder) + b"\n")
         try:
-            temp.write_bytes(msgspec.json.encode(holder) + b"\n")
-            if _read_note(note) == replaces:  # None: absent, or in no state to keep anybody out
-                note.unlink(missing_ok=True)
-            return _link(temp, note)
-        finally:
-            temp.unlink(missing_ok=True)
-    except OSError as error:
-        raise storage_error(error, note) from error
-
-
-def _link(temp: Path, note: Path) -> bool:
-    try:
-        note.hardlink_to(temp)
+            note.hardlink_to(temp)
+        except OSError as error:
+            if error.errno not in _NO_LINKS_HERE:
+                raise
+            with note.open("xb") as file:
+                file.write(temp.read_bytes())
     except FileExistsError:
         return False
-    except OSError as error:
-        if error.errno not in _NO_LINKS_HERE:
-            raise
-        temp.replace(note)
+    finally:
+        temp.unlink(missing_ok=True)
     return True
 
 
@@ -212,7 +258,11 @@ def _beating(note: Path) -> Iterator[None]:
         stop.set()
         beating.join()
         with contextlib.suppress(OSError):
-            note.unlink(missing_ok=True)
+            holder = _holder_of(note.read_bytes())
+            if holder is not None and _is_this_process(
+                holder
+            ):  # or we were silent for so long that another has it
+                note.unlink(missing_ok=True)
 
 
 def _beat(note: Path, stop: threading.Event) -> None:
