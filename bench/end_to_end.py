@@ -37,23 +37,12 @@ from rich.console import Console
 from rich.table import Table
 
 from chain import SETTINGS, SHARED, TOKENIZER, write_recipe, write_sample
+from command import command, environment
 from tokmill.artifact import open_artifact
 from tokmill.kernels.warm import compile_kernels
 
 HERE = Path(__file__).parent
 PARTS = (16, 4, 1)  # one document in so many: the input grows fourfold, and fourfold again
-# pyarrow loads pandas, and numba scipy, where there is one, for 0.6 s together. They come with the packages that the
-# tests need, not with tokmill, so they are hidden.
-COMMAND = """
-import sys
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name in ("pandas", "scipy"):
-            raise ImportError(name)
-sys.meta_path.insert(0, Hidden())
-from tokmill.cli import main
-main()
-"""
 
 
 def main() -> int:
@@ -133,10 +122,10 @@ def rounds_of(recipe: Path, workers: int, rounds: int) -> dict[str, Any]:
 def run_tokmill(recipe: Path, workers: int) -> dict[str, float]:
     out = recipe.parent / "out"
     shutil.rmtree(out, ignore_errors=True)
-    command = [sys.executable, "-c", COMMAND, "run", str(recipe), "--out", str(out)]
+    asked = command("run", recipe, "--out", out, "--workers", workers)
     with tempfile.TemporaryFile("w+") as said:
         started = time.monotonic()
-        process = subprocess.Popen([*command, "--workers", str(workers)], stdout=said, stderr=said)
+        process = subprocess.Popen(asked, env=environment(), stdout=said, stderr=said)
         _, status, used = os.wait4(process.pid, 0)  # of the process and of all that it waited for
         process.returncode = os.waitstatus_to_exitcode(status)
         wall = time.monotonic() - started
@@ -194,10 +183,10 @@ def race(texts: list[Path], scratch: Path, reference: Path, tokenizer: Path) -> 
             out = scratch / f"datatrove-{name}-{splitting}"
             script = str(HERE / "end_to_end_reference.py")
             places = [str(texts[0].parent), str(out), str(tokenizer), str(language_model())]
-            command = [str(reference), script, *places, splitting, setting]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            asked = [str(reference), script, *places, splitting, setting]
+            done = subprocess.run(asked, capture_output=True, text=True, check=False)
             if done.returncode:
-                raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
+                raise SystemExit(f"{' '.join(asked)} failed:\n{done.stderr[-3000:]}")
             theirs = json.loads(done.stdout.splitlines()[-1])
             seconds = sum(theirs["stages"].values())
             found.append(

@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from command import command, environment
 from tokmill.artifact import Artifact, finish
 from tokmill.audit.trace import BuildSplit, find_offset, open_build, trace_row
 from tokmill.audit.trace_document import trace_document
@@ -46,17 +47,6 @@ WORDS = "document of few words"  # all ASCII: a token is a byte
 FULL_SHARD_BYTES = 32 << 20
 ROW = 2048
 BLOCK = 1 << 17
-# pyarrow loads pandas where there is one, for 0.3 s; tokmill does not ask for it, so it is hidden
-COMMAND = """
-import sys
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name == "pandas":
-            raise ImportError(name)
-sys.meta_path.insert(0, Hidden())
-from tokmill.cli import main
-main()
-"""
 
 
 def main() -> int:
@@ -120,8 +110,9 @@ def measure(directory: Path, documents: int, shards: int, rounds: int) -> Json:
             walls.append(time.monotonic() - wall)
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             wall = time.monotonic()
-            command = [sys.executable, "-c", COMMAND, *arguments, "--json"]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                command(*arguments, "--json"), env=environment(), check=True, stdout=subprocess.DEVNULL
+            )
             waited.append(time.monotonic() - wall)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             whole.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)

@@ -24,7 +24,7 @@ from tokmill.dedup.cuda import Device, choose_device
 from tokmill.engines.local import Engine
 from tokmill.engines.opening import Resources, open_engine
 from tokmill.environment import available_cores, describe_environment
-from tokmill.kernels.warm import compile_kernels
+from tokmill.kernels.warm import ensure_compiled
 from tokmill.manifest import (
     MANIFEST,
     Json,
@@ -164,7 +164,7 @@ class Session:
 
     def _open_engine(self) -> Engine:
         if self._engine is None:
-            compile_kernels(self._progress.say, self._kernels)  # once, here: workers load them from the cache
+            ensure_compiled(self._progress.say, self._kernels)
             self._engine = open_engine(
                 self._resources, self._shard_bytes, self._progress.say, device=self._device
             )

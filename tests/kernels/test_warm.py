@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import tokmill.kernels
 from tokmill.kernels import warm
@@ -72,22 +73,41 @@ result = warm.compile_kernels(said.append)
 print(json.dumps([result.count, result.compiled, said]))
 """
 
+ENSURE_TWO = """
+import json
+from tokmill.kernels import warm
+calls = warm.first_calls()[:2]
+warm.first_calls = lambda: calls
+said = []
+warm.ensure_compiled(said.append, {call.kernel.__module__.rpartition(".")[2] for call in calls})
+print(json.dumps([[len(call.kernel.signatures) for call in calls], said]))
+"""
+
+
+def told(script: str, cache: Path, **environment: str) -> list[Any]:
+    """Only two kernels: compiling all of them would take most of the suite's time."""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(cache), **environment},
+        check=True,
+        capture_output=True,
+    )
+    answer: list[Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_what_is_compiled_is_not_even_loaded_by_who_does_not_call_it(tmp_path: Path) -> None:
+    assert told(ENSURE_TWO, tmp_path)[1][0] == "compiling 2 kernels, once per machine …"
+    assert told(ENSURE_TWO, tmp_path) == [[0, 0], []]
+    loaded, said = told(ENSURE_TWO, tmp_path, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
+    assert (loaded, said[0]) == ([1, 1], "compiling 2 kernels, once per machine …"), "it is another machine"
+
 
 def test_compiling_is_announced_and_loading_from_the_cache_is_not(tmp_path: Path) -> None:
-    """Only two kernels: compiling all of them would take most of the suite's time."""
-
-    def run() -> list[object]:
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-        done = subprocess.run(
-            [sys.executable, "-c", COMPILE_TWO], env=environment, check=True, capture_output=True
-        )
-        answer: list[object] = json.loads(done.stdout)
-        return answer
-
-    count, compiled, said = run()
+    count, compiled, said = told(COMPILE_TWO, tmp_path)
     assert (count, compiled) == (2, 2)
     assert isinstance(said, list)
     first, last = said
     assert first == "compiling 2 kernels, once per machine …"
     assert last.startswith("compiled 2 kernels in ")
-    assert run() == [2, 0, []]
+    assert told(COMPILE_TWO, tmp_path) == [2, 0, []]

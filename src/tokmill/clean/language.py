@@ -12,7 +12,6 @@ ordinary text.
 from __future__ import annotations
 
 import functools
-import unicodedata
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from tokmill.clean.detectors import UNDETERMINED, DetectorName, load_detector, model_files
 from tokmill.clean.fasttext_model import LanguageModel, load_language_model
+from tokmill.codepoints import by_category
 from tokmill.kernels import excerpt as kernel
 from tokmill.kernels.languages import likeliest_labels
 from tokmill.schema import large_strings, string_column
@@ -86,14 +86,9 @@ def excerpt_texts(texts: Any) -> Any:
 
 @functools.cache
 def letter_classes() -> NDArray[np.uint8]:
-    """The class of every code point for the excerpt, from `unicodedata` of the running Python (0.09 s)."""
-    classes = np.full(0x110000, kernel.SEPARATOR, np.uint8)
-    by_category = {"L": kernel.LETTER, "M": kernel.MARK}
-    # Planes 0 to 3 and the variation selectors: beyond are no letters and no marks.
-    for codes in (range(0x40000), range(0xE0000, 0xE1000)):
-        classes[codes.start : codes.stop] = [
-            by_category.get(unicodedata.category(c)[0], kernel.SEPARATOR) for c in map(chr, codes)
-        ]
+    """The class of every code point for the excerpt, from `unicodedata` of the running Python."""
+    by_kind = {"L": kernel.LETTER, "M": kernel.MARK}
+    classes = by_category(lambda category: int(by_kind.get(category[0], kernel.SEPARATOR))).astype(np.uint8)
     classes[[code for code in range(0x21, 0x7F) if not chr(code).isalpha()]] = kernel.CODE
     for characters, kind in (
         (_BEFORE_A_WORD, kernel.OPENER),

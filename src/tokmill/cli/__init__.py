@@ -8,8 +8,11 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
+from typing import Any
 
 import click
+
+from tokmill.collector import spare_collector
 
 _VERBS = {
     "run": ("tokmill.cli.run", "Mill a recipe: raw text to verified tokens."),
@@ -68,6 +71,10 @@ _WORK_HERE = {
 
 
 class _Verbs(click.Group):
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        spare_collector()
+        return super().__call__(*args, **options)
+
     def list_commands(self, context: click.Context) -> list[str]:
         return list(_VERBS)
 

@@ -24,6 +24,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 from typing import Any, Protocol
 
+from tokmill.collector import spare_collector
 from tokmill.environment import DEVICE
 from tokmill.errors import TaskFailed
 from tokmill.manifest import Receipt
@@ -147,6 +148,7 @@ def _relay(messages: Any) -> None:
 
 def _start_worker(messages: Any, device: str) -> None:
     """An interrupt is the driver's to handle, and no worker outlives its driver or waits for its last words."""
+    spare_collector()
     messages.cancel_join_thread()
     os.environ[DEVICE] = device
     logger = logging.getLogger(LOGGER)

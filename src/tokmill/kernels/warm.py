@@ -4,15 +4,24 @@
         it came from the cache          not a word: all of them load in 0.3 s
         it had to be compiled           "compiling 7 kernels, once per machine …", "compiled 7 kernels in 8 s"
 
-A command calls this once, before it starts workers: they then find the cache full, and none of them compiles.
+    ensure_compiled  ->  the same, unless a file beside the cache says that all of this has been done before
+
+A command calls the second once, before it starts workers: they then find the cache full, and none of them compiles. It
+does not load what only they will call, which takes a second.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import llvmlite.binding
+import numba
 import numpy as np
 
 from tokmill.kernels import (
@@ -231,14 +240,20 @@ def first_calls() -> list[FirstCall]:
 ALWAYS = frozenset({"folding", "hashing", "jsonlines", "sha256", "text"})
 
 
+def ensure_compiled(announce: Callable[[str], None], modules: Collection[str]) -> None:
+    """That workers find in the cache what they will call: kernels that are always needed, and those of `modules`."""
+    ready = _ready_file(_calls_of(modules))
+    if ready is None or not ready.exists():
+        compile_kernels(announce, modules)
+        if ready is not None:
+            with contextlib.suppress(OSError):  # then they are loaded next time too
+                ready.touch()
+
+
 def compile_kernels(announce: Callable[[str], None], modules: Collection[str] | None = None) -> Compilation:
     """Those that are always needed and those of `modules`; None is all: 40 s where none is compiled yet."""
     started = time.perf_counter()
-    calls = [
-        call
-        for call in first_calls()
-        if modules is None or call.kernel.__module__.rpartition(".")[2] in ALWAYS.union(modules)
-    ]
+    calls = _calls_of(modules)
     compiled = 0
     for position, (kernel, call) in enumerate(calls):
         misses = _cache_misses(kernel)
@@ -254,5 +269,28 @@ def compile_kernels(announce: Callable[[str], None], modules: Collection[str] | 
     return Compilation(len(calls), compiled, seconds)
 
 
+def _calls_of(modules: Collection[str] | None) -> list[FirstCall]:
+    return [
+        call
+        for call in first_calls()
+        if modules is None or call.kernel.__module__.rpartition(".")[2] in ALWAYS.union(modules)
+    ]
+
+
 def _cache_misses(kernel: Any) -> int:
     return sum(kernel.stats.cache_misses.values())
+
+
+def _ready_file(calls: Sequence[FirstCall]) -> Path | None:
+    """Beside the cached kernels. Its name holds all that makes numba compile one again; None where nothing is cached."""
+    folder = calls[0].kernel.stats.cache_path
+    if folder is None:
+        return None
+    files = sorted({Path(sys.modules[call.kernel.__module__].__file__ or "") for call in calls})
+    looks = [(file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
+    target = (
+        numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name(),
+        numba.config.CPU_FEATURES or llvmlite.binding.get_host_cpu_features().flatten(),
+    )
+    known = (numba.__version__, sys.implementation.cache_tag, target, looks)
+    return Path(folder) / f"tokmill-{hashlib.sha256(repr(known).encode()).hexdigest()[:16]}.ready"

@@ -116,7 +116,7 @@ class HuggingFaceTokenizer:
 
     def _veiled_twin(self) -> tokenizers.Tokenizer:
         if self._veiled is None:
-            self._veiled = _open_plain(_veil(self._data))
+            self._veiled = _open_plain(msgspec.json.encode(_veil(self._data)))
         return self._veiled
 
     def _encode_one(self, text: str) -> NDArray[np.int32]:
@@ -173,7 +173,7 @@ def _control_ids(tokenizer: tokenizers.Tokenizer, data: bytes) -> set[int]:
     }
 
 
-def _veil(data: bytes) -> bytes:
+def _veil(data: bytes) -> dict[str, Any]:
     """The same tokenizer, with every control entry of the model under a name that no text contains.
 
     Ids stay where they are; merges that would build a control entry go. The scores of a Unigram model survive:
@@ -194,7 +194,7 @@ def _veil(data: bytes) -> bytes:
     if "merges" in model:
         model["merges"] = [merge for merge in model["merges"] if _merged(merge) not in names]
     config["post_processor"] = None  # may name the control tokens; adds nothing to ordinary text
-    return msgspec.json.encode(config)
+    return config
 
 
 def _for_gigatoken(tokenizer: tokenizers.Tokenizer, data: bytes) -> bytes | None:
@@ -203,7 +203,7 @@ def _for_gigatoken(tokenizer: tokenizers.Tokenizer, data: bytes) -> bytes | None
     Ids of added tokens are those that `tokenizers` gives them, which are not always those of the file: one that
     the model's vocabulary lacks gets the next free id.
     """
-    config: dict[str, Any] = msgspec.json.decode(_veil(data))
+    config = _veil(data)
     model = config["model"]
     if model.get("type") != "BPE" or model.get("byte_fallback") or model.get("unk_token"):
         return None
