@@ -3,7 +3,8 @@
     documents   one row per document as received                 ingest writes it, once
     edits       row, text: only documents that cleaning changed  clean
     marks       one row per document: kept, chars, exact hash    clean
-    measures    one row per document: a column per measure       clean (columns as the rules ask)
+    measures    one row per document: a column per measure,      clean (columns as the rules ask)
+                null where the document is out for good
     examples    some of what was dropped, to read                clean
     ledger      one row per decision that was not a plain keep   every stage
     matches, drops    who goes, for whom                              dedup

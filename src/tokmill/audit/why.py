@@ -11,7 +11,6 @@ Documents are found by the indexes (places.py) and their tokens too (trace_token
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +25,8 @@ from tokmill.errors import InputError
 from tokmill.manifest import Json
 from tokmill.schema import NO_SPLIT
 from tokmill.storage.parquet import load_table
+
+NOT_MEASURED = "it was out already, and no bound could have kept it"
 
 
 class RuleOutcome(NamedTuple):
@@ -130,13 +131,11 @@ def history_of(run: RunPlaces, place: Place, doc_id: str) -> History:
         return history
     marks = load_table(cleaned.directory / f"marks-{shard.key}.parquet").slice(row, 1).to_pylist()[0]
     ledger = _ledger_rows(cleaned, f"ledger-{shard.key}.parquet", row)
-    history = history._replace(
-        clean={
-            **{key: marks[key] for key in ("kept", "chars", "bytes", "language", "license")},
-            "decisions": ledger,
-        },
-        rules=tuple(_rules(cleaned, shard.key, row)),
-    )
+    clean: Json = {key: marks[key] for key in ("kept", "chars", "bytes", "language", "license")}
+    rules = _rules(cleaned, shard.key, row)
+    if rules is None:
+        clean["not_measured"] = NOT_MEASURED
+    history = history._replace(clean={**clean, "decisions": ledger}, rules=rules or ())
     if not marks["kept"]:
         fault = next(decision for decision in ledger if decision["verdict"] != "edit")
         return history._replace(fate=f"{_past(fault['verdict'])} by clean: {fault['reason']}")
@@ -186,17 +185,21 @@ class _Bound(msgspec.Struct):
     reason: str
 
 
-def _rules(cleaned: Artifact, key: str, row: int) -> Iterator[RuleOutcome]:
+def _rules(cleaned: Artifact, key: str, row: int) -> tuple[RuleOutcome, ...] | None:
+    """None: there are rules, and the document was not measured for them."""
     rules = msgspec.convert(cleaned.manifest.config["sieve"]["rules"], list[_Bound])
     measures = load_of(cleaned, f"measures-{key}.parquet")
     if measures is None:
-        return
+        return ()
     values = measures.slice(row, 1).to_pylist()[0]
-    for rule in rules:
-        value = values[rule.column]
-        inside = value - rule.threshold if rule.bound == "min" else rule.threshold - value
-        bound = f"{rule.bound} {rule.threshold:.15g}"
-        yield RuleOutcome(rule.name, value, bound, float(inside), rule.reason)
+    if any(values[rule.column] is None for rule in rules):
+        return None
+    return tuple(_outcome(rule, values[rule.column]) for rule in rules)
+
+
+def _outcome(rule: _Bound, value: float) -> RuleOutcome:
+    inside = value - rule.threshold if rule.bound == "min" else rule.threshold - value
+    return RuleOutcome(rule.name, value, f"{rule.bound} {rule.threshold:.15g}", float(inside), rule.reason)
 
 
 def _ledger_rows(artifact: Artifact, path: str, row: int) -> list[Json]:

@@ -4,8 +4,9 @@
         return np.array([...])                 # one number per document
 
 It is given whole columns and returns one; a bound in the recipe decides, so its values are in the ledger and
-`whatif` works on them. The file's sha256 is part of the step: other code is another result. It must depend on the
-columns alone, like everything here.
+`whatif` works on them. It is asked only about documents that a bound can still decide about, and not where there are
+none: who is empty, without a licence or in another language is out before. The file's sha256 is part of the step:
+other code is another result. It must depend on the columns alone, like everything here.
 """
 
 from __future__ import annotations

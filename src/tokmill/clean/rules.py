@@ -164,6 +164,12 @@ class Judged(NamedTuple):
     thresholds: NDArray[np.float64]
 
 
+def columns_of(measures: Any) -> dict[str, Column]:
+    """A table of measures as `judge` takes it. What was not measured is 0: such a document is out for good, and
+    whoever reads this looks at others."""
+    return {name: np.asarray(measures.column(name).fill_null(0)) for name in measures.column_names}
+
+
 def judge(columns: Mapping[str, Column], rules: Sequence[Rule], count: int) -> Judged:
     first = np.full(count, len(rules), np.int64)
     values, thresholds = np.zeros(count), np.zeros(count)

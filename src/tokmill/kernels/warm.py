@@ -13,7 +13,7 @@ does not load what only they will call, which takes a second.
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import os
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -242,12 +242,13 @@ ALWAYS = frozenset({"folding", "hashing", "jsonlines", "sha256", "text"})
 
 def ensure_compiled(announce: Callable[[str], None], modules: Collection[str]) -> None:
     """That workers find in the cache what they will call: kernels that are always needed, and those of `modules`."""
-    ready = _ready_file(_calls_of(modules))
-    if ready is None or not ready.exists():
-        compile_kernels(announce, modules)
-        if ready is not None:
-            with contextlib.suppress(OSError):  # then they are loaded next time too
-                ready.touch()
+    looks = _looks(_calls_of(modules))
+    if all(_read(ready) == look for ready, look in looks.items()):
+        return
+    compile_kernels(announce, modules)
+    with contextlib.suppress(OSError):  # then they are loaded next time too
+        for ready, look in looks.items():
+            ready.write_text(look)
 
 
 def compile_kernels(announce: Callable[[str], None], modules: Collection[str] | None = None) -> Compilation:
@@ -281,16 +282,25 @@ def _cache_misses(kernel: Any) -> int:
     return sum(kernel.stats.cache_misses.values())
 
 
-def _ready_file(calls: Sequence[FirstCall]) -> Path | None:
-    """Beside the cached kernels. Its name holds all that makes numba compile one again; None where nothing is cached."""
-    folder = calls[0].kernel.stats.cache_path
-    if folder is None:
-        return None
-    files = sorted({Path(sys.modules[call.kernel.__module__].__file__ or "") for call in calls})
-    looks = [(file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
-    target = (
+def _looks(calls: Sequence[FirstCall]) -> dict[Path, str]:
+    """By module, for a file beside its cached kernels: all that makes numba compile one of them again."""
+    machine = (
+        numba.__version__,
+        sys.implementation.cache_tag,
         numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name(),
         numba.config.CPU_FEATURES or llvmlite.binding.get_host_cpu_features().flatten(),
     )
-    known = (numba.__version__, sys.implementation.cache_tag, target, looks)
-    return Path(folder) / f"tokmill-{hashlib.sha256(repr(known).encode()).hexdigest()[:16]}.ready"
+    found = {}
+    for call in calls:
+        module = call.kernel.__module__
+        source = Path(sys.modules[module].__file__ or "").stat()
+        folder = call.kernel.stats.cache_path or os.devnull  # where nothing is cached, nothing is ever ready
+        found[Path(folder) / f"{module}.ready"] = repr((*machine, source.st_mtime_ns, source.st_size))
+    return found
+
+
+def _read(ready: Path) -> str | None:
+    try:
+        return ready.read_text()
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,7 +1,7 @@
-"""Clean: one pass over a shard measures, edits, judges and fingerprints every document.
+"""Clean: one pass over a shard judges and fingerprints every document, and measures and edits what is not out for good.
 
     documents ─ examine ─┬─> marks-<key>      kept, chars, bytes, hash, language, licence: every row
-                         ├─> measures-<key>   every number that a rule asks for: every row
+                         ├─> measures-<key>   every number that a rule asks for: every row, null if it is out for good
                          ├─> edits-<key>      new text of the rows that changed
                          ├─> ledger-<key>     drops and edits
                          └─> examples-<key>   a few dropped documents per reason, to read

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tokmill.artifact import Artifact
 from tokmill.clean.normalize import apply_edits
-from tokmill.clean.rules import Rule, Sieve
+from tokmill.clean.rules import Rule, Sieve, columns_of
 from tokmill.dedup.precedence import priority_of, rank_documents
 from tokmill.manifest import Json
 from tokmill.schema import one_piece
@@ -69,15 +69,14 @@ def rank_inputs(dedup: Json, shard: Shard, upstream: Mapping[str, Artifact]) -> 
 
 
 def load_ranks(inputs: Sequence[Input], keep: Json) -> NDArray[np.int64]:
-    """One rank per row of the shard, kept or not."""
+    """One rank per row of the shard; that of a document which cleaning did not keep says nothing."""
     paths = {item.role: Path(item.path) for item in inputs}
     chars = np.asarray(load_table(paths["marks"], ["chars"]).column("chars"))
     dates = measures = None
     if keep["policy"] == "newest":
         dates = one_piece(load_table(paths["documents"], ["created_at"]).column("created_at"))
     if keep["policy"] == "best" and "measures" in paths:
-        table = load_table(paths["measures"])
-        measures = {name: np.asarray(table.column(name)) for name in table.column_names}
+        measures = columns_of(load_table(paths["measures"]))
     rules = [msgspec.convert(rule, Rule) for rule in keep["rules"]]
     return rank_documents(
         keep["policy"], keep["priority"], chars, created_at=dates, measures=measures, rules=rules

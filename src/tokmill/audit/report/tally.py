@@ -141,7 +141,10 @@ def _words(found: Found, shard: ShardTables) -> NDArray[np.int64] | None:
     if cleaned is None or column is None:
         return None
     measures = load_of(cleaned, f"measures-{shard.key}.parquet", [column])
-    return None if measures is None else np.asarray(measures.column(column)).astype(np.int64)
+    if measures is None:
+        return None
+    # 0 of who is out for good, and has no tokens
+    return np.asarray(measures.column(column).fill_null(0)).astype(np.int64)
 
 
 def word_column(found: Found, source: str) -> str | None:
