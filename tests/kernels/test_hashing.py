@@ -16,6 +16,7 @@ from kernels.arrow_buffers import QUICK, TEXTS, WHITESPACE, buffers, column, col
 from tokmill.kernels.hashing import (
     MERSENNE_61,
     SEQUENCE_BASES,
+    blank_rows,
     fold_hashes,
     fold_sequence,
     join_sequences,
@@ -43,6 +44,21 @@ def folded(texts: list[str], margin: int = 0) -> list[tuple[int, ...]]:
 def test_folding_is_split_join_lower_and_murmur(array: pa.LargeStringArray) -> None:
     hashes = fold_hashes(*buffers(array)[:2])
     assert [tuple(row) for row in hashes.tolist()] == [slow_fold(text) for text in array.to_pylist()]
+
+
+@QUICK
+@given(columns(), st.data())
+def test_rows_that_are_not_wanted_are_left_alone(array: pa.LargeStringArray, data: st.DataObject) -> None:
+    wanted = np.array([data.draw(st.booleans()) for _ in range(len(array))], np.bool_)
+    whole, some = (fold_hashes(*buffers(array)[:2], is_wanted) for is_wanted in (None, wanted))
+    assert (some == np.where(wanted[:, None], whole, 0)).all()
+
+
+@QUICK
+@given(st.lists(st.one_of(TEXTS, st.text(st.sampled_from(WHITESPACE)))), st.integers(0, 2))
+def test_blank_is_what_split_finds_nothing_in(texts: list[str], margin: int) -> None:
+    found = blank_rows(*buffers(column(texts, margin))[:2])
+    assert found.tolist() == [not text.split() for text in texts]
 
 
 @pytest.mark.parametrize("space", WHITESPACE, ids=ascii)

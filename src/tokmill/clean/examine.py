@@ -1,7 +1,7 @@
 """One look at a shard: what its documents become, what was measured, and what is decided about each.
 
-    documents ─ normalize ─ exact hash ─ licence ─ language ─┬─ out, whatever a bound may be ─> not measured
-                                                            └─ still open ─ sift ─ exact hash again
+    documents ─ normalize ─ licence ─ language ─┬─ out, whatever a bound may be ─> not measured ─┬─ exact hash
+                                                └─ still open ─ sift ───────────────────────────┘
 
 The first fault in this order is the reason for a drop: empty, licence, language, then the rules as the recipe has
 them. All values of a document that is open are kept, also where an earlier rule already claimed it: another bound
@@ -33,6 +33,7 @@ from tokmill.clean.normalize import Edits, normalize_texts
 from tokmill.clean.rules import AFTER, HOOK, Sieve
 from tokmill.clean.sift import Change, sift
 from tokmill.dedup.exact import HASH_NORMALIZATION, exact_hashes
+from tokmill.kernels import hashing
 from tokmill.kernels import text as text_kernels
 from tokmill.manifest import Json
 from tokmill.recipe import License, Normalize
@@ -111,10 +112,9 @@ def examine(documents: Any, config: Json, hooks: Mapping[str, str]) -> Examined:
     sieve = msgspec.convert(config["sieve"], Sieve)
     given = one_piece(documents.column("text"))
     normal = normalize_texts(given, Normalize.model_validate(config["normalize"]))
-    hashes = exact_hashes(normal.texts, normal.is_ascii)
 
     fates = _Fates(documents.num_rows)
-    fates.close(is_blank(hashes), EMPTY, 0, 1)
+    fates.close(hashing.blank_rows(*string_column(normal.texts)[:2]), EMPTY, 0, 1)
     licenses = _judge_licenses(documents, config["license"], fates)
     languages, measures = _judge_languages(documents, normal.texts, config["language"], fates)
 
@@ -128,18 +128,20 @@ def examine(documents: Any, config: Json, hooks: Mapping[str, str]) -> Examined:
     changes = [Change(*reason) for reason in normal.edits.reasons]
     changes += [change._replace(rows=still.rows[change.rows]) for change in sifted.changes]
 
-    is_edited = np.zeros(documents.num_rows, np.bool_)
+    is_edited, is_sifted = np.zeros((2, documents.num_rows), np.bool_)
+    is_sifted[still.rows[sifted.rows]] = True
     is_edited[normal.edits.rows] = True
-    is_edited[still.rows[sifted.rows]] = True
+    is_edited |= is_sifted
     places = np.flatnonzero(is_edited[still.rows])
     rows, edited = still.rows[places], sifted.texts.take(pa.array(places))
     chars, sizes = normal.chars.copy(), np.diff(string_column(normal.texts).offsets)
+    hashes = exact_hashes(normal.texts, normal.is_ascii, ~is_sifted)
     if len(sifted.rows):
         # of dropped documents too: `whatif` says what they would bring, and which would have nothing left
         data, offsets, _ = string_column(edited)
         looks = text_kernels.measure_text(data, offsets)
         chars[rows], sizes[rows] = looks.chars, np.diff(offsets)
-        hashes[rows] = exact_hashes(edited, looks.is_ascii)
+        hashes[is_sifted] = exact_hashes(edited, looks.is_ascii, is_sifted[rows])[is_sifted[rows]]
         fates.claim(is_blank(hashes), EMPTY, 0, 1)
     return Examined(
         edits=Edits(rows, edited, []),

@@ -33,11 +33,12 @@ class Matches(NamedTuple):
     survivors: Column
 
 
-def exact_hashes(texts: Any, is_ascii: Column) -> Column:
-    """uint64 (n, 2); a document without a visible character hashes to (0, 0)."""
+def exact_hashes(texts: Any, is_ascii: Column, is_wanted: Column | None = None) -> Column:
+    """uint64 (n, 2); (0, 0) for a document without a visible character, and for one that is not wanted."""
     column = string_column(texts)
-    hashes = hashing.fold_hashes(column.data, column.offsets)
-    wide = np.flatnonzero(~is_ascii)
+    wanted = np.ones(len(is_ascii), np.bool_) if is_wanted is None else is_wanted
+    hashes = hashing.fold_hashes(column.data, column.offsets, wanted & is_ascii)
+    wide = np.flatnonzero(wanted & ~is_ascii)
     for start in range(0, len(wide), _BATCH_ROWS):
         rows = wide[start : start + _BATCH_ROWS]
         chosen = string_column(texts.take(pa.array(rows)))

@@ -1,6 +1,7 @@
 """Hashes of documents, of rows and of whole corpora.
 
     fold_hashes      text -> "the same but for case and spacing" -> 128 bits     exact deduplication
+    blank_rows       text -> has it a visible character?                         the hash of one without is 0
     mix_column       row state, one column -> row state                          column by column
     fold_sequence    row states in order -> two residues mod 2^61 - 1            a digest of a run of rows
     join_sequences   digests of two runs -> digest of one after the other        shards, files, the corpus
@@ -49,18 +50,28 @@ _FOLD_BYTES = 2048
 _FOLD_SLACK = 32
 
 
-def fold_hashes(data: Bytes, offsets: Offsets) -> Hashes:
+def fold_hashes(data: Bytes, offsets: Offsets, is_wanted: NDArray[np.bool_] | None = None) -> Hashes:
     """Per row, the hash of the text in ASCII lower case with its whitespace folded, as two uint64.
 
         "\\u3000Hello,\\t\\n WORLD É \\n"  ->  "hello, world É"  ->  murmur3
 
     Whitespace is what `str.split()` splits on. Letters beyond ASCII stay as they are: text whose case matters
-    there arrives casefolded.
+    there arrives casefolded. A row that is not wanted gets 0, as a blank one does.
     """
     data, offsets, rows = frozen_text(data, offsets)
-    hashes = np.empty((rows, 2), np.uint64)
-    _fold_hashes(data, offsets, *_MURMUR_FACTORS, np.empty(_FOLD_BYTES + _FOLD_SLACK, np.uint8), hashes)
+    wanted = frozen(np.ones(rows, np.bool_) if is_wanted is None else is_wanted, np.bool_)
+    hashes = np.zeros((rows, 2), np.uint64)
+    scratch = np.empty(_FOLD_BYTES + _FOLD_SLACK, np.uint8)
+    _fold_hashes(data, offsets, wanted, *_MURMUR_FACTORS, scratch, hashes)
     return hashes
+
+
+def blank_rows(data: Bytes, offsets: Offsets) -> NDArray[np.bool_]:
+    """Rows in which `str.split()` finds nothing. Read up to the first visible character, and no further."""
+    data, offsets, rows = frozen_text(data, offsets)
+    is_blank = np.empty(rows, np.bool_)
+    _blank_rows(data, offsets, is_blank)
+    return is_blank
 
 
 def mix_column(data: Bytes, offsets: Offsets, is_valid: NDArray[np.bool_], state: Hashes) -> None:
@@ -95,10 +106,35 @@ def join_sequences(left: Digest, right: Digest, right_rows: int) -> Digest:
 
 
 @kernel
+def _blank_rows(data: Bytes, offsets: Offsets, is_blank: NDArray[np.bool_]) -> None:
+    for row in range(offsets.size - 1):
+        at, end = offsets[row], offsets[row + 1]
+        width: Int = 1
+        while at < end and width != 0:
+            byte = data[at]
+            if byte < 0x80:
+                width = 1 if byte == 0x20 or 0x09 <= byte <= 0x0D or 0x1C <= byte <= 0x1F else 0
+            else:
+                next_byte = data[at + 1] if end - at > 1 else np.uint8(0)
+                last_byte = data[at + 2] if end - at > 2 else np.uint8(0)
+                width = _wide_space_width(byte, next_byte, last_byte)
+            at += width
+        is_blank[row] = width != 0
+
+
+@kernel
 def _fold_hashes(
-    data: Bytes, offsets: Offsets, c1: np.uint64, c2: np.uint64, folded: Bytes, hashes: Hashes
+    data: Bytes,
+    offsets: Offsets,
+    is_wanted: NDArray[np.bool_],
+    c1: np.uint64,
+    c2: np.uint64,
+    folded: Bytes,
+    hashes: Hashes,
 ) -> None:
     for row in range(offsets.size - 1):
+        if not is_wanted[row]:
+            continue
         at, end = offsets[row], offsets[row + 1]
         first = second = U64(0)
         hashed: Int = 0

@@ -95,6 +95,7 @@ def first_calls() -> list[FirstCall]:
             hashing._mix_column, lambda: hashing.mix_column(data, offsets, np.ones(1, np.bool_), state)
         ),
         FirstCall(hashing._fold_hashes, lambda: hashing.fold_hashes(data, offsets)),
+        FirstCall(hashing._blank_rows, lambda: hashing.blank_rows(data, offsets)),
         FirstCall(
             languages._likeliest_labels,
             lambda: languages.likeliest_labels(data, offsets, languages.no_languages()),
