@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tokmill.dedup.wordforms import abbreviations, boundary_kinds, word_table
 from tokmill.kernels import boundaries, passages, windows
+from tokmill.kernels.survivors import get_bits, no_bits
 from tokmill.kernels.windows import WindowMarks
 from tokmill.schema import large_strings, string_column
 
@@ -79,7 +80,6 @@ class Extended(NamedTuple):
 
 class Settled(NamedTuple):
     is_dropped: Flags  # per document
-    repeated_words: Docs  # per document: in spans that count
     counts: Flags  # per span: its earlier copy is in a document that stays
 
 
@@ -184,19 +184,12 @@ def settle(spans: Spans, totals: Docs, options: WindowOptions, ranks: Docs | Non
     """
     ranks = np.arange(len(totals)) if ranks is None else ranks
     order = np.lexsort((spans.first_words, spans.rows, ranks[spans.rows]))
-    sorted_spans = spans.take(order)
-    is_dropped, counted, repeated = passages.settle_spans(
-        sorted_spans.rows,
-        sorted_spans.first_words,
-        sorted_spans.words,
-        sorted_spans.first_rows,
-        totals,
-        options.max_share if options.policy == "drop" else 1.0,
-        options.min_words if options.policy == "trim" else 0,
+    rows, first_words, words, first_rows = (
+        column[order] for column in (spans.rows, spans.first_words, spans.words, spans.first_rows)
     )
-    counts = np.zeros(len(order), np.bool_)
-    counts[order] = counted
-    return Settled(is_dropped, repeated, counts)
+    dropped, counts = no_bits(len(totals)), np.zeros(len(order), np.bool_)
+    counts[order] = settle_piece(rows, first_words, words, first_rows, totals[rows], options, dropped)
+    return Settled(get_bits(dropped, np.arange(len(totals))), counts)
 
 
 def settle_piece(
@@ -214,7 +207,7 @@ def settle_piece(
     """
     max_share = options.max_share if options.policy == "drop" else 1.0
     min_words = options.min_words if options.policy == "trim" else 0
-    return passages.settle_piece(rows, first_words, words, first_rows, totals, max_share, min_words, dropped)
+    return passages.settle_spans(rows, first_words, words, first_rows, totals, max_share, min_words, dropped)
 
 
 def trim_texts(texts: Any, spans: Spans) -> Trimmed:

@@ -3,8 +3,7 @@
 first_marks      equal hashes          -> the one in the earliest document         linear, one table
 roll_marks       the same in a stream  -> among the last `capacity` marks only     bounded memory
 extend_runs      two places            -> the run of equal words around them       compares the words themselves
-settle_spans     spans in keep order   -> which documents go, and which spans still count
-settle_piece     the same in pieces    -> with a bit per document                    bounded memory
+settle_spans     spans in keep order   -> which documents go, and which spans still count      a piece at a time
 cut_spans        spans                 -> what lies between sentence or line boundaries inside them
 remove_spans     text                  -> text without them
 """
@@ -154,43 +153,16 @@ def settle_spans(
     totals: Places,
     max_share: float,
     min_words: int,
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Places]:
-    """(is the document dropped, does the span count, words in spans that count).
-
-    Spans come in keep order of their documents, and by `first_words` within each. A span counts if the other document
-    is still there. A document goes if more than max_share of its words lie in spans that count, or if fewer than
-    min_words of them lie in none.
-    """
-    is_dropped, counts = np.zeros(totals.size, np.bool_), np.zeros(rows.size, np.bool_)
-    repeated = np.zeros(totals.size, np.int64)
-    _settle_spans(
-        frozen(rows, np.int64),
-        frozen(first_words, np.int64),
-        frozen(words, np.int64),
-        frozen(others, np.int64),
-        frozen(totals, np.int64),
-        float(max_share),
-        int(min_words),
-        is_dropped,
-        counts,
-        repeated,
-    )
-    return is_dropped, counts, repeated
-
-
-def settle_piece(
-    rows: Places,
-    first_words: Places,
-    words: Places,
-    others: Places,
-    totals: Places,
-    max_share: float,
-    min_words: int,
     dropped: Hashes,
 ) -> NDArray[np.bool_]:
-    """Does the span count? As settle_spans, with `totals` per span, and a bit in `dropped` for every document."""
+    """Does the span count? `dropped` has a bit for every document, and gets those that go.
+
+    Spans come in keep order of their documents, all of one document together, and by `first_words` within each; `totals`
+    are the words of its document. A span counts if the other document is still there. A document goes if more than
+    max_share of its words lie in spans that count, or if fewer than min_words of them lie in none.
+    """
     counts = np.zeros(rows.size, np.bool_)
-    _settle_piece(
+    _settle_spans(
         frozen(rows, np.int64),
         frozen(first_words, np.int64),
         frozen(words, np.int64),
@@ -366,36 +338,6 @@ def _equal_runs(
 
 @raw_kernel
 def _settle_spans(
-    rows: Places,
-    first_words: Places,
-    words: Places,
-    others: Places,
-    totals: Places,
-    max_share: float,
-    min_words: int,
-    is_dropped: NDArray[np.bool_],
-    counts: NDArray[np.bool_],
-    repeated: Places,
-) -> None:
-    reach: Int = 0
-    for span in range(rows.size):
-        row = rows[span]
-        if span == 0 or rows[span - 1] != row:
-            reach = 0
-        if not is_dropped[others[span]]:
-            counts[span] = True
-            stop = first_words[span] + words[span]
-            repeated[row] += max(stop - max(first_words[span], reach), 0)
-            reach = max(reach, stop)
-        if (span + 1 == rows.size or rows[span + 1] != row) and repeated[row] > 0:
-            is_dropped[row] = (
-                float(repeated[row]) > max_share * float(totals[row])
-                or totals[row] - repeated[row] < min_words
-            )
-
-
-@raw_kernel
-def _settle_piece(
     rows: Places,
     first_words: Places,
     words: Places,

@@ -199,11 +199,7 @@ def first_calls() -> list[FirstCall]:
         FirstCall(passages._extend_runs, lambda: passages.extend_runs(folded(), rows, rows, rows, rows, 1)),
         FirstCall(passages._equal_runs, lambda: passages.equal_runs(folded(), rows, folded(), rows, rows)),
         FirstCall(
-            passages._settle_spans, lambda: passages.settle_spans(rows, rows, rows, rows, rows, 0.5, 0)
-        ),
-        FirstCall(
-            passages._settle_piece,
-            lambda: passages.settle_piece(rows, rows, rows, rows, rows, 0.5, 0, bits),
+            passages._settle_spans, lambda: passages.settle_spans(rows, rows, rows, rows, rows, 0.5, 0, bits)
         ),
         FirstCall(
             boundaries._cut_spans,
