@@ -160,11 +160,15 @@ def test_leftovers_of_killed_writers_are_removed_before_the_rebuild(artifact: Ar
     leftovers = [
         artifact.directory / f"{TEMP_PREFIX}1-0-x",
         artifact.directory / "train" / f"{TEMP_PREFIX}1-1-y",
+        artifact.directory / f"{TEMP_PREFIX}scratch" / "hashes-00000",
+        artifact.directory / f"{TEMP_PREFIX}scratch" / f"{TEMP_PREFIX}within" / "z",
     ]
     for path in leftovers:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"half a file")
+    (artifact.directory / f"{TEMP_PREFIX}empty").mkdir()
     begin(artifact.directory)
-    assert not any(path.exists() for path in leftovers)
+    assert list(artifact.directory.rglob(f"{TEMP_PREFIX}*")) == []
     assert len(usable_receipts(artifact.directory, fingerprints(artifact))) == 3
 
 

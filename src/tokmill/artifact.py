@@ -62,8 +62,13 @@ def begin(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / MANIFEST).is_file():
             (directory / MANIFEST).replace(directory / STALE_MANIFEST)
-        for path in sorted(directory.rglob(f"{TEMP_PREFIX}*")):
-            path.unlink(missing_ok=True)
+        for path in sorted(
+            directory.rglob(f"{TEMP_PREFIX}*"), reverse=True
+        ):  # what lies in a scratch directory first
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
     except OSError as error:
         raise storage_error(error, directory) from error
 

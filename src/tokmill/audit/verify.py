@@ -101,13 +101,16 @@ def _strangers(root: Path, artifacts: dict[str, Artifact]) -> Iterator[Problem]:
             continue
         if path.parent == root and path.name in _BESIDE:
             continue
+        place = path.relative_to(root)
         leftover = (
-            path.name.startswith(TEMP_PREFIX) or path.name == STALE_MANIFEST or path.parent.name == RECEIPTS
+            any(part.startswith(TEMP_PREFIX) for part in place.parts)
+            or path.name == STALE_MANIFEST
+            or path.parent.name == RECEIPTS
         )
         what = "left over from an interrupted run" if leftover else "extra file: no manifest lists it"
         if path == root / PENDING_FILE:
             what = "a takedown was cut short: give the same `tokmill forget` again"
-        yield Problem(path.relative_to(root).as_posix(), what)
+        yield Problem(place.as_posix(), what)
 
 
 def _files(
