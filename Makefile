@@ -17,7 +17,7 @@ demo: $(RUNTIME)
 	$(VENV)/bin/tokmill demo --out demo
 
 test: $(TESTING)
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # every kill, fault and flip: about half an hour
 faults: $(TESTING)

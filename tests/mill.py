@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+from forked import run_forked
 from tokmill.demo.problems import generate_problems
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -16,9 +16,8 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 def tokmill(*arguments: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """With one worker unless it is told otherwise: a pool takes longer to start than most tests to run."""
-    command = [sys.executable, "-c", "from tokmill.cli import main; main()", *map(str, arguments)]
     whole = {"TOKMILL_WORKERS": "1", **os.environ, **(env or {})}
-    return subprocess.run(command, capture_output=True, text=True, env=whole, check=False, timeout=600)
+    return run_forked(list(map(str, arguments)), whole)
 
 
 def write_problems(path: Path, count: int, seed: int = 1) -> Path:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from forked import MAIN, run_forked
 from mill import SHARED, digest_of, small_corpus, tokmill, write_recipe
 from mill import write_problems as write_good
 from tokmill.manifest import load_manifest
@@ -275,15 +275,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_disk_that_fills_up_at_any_write_leaves_nothing_half_written(
     tmp_path: Path, undisturbed: str
 ) -> None:
-    """The disk is full at write n, of the driver and of each worker; once there is room the run goes on."""
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full/sitecustomize.py").write_text(FULL_DISK)
+    """The disk is full at write n; once there is room the run goes on."""
     recipe = small_corpus(tmp_path / "corpus")
     out = recipe.parent / "out/small"
     failures = 0
     for writes in (0, 1, 2, 3, 5, 8, 12, 17, 23, 30):
-        env = {"PYTHONPATH": str(tmp_path / "full"), "WRITES_BEFORE_FULL": str(writes)}
-        done = tokmill("run", recipe, "--workers", "1", env=env)
+        env = {**os.environ, "WRITES_BEFORE_FULL": str(writes)}
+        done = run_forked(["run", str(recipe), "--workers", "1"], env, code=FULL_DISK + MAIN)
         if done.returncode == 0:
             break
         failures += 1
@@ -302,15 +300,8 @@ def test_a_real_file_size_limit_is_reported_like_a_full_disk(tmp_path: Path, und
     limited = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY)); "
-        "from tokmill.cli import main; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", limited, "run", str(recipe), "--workers", "1"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = run_forked(["run", str(recipe), "--workers", "1"], os.environ, code=limited + MAIN)
     assert done.returncode == 1
     assert "DiskFull" in done.stderr, done.stderr
     no_final_name_is_half_written(recipe.parent / "out")

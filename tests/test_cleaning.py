@@ -160,6 +160,7 @@ def test_the_ledger_has_value_and_threshold_and_the_measures_have_every_value_un
     assert by_id["exclaim"]["hook.hooks.py:exclamations"] == 12
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_workers_change_nothing_and_the_size_of_shards_changes_no_fate(web: Path) -> None:
     directory = web.parents[1]
     three = mill.run(directory / "recipe.yaml", directory / "three", workers=3).out

@@ -89,12 +89,14 @@ def load_all(corpus: Path) -> list[tuple[str, str]]:
     return [(r["doc_id"], r["text"]) for table in tables for r in table.to_pylist()]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_limit_does_not_depend_on_workers(corpus: Path) -> None:
     limited = {**SOURCE, "limit": {"docs": 777}}
     assert ingested(corpus, limited, out="one") == ingested(corpus, limited, workers=3, out="three")
     assert mill.verify(corpus / "one").digest == mill.verify(corpus / "three").digest
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("method", ["reservoir", "weighted"])
 def test_a_fixed_sample_has_k_documents_in_order_and_is_the_same_for_any_workers(
     corpus: Path, method: str
@@ -146,6 +148,7 @@ def test_head_is_recorded_as_what_it_is(corpus: Path) -> None:
     assert 0 < scanned["fraction"] < 0.3
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_shuffle_buffer_reads_only_as_far_as_it_reaches_for_any_number_of_workers(corpus: Path) -> None:
     sampled = {**SOURCE, "sample": {"method": "shuffle_buffer", "k": 600, "buffer": 101}}
     found = ingested(corpus, sampled, out="one")["problems"]

@@ -29,6 +29,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return mill.run(recipe, workers=1).out
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_content_is_the_same_for_one_two_and_three_workers(tmp_path: Path) -> None:
     recipe = small_corpus(tmp_path, problems=9000, shards={"megabytes": 1}, dedup={"partitions": 3})
     digests = {mill.verify(mill.run(recipe, tmp_path / f"w{n}", workers=n).out).digest for n in (1, 2, 3)}

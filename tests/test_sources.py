@@ -60,6 +60,7 @@ SOURCES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_source_gives_the_same_content_for_one_and_three_workers(tmp_path: Path, name: str) -> None:
     one, three = milled(tmp_path, SOURCES[name], 1), milled(tmp_path, SOURCES[name], 3)

@@ -176,6 +176,7 @@ METHODS: dict[str, tuple[Json, Json]] = {
 }
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("method", METHODS)
 def test_labels_are_the_same_for_any_cut_and_any_workers_and_a_second_run_does_nothing(
     tmp_path: Path, method: str
@@ -497,6 +498,7 @@ def test_clusters_of_single_sources_cannot_hold_a_corpus_together() -> None:
     assert line.startswith("split.by: `cluster` needs `dedup.scope: global`")
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("method", METHODS)
 def test_a_recipe_written_out_with_all_its_keys_is_the_same_recipe(method: str) -> None:
     split, dedup = METHODS[method]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from click.testing import CliRunner
 
 import tokmill as mill
 from cleaned import prose, rows_of, write_documents
+from forked import run_forked
 from mill import write_recipe
 from tokmill.audit.forgetting import Selection
 from tokmill.audit.trace_document import trace_document
@@ -578,38 +579,47 @@ def test_the_command_says_what_is_affected_and_proves_it_done(run: Path, tmp_pat
     assert "needs --doc-ids" in CliRunner().invoke(main, ["forget", str(run)]).stderr
 
 
-def start(run: Path) -> subprocess.Popen[bytes]:
-    code = "from tokmill.cli import main; main()"
-    command = [sys.executable, "-c", code, "forget", str(run), "--source", "web", "--workers", "1", "--json"]
-    return subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+# Ends as if by SIGKILL, at once and wherever it is: nobody handles this signal.
+FOR_A_TIME = """
+import signal, sys
+signal.setitimer(signal.ITIMER_REAL, float(sys.argv.pop(1)))
+from tokmill.cli import main
+main()
+"""
+KILLS = 4
+
+
+def forget_for(seconds: float, run: Path) -> int:
+    arguments = [str(seconds), "forget", str(run), "--source", "web", "--workers", "1", "--json"]
+    return run_forked(arguments, os.environ, code=FOR_A_TIME).returncode
 
 
 def test_a_takedown_killed_at_any_moment_goes_on_and_never_looks_done(run: Path, tmp_path: Path) -> None:
     quiet = shutil.copytree(run, tmp_path / "quiet")
-    forget(quiet, Selection(source="web"), workers=1)
+    assert run_forked(["verify", str(quiet)], os.environ).returncode == 0
+    began = time.monotonic()
+    assert forget_for(600, quiet) == 0
+    seconds = time.monotonic() - began
     expected = mill.verify(quiet).digest
-    chance, kills = random.Random(3), 0
-    for _ in range(12):
-        process = start(run)
-        try:
-            process.wait(timeout=chance.uniform(0.6, 4.0))
-            assert process.returncode == 0
-            break
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            kills += 1
-        if (run / "manifest.json").is_file() and mill.verify(run).ok:
-            has_begun = (run / "forgotten.parquet").is_file()
-            assert files_with(run, "w3") == set() if has_begun else files_with(run, "w3")
-    assert kills >= 2
-    forget(run, Selection(source="web"), workers=1)
-    assert mill.verify(run).problems == []
-    assert mill.verify(run).digest == expected
-    assert files_with(run, "w3") == set()
-    assert not (run / "forgetting.json").exists()
+    chance, kills, whole = random.Random(3), 0, 0
+    rough = shutil.copytree(run, tmp_path / "rough-0")
+    while kills < KILLS:
+        status = forget_for(chance.uniform(0.01, seconds), rough)
+        if status == 0:
+            assert mill.verify(rough).digest == expected
+            whole += 1
+            rough = shutil.copytree(run, tmp_path / f"rough-{whole}")
+            continue
+        assert status == -signal.SIGALRM
+        kills += 1
+        if (rough / "manifest.json").is_file() and mill.verify(rough).ok:
+            has_begun = (rough / "forgotten.parquet").is_file()
+            assert files_with(rough, "w3") == set() if has_begun else files_with(rough, "w3")
+    forget(rough, Selection(source="web"), workers=1)
+    assert mill.verify(rough).problems == []
+    assert mill.verify(rough).digest == expected
+    assert files_with(rough, "w3") == set()
+    assert not (rough / "forgetting.json").exists()
 
 
 def test_a_takedown_cut_short_is_ended_before_another_and_by_the_recipe_too(

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from audit.reported import write_corpus
+from forked import run_forked
 from mill import tokmill
 from tokmill.audit.status import FAILED, FINISHED, RUNNING, STOPPED, Status, status
 from tokmill.errors import StorageError, TokmillError
@@ -60,9 +61,8 @@ def start(recipe: Path, out: Path, act: str, after: int) -> subprocess.Popen[str
 
 
 def kill_after(recipe: Path, out: Path, tasks: int) -> None:
-    with start(recipe, out, "kill", tasks) as child:
-        child.communicate()
-    assert child.returncode == -9
+    killed = run_forked([str(recipe), str(out), "kill", str(tasks)], os.environ, code=CHILD)
+    assert killed.returncode == -9
 
 
 def states(found: Status) -> dict[str, str]:

@@ -134,6 +134,7 @@ def test_a_directory_without_artifacts_is_not_ok(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_the_digest_is_of_content_and_of_nothing_else(pristine: Path, tmp_path: Path) -> None:
     again = mill.run(small_corpus(tmp_path), tmp_path / "somewhere", workers=2).out
     assert mill.verify(again).digest == mill.verify(pristine).digest

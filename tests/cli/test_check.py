@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from loader.builds import EOS, FORMATS, documents, write_build
 from tokmill.audit.check import batch_faults, check_build
-from tokmill.cli.check import check_command
+from tokmill.cli import main
 from tokmill.loader import collate
 
 
@@ -22,7 +22,7 @@ def found_by(build, **how) -> dict[str, bool]:
 def test_a_build_that_is_in_order_passes_and_a_model_learns_it(format, tmp_path):
     build = write_build(tmp_path / "b", format, {"train": documents(40), "valid": documents(9, seed=4)})
     steps = "300" if format == "memmap" else "0"
-    shown = CliRunner().invoke(check_command, [str(build), "--json", "--verify", "hashes", "--steps", steps])
+    shown = CliRunner().invoke(main, ["check", str(build), "--json", "--verify", "hashes", "--steps", steps])
     report = json.loads(shown.stdout)
     assert report["ok"], report
     assert shown.exit_code == 0
@@ -34,12 +34,12 @@ def test_a_build_that_is_in_order_passes_and_a_model_learns_it(format, tmp_path)
 
 def test_what_was_found_is_shown(tmp_path):
     build = write_build(tmp_path / "b", "memmap", {"train": documents(40)})
-    shown = CliRunner().invoke(check_command, [str(build), "--steps", "0"])
+    shown = CliRunner().invoke(main, ["check", str(build), "--steps", "0"])
     assert shown.exit_code == 0
     assert "✓ train    files    memmap, " in shown.stdout
     assert "overfit" not in shown.stdout
     (build / "train/input_ids.mmap").write_bytes(b"")
-    shown = CliRunner().invoke(check_command, [str(build / "train")])
+    shown = CliRunner().invoke(main, ["check", str(build / "train")])
     assert shown.exit_code == 1
     assert "✗ train    files" in shown.stdout
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from loader.builds import EOS, FORMATS, ROW_FORMATS, write_build
-from tokmill.cli.peek import peek_command
+from tokmill.cli import main
 from tokmill.tokenizers.load import load_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -51,7 +51,7 @@ def build_of(tmp_path, tokenizer, format):
 
 
 def peeked(*arguments):
-    shown = CliRunner().invoke(peek_command, [*map(str, arguments), "--json"])
+    shown = CliRunner().invoke(main, ["peek", *map(str, arguments), "--json"])
     return shown.exit_code, json.loads(shown.stdout)
 
 
@@ -75,13 +75,13 @@ def test_the_text_of_a_row_is_that_of_its_documents(format, tmp_path, tokenizer)
 
 def test_documents_have_their_colours_and_cannot_talk_to_the_terminal(tmp_path, tokenizer):
     build = build_of(tmp_path, tokenizer, "memmap")
-    shown = CliRunner().invoke(peek_command, [str(build), "--tokenizer", str(tokenizer.path)])
+    shown = CliRunner().invoke(main, ["peek", str(build), "--tokenizer", str(tokenizer.path)])
     assert shown.exit_code == 0
     assert "train row 0 of " in shown.stdout
     assert "── [0:" in shown.stdout
     assert "doc-0 of web" in shown.stdout
     assert "goes on or was cut" in shown.stdout
-    shown = CliRunner().invoke(peek_command, [str(build), "--row", "-1", "--tokenizer", str(tokenizer.path)])
+    shown = CliRunner().invoke(main, ["peek", str(build), "--row", "-1", "--tokenizer", str(tokenizer.path)])
     assert "\x07" not in shown.stdout
     assert "\x1b" not in shown.stdout
     assert "�[31mred� word." in shown.stdout

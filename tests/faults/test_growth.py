@@ -41,6 +41,7 @@ def grown(bench: Any, directory: Path, small: int, large: int) -> dict[str, tupl
     return {name: (few[name].megabytes, many[name].megabytes) for name in many}
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_no_task_grows_with_the_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With pieces a fiftieth as large as those of a run, so that the smaller corpus nearly fills one.
 

@@ -33,7 +33,7 @@ from faults.disk import checked_digest, open_scratch, whole_recipe
 from faults.nursery import Nursery
 from tokmill.storage.lock import LOCK
 
-COMMANDS, QUICK, WHOLE, ROUNDS = 2, 10, 200, 20
+COMMANDS, QUICK, WHOLE, ROUNDS = 2, 6, 200, 20
 TESTS = Path(__file__).resolve().parents[1]
 # A task that was in flight at five deaths is given up, as it should be: so no run loses more workers than this.
 KILLS_PER_RUN = 4

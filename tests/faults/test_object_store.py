@@ -25,6 +25,7 @@ from typing import NamedTuple
 import pytest
 
 import tokmill as mill
+from forked import run_forked
 from mill import small_corpus
 from object_servers import Proxy, Request, environment, make_bucket, open_moto, open_proxy, open_uploads
 from tokmill.errors import StorageError
@@ -97,9 +98,9 @@ class Place(NamedTuple):
         return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def publish(self, work: Path | None = None) -> tuple[int, str]:
-        with self.start(work=work) as writer:
-            shown = writer.communicate(timeout=300)
-        return writer.returncode, " ".join(" ".join(shown).split())
+        settings = {**os.environ, **environment(self.scene.proxy.endpoint)}
+        done = run_forked([self.url, str(work or self.work)], settings, code=WRITER)
+        return done.returncode, " ".join(f"{done.stdout} {done.stderr}".split())
 
     def is_published(self) -> bool:
         return find_publication(parse_url(self.url)) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,14 +34,17 @@ def modules() -> list[tuple[str, ast.Module]]:
     return [(path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text("utf-8"))) for path in paths]
 
 
-def calls(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func)
+@functools.cache
+def calls() -> list[tuple[str, set[str]]]:
+    """Of each module, what it calls."""
+    return [
+        (module, {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)})
+        for module, tree in modules()
+    ]
 
 
 def users_of(*names: str) -> set[str]:
-    return {module for module, tree in modules() if any(call in names for call in calls(tree))}
+    return {module for module, called in calls() if called & set(names)}
 
 
 def importers_of(*names: str) -> set[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from forked import run_forked
 from hub.loopback import LoopbackHub
 
 # Waits are recorded, not waited. `show` gives values back; `told` gives the error of a call instead of its result.
@@ -68,15 +67,8 @@ def client(hub: LoopbackHub, tmp_path: Path) -> Client:
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_XET": "1",
         }
-        done = subprocess.run(
-            [sys.executable, "-c", _PRELUDE + dedent(script) + _EPILOGUE],
-            env={**inherited, **settings, **environment},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        code = _PRELUDE + dedent(script) + _EPILOGUE
+        done = run_forked([], {**inherited, **settings, **environment}, tmp_path, code)
         assert done.returncode == 0, done.stderr[-4000:]
         shown: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return {**shown, "output": done.stdout + done.stderr}

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from forked import run_forked
 from hub.loopback import LoopbackHub
 from mill import digest_of, write_recipe
 from tokmill.demo.problems import generate_problems
@@ -53,15 +54,7 @@ def environment(hub: LoopbackHub, home: Path) -> dict[str, str]:
 def tokmill(
     hub: LoopbackHub, home: Path, *arguments: str | Path, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        env={**environment(hub, home), **more},
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return run_forked(list(map(str, arguments)), {**environment(hub, home), **more}, home)
 
 
 def parquet(rows: list[dict[str, str]], group: int) -> bytes:

@@ -189,7 +189,9 @@ def test_a_sequence_longer_than_the_format_allows_is_an_error():
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_lengths_in_32_bits_do_not_wrap(layout):
     lengths = np.full(3, 2**31 - 1, dtype=np.int32)
-    assert plan_layout(layout, lengths, 1 << 30).tokens_in == 3 * (2**31 - 1)
+    # best_fit has a place for every room that a row can have: with 1 << 30 of them it takes 10 CPU s
+    row = 1 << 20 if layout == "best_fit" else 1 << 30
+    assert plan_layout(layout, lengths, row).tokens_in == 3 * (2**31 - 1)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

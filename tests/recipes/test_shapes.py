@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import tokmill
+from forked import run_forked
 from mill import tokmill as command
 from recipes.shelved import Milled, Shelved
 from tokmill.audit.review.reviewing import review
@@ -67,9 +67,8 @@ def test_the_bare_minimum_is_under_30_lines_and_learns_a_batch(shelved: Shelved,
 
 
 def run_script(script: Path, *arguments: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, script, *arguments], capture_output=True, text=True, check=False, timeout=600
-    )
+    code = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    done = run_forked([str(script), *map(str, arguments)], os.environ, code=code)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

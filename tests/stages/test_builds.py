@@ -185,6 +185,7 @@ def test_a_build_without_a_row_says_so(tmp_path: Path) -> None:
     assert any(said.startswith("no row: ") and "1,048,576" in said for said in warnings)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_built_shares_are_the_weights_and_the_budget_is_met_from_below(tmp_path: Path) -> None:
     recipe = mixed(tmp_path, weights={"math": "0.6", "prose": "0.4"}, tokens="8k")
     out = mill.run(recipe, workers=2).out
@@ -203,6 +204,7 @@ def test_built_shares_are_the_weights_and_the_budget_is_met_from_below(tmp_path:
     assert load_manifest(out / "build/mega").facts["warnings"] == [], "these shares were asked for"
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_mixture_is_the_same_for_any_number_of_workers_and_size_of_shards(tmp_path: Path) -> None:
     digests = set()
     for workers in (1, 2):

@@ -71,6 +71,7 @@ def fates(out: Path) -> dict[str, tuple[str, str]]:
     return found
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_run_gives_the_verdicts_of_the_library_for_any_cut_and_any_workers(tmp_path: Path) -> None:
     texts = pa.array([record["text"] for record in RECORDS], pa.large_string())
     expected = find_near_duplicates(texts, NearOptions())

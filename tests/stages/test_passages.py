@@ -80,6 +80,7 @@ def outcome(out: Path) -> tuple[set[str], dict[str, str]]:
     return dropped, trimmed
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_trimming_does_what_the_library_does_for_any_cut(tmp_path: Path) -> None:
     import pyarrow as pa
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -139,6 +140,7 @@ def corpus(directory: Path, **train):
     )
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_the_sample_has_the_weights_to_the_byte_whatever_the_workers(tmp_path):
     recipe = corpus(tmp_path / "c", weights={"left": "0.25", "right": "0.75"})
     identities = set()

@@ -18,7 +18,6 @@ import tokmill as mill
 from mill import SHARED, digest_of, small_corpus, tokmill
 from object_servers import KEY_ID, SECRET, environment, make_bucket, open_moto, open_proxy, open_uploads
 from tokmill.cli import main
-from tokmill.cli.fetch import fetch_command
 from tokmill.errors import InputChanged, InputError, StorageError
 from tokmill.fetching import fetch
 from tokmill.manifest import MANIFEST, load_manifest
@@ -80,6 +79,7 @@ def remote_recipe(directory: Path, bucket: str) -> Path:
 # Inputs ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_input_in_a_bucket_gives_what_it_gives_as_a_file(
     s3: str, local: Path, tmp_path: Path, workers: int
@@ -196,7 +196,7 @@ def test_a_run_is_published_proven_and_fetched_by_the_commands(
     assert json.loads(proven.stdout)["digest"] == digest_of(local)
 
     for arguments in ([url, tmp_path / "whole"], [url, tmp_path / "one", "--build", "rows"]):
-        shown = CliRunner().invoke(fetch_command, [str(a) for a in arguments])
+        shown = CliRunner().invoke(main, ["fetch", *(str(a) for a in arguments)])
         assert shown.exit_code == 0, shown.output
     assert digest_of(tmp_path / "whole") == digest_of(local)
     assert [path.name for path in sorted((tmp_path / "one" / "build").iterdir())] == ["rows"]

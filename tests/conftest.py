@@ -1,0 +1,56 @@
+"""For all: files that take long come first, and pools whose workers are forked where their beginning is not tested."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forked import fork_workers
+
+# Both cores are at work on tests. A small model that learns a batch takes 22 CPU seconds with two threads that wait for
+# each other, and 5 with one. Read when NumPy is loaded, which no module above does; processes that are started inherit it.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+# Two processes share the tests file by file, in the order of collection (--no-loadscope-reorder). A file of a minute that
+# is begun last leaves a core idle for a minute: so these are begun first, and what is left for the end takes seconds.
+LONGEST = (
+    "docs/test_blocks.py",
+    "faults/test_kills.py",
+    "bench/test_all.py",
+    "faults/test_object_store.py",
+    "faults/test_two_runs.py",
+    "engines/test_clusters.py",
+    "tokenizers/test_fast.py",
+    "faults/test_growth.py",
+    "audit/test_forget.py",
+    "recipes/test_offline.py",
+    "recipes/test_shapes.py",
+    "test_split_runs.py",
+    "test_bad_input.py",
+    "hub/test_hub.py",
+    "hub/test_milling.py",
+    "storage/test_objects_runs.py",
+    "faults/test_engines.py",
+    "faults/test_engines_memory.py",
+    "faults/test_disk.py",
+    "faults/test_hostile_inputs.py",
+    "audit/test_trace.py",
+    "clean/test_redact.py",
+)
+_TESTS = Path(__file__).resolve().parent
+_PLACES = {_TESTS / name: place for place, name in enumerate(LONGEST)}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _PLACES.get(item.path, len(LONGEST)))
+
+
+@pytest.fixture
+def forked_workers() -> Iterator[None]:
+    """A pool of two costs 3.5 CPU seconds to load; forked, 0.1. The task, the queues and the deaths are the same."""
+    with fork_workers():
+        yield
