@@ -1,7 +1,14 @@
 """Commands, and workers of pools, in processes that were forked from one that has loaded what they need.
 
-    test or command ── {"become": …, "environment", "directory"}, descriptors ──> ready process ── fork ──> it
-                    <── {"pid"} of a worker at once · {"status"} of a command when it has ended ──
+    {"group": 0, "python": [code, *arguments], …}, descriptors ──>    ready process ── fork ──> command, in a new group
+        <── pid · status, when it has ended
+    {"group": g, "python": [code, *arguments], …}, descriptors ──>    ready process ── fork ──> worker, in group g
+        <── pid · go ──>
+    {"group": g} ──>
+        <── pids of the workers in group g that live
+
+One request a connection. SIGKILL to a group reaches a command and all its workers, also one that it has asked for and
+does not know yet: who was killed does not say go, and a worker that was not told to go ends.
 
 A `tokmill run` of sixty documents takes 2.5 CPU seconds, of which loading Python, libraries and compiled kernels takes
 two: forked, it takes 0.5, and `verify` 0.05 where it took 0.9. They are processes all the same: arguments, environment,
@@ -38,9 +45,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 TESTS = Path(__file__).resolve().parent
-IS_LINUX = sys.platform.startswith(
-    "linux"
-)  # has SOCK_SEQPACKET; elsewhere every command is a Python that loads
+# Has SOCK_SEQPACKET. Elsewhere every command is a Python that loads.
+IS_LINUX = sys.platform.startswith("linux")
 COMMANDS = ("run", "verify", "tokens", "container", "recipe", "status", "clean", "doctor", "forget")
 LIBRARIES = ("tokenizers", "gigatoken", "pyarrow.parquet")
 PACKET_BYTES = 1 << 17
@@ -51,26 +57,59 @@ HANGS_AFTER_SECONDS = 600
 MAIN = "from tokmill.cli import main; main()"
 
 
+class Forked:
+    """A command that was started, as subprocess.Popen would show it."""
+
+    def __init__(self, asking: socket.socket) -> None:
+        self._asking = asking
+        self.pid = int(_hear(asking))
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not connection.wait([self._asking], timeout):
+                raise subprocess.TimeoutExpired("a forked command", timeout or 0)
+            with self._asking:
+                self.returncode = int(_hear(self._asking))
+        return self.returncode
+
+    def workers(self) -> list[int]:
+        with _ask(_ready(), {"group": self.pid}) as asking:
+            found: list[int] = _hear(asking)
+            return found
+
+
+def start_forked(
+    python: Sequence[str], environment: Mapping[str, str], directory: Path, out: int, err: int
+) -> Forked:
+    """As `python -c …`, in a process group of its own."""
+    wanted = {
+        "group": 0,
+        "python": list(python),
+        "environment": dict(environment),
+        "directory": str(directory),
+    }
+    return Forked(_ask(_ready(), wanted, {1: out, 2: err}))
+
+
 def run_forked(
     arguments: Sequence[str], environment: Mapping[str, str], directory: Path | None = None, code: str = MAIN
 ) -> subprocess.CompletedProcess[str]:
     """As `python -c CODE ARGUMENTS…`, by default `tokmill ARGUMENTS…`."""
+    python = [code, *arguments]
     if not IS_LINUX:
-        command = [sys.executable, "-c", code, *arguments]
+        command = [sys.executable, "-c", *python]
         return subprocess.run(
             command, env=environment, cwd=directory, capture_output=True, text=True, check=False
         )
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        wanted = {
-            "become": "command",
-            "code": code,
-            "arguments": list(arguments),
-            "as": [1, 2],
-            "environment": dict(environment),
-            "directory": str(directory or Path.cwd()),
-        }
-        status = _ask(_ready(), wanted, [out.fileno(), err.fileno()])["status"]
-        said = []
+        started = start_forked(python, environment, directory or Path.cwd(), out.fileno(), err.fileno())
+        status, said = started.wait(), []
         for file in (out, err):
             file.seek(0)
             said.append(file.read().decode())
@@ -104,28 +143,34 @@ def _spawn_from(address: str) -> None:
         words = [os.fsdecode(word) for word in command]
         if not any("spawn_main" in word for word in words):
             return execute(path, command, descriptors)  # the resource tracker
-        place = words.index("-c")
         wanted = {
-            "become": "worker",
-            "code": words[place + 1],
-            "arguments": words[place + 2 :],
-            "as": [1, 2, *descriptors],
+            "group": os.getpgrp(),
+            "python": words[words.index("-c") + 1 :],
             "environment": dict(os.environ),
             "directory": str(Path.cwd()),
         }
-        return int(_ask(address, wanted, [1, 2, *descriptors])["pid"])
+        with _ask(address, wanted, {number: number for number in (1, 2, *descriptors)}) as asking:
+            pid = int(_hear(asking))
+            with contextlib.suppress(BrokenPipeError):  # it may have been killed already
+                asking.send(b"go")
+            return pid
 
     util.spawnv_passfds = spawn  # type: ignore[assignment]
 
 
-def _ask(address: str, wanted: dict[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
-        asking.connect(address)
-        socket.send_fds(asking, [json.dumps(wanted).encode()], descriptors)
-        answer = asking.recv(PACKET_BYTES)
-        assert answer, "the process that forks is gone"
-        found: dict[str, Any] = json.loads(answer)
-        return found
+def _ask(address: str, wanted: dict[str, Any], descriptors: Mapping[int, int] | None = None) -> socket.socket:
+    """With the descriptors that it shall have, by the numbers under which it shall have them."""
+    passed = descriptors or {}
+    asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    asking.connect(address)
+    socket.send_fds(asking, [json.dumps({**wanted, "as": list(passed)}).encode()], list(passed.values()))
+    return asking
+
+
+def _hear(asking: socket.socket) -> Any:
+    answer = asking.recv(PACKET_BYTES)
+    assert answer, "the process that forks is gone"
+    return json.loads(answer)
 
 
 @functools.cache
@@ -136,7 +181,7 @@ def _ready() -> str:
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     # With -c it has no main module that a spawned worker would load.
     started = subprocess.Popen(
-        [sys.executable, "-c", "from forked import serve; serve()", address],
+        [sys.executable, "-c", "from forked import Ready; Ready().serve()", address],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
@@ -155,57 +200,72 @@ def _ready() -> str:
     return address
 
 
-def serve() -> None:
-    _load()
-    gc.collect()
-    gc.freeze()  # what was loaded is not looked through again, and so not copied, in each child
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(sys.argv[1])
-        listener.listen(64)
+class Ready:
+    def __init__(self) -> None:
+        _load()
+        gc.collect()
+        gc.freeze()  # what was loaded is not looked through again, and so not copied, in each child
+        # Those that live, by pid: who asked for a command, and the group of a worker.
+        self._commands: dict[int, socket.socket] = {}
+        self._workers: dict[int, int] = {}
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(sys.argv[1])
+        self._listener.listen(64)
+
+    def serve(self) -> None:
         ended, end = os.pipe()
         os.set_blocking(end, False)
         signal.set_wakeup_fd(end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         print("ready", flush=True)
-        waiting: dict[int, socket.socket] = {}  # by the pid of a command, who asked for it
-        heard: list[Any] = [listener, ended, 0]
-        while True:
-            readable, _, _ = select.select(heard, [], [])
-            if 0 in readable:  # nothing is ever said there: its end is ours
+        heard: list[Any] = [self._listener, ended, 0]
+        readable: list[Any] = []
+        try:
+            while 0 not in readable:  # nothing is ever said there: its end is ours
+                readable, _, _ = select.select(heard, [], [])
+                if ended in readable:
+                    os.read(ended, 1 << 10)
+                    self._tell_who_ended()
+                if self._listener in readable:
+                    self._obey()
+        finally:
+            for group in self._commands:  # of tests that were interrupted
+                os.killpg(group, signal.SIGKILL)
+
+    def _obey(self) -> None:
+        asking, _ = self._listener.accept()
+        with asking, contextlib.suppress(OSError):  # who asked may have been killed since
+            message, received, _, _ = socket.recv_fds(asking, PACKET_BYTES, 64)
+            if not message:  # killed before it could say what it wants
                 return
-            if ended in readable:
-                os.read(ended, 1 << 10)
-                _tell_who_ended(waiting)
-            if listener in readable:
-                _obey(listener, waiting)
+            answer = self._answer(json.loads(message), received, asking)
+            for descriptor in received:
+                os.close(descriptor)
+            asking.send(json.dumps(answer).encode())
 
+    def _answer(self, wanted: dict[str, Any], received: list[int], asking: socket.socket) -> int | list[int]:
+        group = wanted["group"]
+        if "python" not in wanted:
+            return [worker for worker, its in self._workers.items() if its == group]
+        child = os.fork()
+        with contextlib.suppress(OSError):  # who asked was killed, and its group with it
+            os.setpgid(child, group)  # by both, so that it is done when either goes on
+        if not child:
+            _end(lambda: _become(wanted, received, asking))
+        if group:
+            self._workers[child] = group
+        else:
+            self._commands[child] = asking.dup()
+        return child
 
-def _obey(listener: socket.socket, waiting: dict[int, socket.socket]) -> None:
-    asking, _ = listener.accept()
-    message, received, _, _ = socket.recv_fds(asking, PACKET_BYTES, 64)
-    if not message:  # killed before it could say what it wants
-        asking.close()
-        return
-    wanted = json.loads(message)
-    child = os.fork()
-    if not child:
-        _become(wanted, received)
-    for descriptor in received:
-        os.close(descriptor)
-    if wanted["become"] == "command":
-        waiting[child] = asking
-        return
-    with asking, contextlib.suppress(OSError):  # who asked may have been killed since
-        asking.send(json.dumps({"pid": child}).encode())
-
-
-def _tell_who_ended(waiting: dict[int, socket.socket]) -> None:
-    with contextlib.suppress(ChildProcessError):
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            asking = waiting.pop(ended[0], None)
-            if asking is not None:
-                with asking, contextlib.suppress(OSError):
-                    asking.send(json.dumps({"status": os.waitstatus_to_exitcode(ended[1])}).encode())
+    def _tell_who_ended(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                self._workers.pop(ended[0], None)
+                asking = self._commands.pop(ended[0], None)
+                if asking is not None:
+                    with asking, contextlib.suppress(OSError):
+                        asking.send(json.dumps(os.waitstatus_to_exitcode(ended[1])).encode())
 
 
 def _load() -> None:
@@ -220,12 +280,15 @@ def _load() -> None:
         importlib.import_module(name)
     compile_kernels(lambda message: None)
     with tempfile.TemporaryDirectory() as scratch:
-        recipe = small_corpus(Path(scratch))
+        # 0.6 s of a process that is the first to look for copies are tables of Unicode
+        recipe = small_corpus(Path(scratch), dedup={"near": {}, "window": {"policy": "trim", "words": 12}})
         tokmill.verify(tokmill.run(recipe, Path(scratch) / "out", workers=1, until="split").out)
 
 
-def _become(wanted: dict[str, Any], received: list[int]) -> NoReturn:
+def _become(wanted: dict[str, Any], received: list[int], asking: socket.socket) -> None:
     """With the descriptors that were passed on, under the numbers that were asked for, and no others."""
+    if wanted["group"] and not _is_let_go(asking):
+        return
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     above = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, ABOVE) for descriptor in received]
@@ -237,11 +300,18 @@ def _become(wanted: dict[str, Any], received: list[int]) -> NoReturn:
     os.environ.clear()
     os.environ.update(wanted["environment"])
     os.chdir(wanted["directory"])
-    if wanted["become"] == "command":
+    if not wanted["group"]:
         signal.alarm(HANGS_AFTER_SECONDS)
         _spawn_from(sys.argv[1])
-    sys.argv = ["-c", *wanted["arguments"]]
-    _end(lambda: exec(wanted["code"], {"__name__": "__main__"}))
+    code, *arguments = wanted["python"]
+    sys.argv = ["-c", *arguments]
+    exec(code, {"__name__": "__main__"})
+
+
+def _is_let_go(asking: socket.socket) -> bool:
+    with contextlib.suppress(ConnectionResetError):  # who asked was killed before it had read the pid
+        return asking.recv(2) == b"go"
+    return False
 
 
 def _end(run: Callable[[], object]) -> NoReturn:
