@@ -19,7 +19,7 @@ demo: $(RUNTIME)
 test: $(TESTING)
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# every kill, fault and flip: about half an hour
+# every kill, fault and flip: about an hour
 faults: $(TESTING)
 	$(VENV)/bin/python -m pytest -m slow_faults tests/faults
 
