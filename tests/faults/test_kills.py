@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -31,13 +30,13 @@ import pytest
 
 import tokmill as mill
 from faults.disk import checked_digest, open_scratch, whole_recipe
+from faults.groups import kill_group
 from forked import IS_LINUX, MAIN, start_forked
 from tokmill.storage.lock import LOCK
 
 COMMANDS, QUICK, WHOLE, ROUNDS = 2, 6, 200, 20
 # A task that was in flight at five deaths is given up, as it should be: so no run loses more workers than this.
 KILLS_PER_RUN = 4
-_SEMAPHORE = re.compile(r" (\d+) +/dev/shm/sem\.")
 
 
 class Driver(Protocol):
@@ -132,36 +131,6 @@ def is_over(driver: Driver, seconds: float) -> bool:
     with contextlib.suppress(subprocess.TimeoutExpired):
         driver.wait(seconds)
     return driver.returncode is not None
-
-
-def members_of(group: int) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(OSError):
-            if os.getpgid(process.pid) == group:
-                found.append(process)
-    return found
-
-
-def kill_group(driver: Driver) -> None:
-    """The driver and all that belongs to it at once, and no one of them is left.
-
-    Python's own resource tracker dies with them, so its named semaphores are removed here: those that this driver had
-    mapped, by their inodes, since the map has the name that each had when it was made and not the one it was given.
-    """
-    mapped = set[str]()
-    with contextlib.suppress(OSError):
-        mapped = set(_SEMAPHORE.findall(Path(f"/proc/{driver.pid}/maps").read_text()))
-    members = members_of(driver.pid)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait()
-    _, alive = psutil.wait_procs([m for m in members if m.pid != driver.pid], timeout=60)
-    assert not alive, "a process has outlived its group"
-    for path in Path("/dev/shm").glob("sem.mp-*") if mapped else ():
-        with contextlib.suppress(FileNotFoundError):
-            if str(path.stat().st_ino) in mapped:
-                path.unlink()
 
 
 def check_end(expected: Expected, driver: Driver, out: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import tokmill
+from faults.groups import kill_group
 from recipes.shelved import NAMES, Milled, Shelved
 from tokmill.recipe_shelf import recipe_names
 
@@ -74,6 +75,6 @@ def run_and_kill(recipe: Path, out: Path, moment: int, workers: int) -> list[str
             told.append(line)
             if sum("✓" in line for line in told) >= moment:
                 break
-        os.killpg(driver.pid, signal.SIGKILL)
+        kill_group(driver)
     assert driver.returncode == -signal.SIGKILL, told
     return told
