@@ -62,10 +62,8 @@ def begin(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         if (directory / MANIFEST).is_file():
             (directory / MANIFEST).replace(directory / STALE_MANIFEST)
-        for path in sorted(
-            directory.rglob(f"{TEMP_PREFIX}*"), reverse=True
-        ):  # what lies in a scratch directory first
-            if path.is_dir():
+        for path in sorted(directory.rglob(f"{TEMP_PREFIX}*")):
+            if path.is_dir():  # scratch of a task, and all that lies in it
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)

@@ -1,13 +1,13 @@
 """Every kernel compiled, or loaded from the disk cache, before work starts.
 
     compile_kernels  ->  first call of each kernel, the smallest first
-        it came from the cache          not a word: all of them load in 0.3 s
+        it came from the cache          not a word: all of them load in a second
         it had to be compiled           "compiling 7 kernels, once per machine …", "compiled 7 kernels in 8 s"
 
     ensure_compiled  ->  the same, unless a file beside the cache says that all of this has been done before
 
 A command calls the second once, before it starts workers: they then find the cache full, and none of them compiles. It
-does not load what only they will call, which takes a second.
+does not load what only they will call.
 """
 
 from __future__ import annotations
