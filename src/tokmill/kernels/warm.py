@@ -29,6 +29,7 @@ from tokmill.kernels import (
     buckets,
     characters,
     copying,
+    digests,
     excerpt,
     folding,
     hashing,
@@ -90,7 +91,7 @@ def first_calls() -> list[FirstCall]:
 
     wanted, names = xmlrows.wanted_names(["a"]), htmltext.name_table({"a": 1})
     return [
-        FirstCall(hashing._fold_sequence, lambda: hashing.fold_sequence(state)),
+        FirstCall(digests._fold_sequence, lambda: digests.fold_sequence(state)),
         FirstCall(
             hashing._mix_column, lambda: hashing.mix_column(data, offsets, np.ones(1, np.bool_), state)
         ),
@@ -234,7 +235,7 @@ def first_calls() -> list[FirstCall]:
 
 
 # What every run needs; the others come with a recipe that asks for them.
-ALWAYS = frozenset({"folding", "hashing", "jsonlines", "sha256", "text"})
+ALWAYS = frozenset({"digests", "folding", "hashing", "jsonlines", "sha256", "text"})
 
 
 def ensure_compiled(announce: Callable[[str], None], modules: Collection[str]) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tokmill.kernels import hashing
+from tokmill.kernels import digests, hashing
 from tokmill.schema import one_piece, string_column
 
 
@@ -71,14 +71,14 @@ def row_sequence(table: Any) -> str:
     state = np.zeros((table.num_rows, 2), np.uint64)
     for name in table.column_names:
         hashing.mix_column(*string_column(table.column(name)), state)
-    return _spell(hashing.fold_sequence(state))
+    return _spell(digests.fold_sequence(state))
 
 
 def join_sequences(parts: Iterable[tuple[str, int]]) -> str:
     """The digest of all rows from (sequence, rows) of each shard, in order."""
     whole = (0, 0)
     for sequence, rows in parts:
-        whole = hashing.join_sequences(whole, (int(sequence[:16], 16), int(sequence[16:], 16)), rows)
+        whole = digests.join_sequences(whole, (int(sequence[:16], 16), int(sequence[16:], 16)), rows)
     return _spell(whole)
 
 
