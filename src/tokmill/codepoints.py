@@ -45,21 +45,22 @@ def fold(text: str) -> str:
 
 @functools.cache
 def fold_table() -> FoldTable:
-    combining, composing = _combining_classes(), set(_composing())
-    classes = combining.copy()
+    classes = _combining_classes().copy()
+    # what moves or melts next to others, and so must not come out of a folding, nor out of its first half
+    lively = {chr(code) for code in [*np.flatnonzero(classes).tolist(), *_composing()]}
     starts = np.full(COUNT, ITSELF, np.int32)
     pool = bytearray()
     max_growth = 1
     for code, result in _changes(fold):
         character = chr(code)
-        between = unicodedata.normalize("NFKC", character)  # must be as inert as the end result
-        codes = [ord(c) for c in between + result]
+        between = unicodedata.normalize("NFKC", character)
         encoded = result.encode()
-        if combining[codes].any() or not composing.isdisjoint(codes) or len(encoded) > 255:
+        if not lively.isdisjoint(between + result) or len(encoded) > 255:
             classes[code] = UNSAFE
             continue
         starts[code] = len(pool)
-        pool += bytes([len(encoded)]) + encoded
+        pool.append(len(encoded))
+        pool += encoded
         max_growth = max(max_growth, -(-len(encoded) // len(character.encode())))
     classes[_composing()] = UNSAFE
     return FoldTable(classes, starts, np.frombuffer(bytes(pool), np.uint8), max_growth)
@@ -86,12 +87,10 @@ def _categories() -> NDArray[np.uint16]:
 
 @functools.cache
 def _combining_classes() -> NDArray[np.uint8]:
-    """Canonical combining class: planes 0 and 1 and the tags; nothing elsewhere has one."""
+    """Canonical combining class. Only marks have one."""
     classes = np.zeros(COUNT, np.uint8)
-    for codes in (range(0x300, 0x20000), range(0xE0000, 0xE1000)):
-        classes[codes.start : codes.stop] = np.fromiter(
-            map(unicodedata.combining, map(chr, codes)), np.uint8, len(codes)
-        )
+    marks = np.flatnonzero(by_category(lambda category: category[0] == "M"))
+    classes[marks] = [unicodedata.combining(chr(code)) for code in marks.tolist()]
     return classes
 
 
@@ -122,10 +121,11 @@ def _blocks() -> list[tuple[int, str]]:
 
     Left out are surrogates, which are no characters, and what is unassigned or private.
     """
-    firsts = [
-        *range(0x100, 0xD800, _BLOCK),
-        *range(0xE000, 0x40000, _BLOCK),
-        *range(0xE0000, 0xF0000, _BLOCK),
-    ]
-    latin = (0x80, "\n".join(map(chr, range(0x80, 0x100))))
-    return [latin, *((first, "\n".join(map(chr, range(first, first + _BLOCK)))) for first in firsts)]
+    blocks = []
+    for start, stop in ((0x80, 0x100), (0x100, 0xD800), (0xE000, 0x40000), (0xE0000, 0xE1000)):
+        codes = np.full((stop - start, 2), ord("\n"), "<u4")
+        codes[:, 0] = np.arange(start, stop)
+        text = codes.tobytes().decode("utf-32-le")[:-1]
+        places = range(start, stop, _BLOCK)
+        blocks += [(first, text[2 * (first - start) : 2 * (first - start + _BLOCK) - 1]) for first in places]
+    return blocks

@@ -12,6 +12,7 @@ Keeping the k smallest of one number per record has the same distribution and de
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -27,11 +28,11 @@ _LANES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 _MASK = (1 << 64) - 1
 
 
-def draws(documents: Any, seed: int) -> NDArray[np.uint64]:
+def draws(documents: Any, seed: int, by: Sequence[str] = ("doc_id", "text")) -> NDArray[np.uint64]:
     state = np.empty((documents.num_rows, 2), np.uint64)
     for lane, constant in enumerate(_LANES):
         state[:, lane] = ((seed + 1) * constant) & _MASK
-    for name in ("doc_id", "text"):
+    for name in by:
         hashing.mix_column(*string_column(documents.column(name)), state)
     return np.ascontiguousarray(state[:, 0])
 

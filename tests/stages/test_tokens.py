@@ -100,9 +100,9 @@ def test_literals_and_a_sample_are_checked_and_counted_alike_without_gigatoken(
     first = open_artifact(out / "tokens").manifest
     assert 3 <= first.counts["checked"] <= 5  # documents 7 and 11, the least hash, and luck
     monkeypatch.setitem(__import__("sys").modules, "gigatoken", None)
-    stage._cached_tokenizer.cache_clear()
+    stage.pinned_tokenizer.cache_clear()
     second = open_artifact(milled(tmp_path) / "tokens").manifest
-    stage._cached_tokenizer.cache_clear()
+    stage.pinned_tokenizer.cache_clear()
     assert second.counts == first.counts
     assert second.identity == first.identity
 
@@ -131,7 +131,7 @@ def test_one_wrong_id_stops_the_run_and_names_the_document(
         return encoded._replace(ids=ids)
 
     monkeypatch.setattr(Fast, "encode", faulty)
-    stage._cached_tokenizer.cache_clear()
+    stage.pinned_tokenizer.cache_clear()
     with pytest.raises(
         TokenizerError,
         match=r"docs document 'doc-11' \(row 11 of shard 00000\): token 1 is \d+ by gigatoken [\d.]+ and \d+ by the "
@@ -142,7 +142,7 @@ def test_one_wrong_id_stops_the_run_and_names_the_document(
 
 
 def test_control_tokens_are_read_when_the_recipe_asks_for_them(tmp_path: Path) -> None:
-    stage._cached_tokenizer.cache_clear()
+    stage.pinned_tokenizer.cache_clear()
     out = milled(tmp_path, control=["<|im_start|>", "<|im_end|>"])
     found = documents(out)
     reference = load_tokenizer(out / "tokenizer/tokenizer.json")

@@ -12,7 +12,7 @@ import pytest
 import zstandard
 from hypothesis import settings
 
-from tokmill.storage import plaintext, streams
+from tokmill.storage import jsonl, plaintext, streams
 from tokmill.storage.records import BadRecord, Batch
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -48,6 +48,7 @@ def blocks_of(size: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams, "BLOCK_BYTES", size)
         patch.setattr(plaintext, "BLOCK_BYTES", size)
+        patch.setattr(jsonl, "_PEEKED_BYTES", size)
         yield
 
 

@@ -44,8 +44,9 @@ Column = NDArray[Any]
 
 EMPTY = "empty"
 
-# Of how documents are examined, where nothing else in the config tells it. 2: who is out for good is not measured.
-_VERSION = 2
+# Of how documents are examined, where nothing else in the config tells it. 2: who is out for good is not measured;
+# 3: examples are drawn by id.
+_VERSION = 3
 
 
 class Faults(NamedTuple):

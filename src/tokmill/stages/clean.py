@@ -158,9 +158,9 @@ def _ledger(task: Task, doc_ids: Any, found: Examined) -> Any:
 
 
 def _examples(documents: Any, faults: Faults, redact: list[str]) -> Any:
-    """The same few of each reason whatever else is in the shard: those with the smallest draws. Texts as received,
-    but for what is to be redacted: before they are cut, so that no part of a value stays."""
-    keys = draws(documents.take(pa.array(faults.rows)), 0)
+    """The same few of each reason whatever else is in the shard: those whose ids have the smallest draws. Texts as
+    received, but for what is to be redacted: before they are cut, so that no part of a value stays."""
+    keys = draws(documents.select(["doc_id"]).take(pa.array(faults.rows)), 0, by=("doc_id",))
     by_reason: dict[str, list[int]] = {}
     for index in np.argsort(keys, kind="stable").tolist():
         chosen = by_reason.setdefault(faults.reasons[index], [])

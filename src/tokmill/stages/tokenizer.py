@@ -21,7 +21,7 @@ from tokmill.storage.commit import commit_bytes
 from tokmill.storage.location import read_whole
 from tokmill.task import Input, Task, table_input
 from tokmill.tokenizers.checks import describe_tokenizer
-from tokmill.tokenizers.load import load_tokenizer, resolve_controls, resolve_eos
+from tokmill.tokenizers.load import pinned_tokenizer, resolve_controls, resolve_eos
 from tokmill.tokenizers.train import train_tokenizer
 
 LOG = "tokenizer.log.json"
@@ -154,7 +154,7 @@ def _publish(task: Task, name: str, data: bytes) -> tuple[FileEntry, Json]:
     config = task.config
     path = Path(task.directory) / name
     written = commit_bytes(path, data)
-    tokenizer = load_tokenizer(path, sha256=config.get("sha256"), encoding=config["encoding"])
+    tokenizer = pinned_tokenizer(str(path), config.get("sha256") or written.sha256, config["encoding"])
     described = describe_tokenizer(tokenizer)
     padded = config["padded_vocab_size"]
     if padded is not None and padded < tokenizer.vocab_size:

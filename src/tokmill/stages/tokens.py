@@ -9,7 +9,6 @@ asks for are the only strings that become one; EOS is the tokenizer's, whatever 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +28,7 @@ from tokmill.stages.texts import labelled_shards, load_split_texts
 from tokmill.task import Input, Task
 from tokmill.tokenizers.controls import encode_with_controls
 from tokmill.tokenizers.fast import starts
-from tokmill.tokenizers.load import load_tokenizer
+from tokmill.tokenizers.load import pinned_tokenizer
 from tokmill.tokenizers.protocol import Encoded, Tokenizer
 from tokmill.tokenizers.spot_check import first_difference, rows_to_check
 
@@ -77,12 +76,12 @@ def encoding_engine(upstream: Mapping[str, Artifact]) -> str:
     """Library and version that the tokens step encodes with here: part of the environment, never of the identity."""
     tokenizer = upstream["tokenizer"]
     pinned = _pinned(tokenizer)
-    return _cached_tokenizer(pinned.path, pinned.content_sha256, tokenizer.manifest.facts["encoding"]).engine
+    return pinned_tokenizer(pinned.path, pinned.content_sha256, tokenizer.manifest.facts["encoding"]).engine
 
 
 def perform_tokens(task: Task) -> Made:
     (pinned,) = (item for item in task.inputs if item.role == "tokenizer")
-    tokenizer = _cached_tokenizer(pinned.path, pinned.content_sha256, task.config["encoding"])
+    tokenizer = pinned_tokenizer(pinned.path, pinned.content_sha256, task.config["encoding"])
     table = load_split_texts(task.inputs)
     batches = list(_encode(task, table, tokenizer))
     counts: Json = {
@@ -203,9 +202,3 @@ def _bytes_of(table: Any) -> Any:
 def _pinned(tokenizer: Artifact) -> Input:
     (file,) = tokenizer.manifest.entries("tokenizer")
     return Input("tokenizer", str(tokenizer.path(file)), file.content_sha256)
-
-
-@functools.lru_cache(maxsize=1)
-def _cached_tokenizer(path: str, sha256: str, encoding: str | None) -> Tokenizer:
-    """One load per worker process."""
-    return load_tokenizer(Path(path), sha256=sha256, encoding=encoding)

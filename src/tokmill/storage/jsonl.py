@@ -34,7 +34,7 @@ from tokmill.storage.zstd import ZstdCompressor, frame_options
 # .json.gz and .json.zst hold lines wherever the hub has them (C4, codeparrot-clean); a .json is one value as often
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson", ".json.gz", ".json.zst")
 
-_PEEKED_LINES = 1000
+_PEEKED_BYTES = 1 << 20
 _BATCH_ROWS = 4096
 
 _TYPES: dict[Kind, Any] = {Kind.TEXT: str, Kind.SCALAR: str | int | float | bool, Kind.JSON: msgspec.Raw}
@@ -63,11 +63,11 @@ def read_batches(
 
 def peek_keys(path: AnyPath, *, max_record_bytes: int) -> list[str]:
     """All keys of the first records that are objects: a field may be missing from the very first one."""
-    for block in read_blocks(path, max_record_bytes=max_record_bytes):
+    for block in read_blocks(path, max_record_bytes=max_record_bytes, block_bytes=_PEEKED_BYTES):
         if isinstance(block, Oversize):
             continue
         keys: dict[str, None] = {}
-        for line in block.data.split(b"\n")[:_PEEKED_LINES]:
+        for line in block.data.split(b"\n"):
             with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 keys.update(dict.fromkeys(msgspec.json.decode(line, type=dict[str, msgspec.Raw])))
         if keys:

@@ -134,12 +134,18 @@ def plain_sha256(path: Path) -> str:
 
 
 def read_blocks(
-    path: AnyPath, *, max_record_bytes: int, start: int = 0, end: int | None = None
+    path: AnyPath,
+    *,
+    max_record_bytes: int,
+    start: int = 0,
+    end: int | None = None,
+    block_bytes: int | None = None,
 ) -> Iterator[Block | Oversize]:
     """Blocks of the lines whose first byte lies in [start, end).
 
     Ranges are for plain files only: [0, a), [a, b), [b, None) together give each line exactly once.
     """
+    size = block_bytes or BLOCK_BYTES
     with open_stream(path) as stream:
         position = max(start - 1, 0)
         if position:
@@ -148,8 +154,8 @@ def read_blocks(
         skipped = 0  # bytes of an oversize line that were already let go
         must_find_start = start > 0
         while True:
-            fresh = read_exactly(stream, BLOCK_BYTES, path)
-            at_end = len(fresh) < BLOCK_BYTES
+            fresh = read_exactly(stream, size, path)
+            at_end = len(fresh) < size
             if must_find_start:
                 newline = fresh.find(b"\n")
                 if newline < 0:

@@ -76,28 +76,43 @@ def _describe_sentencepiece(tokenizer: Tokenizer, data: bytes) -> Description:
     )
 
 
+class _Model(msgspec.Struct):
+    type: str = "unknown"
+    unk_token: str | None = None  # BPE, WordPiece, WordLevel
+    unk_id: int | None = None  # Unigram
+    byte_fallback: bool | None = None
+
+
+class _File(msgspec.Struct):
+    """Of a tokenizer.json all but its vocabulary and merges."""
+
+    model: _Model
+    added_tokens: list[dict[str, Any]] | None = None
+    normalizer: Any = None
+    pre_tokenizer: Any = None
+
+
 def _describe_huggingface(tokenizer: Tokenizer, data: bytes) -> Description:
-    config: dict[str, Any] = msgspec.json.decode(data)
-    model = config["model"]
-    unknown = model.get("unk_id")
-    if unknown is None and model.get("unk_token"):
-        unknown = tokenizer.token_id(model["unk_token"])
+    file = msgspec.json.decode(data, type=_File)
+    model, unknown = file.model, file.model.unk_id
+    if unknown is None and model.unk_token:
+        unknown = tokenizer.token_id(model.unk_token)
     specials = {
         token["content"]: token["id"]
-        for token in config.get("added_tokens") or []
+        for token in file.added_tokens or []
         if token["special"] and token["id"] != unknown
     }
     # on bytes before the model, or in the model
-    is_byte_level = "ByteLevel" in _types(config.get("pre_tokenizer"))
+    is_byte_level = "ByteLevel" in _types(file.pre_tokenizer)
     return Description(
         tokenizer.kind,
-        f"{'byte-level ' if is_byte_level else ''}{model.get('type', 'unknown')}",
+        f"{'byte-level ' if is_byte_level else ''}{model.type}",
         tokenizer.sha256,
         tokenizer.vocab_size,
         dict(sorted(specials.items(), key=lambda item: item[1])),
         unknown,
-        is_byte_level or bool(model.get("byte_fallback")),
-        " ".join(_types(config.get("normalizer"))) or "identity",
+        is_byte_level or bool(model.byte_fallback),
+        " ".join(_types(file.normalizer)) or "identity",
     )
 
 

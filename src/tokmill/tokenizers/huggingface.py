@@ -17,7 +17,7 @@ What a file may configure and a corpus must not have is switched off: truncation
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -192,7 +192,7 @@ def _veil(data: bytes) -> dict[str, Any]:
     else:
         model["vocab"] = [[names.get(piece, piece), score] for piece, score in vocabulary]
     if "merges" in model:
-        model["merges"] = [merge for merge in model["merges"] if _merged(merge) not in names]
+        model["merges"] = _without_merges_to(names, model["merges"])
     config["post_processor"] = None  # may name the control tokens; adds nothing to ordinary text
     return config
 
@@ -227,6 +227,10 @@ def _for_gigatoken(tokenizer: tokenizers.Tokenizer, data: bytes) -> bytes | None
     return msgspec.json.encode(config)
 
 
-def _merged(merge: str | list[str]) -> str:
-    left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
-    return left + right
+def _without_merges_to(names: Iterable[str], merges: list[Any]) -> list[Any]:
+    """`a bc` or `["a", "bc"]` makes abc. A control token has few ways to be made, and a model has 50,000 merges."""
+    ways = {(name[:at], name[at:]) for name in names for at in range(1, len(name))}
+    if merges and isinstance(merges[0], str):
+        spelled = {f"{left} {right}" for left, right in ways}
+        return [merge for merge in merges if merge not in spelled]
+    return [merge for merge in merges if tuple(merge) not in ways]

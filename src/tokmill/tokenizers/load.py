@@ -11,6 +11,7 @@ The library behind a kind is imported when a file of that kind is loaded, and no
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterable
@@ -75,6 +76,12 @@ def load_tokenizer(path: Path, *, sha256: str | None = None, encoding: str | Non
     from tokmill.tokenizers.spm import SentencePieceTokenizer
 
     return SentencePieceTokenizer(path, actual, data)
+
+
+@functools.lru_cache(maxsize=1)
+def pinned_tokenizer(path: str, sha256: str, encoding: str | None) -> Tokenizer:
+    """The same, loaded once in a process: the step that publishes a file has read it for those that use it."""
+    return load_tokenizer(Path(path), sha256=sha256, encoding=encoding)
 
 
 def _read(path: Path) -> bytes:
