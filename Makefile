@@ -44,10 +44,15 @@ format: $(TESTING)
 	$(VENV)/bin/ruff format .
 
 # every bench, peers beside us where they can be installed: writes docs/performance.md
-bench: $(TESTING)
+bench: $(TESTING) .venv-plain/.installed
 	-$(MAKE) .venv-peers/.installed
 	-$(MAKE) .venv-loaders/.installed
 	$(VENV)/bin/python bench/all.py --datatrove .venv-peers/bin/python --loader-peers .venv-loaders/bin/python
+
+.venv-plain/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-plain
+	.venv-plain/bin/pip install --quiet --constraint constraints.txt --editable ".[language]"
+	touch $@
 
 .venv-peers/.installed:
 	$(PYTHON) -m venv .venv-peers
@@ -60,7 +65,7 @@ bench: $(TESTING)
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo build dist site .venv-peers .venv-loaders
+	rm -rf $(VENV) demo build dist site .venv-plain .venv-peers .venv-loaders
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
