@@ -1,7 +1,7 @@
 """`tokmill` as a process of its own, as a user has it.
 
 `make bench` installs it once more, in `.venv-plain`, with its own dependencies and no others. The environment of the
-tests holds four times as many packages, and some of them are loaded where they are found: pandas by pyarrow, scipy and
+tests holds three times as many packages, and some of them are loaded where they are found: pandas by pyarrow, scipy and
 cffi by numba, 0.7 s of CPU in the driver and in every worker. Where there is no `.venv-plain` this Python is measured.
 """
 

@@ -1,9 +1,10 @@
-"""What a JSON parser will not tell about a line: bad UTF-8, equal keys in one object, absurd nesting.
+"""What a JSON parser will not tell about a line: bad UTF-8, equal keys in one object, absurd nesting, where a value is.
 
     block    {"a": 1}\\n  \\n{"b": {"c": 2, "c": 3}}\\n         whole lines; the last may lack its \\n
     starts   0            12
     ends     8            35                                 blank lines have no row
     flags    0            DUPLICATE_KEY
+    strings  where the values of the keys that are asked for lie, if they are strings: kernels/jsonstrings.py reads them
 
 Each line is walked while it is in the first-level cache: to its newline, eight bytes at a time, noting
 whether it is ASCII; then for UTF-8, if it is not; then for its keys, skipping through strings eight bytes at
@@ -15,15 +16,14 @@ parser accepts mean little.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.kernels.columns import Bytes, Int, frozen
 from tokmill.kernels.jit import inlined, kernel
-
-T = TypeVar("T", bound=np.generic)
 
 INVALID_UTF8 = 1
 DUPLICATE_KEY = 2
@@ -53,23 +53,44 @@ class LineAudit(NamedTuple):
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     flags: NDArray[np.uint8]
+    strings: NDArray[
+        np.int64
+    ]  # [line, key, first byte and end], between the quotes; -1 where the value is no string
 
 
-def audit_lines(block: bytes | bytearray | memoryview | Bytes) -> LineAudit:
+def audit_lines(block: bytes | bytearray | memoryview | Bytes, keys: Sequence[str] = ()) -> LineAudit:
+    """`keys` are looked for in the object that a line is, not in what it holds."""
     data = frozen(np.frombuffer(block, np.uint8), np.uint8)
+    names = [key.encode() for key in keys]
+    asked = frozen(np.frombuffer(b"".join(names) or b"\0", np.uint8), np.uint8)
+    asked_ends = frozen(np.cumsum([0, *map(len, names)]), np.int64)
     key_hashes, key_bases = np.empty(MAX_LIVE_KEYS, np.uint64), np.empty(MAX_DEPTH, np.int64)
     room = data.size // 512 + 16
     starts, ends, flags = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.uint8)
+    strings = np.empty((room, len(names), 2), np.int64)
     rows: Int = 0
     at: Int = 0
     while True:
-        rows, at = _audit_lines(data, at, _UTF8_STEPS, key_hashes, key_bases, rows, starts, ends, flags)
+        rows, at = _audit_lines(
+            data,
+            at,
+            _UTF8_STEPS,
+            asked,
+            asked_ends,
+            key_hashes,
+            key_bases,
+            rows,
+            starts,
+            ends,
+            flags,
+            strings,
+        )
         if at >= data.size:
-            return LineAudit(starts[:rows], ends[:rows], flags[:rows])
-        starts, ends, flags = _doubled(starts), _doubled(ends), _doubled(flags)
+            return LineAudit(starts[:rows], ends[:rows], flags[:rows], strings[:rows])
+        starts, ends, flags, strings = _doubled(starts), _doubled(ends), _doubled(flags), _doubled(strings)
 
 
-def _doubled(column: NDArray[T]) -> NDArray[T]:
+def _doubled(column: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate((column, np.empty_like(column)))
 
 
@@ -118,12 +139,15 @@ def _audit_lines(
     data: Bytes,
     at: Int,
     utf8_steps: NDArray[np.uint64],
+    asked: Bytes,
+    asked_ends: NDArray[np.int64],
     key_hashes: NDArray[np.uint64],
     key_bases: NDArray[np.int64],
     rows: Int,
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
     flags: NDArray[np.uint8],
+    strings: NDArray[np.int64],
 ) -> tuple[Int, Int]:
     """Audit lines from byte `at` on, until the block ends or the room for rows: (rows, next line's start)."""
     while at < data.size and rows < starts.size:
@@ -179,6 +203,8 @@ def _audit_lines(
         depth = keys = 0
         objects = U64(0)
         wants_key = False
+        strings[rows] = -1
+        awaited: Int = -1  # the asked key whose value comes next
         while i < end:
             byte = data[i]
             i += 1
@@ -216,14 +242,21 @@ def _audit_lines(
                             found |= DUPLICATE_KEY
                         key_hashes[keys] = key
                         keys += 1
+                        if depth == 1:
+                            awaited = _place_of(data, key_start, key_end, asked, asked_ends)
+                elif awaited >= 0:
+                    strings[rows, awaited, 0], strings[rows, awaited, 1] = key_start, i
+                    awaited = -1
                 i += 1
             elif byte == COMMA:
+                awaited = -1
                 wants_key = depth > 0 and ((objects >> U64(depth - 1)) & U64(1)) != U64(0)
             elif byte in (OPEN_OBJECT, OPEN_ARRAY):
                 if depth == MAX_DEPTH:
                     found |= TOO_DEEP
                     break
                 wants_key = byte == OPEN_OBJECT
+                awaited = -1
                 objects &= ~(U64(1) << U64(depth))
                 objects |= U64(wants_key) << U64(depth)
                 key_bases[depth] = keys
@@ -240,6 +273,19 @@ def _audit_lines(
         flags[rows] = found
         rows += 1
     return rows, at
+
+
+@inlined
+def _place_of(data: Bytes, start: Int, end: Int, asked: Bytes, asked_ends: NDArray[np.int64]) -> Int:
+    for place in range(asked_ends.size - 1):
+        first = asked_ends[place]
+        if asked_ends[place + 1] - first == end - start:
+            same: Int = 0
+            while same < end - start and asked[first + same] == data[start + same]:
+                same += 1
+            if same == end - start:
+                return place
+    return -1
 
 
 @inlined

@@ -36,6 +36,7 @@ from tokmill.kernels import (
     htmltext,
     jaccard,
     jsonlines,
+    jsonstrings,
     languages,
     lineedits,
     lines,
@@ -107,6 +108,7 @@ def first_calls() -> list[FirstCall]:
         FirstCall(folding._fold_rows, lambda: folding.fold_rows(data, offsets, table)),
         FirstCall(sha256._sha256_prefixes, lambda: sha256.sha256_prefixes(data, offsets)),
         FirstCall(jsonlines._audit_lines, lambda: jsonlines.audit_lines(b"{}\n")),
+        FirstCall(jsonstrings._unescape, lambda: jsonstrings.unescape(data, offsets[:-1], offsets[1:])),
         FirstCall(characters._measure_marks, lambda: characters.measure_marks(data, offsets)),
         FirstCall(characters._measure_chars, lambda: characters.measure_chars(data, offsets, classes)),
         FirstCall(phrases._count_phrases, lambda: phrases.count_phrases(data, offsets, spoken)),
@@ -235,7 +237,7 @@ def first_calls() -> list[FirstCall]:
 
 
 # What every run needs; the others come with a recipe that asks for them.
-ALWAYS = frozenset({"digests", "folding", "hashing", "jsonlines", "sha256", "text"})
+ALWAYS = frozenset({"digests", "folding", "hashing", "jsonlines", "jsonstrings", "sha256", "text"})
 
 
 def ensure_compiled(announce: Callable[[str], None], modules: Collection[str]) -> None:

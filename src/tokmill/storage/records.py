@@ -55,6 +55,9 @@ class Span(NamedTuple):
 WHOLE = Span()
 
 
-def string_table(wanted: list[Wanted], columns: list[list[str | None]]) -> Any:
-    arrays = [pa.array(column, pa.large_string()) for column in columns]
+def string_table(wanted: list[Wanted], columns: list[Any]) -> Any:
+    """`columns`: lists of strings and None, or large_string arrays."""
+    arrays = [
+        pa.array(column, pa.large_string()) if isinstance(column, list) else column for column in columns
+    ]
     return pa.table(arrays, names=[want.name for want in wanted])
