@@ -122,7 +122,7 @@ def test_text_that_is_escaped_comes_back_whole(text: str) -> None:
 
 def left(texts: list[str]) -> list[bool]:
     """Which of them the kernel leaves to the function for one string."""
-    laid = lay_out(*buffers(texts), module._TAGS, module._ENTITIES, max_indented_lists=8)
+    laid = lay_out(*buffers(texts), module._TAGS, module._entities(), max_indented_lists=8)
     marked: list[bool] = laid.left.tolist()
     return marked
 

@@ -11,11 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tokmill.engines.dask import open_dask
 from tokmill.engines.inline import InlineEngine
 from tokmill.engines.local import Engine, LocalEngine
 from tokmill.engines.memory import workers_within
-from tokmill.engines.ray import open_ray
 from tokmill.environment import available_cores
 from tokmill.errors import RecipeError
 
@@ -52,13 +50,22 @@ def open_engine(
     resources: Resources, shard_bytes: int, say: Callable[[str], None], *, device: str = "cpu"
 ) -> Engine:
     if resources.address is not None:
-        opened = open_ray if resources.engine == "ray" else open_dask
-        return opened(resources.address, resources.workers, say, device=device)
+        return _open_cluster(resources, resources.workers, say, device)
     workers = resources.workers or available_cores()
     if resources.memory is not None:
         workers = workers_within(resources.memory, workers, shard_bytes, say)
-    if resources.engine == "ray":
-        return open_ray(None, workers, say, device=device)
-    if resources.engine == "dask":
-        return open_dask(None, workers, say, device=device)
+    if resources.engine != "local":
+        return _open_cluster(resources, workers, say, device)
     return InlineEngine(device=device) if workers == 1 else LocalEngine(workers, say, device=device)
+
+
+def _open_cluster(
+    resources: Resources, workers: int | None, say: Callable[[str], None], device: str
+) -> Engine:
+    if resources.engine == "ray":
+        from tokmill.engines.ray import open_ray
+
+        return open_ray(resources.address, workers, say, device=device)
+    from tokmill.engines.dask import open_dask
+
+    return open_dask(resources.address, workers, say, device=device)

@@ -17,6 +17,7 @@ nested <div>, this takes time by the byte.
 
 from __future__ import annotations
 
+import functools
 import html as entities
 import re
 from enum import IntEnum
@@ -162,18 +163,22 @@ _TAGS = kernel.name_table(
     }
     | dict.fromkeys(_HIDDEN, kernel.HIDDEN)
 )
-_ENTITIES = kernel.name_table(
-    {
-        name[:-1]: kernel.packed_text(text)
-        for name, text in sorted(html5.items())
-        if name.endswith(";") and len(name) <= kernel.MAX_NAME + 1
-    }
-)
+
+
+@functools.cache
+def _entities() -> kernel.Names:
+    return kernel.name_table(
+        {
+            name[:-1]: kernel.packed_text(text)
+            for name, text in sorted(html5.items())
+            if name.endswith(";") and len(name) <= kernel.MAX_NAME + 1
+        }
+    )
 
 
 def html_column(data: Bytes, offsets: Offsets) -> Any:
     """`html_to_text` of a whole column: four times as fast, and the same to the byte."""
-    laid = kernel.lay_out(data, offsets, _TAGS, _ENTITIES, max_indented_lists=_MAX_INDENTED_LISTS)
+    laid = kernel.lay_out(data, offsets, _TAGS, _entities(), max_indented_lists=_MAX_INDENTED_LISTS)
     texts = large_strings(laid.data, laid.offsets)
     rest = np.flatnonzero(laid.left).tolist()
     if rest:

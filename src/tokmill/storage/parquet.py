@@ -60,7 +60,16 @@ def write_sorted_table(path: Path, table: Any, by: str) -> Written:
 def load_range(path: Path, column: str, value: int) -> Any:
     """The rows of a sorted table in which `column` is `value`."""
     try:
-        return pq.read_table(path, filters=[(column, "==", value)], use_threads=False).combine_chunks()
+        with pq.ParquetFile(path) as file:
+            place = file.schema_arrow.get_field_index(column)
+            bounds = [file.metadata.row_group(n).column(place).statistics for n in range(file.num_row_groups)]
+            groups = [
+                group
+                for group, bound in enumerate(bounds)
+                if bound is None or not bound.has_min_max or bound.min <= value <= bound.max
+            ]
+            table = file.read_row_groups(groups, use_threads=False)
+        return table.filter(pc.equal(table.column(column), value)).combine_chunks()
     except _DAMAGE as error:
         raise _unreadable(path, error) from error
 

@@ -13,7 +13,6 @@ import msgspec
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import Tokenizer
 from tokmill.tokenizers.spm_model import read_spm_model
-from tokmill.tokenizers.tiktoken_ranks import ENCODINGS
 
 
 class Description(NamedTuple):
@@ -45,6 +44,8 @@ def describe_tokenizer(tokenizer: Tokenizer) -> Description:
     if tokenizer.kind == "sentencepiece":
         return _describe_sentencepiece(tokenizer, data)
     if tokenizer.kind == "tiktoken":
+        from tokmill.tokenizers.tiktoken_ranks import ENCODINGS  # loads the library
+
         encoding: str = tokenizer.encoding  # type: ignore[attr-defined]
         return Description(
             tokenizer.kind,
