@@ -78,13 +78,15 @@ def normalize_texts(texts: Any, rules: Normalize) -> Normalized:
     return Normalized(whole, edits, chars, is_ascii, int(found.nuls.sum()), int(found.chars.sum()))
 
 
-def apply_edits(texts: Any, rows: np.ndarray[Any, Any], edited: Any) -> Any:
-    """The texts that cleaning left: the originals with the edited rows in their place."""
+def apply_edits(
+    texts: Any, rows: np.ndarray[Any, Any], edited: Any, wanted: np.ndarray[Any, Any] | None = None
+) -> Any:
+    """The texts that cleaning left: the originals with the edited rows in their place; of all rows, or of some."""
     if not len(rows):
-        return texts
+        return texts if wanted is None else texts.take(pa.array(wanted))
     order = np.arange(len(texts), dtype=np.int64)
     order[rows] = len(texts) + np.arange(len(rows))
-    return pa.concat_arrays([texts, edited]).take(pa.array(order))
+    return pa.concat_arrays([texts, edited]).take(pa.array(order if wanted is None else order[wanted]))
 
 
 def _not_in_form(texts: Any, form: Literal["none", "NFC", "NFKC"]) -> np.ndarray[Any, np.dtype[np.bool_]]:

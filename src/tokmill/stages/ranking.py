@@ -18,7 +18,7 @@ from tokmill.clean.normalize import apply_edits
 from tokmill.clean.rules import Rule, Sieve, columns_of
 from tokmill.dedup.precedence import priority_of, rank_documents
 from tokmill.manifest import Json
-from tokmill.schema import one_piece
+from tokmill.schema import EDITS, one_piece
 from tokmill.stages.step import Shard
 from tokmill.storage.parquet import load_range, load_table
 from tokmill.task import Input, table_input
@@ -92,7 +92,6 @@ def load_ranked(inputs: Sequence[Input], number: int, keep: Json) -> Ranked:
             considered[np.asarray(load_range(Path(item.path), "shard", number).column("row"))] = False
     rows = np.flatnonzero(considered)
     texts = one_piece(load_table(paths["documents"], ["text"]).column("text"))
-    if "edits" in paths:
-        edits = load_table(paths["edits"], ["row", "text"])
-        texts = apply_edits(texts, np.asarray(edits.column("row")), one_piece(edits.column("text")))
-    return Ranked(rows, load_ranks(inputs, keep)[rows], texts.take(rows))
+    edits = load_table(paths["edits"], ["row", "text"]) if "edits" in paths else EDITS.empty_table()
+    texts = apply_edits(texts, np.asarray(edits.column("row")), one_piece(edits.column("text")), rows)
+    return Ranked(rows, load_ranks(inputs, keep)[rows], texts)
