@@ -151,6 +151,23 @@ def test_edits_are_what_the_slow_twin_does(texts: list[str], options: LineOption
     assert edits.kept.cut.to_pylist() == [edit.cut for edit in slow]
 
 
+# A bracket, a space, a control character, the end: at each place of the eight bytes that are looked at together.
+@pytest.mark.parametrize(
+    "piece", ["[1]", "[", "[edit]", " ", "  ", "\t", "\x1c", "\0", "é", "\u2028", " [2] ", "[3]\n", "\n"]
+)
+@pytest.mark.parametrize("min_words", [0, 1, 2, 3, 9])
+def test_edits_are_those_of_the_twin_wherever_in_a_line_something_is(piece: str, min_words: int) -> None:
+    lines = [("ab cdefg h. " * 3)[shift:][:size] for size in range(26) for shift in (0, 1, 2)]
+    texts = [line[:place] + piece + line[place:] + behind for line in lines for place in range(0, len(line) + 1, 3)
+             for behind in ("", "\n", "\nOne two three four.")]  # fmt: skip
+    for options in (
+        LineOptions(min_words=min_words),
+        LineOptions(min_words=min_words, terminal_punctuation=False, citations=False, max_word_chars=6),
+    ):
+        edits = edit_lines(pa.array(texts, pa.large_string()), options)
+        assert edits.texts.to_pylist() == [slow_edit(text, options).text for text in texts]
+
+
 @settings(deadline=None, max_examples=600)
 @given(st.lists(TEXTS | PAGES, max_size=5), OPTIONS, ASKED, st.integers(1, 60))
 def test_what_is_measured_around_the_edits_is_what_each_text_measures_by_itself(

@@ -23,7 +23,10 @@ from tokmill.kernels.raw import raw_kernel, raw_step
 
 U64 = np.uint64
 LOW_BITS = U64(0x0101010101010101)
-LOW_SEVEN = U64(0x7F7F7F7F7F7F7F7F)
+HIGH_BITS = U64(0x8080808080808080)
+BITS_6 = U64(0x4040404040404040)
+# Added to a byte of ASCII: its high bit then tells that it is above the space.
+ABOVE_SPACE = U64(0x5F5F5F5F5F5F5F5F)
 NEWLINES = U64(0x0A0A0A0A0A0A0A0A)
 BRACKETS = U64(0x5B5B5B5B5B5B5B5B)
 NEWLINE, BRACKET, END_BRACKET = 10, 91, 93
@@ -71,9 +74,9 @@ def edit_lines(
         data,
         offsets,
         frozen(classes, np.uint16),
-        frozen(phrases.is_looked_at, np.uint8),
+        phrases.window,
+        frozen(phrases.steps, np.uint8),
         frozen(phrases.first, np.int64),
-        frozen(phrases.anchors, np.int64),
         frozen(phrases.groups, np.int64),
         frozen(phrases.offsets, np.int64),
         frozen(phrases.data, np.uint8),
@@ -100,9 +103,9 @@ def _edit_lines(
     data: Bytes,
     offsets: Offsets,
     classes: NDArray[np.uint16],
-    is_looked_at: NDArray[np.uint8],
+    window: Int,
+    steps: NDArray[np.uint8],
     first_entry: NDArray[np.int64],
-    anchors: NDArray[np.int64],
     groups: NDArray[np.int64],
     phrase_offsets: Offsets,
     phrases: Bytes,
@@ -128,24 +131,30 @@ def _edit_lines(
         removed[:, count] = 0
         at = begin
         while at < end:
-            line, stop = at, _line_end(data, at, end)
-            at = stop + 1
-            first, last = _stripped(data, line, stop, classes)
-            if first == last:
+            line, first = at, _after_spaces(data, at, end, classes)
+            if first == end or data[first] == NEWLINE:
                 removed[BLANK, count] += 1
+                at = first + 1
                 continue
             is_whole[filled] = 0
             filled += 1
+            joint = 1 if used > edited_offsets[row] else 0  # the newline between it and the line before
+            start = used + joint
+            stop, has_bracket = _copy_line(data, first, end, edited, start)
+            at = stop + 1
+            last = _before_spaces(data, first, stop, classes)
             if first > line or last < stop:
                 removed[OUTER_SPACE, count] += 1
             if last - first > max_word_chars and _longest_chunk(data, first, last, classes) > max_word_chars:
                 removed[LONG_WORD, count] += 1
                 continue
-            joint = 1 if used > edited_offsets[row] else 0  # the newline between it and the line before
-            start = used + joint
-            into, citations = _copy(data, first, last, edited, start, strip_citations)
-            if citations:
-                start, into = _stripped(edited, start, into, classes)
+            into = start + last - first
+            citations: Int = 0
+            if has_bracket and strip_citations:
+                into, citations = _copy_uncited(data, first, last, edited, start)
+                if citations:
+                    start = _after_spaces(edited, start, into, classes)
+                    into = _before_spaces(edited, start, into, classes)
             if terminal_only and not _is_terminal(edited, start, into):
                 removed[NOT_TERMINAL, count] += 1
                 continue
@@ -153,7 +162,7 @@ def _edit_lines(
                 removed[FEW_WORDS, count] += 1
                 continue
             group = _phrase_in(
-                edited, start, into, is_looked_at, first_entry, anchors, groups, phrase_offsets, phrases
+                edited, start, into, window, steps, first_entry, groups, phrase_offsets, phrases
             )
             if group >= 0:
                 removed[FIRST_PHRASE + group, count] += 1
@@ -187,23 +196,43 @@ def _edit_lines(
 
 
 @raw_step
-def _line_end(data: Bytes, at: Int, end: Int) -> Int:
+def _copy_line(data: Bytes, at: Int, end: Int, edited: Bytes, into: Int) -> tuple[Int, bool]:
+    """What is before the next newline, to `into`; where that newline is, and whether a [ may be in the line.
+
+    Up to seven bytes more are written: there is room, because what is kept never overtakes what was read.
+    """
+    brackets = U64(0)
     while end - at >= 8:
-        marks = _zero_marks(_load_word(data, at) ^ NEWLINES)
+        word = _load_word(data, at)
+        _store_word(edited, into, word)
+        brackets |= _first_marks(word ^ BRACKETS)
+        marks = _first_marks(word ^ NEWLINES)
         if marks:
-            before = ((marks & (~marks + U64(1))) >> U64(7)) - U64(1)
-            return at + np.int64(((before & LOW_BITS) * LOW_BITS) >> U64(56))
+            return at + _bytes_before(marks), bool(brackets)
         at += 8
+        into += 8
     while at < end and data[at] != NEWLINE:
+        brackets |= U64(data[at] == BRACKET)
+        edited[into] = data[at]
         at += 1
-    return at
+        into += 1
+    return at, bool(brackets)
 
 
 @raw_step
 def _has_chunks(data: Bytes, at: Int, end: Int, wanted: Int, classes: NDArray[np.uint16]) -> bool:
     """Whether so many runs of what is not a space are in a line; the first few words tell."""
     chunks: Int = 0
-    is_inside = False
+    visible = U64(0)  # of eight bytes, 1 in each that is not a space
+    while end - at >= 8 and chunks < wanted:
+        word = _load_word(data, at)
+        if word & HIGH_BITS or (word | word << U64(1)) & BITS_6 != BITS_6:
+            break  # a byte of these is no ASCII, or a control character
+        before = visible >> U64(56)
+        visible = ((word + ABOVE_SPACE) & HIGH_BITS) >> U64(7)
+        chunks += np.int64(((visible & ~(visible << U64(8) | before)) * LOW_BITS) >> U64(56))
+        at += 8
+    is_inside = visible >> U64(56) != U64(0)
     while at < end and chunks < wanted:
         code, width = _code_at(data, at)
         is_space = (classes[code] & SPACE) != 0
@@ -226,18 +255,18 @@ def _longest_chunk(data: Bytes, at: Int, end: Int, classes: NDArray[np.uint16]) 
 
 
 @raw_step
-def _copy(data: Bytes, at: Int, end: Int, edited: Bytes, into: Int, strip_citations: bool) -> tuple[Int, Int]:
+def _copy_uncited(data: Bytes, at: Int, end: Int, edited: Bytes, into: Int) -> tuple[Int, Int]:
     """The line without its citations, from `into` on; where it ends then, and how many they were."""
     citations: Int = 0
     while at < end:
         if end - at >= 8:
             word = _load_word(data, at)
-            if not strip_citations or _zero_marks(word ^ BRACKETS) == U64(0):
+            if _first_marks(word ^ BRACKETS) == U64(0):
                 _store_word(edited, into, word)
                 into += 8
                 at += 8
                 continue
-        size = _citation_bytes(data, at, end) if strip_citations and data[at] == BRACKET else 0
+        size = _citation_bytes(data, at, end) if data[at] == BRACKET else 0
         if size:
             citations += 1
             at += size
@@ -280,12 +309,18 @@ def _is_terminal(data: Bytes, start: Int, end: Int) -> bool:
 
 
 @raw_step
-def _stripped(data: Bytes, start: Int, end: Int, classes: NDArray[np.uint16]) -> tuple[Int, Int]:
-    while start < end:
-        code, width = _code_at(data, start)
+def _after_spaces(data: Bytes, at: Int, end: Int, classes: NDArray[np.uint16]) -> Int:
+    """A newline is not passed."""
+    while at < end and data[at] != NEWLINE:
+        code, width = _code_at(data, at)
         if classes[code] & SPACE == 0:
             break
-        start += width
+        at += width
+    return at
+
+
+@raw_step
+def _before_spaces(data: Bytes, start: Int, end: Int, classes: NDArray[np.uint16]) -> Int:
     while start < end:
         at = end - 1
         while data[at] & 0xC0 == 0x80:
@@ -293,7 +328,7 @@ def _stripped(data: Bytes, start: Int, end: Int, classes: NDArray[np.uint16]) ->
         if classes[_code_at(data, at)[0]] & SPACE == 0:
             break
         end = at
-    return start, end
+    return end
 
 
 @raw_step
@@ -301,23 +336,28 @@ def _phrase_in(
     data: Bytes,
     begin: Int,
     end: Int,
-    is_looked_at: NDArray[np.uint8],
+    window: Int,
+    steps: NDArray[np.uint8],
     first_entry: NDArray[np.int64],
-    anchors: NDArray[np.int64],
     groups: NDArray[np.int64],
     phrase_offsets: Offsets,
     phrases: Bytes,
 ) -> Int:
-    """The lowest group with a phrase in the line, or -1."""
+    """The lowest group with a phrase in the line, or -1. See kernels.phrases for how it is looked for."""
     found: Int = _NO_GROUP
-    for at in range(begin, end):
-        if is_looked_at[data[at]] == 0:
+    gap = U64(min(1, window - 1))
+    at: Int = begin + window - 1
+    while at < end:
+        i = U64(at)
+        pair = U64(data[i - gap] & 31) << U64(5) | U64(data[i] & 31)
+        at += np.int64(steps[pair])
+        if steps[pair]:
             continue
-        byte = _lower(data[at])
-        for entry in range(first_entry[byte], first_entry[byte + 1]):
-            start = at - anchors[entry]
+        start = at - (window - 1)
+        at += 1
+        for entry in range(first_entry[pair], first_entry[pair + U64(1)]):
             size = phrase_offsets[entry + 1] - phrase_offsets[entry]
-            if start < begin or start + size > end:
+            if start + size > end:
                 continue
             k: Int = 0
             while k < size and _lower(data[start + k]) == phrases[phrase_offsets[entry] + k]:
@@ -379,6 +419,13 @@ def _store_word(data: Bytes, at: Int, word: np.uint64) -> None:
 
 
 @raw_step
-def _zero_marks(word: np.uint64) -> np.uint64:
-    """0x80 in each byte that is zero."""
-    return ~(((word & LOW_SEVEN) + LOW_SEVEN) | word | LOW_SEVEN)
+def _first_marks(word: np.uint64) -> np.uint64:
+    """0x80 in the first byte that is zero, and in none before it; what it says of later ones may be wrong."""
+    return (word - LOW_BITS) & ~word & HIGH_BITS
+
+
+@raw_step
+def _bytes_before(marks: np.uint64) -> Int:
+    """How many bytes are before the first mark."""
+    below = ((marks & (~marks + U64(1))) >> U64(7)) - U64(1)
+    return np.int64(((below & LOW_BITS) * LOW_BITS) >> U64(56))

@@ -20,13 +20,15 @@ from tokmill.kernels.classes import SPACE, TERMINAL
 from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
 from tokmill.kernels.raw import raw_kernel, raw_step
 
-U64 = np.uint64
+U8, U64 = np.uint8, np.uint64
 LOW_BITS = U64(0x0101010101010101)
-LOW_SEVEN = U64(0x7F7F7F7F7F7F7F7F)
+HIGH_BITS = U64(0x8080808080808080)
 NEWLINES = U64(0x0A0A0A0A0A0A0A0A)
+GOLDEN = U64(0x9E3779B97F4A7C15)
 COUNTS = U64(0xFFFFFFFF)
 NEWLINE, HYPHEN, DOT = 10, 45, 46
 BULLET, ELLIPSIS = 0x2022, 0x2026
+_BLOCK = 96
 
 
 class LineMeasures(NamedTuple):
@@ -146,25 +148,24 @@ def _measure_lines(
         paragraphs: Int = 0
         dup_paragraphs: Int = 0
         dup_paragraph_chars: Int = 0
+        if filled:
+            # the lines that the text begins and ends in are hashed again, without the spaces that are no part of it
+            keys[last_filled] = _line_end(data, max(starts[last_filled], text_begin), text_end)[1]
+            if first_filled < last_filled:
+                keys[first_filled] = _line_end(data, text_begin, starts[first_filled + 1] - 1)[1]
         line: Int = first_filled
         while line <= last_filled:
-            # Line by line up to one that is empty; the key of a paragraph is made of those of its lines, which are
-            # known but for the lines that the text begins and ends in.
+            # line by line up to one that is empty; the key of a paragraph is made of those of its lines
             start = max(starts[line], text_begin)
-            stop = start
             key = U64(0)
             while line <= last_filled and starts[line + 1] - starts[line] > 1:
-                line_key = keys[line]
-                stop = min(starts[line + 1] - 1, text_end)
-                if line == first_filled or line == last_filled:
-                    line_key = _line_end(data, max(starts[line], text_begin), stop)[1]
-                key = _fmix(key ^ line_key)
+                key = _fmix(key ^ keys[line])
                 line += 1
             paragraphs += 1
             slot = _slot(table, mask, tick, key)
             if (table[slot, 1] >> U64(32)) == tick:
                 dup_paragraphs += 1
-                dup_paragraph_chars += _chars(data, start, stop)
+                dup_paragraph_chars += _chars(data, start, min(starts[line] - 1, text_end))
             table[slot, 0] = key
             table[slot, 1] = tick << U64(32)
             while line <= last_filled and starts[line + 1] - starts[line] == 1:
@@ -175,16 +176,32 @@ def _measure_lines(
 @raw_step
 def _line_end(data: Bytes, start: Int, end: Int) -> tuple[Int, np.uint64]:
     """Where the line at `start` ends, and the hash of its bytes: 64 bits, eight bytes at a time, each through a
-    full avalanche, the last ones with the length."""
+    full avalanche, the last ones with the length. Two words are mixed side by side while there are two."""
     at: Int = start
-    mixed = U64(0)
+    mixed, beside = U64(0), GOLDEN
+    while end - at >= 16:
+        word, next_word = _load_word(data, at), _load_word(data, at + 8)
+        marks, next_marks = _first_marks(word ^ NEWLINES), _first_marks(next_word ^ NEWLINES)
+        after = _fmix(mixed ^ word)
+        if marks | next_marks:
+            # no branch on which of the two it is: that could not be foreseen
+            is_later = marks == U64(0)
+            marks = next_marks if is_later else marks
+            word = next_word if is_later else word
+            mixed = after if is_later else mixed
+            before = ((marks & (~marks + U64(1))) >> U64(7)) - U64(1)  # the bytes before the first newline
+            at += np.int64(((before & LOW_BITS) * LOW_BITS) >> U64(56)) + 8 * is_later
+            return at, _finish(mixed, beside, word & before, at - start)
+        mixed = after
+        beside = _fmix(beside ^ next_word)
+        at += 16
     while end - at >= 8:
         word = _load_word(data, at)
-        marks = _zero_marks(word ^ NEWLINES)
+        marks = _first_marks(word ^ NEWLINES)
         if marks:
             before = ((marks & (~marks + U64(1))) >> U64(7)) - U64(1)  # the bytes before the first newline
             at += np.int64(((before & LOW_BITS) * LOW_BITS) >> U64(56))
-            return at, _fmix(mixed ^ (word & before) ^ (U64(at - start) * U64(0x9E3779B97F4A7C15)))
+            return at, _finish(mixed, beside, word & before, at - start)
         mixed = _fmix(mixed ^ word)
         at += 8
     word = U64(0)
@@ -193,16 +210,25 @@ def _line_end(data: Bytes, start: Int, end: Int) -> tuple[Int, np.uint64]:
         word |= U64(data[at]) << shift
         shift += U64(8)
         at += 1
-    return at, _fmix(mixed ^ word ^ (U64(at - start) * U64(0x9E3779B97F4A7C15)))
+    return at, _finish(mixed, beside, word, at - start)
+
+
+@raw_step
+def _finish(mixed: np.uint64, beside: np.uint64, word: np.uint64, size: Int) -> np.uint64:
+    return _fmix(mixed ^ (beside << U64(32) | beside >> U64(32)) ^ word ^ U64(size) * GOLDEN)
 
 
 @raw_step
 def _count_newlines(data: Bytes, start: Int, end: Int) -> Int:
+    """Block by block, in sums of eight bits, so that LLVM compares and adds 16 bytes at once."""
     count: Int = 0
     at: Int = start
-    while end - at >= 8:
-        count += np.int64(((_zero_marks(_load_word(data, at) ^ NEWLINES) >> U64(7)) * LOW_BITS) >> U64(56))
-        at += 8
+    while end - at >= _BLOCK:
+        twice = U8(0)  # see kernels.characters: of a sum of ones LLVM makes something slower
+        for k in range(U64(_BLOCK)):
+            twice = U8(twice + 2 * (data[U64(at) + k] == U8(NEWLINE)))
+        count += np.int64(twice >> 1)
+        at += _BLOCK
     while at < end:
         count += data[at] == NEWLINE
         at += 1
@@ -211,10 +237,22 @@ def _count_newlines(data: Bytes, start: Int, end: Int) -> Int:
 
 @raw_step
 def _is_short(data: Bytes, start: Int, end: Int, short_chars: Int) -> bool:
-    """A character is one to four bytes, so that most lines need not be counted."""
+    """A character is one to four bytes, so that most lines need not be counted, or not to their end."""
     if end - start <= short_chars:
         return True
-    return bool(end - start <= 4 * short_chars and _chars(data, start, end) <= short_chars)
+    if end - start > 4 * short_chars:
+        return False
+    chars: Int = 0
+    at: Int = start
+    while end - at >= 8 and chars <= short_chars:
+        word = _load_word(data, at)
+        followers = (word >> U64(7)) & ~(word >> U64(6)) & LOW_BITS
+        chars += 8 - np.int64((followers * LOW_BITS) >> U64(56))
+        at += 8
+    while at < end and chars <= short_chars:
+        chars += (data[at] & 0xC0) != 0x80
+        at += 1
+    return bool(chars <= short_chars)
 
 
 @raw_step
@@ -282,9 +320,9 @@ def _load_word(data: Bytes, at: Int) -> np.uint64:
 
 
 @raw_step
-def _zero_marks(word: np.uint64) -> np.uint64:
-    """0x80 in each byte that is zero."""
-    return ~(((word & LOW_SEVEN) + LOW_SEVEN) | word | LOW_SEVEN)
+def _first_marks(word: np.uint64) -> np.uint64:
+    """0x80 in the first byte that is zero, and in none before it; what it says of later ones may be wrong."""
+    return (word - LOW_BITS) & ~word & HIGH_BITS
 
 
 @raw_step
