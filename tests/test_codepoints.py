@@ -18,8 +18,11 @@ CHARACTERS = [chr(code) for code in range(0x80, 0x110000) if not 0xD800 <= code 
 
 # Hangul, Indic, Arabic and Thai marks, composing accents, ligatures, widths: where forms really differ.
 MARKS = st.sampled_from("aeoAE ̧̱́̀̈̇̊̃̂̆가ᄀ ᅡᆨिक्ष़กำ้ัูبًٍّٔﬁﬀ½①Ａｶﾞガか゛がʼnßẞİıΣςͅẛſK")
+ASCII_RUNS = st.lists(
+    st.sampled_from(["a", "bc", "def", "eight or", "é", "ß", "你", "😀", "ﬁ", "\u0301"])
+).map("".join)
 TEXTS = st.one_of(
-    st.text(), st.text(MARKS), st.text(st.characters(min_codepoint=0x300, max_codepoint=0x3100))
+    ASCII_RUNS, st.text(), st.text(MARKS), st.text(st.characters(min_codepoint=0x300, max_codepoint=0x3100))
 )
 
 

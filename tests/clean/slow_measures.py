@@ -31,6 +31,8 @@ PIECES = [
     *("10km", "5%", "3.5GB", "1990s", "12€", "m/s", "well-known", "a--b", "x...y", "end.Next", "1+1", "2*-3"),
     *("http://", "https://", "www.example.com", "a@b.co", ".org/x-y", ":8080", "foo_bar"),
     *("the", "of", "and", "to", "The", "Lorem Ipsum", "JavaScript", "use cookies", "Privacy Policy", "Navigation"),
+    *("foo_bar(x):", 'a",', 'a."', "a).", "Mr.)", "self.x_y", "\\frac{a}", "$x$", "@at", "/a", "+a", ".a", "x2", "\tword\r"),
+    *("→", "∀x", "αβ", "“a”", "a”.", '"""', ":=", "!=", "identifier_of_many_letters", "a_1km", 'f("s', "o'b"),
     *("[1]", "[]", "[edit]", "[citation needed]", "[12", "...", "....", "\n- ", "\n\n", " \n \n", "word " * 7),
     "the cat sat on the mat and the cat sat on the mat again\n",
 ]  # fmt: skip

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clean.slow_measures import TEXTS, slow_measures, split_words
+from clean.slow_measures import TEXTS, dup_gram_chars, slow_measures, split_words, top_gram_chars
 from tokmill.clean import measures as measures_module
 from tokmill.clean.measures import MEASURES, measure
-from tokmill.kernels import words
+from tokmill.kernels import repetition, words
 from tokmill.wordclasses import class_table
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "measures.md"
@@ -55,11 +55,50 @@ def test_words_are_cut_where_the_slow_twin_cuts(text: str) -> None:
         ("你好，世界。", "你 好 ， 世 界 。"),
         ("สวัสดีครับ", "ส วั ส ดี ค รั บ"),
         ("wait…what -- no", "wait … what -- no"),
+        ('if foo_bar(x, "y"): # (z)', 'if foo_bar(x , " y " ) : # ( z )'),
+        ('self.x_y = {"a": \\frac{b}}', 'self.x_y = { " a " : \\frac{b } }'),
+        ('He left." (Mr.) "No).', 'He left . " ( Mr. ) " No ) .'),
+        ("\tone\rtwo\u3000∀ x_2km →y “z”.", "one two ∀ x_2 km →y “ z ” ."),
     ],
 )
 def test_words_are_what_a_tokenizer_of_prose_makes_of_them(text: str, expected: str) -> None:
     assert " ".join(split_words(text)) == expected
     assert word_lengths(text) == [len(word) for word in expected.split()]
+
+
+def slow_hash(word: bytes) -> int:
+    mixed, tail = 0, len(word) % 8
+    for start in range(0, len(word) - tail, 8):
+        mixed = fmix(mixed ^ int.from_bytes(word[start : start + 8], "little"))
+    rest = int.from_bytes(word[len(word) - tail :], "little")
+    return fmix(mixed ^ rest ^ (len(word) * 0x9E3779B97F4A7C15 % 2**64))
+
+
+def fmix(word: int) -> int:
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        word = (word ^ (word >> 33)) * factor % 2**64
+    return word ^ (word >> 33)
+
+
+@settings(deadline=None, max_examples=600)
+@given(TEXTS, st.booleans())
+def test_a_word_has_the_hash_of_its_bytes_whatever_way_it_was_cut(text: str, is_last: bool) -> None:
+    data = text.encode()
+    column = np.frombuffer(data if is_last else data + b"and more", np.uint8)
+    offsets = np.array([0, len(data)], np.int64)
+    split = words.split_words(column, offsets, class_table(), measures_module._lexicon())
+    assert split.hashes.tolist() == [slow_hash(word.encode()) for word in split_words(text)]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.integers(0, 5), max_size=60), st.sampled_from([1, 16, 2**40]))
+def test_repetition_is_exact_where_all_words_ask_for_one_slot(chosen: list[int], stride: int) -> None:
+    offsets = np.array([0, len(chosen)], np.int64)
+    hashes = np.array(chosen, np.uint64) * np.uint64(stride)
+    found = repetition.measure_repetition(offsets, hashes, np.ones(len(chosen), np.int32))
+    letters = ["abcdef"[word] for word in chosen]
+    assert found.top[0].tolist() == [top_gram_chars(letters, n) for n in repetition.TOP_SIZES]
+    assert found.dup[0].tolist() == [dup_gram_chars(letters, n) for n in repetition.DUP_SIZES]
 
 
 @pytest.mark.parametrize(

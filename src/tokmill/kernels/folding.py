@@ -23,6 +23,7 @@ UNSAFE = np.uint8(255)
 ITSELF = np.int32(-1)
 
 U64 = np.uint64
+LOW_BITS = U64(0x0101010101010101)
 HIGH_BITS = U64(0x8080808080808080)
 
 
@@ -83,7 +84,7 @@ def _suspects(data: Bytes, offsets: Offsets, classes: NDArray[np.uint8], found: 
                     at += 8
                 continue
             code, width = _decode(data, at)
-            kind = classes[code]
+            kind = classes[U64(code)]
             if kind == UNSAFE or (kind != 0 and kind < before):
                 found[row] = True
                 break
@@ -107,28 +108,37 @@ def _fold_rows(
         at, end = offsets[row], offsets[row + 1]
         before = np.uint8(0)
         while at < end:
-            byte = data[at]
+            byte = data[U64(at)]
             if byte < 128:
-                folded[used] = byte
-                used += 1
-                at += 1
                 before = np.uint8(0)
-                while at + 8 <= end and _is_ascii_word(data, at):
-                    for step in range(8):
-                        folded[used + step] = data[at + step]
+                while at + 8 <= end:
+                    word = _load_word(data, at)
+                    _store_word(folded, used, word)  # what is beyond ASCII is written over
+                    others = word & HIGH_BITS
+                    if others != U64(0):
+                        before_it = ((others & (~others + U64(1))) >> U64(7)) - U64(1)
+                        ascii_bytes = np.int64(((before_it & LOW_BITS) * LOW_BITS) >> U64(56))
+                        used += ascii_bytes
+                        at += ascii_bytes
+                        break
                     used += 8
                     at += 8
+                else:
+                    while at < end and data[at] < 128:
+                        folded[used] = data[at]
+                        used += 1
+                        at += 1
                 continue
             code, width = _decode(data, at)
-            kind = classes[code]
+            kind = classes[U64(code)]
             if kind == UNSAFE or (kind != 0 and kind < before):
                 is_exact[row] = False
                 break
             before = kind
-            start = starts[code]
+            start = starts[U64(code)]
             if start < 0:
                 for step in range(width):
-                    folded[used + step] = data[at + step]
+                    folded[U64(used + step)] = data[U64(at + step)]
                 used += width
             else:
                 length = np.int64(pool[start])
@@ -142,8 +152,13 @@ def _fold_rows(
 
 @inlined
 def _is_ascii_word(data: Bytes, at: Int) -> bool:
+    return bool((_load_word(data, at) & HIGH_BITS) == U64(0))
+
+
+@inlined
+def _load_word(data: Bytes, at: Int) -> np.uint64:
     i = U64(at)
-    word = (
+    return (
         U64(data[i])
         | U64(data[i + U64(1)]) << U64(8)
         | U64(data[i + U64(2)]) << U64(16)
@@ -153,18 +168,32 @@ def _is_ascii_word(data: Bytes, at: Int) -> bool:
         | U64(data[i + U64(6)]) << U64(48)
         | U64(data[i + U64(7)]) << U64(56)
     )
-    return bool((word & HIGH_BITS) == U64(0))
+
+
+@inlined
+def _store_word(into: Bytes, at: Int, word: np.uint64) -> None:
+    """LLVM makes one store of it; a copy byte by byte it must not join: 1.2 ns per byte of ASCII, not 0.2."""
+    i = U64(at)
+    into[i] = word
+    into[i + U64(1)] = word >> U64(8)
+    into[i + U64(2)] = word >> U64(16)
+    into[i + U64(3)] = word >> U64(24)
+    into[i + U64(4)] = word >> U64(32)
+    into[i + U64(5)] = word >> U64(40)
+    into[i + U64(6)] = word >> U64(48)
+    into[i + U64(7)] = word >> U64(56)
 
 
 @inlined
 def _decode(data: Bytes, at: Int) -> tuple[Int, Int]:
     """The code point of two to four bytes of valid UTF-8, and how many they are."""
-    lead = np.int64(data[at])
-    second = np.int64(data[at + 1]) & 0x3F
+    i = U64(at)
+    lead = np.int64(data[i])
+    second = np.int64(data[i + U64(1)]) & 0x3F
     if lead < 0xE0:
         return ((lead & 0x1F) << 6) | second, 2
-    third = np.int64(data[at + 2]) & 0x3F
+    third = np.int64(data[i + U64(2)]) & 0x3F
     if lead < 0xF0:
         return ((lead & 0x0F) << 12) | (second << 6) | third, 3
-    fourth = np.int64(data[at + 3]) & 0x3F
+    fourth = np.int64(data[i + U64(3)]) & 0x3F
     return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | fourth, 4
