@@ -37,7 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 from chain import SETTINGS, SHARED, TOKENIZER, write_recipe, write_sample
-from command import command
+from command import command, environment
 from tokmill.artifact import open_artifact
 from tokmill.kernels.warm import compile_kernels
 
@@ -125,7 +125,7 @@ def run_tokmill(recipe: Path, workers: int) -> dict[str, float]:
     asked = command("run", recipe, "--out", out, "--workers", workers)
     with tempfile.TemporaryFile("w+") as said:
         started = time.monotonic()
-        process = subprocess.Popen(asked, stdout=said, stderr=said)
+        process = subprocess.Popen(asked, env=environment(), stdout=said, stderr=said)
         _, status, used = os.wait4(process.pid, 0)  # of the process and of all that it waited for
         process.returncode = os.waitstatus_to_exitcode(status)
         wall = time.monotonic() - started

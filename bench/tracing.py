@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from command import command
+from command import command, environment
 from made_run import Corpus
 from tokmill.audit.trace import BuildSplit, find_offset, open_build, trace_row
 from tokmill.audit.trace_document import trace_document
@@ -90,7 +90,9 @@ def measure(directory: Path, documents: int, shards: int, rounds: int) -> Json:
             walls.append(time.monotonic() - wall)
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             wall = time.monotonic()
-            subprocess.run(command(*arguments, "--json"), check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                command(*arguments, "--json"), env=environment(), check=True, stdout=subprocess.DEVNULL
+            )
             waited.append(time.monotonic() - wall)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             whole.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)

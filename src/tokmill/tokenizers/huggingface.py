@@ -17,7 +17,7 @@ What a file may configure and a corpus must not have is switched off: truncation
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -55,24 +55,23 @@ class HuggingFaceTokenizer:
                 where=str(path),
                 next="fetch the file again and pin its sha256",
             ) from error
-        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
-        if not vocabulary:
-            raise CorruptFile("the vocabulary is empty", where=str(path), next="fetch the file again")
+        added = self._tokenizer.get_added_tokens_decoder()
+        model = msgspec.json.decode(data, type=_File).model
         # not get_vocab_size(): that counts entries, and a vocabulary may have gaps
-        self.vocab_size = max(vocabulary.values()) + 1
+        self.vocab_size = max([_last_id(model.vocab), *added]) + 1
+        if not self.vocab_size:
+            raise CorruptFile("the vocabulary is empty", where=str(path), next="fetch the file again")
         if self.vocab_size > _MAX_IDS:
             raise CorruptFile(
-                f"an id of {self.vocab_size - 1:,} in a vocabulary of {len(vocabulary):,}",
+                f"an id of {self.vocab_size - 1:,} in a vocabulary of {len(model.vocab):,}",
                 where=str(path),
                 next="fetch the file again and pin its sha256",
             )
         self.specials = {
-            token.content: id
-            for id, token in sorted(self._tokenizer.get_added_tokens_decoder().items())
-            if token.special and token.content
+            token.content: id for id, token in sorted(added.items()) if token.special and token.content
         }
         self._is_control = np.zeros(self.vocab_size, dtype=np.bool_)
-        self._is_control[sorted(_control_ids(self._tokenizer, data))] = True
+        self._is_control[sorted(_control_ids(added, model))] = True
         self._veiled: tokenizers.Tokenizer | None = None
 
     def encode(self, texts: Sequence[str]) -> Encoded:
@@ -155,6 +154,7 @@ def _encode_plain(tokenizer: tokenizers.Tokenizer, text: str) -> NDArray[np.int3
 
 
 class _Model(msgspec.Struct):
+    vocab: dict[str, int] | list[msgspec.Raw]  # of Unigram a list
     unk_token: str | None = None  # BPE, WordPiece, WordLevel
     unk_id: int | None = None  # Unigram
 
@@ -163,12 +163,16 @@ class _File(msgspec.Struct):
     model: _Model
 
 
-def _control_ids(tokenizer: tokenizers.Tokenizer, data: bytes) -> set[int]:
+def _last_id(vocabulary: dict[str, int] | list[msgspec.Raw]) -> int:
+    """-1 if there is none."""
+    return max(vocabulary.values(), default=-1) if isinstance(vocabulary, dict) else len(vocabulary) - 1
+
+
+def _control_ids(added: Mapping[int, Any], model: _Model) -> set[int]:
     """Special tokens, without the unknown token: that one is what unknown text really becomes."""
-    model = msgspec.json.decode(data, type=_File).model
     return {
         id
-        for id, token in tokenizer.get_added_tokens_decoder().items()
+        for id, token in added.items()
         if token.special and token.content != model.unk_token and id != model.unk_id
     }
 
