@@ -37,7 +37,7 @@ from tokmill.plan import INPUT_STATS, kernels_needed, waves
 from tokmill.progress import Progress
 from tokmill.stages.functions import CONDUCTORS, perform
 from tokmill.stages.step import Conduct, Outcome, Step
-from tokmill.stages.tokens import encoding_engine
+from tokmill.stages.tokens import encoders_of
 from tokmill.standing import Standing, assess, step_inputs
 from tokmill.storage.commit import remove_file
 from tokmill.task import Task
@@ -128,7 +128,7 @@ class Session:
         inputs = step_inputs(step, upstream)
         environment = self._environment(step, seconds)
         if step.kind == "tokens":
-            environment["encoder"] = encoding_engine(upstream)
+            environment["encoder"] = encoders_of(outcome.receipts)
         manifest = build_manifest(
             kind=step.kind,
             step=step.name,

@@ -109,8 +109,9 @@ def test_literals_and_a_sample_are_checked_and_counted_alike_without_gigatoken(
 
 def test_the_engine_is_named(out: Path) -> None:
     pytest.importorskip("gigatoken")
-    upstream = {"tokenizer": open_artifact(out / "tokenizer")}
-    assert stage.encoding_engine(upstream).startswith("gigatoken ")
+    manifest = open_artifact(out / "tokens").manifest
+    assert manifest.environment["encoder"].startswith("gigatoken ")
+    assert "," not in manifest.environment["encoder"]
 
 
 def test_one_wrong_id_stops_the_run_and_names_the_document(

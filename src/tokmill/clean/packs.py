@@ -20,9 +20,8 @@ from tokmill.clean.lines import LineOptions
 from tokmill.errors import RecipeError
 
 _DIRECTORY = Path(__file__).parent / "packs"
-_LOADER = getattr(
-    yaml, "CSafeLoader", yaml.SafeLoader
-)  # libyaml, where PyYAML has it: 3 ms for a pack of packs, not 25
+# libyaml, where PyYAML has it: 3 ms for a pack of packs, not 25
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class PackRule(NamedTuple):
@@ -59,9 +58,8 @@ def load_pack(name: str) -> Pack:
             where="filters",
             next=f"did you mean {near[0]!r}?" if near else f"the packs are {', '.join(PACKS)}",
         )
-    content: dict[str, Any] = yaml.load(
-        (_DIRECTORY / f"{name}.yaml").read_text(encoding="utf-8"), Loader=_LOADER
-    )
+    text = (_DIRECTORY / f"{name}.yaml").read_text(encoding="utf-8")
+    content: dict[str, Any] = _LOADER(text).get_single_data()
     edits = content.get("line_edits")
     return Pack(
         name,

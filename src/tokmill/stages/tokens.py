@@ -9,7 +9,7 @@ asks for are the only strings that become one; EOS is the tokenizer's, whatever 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from tokmill.errors import TokenizerError
 from tokmill.formats.megatron import write_megatron
 from tokmill.kernels.literals import literal_table
 from tokmill.kernels.sequences import end_sequences
-from tokmill.manifest import FileEntry, Json, add_counts, file_entry, sum_counts
+from tokmill.manifest import FileEntry, Json, Receipt, add_counts, file_entry, sum_counts
 from tokmill.schema import LENGTHS, one_piece, string_column
 from tokmill.stages.step import Conduct, Made, Outcome, Step, tally, write_shard_table
 from tokmill.stages.texts import labelled_shards, load_split_texts
@@ -72,11 +72,9 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     return Outcome(receipts, sum_counts(receipts), {"tokenizer": facts, "splits": splits})
 
 
-def encoding_engine(upstream: Mapping[str, Artifact]) -> str:
-    """Library and version that the tokens step encodes with here: part of the environment, never of the identity."""
-    tokenizer = upstream["tokenizer"]
-    pinned = _pinned(tokenizer)
-    return pinned_tokenizer(pinned.path, pinned.content_sha256, tokenizer.manifest.facts["encoding"]).engine
+def encoders_of(receipts: Iterable[Receipt]) -> str:
+    """Libraries and versions that encoded, as their tasks say: part of the environment, never of the identity."""
+    return ", ".join(sorted({receipt.facts["encoder"] for receipt in receipts if "encoder" in receipt.facts}))
 
 
 def perform_tokens(task: Task) -> Made:
@@ -112,7 +110,7 @@ def perform_tokens(task: Task) -> Made:
             counts["languages"] = add_counts(counts["languages"], sums["language"])
             counts["kept"] += len(rows)
             counts["tokens"][split] = int(lengths.sum())
-    return Made(files, counts)
+    return Made(files, counts, {"encoder": tokenizer.engine} if table.num_rows else {})
 
 
 def _encode(task: Task, table: Any, tokenizer: Tokenizer) -> Iterator[_Batch]:

@@ -15,6 +15,7 @@ import contextlib
 import glob
 import hashlib
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -67,6 +68,8 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
     # not Path.glob, which refuses absolute patterns; `base` apart, because a wildcard in its name is a letter
     for match in glob.glob(str(wanted), root_dir=base, recursive=True):  # noqa: PTH207
         path = base / match
+        if match.endswith(os.sep):  # what is below a name; also said of a file, by "a.jsonl/**"
+            continue
         if path.is_file():
             stat = path.stat()
             found.add(InputFile(path.relative_to(root).as_posix(), path, stat.st_size, stat.st_mtime_ns))

@@ -192,7 +192,9 @@ def _veil(data: bytes) -> dict[str, Any]:
             token["content"] = names[token["content"]]
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
-        model["vocab"] = {names.get(piece, piece): id for piece, id in vocabulary.items()}
+        for name in names:
+            if name in vocabulary:
+                vocabulary[names[name]] = vocabulary.pop(name)
     else:
         model["vocab"] = [[names.get(piece, piece), score] for piece, score in vocabulary]
     if "merges" in model:
