@@ -16,6 +16,7 @@ import zstandard
 import tokmill
 from mill import SHARED
 from recipes.shelved import Shelved
+from tokmill.demo.stand_in import write_stand_in
 from tokmill.recipe_shelf import STAND_IN, copy_recipe, recipe_names
 
 DATA, BENCH = SHARED / "data", SHARED / "bench"
@@ -30,10 +31,9 @@ pytestmark = [
 def real(tmp_path_factory: pytest.TempPathFactory) -> Shelved:
     directory = tmp_path_factory.mktemp("real")
     lay_out(directory / STAND_IN)
+    write_stand_in(directory / STAND_IN)  # generated, where there is nothing real
     for name in recipe_names():
-        copy_recipe(
-            name, directory / f"{name}.yaml", offline=True
-        )  # the generated files are for what is missing
+        copy_recipe(name, directory / f"{name}.yaml", offline=True)
     (directory / "tok").symlink_to(DATA / "tokenizers" / "tiktoken")
     return Shelved(directory)
 
