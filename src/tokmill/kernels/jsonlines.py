@@ -53,9 +53,7 @@ class LineAudit(NamedTuple):
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     flags: NDArray[np.uint8]
-    strings: NDArray[
-        np.int64
-    ]  # [line, key, first byte and end], between the quotes; -1 where the value is no string
+    strings: NDArray[np.int64]  # [line, key, first byte and end], between the quotes; -1: not a string
 
 
 def audit_lines(block: bytes | bytearray | memoryview | Bytes, keys: Sequence[str] = ()) -> LineAudit:

@@ -48,7 +48,8 @@ class HuggingFaceTokenizer:
         self._data = data
         try:
             self._tokenizer = _open_plain(data)
-        except ValueError as error:
+            model = msgspec.json.decode(data, type=_File).model
+        except (ValueError, msgspec.MsgspecError) as error:
             reason = str(error).removeprefix("Cannot instantiate Tokenizer from buffer: ")
             raise CorruptFile(
                 f"not a tokenizer.json that `tokenizers` {tokenizers.__version__} can read ({reason})",
@@ -56,7 +57,6 @@ class HuggingFaceTokenizer:
                 next="fetch the file again and pin its sha256",
             ) from error
         added = self._tokenizer.get_added_tokens_decoder()
-        model = msgspec.json.decode(data, type=_File).model
         # not get_vocab_size(): that counts entries, and a vocabulary may have gaps
         self.vocab_size = max([_last_id(model.vocab), *added]) + 1
         if not self.vocab_size:
