@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ import pytest
 from faults.disk import checked_digest
 from mill import small_corpus, tokmill
 from tokmill.errors import RunLocked, TokmillError
+from tokmill.storage import lock
 from tokmill.storage.commit import TEMP_PREFIX
 from tokmill.storage.lock import LOCK, Holder, open_lock, process_began
 
@@ -206,7 +208,7 @@ DEAD = msgspec.json.encode(Holder(1, socket.gethostname(), 1, "2026-01-01 00:00:
     [
         pytest.param(None, 300, id="no note"),
         pytest.param(DEAD, 100, id="the note of the dead"),
-        pytest.param(b'{"pid": 1', 5, id="a note that cannot be read"),  # and is looked at for a second
+        pytest.param(b'{"pid": 1', 4, id="a note that cannot be read"),  # and is looked at for two seconds
     ],
 )
 @pytest.mark.parametrize("has_links", [True, False])
@@ -246,6 +248,25 @@ def test_two_processes_with_one_pid_have_no_temp_name_in_common() -> None:
     names = [name for one in said for name in one.stdout.split()]
     assert len(set(names)) == 4
     assert all(name.startswith(f"{TEMP_PREFIX}1-") for name in names), "sweeps know them by this"
+
+
+def test_a_note_that_takes_the_place_of_one_that_cannot_be_read_has_time_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where notes cannot be linked, what a run leaves is empty for a moment: just when the time of the last one is over."""
+    note, now = tmp_path / LOCK, 0.0
+    note.write_bytes(b'{"pid": 1')
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        if now > 1.5 * lock._HALF_SECONDS:
+            note.write_bytes(DEAD)
+        elif now > lock._HALF_SECONDS - seconds:
+            note.write_bytes(b"")
+
+    monkeypatch.setattr(lock, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
+    assert lock._read_note(note) == DEAD
 
 
 def test_a_note_that_cannot_be_read_keeps_nobody_out(tmp_path: Path) -> None:

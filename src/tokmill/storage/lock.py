@@ -40,7 +40,7 @@ _BEAT_SECONDS = 2.0
 _SILENT_SECONDS = 7.0
 _POLL_SECONDS = 0.2
 # How long a note may be without its end where it could not be linked whole to its name.
-_HALF_SECONDS = 1.0
+_HALF_SECONDS = 2.0
 _GLANCE_SECONDS = 0.02
 _NO_LOCKS_HERE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _NO_LINKS_HERE = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -176,8 +176,12 @@ def _last_beat(note: Path) -> int | None:
 
 
 def _read_note(note: Path) -> bytes | None:
-    """None where there is none. One that cannot be read is looked at again: it may be in the middle of being written."""
-    until = time.monotonic() + _HALF_SECONDS
+    """None where there is none. One that cannot be read is looked at again: it may be in the middle of being written.
+
+    So may one that has just taken its place: each has its own time.
+    """
+    seen: bytes | None = None
+    until = 0.0
     while True:
         try:
             left = note.read_bytes()
@@ -185,6 +189,8 @@ def _read_note(note: Path) -> bytes | None:
             return None
         except OSError as error:
             raise storage_error(error, note) from error
+        if left != seen:
+            seen, until = left, time.monotonic() + _HALF_SECONDS
         if _holder_of(left) is not None or time.monotonic() > until:
             return left
         time.sleep(_GLANCE_SECONDS)
@@ -230,16 +236,16 @@ def _write_note(note: Path) -> bool:
     since = datetime.now(UTC).isoformat(" ", timespec="seconds").replace("+00:00", " UTC")
     pid = os.getpid()
     holder = Holder(pid, socket.gethostname(), process_began(pid), since, this_machine())
-    temp = temp_beside(note)
+    temp, written = temp_beside(note), msgspec.json.encode(holder) + b"\n"
     try:
-        temp.write_bytes(msgspec.json.encode(holder) + b"\n")
+        temp.write_bytes(written)
         try:
             note.hardlink_to(temp)
         except OSError as error:
             if error.errno not in _NO_LINKS_HERE:
                 raise
-            with note.open("xb") as file:
-                file.write(temp.read_bytes())
+            with note.open("xb", buffering=0) as file:
+                file.write(written)
     except FileExistsError:
         return False
     finally:
