@@ -43,9 +43,8 @@ ABOVE_BLANK = U64(0x5F5F5F5F5F5F5F5F)  # added to 33 or more
 # A token is cut after this many code points, so that no step of the walk is longer than its quota. German
 # compounds and clauses of Thai or Chinese are shorter; what is cut goes on as the next token, and touches it.
 MAX_TOKEN_CHARS = 100
-_QUICK_BYTES = (
-    64  # of letters that are copied eight by eight, up to seven more; a longer token goes the slow way
-)
+# So many bytes of letters are copied eight by eight, up to seven more; a longer token goes the slow way.
+_QUICK_BYTES = 64
 
 
 def excerpt_letters(

@@ -175,9 +175,11 @@ def _emit_add(_: Any, hidden: Any, units: Any, norms: Any, rows: Any, count: Any
 
 def _emit_ones(_: Any, bits: Any) -> Any:
     """How many bits are set."""
-    return types.uint64(types.uint64), lambda context, builder, signature, arguments: builder.ctpop(
-        *arguments
-    )
+
+    def emit(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        return builder.ctpop(*arguments)
+
+    return types.uint64(types.uint64), emit
 
 
 _add = extending.intrinsic(_emit_add)
