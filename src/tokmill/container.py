@@ -124,7 +124,7 @@ def list_contained(path: Path, root: Path | None) -> list[tuple[InputFile, str]]
             raise InputError(
                 "a shard of the container is not there",
                 where=str(place),
-                next=f"fetch it, or set `root` to the directory that holds {CORPORA}/ (listed in {path.name})",
+                next=f"fetch it, or set `corpus.root` to the directory that holds {CORPORA}/ (listed in {path.name})",
             )
         stat = place.stat()
         found.append((InputFile(shard.path, place, stat.st_size, stat.st_mtime_ns), shard.sha256))

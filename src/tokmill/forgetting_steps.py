@@ -107,5 +107,5 @@ def _outside(path: Path, what: str) -> InputError:
     return InputError(
         f"the run needs {what}, which is not part of it",
         where=str(path),
-        next="say where the recipe lies with --base DIRECTORY",
+        next="say where the recipe lies with `--base DIRECTORY`",
     )

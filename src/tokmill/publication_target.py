@@ -108,7 +108,7 @@ class Target:
             raise StorageError(
                 "the object that was just written is not the one that is there",
                 where=str(url),
-                next=f"tokmill doctor --storage {self._url} tells what this store does",
+                next=f"`tokmill doctor --storage {self._url}` tells what this store does",
             )
         notes.add(uploaded)
         return True
@@ -246,5 +246,5 @@ def _other_published(found: Publication, why: str) -> StorageError:
     return StorageError(
         f"another run is published here (recipe {manifest.step}, experiment {manifest.experiment_id}): {why}",
         where=str(found.url),
-        next="choose another --out, or give --replace to publish in its place",
+        next="publish elsewhere (`tokmill run --out`), or in its place with `tokmill run --replace`",
     )

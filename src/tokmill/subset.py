@@ -175,7 +175,7 @@ def _settled(
         raise RecipeError(
             f"`{'filters' if filters else 'text'}` is for single texts, not for pairs",
             where=str(directory),
-            next="say it in `parallel`: source_key, target_key, and per side min_chars and max_chars",
+            next="say it in `parallel`: its keys are `source_key`, `target_key`, and for each side `min_chars` and `max_chars`",
         )
     patterns = [files] if isinstance(files, str | Path) else list(files)
     section = "filters"

@@ -260,7 +260,7 @@ def _sample(path: Path, separator: str) -> Listing:
             raise InputChanged(
                 f"is not the sample that {META_NAME} describes",
                 where=str(path),
-                next="restore it, or draw the sample again with `tokmill materialize --resample`",
+                next="restore it, or draw the sample again with `resample=True`",
             )
     try:
         with path.open("rb") as lines:
@@ -316,7 +316,9 @@ def _recipe(content: Json) -> Recipe:
         # JSON is YAML: mistakes in the options are told as those of a recipe
         return parse_recipe(json.dumps(content, ensure_ascii=False).encode(), "the command line")
     except RecipeError as error:
-        raise RecipeError(error.what, where="the command line", next="see the command's --help") from None
+        raise RecipeError(
+            error.what, where="the command line", next="`--help` shows what can be given"
+        ) from None
 
 
 def _listed(files: str | list[str] | None) -> list[str]:

@@ -101,7 +101,7 @@ def _build_config(recipe: Recipe, build: Build) -> Json:
         raise RecipeError(
             f"{build.format} is made of rows, and the layout `indexed` has none",
             where=f"builds.{build.name}",
-            next="choose another layout for it with `pack`, or the format megatron, parquet or token_cache",
+            next="choose another layout for it with `pack`, or the format megatron, parquet or `token_cache`",
         )
     config["pack"] = _pack_config(pack, balance)
     config["balance"] = balance if pack.layout != "indexed" else "none"
@@ -119,7 +119,7 @@ def _pack_config(pack: Pack, balance: str) -> Json:
         raise RecipeError(
             "rows that mix domains cannot be balanced by domain",
             where="pack.mix_domains",
-            next="set mix_domains: false, or balance: none",
+            next="set `mix_domains: false`, or `balance: none`",
         )
     config: Json = {"layout": pack.layout, "length": pack.length, "mix_domains": is_mixed}
     if pack.layout == "concat":

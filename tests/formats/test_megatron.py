@@ -148,7 +148,7 @@ def test_pointers_pass_two_to_the_31_bytes(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("id", "dtype", "message"),
     [
-        (65_536, "uint16", "id 65,536 does not fit uint16\n  next: set dtype: int32"),
+        (65_536, "uint16", "id 65,536 does not fit uint16\n  next: set `dtype: int32`"),
         (-1, "uint16", "id -1 does not fit uint16\n  next: make the tokens again"),
         (1 << 31, "int32", "id 2,147,483,648 does not fit int32"),
     ],

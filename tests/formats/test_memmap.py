@@ -85,7 +85,7 @@ def test_a_row_outlives_the_block_that_opened_it(tmp_path):
 
 def test_an_id_that_does_not_fit_is_an_error_and_leaves_no_file(tmp_path):
     with pytest.raises(
-        VocabTooLarge, match=r"input_ids\.mmap: id 70,000 does not fit uint16\n  next: set dtype: int32"
+        VocabTooLarge, match=r"input_ids\.mmap: id 70,000 does not fit uint16\n  next: set `dtype: int32`"
     ):
         write_memmap(tmp_path, [np.array([1, 70_000])], seq_len=2, dtype="uint16", meta=META)
     assert list(tmp_path.iterdir()) == []

@@ -45,7 +45,7 @@ def test_what_is_off_by_rounding_is_brought_to_one():
     assert sum(thirds.values()) == 1
     with pytest.raises(
         RecipeError,
-        match=r"mixture.weights: weights add up to 0.999998, not to 1\n  next: correct them, or set normalize: true",
+        match=r"mixture.weights: weights add up to 0.999998, not to 1\n  next: correct them, or set `mixture: \{normalize: true\}`",
     ):
         checked({"a": "0.333333", "b": "0.333333", "c": "0.333332"}, "a", "b", "c")
 
@@ -162,7 +162,7 @@ def test_a_source_that_has_too_little_stops_and_says_how_far_it_goes():
     with pytest.raises(
         InputError,
         match=r"mixture: b is exhausted: it has 20 tokens, and its weight asks for 50; the mixture reaches 40 of "
-        r"100 tokens \(40.0 %\)\n  next: set exhausted: renormalize or repeat, or lower the budget to 40 tokens",
+        r"100 tokens \(40.0 %\)\n  next: set `exhausted: renormalize` or `exhausted: repeat`, or lower the budget to 40 tokens",
     ):
         source_quotas(halves(60, 20), EVEN, 100, "stop", 4)
 
@@ -183,7 +183,7 @@ def test_a_source_repeats_up_to_its_epochs():
     assert source_quotas(halves(60, 20), EVEN, 100, "repeat", 3) == [50, 50, 0]
     with pytest.raises(
         InputError,
-        match=r"b is exhausted: it has 40 tokens in 2 epochs.*reaches 80 of 100(.|\n)*next: raise max_epochs",
+        match=r"b is exhausted: it has 40 tokens in 2 epochs.*reaches 80 of 100(.|\n)*next: raise `max_epochs`",
     ):
         source_quotas(halves(60, 20), EVEN, 100, "repeat", 2)
 

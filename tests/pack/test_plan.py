@@ -219,6 +219,6 @@ def test_a_row_longer_than_the_files_can_say_is_a_recipe_error():
 
 def test_an_unknown_tail_is_a_recipe_error():
     with pytest.raises(
-        RecipeError, match=r"pack\.tail: unknown tail 'keep'\n  next: set tail: drop or tail: pad"
+        RecipeError, match=r"pack\.tail: unknown tail 'keep'\n  next: set `tail: drop` or `tail: pad`"
     ):
         plan_concat(array([5]), 4, "keep")

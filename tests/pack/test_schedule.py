@@ -316,7 +316,7 @@ def test_a_count_of_documents_repeats_or_stops_where_a_source_ends():
         schedule(corpora, mixture, Target("documents", 40))
     assert schedule(corpora, mixture, Target("documents", 40), exhausted="repeat").documents == [20, 20]
     assert schedule(corpora, mixture, Target("documents", 40), exhausted="renormalize").documents == [5, 35]
-    with pytest.raises(InputError, match=r"it has 150 tokens in 3 epochs(.|\n)*raise max_epochs"):
+    with pytest.raises(InputError, match=r"it has 150 tokens in 3 epochs(.|\n)*raise `max_epochs`"):
         schedule(corpora, mixture, Target("documents", 40), exhausted="repeat", max_epochs=3)
 
 

@@ -252,7 +252,7 @@ def test_a_place_that_cannot_be_written_is_told_with_what_to_do(tmp_path, monkey
             commit_bytes(tmp_path / "a.bin", b"x")
     assert str(caught.value) == (
         f"{tmp_path / 'a.bin'}: cannot write here ({os.strerror(number)})\n"
-        "  next: choose a writable directory with --out"
+        "  next: choose a directory that can be written to (`--out`)"
     )
 
 

@@ -78,7 +78,7 @@ def test_the_pin_is_checked_before_the_file_is_parsed(tmp_path):
 
 def test_a_missing_file_is_an_error_that_says_what_to_check(tmp_path):
     with pytest.raises(
-        TokenizerError, match=r"tok\.json: no such tokenizer file\n  next: check tokenizer\.path"
+        TokenizerError, match=r"tok\.json: no such tokenizer file\n  next: check `tokenizer\.path`"
     ):
         load_tokenizer(tmp_path / "tok.json")
 
@@ -122,7 +122,7 @@ def test_the_end_of_a_document_is_named_or_numbered(tiny_files):
 def test_a_missing_end_token_is_an_error_that_offers_those_there_are(tiny_files):
     tokenizer = load_tokenizer(tiny_files / "tokenizer.json")
     with pytest.raises(
-        EosMissing, match=r"no token '</s>' in the vocabulary\n  next: set eos: to one of <\|endoftext\|>$"
+        EosMissing, match=r"no token '</s>' in the vocabulary\n  next: set `eos` to one of <\|endoftext\|>$"
     ):
         resolve_eos(tokenizer, "</s>")
 
@@ -139,7 +139,7 @@ def test_an_end_id_outside_the_vocabulary_is_an_error(tiny_files, eos):
 def test_an_end_token_that_text_can_spell_is_an_error(tiny_files):
     tokenizer = load_tokenizer(tiny_files / "spm.model")
     user = tokenizer.token_id("<|user|>")
-    expected = rf"'<\|user\|>' \(id {user}\) is also what ordinary text is encoded to.*\n  next: .*</s>, or set eos: {user}"
+    expected = rf"'<\|user\|>' \(id {user}\) is also what ordinary text is encoded to.*\n  next: .*</s>, or set `eos: {user}`"
     with pytest.raises(TokenizerError, match=expected):
         resolve_eos(tokenizer, "<|user|>")
     assert resolve_eos(tokenizer, user) == user
@@ -155,7 +155,7 @@ def test_a_vocabulary_that_fits_is_accepted(vocab_size, dtype):
 def test_a_vocabulary_that_does_not_fit_is_an_error():
     with pytest.raises(VocabTooLarge) as caught:
         check_dtype(200_019, "uint16", "out/build")
-    assert str(caught.value) == "out/build: vocab 200,019 does not fit uint16\n  next: set dtype: int32"
+    assert str(caught.value) == "out/build: vocab 200,019 does not fit uint16\n  next: set `dtype: int32`"
     with pytest.raises(VocabTooLarge):
         check_dtype(65_537, "uint16", "out/build")
     with pytest.raises(VocabTooLarge, match="use a smaller vocabulary"):
@@ -164,6 +164,6 @@ def test_a_vocabulary_that_does_not_fit_is_an_error():
 
 def test_an_unknown_dtype_is_a_recipe_error():
     with pytest.raises(
-        RecipeError, match=r"out/build: unknown dtype 'float32'\n  next: set dtype: uint16 or dtype: int32"
+        RecipeError, match=r"out/build: unknown dtype 'float32'\n  next: set `dtype: uint16` or `dtype: int32`"
     ):
         check_dtype(10, "float32", "out/build")

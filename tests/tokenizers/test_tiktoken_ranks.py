@@ -108,7 +108,7 @@ def test_an_ordinary_token_is_found_by_its_text(tiny_files):
 def test_an_unknown_file_needs_its_encoding(tiny_files):
     with pytest.raises(
         TokenizerError,
-        match=r"not a published file\n  next: set encoding: to one of r50k_base, gpt2, .*o200k",
+        match=r"not a published file\n  next: set `encoding` to one of r50k_base, gpt2, .*o200k",
     ):
         load_tokenizer(tiny_files / "ranks.tiktoken")
 

@@ -86,7 +86,7 @@ def test_no_text_is_an_error(texts):
 def test_a_vocabulary_without_room_for_the_bytes_is_an_error():
     with pytest.raises(
         RecipeError,
-        match=r"vocab_size 257 has no room for 256 bytes and 2 special tokens\n  next: set vocab_size to 258",
+        match=r"vocab_size 257 has no room for 256 bytes and 2 special tokens\n  next: set `vocab_size` to 258",
     ):
         train_byte_bpe(["a"], vocab_size=257, special_tokens=["<|a|>", "<|b|>"])
 

@@ -207,7 +207,7 @@ def refuse_emptied_domains(run: RunPlaces, affected: Affected, recipe: Json) -> 
         raise InputError(
             f"no document of the domain {emptied[0]} would be left, and the mixture gives it a share",
             where="mixture.weights",
-            next="set mixture.exhausted: renormalize and a target (such as tokens: 10M) in the recipe, run it, "
+            next="set `mixture: {exhausted: renormalize, tokens: 10M}` (or another target) in the recipe, run it, "
             "and give this command again",
         )
 

@@ -115,5 +115,5 @@ def _beside(dataset: Dataset) -> Path:
     raise TokenizerError(
         "the tokenizer of this build is not beside it",
         where=str(dataset.directory),
-        next="give its file with --tokenizer",
+        next="give its file with `--tokenizer`",
     )

@@ -139,7 +139,7 @@ def filter_command(
         raise RecipeError(
             "nothing to filter by",
             where="tokmill filter",
-            next="give --pack, --rule, --language, --allow-license or --deny-license",
+            next="give `--pack`, `--rule`, `--language`, `--allow-license` or `--deny-license`",
         )
     _clean(given, sections)
 
@@ -147,7 +147,7 @@ def filter_command(
 def _rule(text: str) -> dict[str, Any]:
     found = _RULE.match(text.replace(" ", ""))
     if not found:
-        raise RecipeError(f"{text} is not a rule", where="--rule", next="for example 'digit_share<=0.3'")
+        raise RecipeError(f"{text} is not a rule", where="--rule", next="for example `digit_share<=0.3`")
     return {"measure": found["measure"], "max" if found["sign"] == "<=" else "min": found["bound"]}
 
 

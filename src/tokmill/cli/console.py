@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from tokmill.cli.advice import fit_advice
 from tokmill.errors import TokmillError
 
 P = ParamSpec("P")
@@ -38,6 +39,7 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except TokmillError as error:
+            error.next = fit_advice(error.next, click.get_current_context().command)
             if kwargs.get("as_json"):
                 fault = {
                     "kind": type(error).__name__,

@@ -106,7 +106,7 @@ def read_doc_ids(path: Path, source: str | None) -> list[tuple[str | None, str]]
                 raise InputError(
                     f"line {number} is not {{source, doc_id}} ({error})",
                     where=str(path),
-                    next='write it as {"source": "NAME", "doc_id": "ID"}, or the id alone',
+                    next='write it as `{"source": "NAME", "doc_id": "ID"}`, or the id alone',
                 ) from None
             found.append((record.source or source, record.doc_id))
         else:

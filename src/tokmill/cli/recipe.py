@@ -103,7 +103,7 @@ def init(
 ) -> None:
     """Write a recipe to PATH [default: recipe.yaml, or NAME.yaml with --like]. An existing file is never overwritten."""
     if like is None and offline:
-        raise RecipeError("`--offline` is for `--like`", where="the command line", next="add --like NAME")
+        raise RecipeError("`--offline` is for `--like`", where="the command line", next="add `--like NAME`")
     if like is not None and (files is not None or name is not None):
         raise RecipeError(
             "a recipe that is copied has its own files and name",

@@ -110,7 +110,7 @@ def hub_source(
         raise RecipeError(
             f"revision {revision or 'main'} is not a commit",
             where="--require-pin",
-            next="give the 40 hex digits of a commit with --revision",
+            next="give the 40 hex digits of a commit with `--revision`",
         )
     return {
         "name": dataset.rpartition("/")[2],
@@ -185,12 +185,12 @@ def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
     for name, sign, value in pairs:
         if not (name and sign and value):
             raise RecipeError(
-                f"{name}{sign}{value} is not NAME=VALUE", where=option, next="for example docs=1000"
+                f"{name}{sign}{value} is not NAME=VALUE", where=option, next="for example `docs=1000`"
             )
     return {name: value for name, _, value in pairs}
 
 
 def _number(value: str) -> int:
     if not value.isdecimal():
-        raise RecipeError(f"{value} is not a whole number", where="--limit", next="for example docs=1000")
+        raise RecipeError(f"{value} is not a whole number", where="--limit", next="for example `docs=1000`")
     return int(value)

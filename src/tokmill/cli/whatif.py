@@ -37,7 +37,7 @@ def _bound(change: str) -> tuple[str, float]:
         if math.isfinite(float(value)):
             return name, float(value)
     raise RecipeError(
-        f"{change} is not RULE=NUMBER", where="--set", next="for example gopher-quality.min_words=30"
+        f"{change} is not RULE=NUMBER", where="--set", next="for example `gopher-quality.min_words=30`"
     )
 
 

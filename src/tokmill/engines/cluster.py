@@ -123,5 +123,5 @@ def _count(loss: Loss, task: Task, deaths: dict[str, int], lost_nodes: dict[str,
             f"{loss.value} {limit} times while it worked on this task",
             where=f"{task.function} {task.key}",
             next="look for the kernel's (or Ray's) out-of-memory killer; try fewer workers on a node "
-            "or a smaller shards.megabytes",
+            "or a smaller `shards.megabytes`",
         )

@@ -88,8 +88,8 @@ class LocalEngine:
                         raise TaskFailed(
                             f"a worker died {_GIVE_UP_AFTER} times while it worked on this task",
                             where=f"{task.function} {task.key}",
-                            next="look for the kernel's out-of-memory killer; try fewer --workers "
-                            "or a smaller shards.megabytes",
+                            next="look for the kernel's out-of-memory killer; try fewer `--workers` "
+                            "or a smaller `shards.megabytes`",
                         ) from None
                     waiting.appendleft(task)
                 running.clear()

@@ -43,7 +43,7 @@ def workers_within(memory: int, wanted: int, shard_bytes: int, say: Callable[[st
             f"{_gigabytes(memory)} is too little for one worker, which may take {_gigabytes(each)}: "
             f"{SHARD_FACTOR} times a shard of {shard_bytes >> 20} MiB, and itself",
             where="--memory",
-            next="give more memory, or set a smaller shards.megabytes in the recipe",
+            next="give more memory, or set a smaller `shards.megabytes`",
         )
     fitting = max((memory - DRIVER_BYTES) // each, 1)
     if fitting < wanted:

@@ -36,13 +36,15 @@ def check_resources(resources: Resources) -> None:
         return
     if resources.engine == "local":
         raise RecipeError(
-            "the local engine has no address", where="--address", next="choose --engine ray or --engine dask"
+            "the local engine has no address",
+            where="--address",
+            next="choose one: `tokmill run --engine ray` or `tokmill run --engine dask`",
         )
     if resources.memory is not None:
         raise RecipeError(
             "a bound on memory is for workers of this machine; a cluster has its own",
             where="--memory",
-            next="bound the tasks at once with --workers, or the CPUs of each node where it is started",
+            next="bound the tasks at once with `--workers`, or the CPUs of each node where it is started",
         )
 
 

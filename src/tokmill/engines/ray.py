@@ -126,7 +126,7 @@ class RayCluster:
             raise EngineError(
                 "no node of this Ray cluster has a CPU for tasks",
                 where=address or "ray",
-                next="start nodes with --num-cpus 1 or more",
+                next="start nodes with `ray start --num-cpus N`, one or more each",
             )
         asked = [
             self._carry_out.options(
@@ -151,7 +151,7 @@ class RayCluster:
             raise EngineError(
                 f"no answer from {', '.join(sorted(names))} in {_PROBE_SECONDS:.0f} seconds",
                 where=address or "ray",
-                next="see that workers can start there (ray status, and the logs of the node)",
+                next="see that workers can start there (`ray status`, and the logs of the node)",
             )
 
 
@@ -186,7 +186,7 @@ def _check_connected(ray: Any, address: str | None) -> None:
         raise EngineError(
             f"this process is connected to another Ray cluster, at {connected}",
             where=str(address),
-            next="call ray.shutdown() first, or give no address",
+            next="call `ray.shutdown()` first, or give no address",
         )
 
 

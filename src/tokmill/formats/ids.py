@@ -22,7 +22,7 @@ def cast_ids(ids: NDArray[np.integer], dtype: str, *, where: str) -> NDArray[np.
                 raise VocabTooLarge(
                     f"id {id:,} does not fit {dtype}",
                     where=where,
-                    next="set dtype: int32"
+                    next="set `dtype: int32`"
                     if id > 0
                     else "make the tokens again: no tokenizer gives such an id",
                 )

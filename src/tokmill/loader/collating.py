@@ -111,7 +111,7 @@ def collate_ids(
             raise InputError(
                 f"an example has {longest:,} ids, and the batch {width:,}",
                 where="length",
-                next='set a larger length, or too_long="cut"',
+                next='set a larger length, or `too_long="cut"`',
             )
         lengths = np.minimum(lengths, width)
     tokens = np.full((len(ids), width), how.pad_id, how.dtype)
@@ -196,5 +196,5 @@ def _begins(
     raise EosMissing(
         "nothing says where documents end",
         where="collate",
-        next='set eos_id, or open the dataset with boundaries="index"',
+        next='set `eos_id`, or open the dataset with `boundaries="index"`',
     )

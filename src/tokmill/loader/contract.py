@@ -63,7 +63,7 @@ def agree_on_facts(
         raise VocabTooLarge(
             f"ids of a vocabulary of {vocab_size:,} do not fit {store.dtype}",
             where=str(where),
-            next="build again with dtype: int32",
+            next="build again with `dtype: int32`",
         )
     if tokenizer_sha256 is not None and tokenizer_sha256.lower() != sha256:
         made = f"made with the tokenizer of sha256 {sha256}" if sha256 else "nothing here says with which one"
@@ -176,5 +176,5 @@ def _check_hashes(store: Store, recorded: dict[Path, str], directory: Path) -> N
         raise InputError(
             "hashes are in the manifest of the build, and there is none",
             where=str(directory),
-            next='give the build directory with its manifest.json, or set verify="sizes"',
+            next='give the build directory with its manifest.json, or set `verify="sizes"`',
         )

@@ -81,7 +81,7 @@ class Order:
             raise InputError(
                 f"runs of {bucketing.run} in windows of {bucketing.window}",
                 where="bucketing",
-                next="set window to some thousands, run to a multiple of the batch",
+                next="set `window` to some thousands, `run` to a multiple of the batch",
             )
         self.sizes, self.seed, self.shuffle, self.bucketing = list(sizes), seed, shuffle, bucketing
         self.turns = Turns(weights)

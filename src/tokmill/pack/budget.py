@@ -137,9 +137,13 @@ def exhausted_error(
     name: str, has: int, wants: int, reach: int, budget: int, exhausted: Exhausted, epochs: int
 ) -> InputError:
     times = f" in {epochs} epochs" if exhausted == "repeat" else ""
-    other = "raise max_epochs" if exhausted == "repeat" else "set exhausted: renormalize or repeat"
+    other = (
+        "raise `max_epochs`"
+        if exhausted == "repeat"
+        else "set `exhausted: renormalize` or `exhausted: repeat`"
+    )
     if not has:  # no epoch of nothing is more than nothing
-        other = "give it documents, set its weight to 0 (with normalize: true), or a target and exhausted: renormalize"
+        other = "give it documents, set its weight to 0 (with `mixture: {normalize: true}`), or set a target and `exhausted: renormalize`"
     lower = f", or lower the budget to {reach:,} tokens" if reach else ""
     return InputError(
         f"{name} is exhausted: it has {has:,} tokens{times}, and its weight asks for {wants:,}; "

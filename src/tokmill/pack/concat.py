@@ -34,7 +34,7 @@ def plan_concat(
         return _apart(lengths, seq_len, tail, checked_groups(groups, len(lengths)))
     check_row_length(seq_len)
     if tail not in ("drop", "pad"):
-        raise RecipeError(f"unknown tail {tail!r}", where="pack.tail", next="set tail: drop or tail: pad")
+        raise RecipeError(f"unknown tail {tail!r}", where="pack.tail", next="set `tail: drop` or `tail: pad`")
     ends = np.cumsum(lengths, dtype=np.int64)
     assert ends.size == 0 or int(np.min(lengths)) >= 0, "a document has a negative length"
     tokens_in = int(ends[-1]) if ends.size else 0

@@ -97,7 +97,7 @@ def check_weights(
         raise RecipeError(
             f"weights add up to {float(total):.7g}, not to 1",
             where=where,
-            next="correct them, or set normalize: true",
+            next="correct them, or set `mixture: {normalize: true}`",
         )
     return {name: exact[name] / total for name in known}
 

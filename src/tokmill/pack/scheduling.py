@@ -122,7 +122,7 @@ class Scheduling:
                 raise RecipeError(
                     f"without a target, `exhausted: {exhausted}` has no end",
                     where="mixture",
-                    next="set tokens, blocks, documents or megabytes, or exhausted: stop",
+                    next="set tokens, blocks, documents or megabytes, or `exhausted: stop`",
                 )
             target = Target("tokens", max(largest_budget(self._holdings, mixture), 1))
         self._target, self._exhausted, self._max_epochs = target, exhausted, max_epochs

@@ -121,13 +121,13 @@ def storage_error(error: OSError, path: Path) -> StorageError:
         return DiskFull(
             "no space left to write this file; nothing half-written was kept",
             where=str(path),
-            next="free some space (or choose another --out) and run the same command again: it resumes",
+            next="free some space (or choose another `--out`) and run the same command again: it resumes",
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
         return StorageError(
             f"cannot write here ({error.strerror})",
             where=str(path),
-            next="choose a writable directory with --out",
+            next="choose a directory that can be written to (`--out`)",
         )
     return StorageError(f"cannot write ({error})", where=str(path), next="check the disk, then run again")
 

@@ -131,7 +131,7 @@ def _acquire(descriptor: int, note: Path, wait: bool, say: Callable[[str], None]
             raise RunLocked(
                 f"another tokmill run works in this directory{name}",
                 where=str(note.parent),
-                next="wait for it to end (--wait does), or choose another --out",
+                next="wait for it to end (`--wait` does), or choose another `--out`",
             )
         if not has_said:
             say(f"waiting for another tokmill run in {note.parent}{name}")

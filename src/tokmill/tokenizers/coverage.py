@@ -161,7 +161,7 @@ def _read(path: Path, text: str | None) -> Iterator[tuple[Any, int]]:
         raise InputError(
             f"the first record has no field `{text_key}`; it has {', '.join(sorted(keys))}",
             where=str(path),
-            next="name the field that holds the text with --text",
+            next="name the field that holds the text with `tokmill tokenizer coverage --text`",
         )
     language = next((key for key in _LANGUAGE_KEYS if key in keys), None)
     wanted = [Wanted("text", text_key, Kind.TEXT, True)]

@@ -91,7 +91,7 @@ def _read(path: Path) -> bytes:
         raise TokenizerError(
             "no such tokenizer file",
             where=str(path),
-            next="check tokenizer.path (it is relative to the recipe); tokmill never downloads a tokenizer",
+            next="check `tokenizer.path` (it is relative to the recipe); tokmill never downloads a tokenizer",
         ) from None
     except IsADirectoryError:
         names = ("tokenizer.json", "tokenizer.model")
@@ -152,7 +152,7 @@ def resolve_eos(tokenizer: Tokenizer, eos: str | int) -> int:
         raise TokenizerError(
             f"{eos!r} (id {found}) is also what ordinary text is encoded to, so a document could end in its middle",
             where=str(tokenizer.path),
-            next=f"{_suggest(tokenizer, besides=eos)}, or set eos: {found} to accept it",
+            next=f"{_suggest(tokenizer, besides=eos)}, or set `eos: {found}` to accept it",
         )
     return found
 
@@ -195,16 +195,18 @@ def find_eos(tokenizer: Tokenizer) -> str:
 
 def _suggest(tokenizer: Tokenizer, besides: str = "") -> str:
     found = [name for name in _EOS_NAMES if name != besides and tokenizer.token_id(name) is not None]
-    return f"set eos: to one of {', '.join(found)}" if found else "set eos: to the id of a control token"
+    return f"set `eos` to one of {', '.join(found)}" if found else "set `eos` to the id of a control token"
 
 
 def check_dtype(vocab_size: int, dtype: str, where: str) -> None:
     """Every id of the vocabulary must fit the dtype of the build at `where`."""
     if dtype not in _ID_LIMITS:
-        raise RecipeError(f"unknown dtype {dtype!r}", where=where, next="set dtype: uint16 or dtype: int32")
+        raise RecipeError(
+            f"unknown dtype {dtype!r}", where=where, next="set `dtype: uint16` or `dtype: int32`"
+        )
     if vocab_size > _ID_LIMITS[dtype]:
         raise VocabTooLarge(
             f"vocab {vocab_size:,} does not fit {dtype}",
             where=where,
-            next="set dtype: int32" if dtype != "int32" else "use a smaller vocabulary",
+            next="set `dtype: int32`" if dtype != "int32" else "use a smaller vocabulary",
         )

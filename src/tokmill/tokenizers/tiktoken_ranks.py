@@ -189,7 +189,7 @@ def recognise_encoding(path: Path, sha256: str, encoding: str | None) -> str:
         raise TokenizerError(
             "a rank file does not say how text is split, and this one is not a published file",
             where=str(path),
-            next=f"set encoding: to one of {', '.join(ENCODINGS)}",
+            next=f"set `encoding` to one of {', '.join(ENCODINGS)}",
         )
     if encoding not in ENCODINGS:
         raise TokenizerError(
@@ -199,7 +199,7 @@ def recognise_encoding(path: Path, sha256: str, encoding: str | None) -> str:
         raise TokenizerError(
             f"these are the ranks of {by_sha256[0]}, not of {encoding}",
             where=str(path),
-            next=f"set encoding: to one of {', '.join(by_sha256)}, or leave it out",
+            next=f"set `encoding` to one of {', '.join(by_sha256)}, or leave it out",
         )
     return encoding
 
@@ -237,7 +237,7 @@ def _check_room(ranks: dict[bytes, int], specials: dict[str, int], encoding: str
             raise TokenizerError(
                 f"rank {id} is the token {token_of[id]!r}, and {encoding} keeps that id for {special}",
                 where=str(path),
-                next="this file belongs to another encoding; choose it with encoding:",
+                next="this file belongs to another encoding; choose it with `encoding`",
             )
 
 

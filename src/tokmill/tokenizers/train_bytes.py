@@ -82,7 +82,7 @@ def _check_request(vocab_size: int, special_tokens: Sequence[str], alphabet: Seq
         raise RecipeError(
             f"vocab_size {vocab_size:,} has no room for 256 bytes and {len(special_tokens)} special tokens",
             where="tokenizer.train",
-            next=f"set vocab_size to {least} or more",
+            next=f"set `vocab_size` to {least} or more",
         )
     if "" in special_tokens or len(set(special_tokens)) != len(special_tokens):
         raise RecipeError(

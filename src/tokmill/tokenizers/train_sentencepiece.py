@@ -171,14 +171,14 @@ def _in_words(message: str, sentences: _Sentences, options: SentencePieceOptions
         return InputError(
             f"vocab_size {int(found[1]):,} is more than this text has pieces for: {int(found[2]):,} at most",
             where="tokenizer.train",
-            next=f"set vocab_size: {found[2]} or less, hard_vocab_limit: false, or give it more text",
+            next=f"set `vocab_size: {found[2]}` or less, or `hard_vocab_limit: false`, or give it more text",
         )
     if found := _TOO_LOW.search(message):
         return RecipeError(
             f"vocab_size {int(found[1]):,} has no room for the characters and special tokens: "
             f"{int(found[2]):,} at least",
             where="tokenizer.train",
-            next=f"set vocab_size: {found[2]} or more, or a lower character_coverage",
+            next=f"set `vocab_size: {found[2]}` or more, or a lower `character_coverage`",
         )
     return TokenizerError(
         f"sentencepiece {sentencepiece.__version__} cannot train this {options.model} model "

@@ -107,7 +107,7 @@ CHECKS: tuple[Check, ...] = (
         "hidden_characters",
         "Do texts begin with whitespace, or hide characters?",
         surface.hidden_characters,
-        "Normalize (`normalize: {unicode: NFC, nul: strip}`), or strip them in a hook before they mark a domain.",
+        "Normalize (`normalize: {unicode: NFC, nul: strip}`), or drop such documents by a rule; what is left marks its domain.",
     ),
     Check(
         "domain_imbalance",

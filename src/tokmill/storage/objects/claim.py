@@ -169,7 +169,7 @@ def _acquire(store: Store, url: ObjectUrl, mine: Note, wait: bool, say: Callable
             raise RunLocked(
                 f"another tokmill run publishes here ({held})",
                 where=str(url),
-                next="wait for it to end (--wait does), or choose another --out",
+                next="wait for it to end (`--wait` does), or choose another `--out`",
             )
         if not has_said:
             say(f"waiting for another tokmill run at {url} ({held})")
@@ -209,5 +209,5 @@ def _check_conditions(store: Store, url: ObjectUrl) -> None:
         raise StorageError(
             "the store takes conditional writes and does not keep their condition",
             where=str(url),
-            next=f"tokmill doctor --storage {url} tells more; publish to a store that does, or to a directory",
+            next=f"`tokmill doctor --storage {url}` tells more; publish to a store that does, or to a directory",
         )

@@ -276,7 +276,9 @@ def _told(error: Exception, scheme: str, where: str) -> StorageError:
         )
     if kind in ("NotSupportedError", "NotImplementedError") or status == "501":
         return StorageError(
-            "the store cannot do what was asked of it", where=where, next="tokmill doctor --storage URL"
+            "the store cannot do what was asked of it",
+            where=where,
+            next="`tokmill doctor --storage URL` tells what this store does",
         )
     if status:
         return StorageError(

@@ -67,7 +67,7 @@ def refuse_url(location: object, what: str) -> None:
         raise StorageError(
             f"{what} works on a directory of this machine",
             where=_shown(str(location)),
-            next="bring it here first: tokmill fetch URL DIRECTORY",
+            next="bring it here first: `tokmill fetch URL DIRECTORY`",
         )
     refuse_squeezed_url(location)
 

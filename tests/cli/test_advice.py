@@ -1,0 +1,55 @@
+"""Advice in the words of the command that meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tokmill.cli import main
+from tokmill.cli.advice import fit_advice
+
+
+def command(*options: str) -> click.Command:
+    return click.Command("made", params=[click.Option([option]) for option in options])
+
+
+def test_a_key_becomes_the_option_that_the_command_has_for_it() -> None:
+    told = fit_advice(
+        "set `dtype: int32`, or a lower `near.threshold`", command("--out-dir", "--dtype", "--threshold")
+    )
+    assert told == "set `--dtype int32`, or a lower `--threshold`"
+
+
+def test_a_key_without_an_option_is_said_to_be_one_of_recipes() -> None:
+    told = fit_advice("raise `normalize.max_nul_fraction` if they are right", command("--out-dir"))
+    assert told.startswith(
+        "raise `normalize.max_nul_fraction` if they are right (`normalize.max_nul_fraction` in a recipe"
+    )
+
+
+@pytest.mark.parametrize("options", [("--doc-id",), ("--out", "--workers")])
+def test_a_command_that_reads_a_run_or_a_recipe_is_told_the_key(options: tuple[str, ...]) -> None:
+    reading = command(*options)
+    reading.params.append(click.Argument(["recipe"]))
+    assert fit_advice("set `dedup: {near: {}}`", reading) == "set `dedup: {near: {}}`"
+
+
+def test_the_output_has_the_name_that_the_command_gives_it_and_options_it_lacks_are_left_out() -> None:
+    said = "wait for it to end (`--wait` does), or choose another `--out`"
+    assert fit_advice(said, command("--out-dir")) == "wait for it to end, or choose another `--out-dir`"
+    assert fit_advice(said, command("--out", "--wait")) == said
+    assert fit_advice(said, command("--json")) == "wait for it to end"
+
+
+def test_nul_bytes_met_by_normalize_are_told_in_words_that_can_be_typed(tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "a\x00" * 5000}) + "\n")
+    done = CliRunner().invoke(
+        main, ["normalize", str(tmp_path / "texts.jsonl"), "--out-dir", str(tmp_path / "out"), "--json"]
+    )
+    assert done.exit_code == 1, done.output
+    advice = json.loads(done.stdout)["error"]["next"]
+    assert "`tokmill recipe init`" in advice or "`--max-nul-fraction" in advice
