@@ -17,7 +17,7 @@ SOURCE = Path(tokmill.__file__).parent
 # From the ground up: a module may import from its own layer and from those listed before it. A name stands for
 # a module, or for a package and all that is in it.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "collector"),  # every error a user can meet; the garbage collector of our processes
+    ("errors", "collector", "split_names"),  # what users meet; the garbage collector of our processes
     ("kernels",),  # numba loops over bytes and integers; no I/O, no Python objects
     ("codepoints", "wordclasses"),  # tables of Unicode for the kernels
     ("schema",),  # the tables that move through the mill
@@ -67,6 +67,7 @@ LAYERS: list[tuple[str, ...]] = [
         "materializing",
         "standalone",
         "tokenizer_training",
+        "finished_files",
         "token_files",
     ),  # parts of the mill without a recipe
     ("audit",),  # verify, doctor: reads artifacts only

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sentencepiece
 
 import tokmill as mill
 from mill import tokmill, write_problems
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.row_index import read_row_index
 from tokmill.formats.token_cache import TokenCache
-from tokmill.loader import open_dataset
+from tokmill.loader import list_splits, open_dataset
 from tokmill.manifest import load_manifest
 from tokmill.tokenizers.load import load_tokenizer
 
@@ -96,7 +97,11 @@ def test_shards_hold_each_dataset_by_itself_and_the_log_counts_what_was_written(
         assert mill.verify(directory).problems == []
     assert not (tmp_path / "out/.work").exists()
     fewer = ["--rows-per-shard", "100000", "--out-dir", tmp_path / "out"]
-    run_json(*arguments, *fewer)
+    refused = tokmill(*arguments, *fewer)
+    assert refused.returncode != 0
+    assert "`sections.builds[0].rows_per_shard` changed 100 → 100000" in refused.stderr.replace("\n", " ")
+    assert len(list((tmp_path / "out/a").glob("shard_*"))) > 1
+    run_json(*arguments, *fewer, "--replace")
     assert [path.name for path in sorted((tmp_path / "out/a").glob("shard_*"))] == ["shard_00000.npy"]
 
 
@@ -169,19 +174,19 @@ def test_a_sample_is_encoded_split_by_split_and_never_drawn_again(
     )
     before = sample.read_bytes()
     cache = mill.encode(sample, model, tmp_path / "cache", workers=1)
-    found = TokenCache(cache, model_sha256=load_tokenizer(model).sha256)
-    assert found.meta.splits == {"train": 96, "valid": 12, "test": 12}
-    assert (len(found), found.meta.byte_fallback) == (120, True)
-    assert json.loads((cache / "ENCODE.meta.json").read_text())["experiment_id"]
     examples = [json.loads(line) for line in before.decode().splitlines()]
-    ordered = [e["text"] for split in ("train", "valid", "test") for e in examples if e["split"] == split]
-    tokenizer = load_tokenizer(model)
-    expected = [[*tokenizer.encode([text]).ids.tolist(), found.meta.eos_id] for text in ordered]
-    (part,) = found.read_parts()
-    assert [ids.tolist() for ids in np.split(part.ids, np.cumsum(part.lengths)[:-1])] == expected
-    for split, size in found.meta.splits.items():
-        assert [e["ids"].tolist() for e in open_dataset(cache, split)] == expected[:size]
-        expected = expected[size:]
+    meta = json.loads((cache / "ENCODE.meta.json").read_text())
+    assert (meta["examples"], meta["byte_fallback"]) == (120, True)
+    # by another library, and by what the sample says of each text: not by the order in which anything is listed
+    spm = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    for split, size in (("train", 96), ("valid", 12), ("test", 12)):
+        wanted = [[*spm.encode(e["text"]), meta["eos_id"]] for e in examples if e["split"] == split]
+        assert len(wanted) == size
+        assert [e["ids"].tolist() for e in open_dataset(cache, split)] == wanted, split
+    everything = [tuple(e["ids"]) for split in list_splits(cache) for e in open_dataset(cache, split)]
+    assert len(everything) == len(set(everything)) == 120
+    ranges = {one["name"]: (one["first"], one["examples"]) for one in meta["splits"]}
+    assert ranges == {"train": (0, 96), "valid": (96, 12), "test": (108, 12)}
     assert sample.read_bytes() == before
     sample.write_bytes(before + b"\n")
     refused = tokmill("encode", sample, "--model", model, "--out", tmp_path / "other")

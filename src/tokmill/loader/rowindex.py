@@ -29,11 +29,12 @@ class RowIndex(NamedTuple):
         return self.columns[self.begins[row] : self.begins[row + 1]]
 
 
-def load_row_index(path: Path, rows: int) -> RowIndex:
+def load_row_index(path: Path, rows: int, first: int | None = None) -> RowIndex:
+    """Of rows first … first + rows - 1; None: the index is of this split alone, and must tell of no other row."""
     from tokmill.formats.row_index import read_row_index
 
     counts, columns, ends = [], [], []
-    for line in read_row_index(path):
+    for line in read_row_index(path, first or 0, None if first is None else first + rows):
         starts = _starts(line.docs)
         counts.append(len(starts))
         columns += starts

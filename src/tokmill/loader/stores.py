@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.errors import CorruptFile, InputError
+from tokmill.errors import CorruptFile
 
 Ids = NDArray[np.integer]
 
@@ -166,6 +166,9 @@ class PartedStore:
                 "eos_id": described.eos_id,
                 "vocab_size": described.vocab_size,
                 "pad_id": None,
+                "files": described.files,
+                "input_manifest": described.input_manifest,
+                "asked": described.asked,
             }
             counts = [part.examples for part in described.parts]
             self._tokens = [part.tokens for part in described.parts]
@@ -180,22 +183,12 @@ class PartedStore:
             self._tokens = [shard.tokens for shard in shards]
             self._known = [(directory / shard.file, shard.content_sha256) for shard in shards]
         self._ends = list(itertools.accumulate(counts))
-        self._first, self.size = 0, self._ends[-1] if self._ends else 0
-        if format == "token_cache" and described.splits:
-            self._choose(split or next(iter(described.splits)), described.splits)
+        self.first, self.size = 0, self._ends[-1] if self._ends else 0
+        if format == "token_cache" and (described.splits or split):
+            found = self._cache.split(split)
+            self.split, self.first, self.size = found.name, found.first, found.examples
+            self.meta["split"] = found.name
         self._held: dict[int, tuple[Ids, NDArray[np.int64], Any]] = {}
-
-    def _choose(self, split: str, splits: Mapping[str, int]) -> None:
-        if split not in splits:
-            raise InputError(
-                f"has no split {split!r}",
-                where=str(self._directory),
-                next=f"set split to one of {', '.join(splits)}",
-            )
-        before = itertools.takewhile(lambda name: name != split, splits)
-        self.split, self._first = split, sum(splits[name] for name in before)
-        self.size = splits[split]
-        self.meta["split"] = split
 
     def view(self, row: int) -> Ids:
         number, within = self._place(row)
@@ -204,7 +197,7 @@ class PartedStore:
 
     def _place(self, row: int) -> tuple[int, int]:
         """The part, and the row in it."""
-        row += self._first
+        row += self.first
         number = bisect.bisect_right(self._ends, row)
         return number, row - (self._ends[number - 1] if number else 0)
 
@@ -222,7 +215,7 @@ class PartedStore:
         return None if names is None else str(names[within])
 
     def lengths(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        rows = rows + self._first
+        rows = rows + self.first
         numbers = np.searchsorted(self._ends, rows, "right")
         found = np.empty(len(rows), np.int64)
         for number in np.unique(numbers).tolist():

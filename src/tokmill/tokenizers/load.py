@@ -206,5 +206,7 @@ def check_dtype(vocab_size: int, dtype: str, where: str) -> None:
         raise VocabTooLarge(
             f"vocab {vocab_size:,} does not fit {dtype}",
             where=where,
-            next="set dtype: int32" if dtype != "int32" else "use a smaller vocabulary",
+            next="set dtype: int32 (--dtype int32 for a command)"
+            if dtype != "int32"
+            else "use a smaller vocabulary",
         )
