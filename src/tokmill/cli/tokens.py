@@ -18,6 +18,7 @@ from tokmill.formats.token_cache import TokenCache
 from tokmill.manifest import Manifest
 from tokmill.pack.compare import Cost
 from tokmill.recipe.amount import parse_amount
+from tokmill.split_names import SPLITS
 from tokmill.storage.commit import commit_bytes
 from tokmill.token_files import Asked, build_files, encode, read_listing, shard_files, tokenized
 
@@ -338,7 +339,8 @@ def _render_build(made: Manifest, directory: Path, as_json: bool) -> None:
     lost = {key: tokens[key] for key in ("tail_dropped", "truncated", "left_out", "padding") if tokens[key]}
     if lost:
         out.print("  " + ", ".join(f"{key.replace('_', ' ')} {count:,}" for key, count in lost.items()))
-    for split, facts in made.facts["budget"]["splits"].items():
+    reached = made.facts["budget"]["splits"]  # of a manifest that was read, in the order of its keys
+    for split, facts in sorted(reached.items(), key=lambda item: SPLITS.index(item[0])):
         out.print(f"  {split}: {facts['tokens']:,} tokens, {facts['left_over']:,} left over")
 
 
