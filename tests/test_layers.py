@@ -115,6 +115,7 @@ LATE = {
     ("loader.rowindex", "tokmill.formats.row_index"): "where the index is asked for",
     ("loader.dataset", "tokmill.manifest"): "where there is a manifest",
     ("loader.dataset", "tokmill.formats.token_cache"): "where a cache holds several splits",
+    ("loader.dataset", "tokmill.formats.npy"): "where nothing describes the files",
     ("loader.contract", "tokmill.storage.location"): "where hashes are asked for",
     ("storage.objects.cloud", "obstore.store"): "the extras `s3`, `gs` and `az`",
     ("storage.objects.cloud", "obstore.exceptions"): "likewise",

@@ -248,7 +248,20 @@ def _format_of(directory: Path) -> str | None:
             return "parquet"
         # of no rows at all there is no shard: the description tells
         return "parquet" if b'"shards"' in (directory / "meta.json").read_bytes() else "npy"
+    if _is_bare(directory):
+        return "bare"
     return None
+
+
+def _is_bare(directory: Path) -> bool:
+    """`.npy` files, and nothing of ours beside them: a build that is being written is not finished, and not bare."""
+    unfinished = ("receipts", ".work")
+    ours = [directory / name for name in (_MANIFEST, "manifest.stale.json", *unfinished)]
+    if any(path.exists() for path in [*ours, *(directory.parent / name for name in unfinished)]):
+        return False
+    from tokmill.formats.npy import list_bare
+
+    return bool(list_bare(directory))
 
 
 def _manifest_of(directory: Path) -> Any | None:

@@ -1,6 +1,7 @@
 """The files of one split behind one face, whatever their format: a row is its ids, without padding.
 
     RowStore        memmap, npy     rows of one length, mapped; `block(rows)` takes many at once
+    BareStore       bare npy        the same of shards that nothing describes but their headers
     MegatronStore   megatron        lengths and pointers are mapped: opening reads 34 bytes
     PartedStore     token cache     a part is mapped when a row of it is asked for
                     parquet         a shard is decoded when a row of it is asked for, and kept while there is room
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile
+from tokmill.formats.ids import cast_ids
 
 Ids = NDArray[np.integer]
 
@@ -99,6 +101,39 @@ class RowStore:
         shard = self._shards[number]
         if shard is None:
             shard = self._shards[number] = _plain(self._npy.shard(number))
+        return shard
+
+
+class BareStore(RowStore):
+    """`.npy` shards of any number of rows each, which nothing describes but their headers."""
+
+    def __init__(self, directory: Path) -> None:
+        from tokmill.formats.npy import BareShards
+
+        self.format, self._directory = "npy", directory
+        self._bare = BareShards(directory)
+        self.meta = {}
+        self.size, self.seq_len, self.dtype = sum(self._bare.rows), self._bare.seq_len, str(self._bare.dtype)
+        self._ends = list(itertools.accumulate(self._bare.rows))
+        self._whole, self._shards = None, [None] * len(self._bare.rows)
+        self._files = list(zip(self._bare.paths, self._bare.sizes, strict=True))
+
+    def view(self, row: int) -> Ids:
+        number = bisect.bisect_right(self._ends, row)
+        return cast("Ids", self._shard(number)[row - (self._ends[number - 1] if number else 0)])
+
+    def block(self, rows: NDArray[np.int64]) -> Ids:
+        taken = np.empty((len(rows), self.seq_len), self.dtype)
+        for place, row in enumerate(rows.tolist()):
+            taken[place] = self.view(row)
+        if taken.size and not np.can_cast(taken.dtype, np.int32):  # batches are int32: an id must not wrap
+            cast_ids(taken, "int32", where=str(self._directory))
+        return taken
+
+    def _shard(self, number: int) -> Ids:
+        shard = self._shards[number]
+        if shard is None:
+            shard = self._shards[number] = _plain(self._bare.shard(number))
         return shard
 
 
@@ -269,6 +304,8 @@ Store = RowStore | MegatronStore | PartedStore
 
 
 def open_store(directory: Path, format: str, split: str | None = None) -> Store:
+    if format == "bare":
+        return BareStore(directory)
     if format in ("memmap", "npy"):
         return RowStore(directory, format)
     return MegatronStore(directory) if format == "megatron" else PartedStore(directory, format, split)
