@@ -341,6 +341,7 @@ def encode(
         about={
             "files": files,
             "input_manifest": listing.described(),
+            "domain_of": build.manifest.facts["domain_of"],
             "asked": _asked(listing, sections, _inputs_read(listing, made)),
         },
     )

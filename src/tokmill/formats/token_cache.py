@@ -72,6 +72,7 @@ class EncodeMeta(EncodeFacts, frozen=True, kw_only=True):
     splits: list[SplitRange] = []  # none: it is all one
     files: dict[str, str] = {}  # others that belong to it, with their sha256: the index, the tokenizer
     input_manifest: dict[str, str | None] | None = None  # what was encoded: name, sha256, experiment_id
+    domain_of: dict[str, str] | None = None  # by source, as the index names them
     asked: dict[str, Any] | None = None  # all that it was made from, in the words that it was asked for
 
 

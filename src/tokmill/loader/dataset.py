@@ -32,6 +32,7 @@ from tokmill.loader.contract import (
     check_unchanged,
     path_in_split,
 )
+from tokmill.loader.origins import Origins, find_domains, load_origins
 from tokmill.loader.rowindex import RowIndex, load_row_index
 from tokmill.loader.stores import MegatronStore, PartedStore, Store, open_store
 from tokmill.split_names import find_split
@@ -159,6 +160,22 @@ class Dataset:
     def check_unchanged(self) -> None:
         """The files have the sizes that they had when they were opened."""
         check_unchanged(self._sizes)
+
+    @functools.cached_property
+    def origins(self) -> Origins:
+        """Whose every row and token is: all of index.jsonl.zst is read, once."""
+        domain_of = find_domains(self.directory, self.store.meta, self.manifest)
+        return load_origins(self.directory / INDEX_NAME, len(self), first_row(self.store), domain_of)
+
+    @property
+    def sources(self) -> list[str]:
+        """Names of the numbers in `source` and `token_source` of a batch."""
+        return self.origins.sources
+
+    @property
+    def domains(self) -> list[str]:
+        """Names of the numbers in `domain` and `token_domain` of a batch."""
+        return self.origins.domains
 
     @functools.cached_property
     def fingerprint(self) -> str:

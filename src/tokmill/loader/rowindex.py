@@ -54,7 +54,12 @@ def _starts(spans: list[DocumentSpan]) -> list[int]:
     """One for each document: of one that was cut to fit, the beginning and the EOS are two spans."""
     starts = [span.start for span in spans[:1]]
     for before, span in itertools.pairwise(spans):
-        is_same = (before.doc_id, before.source) == (span.doc_id, span.source)
-        if not (is_same and span.offset >= before.offset + before.end - before.start):
+        if not goes_on(before, span):
             starts.append(span.start)
     return starts
+
+
+def goes_on(before: DocumentSpan, span: DocumentSpan) -> bool:
+    """Whether a span is of the document of the one before it, and not of that document's next turn."""
+    is_same = (before.doc_id, before.source) == (span.doc_id, span.source)
+    return is_same and span.offset >= before.offset + before.end - before.start

@@ -204,6 +204,7 @@ class PartedStore:
                 "files": described.files,
                 "input_manifest": described.input_manifest,
                 "asked": described.asked,
+                "domain_of": described.domain_of,
             }
             counts = [part.examples for part in described.parts]
             self._tokens = [part.tokens for part in described.parts]
