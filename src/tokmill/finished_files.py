@@ -1,11 +1,12 @@
 """What an earlier command finished in a directory, and whether another may work there.
 
     nothing finished             go on: a killed attempt resumes
-    the same words, all there    nothing to do
-    the same words, not whole    make it again
-    other words                  refused, with what differs; --replace makes the new one in its place
+    the same, all there          nothing to do
+    the same, not whole          make it again
+    another                      refused, with what differs; --replace makes the new one in its place
 
-The words are all that can change a byte: options, the listing, the sha256 of the tokenizer and of every local file.
+The same is what was asked for in the same words. Those are all that can change a byte: options, the listing, the sha256
+of the tokenizer and of every local file.
 """
 
 from __future__ import annotations
@@ -74,11 +75,18 @@ def is_done(finished: Finished | None, asked: Json, *, replace: bool) -> bool:
     if finished.asked is None:
         what = "holds a finished result that does not say what it was made from"
     else:
-        changes = explain_changes(finished.asked, asked)
+        changes = explain_changes(_as_told(finished.asked), _as_told(asked))
         more = f"; and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
-        what = "holds a finished result of other words: " + "; ".join(changes[:_SHOWN]) + more
+        what = (
+            "holds a finished result that was made with other options: " + "; ".join(changes[:_SHOWN]) + more
+        )
     raise InputError(
         what,
         where=str(finished.directory),
         next="give another directory, or --replace (in Python: replace=True) to make the new one in its place",
     )
+
+
+def _as_told(asked: Json) -> Json:
+    """Options by the names of a recipe: people did not write the sections that hold them."""
+    return {**asked["sections"], "listing": asked["listing"], "inputs": asked["inputs"]}

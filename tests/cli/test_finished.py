@@ -62,10 +62,10 @@ def words(verb: str, corpus: Path, out: Path) -> list[str | Path]:
 
 
 OTHER = {
-    "encode": (["--normalize", "NFKC"], "`sections.normalize.unicode` changed none → NFKC"),
-    "shard": (["--length", "16"], "`sections.pack.length` changed 32 → 16"),
-    "pack": (["--length", "16"], "`sections.pack.length` changed 32 → 16"),
-    "build": (["--tokens", "1k"], "`sections.mixture.tokens` changed 2000 → 1000"),
+    "encode": (["--normalize", "NFKC"], "`normalize.unicode` changed none → NFKC"),
+    "shard": (["--length", "16"], "`pack.length` changed 32 → 16"),
+    "pack": (["--length", "16"], "`pack.length` changed 32 → 16"),
+    "build": (["--tokens", "1k"], "`mixture.tokens` changed 2000 → 1000"),
 }
 
 

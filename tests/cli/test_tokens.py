@@ -101,7 +101,7 @@ def test_shards_hold_each_dataset_by_itself_and_the_log_counts_what_was_written(
     fewer = ["--rows-per-shard", "100000", "--out-dir", tmp_path / "out"]
     refused = tokmill(*arguments, *fewer)
     assert refused.returncode != 0
-    assert "`sections.builds[0].rows_per_shard` changed 100 → 100000" in refused.stderr.replace("\n", " ")
+    assert "`builds[0].rows_per_shard` changed 100 → 100000" in refused.stderr.replace("\n", " ")
     assert len(list((tmp_path / "out/a").glob("shard_*"))) > 1
     run_json(*arguments, *fewer, "--replace")
     assert [path.name for path in sorted((tmp_path / "out/a").glob("shard_*"))] == ["shard_00000.npy"]

@@ -110,6 +110,7 @@ def encode_command(
     if as_json:
         splits = {one.name: one.examples for one in meta.splits}
         facts = {"examples": meta.examples, "tokens": meta.tokens, "splits": splits}
+        facts |= {"experiment_id": meta.experiment_id, "input_manifest": meta.input_manifest}
         print_json({"ok": True, "directory": str(cache), "model_sha256": meta.model_sha256, **facts})
     else:
         told = ", ".join(f"{one.name} {one.examples:,}" for one in meta.splits)
