@@ -17,7 +17,7 @@ SOURCE = Path(tokmill.__file__).parent
 # From the ground up: a module may import from its own layer and from those listed before it. A name stands for
 # a module, or for a package and all that is in it.
 LAYERS: list[tuple[str, ...]] = [
-    ("errors", "collector"),  # every error a user can meet; the garbage collector of our processes
+    ("errors", "collector", "split_names"),  # what users meet; the garbage collector of our processes
     ("kernels",),  # numba loops over bytes and integers; no I/O, no Python objects
     ("codepoints", "wordclasses"),  # tables of Unicode for the kernels
     ("schema",),  # the tables that move through the mill
@@ -67,6 +67,7 @@ LAYERS: list[tuple[str, ...]] = [
         "materializing",
         "standalone",
         "tokenizer_training",
+        "finished_files",
         "token_files",
     ),  # parts of the mill without a recipe
     ("audit",),  # verify, doctor: reads artifacts only
@@ -112,8 +113,10 @@ LATE = {
     ("loader.stores", "tokmill.formats.token_cache"): "likewise",
     ("loader.stores", "tokmill.formats.parquet"): "likewise",
     ("loader.rowindex", "tokmill.formats.row_index"): "where the index is asked for",
+    ("loader.origins", "tokmill.formats.row_index"): "likewise",
     ("loader.dataset", "tokmill.manifest"): "where there is a manifest",
     ("loader.dataset", "tokmill.formats.token_cache"): "where a cache holds several splits",
+    ("loader.dataset", "tokmill.formats.npy"): "where nothing describes the files",
     ("loader.contract", "tokmill.storage.location"): "where hashes are asked for",
     ("storage.objects.cloud", "obstore.store"): "the extras `s3`, `gs` and `az`",
     ("storage.objects.cloud", "obstore.exceptions"): "likewise",

@@ -28,7 +28,7 @@ from tokmill.sources.listing import list_corpus, list_hub, list_source
 from tokmill.sources.readers import reading_config, settle_reading
 from tokmill.stages.step import Step
 from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
-from tokmill.token_plan import build_steps, is_left_out
+from tokmill.token_plan import build_steps, is_left_out, narrow_builds
 from tokmill.tokenizer_plan import tokenizer_step
 
 # environment key of an ingest manifest: size, mtime and sha256 of each input, so that a file that was not
@@ -65,7 +65,8 @@ def plan_steps(recipe: Recipe, base: Path, out: Path) -> list[Step]:
     documents += ("split",)
     if recipe.tokenizer is not None:
         steps.append(tokenizer_step(recipe, base, out, documents))
-        steps.append(Step("tokens", "tokens", out / "tokens", {}, (*documents, "tokenizer")))
+        narrow = {"narrow": narrow_builds(recipe)}
+        steps.append(Step("tokens", "tokens", out / "tokens", {}, (*documents, "tokenizer"), extra=narrow))
         steps += build_steps(recipe, out, documents)
     return steps
 

@@ -40,7 +40,7 @@ def publish(
     remove_file(target / MANIFEST)  # until all is there, nothing is
     strip = f"{only_split}/" if only_split else ""
     files = [_moved(build, entry, target, strip) for entry in build.manifest.files]
-    files.append(_tokenizer(tokenizer, target))
+    files.append(copy_tokenizer(tokenizer, target))
     made = build.manifest
     receipt = Receipt(key="build", fingerprint=made.fingerprint, files=files, counts=made.counts)
     manifest = build_manifest(
@@ -73,7 +73,7 @@ def _moved(build: Artifact, entry: FileEntry, target: Path, strip: str) -> FileE
     return file_entry(name, entry.table, written, rows=entry.rows, content_sha256=fingerprint_of(described))
 
 
-def _tokenizer(tokenizer: Artifact, target: Path) -> FileEntry:
+def copy_tokenizer(tokenizer: Artifact, target: Path) -> FileEntry:
     (entry,) = tokenizer.manifest.entries("tokenizer")
     name = f"{_TOKENIZER}/{Path(entry.path).name}"
     written = commit_bytes(target / name, read_whole(tokenizer.path(entry), _MAX_TOKENIZER_BYTES))

@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 
 from tokmill.kernels import hashing, sha256
 from tokmill.schema import NO_SPLIT, string_column
+from tokmill.split_names import SPLITS as SPLITS
 
 TRAIN, VALID, TEST = range(3)
-SPLITS = ("train", "valid", "test")  # by number
 
 Keys = NDArray[np.uint64]
 Docs = NDArray[np.int64]

@@ -32,7 +32,7 @@ from tokmill.clean.rules import judge, settle_sieve
 from tokmill.dedup.exact import HASH_NORMALIZATION, exact_hashes, match_equal
 from tokmill.errors import InputChanged, InputError, ManifestDamaged, RecipeError
 from tokmill.kernels.text import measure_text
-from tokmill.manifest import Json, check_conservation, explain_changes
+from tokmill.manifest import Json, check_conservation, explain_changes, fingerprint_of
 from tokmill.recipe import Filter, Path_, Section, Source
 from tokmill.sample import bottom_k, draws
 from tokmill.schema import DOCUMENTS, one_piece, string_column
@@ -133,7 +133,8 @@ def materialize(
         "counts": {**corpus.counts, "taken": taken.num_rows},
         "where_applied": corpus.where_applied,
         "scanned": {"documents": corpus.counts["read"], "is_complete": True},
-        "sha256": hashlib.sha256(data).hexdigest(),
+        "sha256": (digest := hashlib.sha256(data).hexdigest()),
+        "experiment_id": fingerprint_of({**parameters, "algorithm": ALGORITHM, "sha256": digest})[:16],
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     if not resample and path.exists() and path.read_bytes() != data:

@@ -5,7 +5,9 @@
                 manifest.jsonl      a small sample with its splits, drawn once
     listing ─ a recipe ─ the ordinary steps in <out>/.work ─ publish ─> <out>
 
-Whatever was done stays in `.work` until the command has finished, so a killed one resumes; then it goes.
+Whatever was done stays in `.work` until the command has finished, so a killed one resumes; then it goes. A directory
+that holds a finished result of other words is not touched unless it may be replaced (`finished_files`). A sample that
+says the split of each text keeps it: nothing that it holds out is ever among the training data.
 """
 
 from __future__ import annotations
@@ -16,25 +18,36 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import Literal
+
+import numpy as np
 
 from tokmill.artifact import Artifact
 from tokmill.errors import InputChanged, InputError, RecipeError
+from tokmill.finished_files import find_finished, is_done
+from tokmill.formats.row_index import RowSpans, read_row_index, write_row_index
 from tokmill.formats.sequences import Sequences
+from tokmill.formats.token_cache import META_NAME as CACHE_NAME
 from tokmill.formats.token_cache import EncodeFacts, TokenCache, write_token_cache
-from tokmill.manifest import Json, Manifest, fingerprint_of
+from tokmill.manifest import MANIFEST, Json, Manifest, fingerprint_of, load_manifest
 from tokmill.mixture_file import read_mixture_file, to_mixture, to_sources
 from tokmill.progress import Progress
-from tokmill.publishing import publish
-from tokmill.recipe import Recipe
+from tokmill.publishing import copy_tokenizer, publish
+from tokmill.recipe import Recipe, Source
 from tokmill.recipe_file import parse_recipe
 from tokmill.running import run_recipe
-from tokmill.storage.location import file_sha256
+from tokmill.sources.listing import list_source
+from tokmill.split_names import SPLIT_WORDS
+from tokmill.storage.commit import remove_file
+from tokmill.storage.location import file_sha256, local_path
 from tokmill.subset import META_NAME
 from tokmill.tokenizers.load import find_eos, load_tokenizer
 
 _WORK = ".work"
 _BUILD = "tokens"
+_INDEX = "index.jsonl.zst"
 
 
 @dataclass(frozen=True)
@@ -46,10 +59,27 @@ class Listing:
     mixture: Json = field(default_factory=dict)
     seed: int = 0
     has_splits: bool = False
+    experiment_id: str | None = None  # of a sample, by which all that is made from it is known again
 
     @property
     def sha256(self) -> str:
         return file_sha256(self.path)
+
+    @property
+    def names_files(self) -> bool:
+        """A mixture says where its texts are; samples and corpus manifests know their bytes."""
+        return self.path.suffix in (".yaml", ".yml")
+
+    def described(self) -> dict[str, str | None]:
+        known = {"experiment_id": self.experiment_id} if self.experiment_id else {}
+        return {"name": self.path.name, "sha256": self.sha256, **known}
+
+    def words(self) -> Json:
+        """What it asks for, wherever it lies: a mixture its sources, others their bytes and how they are read."""
+        if self.names_files:
+            return {"sources": self.sources, "mixture": self.mixture, "seed": self.seed}
+        reading = [{k: v for k, v in s.items() if k not in ("files", "corpus")} for s in self.sources]
+        return {"sources": reading, "sha256": self.sha256}
 
 
 @dataclass(frozen=True)
@@ -92,6 +122,37 @@ def read_listing(path: Path, separator: str = "\n") -> Listing:
     )
 
 
+def _asked(listing: Listing, sections: Json, inputs: Json) -> Json:
+    told = _without_paths(sections)
+    told["tokenizer"]["sha256"] = file_sha256(Path(sections["tokenizer"]["path"]))
+    return {"listing": listing.words(), "sections": told, "inputs": inputs}
+
+
+def _inputs_now(listing: Listing) -> Json:
+    """sha256 of the local files of a mixture, by source and name, as they are."""
+    found: Json = {}
+    for listed in listing.sources if listing.names_files else ():
+        source = Source.model_validate(listed)
+        if source.files:
+            files = list_source(source, listing.path.resolve().parent)
+            found[source.name] = {file.name: file_sha256(local_path(file.path)) for file in files}
+    return found
+
+
+def _inputs_read(listing: Listing, made: dict[str, Artifact]) -> Json:
+    """The same as they were read."""
+    if not listing.names_files:
+        return {}
+    return {
+        source["name"]: {
+            name.removeprefix("file "): digest
+            for name, digest in made[f"ingest/{source['name']}"].manifest.inputs.items()
+        }
+        for source in listing.sources
+        if source.get("files")
+    }
+
+
 def run_listing(
     listing: Listing,
     out: Path,
@@ -124,21 +185,31 @@ def build_files(
     mixture: Json | None = None,
     pack: Json | None = None,
     is_flat: bool = False,
+    replace: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
-    """One build in `out`, with all that it was made from in its manifest; flat: training data alone, without train/."""
+    """One build in `out`, with all that it was made from in its manifest; flat: training data alone, without train/.
+
+    A sample with splits of its own has them in the build, each in its directory.
+    """
     sections: Json = {
-        "split": split,
+        "split": _split_of(listing, split),
         "tokenizer": asked.section(),
         "builds": [{"name": _BUILD, **build}],
         **({"mixture": mixture} if mixture else {}),
         **({"pack": pack} if pack else {}),
     }
+    former = find_finished(out)
+    if former and is_done(former, _asked(listing, sections, _inputs_now(listing)), replace=replace):
+        return load_manifest(out)
     made = run_listing(listing, out, sections, workers=workers, progress=progress)
     origin = _origin(listing, sections, made)
-    only_split = "train" if is_flat else None
+    only_split = "train" if is_flat and not listing.has_splits else None
+    remove_file(out / CACHE_NAME)
     manifest = publish(made[f"build/{_BUILD}"], made["tokenizer"], out, origin, only_split=only_split)
+    if former:
+        former.remove_all_but({*(entry.path for entry in manifest.files), MANIFEST})
     shutil.rmtree(out / _WORK)
     return manifest
 
@@ -165,13 +236,14 @@ def shard_files(
     *,
     seq_len: int,
     rows_per_shard: int = 8192,
+    replace: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Json:
     """Every dataset by itself in `<out>/<name>/shard_00000.npy …`; what was written, counted."""
     names = [source["name"] for source in listing.sources]
     sections: Json = {
-        "split": {"valid_fraction": 0},
+        "split": _split_of(listing, {"valid_fraction": 0}),
         "tokenizer": asked.section(),
         "pack": {"length": seq_len},
         "builds": [
@@ -179,13 +251,31 @@ def shard_files(
             for name in names
         ],
     }
+    formers = {name: former for name in names if (former := find_finished(out / name))}
+    if formers:
+        words = _asked(listing, sections, _inputs_now(listing))
+        done = [is_done(former, words, replace=replace) for former in formers.values()]
+        if all(done) and len(done) == len(names):
+            return _shard_stats(listing, out)
     made = run_listing(listing, out, sections, workers=workers, progress=progress)
     origin = _origin(listing, sections, made)
+    only_split = None if listing.has_splits else "train"
+    for name in names:
+        manifest = publish(
+            made[f"build/{name}"], made["tokenizer"], out / name, origin, only_split=only_split
+        )
+        if name in formers:
+            formers[name].remove_all_but({*(entry.path for entry in manifest.files), MANIFEST})
+    shutil.rmtree(out / _WORK)
+    return _shard_stats(listing, out)
+
+
+def _shard_stats(listing: Listing, out: Path) -> Json:
     stats = []
-    for name, source in zip(names, listing.sources, strict=True):
-        build = made[f"build/{name}"]
-        counts, hub = build.manifest.counts, source.get("hub") or {}
-        publish(build, made["tokenizer"], out / name, origin, only_split="train")
+    for source in listing.sources:
+        name, hub = source["name"], source.get("hub") or {}
+        manifest = load_manifest(out / name)
+        counts = manifest.counts
         stats.append(
             {
                 "name": name,
@@ -194,11 +284,10 @@ def shard_files(
                 "records": counts["in"],
                 "sequences": counts["rows"],
                 "tokens": counts["tokens"]["written"],
-                "shards": len(list((out / name).glob("shard_*.npy"))),
+                "shards": len(manifest.entries("shard")),
                 "output_dir": str(out / name),
             }
         )
-    shutil.rmtree(out / _WORK)
     return {"manifest": str(listing.path), "stats": stats}
 
 
@@ -209,18 +298,26 @@ def encode(
     *,
     eos: str | int | None = None,
     separator: str = "\n",
+    normalize: Literal["none", "NFC", "NFKC"] = "none",
+    replace: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Encode a sample, or whatever the manifest lists, into a token cache; the sample itself is only read."""
+    """Encode a sample, or whatever the manifest lists, into a token cache; the sample itself is only read.
+
+    `normalize` is the Unicode form that texts are brought into before; the tokenizer has rules of its own.
+    """
     out = Path(out_dir)
     listing = read_listing(Path(manifest_path), separator)
-    split = _SPLIT_FIELD if listing.has_splits else {"valid_fraction": 0}
     sections: Json = {
-        "split": split,
+        "normalize": {"unicode": normalize},
+        "split": _split_of(listing, {"valid_fraction": 0}),
         "tokenizer": Asked(Path(spm_model), eos=eos).section(),
         "builds": [{"name": _BUILD, "format": "token_cache"}],
     }
+    former = find_finished(out)
+    if former and is_done(former, _asked(listing, sections, _inputs_now(listing)), replace=replace):
+        return out
     made = run_listing(listing, out, sections, workers=workers, progress=progress)
     build = made[f"build/{_BUILD}"]
     caches = {
@@ -228,22 +325,51 @@ def encode(
         for name in made["tokens"].manifest.facts["splits"]
         if (build.directory / name).is_dir()
     }
+    for name in (MANIFEST, CACHE_NAME):  # until all is there, nothing is
+        remove_file(out / name)
+    files = _write_index(out, [build.directory / name for name in caches]) | {
+        (tokenizer := copy_tokenizer(made["tokenizer"], out)).path: tokenizer.sha256
+    }
     facts = next(iter(caches.values())).meta
-    write_token_cache(
+    told = {name: getattr(facts, name) for name in EncodeFacts.__struct_fields__}
+    told["normalization"] = {**facts.normalization, "unicode": normalize}
+    written = write_token_cache(
         out,
         _all_parts(caches),
-        EncodeFacts(**{name: getattr(facts, name) for name in EncodeFacts.__struct_fields__}),
+        EncodeFacts(**told),
         splits={name: len(cache) for name, cache in caches.items()} if listing.has_splits else {},
+        about={
+            "files": files,
+            "input_manifest": listing.described(),
+            "domain_of": build.manifest.facts["domain_of"],
+            "asked": _asked(listing, sections, _inputs_read(listing, made)),
+        },
     )
+    if former:
+        former.remove_all_but({*written, *files})
     shutil.rmtree(out / _WORK)
     return out
 
 
-_SPLIT_FIELD: Json = {
-    "method": "field",
-    "field": "split",
-    "values": {"train": ["train"], "valid": ["valid", "validation"], "test": ["test"]},
-}
+def _split_of(listing: Listing, asked: Json) -> Json:
+    """A sample's own splits, whatever they are called; else what is asked for."""
+    fraction = asked.get("valid_fraction")
+    with contextlib.suppress(InvalidOperation):  # a mistake in the number is the recipe's to tell
+        if isinstance(fraction, str):
+            fraction = f"{Decimal(fraction).normalize():f}"
+    if not listing.has_splits:
+        return {**asked, "valid_fraction": fraction}
+    if fraction not in (0, "0", None):
+        raise RecipeError(
+            "the sample says of every text which split it is in",
+            where="--valid-fraction",
+            next="leave it out, or give a manifest without `split`",
+        )
+    return {
+        "method": "field",
+        "field": "split",
+        "values": {name: list(words) for name, words in SPLIT_WORDS.items()},
+    }
 
 
 def _all_parts(caches: dict[str, TokenCache]) -> Iterator[Sequences]:
@@ -251,12 +377,27 @@ def _all_parts(caches: dict[str, TokenCache]) -> Iterator[Sequences]:
     return itertools.chain.from_iterable(cache.read_parts() for cache in caches.values())
 
 
+def _write_index(out: Path, splits: list[Path]) -> dict[str, str]:
+    """Which text every example is, in one index through all splits; its name and sha256."""
+    rows = [line.docs[0] for path in splits for line in read_row_index(path / _INDEX)]
+    numbers, zeros = np.arange(len(rows)), np.zeros(len(rows), np.int64)
+    ends = np.array([row.end for row in rows], np.int64)
+    written = write_row_index(
+        out / _INDEX,
+        RowSpans(numbers, numbers, zeros, ends, zeros),
+        [row.doc_id for row in rows],
+        [row.source for row in rows],
+    )
+    return {_INDEX: written.sha256}
+
+
 def _sample(path: Path, separator: str) -> Listing:
     """manifest.jsonl beside its description, which it must agree with."""
-    described = path.with_name(META_NAME)
+    described, experiment_id = path.with_name(META_NAME), None
     if described.is_file():
-        expected = json.loads(described.read_bytes()).get("sha256")
-        if expected != file_sha256(path):
+        meta = json.loads(described.read_bytes())
+        experiment_id = meta.get("experiment_id")
+        if meta.get("sha256") != file_sha256(path):
             raise InputChanged(
                 f"is not the sample that {META_NAME} describes",
                 where=str(path),
@@ -276,7 +417,7 @@ def _sample(path: Path, separator: str) -> Listing:
         **({"id": "uid"} if "uid" in keys else {}),
         "meta": ["split"] if has_splits else [],
     }
-    return Listing(path, [source], has_splits=has_splits)
+    return Listing(path, [source], has_splits=has_splits, experiment_id=experiment_id)
 
 
 def _origin(listing: Listing, sections: Json, made: dict[str, Artifact]) -> Json:
@@ -289,7 +430,8 @@ def _origin(listing: Listing, sections: Json, made: dict[str, Artifact]) -> Json
     mixture = sections.get("mixture") or {}
     reached = made["mixture"].manifest.facts["splits"] if "mixture" in made else {}
     return {
-        "input_manifest": {"name": listing.path.name, "sha256": listing.sha256},
+        "input_manifest": listing.described(),
+        "asked": _asked(listing, sections, _inputs_read(listing, made)),
         "config_sha256": fingerprint_of(_without_paths(sections)),
         "tokenizer_sha256": made["tokenizer"].manifest.facts["sha256"],
         "split": made["split"].manifest.config,

@@ -34,6 +34,11 @@ def build_steps(recipe: Recipe, out: Path, documents: Sequence[str]) -> list[Ste
     return steps
 
 
+def narrow_builds(recipe: Recipe) -> list[str]:
+    """Builds whose ids have two bytes because the recipe says so: a vocabulary may be too large for them."""
+    return [build.name for build in recipe.builds if build.dtype == "uint16"]
+
+
 def is_left_out(recipe: Recipe, source: Source) -> bool:
     """A weight of 0: such a source is not read, and needs no files, unless others are compared with it."""
     if recipe.mixture is None or source.name in recipe.dedup.reference:

@@ -15,7 +15,8 @@ from tokmill.pack.mixture import check_weights
 from tokmill.recipe import Recipe, Training
 from tokmill.stages.step import Step
 from tokmill.storage.location import file_sha256
-from tokmill.token_plan import settled_weights
+from tokmill.token_plan import narrow_builds, settled_weights
+from tokmill.tokenizers.load import check_dtype, load_tokenizer
 from tokmill.tokenizers.train import settle_options
 
 
@@ -46,6 +47,10 @@ def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, 
             where=str(path),
             next="restore the pinned file, or change `tokenizer.sha256` if the new one is meant",
         )
+    narrow = narrow_builds(recipe)
+    if narrow:
+        known = load_tokenizer(path, encoding=tokenizer.encoding).vocab_size
+        check_dtype(max(known, tokenizer.padded_vocab_size or 0), "uint16", where=f"build {narrow[0]}")
     config = {**asked, "train": None, "sha256": actual}
     return Step("tokenizer", "tokenizer", directory, config, files={path.name: actual}, extra={"path": path})
 

@@ -26,10 +26,18 @@ def test_a_build_that_is_in_order_passes_and_a_model_learns_it(format, tmp_path)
     report = json.loads(shown.stdout)
     assert report["ok"], report
     assert shown.exit_code == 0
-    checks = ["files", "ids", "ends", "sizes", "batch", *(["overfit"] if format == "memmap" else [])]
+    checks = [
+        "files",
+        "ids",
+        "ends",
+        "sizes",
+        "members",
+        "batch",
+        *(["overfit"] if format == "memmap" else []),
+    ]
     assert [f["check"] for f in report["findings"]] == 2 * checks
     if format == "memmap":
-        assert "steps of AdamW" in report["findings"][5]["detail"]
+        assert "steps of AdamW" in report["findings"][6]["detail"]
 
 
 def test_what_was_found_is_shown(tmp_path):
@@ -47,7 +55,8 @@ def test_what_was_found_is_shown(tmp_path):
 def test_each_fault_is_found_by_its_check(tmp_path):
     docs = documents(40)
     beyond = write_build(tmp_path / "a", "megatron", {"train": [*docs, [700, EOS]]})
-    assert found_by(beyond) == {"files": True, "ids": False, "ends": True, "sizes": True, "batch": True}
+    others = dict.fromkeys(("files", "ends", "sizes", "members", "batch"), True)
+    assert found_by(beyond) == {**others, "ids": False}
     inside = write_build(tmp_path / "b", "token_cache", {"train": [*docs, [5, EOS, 6, EOS]]})
     assert not found_by(inside)["ends"]
     unended = write_build(tmp_path / "c", "parquet", {"train": [*docs, [5, 6]]})

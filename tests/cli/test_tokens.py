@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sentencepiece
+import tokenizers
 
 import tokmill as mill
-from mill import tokmill, write_problems
+from mill import small_corpus, tokmill, write_problems
+from tokmill.audit.check import check_build
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.row_index import read_row_index
 from tokmill.formats.token_cache import TokenCache
-from tokmill.loader import open_dataset
+from tokmill.loader import list_splits, open_dataset
 from tokmill.manifest import load_manifest
 from tokmill.tokenizers.load import load_tokenizer
 
@@ -96,7 +99,11 @@ def test_shards_hold_each_dataset_by_itself_and_the_log_counts_what_was_written(
         assert mill.verify(directory).problems == []
     assert not (tmp_path / "out/.work").exists()
     fewer = ["--rows-per-shard", "100000", "--out-dir", tmp_path / "out"]
-    run_json(*arguments, *fewer)
+    refused = tokmill(*arguments, *fewer)
+    assert refused.returncode != 0
+    assert "`builds[0].rows_per_shard` changed 100 → 100000" in refused.stderr.replace("\n", " ")
+    assert len(list((tmp_path / "out/a").glob("shard_*"))) > 1
+    run_json(*arguments, *fewer, "--replace")
     assert [path.name for path in sorted((tmp_path / "out/a").glob("shard_*"))] == ["shard_00000.npy"]
 
 
@@ -119,6 +126,84 @@ def test_packed_rows_have_the_shares_of_the_mixture_and_their_number_is_exact(
     assert load_tokenizer(out / meta["tokenizer_path"]).sha256 == meta["tokenizer_sha256"]
     assert open_dataset(out, verify="hashes")[7]["ids"].tolist() == rows[7].tolist()
     assert mill.verify(out).problems == []
+    # documents that are in no row are counted by nobody
+    indexed = {
+        (doc.source, doc.doc_id) for row in read_row_index(out / "index.jsonl.zst") for doc in row.docs
+    }
+    assert meta["counts"]["documents"] == len(indexed) < 800
+    found = {one.check: one for one in check_build(out, steps=0).findings}
+    assert (found["sizes"].ok, found["sizes"].detail) == (True, "150 examples, 150 in the manifest")
+    shown = run_json("peek", out, "--row", "3")
+    assert shown["pieces"][0]["text"]
+
+
+@pytest.mark.parametrize("form", ["memmap", "npy", "parquet", "megatron", "token_cache"])
+def test_a_build_is_shown_as_text_with_the_tokenizer_that_lies_in_it(
+    corpus: Path, model: Path, tmp_path: Path, form: str
+) -> None:
+    run_json(
+        "build", form, "--manifest", corpus / "mixture.yaml", "--tokenizer-path", model, "--length", "64",
+        "--valid-fraction", "0.2", "--out-dir", tmp_path / "out",
+    )  # fmt: skip
+    moved = (tmp_path / "out").rename(tmp_path / "moved")
+    texts = {f"{name}{number}": text for name in "ab" for number, text in enumerate(texts_of(corpus, name))}
+    for split in ("train", "valid"):
+        for piece in run_json("peek", moved, "--split", split)["pieces"]:
+            told = " ".join(piece["text"].removesuffix("</s>").split())
+            assert told in " ".join(texts[piece["doc_id"]].split())
+            assert len(told) > 5
+        assert run_json("peek", moved / split)["pieces"]
+
+
+def test_a_cache_is_shown_as_text_split_by_split(corpus: Path, model: Path, tmp_path: Path) -> None:
+    sample = mill.materialize(
+        corpus / "a.jsonl", tmp_path / "mini", k=30, seed=1, splits={"train": 20, "valid": 6, "test": 4}
+    )
+    cache = mill.encode(sample, model, tmp_path / "cache", workers=1)
+    lines = [json.loads(line) for line in sample.read_text().splitlines()]
+    for split in ("train", "valid", "test"):
+        wanted = [line for line in lines if line["split"] == split]
+        for row in (0, -1):
+            (piece,) = run_json("peek", cache, "--split", split, "--row", str(row))["pieces"]
+            assert piece["doc_id"] == wanted[row]["uid"]
+            assert piece["text"].split()[:5] == wanted[row]["text"].split()[:5]
+
+
+def test_a_vocabulary_that_does_not_fit_two_bytes_is_refused_before_anything_is_read(
+    corpus: Path, tmp_path: Path
+) -> None:
+    """Of a pinned file when the run is planned; of one that is trained, before its first token."""
+    large = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({f"w{n}": n for n in range(70_000)}, unk_token="w0")
+    )
+    large.add_special_tokens(["<eos>"])
+    large.save(str(tmp_path / "large.json"))
+    refused = tokmill(
+        "build", "megatron", "--manifest", corpus / "mixture.yaml", "--tokenizer-path", tmp_path / "large.json",
+        "--dtype", "uint16", "--out-dir", tmp_path / "out",
+    )  # fmt: skip
+    assert refused.returncode != 0
+    assert "vocab 70,001 does not fit uint16" in refused.stderr
+    assert "--dtype int32" in refused.stderr
+    assert not (tmp_path / "out/.work/ingest").exists()
+    builds = [{"name": "rows", "format": "memmap", "dtype": "uint16"}]
+    pinned = {"path": str(tmp_path / "large.json"), "eos": "<eos>"}
+    recipe = small_corpus(tmp_path / "pinned", builds=builds, tokenizer=pinned)
+    for words in (["plan", recipe], ["run", recipe]):
+        told = tokmill(*words)
+        assert told.returncode != 0
+        assert "build rows: vocab 70,001 does not fit uint16" in told.stderr
+    assert not (recipe.parent / "out/small/ingest").exists()
+    trained = {
+        "train": {"model": "byte_bpe", "vocab_size": 300},
+        "padded_vocab_size": 70_000,
+        "eos": "<|endoftext|>",
+    }
+    recipe = small_corpus(tmp_path / "trained", builds=builds, tokenizer=trained)
+    told = tokmill("run", recipe)
+    assert told.returncode != 0
+    assert "build rows: vocab 70,000 does not fit uint16" in told.stderr
+    assert not list((recipe.parent / "out/small/tokens").rglob("*.bin"))
 
 
 def test_layouts_are_compared_before_one_is_chosen(corpus: Path, model: Path, tmp_path: Path) -> None:
@@ -169,19 +254,19 @@ def test_a_sample_is_encoded_split_by_split_and_never_drawn_again(
     )
     before = sample.read_bytes()
     cache = mill.encode(sample, model, tmp_path / "cache", workers=1)
-    found = TokenCache(cache, model_sha256=load_tokenizer(model).sha256)
-    assert found.meta.splits == {"train": 96, "valid": 12, "test": 12}
-    assert (len(found), found.meta.byte_fallback) == (120, True)
-    assert json.loads((cache / "ENCODE.meta.json").read_text())["experiment_id"]
     examples = [json.loads(line) for line in before.decode().splitlines()]
-    ordered = [e["text"] for split in ("train", "valid", "test") for e in examples if e["split"] == split]
-    tokenizer = load_tokenizer(model)
-    expected = [[*tokenizer.encode([text]).ids.tolist(), found.meta.eos_id] for text in ordered]
-    (part,) = found.read_parts()
-    assert [ids.tolist() for ids in np.split(part.ids, np.cumsum(part.lengths)[:-1])] == expected
-    for split, size in found.meta.splits.items():
-        assert [e["ids"].tolist() for e in open_dataset(cache, split)] == expected[:size]
-        expected = expected[size:]
+    meta = json.loads((cache / "ENCODE.meta.json").read_text())
+    assert (meta["examples"], meta["byte_fallback"]) == (120, True)
+    # by another library, and by what the sample says of each text: not by the order in which anything is listed
+    spm = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    for split, size in (("train", 96), ("valid", 12), ("test", 12)):
+        wanted = [[*spm.encode(e["text"]), meta["eos_id"]] for e in examples if e["split"] == split]
+        assert len(wanted) == size
+        assert [e["ids"].tolist() for e in open_dataset(cache, split)] == wanted, split
+    everything = [tuple(e["ids"]) for split in list_splits(cache) for e in open_dataset(cache, split)]
+    assert len(everything) == len(set(everything)) == 120
+    ranges = {one["name"]: (one["first"], one["examples"]) for one in meta["splits"]}
+    assert ranges == {"train": (0, 96), "valid": (96, 12), "test": (108, 12)}
     assert sample.read_bytes() == before
     sample.write_bytes(before + b"\n")
     refused = tokmill("encode", sample, "--model", model, "--out", tmp_path / "other")

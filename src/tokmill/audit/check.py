@@ -4,6 +4,7 @@
     ids           every one within the vocabulary
     ends          every document ends in EOS, and none has EOS inside
     sizes         rows and tokens are as many as the manifest counts
+    members       documents are those that the run or the listing puts into the split, with the tokens of their texts
     batch         shapes and dtypes · targets are the next tokens · masks compared with slow, obvious ones
     overfit       a small model learns one batch by heart: loss to about nothing
 
@@ -15,17 +16,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.artifact import open_artifact
+from tokmill.audit.membership import check_members
 from tokmill.errors import TokmillError
 from tokmill.loader.batches import Batches
 from tokmill.loader.collating import IGNORE_INDEX, Batch, collate
-from tokmill.loader.contract import Verify
-from tokmill.loader.dataset import Dataset, list_splits, open_dataset
+from tokmill.loader.contract import Verify, path_in_split
+from tokmill.loader.dataset import INDEX_NAME, Dataset, list_splits, open_dataset
+from tokmill.loader.stores import PartedStore
 from tokmill.loader.tiny import lowest_loss, overfit
 
 STEPS = 300
@@ -67,22 +69,38 @@ def check_build(
     *,
     verify: Verify = "sizes",
     steps: int = STEPS,
+    manifest: str | Path | None = None,
+    tokenizer: str | Path | None = None,
     on_check: Callable[[str, str], None] | None = None,
 ) -> Checked:
     """Every split of a build, or the one split at `directory`. With 0 steps no model is trained.
 
-    `on_check(split, check)` is told what comes next.
+    `manifest` and `tokenizer` are what the build was made from, where they do not lie beside it; `on_check(split, check)`
+    is told what comes next.
     """
+    origin = Origin(manifest, tokenizer)
     root = Path(directory)
     splits: list[str | None] = [*list_splits(root)] if root.is_dir() else []
     findings: list[Finding] = []
     for split in splits or [None]:
-        findings += _check_split(root, split, verify, steps, on_check or (lambda split, check: None))
+        findings += _check_split(root, split, verify, steps, origin, on_check or (lambda split, check: None))
     return Checked(root, findings)
 
 
+class Origin(NamedTuple):
+    """Files that the build was made from; None: found beside it, if they are there."""
+
+    manifest: str | Path | None
+    tokenizer: str | Path | None
+
+
 def _check_split(
-    root: Path, split: str | None, verify: Verify, steps: int, on_check: Callable[[str, str], None]
+    root: Path,
+    split: str | None,
+    verify: Verify,
+    steps: int,
+    origin: Origin,
+    on_check: Callable[[str, str], None],
 ) -> Iterator[Finding]:
     name = split or root.name
     on_check(name, "files")
@@ -101,6 +119,7 @@ def _check_split(
         ("ids", lambda: check_ids(dataset)),
         ("ends", lambda: check_ends(dataset)),
         ("sizes", lambda: check_sizes(dataset)),
+        ("members", lambda: check_members(dataset, *origin)),
     ]
     if len(dataset):
         checks.append(("batch", lambda: check_batch(dataset)))
@@ -148,7 +167,7 @@ def check_ends(dataset: Dataset) -> tuple[bool, str]:
 
 def _check_row_ends(dataset: Dataset, eos: int) -> tuple[bool, str]:
     """Against the index, where there is one: EOS stands in the last column of documents, and nowhere else."""
-    if not (dataset.directory / "index.jsonl.zst").is_file():
+    if not (dataset.directory / INDEX_NAME).is_file():
         found = sum(int((ids == eos).sum()) for _, block in _blocks(dataset) for ids in block)
         return found > 0 or not len(
             dataset
@@ -172,10 +191,12 @@ def _check_row_ends(dataset: Dataset, eos: int) -> tuple[bool, str]:
 
 def check_sizes(dataset: Dataset) -> tuple[bool, str]:
     """As many rows as the manifest counts."""
-    artifact = open_artifact(dataset.directory.parent)
-    if artifact is None:
-        return True, f"{len(dataset):,} examples; there is no manifest to compare"
-    mine = [e for e in artifact.manifest.files if e.path.startswith(f"{dataset.directory.name}/")]
+    manifest = dataset.manifest
+    if manifest is None:
+        cache = dataset.store.split if isinstance(dataset.store, PartedStore) else None
+        told = "as ENCODE.meta.json has them" if cache else "there is no manifest to compare"
+        return True, f"{len(dataset):,} examples; {told}"
+    mine = [e for e in manifest.files if path_in_split(dataset.directory, e.path) is not None]
     rows = next((entry.rows for entry in mine if entry.table == "index"), None)
     if rows is None:
         rows = max((entry.rows for entry in mine), default=0)

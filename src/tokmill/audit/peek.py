@@ -3,7 +3,7 @@
     row 17   |--- doc a, its end ---|--- doc b ---|--- doc c, its beginning ---|= padding =|
 
 The documents are those of index.jsonl.zst; where there is none, EOS ends them. The tokenizer is the build's own, found
-beside it as the run left it, or given; either way its sha256 must be the recorded one.
+beside it as its maker left it, or given; either way its sha256 must be the recorded one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tokmill.artifact import open_artifact
-from tokmill.errors import InputError, TokenizerError
+from tokmill.audit.beside import find_tokenizer
+from tokmill.errors import InputError
 from tokmill.formats.row_index import DocumentSpan, find_row
-from tokmill.loader.dataset import Dataset, open_dataset
-from tokmill.tokenizers.load import load_tokenizer
-from tokmill.tokenizers.protocol import Tokenizer
+from tokmill.loader.dataset import INDEX_NAME, Dataset, first_row, open_dataset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +60,7 @@ def peek(
     row %= len(dataset)
     example = dataset[row]
     spans = _spans(dataset, row, example)
-    loaded = _tokenizer_of(dataset, tokenizer)
+    loaded = find_tokenizer(dataset, tokenizer)
     ids, eos = example["ids"], dataset.facts.eos_id
     pieces = [
         Piece(
@@ -82,9 +80,9 @@ def peek(
 
 
 def _spans(dataset: Dataset, row: int, example: dict[str, Any]) -> list[DocumentSpan]:
-    index = dataset.directory / "index.jsonl.zst"
+    index = dataset.directory / INDEX_NAME
     if index.is_file():
-        return find_row(index, row).docs
+        return find_row(index, row + (first_row(dataset.store) or 0)).docs
     ids = example["ids"]
     name = str(example.get("doc_id") or "")
     if dataset.facts.seq_len is None or dataset.facts.eos_id is None:
@@ -92,28 +90,3 @@ def _spans(dataset: Dataset, row: int, example: dict[str, Any]) -> list[Document
     ends = np.flatnonzero(ids == dataset.facts.eos_id) + 1
     bounds = sorted({0, *ends.tolist(), len(ids)})
     return [DocumentSpan("", "", start, end, 0) for start, end in itertools.pairwise(bounds)]
-
-
-def _tokenizer_of(dataset: Dataset, given: str | Path | None) -> Tokenizer:
-    path = Path(given) if given is not None else _beside(dataset)
-    manifest = open_artifact(dataset.directory.parent)
-    facts = manifest.manifest.facts.get("tokenizer", {}) if manifest is not None else {}
-    return load_tokenizer(path, sha256=dataset.facts.tokenizer_sha256, encoding=facts.get("encoding"))
-
-
-def _beside(dataset: Dataset) -> Path:
-    """Where the run that made the build has its tokenizer."""
-    named = dataset.store.meta.get("tokenizer_path")
-    run = dataset.directory.parent.parent.parent
-    places: list[Path] = [dataset.directory / named] if named else []
-    artifact = open_artifact(run / "tokenizer")
-    if artifact is not None:
-        places += [artifact.path(entry) for entry in artifact.manifest.entries("tokenizer")]
-    for place in places:
-        if place.is_file():
-            return place
-    raise TokenizerError(
-        "the tokenizer of this build is not beside it",
-        where=str(dataset.directory),
-        next="give its file with `--tokenizer`",
-    )

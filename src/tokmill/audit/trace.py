@@ -20,6 +20,7 @@ from tokmill.errors import InputError, StorageError, TokmillError
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.row_index import DocumentSpan, find_row
 from tokmill.manifest import Json
+from tokmill.split_names import find_split
 
 ELSEWHERE = "the history of this document is in the run that the build was taken from, which is not here"
 
@@ -83,7 +84,7 @@ def open_build(directory: str | Path, split: str | None = None) -> BuildSplit:
             raise _not_a_build(directory, found)
         if found.manifest.kind == "build":
             splits = splits_of(found)
-            chosen = named if named is not None else splits[0]
+            chosen = find_split(named, splits) or named if named is not None else splits[0]
             if chosen not in splits and splits != ["."]:
                 raise InputError(
                     f"has no split called {chosen}", where=str(build), next=f"one of: {', '.join(splits)}"

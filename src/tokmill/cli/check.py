@@ -10,6 +10,8 @@ from rich.markup import escape
 from tokmill.audit.check import STEPS, check_build
 from tokmill.cli.console import err, json_option, out, print_json, reports_errors
 
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
 
 @click.command("check", epilog="Example: tokmill check demo/out/build/rows")
 @click.argument("build", type=click.Path(file_okay=False, exists=True, path_type=Path))
@@ -27,11 +29,16 @@ from tokmill.cli.console import err, json_option, out, print_json, reports_error
     show_default=True,
     help="Of a small model on one batch at most; 0: none.",
 )
+@click.option("--manifest", type=_FILE, help="What the build was made from, where it is not beside it.")
+@click.option("--tokenizer", type=_FILE, help="Its tokenizer, likewise.")
 @json_option
 @reports_errors
-def check_command(build: Path, verify: str, steps: int, as_json: bool) -> None:
+def check_command(
+    build: Path, verify: str, steps: int, manifest: Path | None, tokenizer: Path | None, as_json: bool
+) -> None:
     """Open BUILD (or one split of it) as a trainer does and try it: files, facts, range of ids, ends of documents, sizes
-    of splits, shapes, targets and masks of a batch, and whether a small model learns that batch by heart.
+    of splits, whether their documents are those that belong there, shapes, targets and masks of a batch, and whether a
+    small model learns that batch by heart.
 
     Exit status 1 when anything is not in order.
     """
@@ -40,6 +47,8 @@ def check_command(build: Path, verify: str, steps: int, as_json: bool) -> None:
             build,
             verify="hashes" if verify == "hashes" else "sizes",
             steps=steps,
+            manifest=manifest,
+            tokenizer=tokenizer,
             on_check=lambda split, check: status.update(f"{split}: {check}"),
         )
     if as_json:

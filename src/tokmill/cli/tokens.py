@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 from rich.markup import escape
@@ -18,6 +18,7 @@ from tokmill.formats.token_cache import TokenCache
 from tokmill.manifest import Manifest
 from tokmill.pack.compare import Cost
 from tokmill.recipe.amount import parse_amount
+from tokmill.split_names import SPLITS
 from tokmill.storage.commit import commit_bytes
 from tokmill.token_files import Asked, build_files, encode, read_listing, shard_files, tokenized
 
@@ -51,6 +52,11 @@ def tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_options(options, command)
 
 
+replace_option = click.option(
+    "--replace", is_flag=True, help="Put the result in the place of a finished one of other options."
+)
+
+
 @click.command(
     "encode", epilog="Example: tokmill encode mini/manifest.jsonl --model spm_8000_unigram.model --out cache"
 )
@@ -61,6 +67,14 @@ def tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--eos", help="Token, or id, that ends an example [default: the one it has].")
 @click.option("--separator", default="\\n", show_default=True, help="Between the sides of a pair.")
+@click.option(
+    "--normalize",
+    type=click.Choice(["none", "NFC", "NFKC"]),
+    default="none",
+    show_default=True,
+    help="Unicode form of the texts, before the tokenizer's own rules.",
+)
+@replace_option
 @workers_option
 @json_option
 @reports_errors
@@ -70,6 +84,8 @@ def encode_command(
     directory: Path,
     eos: str | None,
     separator: str,
+    normalize: Literal["none", "NFC", "NFKC"],
+    replace: bool,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -85,17 +101,21 @@ def encode_command(
             directory,
             eos=_token_or_id(eos),
             separator=separator.replace("\\n", "\n").replace("\\t", "\t"),
+            normalize=normalize,
+            replace=replace,
             workers=workers,
             progress=progress,
         )
     meta = TokenCache(cache, model_sha256=None).meta
     if as_json:
-        facts = {"examples": meta.examples, "tokens": meta.tokens, "splits": meta.splits}
+        splits = {one.name: one.examples for one in meta.splits}
+        facts = {"examples": meta.examples, "tokens": meta.tokens, "splits": splits}
+        facts |= {"experiment_id": meta.experiment_id, "input_manifest": meta.input_manifest}
         print_json({"ok": True, "directory": str(cache), "model_sha256": meta.model_sha256, **facts})
     else:
-        splits = ", ".join(f"{name} {count:,}" for name, count in meta.splits.items())
+        told = ", ".join(f"{one.name} {one.examples:,}" for one in meta.splits)
         out.print(
-            f"{meta.examples:,} examples, {meta.tokens:,} tokens{f' ({splits})' if splits else ''} "
+            f"{meta.examples:,} examples, {meta.tokens:,} tokens{f' ({told})' if told else ''} "
             f"→ {escape(str(cache))}"
         )
 
@@ -135,6 +155,7 @@ def encode_command(
 )
 @click.option("--tokenizer-path", "tokenizer", type=_FILE, help="tokenizer.json, .model or .tiktoken.")
 @click.option("--eos", help="Token, or id, that ends a document [default: the one it has].")
+@replace_option
 @workers_option
 @json_option
 @reports_errors
@@ -148,6 +169,7 @@ def pack_command(
     run_directory: Path | None,
     tokenizer: Path | None,
     eos: str | None,
+    replace: bool,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -173,6 +195,7 @@ def pack_command(
             mixture={**listing.mixture, **({"blocks": blocks} if blocks else {})} or None,
             pack={"layout": layout, "length": length},
             is_flat=True,
+            replace=replace,
             workers=workers,
             progress=progress,
         )
@@ -193,6 +216,7 @@ def pack_command(
 )
 @click.option("--log-file", type=click.Path(dir_okay=False, path_type=Path), help="Where the numbers go too.")
 @tokenizer_options
+@replace_option
 @workers_option
 @json_option
 @reports_errors
@@ -206,6 +230,7 @@ def shard_command(
     sha256: str | None,
     encoding: str | None,
     eos: str | None,
+    replace: bool,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -221,6 +246,7 @@ def shard_command(
             Asked(tokenizer, sha256, encoding, _token_or_id(eos)),
             seq_len=length,
             rows_per_shard=rows_per_shard,
+            replace=replace,
             workers=workers,
             progress=progress,
         )
@@ -260,6 +286,7 @@ def shard_command(
     help="Of documents.",
 )
 @tokenizer_options
+@replace_option
 @workers_option
 @json_option
 @reports_errors
@@ -276,6 +303,7 @@ def build_command(
     sha256: str | None,
     encoding: str | None,
     eos: str | None,
+    replace: bool,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -294,6 +322,7 @@ def build_command(
             split={"valid_fraction": valid_fraction},
             mixture={**mixture, "order": order} if mixture else None,
             pack={"length": length},
+            replace=replace,
             workers=workers,
             progress=progress,
         )
@@ -311,7 +340,8 @@ def _render_build(made: Manifest, directory: Path, as_json: bool) -> None:
     lost = {key: tokens[key] for key in ("tail_dropped", "truncated", "left_out", "padding") if tokens[key]}
     if lost:
         out.print("  " + ", ".join(f"{key.replace('_', ' ')} {count:,}" for key, count in lost.items()))
-    for split, facts in made.facts["budget"]["splits"].items():
+    reached = made.facts["budget"]["splits"]  # of a manifest that was read, in the order of its keys
+    for split, facts in sorted(reached.items(), key=lambda item: SPLITS.index(item[0])):
         out.print(f"  {split}: {facts['tokens']:,} tokens, {facts['left_over']:,} left over")
 
 

@@ -9,15 +9,19 @@
             10                 {'descr': '<i4', 'fortran_order': False, 'shape': (4096, 2048), } spaces \\n
                                ids, little-endian, row after row
 
-`meta.json` is written last and goes first: shards without it do not exist. A shard that an earlier, longer build left
-behind is removed before that, so `np.load` over the sorted names is the whole build too.
+`meta.json` is written last and goes first: shards of a build without it do not exist. A shard that an earlier, longer
+build left behind is removed before that, so `np.load` over the sorted names is the whole build too.
+
+Shards that others made have nothing beside them: a folder of them is read by their headers alone (`BareShards`), in the
+order of the numbers in their names.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -28,6 +32,8 @@ from tokmill.formats.ids import cast_ids
 from tokmill.storage.commit import Written, commit_bytes, open_commit, remove_file
 
 META_NAME = "meta.json"
+_PLACES = "places.npy"  # beside the shards of our builds, and none of them
+_NUMBERS = re.compile(r"(\d+)")
 
 # 64 MB at 2,048 tokens a row.
 ROWS_PER_SHARD = 8192
@@ -138,6 +144,78 @@ class NpyRows:
     def read_shards(self) -> Iterator[NDArray[np.int32]]:
         for number in range(self.n_shards):
             yield self.shard(number)
+
+
+class BareShards:
+    """`.npy` files of rows, and nothing that describes them: what their headers say must agree."""
+
+    def __init__(self, directory: Path) -> None:
+        self.paths = list_bare(Path(directory))
+        if not self.paths:
+            raise InputError("holds no .npy file", where=str(directory), next="give a folder of shards")
+        headers = [_read_header(path) for path in self.paths]
+        self.dtype, self.seq_len = headers[0].dtype, headers[0].shape[1]
+        for path, header in zip(self.paths, headers, strict=True):
+            told = (header.dtype, header.shape[1])
+            if told != (self.dtype, self.seq_len):
+                raise CorruptFile(
+                    f"rows of {header.shape[1]:,} {header.dtype}, but those of {self.paths[0].name} are of "
+                    f"{self.seq_len:,} {self.dtype}",
+                    where=str(path),
+                    next="put shards that belong together into a folder of their own",
+                )
+        self.rows = [header.shape[0] for header in headers]
+        self.sizes = [header.offset + header.bytes for header in headers]
+        self._offsets = [header.offset for header in headers]
+
+    def shard(self, number: int) -> NDArray[np.integer]:
+        shape = (self.rows[number], self.seq_len)
+        if not shape[0]:  # a map of nothing is refused
+            return np.empty(shape, self.dtype)
+        return np.memmap(self.paths[number], self.dtype, "r", self._offsets[number], shape)
+
+
+def list_bare(directory: Path) -> list[Path]:
+    """Shards by the numbers in their names: the tenth comes after the second."""
+    found = (path for path in directory.glob("*.npy") if path.name != _PLACES and path.is_file())
+    return sorted(found, key=lambda path: [int(p) if p.isdecimal() else p for p in _NUMBERS.split(path.name)])
+
+
+class _Header(NamedTuple):
+    dtype: np.dtype[np.integer]
+    shape: tuple[int, int]
+    offset: int
+
+    @property
+    def bytes(self) -> int:
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+
+def _read_header(path: Path) -> _Header:
+    """NumPy reads it; what is not rows of integers is refused, and nothing is unpickled."""
+    try:
+        with path.open("rb") as file:
+            version = np.lib.format.read_magic(file)
+            read = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
+            shape, is_fortran, dtype = read(file)
+            offset, size = file.tell(), file.seek(0, 2)
+    except (OSError, ValueError, EOFError) as error:
+        raise _corrupt(f"is not a NumPy file ({str(error).splitlines()[0]})", path) from error
+    if dtype.kind not in "iu" or len(shape) != 2 or is_fortran or not shape[1]:
+        order = ", column after column" if is_fortran else ""
+        raise InputError(
+            f"holds {dtype} of shape {shape}{order}: not rows of ids",
+            where=str(path),
+            next="give shards of integers, (rows, length), row after row",
+        )
+    header = _Header(dtype, shape, offset)
+    if size != offset + header.bytes:
+        raise _corrupt(f"{size:,} bytes, but its header describes {offset + header.bytes:,}", path)
+    return header
 
 
 class _Facts(msgspec.Struct):

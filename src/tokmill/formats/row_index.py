@@ -105,16 +105,20 @@ def write_named_rows(path: Path, pieces: Iterable[NamedSpans]) -> Written:
     return file.written
 
 
-def read_row_index(path: Path) -> Iterator[IndexRow]:
-    """All rows in order."""
+def read_row_index(path: Path, first: int = 0, stop: int | None = None) -> Iterator[IndexRow]:
+    """Rows first … stop - 1 in order (None: to the last); frames that have none of them are not read."""
     decoder = msgspec.json.Decoder(IndexRow)
-    number = 0
     for frame, (offset, size) in enumerate(_table(path)):
-        for line in _lines(path, offset, size, frame):
+        number = frame * FRAME_ROWS
+        if number + FRAME_ROWS <= first or (stop is not None and number >= stop):
+            continue
+        lines = _lines(path, offset, size, frame)
+        begin, end = max(first - number, 0), len(lines) if stop is None else stop - number
+        for line in lines[begin:end]:
             try:
                 yield decoder.decode(line)
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-                raise _corrupt(f"line {number} is not a row of the index ({error})", path) from error
+                raise _corrupt(f"line {number + begin} is not a row of the index ({error})", path) from error
             number += 1
 
 

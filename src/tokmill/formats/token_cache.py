@@ -1,6 +1,6 @@
 """Sequences encoded once: their ids, and what they were encoded with.
 
-    <cache>/ENCODE.meta.json               the tokenizer's facts and the list of parts; written last, goes first
+    <cache>/ENCODE.meta.json               the tokenizer's facts, the parts, where each split begins; written last, goes first
     <cache>/token_cache/part-00000.npz …   lengths  int64, one per example
                                            ids      int32, one example after the other
 
@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 from tokmill.errors import CorruptFile, InputError, TokenizerMismatch
 from tokmill.formats.npy import npy_header
 from tokmill.formats.sequences import Sequences, regroup
+from tokmill.split_names import find_split
 from tokmill.storage.commit import Written, commit_bytes, remove_file
 from tokmill.storage.location import is_within
 
@@ -54,11 +57,23 @@ class Part(msgspec.Struct, frozen=True):
     sha256: str
 
 
+class SplitRange(msgspec.Struct, frozen=True):
+    """Examples first … first + examples - 1 of the cache. The order of a JSON object's keys says nothing."""
+
+    name: str
+    first: int
+    examples: int
+
+
 class EncodeMeta(EncodeFacts, frozen=True, kw_only=True):
     examples: int
     tokens: int
     parts: list[Part]
-    splits: dict[str, int] = {}  # examples of each, one split after the other; none: it is all one
+    splits: list[SplitRange] = []  # none: it is all one
+    files: dict[str, str] = {}  # others that belong to it, with their sha256: the index, the tokenizer
+    input_manifest: dict[str, str | None] | None = None  # what was encoded: name, sha256, experiment_id
+    domain_of: dict[str, str] | None = None  # by source, as the index names them
+    asked: dict[str, Any] | None = None  # all that it was made from, in the words that it was asked for
 
 
 def write_token_cache(
@@ -67,11 +82,13 @@ def write_token_cache(
     facts: EncodeFacts,
     *,
     splits: Mapping[str, int] | None = None,
+    about: Mapping[str, object] | None = None,
     part_tokens: int = PART_TOKENS,
 ) -> dict[str, Written]:
     """Parts of whole examples, each closed before the example that would take it over `part_tokens`.
 
-    How the examples came in batches does not show.
+    How the examples came in batches does not show. `splits` are so many examples each, in the order in which they come;
+    `about` is for the other fields of EncodeMeta.
     """
     cache = Path(cache)
     remove_file(cache / META_NAME)
@@ -89,12 +106,20 @@ def write_token_cache(
         "examples": sum(part.examples for part in parts),
         "tokens": sum(part.tokens for part in parts),
         "parts": parts,
-        **({"splits": splits} if splits else {}),
+        **({"splits": _ranges(splits)} if splits else {}),
+        **(about or {}),
     }
     assert not splits or sum(splits.values()) == meta["examples"], "splits do not add up to the examples"
     encoded = msgspec.json.format(msgspec.json.encode(meta, order="sorted"), indent=2) + b"\n"
     written[META_NAME] = commit_bytes(cache / META_NAME, encoded)
     return written
+
+
+def _ranges(splits: Mapping[str, int]) -> list[SplitRange]:
+    firsts = itertools.accumulate(splits.values(), initial=0)
+    return [
+        SplitRange(name, first, count) for (name, count), first in zip(splits.items(), firsts, strict=False)
+    ]
 
 
 class TokenCache:
@@ -108,11 +133,15 @@ class TokenCache:
                 "no such file", where=str(path), next="give the directory of a finished token cache"
             )
         try:
-            self.meta = msgspec.json.decode(path.read_bytes(), type=EncodeMeta)
+            data = path.read_bytes()
+            _refuse_unordered(data, path)
+            self.meta = msgspec.json.decode(data, type=EncodeMeta)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise _corrupt(f"not the description of a token cache ({error})", path) from error
-        if not all(is_within(part.file) for part in self.meta.parts):
+        if not all(is_within(name) for name in (*(part.file for part in self.meta.parts), *self.meta.files)):
             raise _corrupt("lists a part outside of its directory", path)
+        if not _covers(self.meta.splits, self.meta.examples):
+            raise _corrupt(f"its splits are not the {self.meta.examples:,} examples, each once", path)
         if model_sha256 is not None and model_sha256.lower() != self.meta.model_sha256:
             raise TokenizerMismatch(
                 f"made with the tokenizer {self.meta.model}, sha256 {self.meta.model_sha256}, not with {model_sha256}",
@@ -123,21 +152,38 @@ class TokenCache:
     def __len__(self) -> int:
         return self.meta.examples
 
+    def split(self, wanted: str | None) -> SplitRange:
+        """The range of this name; None: train, or the only one."""
+        by_name = {one.name: one for one in self.meta.splits}
+        if wanted is None:
+            wanted = "train" if "train" in by_name or len(by_name) != 1 else self.meta.splits[0].name
+        name = find_split(wanted, by_name)
+        if name is None:
+            raise InputError(
+                f"has no split {wanted!r}",
+                where=str(self._cache),
+                next=f"set split to one of {', '.join(by_name)}"
+                if by_name
+                else "give no split: the cache is not divided",
+            )
+        return by_name[name]
+
     def read_parts(self) -> Iterator[Sequences]:
         for number in range(len(self.meta.parts)):
             yield self.part(number)
 
     def check(self) -> None:
-        """Every byte of every part against what was written."""
-        for part in self.meta.parts:
-            path = self._cache / part.file
+        """Every byte of every part, and of what else belongs to it, against what was written."""
+        known = {part.file: part.sha256 for part in self.meta.parts} | self.meta.files
+        for name, expected in known.items():
+            path = self._cache / name
             try:
                 with path.open("rb") as file:
                     actual = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError as error:
                 raise _corrupt(f"cannot be read ({error.strerror})", path) from error
-            if actual != part.sha256:
-                raise _corrupt(f"sha256 is {actual}, but {META_NAME} says {part.sha256}", path)
+            if actual != expected:
+                raise _corrupt(f"sha256 is {actual}, but {META_NAME} says {expected}", path)
 
     def part(self, number: int) -> Sequences:
         """Its ids mapped, read when touched."""
@@ -153,6 +199,31 @@ class TokenCache:
         if lengths.size and (int(lengths.min()) < 0 or int(lengths.sum()) != len(ids)):
             raise _corrupt("lengths do not add up to the ids", path)
         return Sequences(ids, lengths)
+
+
+class _Splits(msgspec.Struct):
+    splits: Any = None
+
+
+def _refuse_unordered(data: bytes, path: Path) -> None:
+    """Sizes without beginnings, in an object whose keys are sorted: which examples are whose is not recorded."""
+    if isinstance(msgspec.json.decode(data, type=_Splits).splits, dict):
+        raise InputError(
+            "made by an earlier version, which recorded how large each split is and not where it begins: "
+            "what it calls valid may be test",
+            where=str(path),
+            next="make it anew: tokmill encode MANIFEST --model FILE --out DIRECTORY --replace, with the "
+            "manifest and the tokenizer that it was made from; the sample itself stays as it is",
+        )
+
+
+def _covers(splits: list[SplitRange], examples: int) -> bool:
+    """One after the other, from the first example to the last, no name twice."""
+    if not splits:
+        return True
+    bounds = [0, *itertools.accumulate(one.examples for one in splits)]
+    is_apart = len({one.name for one in splits}) == len(splits) and min(one.examples for one in splits) >= 0
+    return is_apart and [one.first for one in splits] == bounds[:-1] and bounds[-1] == examples
 
 
 def _encode(examples: Sequences) -> bytes:

@@ -9,6 +9,7 @@
     stores.py       files of any format        permutation.py  a shuffle that needs no memory
     contract.py     what they must agree on    mixture.py      which dataset has its turn
     rowindex.py     documents of rows          order.py        the n-th sample of all
+    origins.py      whose rows and tokens are
     segments.py     masks and positions        prefetch.py     ahead, on a thread
     torch.py        for DataLoader             tiny.py         a model small enough to try a batch on
 

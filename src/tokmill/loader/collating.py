@@ -9,6 +9,7 @@ targets    (B, T)    the next id; ignore_index at the last one, at padding and, 
 attn_mask            see segments.py: (B, T), (B, 1, T), (B, T, T)
 lengths    (B,)      ids of each example
 position_ids (B, T) · cu_seqlens · max_seqlen        with varlen=True, for variable-length attention
+source, domain (B,) · token_source, token_domain (B, T)    of `Batches(…, origins=True)`: see origins.py
 """
 
 from __future__ import annotations

@@ -32,8 +32,10 @@ from tokmill.loader.contract import (
     check_unchanged,
     path_in_split,
 )
+from tokmill.loader.origins import Origins, find_domains, load_origins
 from tokmill.loader.rowindex import RowIndex, load_row_index
 from tokmill.loader.stores import MegatronStore, PartedStore, Store, open_store
+from tokmill.split_names import find_split
 from tokmill.storage.objects.url import refuse_url
 
 Example = dict[str, Any]
@@ -41,6 +43,7 @@ Boundaries = Literal["eos", "index"]
 
 _MARKS = {"ENCODE.meta.json": "token_cache", "input_ids.mmap": "memmap", "tokens.idx": "megatron"}
 _MANIFEST = "manifest.json"
+INDEX_NAME = "index.jsonl.zst"
 
 # Of the files, to know them again: a few reads, whatever their size.
 _PROBES, _PROBE_BYTES = 64, 4096
@@ -61,15 +64,20 @@ def open_dataset(
     ends where its EOS is.
     """
     refuse_url(path, "the loader")
-    directory, format = _locate(Path(path), split)
+    directory, format, part = _locate(Path(path), split)
     manifest = _manifest_of(directory)
-    store = open_store(directory, format, split)
+    store = open_store(directory, format, part)
     sizes = check_files(store, manifest, directory, verify)
     facts = agree_on_facts(store, manifest, directory, tokenizer_sha256, eos_id)
     index = None
     if boundaries == "index":
-        index = load_row_index(directory / "index.jsonl.zst", store.size)
-    return Dataset(directory, store, facts, sizes, index)
+        index = load_row_index(directory / INDEX_NAME, store.size, first_row(store))
+    return Dataset(directory, store, facts, sizes, index, manifest)
+
+
+def first_row(store: Store) -> int | None:
+    """Of the split, in an index that goes through all splits of a cache; None: the split has its own."""
+    return store.first if isinstance(store, PartedStore) and store.split is not None else None
 
 
 class Dataset:
@@ -82,8 +90,10 @@ class Dataset:
         facts: Facts,
         sizes: list[tuple[Path, int]],
         index: RowIndex | None,
+        manifest: Any | None = None,
     ) -> None:
         self.directory, self.store, self.facts, self.index = directory, store, facts, index
+        self.manifest = manifest  # of the build around it, or in it
         self.split = str(store.meta.get("split") or directory.name)
         self._sizes = sizes
         self._is_padded = facts.pad_id is not None and facts.seq_len is not None
@@ -152,6 +162,22 @@ class Dataset:
         check_unchanged(self._sizes)
 
     @functools.cached_property
+    def origins(self) -> Origins:
+        """Whose every row and token is: all of index.jsonl.zst is read, once."""
+        domain_of = find_domains(self.directory, self.store.meta, self.manifest)
+        return load_origins(self.directory / INDEX_NAME, len(self), first_row(self.store), domain_of)
+
+    @property
+    def sources(self) -> list[str]:
+        """Names of the numbers in `source` and `token_source` of a batch."""
+        return self.origins.sources
+
+    @property
+    def domains(self) -> list[str]:
+        """Names of the numbers in `domain` and `token_domain` of a batch."""
+        return self.origins.domains
+
+    @functools.cached_property
     def fingerprint(self) -> str:
         """The same wherever the files lie: from their sizes and some of their bytes, or from the digests they carry."""
         store = self.store
@@ -181,26 +207,28 @@ def list_splits(path: str | os.PathLike[str]) -> list[str]:
     if _format_of(Path(path)) == "token_cache":
         from tokmill.formats.token_cache import TokenCache
 
-        return list(TokenCache(Path(path), model_sha256=None).meta.splits)
+        return [one.name for one in TokenCache(Path(path), model_sha256=None).meta.splits]
     found = [entry.name for entry in sorted(Path(path).iterdir()) if entry.is_dir() and _format_of(entry)]
     return sorted(found, key=lambda name: (name != "train", name))
 
 
-def _locate(path: Path, split: str | None) -> tuple[Path, str]:
-    """The directory of the split, and its format."""
+def _locate(path: Path, split: str | None) -> tuple[Path, str, str | None]:
+    """The directory of the split, its format, and its name where the directory holds several."""
     if not path.is_dir():
         raise InputError(
             "no such directory", where=str(path), next="give the directory of a build or a split"
         )
     format = _format_of(path)
     if format is not None:
-        if split is not None and split != path.name and format != "token_cache":
+        if format == "token_cache" and list_splits(path):
+            return path, format, split
+        if split is not None and find_split(split, [path.name]) is None:
             raise InputError(
                 f"is itself a split, so there is no {split!r} in it",
                 where=str(path),
                 next="give the build directory above, or no split",
             )
-        return path, format
+        return path, format, None
     if (path / "receipts").is_dir() and not (path / _MANIFEST).is_file():
         raise InputError(
             "the build is not finished: it has no manifest.json",
@@ -218,13 +246,14 @@ def _locate(path: Path, split: str | None) -> tuple[Path, str]:
             else "give a directory that `tokmill run` made below build/, or a token cache",
         )
     wanted = split or ("train" if "train" in names or len(names) > 1 else names[0])
-    if wanted not in names:
+    name = find_split(wanted, names)
+    if name is None:
         raise InputError(
             f"has no split {wanted!r}", where=str(path), next=f"set split to one of {', '.join(names)}"
         )
-    format = _format_of(path / wanted)
+    format = _format_of(path / name)
     assert format is not None, "a split that was just listed"
-    return path / wanted, format
+    return path / name, format, None
 
 
 def _format_of(directory: Path) -> str | None:
@@ -236,7 +265,20 @@ def _format_of(directory: Path) -> str | None:
             return "parquet"
         # of no rows at all there is no shard: the description tells
         return "parquet" if b'"shards"' in (directory / "meta.json").read_bytes() else "npy"
+    if _is_bare(directory):
+        return "bare"
     return None
+
+
+def _is_bare(directory: Path) -> bool:
+    """`.npy` files, and nothing of ours beside them: a build that is being written is not finished, and not bare."""
+    unfinished = ("receipts", ".work")
+    ours = [directory / name for name in (_MANIFEST, "manifest.stale.json", *unfinished)]
+    if any(path.exists() for path in [*ours, *(directory.parent / name for name in unfinished)]):
+        return False
+    from tokmill.formats.npy import list_bare
+
+    return bool(list_bare(directory))
 
 
 def _manifest_of(directory: Path) -> Any | None:

@@ -29,11 +29,12 @@ class RowIndex(NamedTuple):
         return self.columns[self.begins[row] : self.begins[row + 1]]
 
 
-def load_row_index(path: Path, rows: int) -> RowIndex:
+def load_row_index(path: Path, rows: int, first: int | None = None) -> RowIndex:
+    """Of rows first … first + rows - 1; None: the index is of this split alone, and must tell of no other row."""
     from tokmill.formats.row_index import read_row_index
 
     counts, columns, ends = [], [], []
-    for line in read_row_index(path):
+    for line in read_row_index(path, first or 0, None if first is None else first + rows):
         starts = _starts(line.docs)
         counts.append(len(starts))
         columns += starts
@@ -53,7 +54,12 @@ def _starts(spans: list[DocumentSpan]) -> list[int]:
     """One for each document: of one that was cut to fit, the beginning and the EOS are two spans."""
     starts = [span.start for span in spans[:1]]
     for before, span in itertools.pairwise(spans):
-        is_same = (before.doc_id, before.source) == (span.doc_id, span.source)
-        if not (is_same and span.offset >= before.offset + before.end - before.start):
+        if not goes_on(before, span):
             starts.append(span.start)
     return starts
+
+
+def goes_on(before: DocumentSpan, span: DocumentSpan) -> bool:
+    """Whether a span is of the document of the one before it, and not of that document's next turn."""
+    is_same = (before.doc_id, before.source) == (span.doc_id, span.source)
+    return is_same and span.offset >= before.offset + before.end - before.start

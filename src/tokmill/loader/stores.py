@@ -1,6 +1,7 @@
 """The files of one split behind one face, whatever their format: a row is its ids, without padding.
 
     RowStore        memmap, npy     rows of one length, mapped; `block(rows)` takes many at once
+    BareStore       bare npy        the same of shards that nothing describes but their headers
     MegatronStore   megatron        lengths and pointers are mapped: opening reads 34 bytes
     PartedStore     token cache     a part is mapped when a row of it is asked for
                     parquet         a shard is decoded when a row of it is asked for, and kept while there is room
@@ -13,14 +14,15 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.errors import CorruptFile, InputError
+from tokmill.errors import CorruptFile
+from tokmill.formats.ids import cast_ids
 
 Ids = NDArray[np.integer]
 
@@ -102,6 +104,39 @@ class RowStore:
         return shard
 
 
+class BareStore(RowStore):
+    """`.npy` shards of any number of rows each, which nothing describes but their headers."""
+
+    def __init__(self, directory: Path) -> None:
+        from tokmill.formats.npy import BareShards
+
+        self.format, self._directory = "npy", directory
+        self._bare = BareShards(directory)
+        self.meta = {}
+        self.size, self.seq_len, self.dtype = sum(self._bare.rows), self._bare.seq_len, str(self._bare.dtype)
+        self._ends = list(itertools.accumulate(self._bare.rows))
+        self._whole, self._shards = None, [None] * len(self._bare.rows)
+        self._files = list(zip(self._bare.paths, self._bare.sizes, strict=True))
+
+    def view(self, row: int) -> Ids:
+        number = bisect.bisect_right(self._ends, row)
+        return cast("Ids", self._shard(number)[row - (self._ends[number - 1] if number else 0)])
+
+    def block(self, rows: NDArray[np.int64]) -> Ids:
+        taken = np.empty((len(rows), self.seq_len), self.dtype)
+        for place, row in enumerate(rows.tolist()):
+            taken[place] = self.view(row)
+        if taken.size and not np.can_cast(taken.dtype, np.int32):  # batches are int32: an id must not wrap
+            cast_ids(taken, "int32", where=str(self._directory))
+        return taken
+
+    def _shard(self, number: int) -> Ids:
+        shard = self._shards[number]
+        if shard is None:
+            shard = self._shards[number] = _plain(self._bare.shard(number))
+        return shard
+
+
 class MegatronStore:
     format = "megatron"
     seq_len: int | None = None
@@ -166,6 +201,10 @@ class PartedStore:
                 "eos_id": described.eos_id,
                 "vocab_size": described.vocab_size,
                 "pad_id": None,
+                "files": described.files,
+                "input_manifest": described.input_manifest,
+                "asked": described.asked,
+                "domain_of": described.domain_of,
             }
             counts = [part.examples for part in described.parts]
             self._tokens = [part.tokens for part in described.parts]
@@ -180,22 +219,12 @@ class PartedStore:
             self._tokens = [shard.tokens for shard in shards]
             self._known = [(directory / shard.file, shard.content_sha256) for shard in shards]
         self._ends = list(itertools.accumulate(counts))
-        self._first, self.size = 0, self._ends[-1] if self._ends else 0
-        if format == "token_cache" and described.splits:
-            self._choose(split or next(iter(described.splits)), described.splits)
+        self.first, self.size = 0, self._ends[-1] if self._ends else 0
+        if format == "token_cache" and (described.splits or split):
+            found = self._cache.split(split)
+            self.split, self.first, self.size = found.name, found.first, found.examples
+            self.meta["split"] = found.name
         self._held: dict[int, tuple[Ids, NDArray[np.int64], Any]] = {}
-
-    def _choose(self, split: str, splits: Mapping[str, int]) -> None:
-        if split not in splits:
-            raise InputError(
-                f"has no split {split!r}",
-                where=str(self._directory),
-                next=f"set split to one of {', '.join(splits)}",
-            )
-        before = itertools.takewhile(lambda name: name != split, splits)
-        self.split, self._first = split, sum(splits[name] for name in before)
-        self.size = splits[split]
-        self.meta["split"] = split
 
     def view(self, row: int) -> Ids:
         number, within = self._place(row)
@@ -204,7 +233,7 @@ class PartedStore:
 
     def _place(self, row: int) -> tuple[int, int]:
         """The part, and the row in it."""
-        row += self._first
+        row += self.first
         number = bisect.bisect_right(self._ends, row)
         return number, row - (self._ends[number - 1] if number else 0)
 
@@ -222,7 +251,7 @@ class PartedStore:
         return None if names is None else str(names[within])
 
     def lengths(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        rows = rows + self._first
+        rows = rows + self.first
         numbers = np.searchsorted(self._ends, rows, "right")
         found = np.empty(len(rows), np.int64)
         for number in np.unique(numbers).tolist():
@@ -276,6 +305,8 @@ Store = RowStore | MegatronStore | PartedStore
 
 
 def open_store(directory: Path, format: str, split: str | None = None) -> Store:
+    if format == "bare":
+        return BareStore(directory)
     if format in ("memmap", "npy"):
         return RowStore(directory, format)
     return MegatronStore(directory) if format == "megatron" else PartedStore(directory, format, split)

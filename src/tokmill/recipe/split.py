@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from tokmill.recipe.section import Path_, Section, Share, part_of
+from tokmill.split_names import SPLIT_WORDS, plain_split
 
 # A key that belongs to another method is refused: it would be read as if it did something.
 _KEYS: dict[str, tuple[str, ...]] = {
@@ -17,8 +18,18 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "formula": ("by", "test"),
     "field": ("field", "values", "unknown"),
 }
-_NEEDED = {"counts": ("counts",), "field": ("field", "values")}
+_NEEDED = {"counts": ("counts",), "field": ("field",)}
 _SHUFFLED = ("counts", "formula")
+
+
+def _plain_keys(given: Any) -> Any:
+    """`val`, `validation` and `dev` are words for `valid`; beside `valid` itself each would be a key too many."""
+    if not isinstance(given, dict):
+        return given
+    return {
+        key if plain_split(str(key)) in given else plain_split(str(key)): value
+        for key, value in given.items()
+    }
 
 
 class Counts(Section):
@@ -56,10 +67,12 @@ class Split(Section):
     )
     valid_fraction: Share = Field(Decimal("0.01"), lt=1, description="hash: of the hashes of all ids")
     test_fraction: Share = Field(Decimal(0), lt=1, description="hash: the next interval after valid")
-    counts: Counts | None = None
+    counts: Annotated[Counts | None, BeforeValidator(_plain_keys)] = None
     test: bool = Field(False, description="formula: a test split as large as valid")
     field: str | None = Field(None, description="a key of `fields.meta`, or `source`")
-    values: Values | None = None
+    values: Annotated[Values | None, BeforeValidator(_plain_keys)] = Field(
+        None, description="[default: train; valid, validation, val, dev; test]"
+    )
     unknown: Literal["fail", "drop", "train"] = Field(
         "fail", description="field: what becomes of documents with another value, or none"
     )
@@ -73,7 +86,9 @@ class Split(Section):
             if not _is_default(given.get(key), cls.model_fields[key].default):
                 owners = [name for name, keys in _KEYS.items() if key in keys]
                 yield (key,), f"`{key}` belongs to `method: {' | '.join(owners)}`, not to `{method}`"
-        for key in _NEEDED.get(method, ()):
+        # what a source is called says nothing about splits
+        sources = ("values",) if method == "field" and given.get("field") == "source" else ()
+        for key in (*_NEEDED.get(method, ()), *sources):
             if given.get(key) is None:
                 yield (key,), f"`method: {method}` needs `{key}`"
         if method == "hash":
@@ -84,13 +99,15 @@ class Split(Section):
                     f"valid and test take {sum(shares)} of 1: nothing is left to train on",
                 )
         if method == "counts" and given.get("counts") is not None:
-            counts = given["counts"]
+            counts = _plain_keys(given["counts"])
             if not part_of(counts, "valid") and not part_of(counts, "test"):
                 yield ("counts",), "hold nothing out: give `valid` or `test`"
 
     def settings(self, seed: int) -> dict[str, Any]:
         """All that can change a label: the keys of the method, and the seed where there is a shuffle."""
         told = self.model_dump(mode="json", include={"method", *_KEYS[self.method]})
+        if self.method == "field" and self.values is None:
+            told["values"] = {name: list(words) for name, words in SPLIT_WORDS.items()}
         return {**told, "seed": seed} if self.method in _SHUFFLED else told
 
 
@@ -109,7 +126,7 @@ def split_mistakes(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         sources = given.get("sources")
         names = [part_of(source, "name") for source in sources] if isinstance(sources, list) else []
         for key in ("train", "valid", "test"):
-            for value in _strings(part_of(part_of(split, "values"), key)):
+            for value in _strings(part_of(_plain_keys(part_of(split, "values")), key)):
                 if value not in names:
                     yield ("split", "values", key), f"no source is called {value}"
 

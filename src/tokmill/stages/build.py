@@ -60,7 +60,18 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     warnings = list(_warnings(step, upstream, receipts[0].counts))
     for warning in warnings:
         _LOG.warning("%s: %s", step.name, warning)
-    return Outcome(receipts, sum_counts(receipts), {"tokenizer": facts, "warnings": warnings})
+    domain_of = _domain_of(upstream, step.config["sources"])
+    told = {"tokenizer": facts, "warnings": warnings, "domain_of": domain_of}
+    return Outcome(receipts, sum_counts(receipts), told)
+
+
+def _domain_of(upstream: Mapping[str, Artifact], sources: list[str]) -> dict[str, str]:
+    """By source: what a trainer that is told the source of a row asks next."""
+    return {
+        name.removeprefix("ingest/"): artifact.manifest.config["reading"]["domain"]
+        for name, artifact in upstream.items()
+        if name.startswith("ingest/") and (not sources or name.removeprefix("ingest/") in sources)
+    }
 
 
 def _warnings(step: Step, upstream: Mapping[str, Artifact], counts: Json) -> Iterator[str]:

@@ -28,7 +28,7 @@ from tokmill.stages.texts import labelled_shards, load_split_texts
 from tokmill.task import Input, Task
 from tokmill.tokenizers.controls import encode_with_controls
 from tokmill.tokenizers.fast import starts
-from tokmill.tokenizers.load import pinned_tokenizer
+from tokmill.tokenizers.load import check_dtype, pinned_tokenizer
 from tokmill.tokenizers.protocol import Encoded, Tokenizer
 from tokmill.tokenizers.spot_check import first_difference, rows_to_check
 
@@ -50,6 +50,8 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     facts = tokenizer.manifest.facts
     splits = upstream["split"].manifest.facts["splits"]
     pinned = _pinned(tokenizer)
+    for build in (step.extra or {}).get("narrow", ()):  # before anything is encoded that could not be built
+        check_dtype(facts["padded_vocab_size"], "uint16", where=f"build {build}")
     tasks = [
         Task(
             function="tokens",

@@ -205,7 +205,7 @@ def _meta(request: Request) -> Json:
         "padded_vocab_size": facts.get("padded_vocab_size") or facts["vocab_size"],
         "split": request.split,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "counts": {"documents": request.counts["in"], **request.counts["tokens"]},
+        "counts": {"documents": request.counts["kept"], **request.counts["tokens"]},
     }
 
 

@@ -1,0 +1,292 @@
+"""Are the documents of a split those that belong there, with the tokens that their texts give?
+
+    index.jsonl.zst ─ which documents ─┐
+    rows ─ which tokens ───────────────┤
+    the run's labels and texts, or ────┴─> every document has the label of the split; a sample, encoded again, its tokens
+    the listing's, read again
+
+The files of a split say how many rows they have and the index which documents: neither says that they are the right
+ones. What does is read here, from where it was decided. What is not at hand is named, and not taken for good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import zlib
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.audit.beside import find_listing, find_tokenizer, origin_of, run_of
+from tokmill.audit.opened import open_run
+from tokmill.clean.normalize import normalize_texts
+from tokmill.errors import TokmillError
+from tokmill.formats.row_index import read_row_index
+from tokmill.loader.dataset import INDEX_NAME, Dataset, first_row
+from tokmill.manifest import Json
+from tokmill.recipe import Normalize, Source
+from tokmill.schema import one_piece
+from tokmill.sources.listing import list_source
+from tokmill.sources.readers import read_documents, settle_reading
+from tokmill.split import spelled_field
+from tokmill.split_names import plain_split
+from tokmill.stages.texts import labelled_shards, load_split_texts
+from tokmill.storage.records import WHOLE
+from tokmill.tokenizers.controls import encode_with_controls
+from tokmill.tokenizers.protocol import Tokenizer
+
+# Documents whose label is looked up, and whose tokens are compared: chosen by a hash of their ids, in bounded memory.
+_LABELLED, _ENCODED = 1 << 18, 512
+_SHOWN = 2
+
+Key = tuple[str, str]  # source, doc_id: need not be unique, so a key may have several labels and texts
+
+
+class Span(NamedTuple):
+    """Tokens start … end - 1 of a row are the document's own from number `offset` on."""
+
+    row: int
+    start: int
+    end: int
+    offset: int
+
+
+class Labelled(NamedTuple):
+    """Texts as they were tokenized, and the split that each belongs into."""
+
+    source: str
+    doc_ids: list[str]
+    splits: list[str | None]
+    texts: Any
+
+
+class Reference(NamedTuple):
+    name: str  # what people know it by
+    tables: Iterable[Labelled]
+    is_partial: str = ""  # what of it cannot be read here
+
+
+def check_members(
+    dataset: Dataset, listing: str | Path | None = None, tokenizer: str | Path | None = None
+) -> tuple[bool, str]:
+    if not (dataset.directory / INDEX_NAME).is_file():
+        return True, f"not compared: {INDEX_NAME}, which says whose the rows are, is not beside them"
+    reference = _reference(dataset, listing)
+    if isinstance(reference, str):
+        return True, f"not compared: {reference}"
+    spans, chosen = _spans(dataset)
+    loaded, lacking = _tokenizer(dataset, tokenizer)
+    split = plain_split(dataset.split)
+    labels: dict[Key, set[str | None]] = {}
+    differing: set[Key] = set()
+    matched: set[Key] = set()
+    belonging = 0
+    for table in reference.tables:
+        keys = [(table.source, doc_id) for doc_id in table.doc_ids]
+        belonging += sum(label == split for label in table.splits)
+        wanted = []
+        for at, (key, label) in enumerate(zip(keys, table.splits, strict=True)):
+            if key in spans:
+                labels.setdefault(key, set()).add(label)
+                if key in chosen and label == split and key not in matched:
+                    wanted.append(at)
+        if loaded is not None and wanted:
+            for at, ids in zip(wanted, _encoded(table, wanted, loaded, dataset), strict=True):
+                key = keys[at]
+                same = all(_is_same(dataset, span, ids) for span in spans[key])
+                (matched if same else differing).add(key)
+    differing -= matched  # of several documents of one name, one has these tokens
+    return _told(_Outcome(dataset, reference, spans, labels, matched, differing, belonging, lacking))
+
+
+class _Outcome(NamedTuple):
+    dataset: Dataset
+    reference: Reference
+    spans: dict[Key, list[Span]]
+    labels: dict[Key, set[str | None]]
+    matched: set[Key]
+    differing: set[Key]
+    belonging: int
+    lacking: str
+
+
+def _told(found: _Outcome) -> tuple[bool, str]:
+    dataset, name = found.dataset, found.reference.name
+    split = plain_split(dataset.split)
+    strangers = [key for key, labels in found.labels.items() if split not in labels]
+    unknown = [] if found.reference.is_partial else [key for key in found.spans if key not in found.labels]
+    faults = []
+    if strangers:
+        label = ", ".join(sorted(str(one) for one in found.labels[strangers[0]]))
+        faults.append(
+            f"{len(strangers):,} belong into another split by {name} ({_named(strangers)}: {label})"
+        )
+    if unknown:
+        faults.append(f"{len(unknown):,} are not in {name} ({_named(unknown)})")
+    if found.differing:
+        faults.append(
+            f"{len(found.differing):,} have other tokens than their texts ({_named(sorted(found.differing))})"
+        )
+    is_whole = dataset.facts.seq_len is None and not _is_chosen(dataset) and not found.reference.is_partial
+    if is_whole and found.belonging != len(dataset):
+        faults.append(f"{found.belonging:,} belong here by {name}, and {len(dataset):,} are here")
+    known = len(found.spans)
+    sampled = "a sample of " if known >= _LABELLED // 2 else ""
+    told = f"{sampled}{known:,} documents, "
+    if faults:
+        return False, told + "; ".join(faults)
+    told += f"each {split} by {name}"
+    told += (
+        f"; tokens of {len(found.matched):,} encoded again, equal"
+        if not found.lacking
+        else f"; {found.lacking}"
+    )
+    if found.reference.is_partial:
+        told += f"; {found.reference.is_partial}"
+    return True, told
+
+
+def _named(keys: list[Key]) -> str:
+    shown = ", ".join(f"{doc_id} of {source}" for source, doc_id in keys[:_SHOWN])
+    return shown + (" …" if len(keys) > _SHOWN else "")
+
+
+# -- what is in the split ------------------------------------------------------------------------------------------
+
+
+def _spans(dataset: Dataset) -> tuple[dict[Key, list[Span]], set[Key]]:
+    """Where each document stands; and the few whose tokens are compared."""
+    first = first_row(dataset.store)
+    lines = read_row_index(
+        dataset.directory / INDEX_NAME, first or 0, None if first is None else first + len(dataset)
+    )
+    found: dict[Key, list[Span]] = {}
+    bound = 1 << 32
+    for line in lines:
+        for doc in line.docs:
+            if zlib.crc32(doc.doc_id.encode()) < bound:
+                span = Span(line.row - (first or 0), doc.start, doc.end, doc.offset)
+                found.setdefault((doc.source, doc.doc_id), []).append(span)
+        if len(found) > _LABELLED:
+            bound //= 2
+            found = {key: own for key, own in found.items() if zlib.crc32(key[1].encode()) < bound}
+    by_hash = sorted(found, key=lambda key: (zlib.crc32(key[1].encode()), key))
+    return found, set(by_hash[:_ENCODED])
+
+
+def _is_same(dataset: Dataset, span: Span, ids: list[int]) -> bool:
+    stored = dataset.store.view(span.row)[span.start : span.end]
+    return bool(stored.tolist() == ids[span.offset : span.offset + len(stored)])
+
+
+def _tokenizer(dataset: Dataset, given: str | Path | None) -> tuple[Tokenizer | None, str]:
+    try:
+        return find_tokenizer(dataset, given), ""
+    except TokmillError as error:
+        if given is not None:
+            raise
+        return None, f"tokens are not compared: {error.what} ({error.next})"
+
+
+def _encoded(table: Labelled, rows: list[int], tokenizer: Tokenizer, dataset: Dataset) -> Iterator[list[int]]:
+    facts = dataset.manifest.facts.get("tokenizer", {}) if dataset.manifest is not None else {}
+    encoded = encode_with_controls(
+        table.texts.take(pa.array(rows)),
+        lambda column: tokenizer.encode(column.to_pylist()),
+        facts.get("controls") or {},
+    )
+    ends = np.cumsum(encoded.lengths)
+    eos = [] if dataset.facts.eos_id is None else [dataset.facts.eos_id]
+    for start, end in zip(ends - encoded.lengths, ends, strict=True):
+        yield [*encoded.ids[start:end].tolist(), *eos]
+
+
+# -- what belongs there --------------------------------------------------------------------------------------------
+
+
+def _reference(dataset: Dataset, given: str | Path | None) -> Reference | str:
+    """Where labels and texts are; or what is missing, in words."""
+    origin = origin_of(dataset)
+    if "asked" in origin:
+        path, known = find_listing(dataset, given), origin["input_manifest"]
+        if path is None:
+            return f"{known['name']} (sha256 {known['sha256'][:12]}…) is not beside the build; --manifest says where it is"
+        remote = [source["name"] for source in origin["asked"]["listing"]["sources"] if source.get("hub")]
+        partial = f"{', '.join(remote)} of the hub not read" if remote else ""
+        return Reference(path.name, _read_listing(origin["asked"], path), partial)
+    if "input_manifest" in origin:
+        return "the build does not record how its listing was read; make it again to have it compared"
+    with contextlib.suppress(TokmillError):
+        run = open_run(run_of(dataset))
+        if "split" in run and "tokens" in run and _is_of(dataset, run):
+            return Reference("the run's labels", _read_run(run, _sources(dataset)))
+    return "neither the run that made it nor a listing is beside it"
+
+
+def _is_of(dataset: Dataset, run: dict[str, Any]) -> bool:
+    mine = run.get(f"build/{dataset.directory.parent.name}")
+    return (
+        mine is not None and dataset.manifest is not None and mine.manifest.digest == dataset.manifest.digest
+    )
+
+
+def _sources(dataset: Dataset) -> list[str]:
+    return list(dataset.manifest.config.get("sources") or []) if dataset.manifest is not None else []
+
+
+def _is_chosen(dataset: Dataset) -> bool:
+    """A mixture, or a target, left documents out or repeats them."""
+    if dataset.manifest is None:
+        return bool(dataset.store.meta.get("asked", {}).get("sections", {}).get("mixture"))
+    return "mixture" in dataset.manifest.inputs or bool(_sources(dataset))
+
+
+def _read_run(run: dict[str, Any], sources: list[str]) -> Iterator[Labelled]:
+    names = run["split"].manifest.facts["splits"]
+    for shard, inputs in labelled_shards(run):
+        if not sources or shard.source in sources:
+            table = load_split_texts(inputs)
+            splits = [names[number] for number in table.column("split").to_pylist()]
+            texts = one_piece(table.column("text"))
+            yield Labelled(shard.source, table.column("doc_id").to_pylist(), splits, texts)
+
+
+def _read_listing(asked: Json, path: Path) -> Iterator[Labelled]:
+    """Read again as it was: a sample or a corpus manifest from `path`, a mixture from the files that it names."""
+    sections = asked["sections"]
+    rules = Normalize.model_validate(sections.get("normalize") or {})
+    for listed in asked["listing"]["sources"]:
+        if listed.get("hub"):
+            continue
+        where = {} if "files" in listed else _place(path)
+        source = Source.model_validate({**listed, **where})
+        files = list_source(source, path.resolve().parent)
+        reading = settle_reading(source, files)
+        for file in files:
+            for batch in read_documents(file.path, file.name, WHOLE, reading):
+                documents = batch.documents
+                texts = normalize_texts(one_piece(documents.column("text")), rules).texts
+                ids = documents.column("doc_id").to_pylist()
+                yield Labelled(source.name, ids, _splits(sections["split"], ids, documents), texts)
+
+
+def _place(path: Path) -> Json:
+    return (
+        {"corpus": {"manifest": str(path.resolve())}}
+        if path.suffix == ".json"
+        else {"files": str(path.resolve())}
+    )
+
+
+def _splits(rule: Json, doc_ids: list[str], documents: Any) -> list[str | None]:
+    if rule.get("method") == "field":
+        told = spelled_field(documents.column("meta"), rule["field"])
+        return [None if one is None else plain_split(one) for one in told]
+    bound = int(Fraction(str(rule.get("valid_fraction", 0))) * (1 << 64))
+    keys = (int.from_bytes(hashlib.sha256(doc_id.encode()).digest()[:8]) for doc_id in doc_ids)
+    return ["valid" if key < bound else "train" for key in keys]

@@ -1,0 +1,167 @@
+"""encode, pack, shard and build into a directory that is finished: the same words, other words, and a killed attempt."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+import tokmill as mill
+from mill import small_corpus, tokmill, write_problems
+from tokmill.errors import InputError
+from tokmill.formats.megatron import MegatronFile
+from tokmill.manifest import load_manifest
+from tokmill.token_files import Asked, read_listing, tokenized
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("corpus")
+    for name, count, seed in (("a", 80, 1), ("b", 60, 2)):
+        lines = write_problems(directory / "raw.jsonl", count, seed).read_text().splitlines()
+        rows = [{"id": f"{name}{n}", "text": json.loads(line)["question"]} for n, line in enumerate(lines)]
+        (directory / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (directory / "mixture.yaml").write_text(
+        "datasets:\n- {name: a, files: a.jsonl, id_field: id}\n- {name: b, files: b.jsonl, id_field: id}\n"
+    )
+    texts = [json.loads(line)["text"] for line in (directory / "a.jsonl").read_text().splitlines()]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts), model_prefix=str(directory / "spm"), vocab_size=200, minloglevel=2
+    )
+    return directory
+
+
+def snapshot(directory: Path) -> dict[str, tuple[str, int]]:
+    """Bytes, and when they were written, of every file."""
+    return {
+        path.relative_to(directory).as_posix(): (
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+            path.stat().st_mtime_ns,
+        )
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+def words(verb: str, corpus: Path, out: Path) -> list[str | Path]:
+    listing, model = corpus / "mixture.yaml", corpus / "spm.model"
+    if verb == "encode":
+        return ["encode", listing, "--model", model, "--out", out]
+    if verb == "shard":
+        return ["shard", listing, "--tokenizer-path", model, "--out-dir", out, "--length", "32"]
+    common = ["--manifest", listing, "--tokenizer-path", model, "--out-dir", out]
+    return (
+        ["pack", *common, "--length", "32"]
+        if verb == "pack"
+        else ["build", "megatron", *common, "--tokens", "2k"]
+    )
+
+
+OTHER = {
+    "encode": (["--normalize", "NFKC"], "`normalize.unicode` changed none → NFKC"),
+    "shard": (["--length", "16"], "`pack.length` changed 32 → 16"),
+    "pack": (["--length", "16"], "`pack.length` changed 32 → 16"),
+    "build": (["--tokens", "1k"], "`mixture.tokens` changed 2000 → 1000"),
+}
+
+
+@pytest.mark.parametrize("verb", list(OTHER))
+def test_other_words_are_refused_the_same_ones_do_nothing_and_replace_replaces(
+    corpus: Path, tmp_path: Path, verb: str
+) -> None:
+    out = tmp_path / "out"
+    first = tokmill(*words(verb, corpus, out))
+    assert first.returncode == 0, first.stderr
+    before = snapshot(out)
+    again = tokmill(*words(verb, corpus, out))
+    assert (again.returncode, again.stdout) == (0, first.stdout)
+    assert snapshot(out) == before
+    options, told = OTHER[verb]
+    refused = tokmill(*words(verb, corpus, out), *options)
+    assert refused.returncode != 0
+    assert told in " ".join(refused.stderr.split())
+    assert "--replace" in refused.stderr
+    assert snapshot(out) == before
+    done = tokmill(*words(verb, corpus, out), *options, "--replace")
+    assert done.returncode == 0, done.stderr
+    fresh = tokmill(*words(verb, corpus, tmp_path / "fresh"), *options)
+    assert fresh.returncode == 0, fresh.stderr
+    replaced, made = snapshot(out), snapshot(tmp_path / "fresh")
+    assert replaced.keys() == made.keys()
+    timed = {name for name in made if name.endswith((".json",))}  # a time stands in them
+    assert {n: replaced[n][0] for n in made if n not in timed} == {
+        n: made[n][0] for n in made if n not in timed
+    }
+
+
+def test_another_format_in_the_place_of_one_leaves_nothing_of_it(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert tokmill(*words("pack", corpus, out), "--format", "npy").returncode == 0
+    assert (out / "shard_00000.npy").is_file()
+    assert tokmill(*words("pack", corpus, out), "--replace").returncode == 0
+    assert sorted(path.name for path in out.iterdir()) == [
+        "index.jsonl.zst", "input_ids.mmap", "manifest.json", "meta.json", "places.npy", "tokenizer",
+    ]  # fmt: skip
+    assert mill.verify(out).ok
+    assert tokmill(*words("build", corpus, out)).returncode != 0
+    assert tokmill(*words("encode", corpus, out), "--replace").returncode == 0
+    assert sorted(path.name for path in out.iterdir()) == [
+        "ENCODE.meta.json", "index.jsonl.zst", "token_cache", "tokenizer",
+    ]  # fmt: skip
+
+
+def test_texts_that_changed_since_are_other_words_too(corpus: Path, tmp_path: Path) -> None:
+    here = shutil.copytree(corpus, tmp_path / "corpus")
+    assert tokmill(*words("build", here, tmp_path / "out")).returncode == 0
+    with (here / "b.jsonl").open("a") as file:
+        file.write(json.dumps({"id": "new", "text": "A new one."}) + "\n")
+    refused = tokmill(*words("build", here, tmp_path / "out"))
+    assert refused.returncode != 0
+    assert "`inputs.b.b.jsonl` changed" in " ".join(refused.stderr.split())
+
+
+def test_a_file_that_is_missing_is_made_again_by_the_same_words(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert tokmill(*words("build", corpus, out)).returncode == 0
+    whole = MegatronFile(out / "train/tokens").ids.tolist()
+    (out / "train/tokens.bin").unlink()
+    assert tokmill(*words("build", corpus, out)).returncode == 0
+    assert MegatronFile(out / "train/tokens").ids.tolist() == whole
+    assert mill.verify(out).ok
+
+
+def test_a_killed_attempt_goes_on(corpus: Path, tmp_path: Path) -> None:
+    """A kill leaves the work so far, and no manifest: the same words, and others, may go on from there."""
+    listing, asked = read_listing(corpus / "mixture.yaml"), Asked(corpus / "spm.model")
+    for out in (tmp_path / "one", tmp_path / "two"):
+        with pytest.raises(KeyboardInterrupt), tokenized(listing, out, asked, workers=1):
+            raise KeyboardInterrupt
+        assert (out / ".work/tokens/manifest.json").is_file()
+    for out in (tmp_path / "one", tmp_path / "fresh"):
+        assert tokmill(*words("build", corpus, out)).returncode == 0
+    assert load_manifest(tmp_path / "one").identity == load_manifest(tmp_path / "fresh").identity
+    assert tokmill(*words("build", corpus, tmp_path / "two"), "--tokens", "1k").returncode == 0
+    assert not (tmp_path / "two/.work").exists()
+
+
+def test_the_directory_of_a_run_is_never_built_into(corpus: Path, tmp_path: Path) -> None:
+    run = mill.run(small_corpus(tmp_path / "r"), workers=1).out
+    before = snapshot(run)
+    for place in (run, run / "build/rows"):
+        refused = tokmill(*words("build", corpus, place), "--replace")
+        assert refused.returncode != 0
+        assert "of a recipe: its manifest.json would be lost" in " ".join(refused.stderr.split())
+    assert snapshot(run) == before
+
+
+def test_replace_is_said_in_python_too(corpus: Path, tmp_path: Path) -> None:
+    encoded = [corpus / "mixture.yaml", corpus / "spm.model", tmp_path / "cache"]
+    mill.encode(*encoded, workers=1)
+    with pytest.raises(InputError, match="replace=True"):
+        mill.encode(*encoded, normalize="NFKC", workers=1)
+    mill.encode(*encoded, normalize="NFKC", replace=True, workers=1)
+    assert json.loads((tmp_path / "cache/ENCODE.meta.json").read_text())["normalization"]["unicode"] == "NFKC"
