@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from tokmill.errors import RecipeError
-from tokmill.imported_sources import SHARE, Sources, parse_share, take_bounds, to_name
 from tokmill.imported_outputs import Outputs
+from tokmill.imported_sources import SHARE, Sources, parse_share, take_bounds, to_name
 from tokmill.manifest import Json
 from tokmill.recipe import Recipe
 from tokmill.recipe_file import parse_recipe

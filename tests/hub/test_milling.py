@@ -229,3 +229,64 @@ def test_a_dataset_is_materialized_once_and_offline_after(
     hub.commit(DATASET, {"data/train-00000-of-00001.parquet": parquet(generate_problems(5, 6), 5)})
     assert tokmill(hub, tmp_path, *command, "--json").stdout == first.stdout
     assert len(hub.seen()) == asked
+
+
+def bytes_asked(hub: LoopbackHub) -> dict[str, int]:
+    """By data file, from the ranges of the requests."""
+    asked: dict[str, int] = {}
+    for request in hub.seen("GET", "/resolve/"):
+        path = request.path.partition("/resolve/")[2].partition("/")[2]
+        start, end = request.headers["range"].removeprefix("bytes=").split("-")
+        asked[path] = asked.get(path, 0) + int(end) - int(start) + 1
+    return asked
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+@pytest.mark.parametrize("bound", [{"limit": {"docs": 1000}}, {"sample": {"method": "head", "k": 1000}}])
+def test_a_head_of_a_dataset_of_many_files_asks_for_no_byte_of_the_others(
+    hub: LoopbackHub, tmp_path: Path, ending: str, bound: dict[str, object]
+) -> None:
+    rows = generate_problems(400, 5)
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    data = parquet(rows, 100) if ending == "parquet" else lines
+    few, many = "mills/few", "mills/many"
+    hub.commit(few, {f"data/train-{n:05d}.{ending}": data for n in range(3)})
+    hub.commit(many, {f"data/train-{n:05d}.{ending}": data for n in range(60)})
+    kept, questions = {}, {}
+    for dataset in (few, many):
+        home = tmp_path / dataset.rpartition("/")[2]
+        home.mkdir()
+        before = len(hub.log)
+        recipe = recipe_in(home, hub={"dataset": dataset, "split": "train"}, **bound)
+        done = tokmill(hub, home, "run", recipe)
+        assert done.returncode == 0, done.stderr
+        manifest = load_manifest(home / "out/small/ingest/problems")
+        kept[dataset] = [entry.content_sha256 for entry in manifest.entries("documents")]
+        questions[dataset] = [r.method for r in hub.log[before:] if "/api/" in r.path]
+        assert manifest.counts["kept"] == 1000
+    assert kept[few] == kept[many]
+    assert questions[few] == questions[many], "files are listed at once, however many there are"
+    asked = bytes_asked(hub)
+    assert set(asked) == {f"data/train-{n:05d}.{ending}" for n in range(3)}
+    # for two datasets: the files themselves, their footers (64 KiB at a time), and the last of them once more up to
+    # what was left
+    assert sum(asked.values()) <= 2 * 4 * (len(data) + 3 * (64 << 10))
+
+
+def test_a_shuffled_part_and_a_mixture_file_with_max_records_leave_the_other_files_alone(
+    hub: LoopbackHub, tmp_path: Path
+) -> None:
+    rows = generate_problems(400, 5)
+    hub.commit(DATASET, {f"data/train-{n:05d}.parquet": parquet(rows, 100) for n in range(40)})
+    shuffled = recipe_in(tmp_path, sample={"method": "shuffle_buffer", "k": 300, "buffer": 50})
+    assert tokmill(hub, tmp_path, "run", shuffled).returncode == 0
+    assert set(bytes_asked(hub)) == {"data/train-00000.parquet"}
+    (tmp_path / "mixture.yaml").write_text(
+        f"datasets: [{{name: p, dataset: {DATASET}, template: '{{question}} {{answer}}', max_records: 500}}]"
+    )
+    arguments = ["--manifest", tmp_path / "mixture.yaml", "--vocab-size", "300", "--model-type", "byte_bpe"]
+    trained = tokmill(hub, tmp_path, "tokenizer", "train", *arguments, "--output-dir", tmp_path / "tok", "--json")
+    assert trained.returncode == 0, trained.stderr
+    assert set(bytes_asked(hub)) == {"data/train-00000.parquet", "data/train-00001.parquet"}
+    (dataset,) = json.loads(trained.stdout)["datasets"]
+    assert dataset["samples"] == 500
