@@ -3,8 +3,9 @@
     clean_files   files ─ ingest ─ clean ─┬─> <source>-00000.jsonl.zst …        what is kept, edits laid over
                                           ├─> <source>-00000.manifest.json …    counts and drops of that shard
                                           └─> decisions.jsonl.zst               per document: kept or why not
-    dedup_files   files ─ ingest ─ dedup ─┬─> deduped.jsonl.zst                 what is kept, in order
-                                          └─> decisions.jsonl.zst               per document: kept, or of whom a copy
+    dedup_files   files ─ ingest ─ dedup ─┬─> deduped.jsonl.zst                 what is kept, in order, passages cut
+                                          ├─> decisions.jsonl.zst               per document: kept, or of whom a copy
+                                          └─> passages.jsonl.zst                per passage: who had it before
 
 The working directory `.work` inside the output makes a killed command resume, and goes when it is done.
 """
@@ -30,7 +31,7 @@ from tokmill.progress import Progress
 from tokmill.recipe import Recipe
 from tokmill.running import run_recipe
 from tokmill.stages.step import Shard, list_shards
-from tokmill.stages.texts import estimate_tokens, load_clean
+from tokmill.stages.texts import estimate_tokens, load_clean, trim_inputs
 from tokmill.storage.commit import commit_bytes
 from tokmill.storage.jsonl import write_jsonl, write_jsonl_tables
 from tokmill.storage.parquet import load_table
@@ -142,6 +143,7 @@ def _decisions(artifacts: dict[str, Artifact]) -> Iterator[Any]:
 
 
 DEDUPED = "deduped.jsonl.zst"
+PASSAGES = "passages.jsonl.zst"
 
 
 def dedup_files(
@@ -171,12 +173,15 @@ def dedup_files(
         drops = add_counts(cleaned["dropped"], verdicts["dropped"])
         counts = add_counts(counts, {"docs_in": cleaned["in"], "docs": verdicts["kept"], "drops": drops})
     facts = artifacts["dedup"].manifest.facts
+    if "window" in facts:
+        write_jsonl_tables(out / PASSAGES, _passages(shards, artifacts, names))
     shutil.rmtree(out / _WORK)
     return {
         **counts,
         "not_read": _not_read(artifacts),
         "sha256": written.sha256,
         "clusters": facts.get("near"),
+        **({"passages": facts["window"]} if "window" in facts else {}),
     }
 
 
@@ -185,7 +190,7 @@ def _verdicts(shard: Shard, artifacts: dict[str, Artifact]) -> Any:
 
 
 def _survivors(shard: Shard, artifacts: dict[str, Artifact]) -> Any:
-    documents, _ = load_clean(shard.inputs())
+    documents, _ = load_clean([*shard.inputs(), *trim_inputs(artifacts).get(shard.number, [])])
     kept = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept"))
     return documents.filter(_verdicts(shard, artifacts).column("kept").filter(pa.array(kept)))
 
@@ -230,3 +235,36 @@ def _dedup_decisions(shard: Shard, artifacts: dict[str, Artifact], names: _Names
             "distance": pc.subtract(1.0, similarity),
         }
     )
+
+
+def _passages(shards: Sequence[Shard], artifacts: dict[str, Artifact], names: _Names) -> Iterator[Any]:
+    """Per shard: where a passage stands, in bytes of the cleaned text, and where it stood before."""
+    every, dedup = list_shards(artifacts), artifacts["dedup"]
+    # a document's number in a span is its place among those that nothing had dropped before passages were looked for
+    rows = [_before_passages(shard, artifacts) for shard in every]
+    starts = np.cumsum([0, *map(len, rows)])
+    entries = {entry.path: entry for entry in dedup.manifest.entries("spans")}
+    for shard in shards:
+        spans = load_table(dedup.path(entries[f"spans-s{shard.number:05d}.parquet"]))
+        told: dict[str, Any] = {}
+        for prefix, column in (("", "document"), ("first_", "first_document")):
+            numbers = np.asarray(spans.column(column))
+            places = np.searchsorted(starts, numbers, side="right") - 1
+            told[f"{prefix}doc_id"] = pa.array(
+                [
+                    names.of(every[place].name, int(rows[place][number - starts[place]]))
+                    for place, number in zip(places.tolist(), numbers.tolist(), strict=True)
+                ],
+                pa.string(),
+            )
+            told[f"{prefix}source"] = pa.array([every[place].source for place in places.tolist()], pa.string())
+            for bound in ("start", "end"):
+                told[f"{prefix}{bound}"] = spans.column(f"{prefix}{bound}")
+        yield pa.table({**told, "words": spans.column("words")})
+
+
+def _before_passages(shard: Shard, artifacts: dict[str, Artifact]) -> Any:
+    kept = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept"))
+    reasons = _verdicts(shard, artifacts).column("reason")
+    is_in = np.asarray(pc.or_(reasons.is_null(), pc.equal(reasons, "window_dup").fill_null(False)))
+    return np.flatnonzero(kept & is_in)
