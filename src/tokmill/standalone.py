@@ -3,6 +3,8 @@
     clean_files   files ─ ingest ─ clean ─┬─> <source>-00000.jsonl.zst …        what is kept, edits laid over
                                           ├─> <source>-00000.manifest.json …    counts and drops of that shard
                                           └─> decisions.jsonl.zst               per document: kept or why not
+    clean_to_text files ─ ingest ─ clean ─┬─> <name>.txt                        the texts alone, a separator after each
+                                          └─> <name>.manifest.json, <name>.decisions.jsonl.zst
     dedup_files   files ─ ingest ─ dedup ─┬─> deduped.jsonl.zst                 what is kept, in order, passages cut
                                           ├─> decisions.jsonl.zst               per document: kept, or of whom a copy
                                           └─> passages.jsonl.zst                per passage: who had it before
@@ -26,15 +28,18 @@ import pyarrow.compute as pc
 from tokmill.artifact import Artifact
 from tokmill.clean.examine import EMPTY
 from tokmill.dedup.cuda import Device
+from tokmill.errors import InputError, RecipeError
 from tokmill.manifest import Json, Receipt, add_counts
 from tokmill.progress import Progress
 from tokmill.recipe import Recipe
 from tokmill.running import run_recipe
+from tokmill.schema import one_piece
 from tokmill.stages.step import Shard, list_shards
 from tokmill.stages.texts import estimate_tokens, load_clean, trim_inputs
 from tokmill.storage.commit import commit_bytes
 from tokmill.storage.jsonl import write_jsonl, write_jsonl_tables
 from tokmill.storage.parquet import load_table
+from tokmill.storage.plaintext import write_separated
 
 _WORK = ".work"
 DECISIONS = "decisions.jsonl.zst"
@@ -46,11 +51,12 @@ def clean_files(
     """Clean the sources of `recipe` into `out`; the sum of all shards."""
     result = run_recipe(recipe, base, out / _WORK, workers=workers, until="clean", progress=progress)
     totals: Json = {"shards": 0, "docs_in": 0, "docs": 0, "bytes": 0, "est_tokens": 0, "drops": {}}
-    totals["not_read"] = _not_read(result.artifacts)
+    origin = _read_from_hub(result.artifacts)
+    totals |= {"not_read": _not_read(result.artifacts), **origin}
     for shard in list_shards(result.artifacts):
         receipt = _receipt_of(result.artifacts[f"clean/{shard.source}"], shard)
         path = out / f"{shard.source}-{totals['shards']:05d}.jsonl.zst"
-        manifest = _write_shard(path, shard, receipt, recipe.seed)
+        manifest = _write_shard(path, shard, receipt, recipe.seed, origin)
         totals["shards"] += 1
         totals["docs_in"] += receipt.counts["in"]
         for key in ("docs", "bytes", "est_tokens"):
@@ -63,7 +69,87 @@ def clean_files(
     return totals
 
 
-def _write_shard(path: Path, shard: Shard, receipt: Receipt, seed: int) -> Json:
+def clean_to_text(
+    recipe: Recipe,
+    base: Path,
+    target: Path,
+    *,
+    separator: str = "\n",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Json:
+    """Clean the source of `recipe` into one file of texts, in their order; the counts."""
+    if target.suffix != ".txt" or not separator:
+        raise RecipeError(
+            "is no .txt file" if separator else "nothing would be between texts",
+            where=str(target) if separator else "--separator",
+            next="name it FILE.txt, or write shards of documents with --out-dir"
+            if separator
+            else "for example '\\n\\n'",
+        )
+    work = target.with_name(f".{target.name}{_WORK}")
+    result = run_recipe(recipe, base, work, workers=workers, until="clean", progress=progress)
+    totals: Json = {"docs_in": 0, "docs": 0, "bytes": 0, "est_tokens": 0, "drops": {}}
+    totals |= {"not_read": _not_read(result.artifacts), **_read_from_hub(result.artifacts)}
+    shards = list_shards(result.artifacts)
+    at: list[Shard] = []
+
+    def texts() -> Iterator[Any]:
+        for shard in shards:
+            at[:] = [shard]
+            documents, chars = load_clean(shard.inputs())
+            counts = _receipt_of(result.artifacts[f"clean/{shard.source}"], shard).counts
+            totals["docs_in"] += counts["in"]
+            totals["docs"] += counts["kept"]
+            totals["bytes"] += counts["kept_bytes"]
+            totals["est_tokens"] += estimate_tokens(chars)
+            totals["drops"] = add_counts(
+                totals["drops"], add_counts(counts["dropped"], counts["quarantined"])
+            )
+            yield one_piece(documents.column("text"))
+
+    try:
+        written, totals["reshaped"] = write_separated(target, texts(), separator)
+    except ValueError as error:
+        doc_id = load_clean(at[0].inputs())[0].column("doc_id")[int(str(error))].as_py()
+        raise InputError(
+            f"the separator is in the text of {doc_id}",
+            where=str(target),
+            next="choose a --separator that is in no text",
+        ) from None
+    totals["drops"] = dict(sorted(totals["drops"].items()))
+    name = target.name.removesuffix(".txt")
+    write_jsonl_tables(target.with_name(f"{name}.{DECISIONS}"), _decisions(result.artifacts))
+    source = recipe.sources[0]
+    manifest = {
+        "shard_path": target.name,
+        "domain": source.domain,
+        "source": source.name,
+        "seed": recipe.seed,
+        "sha256": written.sha256,
+        "separator": separator,
+        "counts": {key: totals[key] for key in ("docs", "bytes", "est_tokens", "reshaped")},
+        "drops": totals["drops"],
+        **_read_from_hub(result.artifacts),
+    }
+    _write_json(target.with_name(f"{name}.manifest.json"), manifest)
+    shutil.rmtree(work)
+    return totals
+
+
+def _read_from_hub(artifacts: Mapping[str, Artifact]) -> Json:
+    """The dataset and the commit that were read, where it was one of the hub."""
+    for name, artifact in artifacts.items():
+        if name.startswith("ingest/") and (hub := artifact.manifest.config.get("hub")):
+            return {"hub": {**hub["asked"], "revision": hub["revision"]}}
+    return {}
+
+
+def _write_json(path: Path, value: Json) -> None:
+    commit_bytes(path, json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def _write_shard(path: Path, shard: Shard, receipt: Receipt, seed: int, origin: Json) -> Json:
     documents, chars = load_clean(shard.inputs())
     written = write_jsonl(path, documents)
     counts = receipt.counts
@@ -80,12 +166,10 @@ def _write_shard(path: Path, shard: Shard, receipt: Receipt, seed: int) -> Json:
         },
         "drops": dict(sorted({**counts["dropped"], **counts["quarantined"]}.items())),
         "edits": counts["edited"],
+        **origin,
     }
     name = path.name.removesuffix(".jsonl.zst")
-    commit_bytes(
-        path.with_name(f"{name}.manifest.json"),
-        json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n",
-    )
+    _write_json(path.with_name(f"{name}.manifest.json"), manifest)
     return manifest
 
 
@@ -257,7 +341,9 @@ def _passages(shards: Sequence[Shard], artifacts: dict[str, Artifact], names: _N
                 ],
                 pa.string(),
             )
-            told[f"{prefix}source"] = pa.array([every[place].source for place in places.tolist()], pa.string())
+            told[f"{prefix}source"] = pa.array(
+                [every[place].source for place in places.tolist()], pa.string()
+            )
             for bound in ("start", "end"):
                 told[f"{prefix}{bound}"] = spans.column(f"{prefix}{bound}")
         yield pa.table({**told, "words": spans.column("words")})

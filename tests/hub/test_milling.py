@@ -285,7 +285,9 @@ def test_a_shuffled_part_and_a_mixture_file_with_max_records_leave_the_other_fil
         f"datasets: [{{name: p, dataset: {DATASET}, template: '{{question}} {{answer}}', max_records: 500}}]"
     )
     arguments = ["--manifest", tmp_path / "mixture.yaml", "--vocab-size", "300", "--model-type", "byte_bpe"]
-    trained = tokmill(hub, tmp_path, "tokenizer", "train", *arguments, "--output-dir", tmp_path / "tok", "--json")
+    trained = tokmill(
+        hub, tmp_path, "tokenizer", "train", *arguments, "--output-dir", tmp_path / "tok", "--json"
+    )
     assert trained.returncode == 0, trained.stderr
     assert set(bytes_asked(hub)) == {"data/train-00000.parquet", "data/train-00001.parquet"}
     (dataset,) = json.loads(trained.stdout)["datasets"]

@@ -50,10 +50,11 @@ def test_what_is_further_off_is_brought_to_one_and_said(caplog):
     off = checked({"a": "0.333333", "b": "0.333333", "c": "0.333332"}, "a", "b", "c")
     assert sum(off.values()) == 1
     assert off["a"] == Fraction(333333, 999998)
-    assert caplog.messages == [
+    (said,) = caplog.messages
+    assert said == (
         "mixture.weights: weights add up to 0.999998, not to 1; taken as shares of it: "
         "a 0.3333337, b 0.3333337, c 0.3333327"
-    ]
+    )
 
 
 def test_normalizing_takes_any_positive_numbers():
