@@ -15,7 +15,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tokmill.artifact import Artifact
@@ -74,9 +74,13 @@ class Asked:
         }
 
 
-def read_listing(path: Path, separator: str = "\n") -> Listing:
-    """What kind of listing it is, its name says. Paths in it are relative to it."""
-    path = Path(path)
+def read_listing(path: Path, separator: str = "\n", seed: int | None = None) -> Listing:
+    """What kind of listing it is, its name says. Paths in it are relative to it; `seed` stands for its own."""
+    listing = _read_listing(Path(path), separator)
+    return listing if seed is None else replace(listing, seed=seed)
+
+
+def _read_listing(path: Path, separator: str) -> Listing:
     if path.suffix in (".yaml", ".yml"):
         mixture = read_mixture_file(path)
         sources = [s.model_dump(mode="json", exclude_defaults=True) for s in to_sources(mixture)]
@@ -209,12 +213,13 @@ def encode(
     *,
     eos: str | int | None = None,
     separator: str = "\n",
+    seed: int | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Encode a sample, or whatever the manifest lists, into a token cache; the sample itself is only read."""
     out = Path(out_dir)
-    listing = read_listing(Path(manifest_path), separator)
+    listing = read_listing(Path(manifest_path), separator, seed)
     split = _SPLIT_FIELD if listing.has_splits else {"valid_fraction": 0}
     sections: Json = {
         "split": split,

@@ -35,6 +35,13 @@ class _Amount(click.ParamType):  # type: ignore[type-arg]  # older clicks take n
             self.fail(str(error), param, context)
 
 
+seed_option = click.option(
+    "--seed",
+    type=click.IntRange(0),
+    help="Of every draw and order [default: that of a mixture file, else 0].",
+)
+
+
 def tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option(
@@ -61,6 +68,7 @@ def tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--eos", help="Token, or id, that ends an example [default: the one it has].")
 @click.option("--separator", default="\\n", show_default=True, help="Between the sides of a pair.")
+@seed_option
 @workers_option
 @json_option
 @reports_errors
@@ -70,6 +78,7 @@ def encode_command(
     directory: Path,
     eos: str | None,
     separator: str,
+    seed: int | None,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -85,6 +94,7 @@ def encode_command(
             directory,
             eos=_token_or_id(eos),
             separator=separator.replace("\\n", "\n").replace("\\t", "\t"),
+            seed=seed,
             workers=workers,
             progress=progress,
         )
@@ -135,6 +145,7 @@ def encode_command(
 )
 @click.option("--tokenizer-path", "tokenizer", type=_FILE, help="tokenizer.json, .model or .tiktoken.")
 @click.option("--eos", help="Token, or id, that ends a document [default: the one it has].")
+@seed_option
 @workers_option
 @json_option
 @reports_errors
@@ -148,6 +159,7 @@ def pack_command(
     run_directory: Path | None,
     tokenizer: Path | None,
     eos: str | None,
+    seed: int | None,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -157,7 +169,7 @@ def pack_command(
         return
     if manifest is None or tokenizer is None or directory is None:
         raise click.UsageError("needs --manifest, --tokenizer-path and --out-dir, or --compare RUN")
-    listing, asked = read_listing(manifest), Asked(tokenizer, eos=_token_or_id(eos))
+    listing, asked = read_listing(manifest, seed=seed), Asked(tokenizer, eos=_token_or_id(eos))
     with open_progress() as progress:
         if run_directory is not None:
             with tokenized(listing, directory, asked, workers=workers, progress=progress) as made_tokens:
@@ -193,6 +205,7 @@ def pack_command(
 )
 @click.option("--log-file", type=click.Path(dir_okay=False, path_type=Path), help="Where the numbers go too.")
 @tokenizer_options
+@seed_option
 @workers_option
 @json_option
 @reports_errors
@@ -206,6 +219,7 @@ def shard_command(
     sha256: str | None,
     encoding: str | None,
     eos: str | None,
+    seed: int | None,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -216,7 +230,7 @@ def shard_command(
     """
     with open_progress() as progress:
         found = shard_files(
-            read_listing(mixture),
+            read_listing(mixture, seed=seed),
             directory,
             Asked(tokenizer, sha256, encoding, _token_or_id(eos)),
             seq_len=length,
@@ -260,6 +274,7 @@ def shard_command(
     help="Of documents.",
 )
 @tokenizer_options
+@seed_option
 @workers_option
 @json_option
 @reports_errors
@@ -276,6 +291,7 @@ def build_command(
     sha256: str | None,
     encoding: str | None,
     eos: str | None,
+    seed: int | None,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -283,7 +299,7 @@ def build_command(
 
     A budget in tokens is met from below, to the document; what is left over is recorded.
     """
-    listing = read_listing(manifest)
+    listing = read_listing(manifest, seed=seed)
     mixture = {**listing.mixture, **({"tokens": tokens} if tokens else {})}
     with open_progress() as progress:
         made = build_files(
