@@ -141,7 +141,8 @@ def _read_from_hub(artifacts: Mapping[str, Artifact]) -> Json:
     """The dataset and the commit that were read, where it was one of the hub."""
     for name, artifact in artifacts.items():
         if name.startswith("ingest/") and (hub := artifact.manifest.config.get("hub")):
-            return {"hub": {**hub["asked"], "revision": hub["revision"]}}
+            config = hub.get("chosen", hub["asked"])["config"]
+            return {"hub": {**hub["asked"], "config": config, "revision": hub["revision"]}}
     return {}
 
 

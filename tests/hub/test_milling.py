@@ -292,3 +292,69 @@ def test_a_shuffled_part_and_a_mixture_file_with_max_records_leave_the_other_fil
     assert set(bytes_asked(hub)) == {"data/train-00000.parquet", "data/train-00001.parquet"}
     (dataset,) = json.loads(trained.stdout)["datasets"]
     assert dataset["samples"] == 500
+
+
+LANGUAGES = "mills/languages"
+
+
+@pytest.fixture
+def languages(hub: LoopbackHub) -> str:
+    """A config for each language, and none is the default: as FineWeb-2 is."""
+    names = ["asm_Beng", "deu_Latn", "fra_Latn", "fra_Latn_removed", "srp_Cyrl", "srp_Latn"]
+    card = {
+        "configs": [
+            {"config_name": name, "data_files": [{"split": "train", "path": f"data/{name}/*.jsonl"}]}
+            for name in names
+        ]
+    }
+    texts = {name: json.dumps({"id": name, "text": f"A page of {name}."}) for name in names}
+    files = {f"data/{name}/0.jsonl": f"{text}\n".encode() for name, text in texts.items()}
+    return hub.commit(LANGUAGES, {"README.md": f"---\n{json.dumps(card)}\n---\n".encode(), **files})
+
+
+def of_languages(directory: Path, keep: list[str], **hub: str) -> Path:
+    source = {"name": "pages", "hub": {"dataset": LANGUAGES, **hub}, "fields": {"language": "language"}}
+    language = {"method": "field", "keep": keep}
+    return write_recipe(
+        directory, sources=[source], language=language, filters=None, tokenizer=None, builds=None
+    )
+
+
+def ids_read(out: Path) -> list[str]:
+    directory = out / "ingest/pages"
+    entries = load_manifest(directory).entries("documents")
+    return [i for entry in entries for i in pq.read_table(directory / entry.path)["doc_id"].to_pylist()]
+
+
+def test_of_many_languages_the_one_that_is_kept_is_read_and_a_notice_says_so(
+    hub: LoopbackHub, languages: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out/small"
+    done = tokmill(hub, tmp_path, "run", of_languages(tmp_path, ["fr"]), "--until", "ingest")
+    assert done.returncode == 0, done.stderr
+    assert (
+        "mills/languages has 6 configs and no default: fra_Latn is read, for the language fr" in done.stderr
+    )
+    assert ids_read(out) == ["fra_Latn"]
+    asked = len(hub.log)
+    again = tokmill(hub, tmp_path, "run", of_languages(tmp_path, ["fr"]), "--until", "ingest")
+    assert again.returncode == 0, again.stderr
+    assert len(hub.log) == asked, "it is known what was read"
+    german = tokmill(hub, tmp_path, "run", of_languages(tmp_path, ["de"]), "--until", "ingest")
+    assert german.returncode == 0, german.stderr
+    assert ids_read(out) == ["deu_Latn"]
+    named = tokmill(
+        hub, tmp_path, "run", of_languages(tmp_path, ["de"], config="asm_Beng"), "--until", "ingest"
+    )
+    assert "no default" not in named.stderr
+    assert ids_read(out) == ["asm_Beng"]
+
+
+@pytest.mark.parametrize("keep", [[], ["en"], ["sr"], ["fr", "de"]])
+def test_where_it_is_not_clear_which_language_the_configs_are_listed(
+    hub: LoopbackHub, languages: str, tmp_path: Path, keep: list[str]
+) -> None:
+    done = tokmill(hub, tmp_path, "run", of_languages(tmp_path, keep), "--until", "ingest")
+    assert done.returncode == 1
+    assert "several configs, and none is the default" in done.stderr
+    assert "asm_Beng, deu_Latn, fra_Latn" in done.stderr
