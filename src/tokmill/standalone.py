@@ -6,6 +6,7 @@
     clean_to_text files ─ ingest ─ clean ─┬─> <name>.txt                        the texts alone, a separator after each
                                           └─> <name>.manifest.json, <name>.decisions.jsonl.zst
     dedup_files   files ─ ingest ─ dedup ─┬─> deduped.jsonl.zst                 what is kept, in order, passages cut
+                                          ├─> deduped.manifest.json             counts and drops
                                           ├─> decisions.jsonl.zst               per document: kept, or of whom a copy
                                           └─> passages.jsonl.zst                per passage: who had it before
 
@@ -35,7 +36,7 @@ from tokmill.recipe import Recipe
 from tokmill.running import run_recipe
 from tokmill.schema import one_piece
 from tokmill.stages.step import Shard, list_shards
-from tokmill.stages.texts import estimate_tokens, load_clean, trim_inputs
+from tokmill.stages.texts import CHARS_PER_TOKEN, estimate_tokens, load_clean, trim_inputs
 from tokmill.storage.commit import commit_bytes
 from tokmill.storage.jsonl import write_jsonl, write_jsonl_tables
 from tokmill.storage.parquet import load_table
@@ -93,6 +94,7 @@ def clean_to_text(
     totals |= {"not_read": _not_read(result.artifacts), **_read_from_hub(result.artifacts)}
     shards = list_shards(result.artifacts)
     at: list[Shard] = []
+    domains: Json = {}
 
     def texts() -> Iterator[Any]:
         for shard in shards:
@@ -106,6 +108,7 @@ def clean_to_text(
             totals["drops"] = add_counts(
                 totals["drops"], add_counts(counts["dropped"], counts["quarantined"])
             )
+            domains.update(add_counts(domains, _by_domain(documents)))
             yield one_piece(documents.column("text"))
 
     try:
@@ -130,11 +133,33 @@ def clean_to_text(
         "separator": separator,
         "counts": {key: totals[key] for key in ("docs", "bytes", "est_tokens", "reshaped")},
         "drops": totals["drops"],
+        "domains": domains,
         **_read_from_hub(result.artifacts),
     }
     _write_json(target.with_name(f"{name}.manifest.json"), manifest)
     shutil.rmtree(work)
     return totals
+
+
+def _by_domain(documents: Any) -> Json:
+    """Documents, bytes and estimated tokens of each domain; a document may have brought its own."""
+    texts = documents.column("text")
+    tokens = pc.divide(pc.add(pc.utf8_length(texts), CHARS_PER_TOKEN - 1), CHARS_PER_TOKEN)
+    columns = {"domain": documents.column("domain"), "bytes": pc.binary_length(texts), "est_tokens": tokens}
+    sums = (
+        pa.table(columns)
+        .group_by("domain")
+        .aggregate([("bytes", "count"), ("bytes", "sum"), ("est_tokens", "sum")])
+    )
+    found = {
+        row["domain"]: {
+            "docs": row["bytes_count"],
+            "bytes": row["bytes_sum"],
+            "est_tokens": row["est_tokens_sum"],
+        }
+        for row in sums.to_pylist()
+    }
+    return dict(sorted(found.items()))
 
 
 def _read_from_hub(artifacts: Mapping[str, Artifact]) -> Json:
@@ -166,6 +191,7 @@ def _write_shard(path: Path, shard: Shard, receipt: Receipt, seed: int, origin: 
             "est_tokens": estimate_tokens(chars),
         },
         "drops": dict(sorted({**counts["dropped"], **counts["quarantined"]}.items())),
+        "domains": _by_domain(documents),
         "edits": counts["edited"],
         **origin,
     }
@@ -247,7 +273,15 @@ def dedup_files(
     )
     artifacts = result.artifacts
     shards = [shard for shard in list_shards(artifacts) if shard.source not in reference]
-    written = write_jsonl_tables(out / DEDUPED, (_survivors(shard, artifacts) for shard in shards))
+    domains: Json = {}
+
+    def survivors() -> Iterator[Any]:
+        for shard in shards:
+            documents = _survivors(shard, artifacts)
+            domains.update(add_counts(domains, _by_domain(documents)))
+            yield documents
+
+    written = write_jsonl_tables(out / DEDUPED, survivors())
     names = _Names(list_shards(artifacts))
     write_jsonl_tables(out / DECISIONS, (_dedup_decisions(shard, artifacts, names) for shard in shards))
     receipts = {receipt.key: receipt for receipt in artifacts["dedup"].manifest.receipts()}
@@ -260,6 +294,18 @@ def dedup_files(
     facts = artifacts["dedup"].manifest.facts
     if "window" in facts:
         write_jsonl_tables(out / PASSAGES, _passages(shards, artifacts, names))
+    totals = {key: sum(own[key] for own in domains.values()) for key in ("docs", "bytes", "est_tokens")}
+    manifest = {
+        "shard_path": DEDUPED,
+        "kind": "dedup",
+        "seed": recipe.seed,
+        "sha256": written.sha256,
+        "config": recipe.dedup.model_dump(mode="json"),
+        "counts": totals,
+        "drops": dict(sorted(counts["drops"].items())),
+        "domains": domains,
+    }
+    _write_json(out / f"{DEDUPED.removesuffix('.jsonl.zst')}.manifest.json", manifest)
     shutil.rmtree(out / _WORK)
     return {
         **counts,
