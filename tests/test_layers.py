@@ -65,6 +65,7 @@ LAYERS: list[tuple[str, ...]] = [
         "subset",
         "materializing",
         "standalone",
+        "decisions",
         "tokenizer_training",
         "token_files",
     ),  # parts of the mill without a recipe
@@ -276,6 +277,7 @@ def test_stages_are_known_only_to_the_plan_and_the_run() -> None:
         "running",
         "materializing",
         "standalone",
+        "decisions",
         "tokenizer_training",
         "audit",
         "forgetting",
