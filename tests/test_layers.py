@@ -39,7 +39,6 @@ LAYERS: list[tuple[str, ...]] = [
         "recipe_lines",
         "recipe_shelf",
         "imported_sources",
-        "recipe_import",
     ),  # everything that can change a byte
     ("sources",),  # records become documents
     ("sample", "split", "clean", "dedup"),  # decisions on columns
@@ -47,7 +46,7 @@ LAYERS: list[tuple[str, ...]] = [
     ("formats",),  # what a trainer maps: writer and reader together
     ("loader",),  # from a build to batches: readers of formats, and NumPy
     ("pack",),  # lengths in, plan out
-    ("mixture_file",),  # weights in a file of their own
+    ("mixture_file", "imported_outputs", "recipe_import"),  # weights in a file of their own, or of others
     ("engines",),  # who runs tasks
     ("demo",),  # a corpus that every machine has
     ("stages",),  # what a task does with its shard
@@ -66,6 +65,7 @@ LAYERS: list[tuple[str, ...]] = [
         "subset",
         "materializing",
         "standalone",
+        "decisions",
         "tokenizer_training",
         "finished_files",
         "token_files",
@@ -280,6 +280,7 @@ def test_stages_are_known_only_to_the_plan_and_the_run() -> None:
         "running",
         "materializing",
         "standalone",
+        "decisions",
         "tokenizer_training",
         "audit",
         "forgetting",

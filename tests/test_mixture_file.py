@@ -47,12 +47,35 @@ def test_without_weights_each_has_as_much_as_it_has(tmp_path):
     assert mixture_weights(read_mixture_file(written(tmp_path, text))) is None
 
 
-def test_weights_that_do_not_sum_say_to_what_they_do(tmp_path):
+def test_weights_that_do_not_sum_to_one_are_shares_of_their_sum_and_a_line_says_so(tmp_path, caplog):
     text = "datasets: [{name: a, files: a.txt, weight: 0.5}, {name: b, files: b.txt, weight: 0.4}]"
-    with pytest.raises(RecipeError, match=r"weights add up to 0\.9, not to 1\n  next: .*normalize: true"):
-        mixture_weights(read_mixture_file(written(tmp_path, text)))
+    shares = {"a": Fraction(5, 9), "b": Fraction(4, 9)}
+    assert mixture_weights(read_mixture_file(written(tmp_path, text))) == shares
+    (said,) = caplog.messages
+    assert said.startswith(
+        "datasets: weights add up to 0.9, not to 1; taken as shares of it: a 0.5555556, b 0.4"
+    )
+    caplog.clear()
     normalized = read_mixture_file(written(tmp_path, f"normalize: true\n{text}"))
-    assert mixture_weights(normalized) == {"a": Fraction(5, 9), "b": Fraction(4, 9)}
+    assert mixture_weights(normalized) == shares
+    assert caplog.messages == []
+
+
+def test_max_records_a_limit_and_a_unit_are_those_of_the_source(tmp_path):
+    text = """\
+datasets:
+  - {name: a, files: a.jsonl, max_records: 2k, megabytes: 3}
+  - {name: b, files: b.txt, limit: {docs: 500, tokens: 9000}, unit: line}
+  - {name: c, files: c.jsonl, limit: {megabytes: 4}, max_records: 7}
+"""
+    sources = {source.name: source for source in to_sources(read_mixture_file(written(tmp_path, text)))}
+    limits = {name: source.limit.model_dump(exclude_none=True) for name, source in sources.items()}
+    assert limits == {
+        "a": {"docs": 2000, "megabytes": 3},
+        "b": {"docs": 500, "tokens": 9000},
+        "c": {"docs": 7, "megabytes": 4},
+    }
+    assert [source.unit for source in sources.values()] == ["document", "line", "document"]
 
 
 @pytest.mark.parametrize(
@@ -70,6 +93,11 @@ def test_weights_that_do_not_sum_say_to_what_they_do(tmp_path):
             "line 7: datasets[1].split: `split` belongs to `dataset`",
         ),
         (("seed: 42", "seeds: 42"), "line 1: seeds: unknown key; did you mean `seed`?"),
+        (
+            ("    weight", "    max_records: 5\n    limit: {docs: 6}\n    weight"),
+            "line 7: datasets[1].max_records: `limit: {docs: …}` says it too; keep one",
+        ),
+        (("    weight", "    unit: lines\n    weight"), "did you mean `line`?"),
     ],
 )
 def test_mistakes_are_told_with_their_line(tmp_path, change, mistake):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tokmill.clean.detectors import known_languages, model_sha256
+from tokmill.clean.detectors import known_languages, model_sha256, score_for_recall
 from tokmill.clean.examine import examine_config
 from tokmill.clean.hooks import hook_path
 from tokmill.clean.language_policy import LanguagePlan, primary_code
@@ -73,6 +73,9 @@ def _language_plan(language: Language, source: Source) -> LanguagePlan:
     asked = language.model_dump(mode="json")
     if language.method == "detect":
         _refuse_unknown_codes(language)
+        if language.recall is not None:
+            del asked["recall"]
+            asked["min_score"] = str(score_for_recall(language.detector, language.recall))
         return LanguagePlan(asked, "detect", model=model_sha256(language.detector))
     key = source.fields.language
     return LanguagePlan(asked, "field" if language.method == "field" and key else "none", key)

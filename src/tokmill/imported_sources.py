@@ -29,6 +29,22 @@ _FORMATS = {
 }
 _DATASET = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _TEXT = ("text_column", "text_field", "text_key", "content_field", "column", "text")
+_BOUNDS = {
+    "docs": (
+        "max_records",
+        "max_samples",
+        "max_docs",
+        "max_documents",
+        "max_examples",
+        "limit",
+        "take",
+    ),
+    "tokens": ("max_tokens",),
+    "chars": ("max_total_chars",),
+    "megabytes": ("megabytes", "max_megabytes", "size_mb", "max_mb"),
+}
+_WITHIN_LIMIT = {"docs": ("documents", "records", "samples"), "megabytes": ("mb",)}
+_UNITS = ("document", "paragraph", "line")
 _SLICE = re.compile(r"(\w+)\[(.*)\]")
 
 
@@ -80,6 +96,11 @@ class Sources:
         if license := entry.take_text("license", "licence"):
             source["license"] = license
         source |= place | _reading(entry) | _amount(entry)
+        if unit := entry.take("unit"):
+            if unit.value in _UNITS:
+                source["unit"] = unit.value
+            else:
+                entry.tell(unit, f"should be one of {', '.join(_UNITS)}")
         if rule := take_bounds(entry):
             source["clean"] = {"filters": [rule]}
         share = entry.take(*SHARE)
@@ -121,7 +142,7 @@ class Sources:
             for item in patterns:
                 if not (formats or item.value.endswith((*codecs.SUFFIXES, "*"))):
                     entry.tell(item, f"no reader for this ending; known: {' '.join(codecs.SUFFIXES)}")
-            moved: Json = {"files": [self._moved(item.value) for item in patterns]}
+            moved: Json = {"files": [moved_path(item.value, self._path, self._base) for item in patterns]}
             return moved | {name: {} for name in formats}
         if not isinstance(where, str) or given is None or not _DATASET.fullmatch(where):
             return None
@@ -143,17 +164,18 @@ class Sources:
             hub["revision"] = revision
         return {"hub": hub}
 
-    def _moved(self, pattern: str) -> str:
-        """A path that was relative to the file, relative to the recipe."""
-        if "://" in pattern or os.path.isabs(pattern) or pattern.startswith("~"):  # noqa: PTH117
-            return pattern
-        home = self._path.resolve().parent
-        return pattern if home == self._base else os.path.relpath(home / pattern, self._base)
-
     def _unique(self, name: str) -> str:
         taken = {source["name"] for source in self.found}
         numbers = (f"{name}-{number}" for number in range(2, len(taken) + 3))
         return name if name not in taken else next(other for other in numbers if other not in taken)
+
+
+def moved_path(pattern: str, path: Path, base: Path) -> str:
+    """A path that was relative to the file `path`, relative to `base`."""
+    if "://" in pattern or os.path.isabs(pattern) or pattern.startswith("~"):  # noqa: PTH117
+        return pattern
+    home = path.resolve().parent
+    return pattern if home == base else os.path.relpath(home / pattern, base)
 
 
 def _stem(path: Path) -> str:
@@ -197,14 +219,25 @@ def _amount(entry: Mapping) -> Json:
     found: Json = {}
     if drawn := entry.take_whole("samples", "num_samples", "n_samples"):
         found["sample"] = {"method": "reservoir", "k": drawn}
-    limit = {
-        "docs": entry.take_whole("max_samples", "max_docs", "max_documents", "max_examples", "limit", "take"),
-        "tokens": entry.take_whole("max_tokens"),
-        "chars": entry.take_whole("max_total_chars"),
-        "megabytes": entry.take_whole("megabytes", "max_megabytes", "size_mb", "max_mb"),
-    }
+    given = entry.values.get("limit")
+    within = given.value if given is not None and isinstance(given.value, Mapping) else None
+    limit = {bound: _bound(entry, within, bound, names) for bound, names in _BOUNDS.items()}
+    if within is not None and any(map(within.is_taken, within.values)):
+        entry.take("limit")
     if any(limit.values()):
         found["limit"] = {key: value for key, value in limit.items() if value}
+    return found
+
+
+def _bound(entry: Mapping, within: Mapping | None, bound: str, names: tuple[str, ...]) -> int | None:
+    """`limit: {docs: 1000}`, or one of the names that the same bound has by itself."""
+    if within is None:
+        return entry.take_whole(*names)
+    names = tuple(name for name in names if name != "limit")
+    found = within.take_whole(bound, *_WITHIN_LIMIT.get(bound, ()))
+    if found is None:
+        return entry.take_whole(*names)
+    entry.leave(f"`{within.path}` says it already", *names)
     return found
 
 

@@ -3,7 +3,8 @@
     seed: 42
     datasets:
       - {name: fineweb, dataset: HuggingFaceFW/fineweb, subset: sample-10BT, split: train, weight: 0.5, samples: 100000}
-      - {name: mine, files: "data/*.jsonl.zst", weight: 0.5, text_field: body}
+      - {name: mine, files: "data/*.jsonl.zst", weight: 0.3, text_field: body, max_records: 1000}
+      - {name: lines, files: "notes/*.txt", weight: 0.2, unit: line, limit: {docs: 500, megabytes: 2}}
 
     domains:                                            or, instead of `datasets`, two levels of weights
       web: {weight: 0.7, sources: [{name: mdn, files: "mdn/*.parquet", weight: 0.2}, {name: wiki, …, weight: 0.8}]}
@@ -11,7 +12,8 @@
 
     read_mixture_file ─ the same YAML and the same kind of mistakes as a recipe ─> MixtureFile
     to_mixture        ─ weights as the mixture of a recipe has them
-    to_sources        ─ dataset: a source of the hub, files: local; samples: a reservoir ─> sources of a recipe
+    to_sources        ─ dataset: a source of the hub, files: local; samples: a reservoir; max_records: a head
+                      ─> sources of a recipe
 
 Paths are relative to the file. What has the weight 0 is left out, and needs no files.
 """
@@ -23,7 +25,7 @@ from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -54,6 +56,13 @@ class Dataset(Section):
     weight: Weight = Decimal(1)
     samples: Amount | None = Field(None, description="documents, drawn from all of them")
     megabytes: Amount | None = Field(None, description="millions of bytes of text, from the beginning")
+    max_records: Amount | None = Field(
+        None, description="documents, from the beginning: no more is read than it takes to find them"
+    )
+    limit: Limit | None = Field(None, description="bounds as in a recipe: docs, chars, megabytes, tokens")
+    unit: Literal["document", "paragraph", "line"] = Field(
+        "document", description="what a document is in .txt files"
+    )
 
     @field_validator("template")
     @classmethod
@@ -73,6 +82,9 @@ class Dataset(Section):
                     yield (key,), f"`{key}` belongs to `dataset`"
         if given.get("template") is not None and given.get("text_field") is not None:
             yield ("template",), "`template` and `text_field` both say where the text comes from; keep one"
+        for key, bound in (("max_records", "docs"), ("megabytes", "megabytes")):
+            if given.get(key) is not None and part_of(given.get("limit"), bound) is not None:
+                yield (key,), f"`limit: {{{bound}: …}}` says it too; keep one"
 
 
 def _is_nothing(weight: Any) -> bool:
@@ -90,7 +102,7 @@ class Domain(Section):
 
 class MixtureFile(Section):
     seed: int = Field(0, ge=0, lt=1 << 63)
-    normalize: bool = Field(False, description="weights need not add up to 1")
+    normalize: bool = Field(False, description="weights are not meant to add up to 1: nothing is said of it")
     datasets: list[Dataset] = Field([])
     domains: dict[Name, Domain] = Field({})
 
@@ -209,5 +221,13 @@ def _source(domain: str, item: Dataset) -> Source:
         fields=Fields(text=item.text_field, id=item.id_field),
         template=item.template,
         sample=Sample(method="reservoir", k=item.samples) if item.samples else None,
-        limit=Limit(megabytes=item.megabytes) if item.megabytes else None,
+        limit=_limit(item),
+        unit=item.unit,
     )
+
+
+def _limit(item: Dataset) -> Limit | None:
+    given = item.limit.model_dump(exclude_none=True) if item.limit else {}
+    bounds = {"docs": item.max_records, "megabytes": item.megabytes}
+    given |= {name: bound for name, bound in bounds.items() if bound}
+    return Limit(**given) if given else None

@@ -24,7 +24,7 @@ from tokmill.forgotten import FORGOTTEN_FILE, forgotten_settings
 from tokmill.manifest import Json
 from tokmill.recipe import Corpus, Dedup, Hub, Recipe, Source
 from tokmill.sources.hub import resolve_revision
-from tokmill.sources.listing import list_corpus, list_hub, list_source
+from tokmill.sources.listing import list_corpus, list_hub_of_language, list_source
 from tokmill.sources.readers import reading_config, settle_reading
 from tokmill.stages.step import Step
 from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
@@ -131,7 +131,8 @@ def waves(steps: Sequence[Step]) -> Iterator[list[Step]]:
 def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list[Step]:
     ingest_directory, clean_directory = out / "ingest" / source.name, out / "clean" / source.name
     if source.hub is not None:
-        found = _find_on_hub(source, source.hub, ingest_directory)
+        language = own_section("language", recipe, source) or recipe.language
+        found = _find_on_hub(source, source.hub, ingest_directory, language.keep if language else [])
     else:
         files = list_source(source, base)
         digests = _input_digests(files, ingest_directory)
@@ -159,7 +160,7 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list
         files=found.digests,
         extra={
             "files": found.files,
-            "hub": source.hub,
+            "hub": found.dataset,
             "max_bad_fraction": source.max_bad_fraction,
             "forgotten": out / FORGOTTEN_FILE,
             "follower": {"config": cleaning, "directory": str(clean_directory), "hooks": hooks},
@@ -199,6 +200,7 @@ class _Found(NamedTuple):
     digests: dict[str, str]
     reading: Json
     hub: Json | None
+    dataset: Hub | None = None  # with the config that is read
 
 
 def _check_listed(corpus: Corpus, base: Path, digests: Mapping[str, str]) -> None:
@@ -208,7 +210,7 @@ def _check_listed(corpus: Corpus, base: Path, digests: Mapping[str, str]) -> Non
             raise wrong_shard(file.path, digests[file.name], expected)
 
 
-def _find_on_hub(source: Source, hub: Hub, directory: Path) -> _Found:
+def _find_on_hub(source: Source, hub: Hub, directory: Path, languages: list[str]) -> _Found:
     """From the manifest of an earlier ingest if it was asked the same; only otherwise from the network."""
     asked = hub.model_dump(mode="json")
     settings = source.model_dump(mode="json", include=_READING_SETTINGS)
@@ -218,15 +220,22 @@ def _find_on_hub(source: Source, hub: Hub, directory: Path) -> _Found:
         known = artifact.manifest.config if artifact else {}
         if artifact and known.get("hub") and known["hub"]["asked"] == asked:
             revision = known["hub"]["revision"]
-            if known["hub"]["settings"] == settings:
+            chosen = known["hub"].get(
+                "chosen", {"languages": languages}
+            )  # a config by the language that is kept
+            if known["hub"]["settings"] == settings and chosen["languages"] == languages:
+                read = hub.model_copy(update={"config": chosen.get("config", hub.config)})
                 labels = artifact.manifest.inputs.items()
                 digests = {n.removeprefix("file "): d for n, d in labels if n.startswith("file ")}
-                return _Found(None, digests, known["reading"], known["hub"])
+                return _Found(None, digests, known["reading"], known["hub"], read)
     revision = revision or resolve_revision(hub.dataset, hub.revision)
-    files = list_hub(hub, revision)
+    read, files = list_hub_of_language(hub, revision, languages)
     digests = {file.name: f"hub:{file.path.sha256 or file.path.oid}" for file in files}  # type: ignore[union-attr]
     reading = reading_config(settle_reading(source, files))
-    return _Found(files, digests, reading, {"asked": asked, "revision": revision, "settings": settings})
+    found: Json = {"asked": asked, "revision": revision, "settings": settings}
+    if read.config != hub.config:
+        found["chosen"] = {"config": read.config, "languages": languages}
+    return _Found(files, digests, reading, found, read)
 
 
 def _input_digests(files: list[InputFile], directory: Path) -> dict[str, str]:

@@ -14,6 +14,7 @@ share is called weight, probability, proportion, ratio or share.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from tokmill.errors import RecipeError
+from tokmill.imported_outputs import Outputs
 from tokmill.imported_sources import SHARE, Sources, parse_share, take_bounds, to_name
 from tokmill.manifest import Json
 from tokmill.recipe import Recipe
@@ -35,6 +37,7 @@ class Imported(NamedTuple):
     recipe: Recipe
     text: str
     unmapped: list[Unmapped]
+    out: str | None  # where the file has its results written: `--out` of a run
 
 
 def import_manifest(path: Path, base: Path) -> Imported:
@@ -55,10 +58,11 @@ def import_manifest(path: Path, base: Path) -> Imported:
     if not sources.found:
         raise _not_a_list(path)
     content = {"name": to_name(top.take_text("name", "experiment", "run_name") or path.stem)}
-    content |= _sections(top, sources, domains)
+    outputs = Outputs(top, path, base)
+    content |= _sections(top, sources, domains, outputs)
     unmapped = sorted({*top.untold(), *sources.told})
-    text = _spell(content, unmapped, path.name)
-    return Imported(parse_recipe(text.encode(), f"{path}, as a recipe"), text, unmapped)
+    text = _spell(content, unmapped, path.name, outputs.out)
+    return Imported(parse_recipe(text.encode(), f"{path}, as a recipe"), text, unmapped, outputs.out)
 
 
 def _not_a_list(path: Path) -> RecipeError:
@@ -105,7 +109,7 @@ def _named(listed: Value) -> Iterator[tuple[str, Value]]:
                 yield name, item
 
 
-def _sections(top: Mapping, sources: Sources, domains: dict[str, Decimal]) -> Json:
+def _sections(top: Mapping, sources: Sources, domains: dict[str, Decimal], outputs: Outputs) -> Json:
     content: Json = {}
     seed = top.take("seed", "random_seed", "shuffle_seed")
     if seed is not None and isinstance(seed.value, int) and seed.value >= 0:
@@ -123,14 +127,20 @@ def _sections(top: Mapping, sources: Sources, domains: dict[str, Decimal]) -> Js
             content["split"] = {"method": "hash", "valid_fraction": _Number(share)}
         else:
             top.tell(fraction, "should be a share below 1")
-    vocabulary = top.take_whole("vocab_size")
-    if vocabulary is not None or mixture:  # weights are shares of tokens
+    tokenizer, vocabulary = outputs.tokenizer(), top.take_whole("vocab_size")
+    if tokenizer is not None:
+        content["tokenizer"] = tokenizer
+        if vocabulary is not None:
+            top.tell(top.values["vocab_size"], "the tokenizer's file has its own")
+    elif vocabulary is not None or mixture or outputs.builds:  # weights are shares of tokens
         training = {"vocab_size": vocabulary} if vocabulary else {"model": "byte_bpe"}
         content["tokenizer"] = {"train": training, "eos": "<|endoftext|>"}
     if mixture:
         content["mixture"] = mixture
     if length := top.take_whole(*_LENGTH):
         content["pack"] = {"length": length}
+    if outputs.builds:
+        content["builds"] = outputs.builds
     for why, keys in _LEFT:
         top.leave(why, *keys)
     return content
@@ -138,14 +148,7 @@ def _sections(top: Mapping, sources: Sources, domains: dict[str, Decimal]) -> Js
 
 _LENGTH = ("seq_len", "sequence_length", "seq_length", "block_size", "max_seq_length", "context_length")
 _LEFT: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (
-        "name its file and sha256: `tokenizer: {path: …, sha256: …, eos: …}`; one is trained otherwise",
-        ("tokenizer", "tokenizer_name", "tokenizer_path", "tokenizer_name_or_path"),
-    ),
-    (
-        "is an option of the command: --out",
-        ("output_dir", "out_dir", "output", "output_path", "save_dir", "cache_dir"),
-    ),
+    ("datasets are read as a stream; nothing is cached", ("cache_dir",)),
     ("is an option of the command: --workers", ("num_workers", "workers", "num_proc")),
     ("data is always read as a stream; nothing to set", ("streaming",)),
     ("order comes from `seed`", ("shuffle", "shuffle_buffer", "buffer_size")),
@@ -238,8 +241,10 @@ _Spelling.add_representer(_Number, _number)
 _Spelling.add_representer(str, _text)
 
 
-def _spell(content: Json, unmapped: list[Unmapped], name: str) -> str:
+def _spell(content: Json, unmapped: list[Unmapped], name: str, out: str | None) -> str:
     told = [f"# Imported from {name}. Paths are relative to this file."]
+    if out is not None:
+        told.append(f"# Its results go to: tokmill run … --out {shlex.quote(out)}")
     if unmapped:
         told += ["# What did not map:", *(f"#   {item}" for item in unmapped)]
     body = yaml.dump(content, Dumper=_Spelling, sort_keys=False, allow_unicode=True, width=110)

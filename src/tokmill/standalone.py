@@ -3,8 +3,12 @@
     clean_files   files ─ ingest ─ clean ─┬─> <source>-00000.jsonl.zst …        what is kept, edits laid over
                                           ├─> <source>-00000.manifest.json …    counts and drops of that shard
                                           └─> decisions.jsonl.zst               per document: kept or why not
-    dedup_files   files ─ ingest ─ dedup ─┬─> deduped.jsonl.zst                 what is kept, in order
-                                          └─> decisions.jsonl.zst               per document: kept, or of whom a copy
+    clean_to_text files ─ ingest ─ clean ─┬─> <name>.txt                        the texts alone, a separator after each
+                                          └─> <name>.manifest.json, <name>.decisions.jsonl.zst
+    dedup_files   files ─ ingest ─ dedup ─┬─> deduped.jsonl.zst                 what is kept, in order, passages cut
+                                          ├─> deduped.manifest.json             counts and drops
+                                          ├─> decisions.jsonl.zst               per document: kept, or of whom a copy
+                                          └─> passages.jsonl.zst                per passage: who had it before
 
 The working directory `.work` inside the output makes a killed command resume, and goes when it is done.
 """
@@ -25,15 +29,18 @@ import pyarrow.compute as pc
 from tokmill.artifact import Artifact
 from tokmill.clean.examine import EMPTY
 from tokmill.dedup.cuda import Device
+from tokmill.errors import InputError, RecipeError
 from tokmill.manifest import Json, Receipt, add_counts
 from tokmill.progress import Progress
 from tokmill.recipe import Recipe
 from tokmill.running import run_recipe
+from tokmill.schema import one_piece
 from tokmill.stages.step import Shard, list_shards
-from tokmill.stages.texts import estimate_tokens, load_clean
+from tokmill.stages.texts import CHARS_PER_TOKEN, estimate_tokens, load_clean, trim_inputs
 from tokmill.storage.commit import commit_bytes
 from tokmill.storage.jsonl import write_jsonl, write_jsonl_tables
 from tokmill.storage.parquet import load_table
+from tokmill.storage.plaintext import write_separated
 
 _WORK = ".work"
 DECISIONS = "decisions.jsonl.zst"
@@ -45,11 +52,12 @@ def clean_files(
     """Clean the sources of `recipe` into `out`; the sum of all shards."""
     result = run_recipe(recipe, base, out / _WORK, workers=workers, until="clean", progress=progress)
     totals: Json = {"shards": 0, "docs_in": 0, "docs": 0, "bytes": 0, "est_tokens": 0, "drops": {}}
-    totals["not_read"] = _not_read(result.artifacts)
+    origin = _read_from_hub(result.artifacts)
+    totals |= {"not_read": _not_read(result.artifacts), **origin}
     for shard in list_shards(result.artifacts):
         receipt = _receipt_of(result.artifacts[f"clean/{shard.source}"], shard)
         path = out / f"{shard.source}-{totals['shards']:05d}.jsonl.zst"
-        manifest = _write_shard(path, shard, receipt, recipe.seed)
+        manifest = _write_shard(path, shard, receipt, recipe.seed, origin)
         totals["shards"] += 1
         totals["docs_in"] += receipt.counts["in"]
         for key in ("docs", "bytes", "est_tokens"):
@@ -62,7 +70,112 @@ def clean_files(
     return totals
 
 
-def _write_shard(path: Path, shard: Shard, receipt: Receipt, seed: int) -> Json:
+def clean_to_text(
+    recipe: Recipe,
+    base: Path,
+    target: Path,
+    *,
+    separator: str = "\n",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Json:
+    """Clean the source of `recipe` into one file of texts, in their order; the counts."""
+    if target.suffix != ".txt" or not separator:
+        raise RecipeError(
+            "is no .txt file" if separator else "nothing would be between texts",
+            where=str(target) if separator else "--separator",
+            next="name it FILE.txt, or write shards of documents with --out-dir"
+            if separator
+            else "for example '\\n\\n'",
+        )
+    work = target.with_name(f".{target.name}{_WORK}")
+    result = run_recipe(recipe, base, work, workers=workers, until="clean", progress=progress)
+    totals: Json = {"docs_in": 0, "docs": 0, "bytes": 0, "est_tokens": 0, "drops": {}}
+    totals |= {"not_read": _not_read(result.artifacts), **_read_from_hub(result.artifacts)}
+    shards = list_shards(result.artifacts)
+    at: list[Shard] = []
+    domains: Json = {}
+
+    def texts() -> Iterator[Any]:
+        for shard in shards:
+            at[:] = [shard]
+            documents, chars = load_clean(shard.inputs())
+            counts = _receipt_of(result.artifacts[f"clean/{shard.source}"], shard).counts
+            totals["docs_in"] += counts["in"]
+            totals["docs"] += counts["kept"]
+            totals["bytes"] += counts["kept_bytes"]
+            totals["est_tokens"] += estimate_tokens(chars)
+            totals["drops"] = add_counts(
+                totals["drops"], add_counts(counts["dropped"], counts["quarantined"])
+            )
+            domains.update(add_counts(domains, _by_domain(documents)))
+            yield one_piece(documents.column("text"))
+
+    try:
+        written, totals["reshaped"] = write_separated(target, texts(), separator)
+    except ValueError as error:
+        doc_id = load_clean(at[0].inputs())[0].column("doc_id")[int(str(error))].as_py()
+        raise InputError(
+            f"the separator is in the text of {doc_id}",
+            where=str(target),
+            next="choose a --separator that is in no text",
+        ) from None
+    totals["drops"] = dict(sorted(totals["drops"].items()))
+    name = target.name.removesuffix(".txt")
+    write_jsonl_tables(target.with_name(f"{name}.{DECISIONS}"), _decisions(result.artifacts))
+    source = recipe.sources[0]
+    manifest = {
+        "shard_path": target.name,
+        "domain": source.domain,
+        "source": source.name,
+        "seed": recipe.seed,
+        "sha256": written.sha256,
+        "separator": separator,
+        "counts": {key: totals[key] for key in ("docs", "bytes", "est_tokens", "reshaped")},
+        "drops": totals["drops"],
+        "domains": domains,
+        **_read_from_hub(result.artifacts),
+    }
+    _write_json(target.with_name(f"{name}.manifest.json"), manifest)
+    shutil.rmtree(work)
+    return totals
+
+
+def _by_domain(documents: Any) -> Json:
+    """Documents, bytes and estimated tokens of each domain; a document may have brought its own."""
+    texts = documents.column("text")
+    tokens = pc.divide(pc.add(pc.utf8_length(texts), CHARS_PER_TOKEN - 1), CHARS_PER_TOKEN)
+    columns = {"domain": documents.column("domain"), "bytes": pc.binary_length(texts), "est_tokens": tokens}
+    sums = (
+        pa.table(columns)
+        .group_by("domain")
+        .aggregate([("bytes", "count"), ("bytes", "sum"), ("est_tokens", "sum")])
+    )
+    found = {
+        row["domain"]: {
+            "docs": row["bytes_count"],
+            "bytes": row["bytes_sum"],
+            "est_tokens": row["est_tokens_sum"],
+        }
+        for row in sums.to_pylist()
+    }
+    return dict(sorted(found.items()))
+
+
+def _read_from_hub(artifacts: Mapping[str, Artifact]) -> Json:
+    """The dataset and the commit that were read, where it was one of the hub."""
+    for name, artifact in artifacts.items():
+        if name.startswith("ingest/") and (hub := artifact.manifest.config.get("hub")):
+            config = hub.get("chosen", hub["asked"])["config"]
+            return {"hub": {**hub["asked"], "config": config, "revision": hub["revision"]}}
+    return {}
+
+
+def _write_json(path: Path, value: Json) -> None:
+    commit_bytes(path, json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def _write_shard(path: Path, shard: Shard, receipt: Receipt, seed: int, origin: Json) -> Json:
     documents, chars = load_clean(shard.inputs())
     written = write_jsonl(path, documents)
     counts = receipt.counts
@@ -78,13 +191,12 @@ def _write_shard(path: Path, shard: Shard, receipt: Receipt, seed: int) -> Json:
             "est_tokens": estimate_tokens(chars),
         },
         "drops": dict(sorted({**counts["dropped"], **counts["quarantined"]}.items())),
+        "domains": _by_domain(documents),
         "edits": counts["edited"],
+        **origin,
     }
     name = path.name.removesuffix(".jsonl.zst")
-    commit_bytes(
-        path.with_name(f"{name}.manifest.json"),
-        json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n",
-    )
+    _write_json(path.with_name(f"{name}.manifest.json"), manifest)
     return manifest
 
 
@@ -142,6 +254,7 @@ def _decisions(artifacts: dict[str, Artifact]) -> Iterator[Any]:
 
 
 DEDUPED = "deduped.jsonl.zst"
+PASSAGES = "passages.jsonl.zst"
 
 
 def dedup_files(
@@ -160,7 +273,15 @@ def dedup_files(
     )
     artifacts = result.artifacts
     shards = [shard for shard in list_shards(artifacts) if shard.source not in reference]
-    written = write_jsonl_tables(out / DEDUPED, (_survivors(shard, artifacts) for shard in shards))
+    domains: Json = {}
+
+    def survivors() -> Iterator[Any]:
+        for shard in shards:
+            documents = _survivors(shard, artifacts)
+            domains.update(add_counts(domains, _by_domain(documents)))
+            yield documents
+
+    written = write_jsonl_tables(out / DEDUPED, survivors())
     names = _Names(list_shards(artifacts))
     write_jsonl_tables(out / DECISIONS, (_dedup_decisions(shard, artifacts, names) for shard in shards))
     receipts = {receipt.key: receipt for receipt in artifacts["dedup"].manifest.receipts()}
@@ -171,12 +292,27 @@ def dedup_files(
         drops = add_counts(cleaned["dropped"], verdicts["dropped"])
         counts = add_counts(counts, {"docs_in": cleaned["in"], "docs": verdicts["kept"], "drops": drops})
     facts = artifacts["dedup"].manifest.facts
+    if "window" in facts:
+        write_jsonl_tables(out / PASSAGES, _passages(shards, artifacts, names))
+    totals = {key: sum(own[key] for own in domains.values()) for key in ("docs", "bytes", "est_tokens")}
+    manifest = {
+        "shard_path": DEDUPED,
+        "kind": "dedup",
+        "seed": recipe.seed,
+        "sha256": written.sha256,
+        "config": recipe.dedup.model_dump(mode="json"),
+        "counts": totals,
+        "drops": dict(sorted(counts["drops"].items())),
+        "domains": domains,
+    }
+    _write_json(out / f"{DEDUPED.removesuffix('.jsonl.zst')}.manifest.json", manifest)
     shutil.rmtree(out / _WORK)
     return {
         **counts,
         "not_read": _not_read(artifacts),
         "sha256": written.sha256,
         "clusters": facts.get("near"),
+        **({"passages": facts["window"]} if "window" in facts else {}),
     }
 
 
@@ -185,7 +321,7 @@ def _verdicts(shard: Shard, artifacts: dict[str, Artifact]) -> Any:
 
 
 def _survivors(shard: Shard, artifacts: dict[str, Artifact]) -> Any:
-    documents, _ = load_clean(shard.inputs())
+    documents, _ = load_clean([*shard.inputs(), *trim_inputs(artifacts).get(shard.number, [])])
     kept = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept"))
     return documents.filter(_verdicts(shard, artifacts).column("kept").filter(pa.array(kept)))
 
@@ -230,3 +366,38 @@ def _dedup_decisions(shard: Shard, artifacts: dict[str, Artifact], names: _Names
             "distance": pc.subtract(1.0, similarity),
         }
     )
+
+
+def _passages(shards: Sequence[Shard], artifacts: dict[str, Artifact], names: _Names) -> Iterator[Any]:
+    """Per shard: where a passage stands, in bytes of the cleaned text, and where it stood before."""
+    every, dedup = list_shards(artifacts), artifacts["dedup"]
+    # a document's number in a span is its place among those that nothing had dropped before passages were looked for
+    rows = [_before_passages(shard, artifacts) for shard in every]
+    starts = np.cumsum([0, *map(len, rows)])
+    entries = {entry.path: entry for entry in dedup.manifest.entries("spans")}
+    for shard in shards:
+        spans = load_table(dedup.path(entries[f"spans-s{shard.number:05d}.parquet"]))
+        told: dict[str, Any] = {}
+        for prefix, column in (("", "document"), ("first_", "first_document")):
+            numbers = np.asarray(spans.column(column))
+            places = np.searchsorted(starts, numbers, side="right") - 1
+            told[f"{prefix}doc_id"] = pa.array(
+                [
+                    names.of(every[place].name, int(rows[place][number - starts[place]]))
+                    for place, number in zip(places.tolist(), numbers.tolist(), strict=True)
+                ],
+                pa.string(),
+            )
+            told[f"{prefix}source"] = pa.array(
+                [every[place].source for place in places.tolist()], pa.string()
+            )
+            for bound in ("start", "end"):
+                told[f"{prefix}{bound}"] = spans.column(f"{prefix}{bound}")
+        yield pa.table({**told, "words": spans.column("words")})
+
+
+def _before_passages(shard: Shard, artifacts: dict[str, Artifact]) -> Any:
+    kept = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept"))
+    reasons = _verdicts(shard, artifacts).column("reason")
+    is_in = np.asarray(pc.or_(reasons.is_null(), pc.equal(reasons, "window_dup").fill_null(False)))
+    return np.flatnonzero(kept & is_in)

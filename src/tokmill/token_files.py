@@ -13,6 +13,7 @@ says the split of each text keeps it: nothing that it holds out is ever among th
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import shutil
@@ -104,9 +105,13 @@ class Asked:
         }
 
 
-def read_listing(path: Path, separator: str = "\n") -> Listing:
-    """What kind of listing it is, its name says. Paths in it are relative to it."""
-    path = Path(path)
+def read_listing(path: Path, separator: str = "\n", seed: int | None = None) -> Listing:
+    """What kind of listing it is, its name says. Paths in it are relative to it; `seed` stands for its own."""
+    listing = _read_listing(Path(path), separator)
+    return listing if seed is None else dataclasses.replace(listing, seed=seed)
+
+
+def _read_listing(path: Path, separator: str) -> Listing:
     if path.suffix in (".yaml", ".yml"):
         mixture = read_mixture_file(path)
         sources = [s.model_dump(mode="json", exclude_defaults=True) for s in to_sources(mixture)]
@@ -300,6 +305,7 @@ def encode(
     separator: str = "\n",
     normalize: Literal["none", "NFC", "NFKC"] = "none",
     replace: bool = False,
+    seed: int | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
@@ -308,7 +314,7 @@ def encode(
     `normalize` is the Unicode form that texts are brought into before; the tokenizer has rules of its own.
     """
     out = Path(out_dir)
-    listing = read_listing(Path(manifest_path), separator)
+    listing = read_listing(Path(manifest_path), separator, seed)
     sections: Json = {
         "normalize": {"unicode": normalize},
         "split": _split_of(listing, {"valid_fraction": 0}),

@@ -48,17 +48,17 @@ def is_left_out(recipe: Recipe, source: Source) -> bool:
 
 
 def settled_weights(
-    recipe: Recipe, mixture: Mixture
+    recipe: Recipe, mixture: Mixture, *, is_told: bool = True
 ) -> tuple[dict[str, str] | None, dict[str, dict[str, str]]]:
-    """Of domains (None: by what they have), and within domains, as exact fractions."""
+    """Of domains (None: by what they have), and within domains, as exact fractions; told: a sum that is not 1 was
+    spoken of already."""
+    normalize = mixture.normalize or is_told
     known: dict[str, list[str]] = {}
     for source in recipe.sources:
         known.setdefault(source.domain, []).append(source.name)
     domains = None
     if mixture.weights:
-        checked = check_weights(
-            mixture.weights, list(known), where="mixture.weights", normalize=mixture.normalize
-        )
+        checked = check_weights(mixture.weights, list(known), where="mixture.weights", normalize=normalize)
         domains = _written(checked)
     within = {}
     for domain, weights in mixture.sources.items():
@@ -69,13 +69,13 @@ def settled_weights(
             )
         where = f"mixture.sources.{domain}"
         within[domain] = _written(
-            check_weights(weights, known[domain], where=where, normalize=mixture.normalize, kind="source")
+            check_weights(weights, known[domain], where=where, normalize=normalize, kind="source")
         )
     return domains, within
 
 
 def _mixture_config(recipe: Recipe, mixture: Mixture) -> Json:
-    domains, within = settled_weights(recipe, mixture)
+    domains, within = settled_weights(recipe, mixture, is_told=False)
     return {
         "domains": domains,
         "sources": within,

@@ -189,7 +189,7 @@ def test_normalize_edits_texts_and_redacts_when_asked(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         ((), "nothing to filter by"),
-        (("--min-score", "0.5"), "nothing to filter by"),
+        (("--min-score", "0.5"), "no language to keep"),
         (("--rule", "chars<5"), "chars<5 is not a rule"),
         (("--rule", "charz<=5"), "`chars`"),
         (("--rule", "chars<=1.2.3"), "max"),

@@ -229,3 +229,132 @@ def test_a_dataset_is_materialized_once_and_offline_after(
     hub.commit(DATASET, {"data/train-00000-of-00001.parquet": parquet(generate_problems(5, 6), 5)})
     assert tokmill(hub, tmp_path, *command, "--json").stdout == first.stdout
     assert len(hub.seen()) == asked
+
+
+def bytes_asked(hub: LoopbackHub) -> dict[str, int]:
+    """By data file, from the ranges of the requests."""
+    asked: dict[str, int] = {}
+    for request in hub.seen("GET", "/resolve/"):
+        path = request.path.partition("/resolve/")[2].partition("/")[2]
+        start, end = request.headers["range"].removeprefix("bytes=").split("-")
+        asked[path] = asked.get(path, 0) + int(end) - int(start) + 1
+    return asked
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+@pytest.mark.parametrize("bound", [{"limit": {"docs": 1000}}, {"sample": {"method": "head", "k": 1000}}])
+def test_a_head_of_a_dataset_of_many_files_asks_for_no_byte_of_the_others(
+    hub: LoopbackHub, tmp_path: Path, ending: str, bound: dict[str, object]
+) -> None:
+    rows = generate_problems(400, 5)
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    data = parquet(rows, 100) if ending == "parquet" else lines
+    few, many = "mills/few", "mills/many"
+    hub.commit(few, {f"data/train-{n:05d}.{ending}": data for n in range(3)})
+    hub.commit(many, {f"data/train-{n:05d}.{ending}": data for n in range(60)})
+    kept, questions = {}, {}
+    for dataset in (few, many):
+        home = tmp_path / dataset.rpartition("/")[2]
+        home.mkdir()
+        before = len(hub.log)
+        recipe = recipe_in(home, hub={"dataset": dataset, "split": "train"}, **bound)
+        done = tokmill(hub, home, "run", recipe)
+        assert done.returncode == 0, done.stderr
+        manifest = load_manifest(home / "out/small/ingest/problems")
+        kept[dataset] = [entry.content_sha256 for entry in manifest.entries("documents")]
+        questions[dataset] = [r.method for r in hub.log[before:] if "/api/" in r.path]
+        assert manifest.counts["kept"] == 1000
+    assert kept[few] == kept[many]
+    assert questions[few] == questions[many], "files are listed at once, however many there are"
+    asked = bytes_asked(hub)
+    assert set(asked) == {f"data/train-{n:05d}.{ending}" for n in range(3)}
+    # for two datasets: the files themselves, their footers (64 KiB at a time), and the last of them once more up to
+    # what was left
+    assert sum(asked.values()) <= 2 * 4 * (len(data) + 3 * (64 << 10))
+
+
+def test_a_shuffled_part_and_a_mixture_file_with_max_records_leave_the_other_files_alone(
+    hub: LoopbackHub, tmp_path: Path
+) -> None:
+    rows = generate_problems(400, 5)
+    hub.commit(DATASET, {f"data/train-{n:05d}.parquet": parquet(rows, 100) for n in range(40)})
+    shuffled = recipe_in(tmp_path, sample={"method": "shuffle_buffer", "k": 300, "buffer": 50})
+    assert tokmill(hub, tmp_path, "run", shuffled).returncode == 0
+    assert set(bytes_asked(hub)) == {"data/train-00000.parquet"}
+    (tmp_path / "mixture.yaml").write_text(
+        f"datasets: [{{name: p, dataset: {DATASET}, template: '{{question}} {{answer}}', max_records: 500}}]"
+    )
+    arguments = ["--manifest", tmp_path / "mixture.yaml", "--vocab-size", "300", "--model-type", "byte_bpe"]
+    trained = tokmill(
+        hub, tmp_path, "tokenizer", "train", *arguments, "--output-dir", tmp_path / "tok", "--json"
+    )
+    assert trained.returncode == 0, trained.stderr
+    assert set(bytes_asked(hub)) == {"data/train-00000.parquet", "data/train-00001.parquet"}
+    (dataset,) = json.loads(trained.stdout)["datasets"]
+    assert dataset["samples"] == 500
+
+
+LANGUAGES = "mills/languages"
+
+
+@pytest.fixture
+def languages(hub: LoopbackHub) -> str:
+    """A config for each language, and none is the default: as FineWeb-2 is."""
+    names = ["asm_Beng", "deu_Latn", "fra_Latn", "fra_Latn_removed", "srp_Cyrl", "srp_Latn"]
+    card = {
+        "configs": [
+            {"config_name": name, "data_files": [{"split": "train", "path": f"data/{name}/*.jsonl"}]}
+            for name in names
+        ]
+    }
+    texts = {name: json.dumps({"id": name, "text": f"A page of {name}."}) for name in names}
+    files = {f"data/{name}/0.jsonl": f"{text}\n".encode() for name, text in texts.items()}
+    return hub.commit(LANGUAGES, {"README.md": f"---\n{json.dumps(card)}\n---\n".encode(), **files})
+
+
+def of_languages(directory: Path, keep: list[str], **hub: str) -> Path:
+    source = {"name": "pages", "hub": {"dataset": LANGUAGES, **hub}, "fields": {"language": "language"}}
+    language = {"method": "field", "keep": keep}
+    return write_recipe(
+        directory, sources=[source], language=language, filters=None, tokenizer=None, builds=None
+    )
+
+
+def ids_read(out: Path) -> list[str]:
+    directory = out / "ingest/pages"
+    entries = load_manifest(directory).entries("documents")
+    return [i for entry in entries for i in pq.read_table(directory / entry.path)["doc_id"].to_pylist()]
+
+
+def test_of_many_languages_the_one_that_is_kept_is_read_and_a_notice_says_so(
+    hub: LoopbackHub, languages: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out/small"
+    done = tokmill(hub, tmp_path, "run", of_languages(tmp_path, ["fr"]), "--until", "ingest")
+    assert done.returncode == 0, done.stderr
+    assert (
+        "mills/languages has 6 configs and no default: fra_Latn is read, for the language fr" in done.stderr
+    )
+    assert ids_read(out) == ["fra_Latn"]
+    asked = len(hub.log)
+    again = tokmill(hub, tmp_path, "run", of_languages(tmp_path, ["fr"]), "--until", "ingest")
+    assert again.returncode == 0, again.stderr
+    assert len(hub.log) == asked, "it is known what was read"
+    german = tokmill(hub, tmp_path, "run", of_languages(tmp_path, ["de"]), "--until", "ingest")
+    assert german.returncode == 0, german.stderr
+    assert ids_read(out) == ["deu_Latn"]
+    named = tokmill(
+        hub, tmp_path, "run", of_languages(tmp_path, ["de"], config="asm_Beng"), "--until", "ingest"
+    )
+    assert "no default" not in named.stderr
+    assert ids_read(out) == ["asm_Beng"]
+
+
+@pytest.mark.parametrize("keep", [[], ["en"], ["sr"], ["fr", "de"]])
+def test_where_it_is_not_clear_which_language_the_configs_are_listed(
+    hub: LoopbackHub, languages: str, tmp_path: Path, keep: list[str]
+) -> None:
+    done = tokmill(hub, tmp_path, "run", of_languages(tmp_path, keep), "--until", "ingest")
+    assert done.returncode == 1
+    assert "several configs, and none is the default" in done.stderr
+    assert "asm_Beng, deu_Latn, fra_Latn" in done.stderr

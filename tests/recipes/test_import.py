@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -10,10 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 from tokmill.cli import main
 from tokmill.errors import RecipeError
 from tokmill.recipe import Recipe
+from tokmill.recipe_file import load_recipe
 from tokmill.recipe_import import Imported, import_manifest
 
 DATASETS = """\
@@ -99,11 +103,11 @@ def test_what_a_list_of_datasets_has_beyond_a_recipe_is_told_line_by_line(tmp_pa
         (14, "datasets[1].quality_model"),
         (17, "datasets[2].split"),
         (20, "tokenizer"),
-        (24, "output_dir"),
         (25, "optimizer"),
     ]
     why = {item.key: item.why for item in found.unmapped}
-    assert why["output_dir"] == "is an option of the command: --out"
+    assert "name one: `tokenizer: {path: …" in why["tokenizer"]
+    assert found.out == "/data/out"
     assert "all of `train` is read" in why["datasets[2].split"]
     assert all(f"#   {item}\n" in found.text for item in found.unmapped)
 
@@ -258,3 +262,66 @@ def test_no_key_is_lost_silently(
         for key in entry:
             if key == "other":
                 assert {f"datasets[{index}].other", f"datasets[{index}]"} & keys
+
+
+def test_bounds_of_any_name_and_the_unit_of_plain_text_become_those_of_the_source(tmp_path: Path) -> None:
+    text = """\
+datasets:
+  - {path: a/b, max_records: 1000}
+  - {path: c/d, limit: {docs: 2k, megabytes: 5, pages: 7}}
+  - {files: notes/*.txt, limit: 30, unit: line}
+  - {files: more/*.txt, limit: {records: 9}, max_docs: 8, unit: sentence}
+  - {path: e/f, limit: {pages: 7}}
+"""
+    found = imported(tmp_path, text)
+    limits = [
+        source.limit.model_dump(exclude_none=True) if source.limit else None
+        for source in found.recipe.sources
+    ]
+    assert limits == [{"docs": 1000}, {"docs": 2000, "megabytes": 5}, {"docs": 30}, {"docs": 9}, None]
+    assert [source.unit for source in found.recipe.sources] == [*["document"] * 2, "line", *["document"] * 2]
+    assert told(found) == [
+        (3, "datasets[1].limit.pages"),
+        (5, "datasets[3].max_docs"),
+        (5, "datasets[3].unit"),
+        (6, "datasets[4].limit"),
+    ]
+
+
+def test_the_file_of_the_tokenizer_and_the_outputs_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "tok").mkdir()
+    tokenizer = Tokenizer(BPE({"a": 0, "b": 1, "<|end_of_text|>": 2}, []))
+    tokenizer.add_special_tokens(["<|end_of_text|>"])
+    tokenizer.save(str(tmp_path / "tok/tokenizer.json"))
+    text = """\
+datasets: [{files: a.jsonl, weight: 1}]
+tokenizer_path: tok/tokenizer.json
+seq_len: 512
+outputs: {dir: /data/stage a, format: npy}
+"""
+    (tmp_path / "mix.yaml").write_text(text)
+    (tmp_path / "recipes").mkdir()
+    made = tmp_path / "recipes/recipe.yaml"
+    done = CliRunner().invoke(main, ["recipe", "import", str(tmp_path / "mix.yaml"), str(made)])
+    assert done.exit_code == 0, done.output
+    assert f"next: tokmill run {made} --out '/data/stage a'" in done.output
+    assert "every key mapped" in done.output
+    recipe = load_recipe(made)
+    assert recipe.tokenizer is not None
+    assert recipe.tokenizer.path == "../tok/tokenizer.json"
+    assert (
+        recipe.tokenizer.sha256 == hashlib.sha256((tmp_path / "tok/tokenizer.json").read_bytes()).hexdigest()
+    )
+    assert recipe.tokenizer.eos == "<|end_of_text|>"
+    assert [(build.name, build.format) for build in recipe.builds] == [("rows", "npy")]
+    assert "--out '/data/stage a'" in made.read_text()
+
+
+def test_a_tokenizer_that_is_not_here_keeps_its_path_and_what_is_guessed_is_told(tmp_path: Path) -> None:
+    text = "datasets: [{files: a.jsonl}]\ntokenizer: {path: far/spm.model}\noutputs: [{name: m, format: megatron}, x/y]\n"
+    found = imported(tmp_path, text)
+    assert found.recipe.tokenizer is not None
+    assert (found.recipe.tokenizer.path, found.recipe.tokenizer.eos) == ("far/spm.model", "</s>")
+    assert [(build.name, build.format) for build in found.recipe.builds] == [("m", "megatron")]
+    assert found.out == "x/y"
+    assert told(found) == [(2, "tokenizer.path")]

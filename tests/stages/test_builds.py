@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokmill as mill
-from mill import small_corpus
+from mill import small_corpus, tokmill
 from tokmill.errors import InputError, RecipeError
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.row_index import read_row_index
@@ -264,10 +264,23 @@ def test_a_held_out_split_can_be_kept_whole(tmp_path: Path) -> None:
     assert mill.verify(out).problems == []
 
 
+def test_weights_with_another_sum_build_what_their_shares_build_and_a_line_says_so(tmp_path: Path) -> None:
+    built = {}
+    for name, weights in (("shares", {"math": "0.75", "prose": "0.25"}), ("parts", {"math": 3, "prose": 1})):
+        (tmp_path / name).mkdir()
+        recipe = mixed(tmp_path / name, weights=weights, tokens="2k", exhausted="renormalize")
+        done = tokmill("run", recipe)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("mixture.weights: weights add up to 4, not to 1") == (name == "parts")
+        build = next((tmp_path / name).glob("out/*/build/mega"))
+        built[name] = {path.name: path.read_bytes() for path in sorted(build.rglob("tokens.*"))}
+    assert built["shares"] == built["parts"]
+    assert built["parts"]
+
+
 @pytest.mark.parametrize(
     ("mixture", "told"),
     [
-        ({"weights": {"math": "0.6", "prose": "0.6"}}, "weights add up to 1.2, not to 1"),
         ({"weights": {"math": "1"}}, "no weight for the domain prose"),
         ({"weights": {"maths": "0.5", "prose": "0.5"}}, "no domain is called maths"),
         ({"sources": {"proze": {"notes": "1"}}}, "no domain is called proze"),

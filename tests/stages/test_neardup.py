@@ -211,7 +211,8 @@ def test_the_dedup_command_tells_every_decision(tmp_path: Path) -> None:
         assert decision["reason"] in ("exact_dup", "near_dup")
         assert decision["dup_of"] in {r["id"] for r in RECORDS}
         assert decision["distance"] == pytest.approx(1 - decision["score"])
-    assert sorted(path.name for path in out.iterdir()) == ["decisions.jsonl.zst", "deduped.jsonl.zst"]
+    names = ["decisions.jsonl.zst", "deduped.jsonl.zst", "deduped.manifest.json"]
+    assert sorted(path.name for path in out.iterdir()) == names
 
 
 @pytest.mark.parametrize("near", [{}, {"policy": "report"}], ids=["dropped", "reported"])

@@ -164,6 +164,7 @@ def test_a_vocabulary_that_does_not_fit_is_an_error():
 
 def test_an_unknown_dtype_is_a_recipe_error():
     with pytest.raises(
-        RecipeError, match=r"out/build: unknown dtype 'float32'\n  next: set `dtype: uint16` or `dtype: int32`"
+        RecipeError,
+        match=r"out/build: unknown dtype 'float32'\n  next: set `dtype: uint16` or `dtype: int32`",
     ):
         check_dtype(10, "float32", "out/build")

@@ -14,12 +14,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import itertools
+import math
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
 from tokmill.clean.fasttext_model import LanguageModel, load_language_model
-from tokmill.errors import MissingExtra
+from tokmill.errors import MissingExtra, RecipeError
 
 DetectorName = Literal["fasttext", "py3langid", "langdetect"]
 Judge = Callable[[bytes], tuple[str, float]]
@@ -31,6 +34,59 @@ _MODELS = {
     "py3langid": ("py3langid", "data/model.npz.xz"),
     "langdetect": ("langdetect", "profiles/*"),
 }
+
+
+# Scores of detectors are not of one scale: 0.85 keeps 77 % of English texts by fastText and 99 % by the others. Which
+# score which share of English texts reaches, of 5,400 (2,500 pages in Markdown, 2,500 encyclopedia articles, 400
+# sentences of news): docs/language.md. What a detector keeps at its highest score is the least it can be asked for.
+_ENGLISH: dict[str, tuple[tuple[float, float], ...]] = {
+    "fasttext": (
+        *(
+            (0.999, 0.3672),
+            (0.998, 0.3959),
+            (0.997, 0.4528),
+            (0.996, 0.4708),
+            (0.995, 0.4929),
+            (0.9925, 0.5086),
+        ),
+        *((0.99, 0.5357), (0.985, 0.5678), (0.98, 0.593), (0.97, 0.641), (0.95, 0.6884), (0.925, 0.7273)),
+        *((0.9, 0.7575), (0.85, 0.8026), (0.8, 0.8349), (0.7, 0.8778), (0.6, 0.9119), (0.5, 0.9386)),
+    ),
+    "py3langid": (
+        *(
+            (0.998, 0.3344),
+            (0.997, 0.5709),
+            (0.996, 0.6438),
+            (0.995, 0.7277),
+            (0.9925, 0.8434),
+            (0.99, 0.8596),
+        ),
+        *((0.985, 0.8936), (0.98, 0.9282), (0.97, 0.957), (0.95, 0.9798), (0.925, 0.9896), (0.9, 0.9942)),
+        *((0.85, 0.9979), (0.8, 0.9991), (0.73, 0.9998), (0.69, 0.9999), (0.59, 1.0)),
+    ),
+    "langdetect": ((0.997, 0.5714), (0.9965, 0.7142), (0.9944, 0.8571), (0.9887, 1.0)),
+}
+_SEVENTHS = 7  # langdetect's score is the share of seven trials, or nearly
+
+
+def score_for_recall(detector: DetectorName, recall: Decimal) -> Decimal:
+    """The score that this share of English texts reaches, or a little more; RecipeError where none does."""
+    known = _ENGLISH[detector]
+    (most, _), (least, _) = known[0], known[-1]
+    if not least <= recall <= most:
+        raise RecipeError(
+            f"{detector} can be asked for a recall of {least:g} to {most:g}: it names {most:.1%} of English texts "
+            f"English, and {least:.1%} with its highest score",
+            where="language.recall",
+            next="choose a share in that range, or another detector, such as fasttext",
+        )
+    for (higher, low), (lower, high) in itertools.pairwise(known):
+        if recall >= lower:
+            score = low + (high - low) * (higher - float(recall)) / (higher - lower)
+            break
+    if detector == "langdetect":
+        score = math.floor(score * _SEVENTHS + 1e-9) / _SEVENTHS
+    return Decimal(math.floor(score * 10_000)) / 10_000
 
 
 @functools.cache

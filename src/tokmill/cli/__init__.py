@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from tokmill.cli.talking import add_talking, begin
 from tokmill.collector import spare_collector
 
 _VERBS = {
@@ -82,7 +83,7 @@ class _Verbs(click.Group):
         if name not in _VERBS:
             return None
         command: click.Command = getattr(importlib.import_module(_VERBS[name][0]), f"{name}_command")
-        return command
+        return add_talking(command)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -94,6 +95,7 @@ class _Verbs(click.Group):
         if args[0] in _WORK_HERE and any(re.match(r"(s3|gs|az|memory)://", word) for word in args[1:]):
             hint = "Bring the run here first: tokmill fetch URL DIRECTORY"
             raise click.UsageError(f"`{args[0]}` works on a directory of this machine. {hint}", context)
+        begin(args)
         try:
             return super().resolve_command(context, args)
         except click.UsageError:
@@ -115,3 +117,6 @@ def main() -> None:
       tokmill run recipe.yaml         mill it
       tokmill verify out/NAME         prove it
     """
+
+
+add_talking(main)

@@ -12,15 +12,16 @@ from rich.markup import escape
 
 from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import (
-    files_options,
-    files_source,
+    either_options,
+    either_source,
     one_source_recipe,
     with_options,
     workers_option,
 )
 from tokmill.errors import RecipeError
-from tokmill.standalone import clean_files
+from tokmill.standalone import clean_files, clean_to_text
 
+NEWLINE = "\\n"
 _RULE = re.compile(r"^(?P<measure>[a-z0-9_]+)(?P<sign><=|>=)(?P<bound>-?[0-9.]+)$")
 
 _SHARED: tuple[Callable[[Any], Any], ...] = (
@@ -37,8 +38,20 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         "--out-dir",
         "directory",
         type=click.Path(file_okay=False, path_type=Path),
-        required=True,
-        help="Output.",
+        help="Output: JSONL.zst shards with their manifests.",
+    ),
+    click.option(
+        "--out",
+        "target",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Output: the texts alone, in one .txt file, with its manifest and decisions beside it.",
+    ),
+    click.option(
+        "--separator",
+        default="\\n",
+        show_default=True,
+        help="After each text of a .txt file. \\n: line ends inside of a text become spaces; \\n\\n: blank lines "
+        "inside go; any other may be in no text, and nothing changes.",
     ),
     workers_option,
     json_option,
@@ -53,7 +66,7 @@ def _shared_options(command: Any) -> Any:
     "normalize",
     epilog="Example: tokmill normalize 'data/*.jsonl.zst' --unicode NFC --newlines lf --out-dir clean",
 )
-@files_options
+@either_options
 @click.option(
     "--unicode",
     type=click.Choice(["none", "NFC", "NFKC"]),
@@ -82,8 +95,8 @@ def _shared_options(command: Any) -> Any:
 def normalize_command(unicode: str, newlines: str, nul: str, redact: tuple[str, ...], **given: Any) -> None:
     """Normalize the texts of files: Unicode form, line ends, NULs, and what is to be redacted.
 
-    Writes JSONL.zst shards, a manifest for each, and decisions.jsonl.zst. PATTERNS may be quoted globs or the
-    files that the shell made of them.
+    Writes JSONL.zst shards, a manifest for each, and decisions.jsonl.zst; or, with --out, the texts alone. PATTERNS
+    may be quoted globs or the files that the shell made of them; --hub reads a dataset of the hub instead.
     """
     sections = {"normalize": {"unicode": unicode, "newlines": newlines, "nul": nul}, "redact": list(redact)}
     _clean(given, sections)
@@ -91,9 +104,11 @@ def normalize_command(unicode: str, newlines: str, nul: str, redact: tuple[str, 
 
 @click.command(
     "filter",
-    epilog="Example: tokmill filter 'data/*.jsonl.zst' --pack gopher-quality --rule 'digit_share<=0.3' --out-dir kept",
+    epilog="Example: tokmill filter 'data/*.jsonl.zst' --pack gopher-quality --rule 'digit_share<=0.3' --out-dir kept"
+    "\n\ntokmill filter --hub HuggingFaceFW/fineweb --config sample-10BT --limit docs=10000 --language en "
+    "--recall 0.99 --out english.txt",
 )
-@files_options
+@either_options
 @click.option(
     "--pack", "packs", multiple=True, help="gopher-quality, gopher-repetition, c4, fineweb, stage-a, web-en."
 )
@@ -101,7 +116,18 @@ def normalize_command(unicode: str, newlines: str, nul: str, redact: tuple[str, 
 @click.option(
     "--language", "languages", multiple=True, help="Keep texts that are detected to be in this language."
 )
+@click.option(
+    "--detector",
+    type=click.Choice(["fasttext", "py3langid", "langdetect"]),
+    default="fasttext",
+    show_default=True,
+    help="Of the language; their scores are not of one scale.",
+)
 @click.option("--min-score", help="Of the language detector [default: 0.65].")
+@click.option(
+    "--recall",
+    help="Instead of --min-score: keep this share of English texts, such as 0.99; the same for every detector.",
+)
 @click.option("--allow-license", multiple=True, help="Keep documents of this licence.")
 @click.option("--deny-license", multiple=True, help="Drop documents of this licence.")
 @click.option(
@@ -117,7 +143,9 @@ def filter_command(
     packs: tuple[str, ...],
     rules: tuple[str, ...],
     languages: tuple[str, ...],
+    detector: str,
     min_score: str | None,
+    recall: str | None,
     allow_license: tuple[str, ...],
     deny_license: tuple[str, ...],
     unknown_license: str,
@@ -126,12 +154,18 @@ def filter_command(
     """Filter the documents of files by packs and rules on measures, by language and by licence.
 
     Writes JSONL.zst shards, a manifest for each, and decisions.jsonl.zst, which tells for every document whether it
-    was kept, and if not why. PATTERNS may be quoted globs or the files that the shell made of them.
+    was kept, and if not why; or, with --out, the texts alone. PATTERNS may be quoted globs or the files that the shell
+    made of them; --hub reads a dataset of the hub instead.
     """
     sections: dict[str, Any] = {"filters": [*packs, *(_rule(rule) for rule in rules)]}
     if languages:
-        asked: dict[str, Any] = {"method": "detect", "keep": list(languages)}
-        sections["language"] = {**asked, **({"min_score": min_score} if min_score else {})}
+        asked: dict[str, Any] = {"method": "detect", "keep": list(languages), "detector": detector}
+        bounds = {"min_score": min_score, "recall": recall}
+        sections["language"] = {**asked, **{key: bound for key, bound in bounds.items() if bound}}
+    elif min_score or recall or detector != "fasttext":
+        raise RecipeError(
+            "no language to keep", where="--detector, --min-score and --recall", next="add --language en"
+        )
     if allow_license or deny_license:
         lists = {"allow": list(allow_license), "deny": list(deny_license)}
         sections["license"] = {**lists, "unknown": unknown_license}
@@ -153,21 +187,36 @@ def _rule(text: str) -> dict[str, Any]:
 
 def _clean(given: dict[str, Any], sections: dict[str, Any]) -> None:
     domain, seed, directory = given.pop("domain"), given.pop("seed"), given.pop("directory")
+    target, separator = given.pop("target"), given.pop("separator")
     workers, as_json = given.pop("workers"), given.pop("as_json")
+    if (directory is None) == (target is None):
+        raise click.UsageError("needs either --out-dir DIRECTORY or --out FILE.txt")
     # of the source itself: what is asked for by name holds for code too
-    source = {**files_source(**given), "domain": domain, "clean": sections}
+    source = {**either_source(**given), "domain": domain, "clean": sections}
     recipe = one_source_recipe(source, seed=seed)
     with open_progress() as progress:
-        totals = clean_files(recipe, Path.cwd(), directory, workers=workers, progress=progress)
+        if target is not None:
+            spelled = separator.replace("\\n", "\n").replace("\\t", "\t")
+            totals = clean_to_text(
+                recipe, Path.cwd(), target, separator=spelled, workers=workers, progress=progress
+            )
+        else:
+            totals = clean_files(recipe, Path.cwd(), directory, workers=workers, progress=progress)
     if as_json:
-        print_json({"ok": True, "directory": str(directory), **totals})
+        place = {"path": str(target)} if target is not None else {"directory": str(directory)}
+        print_json({"ok": True, **place, **totals})
         return
     drops = "".join(
         f" · {label} {count:,} {reason}"
         for label, reasons in (("dropped", totals["drops"]), ("not read", totals["not_read"]))
         for reason, count in sorted(reasons.items())
     )
-    out.print(
-        f"{totals['docs']:,} of {totals['docs_in']:,} documents{escape(drops)} → "
-        f"{totals['shards']} shards in {escape(str(directory))}"
-    )
+    where = f"{totals['shards']} shards in {directory}" if target is None else str(target)
+    out.print(f"{totals['docs']:,} of {totals['docs_in']:,} documents{escape(drops)} → {escape(where)}")
+    if "hub" in totals:
+        out.print(f"{escape(totals['hub']['dataset'])} at {totals['hub']['revision']}")
+    if totals.get("reshaped"):
+        out.print(
+            f"{totals['reshaped']:,} texts had {'line ends' if separator == NEWLINE else 'blank lines'} inside, and "
+            "have not now; another --separator keeps them"
+        )

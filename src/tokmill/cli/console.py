@@ -1,6 +1,7 @@
 """What every command shares: where words go, how errors look, how progress is drawn.
 
-Results go to stdout, everything said on the way to stderr; with --json stdout holds one JSON object.
+Results go to stdout, everything said on the way to stderr; with --json stdout holds one JSON object. How much is
+said, `tokmill.cli.talking` knows.
 """
 
 from __future__ import annotations
@@ -15,14 +16,35 @@ import click
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from tokmill.cli.advice import fit_advice
+from tokmill.cli.talking import note, talk
 from tokmill.errors import TokmillError
 
 P = ParamSpec("P")
 
-out = Console(highlight=False, soft_wrap=True, emoji=False)  # a path may have :key: in it
-err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+
+class Voice(Console):
+    """A console that is as talkative as was asked for, and writes down what it says."""
+
+    def print(self, *objects: Any, markup: bool | None = None, **style: Any) -> None:
+        if talk.log is not None:
+            note(" ".join(_plain(said, markup is not False) for said in objects))
+        if not (self.stderr and talk.is_quiet):
+            super().print(*objects, markup=markup, **style)
+
+
+def _plain(said: Any, has_markup: bool) -> str:
+    if isinstance(said, str):
+        return Text.from_markup(said).plain if has_markup else said
+    with out.capture() as captured:  # a table
+        Console.print(out, said)
+    return "\n" + captured.get().rstrip()
+
+
+out = Voice(highlight=False, soft_wrap=True, emoji=False)  # a path may have :key: in it
+err = Voice(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 
@@ -47,11 +69,14 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
                     "where": error.where,
                     "next": error.next,
                 }
+                note(f"{type(error).__name__} {error}")
                 print_json({"ok": False, "error": fault})
             else:
+                talk.is_quiet = False  # an error is always told
                 err.print(f"[bold red]{type(error).__name__}[/] {escape(str(error))}")
             raise SystemExit(1) from None
         except KeyboardInterrupt:
+            talk.is_quiet = False
             err.print("interrupted; the same command goes on where this one stopped")
             raise SystemExit(130) from None
 
@@ -68,7 +93,7 @@ def open_progress() -> Iterator[RunProgress]:
         TimeElapsedColumn(),
         console=err,
         transient=True,
-        disable=not err.is_terminal,
+        disable=not err.is_terminal or talk.is_quiet,
     )
     with bars:
         yield RunProgress(bars)
@@ -80,23 +105,30 @@ class RunProgress:
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
+        self._expected: dict[str, tuple[int, int]] = {}
 
     def say(self, message: str) -> None:
         err.print(f"[dim]{escape(message)}[/]")
 
     def begin_step(self, name: str, reasons: list[str]) -> None:
-        if reasons and reasons != ["not built yet"]:
-            more = f" (and {len(reasons) - 3} more)" if len(reasons) > 3 else ""
-            err.print(f"[dim]rebuilding {escape(name)}: {escape('; '.join(reasons[:3]))}{more}[/]")
+        shown = len(reasons) if talk.is_verbose else 3
+        if reasons and (reasons != ["not built yet"] or talk.is_verbose):
+            more = f" (and {len(reasons) - shown} more)" if len(reasons) > shown else ""
+            err.print(f"[dim]rebuilding {escape(name)}: {escape('; '.join(reasons[:shown]))}{more}[/]")
         self._tasks[name] = self._bars.add_task(name, total=None)
 
     def expect_tasks(self, name: str, total: int, reused: int) -> None:
         self._bars.update(self._tasks[name], total=total, completed=reused)
+        self._expected[name] = (total, reused)
         if reused and reused < total:
             self.say(f"{name}: {reused} of {total} shards were already done")
 
     def finish_task(self, name: str) -> None:
         self._bars.advance(self._tasks[name])
+        total, done = self._expected[name]
+        self._expected[name] = (total, done + 1)
+        if talk.is_verbose:
+            self.say(f"{name}: {done + 1} of {total} tasks")
 
     def finish_step(self, name: str, seconds: float, counts: dict[str, object]) -> None:
         self._bars.remove_task(self._tasks.pop(name))

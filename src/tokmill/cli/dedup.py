@@ -21,7 +21,8 @@ _SHOWN_CHARS = 160
 
 @click.command(
     "dedup",
-    epilog="Example: tokmill dedup --input 'data/*.jsonl.zst' --mode both --threshold 0.8 --out-dir unique",
+    epilog="Example: tokmill dedup --input 'data/*.jsonl.zst' --mode both --threshold 0.8 --out-dir unique\n\n"
+    "tokmill dedup --input 'data/*.jsonl.zst' --mode window --policy trim --out-dir unique",
 )
 @click.option(
     "--input", "inputs", multiple=True, required=True, metavar="[NAME=]GLOB", help="A source; may repeat."
@@ -35,10 +36,44 @@ _SHOWN_CHARS = 160
 )
 @click.option(
     "--mode",
-    type=click.Choice(["exact", "near", "both"]),
+    type=click.Choice(["exact", "near", "both", "window", "exact+window", "all"]),
     default="both",
     show_default=True,
-    help="Equal texts, similar ones, or both.",
+    help="Equal texts, similar ones, or both; window: passages that an earlier document has; all of these.",
+)
+@click.option(
+    "--policy",
+    type=click.Choice(["report", "drop", "trim"]),
+    default="report",
+    show_default=True,
+    help="Of passages: tell them, drop documents that are mostly repeated, or cut the later copies.",
+)
+@click.option(
+    "--window-words",
+    type=click.IntRange(5, 10_000),
+    default=50,
+    show_default=True,
+    help="Shorter passages are never found.",
+)
+@click.option(
+    "--winnow",
+    type=click.IntRange(1, 1000),
+    default=31,
+    show_default=True,
+    help="Passages of --window-words + --winnow - 1 words are always found.",
+)
+@click.option(
+    "--max-share",
+    default="0.5",
+    show_default=True,
+    help="--policy drop: documents with more of their words in passages go.",
+)
+@click.option(
+    "--min-words",
+    type=click.IntRange(0),
+    default=50,
+    show_default=True,
+    help="--policy trim: a document that would keep fewer words goes.",
 )
 @click.option(
     "--scope",
@@ -94,6 +129,11 @@ def dedup_command(
     inputs: tuple[str, ...],
     references: tuple[str, ...],
     mode: str,
+    policy: str,
+    window_words: int,
+    winnow: int,
+    max_share: str,
+    min_words: int,
     scope: str,
     keep: str,
     threshold: str,
@@ -109,16 +149,19 @@ def dedup_command(
     device: Device,
     as_json: bool,
 ) -> None:
-    """Keep one of several documents that say the same, exactly or nearly.
+    """Keep one of several documents that say the same, exactly or nearly, and one of several copies of a passage.
 
     Writes deduped.jsonl.zst and decisions.jsonl.zst, which tells for every document whether it was kept, and if not
     which document it repeats and how similar they are. A document is dropped only for one that is kept and to which
-    it is itself similar enough.
+    it is itself similar enough. With passages, passages.jsonl.zst tells each of them, and where it stood before.
     """
     near = {"threshold": threshold, "ngram": ngram, "unit": unit, "verify": verify}
+    bounds = {"max_share": max_share, "min_words": min_words}
+    window = {"words": window_words, "winnow": winnow, "policy": policy, **bounds}
     dedup: dict[str, Any] = {
-        "exact": mode != "near",
-        "near": None if mode == "exact" else near,
+        "exact": mode not in ("near", "window"),
+        "near": near if mode in ("near", "both", "all") else None,
+        "window": window if mode in ("window", "exact+window", "all") else None,
         "scope": scope,
         "keep": keep,
         "max_cluster": max_cluster,
@@ -146,6 +189,18 @@ def dedup_command(
     if found["clusters"]:
         facts = found["clusters"]
         out.print(f"{facts['clusters']:,} clusters, the largest of {facts['largest_cluster']:,}")
+    if "passages" in found:
+        _render_passages(found["passages"], policy)
+
+
+def _render_passages(facts: dict[str, Any], policy: str) -> None:
+    told = f"{facts['passages']:,} passages in {facts['documents']:,} documents, {facts['repeated_words']:,} words"
+    done = {
+        "report": "nothing is cut or dropped for them: --policy drop or --policy trim",
+        "drop": "documents that are mostly repeated are dropped",
+        "trim": f"{facts['bytes_cut']:,} bytes cut from the later copies",
+    }
+    out.print(f"{told}; {done[policy]}")
 
 
 def _render_curve(threshold: float, as_json: bool) -> None:

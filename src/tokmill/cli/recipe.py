@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import click
@@ -146,7 +147,12 @@ def import_(file: Path, path: Path, as_json: bool) -> None:
     commit_bytes(path, imported.text.encode())
     if as_json:
         print_json(
-            {"ok": True, "path": str(path), "unmapped": [told._asdict() for told in imported.unmapped]}
+            {
+                "ok": True,
+                "path": str(path),
+                "out": imported.out,
+                "unmapped": [told._asdict() for told in imported.unmapped],
+            }
         )
         return
     for told in imported.unmapped:
@@ -154,6 +160,8 @@ def import_(file: Path, path: Path, as_json: bool) -> None:
     count = len(imported.recipe.sources)
     left = f"{len(imported.unmapped)} keys did not map" if imported.unmapped else "every key mapped"
     out.print(f"wrote {escape(str(path))}: {count} sources; {left}")
+    if imported.out is not None:  # a recipe does not say where its results go
+        out.print(escape(f"next: tokmill run {shlex.quote(str(path))} --out {shlex.quote(imported.out)}"))
 
 
 def _refuse_existing(path: Path) -> None:

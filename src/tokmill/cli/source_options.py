@@ -1,7 +1,8 @@
 """One source described by options of the command line: the same for every command that reads one.
 
 @hub_options / @files_options      a command that takes DATASET / PATTERNS and what can be said about them
-hub_source / files_source          what was given, as a source of a recipe
+@either_options                    PATTERNS, or --hub DATASET
+hub_source / files_source / …      what was given, as a source of a recipe
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from tokmill.recipe_file import parse_recipe
 from tokmill.sources.hub import is_pinned
 
 Command = Callable[..., Any]
+
+DEFAULT_NAME = "files"
 
 _READING = (
     click.option("--text", help="Field that holds the text [default: text or content]."),
@@ -46,7 +49,7 @@ _HUB = (
 
 _FILES = (
     click.argument("patterns", nargs=-1, required=True),
-    click.option("--name", default="files", show_default=True, help="Name of the source."),
+    click.option("--name", default=DEFAULT_NAME, show_default=True, help="Name of the source."),
     click.option(
         "--format",
         "reader",
@@ -64,6 +67,14 @@ _FILES = (
     ),
     click.option("--license", "license_tag", help="Licence of documents that carry none."),
     *_READING,
+)
+
+# files, or with --hub a dataset: for commands of which it is no matter where their texts come from
+_EITHER = (
+    click.argument("patterns", nargs=-1),
+    *_FILES[1:],
+    click.option("--hub", "dataset", metavar="DATASET", help="Read this dataset of the hub, and no files."),
+    *(option for option in _HUB[1:] if option not in _READING),
 )
 
 workers_option = click.option(
@@ -89,6 +100,10 @@ def hub_options(command: Command) -> Command:
 
 def files_options(command: Command) -> Command:
     return with_options(_FILES, command)
+
+
+def either_options(command: Command) -> Command:
+    return with_options(_EITHER, command)
 
 
 def with_options(options: Sequence[Callable[[Command], Command]], command: Command) -> Command:
@@ -137,6 +152,25 @@ def files_source(
     if reader != "records":
         source[reader] = {key: yaml.safe_load(value) for key, value in _pairs("--option", options).items()}
     return source
+
+
+def either_source(**given: Any) -> dict[str, Any]:
+    """Of files, or of the dataset that --hub names."""
+    of_hub = {key: given.pop(key) for key in ("dataset", "config", "split", "revision", "require_pin")}
+    if (of_hub["dataset"] is None) == (not given["patterns"]):
+        raise RecipeError(
+            "says no texts" if of_hub["dataset"] is None else "names files, and a dataset with --hub",
+            where="the command line",
+            next="give files ('data/*.jsonl.zst'), or --hub DATASET and no files",
+        )
+    if of_hub["dataset"] is None:
+        return files_source(**given)
+    of_files = {key: given.pop(key) for key in ("patterns", "name", "reader", "options", "license_tag")}
+    if of_files["reader"] != "records" or of_files["options"]:
+        raise RecipeError("is for files", where="--format and --option", next="leave it out with --hub")
+    source = hub_source(**of_hub, **given)
+    name = {} if of_files["name"] == DEFAULT_NAME else {"name": of_files["name"].rpartition("/")[2]}
+    return {**source, **name, "license": of_files["license_tag"]}
 
 
 def one_source_recipe(source: dict[str, Any], **sections: Any) -> Recipe:

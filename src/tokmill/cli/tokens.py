@@ -36,6 +36,13 @@ class _Amount(click.ParamType):  # type: ignore[type-arg]  # older clicks take n
             self.fail(str(error), param, context)
 
 
+seed_option = click.option(
+    "--seed",
+    type=click.IntRange(0),
+    help="Of every draw and order [default: that of a mixture file, else 0].",
+)
+
+
 def tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option(
@@ -75,6 +82,7 @@ replace_option = click.option(
     help="Unicode form of the texts, before the tokenizer's own rules.",
 )
 @replace_option
+@seed_option
 @workers_option
 @json_option
 @reports_errors
@@ -86,6 +94,7 @@ def encode_command(
     separator: str,
     normalize: Literal["none", "NFC", "NFKC"],
     replace: bool,
+    seed: int | None,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -103,6 +112,7 @@ def encode_command(
             separator=separator.replace("\\n", "\n").replace("\\t", "\t"),
             normalize=normalize,
             replace=replace,
+            seed=seed,
             workers=workers,
             progress=progress,
         )
@@ -156,6 +166,7 @@ def encode_command(
 @click.option("--tokenizer-path", "tokenizer", type=_FILE, help="tokenizer.json, .model or .tiktoken.")
 @click.option("--eos", help="Token, or id, that ends a document [default: the one it has].")
 @replace_option
+@seed_option
 @workers_option
 @json_option
 @reports_errors
@@ -170,6 +181,7 @@ def pack_command(
     tokenizer: Path | None,
     eos: str | None,
     replace: bool,
+    seed: int | None,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -179,7 +191,7 @@ def pack_command(
         return
     if manifest is None or tokenizer is None or directory is None:
         raise click.UsageError("needs --manifest, --tokenizer-path and --out-dir, or --compare RUN")
-    listing, asked = read_listing(manifest), Asked(tokenizer, eos=_token_or_id(eos))
+    listing, asked = read_listing(manifest, seed=seed), Asked(tokenizer, eos=_token_or_id(eos))
     with open_progress() as progress:
         if run_directory is not None:
             with tokenized(listing, directory, asked, workers=workers, progress=progress) as made_tokens:
@@ -217,6 +229,7 @@ def pack_command(
 @click.option("--log-file", type=click.Path(dir_okay=False, path_type=Path), help="Where the numbers go too.")
 @tokenizer_options
 @replace_option
+@seed_option
 @workers_option
 @json_option
 @reports_errors
@@ -231,6 +244,7 @@ def shard_command(
     encoding: str | None,
     eos: str | None,
     replace: bool,
+    seed: int | None,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -241,7 +255,7 @@ def shard_command(
     """
     with open_progress() as progress:
         found = shard_files(
-            read_listing(mixture),
+            read_listing(mixture, seed=seed),
             directory,
             Asked(tokenizer, sha256, encoding, _token_or_id(eos)),
             seq_len=length,
@@ -287,6 +301,7 @@ def shard_command(
 )
 @tokenizer_options
 @replace_option
+@seed_option
 @workers_option
 @json_option
 @reports_errors
@@ -304,6 +319,7 @@ def build_command(
     encoding: str | None,
     eos: str | None,
     replace: bool,
+    seed: int | None,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -311,7 +327,7 @@ def build_command(
 
     A budget in tokens is met from below, to the document; what is left over is recorded.
     """
-    listing = read_listing(manifest)
+    listing = read_listing(manifest, seed=seed)
     mixture = {**listing.mixture, **({"tokens": tokens} if tokens else {})}
     with open_progress() as progress:
         made = build_files(

@@ -1,6 +1,6 @@
 """Weights: how much of the built tokens each domain, and within it each source, should be.
 
-    domains   web 0.7            math 0.3                   add up to 1, or are made to
+    domains   web 0.7            math 0.3                   add up to 1, or are made to, and that is said
     sources   mdn 0.2  wiki 0.8  gsm8k, proofs: no weights  add up to 1 in each domain; none: by the tokens they have
     shares    0.14     0.56      0.3 * tokens of each / tokens of both
 
@@ -10,12 +10,15 @@ Weights are exact fractions of the decimals that were written: 0.1 is a tenth.
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 from tokmill.errors import RecipeError
+
+LOG = logging.getLogger("tokmill.mixture")
 
 Number = int | float | str | Decimal | Fraction
 
@@ -77,7 +80,8 @@ def check_weights(
 ) -> dict[str, Fraction]:
     """The weights of the `known` names, in their order, adding up to exactly 1.
 
-    A name that is not known may have the weight 0: what is left out needs no files.
+    A name that is not known may have the weight 0: what is left out needs no files. Weights with another sum are
+    shares of it; a line says so, unless `normalize` says that this is meant.
     """
     exact = {name: _exact(weight, name, where) for name, weight in weights.items()}
     for name, weight in exact.items():
@@ -94,10 +98,9 @@ def check_weights(
     if total == 0:
         raise RecipeError("all weights are 0", where=where, next=f"give at least one {kind} a weight")
     if not normalize and abs(total - 1) > _TOLERANCE:
-        raise RecipeError(
-            f"weights add up to {float(total):.7g}, not to 1",
-            where=where,
-            next="correct them, or set `mixture: {normalize: true}`",
+        shares = ", ".join(f"{name} {float(exact[name] / total):.7g}" for name in known)
+        LOG.warning(
+            f"{where}: weights add up to {float(total):.7g}, not to 1; taken as shares of it: {shares}"
         )
     return {name: exact[name] / total for name in known}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from tokmill.recipe.section import Path_, Section, Share
 
@@ -85,8 +85,30 @@ class Language(Section):
 
     method: Literal["field", "detect", "none"] = "detect"
     keep: list[str] = Field([], description="codes such as en; empty: all, the language is only recorded")
-    min_score: Share = Field(Decimal("0.65"), description="of the detector; below it a language is not known")
+    min_score: Share = Field(
+        Decimal("0.65"),
+        description="of the detector; below it a language is not known. 0.85 of one is not 0.85 of another",
+    )
     detector: Literal["fasttext", "py3langid", "langdetect"] = "fasttext"
+    recall: Share | None = Field(
+        None,
+        description="instead of min_score: the score that this share of English texts reaches, measured for each "
+        "detector, so that it means the same for all of them",
+    )
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        if given.get("recall") is not None:
+            if given.get("min_score") is not None:
+                yield ("recall",), "`min_score` says it too; keep one"
+            if given.get("method", "detect") != "detect":
+                yield ("recall",), "is of a detector: `method: detect`"
+
+    @model_serializer(mode="wrap")
+    def _as_asked(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a recall, as recipes were written before there was one: nothing is rebuilt for it."""
+        found: dict[str, Any] = written(self)
+        return found if self.recall is not None else {k: v for k, v in found.items() if k != "recall"}
 
 
 Redaction = Literal["email", "ip", "phone", "secret"]

@@ -18,7 +18,7 @@ class Mixture(Section):
 
     weights: dict[Name, Weight] = Field({}, description="of domains [default: by the tokens they have]")
     sources: dict[Name, dict[Name, Weight]] = Field({}, description="of the sources of a domain")
-    normalize: bool = Field(False, description="weights need not add up to 1")
+    normalize: bool = Field(False, description="weights are not meant to add up to 1: nothing is said of it")
     tokens: Amount | None = Field(None, description="200M; all splits together")
     blocks: Amount | None = Field(None, description="rows of pack.length tokens, exactly")
     documents: Amount | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
@@ -27,9 +26,6 @@ _SENTENCEPIECE = (
 _BYTE_LEVEL = ("min_frequency",)
 
 _MIN_COVERAGE = Decimal("0.98")  # SentencePiece takes no less
-
-# As for mixtures: what is further off than this is a mistake, not rounding.
-_TOLERANCE = Fraction(1, 10**6)
 
 
 class Training(Section):
@@ -79,26 +75,10 @@ class Training(Section):
         for key in others:
             if given.get(key) is not None:
                 yield (key,), f"does not belong to the model {model}"
-        yield from _sum_mistakes(given.get("weights"))
 
     def options(self) -> dict[str, Any]:
         """What was asked of the trainer."""
         return self.model_dump(mode="json", exclude={"sample_megabytes", "weights"}, exclude_none=True)
-
-
-def _sum_mistakes(weights: Any) -> Iterator[tuple[Path_, str]]:
-    if not isinstance(weights, dict):
-        return
-    try:
-        total = sum((Fraction(Decimal(str(weight))) for weight in weights.values()), Fraction(0))
-    except (ArithmeticError, ValueError):  # told with the weight that is no number
-        return
-    if abs(total - 1) > _TOLERANCE:
-        word = "less" if total < 1 else "more"
-        yield (
-            ("weights",),
-            f"add up to {float(total):.7g}, which is {abs(float(total) - 1):.3g} {word} than 1",
-        )
 
 
 class Tokenizer(Section):

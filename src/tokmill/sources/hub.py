@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, cast
 
 from tokmill.errors import InputError, StorageError
+from tokmill.sources.codes import LONG_CODES
 from tokmill.sources.hubfile import (
     LOG,
     TIMEOUT_SECONDS,
@@ -75,6 +76,14 @@ def list_configs(
     return matching
 
 
+def configs_of_language(names: list[str], language: str) -> list[str]:
+    """Configs that are called after a language and a script (fra_Latn), of this language (fr, fra, fr-CA)."""
+    code = language.lower().partition("-")[0].partition("_")[0]
+    tags = {code, *LONG_CODES.get(code, "").split("/")}
+    split = {name: _TAG_BORDER.split(name) for name in names}
+    return [name for name, parts in split.items() if len(parts) == 2 and parts[0].lower() in tags]
+
+
 def resolve_revision(dataset: str, revision: str | None, *, require_pin: bool = False) -> str:
     """The commit that a branch, a tag or nothing (the main branch) stands for now; a commit must exist."""
     _check_name(dataset)
@@ -95,8 +104,15 @@ def resolve_revision(dataset: str, revision: str | None, *, require_pin: bool = 
     return sha
 
 
-def list_data_files(dataset: str, config: str | None, split: str, revision: str) -> list[HubFile]:
-    """The files of a split of a config at a commit, by path. No config: the only one, or the dataset's default."""
+def list_data_files(
+    dataset: str,
+    config: str | None,
+    split: str,
+    revision: str,
+    choose: Callable[[list[str]], str | None] = lambda names: None,
+) -> list[HubFile]:
+    """The files of a split of a config at a commit, by path. No config: the only one, or the dataset's default, or
+    the one that `choose` takes of all."""
     _check_name(dataset)
     if not _PIN.fullmatch(revision):
         raise InputError(
@@ -108,6 +124,8 @@ def list_data_files(dataset: str, config: str | None, split: str, revision: str)
     found = _ask(
         dataset, revision, lambda client, scratch: _splits(client, scratch, dataset, config, revision)
     )
+    if isinstance(found, list) and config is None and (chosen := choose(found)) is not None:
+        return list_data_files(dataset, chosen, split, revision)
     if isinstance(found, list):
         problem = "several configs, and none is the default" if config is None else f"no config `{config}`"
         raise InputError(problem, where=where, next=f"choose among {_some(found)}")

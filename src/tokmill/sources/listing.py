@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from tokmill.container import list_contained
 from tokmill.errors import InputError
 from tokmill.recipe import Corpus, Hub, Source
-from tokmill.sources.hub import list_data_files
+from tokmill.sources.hub import configs_of_language, list_data_files
+from tokmill.sources.hubfile import LOG
 from tokmill.storage.location import AnyPath, InputFile, find_files
 
 _NEEDS_FILES = ("stackexchange",)
@@ -40,6 +42,27 @@ def list_hub(hub: Hub, revision: str) -> list[InputFile]:
     """The data files of a dataset at a commit."""
     files = list_data_files(hub.dataset, hub.config, hub.split, revision)
     return [InputFile(file.path, file, file.size, 0) for file in files]
+
+
+def list_hub_of_language(hub: Hub, revision: str, languages: Sequence[str]) -> tuple[Hub, list[InputFile]]:
+    """The same; of a dataset with a config for each language and none asked for, the one of the language that is
+    kept, and a line says so. With several languages, or several configs of one, it has to be said which."""
+    chosen: list[str] = []
+
+    def choose(names: list[str]) -> str | None:
+        found = [name for language in languages for name in configs_of_language(names, language)]
+        if len(found) != 1:
+            return None
+        chosen.extend(found)
+        LOG.warning(
+            f"{hub.dataset} has {len(names):,} configs and no default: {found[0]} is read, for the language "
+            f"{languages[0]} that is kept; `config` chooses another"
+        )
+        return found[0]
+
+    files = list_data_files(hub.dataset, hub.config, hub.split, revision, choose)
+    settled = hub.model_copy(update={"config": chosen[0]}) if chosen else hub
+    return settled, [InputFile(file.path, file, file.size, 0) for file in files]
 
 
 def _check_reachable(source: Source, files: list[InputFile]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -56,13 +57,36 @@ def settle_reading(source: Source, files: list[InputFile]) -> Reading:
     )
 
 
-def cut_chunks(files: list[InputFile], reading: Reading, target_bytes: int) -> list[Chunk]:
-    reader = READERS[reading.format]
-    return [
-        Chunk(file, span)
-        for file in files
-        for span in reader.split(file.path, file.bytes, reading.options, target_bytes)
-    ]
+class Chunks:
+    """The chunks of a source in order. Files of this machine are cut at once; a Parquet file elsewhere is opened,
+    for its footer, only when a chunk of it is asked for: of a thousand files a limit needs a few."""
+
+    def __init__(self, files: list[InputFile], reading: Reading, target_bytes: int) -> None:
+        self._files, self._reading, self._target_bytes = files, reading, target_bytes
+        self._opened = 0
+        self.cut: list[Chunk] = []
+        if all(isinstance(file.path, Path) for file in files):
+            while self._cut_next():
+                pass
+
+    def __iter__(self) -> Iterator[Chunk]:
+        number = 0
+        while number < len(self.cut) or self._cut_next():
+            yield from self.cut[number:]
+            number = len(self.cut)
+
+    def __len__(self) -> int:
+        """A file that was not opened counts as one."""
+        return len(self.cut) + len(self._files) - self._opened
+
+    def _cut_next(self) -> bool:
+        if self._opened == len(self._files):
+            return False
+        file, reader = self._files[self._opened], READERS[self._reading.format]
+        spans = reader.split(file.path, file.bytes, self._reading.options, self._target_bytes)
+        self.cut += [Chunk(file, span) for span in spans]
+        self._opened += 1
+        return True
 
 
 def chunk_sizes(chunks: list[Chunk]) -> list[int]:

@@ -10,7 +10,8 @@ goes through `tokmill.stages.sampling`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from tokmill.manifest import Json, Receipt, add_counts, sum_counts
 from tokmill.sample import below_fraction
 from tokmill.sources.hubfile import from_url
 from tokmill.sources.listing import list_hub
-from tokmill.sources.readers import Chunk, chunk_sizes, cut_chunks, read_documents
+from tokmill.sources.readers import Chunk, Chunks, chunk_sizes, read_documents
 from tokmill.sources.reading import Batch, Dropped, Reading
 from tokmill.stages import sampling
 from tokmill.stages.forget import conduct_forget
@@ -57,12 +58,11 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
         files = list_hub(step.extra["hub"], step.config["hub"]["revision"])
     reading = msgspec.convert(step.config["reading"], Reading)
     if reading.format == "stackexchange":
-        tasks = yield from gather_posts(step)  # questions and answers find each other first
-        sizes = []
+        chunks = None
+        tasks = _Tasks((yield from gather_posts(step)))  # questions and answers find each other first
     else:
-        chunks = cut_chunks(files, reading, step.config["shard_bytes"])
-        tasks = [_task(step, number, chunk) for number, chunk in enumerate(chunks)]
-        sizes = chunk_sizes(chunks)
+        chunks = Chunks(files, reading, step.config["shard_bytes"])
+        tasks = _Tasks(_task(step, number, chunk) for number, chunk in enumerate(chunks))
     room = _room_after(step.config, upstream)
     if room is not None and 0 in room.values():
         receipts = yield []  # a fallback that is not needed
@@ -71,7 +71,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     elif room is not None:
         receipts = yield from _take_until_full(tasks, room)
     else:
-        receipts = yield tasks
+        receipts = yield list(tasks)
     _check_unchanged(files)
     counts = sum_counts(receipts) if receipts else no_counts()
     if receipts:
@@ -84,7 +84,8 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     if step.config["where"]:
         applied = reading.options["where"]
         facts["where_applied"] = {key: key in applied for key in step.config["where"]}
-    facts["scanned"] = _scanned(receipts, counts["in"], len(tasks), sizes, sum(file.bytes for file in files))
+    of, sizes = (len(chunks), chunk_sizes(chunks.cut)) if chunks is not None else (len(list(tasks)), [])
+    facts["scanned"] = _scanned(receipts, counts["in"], of, sizes, sum(file.bytes for file in files))
     return Outcome(receipts, counts, facts)
 
 
@@ -204,12 +205,37 @@ def _takes_fixed_sample(sample: Json | None) -> bool:
     return bool(sample) and sample["method"] in ("reservoir", "weighted", "shuffle_buffer")  # type: ignore[index]
 
 
-def _take_until_full(tasks: Sequence[Task], room: dict[str, int]) -> Phase:
+class _Tasks:
+    """Tasks that are made when they are asked for: those of files that nobody needs never are."""
+
+    def __init__(self, tasks: Iterable[Task]) -> None:
+        self._coming = iter(tasks)
+        self._made: list[Task] = []
+
+    def take(self, start: int, count: int) -> list[Task]:
+        self._made += itertools.islice(self._coming, max(start + count - len(self._made), 0))
+        return self._made[start : start + count]
+
+    def __iter__(self) -> Iterator[Task]:
+        number = 0
+        while task := self.take(number, 1):
+            yield task[0]
+            number += 1
+
+
+def _chunks_towards(room: dict[str, int], left: dict[str, int], read: int) -> int:
+    """As many as will probably fill what is left, going by those that were read; the first is read by itself."""
+    if not read:
+        return 1
+    needed = min(-(-left[name] * read // max(room[name] - left[name], 1)) for name in room)
+    return min(needed, _CHUNKS_TOWARDS_LIMIT)
+
+
+def _take_until_full(tasks: _Tasks, room: dict[str, int]) -> Phase:
     """Chunks in order. Each is read up to the whole room; the one that overfills it again, up to what is left."""
     receipts: list[Receipt] = []
     left = dict(room)
-    for start in range(0, len(tasks), _CHUNKS_TOWARDS_LIMIT):
-        group = tasks[start : start + _CHUNKS_TOWARDS_LIMIT]
+    while group := tasks.take(len(receipts), _chunks_towards(room, left, len(receipts))):
         for task, receipt in zip(group, (yield [_with_room(task, room) for task in group]), strict=True):
             taken = _taken(receipt.counts)
             if any(taken[name] > left[name] for name in left):
@@ -222,22 +248,23 @@ def _take_until_full(tasks: Sequence[Task], room: dict[str, int]) -> Phase:
     return receipts
 
 
-def _take_sample(step: Step, tasks: Sequence[Task], room: dict[str, int] | None) -> Phase:
+def _take_sample(step: Step, tasks: _Tasks, room: dict[str, int] | None) -> Phase:
     sample = step.config["sample"]
-    scans, bound = [sampling.candidate_task(task, sample) for task in tasks], sampling.stream_bound(sample)
+    scans = _Tasks(sampling.candidate_task(task, sample) for task in tasks)
+    bound = sampling.stream_bound(sample)
     if bound is None:
-        candidates = yield scans
+        candidates = yield list(scans)
     else:
         candidates = yield from _take_until_full(scans, bound)
     (selection,) = yield [sampling.select_task(step, candidates, sample)]
     picks = [
         sampling.pick_task(task, number, receipt, selection, {})
-        for number, (task, receipt) in enumerate(zip(tasks, candidates, strict=False))
+        for number, (task, receipt) in enumerate(zip(tasks.take(0, len(candidates)), candidates, strict=True))
     ]
     if room is None:
         picked = yield picks
     else:
-        picked = yield from _take_until_full(picks, room)
+        picked = yield from _take_until_full(_Tasks(picks), room)
     scanned = [sampling.ledger_receipt(receipt) for receipt in candidates]
     total = add_counts(sum_counts(scanned), sum_counts(picked))
     # What was scanned came in once; the picks are those same documents again.

@@ -38,7 +38,7 @@ def labelled_shards(upstream: dict[str, Artifact]) -> list[tuple[Shard, list[Inp
     """Every shard with the inputs for `load_texts`."""
     shards = list_shards(upstream)
     split = upstream["split"]
-    trims = _trims(upstream)
+    trims = trim_inputs(upstream)
     labels = [
         Input("labels", str(split.path(entry)), entry.content_sha256, entry.rows)
         for entry in split.manifest.entries("labels")
@@ -49,7 +49,7 @@ def labelled_shards(upstream: dict[str, Artifact]) -> list[tuple[Shard, list[Inp
     ]
 
 
-def _trims(upstream: dict[str, Artifact]) -> dict[int, list[Input]]:
+def trim_inputs(upstream: dict[str, Artifact]) -> dict[int, list[Input]]:
     """By shard: texts that lost passages to deduplication."""
     dedup = upstream.get("dedup")
     entries = dedup.manifest.entries("trims") if dedup is not None else []
@@ -111,19 +111,21 @@ def _taken(column: Any, rows: Any) -> Any:
 
 
 def load_clean(inputs: list[Input]) -> tuple[Any, Any]:
-    """The document table of what cleaning kept of a shard, edits laid over; and the characters of each."""
+    """The document table of what cleaning kept of a shard, edits laid over, and trims where they are among the
+    inputs; and the characters of each after cleaning."""
     by_role = {item.role: item.path for item in inputs}
     marks = _load(by_role["marks"], ["kept", "chars"])
     kept = np.asarray(marks.column("kept"))
     documents = load_table(Path(by_role["documents"]))
-    if "edits" in by_role:
-        edits = _load(by_role["edits"], ["row", "text"])
-        texts = apply_edits(
-            one_piece(documents.column("text")),
-            np.asarray(edits.column("row")),
-            one_piece(edits.column("text")),
-        )
-        documents = documents.set_column(0, documents.schema.field(0), texts)
+    for role in ("edits", "trims"):  # a trim is of the edited text
+        if role in by_role:
+            edits = _load(by_role[role], ["row", "text"])
+            texts = apply_edits(
+                one_piece(documents.column("text")),
+                np.asarray(edits.column("row")),
+                one_piece(edits.column("text")),
+            )
+            documents = documents.set_column(0, documents.schema.field(0), texts)
     return documents.filter(pa.array(kept)), np.asarray(marks.column("chars"))[kept]
 
 

@@ -6,9 +6,12 @@ Paragraphs are separated by blank lines. Blank lines are never documents. A text
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tokmill.storage.commit import Written, open_commit
 from tokmill.storage.location import AnyPath
@@ -52,6 +55,35 @@ def write_text(path: Path, table: Any) -> Written:
         file.write(b"\n")
     return file.written
 
+
+def write_separated(path: Path, texts: Iterable[Any], separator: str) -> tuple[Written, int]:
+    """Columns of texts, `separator` after each text; and how many had to change for it.
+
+    "\\n": line ends inside of a text become a space. "\\n\\n": blank lines inside go. Read back by line or by paragraph
+    they are the same texts. Any other separator may be in no text: ValueError with the first that has it.
+    """
+    reshaped = 0
+    with open_commit(path) as file:
+        for column in texts:
+            spelled = column
+            for pattern, instead in _UNSEPARATED.get(separator, ()):
+                spelled = pc.replace_substring_regex(spelled, pattern, instead)
+            reshaped += pc.sum(pc.not_equal(spelled, column)).as_py() or 0
+            holds = pc.match_substring(spelled, separator)
+            if pc.any(holds).as_py():
+                raise ValueError(pc.index(holds, True).as_py())
+            joined = pc.binary_join_element_wise(
+                spelled, pa.scalar(separator, spelled.type), pa.scalar("", spelled.type)
+            )
+            file.write("".join(joined.to_pylist()).encode())
+    return file.written, reshaped
+
+
+# What is read as one line or one paragraph has none of these inside, nor line ends around it.
+_UNSEPARATED = {
+    "\n": ((r"\A[\r\n]+|[\r\n]+\z", ""), (r"[\r\n]+", " ")),
+    "\n\n": ((r"\A(?:[ \t\r]*\n)+|(?:\n[ \t\r]*)+\z|\r+\z", ""), (r"\n(?:[ \t\r]*\n)+", "\n")),
+}
 
 Piece = tuple[list[int], list[bytes], list[BadRecord]]
 

@@ -58,10 +58,10 @@ def describe_mixture(found: Found) -> Json | None:
 
 
 def describe_builds(found: Found) -> list[Json]:
-    return [_describe_build(name, artifact) for name, artifact in found.of_kind("build").items()]
+    return [describe_build(name, artifact) for name, artifact in found.of_kind("build").items()]
 
 
-def _describe_build(name: str, artifact: Artifact) -> Json:
+def describe_build(name: str, artifact: Artifact) -> Json:
     manifest = artifact.manifest
     pack: Json = manifest.config.get("pack") or {}
     return {

@@ -68,6 +68,25 @@ def render_page(facts: Json) -> str:
     )
 
 
+def frame(name: str, header: str, sections: list[Section], footer: str) -> str:
+    """A page of sections alone: the same style, nothing to look up, and no script at all."""
+    style = _resource("page.css")
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
+    )
+    links = "".join(f'<a href="#{section.key}">{section.title}</a>' for section in sections)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
+        f'<link rel="icon" href="data:,"><title>{shown(name)} · tokmill report</title><style>{style}</style></head>\n'
+        f'<body>{header}<nav aria-label="Sections"><div>{links}</div></nav>\n<main>'
+        + "\n".join(section.render() for section in sections)
+        + f"</main>\n<footer>{footer}</footer></body></html>\n"
+    )
+
+
 def _resource(name: str) -> str:
     return files("tokmill.audit.report").joinpath(name).read_text(encoding="utf-8")
 

@@ -31,7 +31,7 @@ class Report(NamedTuple):
 
 def report(directory: str | Path, out: str | Path | None = None) -> Report:
     """`out`: the page, or a directory for it; the figures go beside it. The run itself is only read."""
-    page = _page_path(Path(directory), out)
+    page = page_path(Path(directory), out)
     facts = gather_facts(directory)
     text = json.dumps(facts, ensure_ascii=False, indent=1, allow_nan=False)
     commit_bytes(page, render_page(facts).encode())
@@ -40,7 +40,7 @@ def report(directory: str | Path, out: str | Path | None = None) -> Report:
     return Report(page, figures, facts)
 
 
-def _page_path(directory: Path, out: str | Path | None) -> Path:
+def page_path(directory: Path, out: str | Path | None) -> Path:
     if out is None:
         return directory / PAGE
     chosen = Path(out)

@@ -1,0 +1,147 @@
+"""How much is said, and where it is written down: `-v`, `-q` and `--log-file`, the same for every verb.
+
+    tokmill -q run recipe.yaml                    before the verb, or
+    tokmill run recipe.yaml -q --log-file run.log     after it
+
+Results go to stdout whatever is asked. What is said on the way goes to stderr, more of it with -v and none with -q;
+errors always. The log file has all of it and the results, each line with its time; what looks like a secret, or is
+one in the environment, is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+_SECRET_NAMES = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|ACCESS_KEY|API_?KEY|SAS", re.IGNORECASE)
+_SECRETS = (
+    re.compile(r"(?<=://)[^/@\s]+:[^/@\s]+(?=@)"),  # a name and a password in a URL
+    re.compile(r"\bhf_[A-Za-z0-9]{16,}"),
+    re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    re.compile(r"(?<=[?&]sig=)[^&\s]+"),
+)
+_MIN_SECRET_CHARS = 8  # shorter values are no secrets, and words of every line
+
+
+@dataclass
+class _Talk:
+    is_quiet: bool = False
+    is_verbose: bool = False
+    log: IO[str] | None = None
+    arguments: Sequence[str] = ()
+    begun: float = field(default_factory=time.monotonic)
+
+
+talk = _Talk()
+
+
+def note(text: str) -> None:
+    """Into the log file, if there is one."""
+    if talk.log is None:
+        return
+    now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+    with contextlib.suppress(OSError):  # a run does not stop for its log
+        for line in _scrubbed(text).splitlines():
+            talk.log.write(f"{now}Z  {line}\n")
+        talk.log.flush()
+
+
+def begin(arguments: Sequence[str]) -> None:
+    """A verb is known, with its arguments."""
+    talk.arguments = list(arguments)
+    if talk.log is not None:
+        note(f"tokmill {' '.join(arguments)}")
+
+
+def talking_options() -> list[click.Option]:
+    """New ones, for one command."""
+    shared: dict[str, Any] = {"expose_value": False, "is_eager": True}
+    return [
+        click.Option(
+            ["-v", "--verbose"], is_flag=True, callback=_verbose, help="Say more on the way.", **shared
+        ),
+        click.Option(
+            ["-q", "--quiet"],
+            is_flag=True,
+            callback=_quiet,
+            help="Say nothing but results and errors.",
+            **shared,
+        ),
+        click.Option(
+            ["--log-file"],
+            type=click.Path(dir_okay=False, path_type=Path),
+            callback=_open_log,
+            help="Append what is said to this file, with times.",
+            **shared,
+        ),
+    ]
+
+
+def add_talking(command: click.Command) -> click.Command:
+    """To a verb, and to what is below it; options that it has already are its own (`shard --log-file` is for numbers)."""
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        add_talking(below)
+    taken = {spelled for param in command.params for spelled in param.opts}
+    command.params += [option for option in talking_options() if not taken.intersection(option.opts)]
+    return command
+
+
+def _verbose(context: click.Context, option: click.Parameter, value: bool) -> None:
+    talk.is_verbose = value or (talk.is_verbose and context.parent is not None)
+
+
+def _quiet(context: click.Context, option: click.Parameter, value: bool) -> None:
+    talk.is_quiet = value or (talk.is_quiet and context.parent is not None)
+
+
+def _open_log(context: click.Context, option: click.Parameter, value: Path | None) -> None:
+    if context.parent is None:
+        talk.arguments, talk.begun = (), time.monotonic()
+        listener = _Listener(logging.WARNING)
+        logging.getLogger().addHandler(listener)
+        context.call_on_close(lambda: logging.getLogger().removeHandler(listener))
+    if value is None:
+        return
+    try:
+        value.parent.mkdir(parents=True, exist_ok=True)
+        log = value.open("a", encoding="utf-8")
+    except OSError as error:
+        raise click.BadParameter(f"{value}: {error.strerror}", context, option) from error
+    former, talk.log = talk.log, log
+    context.call_on_close(lambda: _close(log, former))
+    if talk.arguments:
+        note(f"tokmill {' '.join(talk.arguments)}")
+
+
+class _Listener(logging.Handler):
+    """What is warned of while no run is there to say it, such as the weights of a mixture file."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+        if not talk.is_quiet:
+            click.echo(record.getMessage(), err=True)
+
+
+def _close(log: IO[str], former: IO[str] | None) -> None:
+    note(f"ended after {time.monotonic() - talk.begun:.1f} s")
+    talk.log = former
+    with contextlib.suppress(OSError):
+        log.close()
+
+
+def _scrubbed(text: str) -> str:
+    for name, value in os.environ.items():
+        if len(value) >= _MIN_SECRET_CHARS and _SECRET_NAMES.search(name):
+            text = text.replace(value, "***")
+    for pattern in _SECRETS:
+        text = pattern.sub("***", text)
+    return text
