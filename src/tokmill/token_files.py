@@ -80,7 +80,7 @@ class Listing:
         if self.names_files:
             return {"sources": self.sources, "mixture": self.mixture, "seed": self.seed}
         reading = [{k: v for k, v in s.items() if k not in ("files", "corpus")} for s in self.sources]
-        return {"sources": reading, "sha256": self.sha256}
+        return {"sources": reading, "sha256": self.sha256, "seed": self.seed}
 
 
 @dataclass(frozen=True)

@@ -165,3 +165,20 @@ def test_replace_is_said_in_python_too(corpus: Path, tmp_path: Path) -> None:
         mill.encode(*encoded, normalize="NFKC", workers=1)
     mill.encode(*encoded, normalize="NFKC", replace=True, workers=1)
     assert json.loads((tmp_path / "cache/ENCODE.meta.json").read_text())["normalization"]["unicode"] == "NFKC"
+
+
+@pytest.mark.parametrize("verb", ["pack", "build"])
+def test_another_seed_is_another_result_whatever_lists_the_texts(
+    corpus: Path, tmp_path: Path, verb: str
+) -> None:
+    root, out = tmp_path / "root", tmp_path / "out"
+    made = tokmill("materialize", "files", corpus / "a.jsonl", "--name", "a", "--root", root)
+    assert made.returncode == 0, made.stderr
+    (manifest,) = (root / "manifests").glob("*.json")
+    asked = [manifest if word == corpus / "mixture.yaml" else word for word in words(verb, corpus, out)]
+    assert tokmill(*asked).returncode == 0
+    before = snapshot(out)
+    refused = tokmill(*asked, "--seed", "7")
+    assert refused.returncode == 1
+    assert "seed" in refused.stderr
+    assert snapshot(out) == before
