@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from tokmill.artifact import Artifact
+from tokmill.audit.review.math_forms import find_forms
 from tokmill.audit.review.thresholds import PREFIX_CHARS, SCANNED_BYTES
 from tokmill.schema import one_piece
 from tokmill.stages.step import Shard
@@ -40,14 +41,6 @@ INVISIBLE = (
 # Literals that chat and code models reserve; those of the run's own tokenizer come to them.
 RESERVED = r"<\|[A-Za-z0-9_]{2,40}\|>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<(?:fim|file)_[a-z]{3,10}>"
 
-ANSWERS = {
-    "\\boxed{…}": r"\\boxed\s*\{",
-    "#### n": r"(?m)^####\s",
-    "The answer is": r"(?i)\bthe (?:final )?answer is\b",
-    "Answer:": r"(?im)^\s*(?:final )?answer:",
-    "Solution:": r"(?im)^\s*solution:",
-    "LaTeX ($…$, \\(…\\))": r"\$[^$\n]+\$|\\\(|\\\[",
-}
 LANGUAGE_KEYS = ("programming_language", "lang", "language", "code_language")
 PATH_KEYS = ("path", "file", "filename", "file_path", "max_stars_repo_path")
 ORIGIN_KEYS = (
@@ -172,7 +165,7 @@ def _count(tally: TextTally, shard: Shard, inputs: list[Input], pattern: str, fi
 def _count_styles(tally: TextTally, texts: Any, origins: list[str]) -> None:
     """Forms of answers in the source, and in each of its parts."""
     names, part = np.unique(np.array(origins, object).astype(str), return_inverse=True)
-    forms = {name: np.asarray(pc.match_substring_regex(texts, form)) for name, form in ANSWERS.items()}
+    forms = find_forms(texts)
     for name, found in forms.items():
         tally.answers[name] += int(found.sum())
     for number, origin in enumerate(names.tolist()):
