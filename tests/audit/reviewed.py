@@ -179,6 +179,7 @@ def clean_recipe() -> dict[str, Any]:
         "mixture": {"weights": dict.fromkeys(DOMAINS, 1), "normalize": True, "tokens": 50_000},
         "pack": {"length": 32},
         "builds": [{"name": "rows", "format": "memmap"}, {"name": "mega", "format": "megatron"}],
+        "review": {"model_params": 500, "train_tokens": "10k"},
     }
 
 

@@ -48,9 +48,7 @@ PRICES = [
 def test_a_price_between_dollars_is_no_mathematics_and_a_formula_is() -> None:
     found = find_forms(pa.array(MATHEMATICS + PRICES, pa.large_string()))[INLINE].tolist()
     wrong = [
-        text
-        for text, has in zip(MATHEMATICS + PRICES, found, strict=True)
-        if has != (text in MATHEMATICS)
+        text for text, has in zip(MATHEMATICS + PRICES, found, strict=True) if has != (text in MATHEMATICS)
     ]
     assert wrong == []
 
@@ -58,8 +56,16 @@ def test_a_price_between_dollars_is_no_mathematics_and_a_formula_is() -> None:
 @pytest.mark.parametrize(
     ("form", "written", "not_written"),
     [
-        ("<<48/2=24>>", ["48/2=<<48/2=24>>24", "<<.5*20=10>>10"], ["cout << a == 1 >> b", "<<EOF", "<< 5 >>"]),
-        ("#### n", ["so\n#### 72", "#### $1,200", "#### -3.5\n"], ["#### Results", "#### 3 ways to win", "a #### 3"]),
+        (
+            "<<48/2=24>>",
+            ["48/2=<<48/2=24>>24", "<<.5*20=10>>10"],
+            ["cout << a == 1 >> b", "<<EOF", "<< 5 >>"],
+        ),
+        (
+            "#### n",
+            ["so\n#### 72", "#### $1,200", "#### -3.5\n"],
+            ["#### Results", "#### 3 ways to win", "a #### 3"],
+        ),
         ("\\boxed{…}", ["\\boxed{7}", "\\fbox{7}"], ["boxed{7}", "\\boxedx{7}"]),
         ("\\frac, \\sqrt …", ["\\frac{1}{2}", "\\dfrac12", "2\\pi"], ["\\fraction", "C:\\input", "frac"]),
         ("\\begin{…}", ["\\begin{align*}"], ["\\begin", "begin{x}"]),
@@ -112,7 +118,9 @@ def _is_algebra(inside: str) -> bool:
     if not words:
         is_number = inside.lstrip("-").replace(",", "").replace(".", "").isdigit()
         return is_number or (
-            (first.isdigit() or first in "([{-") and (last.isdigit() or last in ")]}") and any(c in "=^<>+*/," for c in inside)
+            (first.isdigit() or first in "([{-")
+            and (last.isdigit() or last in ")]}")
+            and any(c in "=^<>+*/," for c in inside)
         )
     return (first.isalnum() or first in "([{+|-") and (last.isalnum() or last in ")]}!'|")
 
@@ -161,7 +169,10 @@ def test_problems_with_dollar_prices_have_no_latex_and_competition_problems_have
 
 
 def test_every_form_has_a_name_of_its_own_in_the_answer(tmp_path: Path) -> None:
-    texts = [f"Of {number} things, $x_{number}$ cost ${number} each, and \\boxed{{{number}}}." for number in range(30)]
+    texts = [
+        f"Of {number} things, $x_{number}$ cost ${number} each, and \\boxed{{{number}}}."
+        for number in range(30)
+    ]
     lines = [json.dumps({"question": text, "answer": f"so\n#### {n}"}) for n, text in enumerate(texts)]
     (tmp_path / "made.jsonl").write_text("\n".join(lines))
     figures = reviewed(recipe_of(made=tmp_path / "made.jsonl"), tmp_path)

@@ -13,5 +13,6 @@ class TrainingPlan(Section):
 
     model_params: Amount | None = Field(None, description="parameters of the model: 7B, 124M")
     train_tokens: Amount | None = Field(
-        None, description="tokens that it is trained on, repeats counted again: 200B [default: the build once]"
+        None,
+        description="tokens that it is trained on, repeats counted again: 200B [default: the build once]",
     )

@@ -44,7 +44,9 @@ class Recipe(Section):
     builds: list[Build] = []
     # left out of every dump, and so of every fingerprint and digest
     review: TrainingPlan | None = Field(
-        None, exclude=True, description="what `tokmill review` judges size by; nothing is built otherwise for it"
+        None,
+        exclude=True,
+        description="what `tokmill review` judges size by; nothing is built otherwise for it",
     )
 
     @classmethod
