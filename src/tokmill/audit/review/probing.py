@@ -85,7 +85,12 @@ class Noise(NamedTuple):
     error_of_tokens: float  # and if every token were drawn by itself
 
 
-def probe(build: Build, domain_of: Mapping[str, str], tokenizer: Json) -> Probe:
+def probe(
+    build: Build,
+    domain_of: Mapping[str, str],
+    tokenizer: Json,
+    max_tokens: tuple[int, int] = (PROBE_TRAIN_TOKENS, PROBE_HELD_OUT_TOKENS),
+) -> Probe:
     """`domain_of` by source; `tokenizer` as the build's manifest has it."""
     if len(build.splits) < 2:
         raise NotMeasured("nothing is held out, so there are no rows to be asked about")
@@ -93,10 +98,10 @@ def probe(build: Build, domain_of: Mapping[str, str], tokenizer: Json) -> Probe:
         raise NotMeasured(f"the manifest of build {build.name} does not say how large the vocabulary is")
     vocab_size = max(tokenizer["vocab_size"], tokenizer.get("padded_vocab_size") or 0)
     eos = tokenizer.get("eos_id")
-    names = tuple(dict.fromkeys(domain_of.values()))
+    names = tuple(sorted(set(domain_of.values())))  # of a row that is half of each, the first
     codes = {source: names.index(domain) for source, domain in domain_of.items()}
-    train = SplitPieces(build, build.splits[0], PROBE_TRAIN_TOKENS)
-    held_out = SplitPieces(build, build.splits[1], PROBE_HELD_OUT_TOKENS)
+    train = SplitPieces(build, build.splits[0], max_tokens[0])
+    held_out = SplitPieces(build, build.splits[1], max_tokens[1])
     counts = {view: np.zeros((len(names), vocab_size), np.int64) for view in VIEWS}
     trained_on = {view: np.zeros(len(names), np.int64) for view in VIEWS}
     with_eos = np.zeros((len(names), vocab_size), np.int64)
