@@ -179,23 +179,32 @@ def losses(
 
 
 def boundaries(build: Path, domain_of: Mapping[str, str], eos: int) -> dict[str, Any]:
-    found: Counter[str] = Counter()
+    """A document that goes on in its row after a gap is one piece."""
+    found: Counter[str] = Counter(dict.fromkeys(("rows_of_several_domains", "pieces_with_neither"), 0))
     rows_by_domain: Counter[str] = Counter(dict.fromkeys(domain_of.values(), 0))
     for ids, docs in read_rows(build / "train"):
         found["rows"] += 1
-        found["rows_of_several_documents"] += len(docs) > 1
         domains = {domain_of[doc["source"]] for doc in docs}
         found["rows_of_several_domains"] += len(domains) > 1
         if len(domains) == 1:
             rows_by_domain[domains.pop()] += 1
-        for number, doc in enumerate(docs):
-            tokens = doc["end"] - doc["start"]
-            headless, endless = doc["offset"] > 0, ids[doc["end"] - 1] != eos
+        pieces: list[list[dict[str, Any]]] = []
+        for doc in docs:
+            same = pieces and (pieces[-1][-1]["source"], pieces[-1][-1]["doc_id"]) == (
+                doc["source"],
+                doc["doc_id"],
+            )
+            if same and doc["offset"]:
+                pieces[-1].append(doc)
+            else:
+                pieces.append([doc])
+        for piece in pieces:
+            tokens = sum(doc["end"] - doc["start"] for doc in piece)
+            headless, endless = piece[0]["offset"] > 0, ids[piece[-1]["end"] - 1] != eos
             found["pieces"] += 1
             found["tokens"] += tokens
             found["pieces_without_beginning"] += headless
             found["pieces_without_end"] += endless
             found["pieces_with_neither"] += headless and endless
             found["tokens_without_beginning"] += tokens * headless
-            found["tokens_after_another_document"] += tokens * (number > 0)
     return {**found, "rows_by_domain": dict(rows_by_domain)}

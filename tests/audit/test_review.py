@@ -182,11 +182,6 @@ def uneven_documents(corpus: Corpus, recipe: Recipe) -> None:
         record["text"] = " ".join(rng.choice(WORDS[:8]) for _ in range(65))
 
 
-def cut_to_the_smallest(corpus: Corpus, recipe: Recipe) -> None:
-    corpus["prose"] = corpus["prose"][:40]
-    recipe["mixture"] = {"balance": "smallest"}
-
-
 def too_large_a_model(corpus: Corpus, recipe: Recipe) -> None:
     recipe["review"] = {"model_params": 1_000, "train_tokens": "10k"}
 
@@ -222,7 +217,6 @@ SPOILT: dict[str, Callable[[Corpus, Recipe], None]] = {
     "dataset_artefacts": old_marks,
     "surface_shortcut": words_of_their_own,
     "held_out_noise": uneven_documents,
-    "balance_loss": cut_to_the_smallest,
     "tokens_per_parameter": too_large_a_model,
     "plan_epochs": trained_too_long,
 }

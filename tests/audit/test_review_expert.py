@@ -11,20 +11,22 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import tokmill
 from audit import recounted
-from audit.reviewed import Corpus, clean_corpus, clean_recipe, copied, mill, write_recipe
+from audit.reviewed import Corpus, again, clean_corpus, clean_recipe, copied, mill, write_recipe
 from mill import SHARED
+from tokmill.audit.review.boundaries import Classes
 from tokmill.audit.review.pieces import SplitPieces, is_chosen
 from tokmill.audit.review.probing import probe
 from tokmill.audit.review.separability import sampled
 from tokmill.audit.review.subject import open_subject
 from tokmill.cli import main
-from tokmill.manifest import load_manifest
+from tokmill.manifest import load_manifest, write_manifest
 
 DATA = SHARED / "data"
 GPT2 = DATA / "tokenizers/hf/gpt2-tokenizer.json"
@@ -224,8 +226,8 @@ def test_some_rows_of_many_are_chosen_by_their_numbers_alone_and_it_is_said(made
     subject = open_subject(made)
     (build,) = subject.builds
     facts = build.artifact.manifest.facts["tokenizer"]
-    some = probe(build, domains_of(made), facts, (20_000, 8_000))
-    again = probe(build, domains_of(made), facts, (20_000, 8_000))
+    some = probe(build, Classes("domain", domains_of(made)), facts, (20_000, 8_000))
+    again = probe(build, Classes("domain", domains_of(made)), facts, (20_000, 8_000))
     assert some == again
     assert 0 < some.train.rows < some.train.of_rows
     assert 0 < some.held_out.rows < some.held_out.of_rows
@@ -530,17 +532,40 @@ def test_a_recipe_without_limits_target_and_weights_builds_all_that_there_is(tmp
 # --- builds by themselves ---
 
 
-def test_a_build_by_itself_is_judged_too_and_says_that_sources_stand_for_domains(
+def alone(run: Path, target: Path, domain_of: dict[str, str] | None) -> Path:
+    """A build taken out of its run, whose manifest says which domain a source is of, or does not."""
+    build = Path(shutil.copytree(run / "build/rows", target))
+    manifest = load_manifest(build)
+    facts = {key: value for key, value in manifest.facts.items() if key != "domain_of"}
+    edited = msgspec.structs.replace(manifest, facts=facts | ({"domain_of": domain_of} if domain_of else {}))
+    write_manifest(build, again(edited, manifest.receipts()))
+    return build
+
+
+def test_a_build_by_itself_is_judged_by_its_sources_where_it_does_not_say_their_domains(
     made: Path, tmp_path: Path
 ) -> None:
-    alone = Path(shutil.copytree(made / "build/rows", tmp_path / "alone"))
-    found = reviewed(alone, "--model-params", "1k", "--train-tokens", "200k")
+    found = reviewed(alone(made, tmp_path / "alone", None), "--model-params", "1k", "--train-tokens", "200k")
     inside = answer(reviewed(made), "surface tokens")["figures"]["rows"]["views"]["row"]
     told = answer(found, "surface tokens")
-    assert told["figures"]["."]["views"]["row"]["accuracy"] == inside["accuracy"]
+    views = told["figures"]["."]["views"]
+    assert views["row"]["accuracy"] == inside["accuracy"]  # every domain has one source here
     assert any("sources are told apart" in one for one in told["not_measured"])
     assert answer(found, "large enough")["figures"]["training"]["tokens_per_parameter"] == 200
-    assert answer(found, "a row lack")["figures"]["boundaries"]["."]["pieces"] > 0
-    assert {one["text"] for one in told["figures"]["."]["views"]["row"]["markers"]["code"]} == {
-        f"id {one['id']}" for one in told["figures"]["."]["views"]["row"]["markers"]["code"]
-    }
+    boundaries = answer(found, "a row lack")["figures"]["boundaries"]["."]
+    assert boundaries["pieces"] > 0
+    assert set(boundaries["rows_by_source"]) == {"code", "math", "prose"}
+    # the tokenizer is not beside it
+    assert all(one["text"] == f"id {one['id']}" for one in views["row"]["markers"]["code"])
+
+
+def test_a_build_by_itself_is_judged_by_domains_where_it_says_them(made: Path, tmp_path: Path) -> None:
+    domain_of = {"code": "signs", "math": "signs", "prose": "words"}
+    build = alone(made, tmp_path / "alone", domain_of)
+    told = answer(reviewed(build), "surface tokens")
+    assert told["figures"]["."]["domains"] == ["signs", "words"]
+    assert not any("sources are told apart" in one for one in told["not_measured"])
+    eos, _ = tokenizer_facts(build)
+    slow, _ = recounted.tell_apart(build, "row", domain_of, eos)[0]
+    assert told["figures"]["."]["views"]["row"]["right"] == pytest.approx(slow.right)
+    assert told["figures"]["."]["views"]["row"]["chance"] == 0.5

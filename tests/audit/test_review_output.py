@@ -105,7 +105,7 @@ def test_ten_questions_are_answered_with_figures_and_say_what_they_rest_on(found
     assert re.search(r"known to ± [\d.]+ %", held_out)
     assert re.search(r"All tokens of a row: [\d.]+ % right \([\d.,]+ of [\d,]+ rows\)", surface)
     assert "rows: " in packing
-    assert "stand without their beginning" in packing
+    assert "stand in a row without their beginning" in packing
     assert "math, other-style: 50 % of it; forms: #### n 100 %" in styles
     assert re.search(r"valid \d+ documents, [\d,]+ tokens", held_out)
     assert "0 of" in held_out

@@ -241,7 +241,7 @@ def test_the_review_of_three_domains_finds_the_template_before_a_run_and_after(m
     assert {("constant_prefix", "high"), ("head_sampling", "medium")} <= planned
     found = review(milled("three-domains").out)
     marks = {f.evidence[0].name for f in found.findings if f.check == "dataset_artefacts"}
-    assert "word , word" in marks
+    assert "blank before a comma" in marks
     (prefix,) = (f for f in found.findings if (f.check, f.severity) == ("constant_prefix", "high"))
     assert "math" in prefix.about
     assert '"Problem:"' in prefix.says

@@ -29,12 +29,14 @@ class Artefact(NamedTuple):
 ARTEFACTS = {
     "<unk>": Artefact(r"<unk>|\[UNK\]", 'hold "<unk>", the mark of a word that another vocabulary lacked'),
     "@-@": Artefact(r" @[-,.]@ ", 'hold "@-@", "@,@" or "@.@", which stand for a sign between two words'),
-    "word , word": Artefact(
+    "blank before a comma": Artefact(
         r"\pL [,;] \pL", "have blanks before their commas, as another tokenizer left them", "text"
     ),
-    "&amp;": Artefact(r"&(?:amp|lt|gt|quot|nbsp|#[0-9]{2,5});", "hold HTML entities", "text"),
+    "HTML entity": Artefact(r"&(?:amp|lt|gt|quot|nbsp|#[0-9]{2,5});", "hold HTML entities", "text"),
     "U+FFFD": Artefact(r"\x{FFFD}", "hold U+FFFD, the mark of bytes that were no text"),
-    "â€™": Artefact(r"â€[™œ˜\x{201D}\x{201C}]|Ã[©¨¤¶¼±¡]", "hold UTF-8 that was read as Latin-1", "text"),
+    "broken UTF-8": Artefact(
+        r"â€[™œ˜\x{201D}\x{201C}]|Ã[©¨¤¶¼±¡]", "hold UTF-8 that was read as Latin-1", "text"
+    ),
     "blank at the end": Artefact(r"[ \t\x{00A0}]\n*\z", "end with a blank", "text"),
     # how texts begin is a finding of `hidden_characters`
     "blank at the beginning": Artefact(r"\A[\s\x{00A0}]", "begin with a blank", is_told=False),

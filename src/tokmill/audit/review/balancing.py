@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tokmill.audit.review.evidence import Evidence, manifest_of, named, together
-from tokmill.audit.review.finding import Finding, Found, Measure, NotMeasured, percent, share, spelled
+from tokmill.audit.review.evidence import Evidence
 from tokmill.audit.review.lengths import TRAIN
 from tokmill.audit.review.subject import Build
-from tokmill.audit.review.thresholds import EPOCHS_HIGH, MAX_LEFT_OUT
+from tokmill.audit.review.thresholds import EPOCHS_HIGH
 from tokmill.manifest import Json
 
 
@@ -67,42 +66,3 @@ def balanced(build: Build) -> Balanced | None:
 def available_by_domain(evidence: Evidence) -> dict[str, int]:
     """Training tokens that there are, of domains that have some."""
     return {name: count for name, count in evidence.lengths.tokens_by("domain", TRAIN).items() if count}
-
-
-def balance_loss(evidence: Evidence) -> Found:
-    if evidence.subject.kind == "recipe":
-        raise NotMeasured("a recipe alone has no tokens to leave out")
-    for builds, found in together(evidence.builds(), balanced):
-        if found.left_out <= MAX_LEFT_OUT * found.tokens_in:
-            continue
-        read_from = manifest_of(builds[0])
-        figures = [
-            Measure("left out", found.left_out, "tokens", read_from),
-            Measure("of the training tokens", percent(found.left_out, found.tokens_in), "%", read_from),
-        ]
-        says = (
-            f"{found.left_out:,} of {found.tokens_in:,} training tokens ({share(found.left_out, found.tokens_in)}) are left "
-            "out so that no domain has more rows than the smallest"
-        )
-        if evidence.has("tokens"):
-            available = available_by_domain(evidence)
-            way, lengths = repeat_smallest(available), "tokens/train/*/lengths-*.parquet"
-            figures += [
-                Measure(f"domain {name} has", count, "tokens", lengths) for name, count in available.items()
-            ]
-            figures.append(
-                Measure(
-                    f"left out if the smallest is seen {spelled(way.epochs)} times",
-                    percent(way.left_out, sum(available.values())),
-                    "%",
-                    lengths,
-                )
-            )
-        yield Finding(
-            "balance_loss",
-            "medium",
-            named(builds),
-            says,
-            tuple(figures),
-            Measure("left out by balancing", 100 * MAX_LEFT_OUT, "% of the training tokens", ""),
-        )

@@ -29,19 +29,19 @@ _INLINE = (
     rf"(?:[0-9(\[{{+|-]{_SIGN}*)?(?:{_VARIABLE}{_SIGN}+)*{_VARIABLE}(?:{_SIGN}*[0-9)\]}}!'|])?",
     rf"[0-9(\[{{-]{_SIGN}*[=^<>+*/,]{_SIGN}*[0-9)\]}}]",
 )
-INLINE = "$…$ with mathematics"
+INLINE = "inline formulas"
 
 FORMS = {
     "\\boxed{…}": r"\\(?:boxed|fbox)\s*\{",
     "#### n": r"(?m)^####[ \t]+[-+$]*[0-9][0-9,./:]*%?[ \t]*$",
-    "<<48/2=24>>": r"<<[^<>\n]*[0-9][^<>\n]*=[^<>\n]*[0-9][^<>\n]*>>",
+    "calculator marks <<…>>": r"<<[^<>\n]*[0-9][^<>\n]*=[^<>\n]*[0-9][^<>\n]*>>",
     "The answer is": r"(?i)\bthe (?:final )?answer is\b",
     "Answer:": r"(?im)^\s*(?:final )?answer:",
     "Solution:": r"(?im)^\s*solution:",
-    "\\frac, \\sqrt …": rf"\\(?:{_COMMANDS})(?:[^A-Za-z]|$)",
-    "\\begin{…}": r"\\begin\{[A-Za-z]+\*?\}",
+    "LaTeX commands": rf"\\(?:{_COMMANDS})(?:[^A-Za-z]|$)",
+    "LaTeX environments": r"\\begin\{[A-Za-z]+\*?\}",
     INLINE: rf"\$(?:{'|'.join(_INLINE)})\$(?:[^0-9A-Za-z<(]|$)",
-    "$$…$$, \\[…\\], \\(…\\)": r"(?s)\$\$[^$]+\$\$|\\\[.+?\\\]|\\\(.+?\\\)",
+    "displayed formulas": r"(?s)\$\$[^$]+\$\$|\\\[.+?\\\]|\\\(.+?\\\)",
 }
 
 

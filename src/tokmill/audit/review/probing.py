@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.audit.review.boundaries import Classes
 from tokmill.audit.review.finding import NotMeasured
 from tokmill.audit.review.pieces import Ints, Pieces, SplitPieces, Taken, tokens_of
 from tokmill.audit.review.subject import Build
@@ -67,6 +68,7 @@ class View:
 
 @dataclass(frozen=True)
 class Probe:
+    word: str  # domain, or source
     domains: tuple[str, ...]
     split: str  # that was asked about
     views: tuple[View, ...]
@@ -87,19 +89,19 @@ class Noise(NamedTuple):
 
 def probe(
     build: Build,
-    domain_of: Mapping[str, str],
+    classes: Classes,
     tokenizer: Json,
     max_tokens: tuple[int, int] = (PROBE_TRAIN_TOKENS, PROBE_HELD_OUT_TOKENS),
 ) -> Probe:
-    """`domain_of` by source; `tokenizer` as the build's manifest has it."""
+    """`tokenizer` as the build's manifest has it."""
     if len(build.splits) < 2:
         raise NotMeasured("nothing is held out, so there are no rows to be asked about")
     if "vocab_size" not in tokenizer:
         raise NotMeasured(f"the manifest of build {build.name} does not say how large the vocabulary is")
     vocab_size = max(tokenizer["vocab_size"], tokenizer.get("padded_vocab_size") or 0)
     eos = tokenizer.get("eos_id")
-    names = tuple(sorted(set(domain_of.values())))  # of a row that is half of each, the first
-    codes = {source: names.index(domain) for source, domain in domain_of.items()}
+    names = tuple(sorted(set(classes.of.values())))  # of a row that is half of each, the first
+    codes = {source: names.index(domain) for source, domain in classes.of.items()}
     train = SplitPieces(build, build.splits[0], max_tokens[0])
     held_out = SplitPieces(build, build.splits[1], max_tokens[1])
     counts = {view: np.zeros((len(names), vocab_size), np.int64) for view in VIEWS}
@@ -115,7 +117,7 @@ def probe(
         of_token = domains[piece] * vocab_size + pieces.ids[places]
         with_eos += np.bincount(of_token, minlength=with_eos.size).reshape(with_eos.shape)
     if sum(trained_on["row"] > 0) < 2:
-        raise NotMeasured("there are no two domains in the training rows to be told apart")
+        raise NotMeasured(f"there are no two {classes.word}s in the training rows to be told apart")
     asking = {view: _Asking(counts[view]) for view in VIEWS}
     losses = _Losses(with_eos)
     for pieces in held_out:
@@ -126,7 +128,9 @@ def probe(
     if not asking["row"].asked.any():
         raise NotMeasured("no row is held out")
     views = (asking[view].answer(view, trained_on[view]) for view in VIEWS if asking[view].asked.any())
-    return Probe(names, build.splits[1], tuple(views), train.taken, held_out.taken, losses.noise())
+    return Probe(
+        classes.word, names, build.splits[1], tuple(views), train.taken, held_out.taken, losses.noise()
+    )
 
 
 def _domains(pieces: Pieces, codes: Mapping[str, int]) -> Ints:

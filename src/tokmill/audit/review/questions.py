@@ -105,6 +105,8 @@ def packing(evidence: Evidence, found: Answering) -> None:
     """What does packing cost, and what does a row lack?"""
     packing_pitfalls(evidence, found)
     for build in evidence.subject.builds:
+        if "length" not in build.artifact.manifest.config["pack"]:
+            continue  # every document is whole
         boundaries = found.attempt(lambda build=build: evidence.boundaries(build))  # type: ignore[misc]
         if boundaries is not None and boundaries.pieces:
             for sentence in boundary_sentences(build, boundaries):

@@ -87,7 +87,7 @@ def _style(one: TextTally, docs: int, tokens: int | None, whole: int) -> str:
     elif best is not None:
         told += f"; no common beginning (the commonest, {quoted(best[0])}, in {share(best[1], one.docs)})"
     forms = sorted(((n, c) for n, c in one.answers.items() if c), key=lambda item: (-item[1], item[0]))
-    listed = ", ".join(f"{name} {share(count, one.docs)}" for name, count in forms[:4])
+    listed = ", ".join(f"{name} {share(count, one.docs)}" for name, count in forms[:_SHOWN])
     return f"{told}; forms: {listed or 'none of those looked for'}."
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tokmill.audit.review import balancing, separability, sizing
+from tokmill.audit.review import separability, sizing
 from tokmill.audit.review.checks import (
     controls,
     copies,
@@ -160,13 +160,6 @@ CHECKS: tuple[Check, ...] = (
         "Does the budget ask for more than there is?",
         mixing.budget_epochs,
         "Lower the budget, or find more text for the source.",
-    ),
-    Check(
-        "balance_loss",
-        "Is much left out for domains of equal size?",
-        balancing.balance_loss,
-        "Repeat the smallest domain instead of cutting the others: equal `mixture.weights`, `exhausted: repeat`, "
-        "`max_epochs: 4`; or build each domain by itself and draw them alike in the loader.",
     ),
     Check(
         "tokens_per_parameter",

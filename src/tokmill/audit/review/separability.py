@@ -71,11 +71,11 @@ def surface_shortcut(evidence: Evidence) -> Found:
         read_from = f"{manifest_of(build).removesuffix('manifest.json')}*/index.jsonl.zst and the rows"
         is_few = drop > SURFACE_DROP
         says = f"{spelled(100 * accuracy)} % of held-out rows are told apart by single tokens (chance {spelled(100 * rows.chance)} %)"
-        says += f"; without {MASKED[0]} markers of each domain {spelled(100 * remaining)} %"
+        says += f"; without {MASKED[0]} markers of each {spelled(100 * remaining)} %"
         yield Finding(
             "surface_shortcut",
             "medium" if is_few else "low",
-            f"domains {', '.join(found.domains)}",
+            f"{found.word}s {', '.join(found.domains)}",
             says,
             tuple(
                 Measure(
@@ -95,7 +95,7 @@ def surface_shortcut(evidence: Evidence) -> Found:
                 "told apart",
                 100 * SURFACE_LOW,
                 "% of held-out rows",
-                f"{found.split}, each domain counted alike",
+                f"{found.split}, each counted alike",
             ),
         )
 
@@ -109,13 +109,13 @@ def held_out_noise(evidence: Evidence) -> Found:
             if noise is None:
                 yield Assumption(
                     "held_out_noise",
-                    f"domain {domain} has fewer than two held-out documents: its loss has no error",
+                    f"{found.word} {domain} has fewer than two held-out documents: its loss has no error",
                 )
             elif WIDE * noise.error > MAX_NOISE * noise.loss:
                 yield Finding(
                     "held_out_noise",
                     "medium",
-                    f"domain {domain}",
+                    f"{found.word} {domain}",
                     f"{plural(noise.documents, 'held-out document')}: its loss is known to ± {share(WIDE * noise.error, noise.loss)}",
                     (
                         Measure("held-out documents", noise.documents, "documents", read_from),
@@ -133,7 +133,7 @@ def held_out_noise(evidence: Evidence) -> Found:
                         "half of a 95 % interval",
                         100 * MAX_NOISE,
                         "% of the loss",
-                        "a domain of " + found.split,
+                        f"a {found.word} of {found.split}",
                     ),
                 )
 
@@ -155,10 +155,8 @@ def separability(evidence: Evidence, found: Answering) -> None:
         found.lack("which tokens tell the domains apart: a recipe alone has no rows")
         return
     for build, probe in probed_builds(evidence):
-        if evidence.subject.found is None:
-            found.lack(
-                "domains: a build by itself does not say which one a source is of, so sources are told apart"
-            )
+        if probe.word == "source":
+            found.lack("domains: nothing here says which one a source is of, so sources are told apart")
         rows = probe.views[0]
         found.say(
             f"{named([build]).capitalize()}: naive Bayes on single tokens, taught by {sum(rows.trained_on):,} training rows, asked "
@@ -225,7 +223,7 @@ def noise_sentences(probe: Probe) -> list[str]:
             )
     if said:
         said.append(
-            "Measured with a unigram model of the domain, by document; a model's own losses vary about as much. Two models on the "
+            f"Measured with a unigram model of the {probe.word}, by document; a model's own losses vary about as much. Two models on the "
             "same documents differ by less: compare them document by document."
         )
     return said

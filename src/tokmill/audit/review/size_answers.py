@@ -73,10 +73,15 @@ def _for_the_model(evidence: Evidence, found: Answering) -> None:
     for lacks, reason in ((training.model_params, NO_MODEL), (training.train_tokens, NO_TOKENS)):
         if lacks is None:
             found.lack(reason)
-    for build in evidence.subject.builds[:1]:
-        passes = found.attempt(lambda build=build: passes_of(evidence, build))  # type: ignore[misc]
-        if passes is None:
-            continue
+    groups = (
+        found.attempt(lambda: together(evidence.subject.builds, lambda build: passes_of(evidence, build)))
+        or []
+    )
+    for builds, passes in groups[1:]:
+        found.say(
+            f"{named(builds).capitalize()}: {spelled(passes.number)} passes over {passes.built:,} training tokens."
+        )
+    for _, passes in groups[:1]:
         for sentence in size_sentences(evidence, passes):
             found.say(sentence)
         found.figures["training"] = {
@@ -185,7 +190,8 @@ def balance(evidence: Evidence, found: Answering) -> None:
 def _cost_of_balance(evidence: Evidence, found: Answering) -> None:
     for builds, cost in together(evidence.subject.builds, balanced):
         boundaries = found.attempt(lambda builds=builds: evidence.boundaries(builds[0]))  # type: ignore[misc]
-        rows = boundaries.rows_by_domain if boundaries is not None else {}
+        has_rows = boundaries is not None and boundaries.classes.word == "domain"
+        rows = boundaries.rows_by_class if boundaries is not None and has_rows else {}
         listed = ", ".join(f"{name} {count:,}" for name, count in rows.items())
         found.say(
             f"{named(builds).capitalize()} is balanced in rows ({listed or f'{cost.rows:,} in all'}): {cost.left_out:,} of "
@@ -206,6 +212,7 @@ def _cost_of_balance(evidence: Evidence, found: Answering) -> None:
         f"(up to {EPOCHS_HIGH:g} cost next to nothing), and nothing if domains keep their sizes and the loader draws them alike."
     )
     found.say(f"Least is left out, and all are in one build, with `{repeat.recipe(list(available))}`.")
+    found.base("tokens/train/*/lengths-*.parquet")
     found.figures["ways"] = {
         "cut": {"left_out": cut.left_out, "tokens": cut.each * len(available)},
         "repeat": {

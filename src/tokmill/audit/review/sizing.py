@@ -269,7 +269,7 @@ def size_sentences(evidence: Evidence, passes: Passes) -> list[str]:
     first = passes.first
     lasts = first.lasts(passes.built)
     order = sorted(passes.supplies, key=lambda one: (one.lasts(passes.built), one.source))
-    if len(order) > 1:
+    if len(order) > 1 and evidence.has("tokens"):  # a build by itself has no more than was built
         later = ", ".join(
             f"{one.source} after {spelled_tokens(one.lasts(passes.built))}" for one in order[1:4]
         )

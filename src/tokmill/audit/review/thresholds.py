@@ -42,7 +42,6 @@ TOKENS_PER_PARAMETER = 20  # compute-optimal (Hoffmann et al. 2022)
 MAX_IMBALANCE = 1.5  # tokens of the largest domain, in those of the smallest
 MAX_MIX_POINTS = 2.0  # percentage points between a share that was asked for and the built one
 MIN_DOMINANT = 0.95  # of the tokens of a domain, in one language
-MAX_LEFT_OUT = 0.5  # of the training tokens, for domains of equal size
 EPOCHS_MEDIUM, EPOCHS_HIGH = 1.0, 4.0  # four repetitions are nearly as good as new text (docs/mixtures.md)
 MAX_DRIFT = 0.03  # between the first and the last half of the build
 SIGMAS = (
