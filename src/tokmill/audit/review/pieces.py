@@ -90,15 +90,12 @@ def is_chosen(rows: NDArray[np.uint64], share: Fraction) -> NDArray[np.bool_]:
     return chosen
 
 
-def tokens_of(pieces: Pieces, chosen: Any = slice(None), at_most: int | None = None) -> tuple[Ints, Ints]:
-    """Places in `ids` of the tokens of these pieces (of each the first so many), and the number of each one's piece."""
-    numbers = np.arange(len(pieces.start))[chosen]
-    lengths = pieces.lengths[chosen]
-    if at_most is not None:
-        lengths = np.minimum(lengths, at_most)
-    piece = np.repeat(numbers, lengths)
+def tokens_of(pieces: Pieces, chosen: Any, lengths: Ints) -> tuple[Ints, Ints]:
+    """Places in `ids` of the first so many tokens of each chosen piece, and the number of each one's piece."""
+    piece = np.repeat(np.arange(len(pieces.start))[chosen], lengths)
     first = np.repeat(pieces.start[chosen] - (np.cumsum(lengths) - lengths), lengths)
-    return first + np.arange(len(piece)), piece
+    first += np.arange(len(piece))
+    return first, piece
 
 
 def _pieces(lines: list[IndexRow], store: Store) -> Pieces:

@@ -40,7 +40,7 @@ VIEWS = ("row", "row start", "document start")
 class Units(NamedTuple):
     """What is classified: `token` is the id of each token, `unit` whose it is (ascending), `label` of each unit its domain."""
 
-    token: Ints
+    token: NDArray[np.integer]
     unit: Ints
     label: Ints
 
@@ -110,12 +110,10 @@ def probe(
     for pieces in train:
         domains = _domains(pieces, codes)
         for view, units in _views(pieces, domains, len(names), eos):
-            of_token = units.label[units.unit] * vocab_size + units.token
-            counts[view] += np.bincount(of_token, minlength=with_eos.size).reshape(with_eos.shape)
+            _add_counts(counts[view], units.label[units.unit], units.token)
             trained_on[view] += np.bincount(units.label, minlength=len(names))
-        places, piece = tokens_of(pieces)
-        of_token = domains[piece] * vocab_size + pieces.ids[places]
-        with_eos += np.bincount(of_token, minlength=with_eos.size).reshape(with_eos.shape)
+        places, piece = tokens_of(pieces, slice(None), pieces.lengths)
+        _add_counts(with_eos, domains[piece], pieces.ids[places])
     if sum(trained_on["row"] > 0) < 2:
         raise NotMeasured(f"there are no two {classes.word}s in the training rows to be told apart")
     asking = {view: _Asking(counts[view]) for view in VIEWS}
@@ -133,6 +131,10 @@ def probe(
     )
 
 
+def _add_counts(counts: Ints, domains: Ints, tokens: NDArray[np.integer]) -> None:
+    counts += np.bincount(domains * counts.shape[1] + tokens, minlength=counts.size).reshape(counts.shape)
+
+
 def _domains(pieces: Pieces, codes: Mapping[str, int]) -> Ints:
     return np.array([codes[source] for source in pieces.sources], np.int64)
 
@@ -143,32 +145,36 @@ def _domains(pieces: Pieces, codes: Mapping[str, int]) -> Ints:
 def _views(pieces: Pieces, domains: Ints, count: int, eos: int | None) -> Iterator[tuple[str, Units]]:
     amounts = np.zeros((pieces.rows, count), np.int64)
     np.add.at(amounts, (pieces.row, domains), pieces.lengths)
-    of_row = amounts.argmax(1)
-    places, piece = tokens_of(pieces)
-    row = pieces.row[piece]
-    yield "row", _units(pieces, places, row, of_row, domains[piece] == of_row[row], eos)
-    first_piece = np.searchsorted(pieces.row, np.arange(pieces.rows))
-    has_any = np.bincount(pieces.row, minlength=pieces.rows) > 0
-    first_piece[~has_any] = 0
-    of_first = domains[first_piece] if len(domains) else of_row
-    is_early = places - pieces.start[first_piece][row] < FIRST if len(places) else np.empty(0, np.bool_)
+    mine = amounts.argmax(1)[pieces.row] == domains
+    yield "row", _units(pieces, mine, pieces.lengths[mine], pieces.row, domains, eos)
+    first = np.searchsorted(pieces.row, pieces.row)  # of each piece, the first of its row
+    room = FIRST - (pieces.start - pieces.start[first])
+    early = (room > 0) & (domains[first] == domains)
     yield (
         "row start",
-        _units(pieces, places, row, of_first, is_early & (domains[piece] == of_first[row]), eos),
+        _units(pieces, early, np.minimum(pieces.lengths, room)[early], pieces.row, domains, eos),
     )
-    places, piece = tokens_of(pieces, pieces.offset == 0, FIRST)
-    yield "document start", _units(pieces, places, piece, domains, np.ones(len(places), np.bool_), eos)
+    begun = pieces.offset == 0
+    number = np.arange(len(domains))
+    yield (
+        "document start",
+        _units(pieces, begun, np.minimum(pieces.lengths, FIRST)[begun], number, domains, eos),
+    )
 
 
 def _units(
-    pieces: Pieces, places: Ints, unit: Ints, label: Ints, chosen: NDArray[np.bool_], eos: int | None
+    pieces: Pieces, chosen: NDArray[np.bool_], lengths: Ints, unit: Ints, domains: Ints, eos: int | None
 ) -> Units:
-    """Only those that have a token; numbered anew."""
-    token = pieces.ids[places].astype(np.int64)
+    """The first so many tokens of each chosen piece, and whose unit they are of; only units that have a token, numbered anew."""
+    places, piece = tokens_of(pieces, chosen, lengths)
+    token = pieces.ids[places]
     if eos is not None:
-        chosen = chosen & (token != eos)
-    present, numbers = np.unique(unit[chosen], return_inverse=True)
-    return Units(token[chosen], numbers.astype(np.int64), label[present])
+        is_word = token != eos
+        token, piece = token[is_word], piece[is_word]
+    of_unit = unit[piece]
+    is_first = np.ones(len(of_unit), np.bool_)
+    is_first[1:] = of_unit[1:] != of_unit[:-1]
+    return Units(token, np.cumsum(is_first) - 1, domains[piece[is_first]])
 
 
 # --- naive Bayes ---
@@ -268,7 +274,7 @@ class _Losses:
         self.squares = [0] * len(self.counts)
 
     def add(self, pieces: Pieces, domains: Ints) -> None:
-        places, piece = tokens_of(pieces)
+        places, piece = tokens_of(pieces, slice(None), pieces.lengths)
         loss = self.losses[domains[piece], pieces.ids[places]]
         sums = np.zeros(len(domains), np.int64)
         np.add.at(sums, piece, loss)

@@ -246,7 +246,7 @@ def token_names(build: Build) -> Callable[[int], str]:
 
     def name(token: int) -> str:
         text = tokenizer.decode(np.array([token], np.int64))
-        return quoted(text) if text and "�" not in text else f"id {token}"
+        return quoted(text) if text and "\ufffd" not in text else f"id {token} (part of a character)"
 
     return name
 

@@ -157,8 +157,9 @@ def _count(tally: TextTally, shard: Shard, inputs: list[Input], pattern: str, fi
     _add(tally.first, first)
     for size, counts in tally.prefixes.items():
         _add(counts, pc.utf8_slice_codeunits(texts, 0, size))
+    ends = pc.utf8_slice_codeunits(texts, -max(PREFIX_CHARS), None)
     for size, counts in tally.left.suffixes.items():
-        _add(counts, pc.utf8_slice_codeunits(texts, -size, None))
+        _add(counts, pc.utf8_slice_codeunits(ends, -size, None))
     tally.left.count(texts)
     sizes = np.asarray(pc.binary_length(texts))
     tally.text_bytes += int(sizes.sum())
