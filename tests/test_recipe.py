@@ -123,6 +123,7 @@ def section_places() -> list[tuple[str, type[Section]]]:
         (f"{SMALL}split: {{method: field, field: a, values: {{valid: [b], KEY}}}}", recipe.Values),
         (f"{SMALL}tokenizer: {{path: t, {EOS}}}\nmixture: {{KEY}}", recipe.Mixture),
         (f"{SMALL}shards: {{KEY}}", recipe.Shards),
+        (f"{SMALL}review: {{KEY}}", recipe.TrainingPlan),
         (f"{SMALL}pack: {{KEY}}", recipe.Pack),
         (f"{SMALL}tokenizer: {{path: t, {EOS}, KEY}}", recipe.Tokenizer),
         (f"{SMALL}tokenizer: {{{EOS}, train: {{KEY}}}}", recipe.Training),

@@ -33,14 +33,16 @@ from tokmill.storage.commit import commit_bytes, remove_file
 from tokmill.storage.location import file_sha256
 
 ATTRIBUTION = "ATTRIBUTION.md"
+REVIEW = "review"  # in `environment`: the section of the recipe
 
 
 class Asked(NamedTuple):
-    """What a run is of: its name, its recipe as the manifest has it, and how large its shards are."""
+    """What a run is of: its name, its recipe as the manifest has it, how large its shards are, and what it is for."""
 
     name: str
     recipe: Json
     shard_bytes: int
+    review: Json | None = None  # beside the digests: no byte hangs on it
 
 
 def write_run_manifest(
@@ -58,7 +60,7 @@ def write_run_manifest(
             if standing.is_current and standing.artifact is not None:
                 artifacts[step.name] = standing.artifact
     pending = out / PENDING_FILE  # what a takedown left to do is done with the last step
-    if not has_changed and _lists_exactly(out, artifacts):
+    if not has_changed and _lists_exactly(out, artifacts, asked.review):
         remove_file(pending)
         return
     _remove_former(out, steps)
@@ -75,7 +77,7 @@ def write_run_manifest(
         counts={name: artifact.manifest.counts for name, artifact in artifacts.items()},
         facts=lineage,
         experiment_id=fingerprint_of([a.manifest.experiment_id for a in artifacts.values()])[:16],
-        environment=environment,
+        environment={**environment, REVIEW: asked.review} if asked.review else environment,
     )
     write_manifest(out, manifest)
     remove_file(pending)
@@ -131,7 +133,7 @@ def _write_attribution(out: Path, artifacts: Mapping[str, Artifact]) -> list[Fil
     return [file_entry(ATTRIBUTION, "attribution", written, rows=1)]
 
 
-def _lists_exactly(out: Path, artifacts: Mapping[str, Artifact]) -> bool:
+def _lists_exactly(out: Path, artifacts: Mapping[str, Artifact], review: Json | None) -> bool:
     try:
         found = open_artifact(out)
         if found is None or not has_all_files(found):
@@ -139,4 +141,7 @@ def _lists_exactly(out: Path, artifacts: Mapping[str, Artifact]) -> bool:
         listed = found.manifest
     except TokmillError:
         return False
-    return listed.inputs == {name: artifact.manifest.identity for name, artifact in artifacts.items()}
+    is_said = listed.environment.get(REVIEW) == review
+    return is_said and listed.inputs == {
+        name: artifact.manifest.identity for name, artifact in artifacts.items()
+    }

@@ -136,7 +136,7 @@ def run_recipe(
     if resources.engine != "local":
         base, out = base.absolute(), out.absolute()  # the same on every node
     return run_steps(
-        Asked(recipe.name, recipe.model_dump(mode="json"), recipe.shards.bytes),
+        Asked(recipe.name, recipe.model_dump(mode="json"), recipe.shards.bytes, said_for_review(recipe)),
         base,
         out,
         lambda: plan_steps(recipe, base, out),
@@ -180,6 +180,10 @@ def run_steps(
         finally:
             session.close()
     return RunResult(asked.name, out, ran, skipped, time.monotonic() - started, artifacts)
+
+
+def said_for_review(recipe: Recipe) -> Json | None:
+    return recipe.review.model_dump(mode="json", exclude_none=True) if recipe.review is not None else None
 
 
 def default_out(recipe: Recipe, base: Path) -> Path:

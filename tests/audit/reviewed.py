@@ -179,6 +179,7 @@ def clean_recipe() -> dict[str, Any]:
         "mixture": {"weights": dict.fromkeys(DOMAINS, 1), "normalize": True, "tokens": 50_000},
         "pack": {"length": 32},
         "builds": [{"name": "rows", "format": "memmap"}, {"name": "mega", "format": "megatron"}],
+        "review": {"model_params": 500, "train_tokens": "10k"},
     }
 
 
@@ -231,7 +232,7 @@ def reseal(run: Path, step: str) -> None:
         msgspec.structs.replace(receipt, files=[_entry(directory, entry) for entry in receipt.files])
         for receipt in manifest.receipts()
     ]
-    write_manifest(directory, _again(manifest, receipts))
+    write_manifest(directory, again(manifest, receipts))
     root = load_manifest(run)
     files = [
         msgspec.structs.replace(
@@ -246,7 +247,7 @@ def reseal(run: Path, step: str) -> None:
     ]
     inputs = {**root.inputs, step: load_manifest(directory).identity}
     receipt = Receipt(key="run", fingerprint="", files=files, counts={})
-    write_manifest(run, _again(root, [receipt], inputs))
+    write_manifest(run, again(root, [receipt], inputs))
 
 
 def _entry(directory: Path, entry: FileEntry) -> FileEntry:
@@ -265,11 +266,11 @@ def edit_config(run: Path, step: str, changes: Record) -> None:
     """The manifest of the step as if it had been asked for something else."""
     manifest = load_manifest(run / step)
     edited = msgspec.structs.replace(manifest, config={**manifest.config, **changes})
-    write_manifest(run / step, _again(edited, manifest.receipts()))
+    write_manifest(run / step, again(edited, manifest.receipts()))
     reseal(run, step)
 
 
-def _again(manifest: Any, receipts: list[Receipt], inputs: dict[str, str] | None = None) -> Any:
+def again(manifest: Any, receipts: list[Receipt], inputs: dict[str, str] | None = None) -> Any:
     return build_manifest(
         kind=manifest.kind,
         step=manifest.step,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from audit.reviewed import (
+    WORDS,
     Corpus,
     clean_run,
     copied,
@@ -118,11 +119,21 @@ def one_giant(corpus: Corpus, recipe: Recipe) -> None:
     del recipe["mixture"]["tokens"]  # all that there is, so that it has its turn
 
 
+def alike(corpus: Corpus) -> None:
+    """One kind of text: in rows as long as documents, signs of code alone would tell the domains apart."""
+    rng = random.Random(13)
+    for records in corpus.values():
+        for record in records:
+            record["text"] = words(rng, 65)
+
+
 def long_rows(corpus: Corpus, recipe: Recipe) -> None:
+    alike(corpus)
     recipe["pack"] = {"length": 1024}
 
 
 def loose_rows(corpus: Corpus, recipe: Recipe) -> None:
+    alike(corpus)
     recipe["pack"] = {"layout": "document", "length": 300}
 
 
@@ -150,6 +161,35 @@ def leaked_benchmark(corpus: Corpus, recipe: Recipe) -> None:
     recipe["dedup"]["against"] = {**recipe["dedup"]["against"], "policy": "report"}
 
 
+def old_marks(corpus: Corpus, recipe: Recipe) -> None:
+    for record in corpus["prose"][:2]:
+        record["text"] = record["text"].replace(" ", " <unk> ", 1)
+
+
+def words_of_their_own(corpus: Corpus, recipe: Recipe) -> None:
+    """No domain has a word of another, and no sign either."""
+    rng = random.Random(11)
+    for number, records in enumerate(corpus.values()):
+        mine = WORDS[number * 27 : number * 27 + 27]
+        for record in records:
+            record["text"] = " ".join(rng.choice(mine) for _ in range(65))
+
+
+def uneven_documents(corpus: Corpus, recipe: Recipe) -> None:
+    """Half of them have eight words and no more: ten held-out ones say little of the rest."""
+    rng = random.Random(12)
+    for record in corpus["prose"][::2]:
+        record["text"] = " ".join(rng.choice(WORDS[:8]) for _ in range(65))
+
+
+def too_large_a_model(corpus: Corpus, recipe: Recipe) -> None:
+    recipe["review"] = {"model_params": 1_000, "train_tokens": "10k"}
+
+
+def trained_too_long(corpus: Corpus, recipe: Recipe) -> None:
+    recipe["review"] = {"model_params": 500, "train_tokens": "100k"}
+
+
 SPOILT: dict[str, Callable[[Corpus, Recipe], None]] = {
     "license_missing": without_licenses,
     "license_outside_policy": outside_policy,
@@ -174,6 +214,11 @@ SPOILT: dict[str, Callable[[Corpus, Recipe], None]] = {
     "control_tokens": control_literals,
     "giant_clusters": one_cluster,
     "contamination": leaked_benchmark,
+    "dataset_artefacts": old_marks,
+    "surface_shortcut": words_of_their_own,
+    "held_out_noise": uneven_documents,
+    "tokens_per_parameter": too_large_a_model,
+    "plan_epochs": trained_too_long,
 }
 
 # --- damage that the mill itself never does ---

@@ -53,6 +53,7 @@ def test_every_finding_shows_its_figures_and_its_threshold(found: Review) -> Non
     assert {finding.check for finding in found.findings} == {
         "constant_prefix",
         "hidden_characters",
+        "surface_shortcut",
         "tail_drop",
     }
     for finding in found.findings:
@@ -88,17 +89,23 @@ def test_lines_of_the_text_are_short_and_a_reason_that_checks_share_is_said_once
         assert sum(says in " ".join(lines[at : at + 3]) for at in range(len(lines))) >= 1
 
 
-def test_eight_questions_are_answered_with_figures_and_say_what_they_rest_on(found: Review) -> None:
-    assert len(found.questions) == len(QUESTIONS) == 8
+def test_ten_questions_are_answered_with_figures_and_say_what_they_rest_on(found: Review) -> None:
+    assert len(found.questions) == len(QUESTIONS) == 10
     for answer in found.questions:
         assert answer.based_on, answer.question
         assert any(re.search(r"\d", sentence) for sentence in answer.says), answer.question
     told = {answer.question: " ".join(answer.says) for answer in found.questions}
-    sources, size, balance, code, styles, held_out, packing, risks = told.values()
+    sources, size, balance, code, styles, left, held_out, packing, surface, risks = told.values()
     assert "prose (prose): 120 records, 100 % of them built" in sources
     assert re.search(r"There are [\d,]+ training tokens in \d+ documents", size)
     assert "Asked for: code 33.3 %, math 33.3 %, prose 33.3 %." in balance
-    assert "python 100 % of 120 documents; 0 not known" in code
+    assert "python 100 % (120 documents). Told 120 by label in meta; 0 not known." in code
+    assert "math: none of the marks looked for; 100 % begin with" in left
+    assert re.search(r"[\d.,]+ passes over [\d,]+ training tokens", size)
+    assert re.search(r"known to ± [\d.]+ %", held_out)
+    assert re.search(r"All tokens of a row: [\d.]+ % right \([\d.,]+ of [\d,]+ rows\)", surface)
+    assert "rows: " in packing
+    assert "stand in a row without their beginning" in packing
     assert "math, other-style: 50 % of it; forms: #### n 100 %" in styles
     assert re.search(r"valid \d+ documents, [\d,]+ tokens", held_out)
     assert "0 of" in held_out

@@ -9,7 +9,8 @@ from recipes.shelved import Milled, Shelved
 from tokmill.demo.stand_in import write_stand_in
 from tokmill.recipe_shelf import STAND_IN, copy_recipe, recipe_names
 
-O200K = SHARED / "data" / "tokenizers" / "tiktoken" / "o200k_base.tiktoken"
+RANKS = SHARED / "data" / "tokenizers" / "tiktoken"
+O200K, R50K = RANKS / "o200k_base.tiktoken", RANKS / "r50k_base.tiktoken"
 
 
 @pytest.fixture(scope="session")
@@ -18,9 +19,10 @@ def shelved(tmp_path_factory: pytest.TempPathFactory) -> Shelved:
     for name in recipe_names():
         copy_recipe(name, directory / f"{name}.yaml", offline=True)
     write_stand_in(directory / STAND_IN)
-    if O200K.exists():
-        (directory / "tok").mkdir()
-        (directory / "tok" / "o200k_base.tiktoken").symlink_to(O200K)
+    (directory / "tok").mkdir()
+    for ranks in (O200K, R50K):
+        if ranks.exists():
+            (directory / "tok" / ranks.name).symlink_to(ranks)
     return Shelved(directory)
 
 

@@ -8,7 +8,15 @@ from pathlib import Path
 import tokmill
 from tokmill.running import RunResult
 
-NAMES = ("healing", "mini-translation", "stage-a", "stage-a-fast", "three-domains", "web-mixture")
+NAMES = (
+    "healing",
+    "mini-translation",
+    "stage-a",
+    "stage-a-fast",
+    "three-domains",
+    "three-domains-wikipedia",
+    "web-mixture",
+)
 
 # A tokenizer that every machine has, for a recipe whose file of ranks this one lacks.
 _TRAINED = "tokenizer: {train: {model: byte_bpe, vocab_size: 4096}, eos: '<|endoftext|>'}\n"
@@ -17,12 +25,13 @@ _TRAINED = "tokenizer: {train: {model: byte_bpe, vocab_size: 4096}, eos: '<|endo
 class Shelved:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.has_o200k = (directory / "tok").exists()
+        self.has_o200k = (directory / "tok" / "o200k_base.tiktoken").exists()
 
     def path(self, name: str) -> Path:
         path = self.directory / f"{name}.yaml"
-        if name == "healing" and not self.has_o200k:
-            text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
+        named = re.search(r"path: (tok/\S+)", text)
+        if named and not (self.directory / named[1]).exists():
             path.write_text(re.sub(r"tokenizer:\n(  .*\n)+", _TRAINED, text), encoding="utf-8")
         return path
 

@@ -24,7 +24,7 @@ from zstandard import ZstdDecompressor
 
 import tokmill
 from hub.loopback import LoopbackHub
-from recipes.conftest import O200K
+from recipes.conftest import O200K, R50K
 from recipes.shelved import NAMES, Milled, Shelved
 from tokmill.manifest import load_manifest
 from tokmill.recipe_file import load_recipe
@@ -63,6 +63,12 @@ PUBLISHED: dict[str, tuple[str | None, str, str, str]] = {
     "open-web-math/open-web-math": (None, "train", "data/train-00000-of-00114.parquet", "webmath.jsonl.zst"),
     "codeparrot/github-jupyter-code-to-text": (None, "train", "data/train.parquet", "notebooks.parquet"),
     "gfissore/arxiv-abstracts-2021": (None, "train", "arxiv-abstracts.jsonl.gz", "abstracts.jsonl.gz"),
+    "Salesforce/wikitext": (
+        "wikitext-103-raw-v1",
+        "train",
+        "wikitext-103-raw-v1/train-00000-of-00002.parquet",
+        "wikitext.parquet",
+    ),
     "openai/gsm8k": ("main", "train", "main/train-00000-of-00001.parquet", "problems.jsonl"),
     "DigitalLearningGmbH/MATH-lighteval": (
         None,
@@ -193,7 +199,12 @@ def test_mini_translation_draws_from_a_dataset_with_nested_sides(
     ("name", "sizes"),
     [
         ("stage-a", ()),
-        ("three-domains", ()),
+        pytest.param(
+            "three-domains",
+            (),
+            marks=pytest.mark.skipif(not R50K.exists(), reason="no r50k_base.tiktoken here"),
+        ),
+        ("three-domains-wikipedia", ()),
         (
             "web-mixture",
             (
@@ -210,6 +221,9 @@ def test_a_recipe_runs_against_the_hub_as_it_is_written(
     recipe = online(name, tmp_path, *sizes)
     if name == "stage-a":
         write_dumps(tmp_path / "dumps", shelved.directory / "stand-in")
+    if name == "three-domains":
+        (tmp_path / "tok").mkdir()
+        (tmp_path / "tok" / R50K.name).symlink_to(R50K)
     done = run(hub.endpoint, tmp_path, "run", recipe)
     assert done.returncode == 0, done.stderr
     assert tokmill.verify(tmp_path / "out" / name).problems == []

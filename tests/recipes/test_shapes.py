@@ -212,15 +212,36 @@ def test_three_domains_has_problems_and_solutions_within_bounds(milled: Milled) 
         assert all(re.fullmatch(r"Problem: .+\n\nSolution: .+", text, re.S) for text in texts)
 
 
-def test_three_domains_warns_where_domains_differ_by_more_than_one_and_a_half_times(milled: Milled) -> None:
-    (warning,) = milled("three-domains").artifacts["build/blocks"].manifest.facts["warnings"]
-    assert "prose has 1.6 times the tokens of" in warning
+@pytest.mark.parametrize("name", ["three-domains", "three-domains-wikipedia"])
+def test_three_domains_warns_where_domains_differ_by_more_than_one_and_a_half_times(
+    milled: Milled, name: str
+) -> None:
+    (warning,) = milled(name).artifacts["build/blocks"].manifest.facts["warnings"]
+    tokens: dict[str, int] = {}
+    for path in (milled(name).out / "tokens" / "train").rglob("lengths-*.parquet"):
+        (domain,) = {"code", "math", "prose"} & set(path.parts)
+        tokens[domain] = tokens.get(domain, 0) + sum(pq.read_table(path).column("tokens").to_pylist())
+    least, most = sorted(tokens, key=lambda domain: tokens[domain])[:: len(tokens) - 1]
+    assert tokens[most] > 1.5 * tokens[least]
+    assert f"domain {most} has {tokens[most] / tokens[least]:.1f} times the tokens of {least}" in warning
+
+
+def test_three_domains_reads_paragraphs_of_wikitext_and_leaves_headings_out(milled: Milled) -> None:
+    (shard,) = sorted((milled("three-domains").out / "ingest" / "wikitext").glob("documents-*"))
+    texts = pq.read_table(shard).column("text").to_pylist()
+    assert any(re.fullmatch(r" = .+ = \n?", text) for text in texts)
+    counts = milled("three-domains").artifacts["clean/wikitext"].manifest.counts
+    assert counts["kept"] == sum(len(text) >= 200 for text in texts)
+    empty = sum(not text for text in texts)
+    assert counts["dropped"] == {"empty": empty, "too_short": len(texts) - counts["kept"] - empty}
 
 
 def test_the_review_of_three_domains_finds_the_template_before_a_run_and_after(milled: Milled) -> None:
     planned = {(finding.check, finding.severity) for finding in review(find_recipe("three-domains")).findings}
     assert {("constant_prefix", "high"), ("head_sampling", "medium")} <= planned
     found = review(milled("three-domains").out)
+    marks = {f.evidence[0].name for f in found.findings if f.check == "dataset_artefacts"}
+    assert "blank before a comma" in marks
     (prefix,) = (f for f in found.findings if (f.check, f.severity) == ("constant_prefix", "high"))
     assert "math" in prefix.about
     assert '"Problem:"' in prefix.says

@@ -53,6 +53,11 @@ def lay_out(stand_in: Path) -> None:
     )
     articles = [{"id": d["id"], "title": d["id"], "text": d["text"]} for d in bench("prose", 900)][300:]
     pq.write_table(pa.Table.from_pylist(articles), stand_in / "encyclopedia.parquet")
+    wikitext = (
+        (DATA / "prose" / "wikitext-2" / "valid.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    )
+    lines_of_it = [{"text": line if line.strip() else ""} for line in wikitext]
+    pq.write_table(pa.Table.from_pylist(lines_of_it), stand_in / "wikitext.parquet")
     (stand_in / "problems.jsonl").symlink_to(DATA / "math" / "gsm8k" / "test.jsonl")
     competition = lines(DATA / "math" / "MATH" / "test_0000-1499.jsonl")
     write_lines(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
+from recipes.conftest import R50K
 from recipes.shelved import NAMES
 from tokmill.clean.detectors import score_for_recall
 from tokmill.cleaning_plan import check_cleaning
 from tokmill.recipe import Recipe
 from tokmill.recipe_file import load_recipe
 from tokmill.recipe_shelf import about, find_recipe, shelf
+from tokmill.tokenizers.load import load_tokenizer
 
 # What 2 MB cannot be enough for. All else is equal.
 SIZES: dict[str, set[str]] = {
@@ -75,6 +80,38 @@ def test_the_fast_variant_of_stage_a_differs_in_its_name_and_in_how_copies_are_f
     assert load("stage-a-fast").dedup.scope == "per-source"
 
 
+def test_the_wikipedia_variant_of_three_domains_differs_in_its_prose_and_in_its_tokenizer() -> None:
+    for offline in (False, True):
+        ours = load("three-domains", offline=offline)
+        other = load("three-domains-wikipedia", offline=offline)
+        changed = {key.split(".")[0] for key in different(ours, other)}
+        assert changed == {"name", "sources", "tokenizer"}
+        assert ours.sources[:3] == other.sources[:3]
+        assert (ours.sources[3].name, other.sources[3].name) == ("wikitext", "wikipedia")
+        assert ours.sources[3].domain == other.sources[3].domain == "prose"
+
+
+@pytest.mark.skipif(not R50K.exists(), reason="needs ../shared/data")
+def test_three_domains_has_the_tokens_of_gpt_2() -> None:
+    """The file that the recipe names is at hand under its sha256, and a tokenizer.json of GPT-2 gives the same ids."""
+    asked = load("three-domains").tokenizer
+    assert asked is not None
+    assert asked.path is not None
+    assert Path(asked.path).name == R50K.name
+    assert hashlib.sha256(R50K.read_bytes()).hexdigest() == asked.sha256
+    ranks = load_tokenizer(R50K, sha256=asked.sha256)
+    gpt2 = Tokenizer.from_file(str(R50K.parents[1] / "hf" / "gpt2-tokenizer.json"))
+    assert ranks.vocab_size == gpt2.get_vocab_size() == 50_257
+    texts = [
+        "Problem: $x^2$",
+        "def f(x):\n    return x  # ok\n",
+        " the <unk> of 5 @-@ word lines , naïve 🙂 \n",
+        "\t\t\n\n",
+    ]
+    for text in texts:
+        assert ranks.encode([text]).ids.tolist() == gpt2.encode(text, add_special_tokens=False).ids
+
+
 def test_the_numbers_are_those_of_the_projects() -> None:
     mini = load("mini-translation")
     (pairs,) = mini.sources
@@ -130,6 +167,8 @@ def test_the_numbers_are_those_of_the_projects() -> None:
     assert len(healing.sources[0].hub.revision or "") == 40
 
     three = load("three-domains")
+    assert three.sources[3].hub is not None
+    assert three.sources[3].hub.dataset == "Salesforce/wikitext"
     assert [source.limit.megabytes for source in three.sources if source.limit] == [10, 10, 10]
     bounds = {
         name: [

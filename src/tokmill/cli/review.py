@@ -11,6 +11,7 @@ from tokmill.audit.review.evidence import Limits
 from tokmill.audit.review.finding import SEVERITIES, Severity
 from tokmill.audit.review.rendering import FORMATS, Format, render, summary
 from tokmill.audit.review.reviewing import review
+from tokmill.cli.amount import Amount
 from tokmill.cli.console import err, json_option, out, reports_errors
 from tokmill.storage.commit import commit_bytes
 
@@ -18,7 +19,9 @@ _STYLES = {"HIGH": "bold red", "MEDIUM": "yellow", "LOW": "cyan"}
 _HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questions")
 
 
-@click.command("review", epilog="Example: tokmill review demo/out --fail-on high")
+@click.command(
+    "review", epilog="Example: tokmill review demo/out --model-params 124M --train-tokens 2.5B --fail-on high"
+)
 @click.argument("target", type=click.Path(exists=True, path_type=Path))
 @click.option(
     "--format",
@@ -39,22 +42,37 @@ _HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questio
     type=click.Choice(SEVERITIES),
     help="Exit with status 1 when there is a finding of this severity, or of a worse one.",
 )
+@click.option("--model-params", type=Amount(), help="Parameters of the model that is to be trained: 7B.")
+@click.option(
+    "--train-tokens",
+    type=Amount(),
+    help="Tokens that it is trained on, repeats counted again: 200B [default: the build once].",
+)
 @click.option("--no-verify", is_flag=True, help="Do not read every byte to compare it with its sha256.")
 @json_option
 @reports_errors
 def review_command(
-    target: Path, form: Format, file: Path | None, fail_on: Severity | None, no_verify: bool, as_json: bool
+    target: Path,
+    form: Format,
+    file: Path | None,
+    fail_on: Severity | None,
+    model_params: int | None,
+    train_tokens: int | None,
+    no_verify: bool,
+    as_json: bool,
 ) -> None:
     """Look for what usually goes wrong with training data, in TARGET: a run, a build of it, a build by itself, or a recipe.
 
     Findings come by severity, each with what was measured and the bound it is held against; then what was not measured, and
-    why; then what to do. Eight questions that a project asks before it trains are answered with the same figures. Nothing is
-    changed.
+    why; then what to do. Ten questions that a project asks before it trains are answered with the same figures. Nothing is
+    changed. What the model is may stand in the recipe too (`review: {model_params: 7B, train_tokens: 200B}`).
     """
     form = "json" if as_json else form
     with err.status("opening") as status:
         found = review(
             target,
+            model_params=model_params,
+            train_tokens=train_tokens,
             limits=Limits(reads_every_byte=not no_verify),
             on_check=lambda name: status.update(f"checking {name}"),
         )

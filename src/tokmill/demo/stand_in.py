@@ -7,6 +7,7 @@
       slimpajama.jsonl.zst   text, meta                                    SlimPajama
       code.jsonl.zst         hash, content, path, license                  codeparrot-clean: modules of this Python
       encyclopedia.parquet   id, url, title, text                          Wikipedia, as the hub has it
+      wikitext.parquet       text: a line each, tokenized in 2016          WikiText-103, as the hub has it
       wiki/AA/wiki_00        <doc …>                                       Wikipedia, as WikiExtractor writes it
       qa/Posts.xml           questions and answers                         a Stack Exchange dump
       problems.jsonl         question, answer                              GSM8K
@@ -140,6 +141,17 @@ def _articles(kind: str, count: int) -> list[Record]:
     ]
 
 
+def _wikitext(articles: list[Record]) -> list[Record]:
+    """A line each, with blanks around signs, as the tokenizer of 2016 left them; headings, and lines without a word."""
+    lines = []
+    for article in articles:
+        lines += ["", f" = {article['title']} = \n", ""]
+        for paragraph in str(article["text"]).split("\n\n"):
+            spaced = "".join(f" {sign}" if sign in ",.;:!?" else sign for sign in " ".join(paragraph.split()))
+            lines.append(f" {spaced.replace('-', ' @-@ ')} \n")
+    return [{"text": line} for line in lines]
+
+
 def _gsm8k() -> list[Record]:
     return [{key: problem[key] for key in ("question", "answer")} for problem in _problems()[:300]]
 
@@ -267,6 +279,7 @@ _CONTENTS: dict[str, Callable[[], bytes]] = {
     "slimpajama.jsonl.zst": lambda: _zstd(_slimpajama()),
     "code.jsonl.zst": lambda: _zstd(_code()),
     "encyclopedia.parquet": lambda: _parquet(_articles("hub", 260)),
+    "wikitext.parquet": lambda: _parquet(_wikitext(_articles("text", 260))),
     "wiki/AA/wiki_00": lambda: _wiki(_articles("dump", 120)),
     "qa/Posts.xml": _posts,
     "problems.jsonl": lambda: _lines(_gsm8k()),

@@ -24,6 +24,7 @@ from tokmill.recipe.source import (
 )
 from tokmill.recipe.split import Counts, Split, Values
 from tokmill.recipe.tokenizer import Tokenizer, Training
+from tokmill.recipe.training_plan import TrainingPlan
 from tokmill.recipe.whole import Recipe, Shards
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "StackExchange",
     "Tokenizer",
     "Training",
+    "TrainingPlan",
     "Values",
     "Warc",
     "Wikipedia",

@@ -14,6 +14,7 @@ from tokmill.recipe.section import Name, Path_, Section, part_of
 from tokmill.recipe.source import Source
 from tokmill.recipe.split import Split, split_mistakes
 from tokmill.recipe.tokenizer import Tokenizer
+from tokmill.recipe.training_plan import TrainingPlan
 
 
 class Shards(Section):
@@ -41,6 +42,12 @@ class Recipe(Section):
     mixture: Mixture | None = None
     pack: Pack = Pack()
     builds: list[Build] = []
+    # left out of every dump, and so of every fingerprint and digest
+    review: TrainingPlan | None = Field(
+        None,
+        exclude=True,
+        description="what `tokmill review` judges size by; nothing is built otherwise for it",
+    )
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:

@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from tokmill.artifact import Artifact
 from tokmill.audit.review import overlap, thresholds
+from tokmill.audit.review.boundaries import Boundaries, classes, find_boundaries
 from tokmill.audit.review.finding import NotMeasured
 from tokmill.audit.review.lengths import Lengths, Turns, load_turns, tally_lengths
+from tokmill.audit.review.probing import Probe, probe
 from tokmill.audit.review.rows import BuildRows, scan_rows
 from tokmill.audit.review.subject import Build, Subject
 from tokmill.audit.review.texts import Scan, scan_texts
@@ -137,6 +139,18 @@ class Evidence:
 
     def rows(self, build: Build) -> BuildRows:
         return self._once(f"rows {build.name}", lambda: scan_rows(build))
+
+    def probe(self, build: Build) -> Probe:
+        """Whether surface tokens tell its domains apart; of a build by itself, its sources."""
+        facts = build.artifact.manifest.facts.get("tokenizer", {})
+        return self._once(f"probe {build.name}", lambda: probe(build, classes(self.subject, build), facts))
+
+    def boundaries(self, build: Build) -> Boundaries:
+        facts = build.artifact.manifest.facts.get("tokenizer", {})
+        return self._once(
+            f"boundaries {build.name}",
+            lambda: find_boundaries(build, classes(self.subject, build), facts.get("eos_id")),
+        )
 
     def control_literals(self) -> list[str]:
         """Strings that the run's tokenizer has control tokens for."""

@@ -1,4 +1,4 @@
-"""Eight questions that a project of code, mathematics and prose asks before it trains, answered with figures.
+"""Ten questions that a project of code, mathematics and prose asks before it trains, answered with figures.
 
 An answer is put together from what was measured, and names it; what was not measured it says too. In a recipe alone
 nothing is measured, so the answers are what it asks for.
@@ -7,22 +7,21 @@ nothing is measured, so the answers are what it asks for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 
 from tokmill.audit.review.answering import Answering, answering
-from tokmill.audit.review.checks.mixing import domain_tokens, domain_weights, mixed_facts, train_share
-from tokmill.audit.review.evidence import Evidence, named, together
-from tokmill.audit.review.finding import Answer, plural, share, spelled
-from tokmill.audit.review.lengths import TRAIN
+from tokmill.audit.review.boundaries import boundary_figures, boundary_sentences
+from tokmill.audit.review.evidence import Evidence, manifest_of, named
+from tokmill.audit.review.finding import Answer, plural, share
 from tokmill.audit.review.packed import packing_cost
 from tokmill.audit.review.reading_answers import (
     code_languages,
     evaluation_risks,
     held_out_set,
+    leftovers,
     math_styles,
 )
-from tokmill.pack.budget import Holding, largest_budget
-from tokmill.pack.mixture import Mixture
+from tokmill.audit.review.separability import separability
+from tokmill.audit.review.size_answers import balance, size_target
 
 
 def answer_questions(evidence: Evidence) -> list[Answer]:
@@ -74,96 +73,6 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
     found.base("ingest/*/manifest.json", "tokens/*/lengths-*.parquet" if tokens else "")
 
 
-def size_target(evidence: Evidence, found: Answering) -> None:
-    """How large can the build be, and how large is it?"""
-    recipe = evidence.subject.recipe
-    target = recipe.mixture.target if recipe is not None and recipe.mixture is not None else None
-    if evidence.subject.kind == "recipe":
-        found.say(
-            f"The recipe asks for {target[1]:,} {target[0]}."
-            if target
-            else "The recipe sets no target: all that there is is built."
-        )
-        found.figures["target"] = list(target) if target else None
-        found.base("the recipe: mixture").lack("what there is: a recipe alone has no tokens")
-        return
-    lengths = found.attempt(lambda: evidence.lengths)
-    if lengths is not None:
-        tokens = lengths.tokens_by("source", TRAIN)
-        available = sum(tokens.values())
-        found.say(
-            f"There are {available:,} training tokens in {sum(lengths.docs_by('source', TRAIN).values()):,} documents."
-        )
-        found.figures["available_tokens"] = available
-        weights = domain_weights(evidence)
-        if weights:
-            domains = {part.source: part.domain for part in lengths.parts}
-            holdings = [Holding(name, domains[name], count) for name, count in tokens.items()]
-            reach = largest_budget(
-                holdings, Mixture({name: weights.get(name, Fraction(0)) for name in domains.values()})
-            )
-            found.say(f"With the weights asked for, {reach:,} can be built before a source is exhausted.")
-            found.figures["reach_without_repeats"] = reach
-        found.base("tokens/train/*/lengths-*.parquet")
-    if evidence.has("mixture"):
-        facts, config = mixed_facts(evidence), evidence.artifact("mixture").manifest.config
-        found.say(f"The schedule has {facts.get('tokens', 0):,} training tokens.")
-        if config["target"]:
-            part = float(train_share(evidence, config))
-            found.say(
-                f"The target is {config['target'][1]:,} {config['target'][0]}, of which {share(part, 1)} is for training."
-            )
-        found.figures |= {"target": config["target"], "scheduled_tokens": facts.get("tokens")}
-        found.base("mixture/manifest.json")
-    for builds, written in together(
-        evidence.subject.builds, lambda build: build.artifact.manifest.counts.get("tokens", {}).get("written")
-    ):
-        found.say(f"{named(builds).capitalize()}: {written:,} tokens written, all splits together.")
-        found.figures.setdefault("written_tokens", {})[named(builds)] = written
-        found.base("build/*/manifest.json" if evidence.subject.found else "manifest.json")
-
-
-def balance(evidence: Evidence, found: Answering) -> None:
-    """Are the domains in balance?"""
-    weights = domain_weights(evidence)
-    if weights:
-        asked = ", ".join(f"{name} {spelled(float(100 * weight))} %" for name, weight in weights.items())
-        found.say(f"Asked for: {asked}.")
-        found.figures["weights"] = {name: float(weight) for name, weight in weights.items()}
-        found.base("mixture.weights")
-    elif evidence.subject.kind == "recipe":
-        found.say("No weights are asked for: domains are as large as they are.")
-    if evidence.subject.kind == "recipe":
-        found.lack("tokens of each domain: a recipe alone has none").base("the recipe")
-        return
-    groups = together(evidence.subject.builds, domain_tokens)
-    for builds, tokens in groups:
-        _shares(found, named(builds).capitalize(), tokens)
-        found.base(
-            "build/*/manifest.json: counts.domains"
-            if evidence.subject.found
-            else "manifest.json: counts.domains"
-        )
-    if not groups:
-        lengths = found.attempt(lambda: evidence.lengths)
-        if lengths is not None:
-            _shares(found, "Training tokens", lengths.tokens_by("domain", TRAIN))
-            found.base("tokens/train/*/lengths-*.parquet")
-
-
-def _shares(found: Answering, what: str, tokens: dict[str, int]) -> None:
-    total = sum(tokens.values())
-    listed = ", ".join(f"{name} {count:,} ({share(count, total)})" for name, count in tokens.items())
-    present = [count for count in tokens.values() if count]
-    ratio = (
-        f"; the largest has {spelled(max(present) / min(present))} times the smallest"
-        if len(present) > 1
-        else ""
-    )
-    found.say(f"{what}: {listed}{ratio}.")
-    found.figures[what.lower()] = dict(tokens)
-
-
 def packing_pitfalls(evidence: Evidence, found: Answering) -> None:
     """What does packing cost?"""
     if evidence.subject.kind == "recipe":
@@ -192,13 +101,31 @@ def packing_pitfalls(evidence: Evidence, found: Answering) -> None:
         )
 
 
+def packing(evidence: Evidence, found: Answering) -> None:
+    """What does packing cost, and what does a row lack?"""
+    packing_pitfalls(evidence, found)
+    for build in evidence.subject.builds:
+        if "length" not in build.artifact.manifest.config["pack"]:
+            continue  # every document is whole
+        boundaries = found.attempt(lambda build=build: evidence.boundaries(build))  # type: ignore[misc]
+        if boundaries is not None and boundaries.pieces:
+            for sentence in boundary_sentences(build, boundaries):
+                found.say(sentence)
+            found.figures.setdefault("boundaries", {})[build.name] = boundary_figures(boundaries)
+            found.base(
+                f"{manifest_of(build).removesuffix('manifest.json')}train/index.jsonl.zst and the rows"
+            )
+
+
 QUESTIONS: tuple[tuple[str, Callable[[Evidence, Answering], None]], ...] = (
     ("Which sources, and what does each give?", source_choice),
-    ("How large can the build be?", size_target),
-    ("Are the domains in balance?", balance),
+    ("Is it large enough?", size_target),
+    ("Are the domains in balance, and what does that cost?", balance),
     ("Which programming languages is the code in?", code_languages),
     ("Do two styles of mathematics mix?", math_styles),
-    ("What is held out, and is it clean?", held_out_set),
-    ("What does packing cost?", packing_pitfalls),
+    ("What have the datasets left in their texts?", leftovers),
+    ("What is held out, is it clean, and is it enough to measure?", held_out_set),
+    ("What does packing cost, and what does a row lack?", packing),
+    ("How well are domains told apart by surface tokens alone?", separability),
     ("What would make an evaluation look better than it is?", evaluation_risks),
 )

@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tokmill.audit.review.answering import Answering
+from tokmill.audit.review.artefacts import ARTEFACTS
 from tokmill.audit.review.checks.surface import longest_prefix
 from tokmill.audit.review.evidence import Evidence
-from tokmill.audit.review.finding import plural, quoted, share
+from tokmill.audit.review.finding import plural, quoted, share, spelled
 from tokmill.audit.review.lengths import TRAIN
+from tokmill.audit.review.separability import noise_sentences, probed_builds
 from tokmill.audit.review.texts import DOCUMENTS, TextTally, most_common
-from tokmill.audit.review.thresholds import MIN_DOCUMENTS, PREFIX_MEDIUM
+from tokmill.audit.review.thresholds import MIN_DOCUMENTS, PREFIX_HIGH, PREFIX_MEDIUM
+from tokmill.recipe import template_parts
 
 _SHOWN = 6
 
@@ -20,22 +23,34 @@ def code_languages(evidence: Evidence, found: Answering) -> None:
     """Which programming languages is the code in?"""
     for domain, tallies in tallies_of(evidence, found, "code"):
         docs = sum(one.docs for one in tallies)
-        labels = sum((one.code_labels for one in tallies), Counter[str]())
-        endings = sum((one.endings for one in tallies), Counter[str]())
-        counted, by = (labels, "labels in meta") if labels else (endings, "file endings")
-        if not counted:
-            found.say(f"{domain}: none of {plural(docs, 'document')} has a label or a file ending.")
+        whole = sum(one.text_bytes for one in tallies)
+        languages: dict[str, list[int]] = {}
+        for one in tallies:
+            for name, (count, size) in one.languages.items():
+                sums = languages.setdefault(name, [0, 0])
+                sums[0] += count
+                sums[1] += size
+        told_by = sum((one.told_by for one in tallies), Counter[str]())
+        if not languages:
+            found.say(f"{domain}: unknown; none of {plural(docs, 'document')} has a label or a file ending.")
             found.lack(f"languages of domain {domain}: no label, no file ending")
             continue
-        known = sum(counted.values())
-        ranked = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
-        listed = ", ".join(f"{name} {share(count, docs)}" for name, count in ranked[:_SHOWN])
-        more = f" and {len(ranked) - _SHOWN} more" if len(ranked) > _SHOWN else ""
-        found.say(
-            f"{domain}, by {by}: {listed}{more} of {plural(docs, 'document')}; {docs - known:,} not known."
+        ranked = sorted(languages.items(), key=lambda item: (-item[1][1], item[0]))
+        listed = ", ".join(
+            f"{name} {share(size, whole)} ({plural(count, 'document')})"
+            for name, (count, size) in ranked[:_SHOWN]
         )
-        found.figures[domain] = {"by": by, "documents": docs, "languages": dict(ranked)}
-        found.base(f"ingest/*/documents-*.parquet: {'meta' if labels else 'meta, doc_id'}")
+        more = f" and {len(ranked) - _SHOWN} more" if len(ranked) > _SHOWN else ""
+        how = ", ".join(f"{count:,} by {way}" for way, count in sorted(told_by.items()))
+        unknown = docs - sum(told_by.values())
+        found.say(f"{domain}, of the bytes of text: {listed}{more}. Told {how}; {unknown:,} not known.")
+        found.figures[domain] = {
+            "documents": docs,
+            "text_bytes": whole,
+            "told_by": dict(sorted(told_by.items())),
+            "languages": {name: {"documents": count, "text_bytes": size} for name, (count, size) in ranked},
+        }
+        found.base("ingest/*/documents-*.parquet: meta, doc_id")
 
 
 def math_styles(evidence: Evidence, found: Answering) -> None:
@@ -72,7 +87,7 @@ def _style(one: TextTally, docs: int, tokens: int | None, whole: int) -> str:
     elif best is not None:
         told += f"; no common beginning (the commonest, {quoted(best[0])}, in {share(best[1], one.docs)})"
     forms = sorted(((n, c) for n, c in one.answers.items() if c), key=lambda item: (-item[1], item[0]))
-    listed = ", ".join(f"{name} {share(count, one.docs)}" for name, count in forms[:4])
+    listed = ", ".join(f"{name} {share(count, one.docs)}" for name, count in forms[:_SHOWN])
     return f"{told}; forms: {listed or 'none of those looked for'}."
 
 
@@ -86,6 +101,41 @@ def _parts(one: TextTally) -> Iterator[str]:
         )
         listed = ", ".join(f"{name} {share(count, docs)}" for name, count in forms[:3])
         yield f"{one.source}, {origin or 'not labelled'}: {share(docs, one.docs)} of it; forms: {listed or 'none'}."
+
+
+def leftovers(evidence: Evidence, found: Answering) -> None:
+    """What have the datasets left in their texts?"""
+    if evidence.subject.kind == "recipe":
+        for source in evidence.recipe.sources:
+            if source.template is not None:
+                literals = [literal for literal, _ in template_parts(source.template) if literal.strip()]
+                found.say(
+                    f"{source.name}: every document has {', '.join(map(quoted, literals)) or 'nothing'} of its template."
+                )
+        found.base("the recipe: template").lack("marks, blanks and endings: a recipe alone has no documents")
+        return
+    scan = found.attempt(lambda: evidence.texts)
+    for one in scan.sources.values() if scan is not None else ():
+        if not one.docs:
+            continue
+        counts = {name: one.left.counts[name] for name in ARTEFACTS if one.left.counts[name]}
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        told = ", ".join(f"{name} {share(count, one.docs)}" for name, count in ranked)
+        ends = []
+        prefix = longest_prefix([one], PREFIX_HIGH) if one.docs >= MIN_DOCUMENTS else None
+        suffix = one.left.common_suffix(one.docs) if one.docs >= MIN_DOCUMENTS else None
+        if prefix is not None:
+            ends.append(f"{share(prefix.docs, one.docs)} begin with {quoted(prefix.text)}")
+        if suffix is not None:
+            ends.append(f"{share(suffix[1], one.docs)} end with {quoted(suffix[0])}")
+        found.say(f"{one.source}: {'; '.join([told or 'none of the marks looked for', *ends])}.")
+        found.figures[one.source] = {
+            "documents": one.docs,
+            "marks": counts,
+            "common_beginning": [prefix.text, prefix.docs] if prefix is not None else None,
+            "common_ending": list(suffix) if suffix is not None else None,
+        }
+    found.base("texts of ingest/* and clean/*")
 
 
 def held_out_set(evidence: Evidence, found: Answering) -> None:
@@ -102,6 +152,7 @@ def held_out_set(evidence: Evidence, found: Answering) -> None:
         return
     if evidence.subject.found is None:
         rows = found.attempt(lambda: evidence.rows(evidence.builds()[0]))
+        _noise(evidence, found)
         if rows is not None:
             listed = ", ".join(f"{one.split or 'one split'} {one.tokens:,} tokens" for one in rows.splits)
             found.say(f"{listed}; {plural(len(rows.cut), 'document')} cut by the split.")
@@ -128,7 +179,22 @@ def held_out_set(evidence: Evidence, found: Answering) -> None:
         )
         found.figures["held_out_by_domain"] = held
         found.base("tokens/*/lengths-*.parquet")
+    _noise(evidence, found)
     _overlaps(evidence, found)
+
+
+def _noise(evidence: Evidence, found: Answering) -> None:
+    """Of a loss of each domain, as far as the documents that are held out of it decide."""
+    for _, probe in found.attempt(lambda: probed_builds(evidence)) or []:
+        for sentence in noise_sentences(probe):
+            found.say(sentence)
+        found.figures["noise"] = {
+            name: {key: round(value, 6) for key, value in noise._asdict().items()}
+            if noise is not None
+            else None
+            for name, noise in zip(probe.domains, probe.noise, strict=True)
+        }
+        found.base("build/*/*/index.jsonl.zst and the rows")
 
 
 def _overlaps(evidence: Evidence, found: Answering) -> None:
@@ -180,6 +246,12 @@ def evaluation_risks(evidence: Evidence, found: Answering) -> None:
             )
             found.figures.setdefault("constant_beginnings", {})[domain] = round(prefix.docs / docs, 6)
             found.base("texts")
+    for _, probe in found.attempt(lambda: probed_builds(evidence)) or []:
+        rows = probe.views[0]
+        found.say(
+            f"Single tokens tell the domain of {spelled(100 * rows.accuracy())} % of held-out rows: a router, or a probe of hidden "
+            "states, that does as well has shown nothing beyond them."
+        )
 
 
 def tallies_of(evidence: Evidence, found: Answering, kind: str) -> Iterator[tuple[str, list[TextTally]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tokmill.audit.review import separability, sizing
 from tokmill.audit.review.checks import (
     controls,
     copies,
@@ -92,6 +93,12 @@ CHECKS: tuple[Check, ...] = (
         "Set `split.valid_fraction` to 0.01 … 0.2, or `method: formula`, which adapts to the size of each domain.",
     ),
     Check(
+        "held_out_noise",
+        "Is a domain's held-out loss known well enough?",
+        separability.held_out_noise,
+        "Hold out more documents of the domain (a larger `split.valid_fraction`), and compare models document by document.",
+    ),
+    Check(
         "constant_prefix",
         "Do documents of a domain begin alike?",
         surface.constant_prefix,
@@ -107,7 +114,22 @@ CHECKS: tuple[Check, ...] = (
         "hidden_characters",
         "Do texts begin with whitespace, or hide characters?",
         surface.hidden_characters,
-        "Normalize (`normalize: {unicode: NFC, nul: strip}`), or drop such documents by a rule; what is left marks its domain.",
+        "Take them out where the source is written, before they mark a domain; or drop such documents with a filter "
+        "(`{hook: hooks.py:function, max: 0}`): texts are not edited beyond `normalize`.",
+    ),
+    Check(
+        "dataset_artefacts",
+        "Have the datasets left marks in their texts?",
+        surface.dataset_artefacts,
+        "Read an edition without them (raw instead of tokenized, decoded as UTF-8), or drop such documents with a filter "
+        "(`{hook: hooks.py:function, max: 0}`): a model learns to write what it reads.",
+    ),
+    Check(
+        "surface_shortcut",
+        "Do single tokens tell the domains apart?",
+        separability.surface_shortcut,
+        "Report routing and probes beside this baseline, and on rows whose markers are masked; take templates and marks out "
+        "of the texts.",
     ),
     Check(
         "domain_imbalance",
@@ -138,6 +160,19 @@ CHECKS: tuple[Check, ...] = (
         "Does the budget ask for more than there is?",
         mixing.budget_epochs,
         "Lower the budget, or find more text for the source.",
+    ),
+    Check(
+        "tokens_per_parameter",
+        "Is the model trained on enough tokens?",
+        sizing.tokens_per_parameter,
+        "Train a smaller model, or on more tokens: about 20 per parameter are compute-optimal.",
+    ),
+    Check(
+        "plan_epochs",
+        "Does training see its tokens too often?",
+        sizing.plan_epochs,
+        "Find more text, or train on less: up to four epochs repeats are nearly as good as new text, beyond that they are "
+        "worth less and less.",
     ),
     Check(
         "drift",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tokmill.audit.review.evidence import READ_ERRORS, Evidence, Limits, told
@@ -10,17 +11,30 @@ from tokmill.audit.review.finding import SEVERITIES, Assumption, Finding, NotMea
 from tokmill.audit.review.questions import answer_questions
 from tokmill.audit.review.registry import CHECKS, Check
 from tokmill.audit.review.subject import Subject, open_subject
+from tokmill.recipe import TrainingPlan
 
 
 def review(
     target: str | Path,
     *,
+    model_params: int | None = None,
+    train_tokens: int | None = None,
     limits: Limits | None = None,
     checks: Sequence[Check] = CHECKS,
     on_check: Callable[[str], None] | None = None,
 ) -> Review:
-    """Of a run, a build or a recipe. Reads only; `on_check(name)` is told what comes next."""
+    """Of a run, a build or a recipe. Reads only; `on_check(name)` is told what comes next.
+
+    `model_params` and `train_tokens` come before what the recipe's `review` section says.
+    """
     subject = open_subject(target)
+    said = subject.training
+    subject = replace(
+        subject,
+        training=TrainingPlan(
+            model_params=model_params or said.model_params, train_tokens=train_tokens or said.train_tokens
+        ),
+    )
     evidence = Evidence(subject, limits)
     findings: list[Finding] = []
     assumptions: list[Assumption] = list(_of_subject(subject))

@@ -22,8 +22,9 @@ from tokmill.audit.report.found import Found, find_artifacts
 from tokmill.errors import InputError, RecipeError, TokmillError
 from tokmill.manifest import MANIFEST, Json
 from tokmill.recipe import Build as RecipeBuild
-from tokmill.recipe import Recipe, Section, Source
+from tokmill.recipe import Recipe, Section, Source, TrainingPlan
 from tokmill.recipe_file import load_recipe, parse_recipe
+from tokmill.run_manifest import REVIEW
 from tokmill.storage.location import read_whole
 
 Kind = Literal["run", "build", "recipe"]
@@ -58,6 +59,9 @@ class Subject:
     found: Found | None  # of a run
     builds: list[Build] = field(default_factory=list)
     recipe_file: str = ""
+    training: TrainingPlan = field(
+        default_factory=TrainingPlan
+    )  # what is to be trained on it, as far as it is said
 
     @property
     def artifacts(self) -> dict[str, Artifact]:
@@ -103,6 +107,7 @@ def open_subject(target: str | Path) -> Subject:
                 subject.found,
                 mine,
                 subject.recipe_file,
+                subject.training,
             )
     return _published(path, here)
 
@@ -119,7 +124,15 @@ def _run(path: Path) -> Subject:
         with contextlib.suppress(RecipeError):  # of a version that took other recipes
             recipe = parse_recipe(json.dumps(plain, ensure_ascii=False).encode(), MANIFEST)
     builds = [Build(name, artifact) for name, artifact in found.of_kind("build").items()]
-    return Subject("run", path, found.name, recipe, asked, found, builds, MANIFEST)
+    training = _training(found.root.environment.get(REVIEW) if found.root is not None else None)
+    return Subject("run", path, found.name, recipe, asked, found, builds, MANIFEST, training)
+
+
+def _training(said: Any) -> TrainingPlan:
+    """As the run wrote it down, beside its digests."""
+    with contextlib.suppress(ValueError):
+        return TrainingPlan.model_validate(said or {})
+    return TrainingPlan()
 
 
 def _published(path: Path, artifact: Artifact) -> Subject:
@@ -139,9 +152,12 @@ def _recipe(path: Path) -> Subject:
             recipe = parse_recipe(yaml.serialize(tree, allow_unicode=True).encode(), str(path))
         except RecipeError:
             raise mistakes from None  # there is more that is wrong: told with lines that are right
-        return Subject("recipe", path.parent, recipe.name, recipe, asked, None, recipe_file=path.name)
-    asked = recipe.model_dump(mode="json")
-    return Subject("recipe", path.parent, recipe.name, recipe, asked, None, recipe_file=path.name)
+    else:
+        asked = recipe.model_dump(mode="json")
+    training = recipe.review or TrainingPlan()
+    return Subject(
+        "recipe", path.parent, recipe.name, recipe, asked, None, recipe_file=path.name, training=training
+    )
 
 
 def _as_given(section: type[Section], written: Json) -> Json:

@@ -24,6 +24,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from tokmill.artifact import Artifact
+from tokmill.audit.review.artefacts import Leftovers
+from tokmill.audit.review.code_endings import language_of
+from tokmill.audit.review.math_forms import find_forms
 from tokmill.audit.review.thresholds import PREFIX_CHARS, SCANNED_BYTES
 from tokmill.schema import one_piece
 from tokmill.stages.step import Shard
@@ -40,14 +43,6 @@ INVISIBLE = (
 # Literals that chat and code models reserve; those of the run's own tokenizer come to them.
 RESERVED = r"<\|[A-Za-z0-9_]{2,40}\|>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<(?:fim|file)_[a-z]{3,10}>"
 
-ANSWERS = {
-    "\\boxed{…}": r"\\boxed\s*\{",
-    "#### n": r"(?m)^####\s",
-    "The answer is": r"(?i)\bthe (?:final )?answer is\b",
-    "Answer:": r"(?im)^\s*(?:final )?answer:",
-    "Solution:": r"(?im)^\s*solution:",
-    "LaTeX ($…$, \\(…\\))": r"\$[^$\n]+\$|\\\(|\\\[",
-}
 LANGUAGE_KEYS = ("programming_language", "lang", "language", "code_language")
 PATH_KEYS = ("path", "file", "filename", "file_path", "max_stars_repo_path")
 ORIGIN_KEYS = (
@@ -84,6 +79,10 @@ class TextTally:
     endings: Counter[str] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
     styles: dict[str, Counter[str]] = field(default_factory=dict)  # the same by origin, and DOCUMENTS
+    left: Leftovers = field(default_factory=Leftovers)
+    text_bytes: int = 0
+    languages: dict[str, list[int]] = field(default_factory=dict)  # of code -> documents, bytes of text
+    told_by: Counter[str] = field(default_factory=Counter)  # label, file ending
     longest_run: int = 0  # of documents of one origin, one after the other
     longest_origin: str = ""
     _run: int = 0
@@ -158,13 +157,21 @@ def _count(tally: TextTally, shard: Shard, inputs: list[Input], pattern: str, fi
     _add(tally.first, first)
     for size, counts in tally.prefixes.items():
         _add(counts, pc.utf8_slice_codeunits(texts, 0, size))
+    ends = pc.utf8_slice_codeunits(texts, -max(PREFIX_CHARS), None)
+    for size, counts in tally.left.suffixes.items():
+        _add(counts, pc.utf8_slice_codeunits(ends, -size, None))
+    tally.left.count(texts)
+    sizes = np.asarray(pc.binary_length(texts))
+    tally.text_bytes += int(sizes.sum())
     tally.leading_space += _true(pc.utf8_is_space(first))
     tally.invisible += _true(pc.match_substring_regex(texts, INVISIBLE))
     hits = texts.filter(pc.match_substring_regex(texts, pattern))
     for text in hits.to_pylist():
         tally.reserved.update(set(re.findall(pattern, text)))
     metas = load_table(Path(shard.documents.path), ["meta"]).column("meta").take(table.column("row"))
-    origins = _count_labels(tally, table.column("doc_id").to_pylist(), metas.to_pylist(), file)
+    origins = _count_labels(
+        tally, table.column("doc_id").to_pylist(), metas.to_pylist(), file, sizes.tolist()
+    )
     if "math" in tally.domain.lower():
         _count_styles(tally, texts, origins)
 
@@ -172,7 +179,7 @@ def _count(tally: TextTally, shard: Shard, inputs: list[Input], pattern: str, fi
 def _count_styles(tally: TextTally, texts: Any, origins: list[str]) -> None:
     """Forms of answers in the source, and in each of its parts."""
     names, part = np.unique(np.array(origins, object).astype(str), return_inverse=True)
-    forms = {name: np.asarray(pc.match_substring_regex(texts, form)) for name, form in ANSWERS.items()}
+    forms = find_forms(texts)
     for name, found in forms.items():
         tally.answers[name] += int(found.sum())
     for number, origin in enumerate(names.tolist()):
@@ -201,12 +208,12 @@ def _true(column: Any) -> int:
 
 
 def _count_labels(
-    tally: TextTally, doc_ids: list[str], metas: list[str | None], file: str | None
+    tally: TextTally, doc_ids: list[str], metas: list[str | None], file: str | None, sizes: list[int]
 ) -> list[str]:
     """Counts them; and the origin of each document, as far as it is told."""
     origins: list[str] = []
     is_code = "code" in tally.domain.lower()
-    for doc_id, meta in zip(doc_ids, metas, strict=True):
+    for doc_id, meta, size in zip(doc_ids, metas, sizes, strict=True):
         told: dict[str, Any] = msgspec.json.decode(meta) if meta else {}
         strings = {key: value for key, value in told.items() if isinstance(value, str) and value}
         origin = origin_of(strings)
@@ -221,6 +228,12 @@ def _count_labels(
             ending = _ENDING.search(name)
             if ending is not None:
                 tally.endings[ending[1].lower()] += 1
+            if label is not None or ending is not None:
+                language = label.lower() if label is not None else language_of(ending[1])  # type: ignore[index]
+                tally.told_by["label in meta" if label is not None else "file ending"] += 1
+                sums = tally.languages.setdefault(language, [0, 0])
+                sums[0] += 1
+                sums[1] += size
     return origins
 
 

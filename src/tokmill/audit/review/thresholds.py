@@ -7,6 +7,12 @@ from __future__ import annotations
 MAX_NEAR_OVERLAP = 0.001  # of the held-out documents; an exact copy is one too many
 MIN_HELD_OUT, MAX_HELD_OUT = 0.01, 0.20  # of the tokens, or of the documents where there are no tokens
 
+MAX_NOISE = 0.05  # half of a 95 % interval, of a domain's held-out loss
+SURFACE_LOW = 0.95  # of held-out rows that single tokens tell the domain of, each domain counted alike
+SURFACE_DROP = (
+    0.10  # of these, lost when twenty markers of each domain are masked: a template, not a language
+)
+
 # --- how documents begin ---
 
 PREFIX_CHARS = (
@@ -21,6 +27,15 @@ MAX_FIRST_CHARACTER = 0.50
 MAX_LEADING, MAX_SKEW = 0.01, 3.0  # of the documents of a domain; times those of another domain
 MIN_SKEWED = 0.001  # three times nothing is nothing: below one in a thousand no skew is told
 MIN_DOCUMENTS = 20  # of a domain: in fewer, one document is more than a twentieth
+
+# --- what a dataset was made with ---
+
+MAX_ARTEFACT = 0.01  # of the documents of a source
+COMMON_SUFFIX = 0.50  # of the documents of a source end alike
+
+# --- size ---
+
+TOKENS_PER_PARAMETER = 20  # compute-optimal (Hoffmann et al. 2022)
 
 # --- mixture ---
 
@@ -54,3 +69,4 @@ MAX_UNLABELLED = 0.01  # of the documents of a source
 SCANNED_BYTES = 4 << 30  # of text: less than a minute of one core (89 MB/s measured)
 EVAL_DOCUMENTS = 20_000  # held-out documents whose near duplicates are looked for: 25 MB of fingerprints
 TRAIN_BYTES = 1 << 30  # of training text that they are compared with: thirteen seconds of one core
+PROBE_TRAIN_TOKENS, PROBE_HELD_OUT_TOKENS = 64 << 20, 16 << 20  # of rows that are told apart: some seconds

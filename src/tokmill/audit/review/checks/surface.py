@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tokmill.audit.review.artefacts import judge
 from tokmill.audit.review.evidence import Evidence
 from tokmill.audit.review.finding import (
     Assumption,
@@ -213,3 +214,12 @@ def _skewed(what: str, rates: dict[str, tuple[int, int]]) -> Iterator[Finding]:
             ),
             Measure("between two domains", MAX_SKEW, "times", f"from {100 * MIN_SKEWED:g} % of a domain on"),
         )
+
+
+def dataset_artefacts(evidence: Evidence) -> Found:
+    """Of each source: a dataset has them, whatever domain it is put into."""
+    scan = evidence.texts
+    if not scan.is_complete:
+        yield Assumption("dataset_artefacts", sampled(scan))
+    for one in scan.sources.values():
+        yield from judge(one.source, one.domain, one.docs, one.left)
