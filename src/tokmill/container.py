@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from tokmill.errors import InputError, ManifestDamaged
-from tokmill.manifest import Json, fingerprint_of
+from tokmill.errors import InputError, ManifestDamaged, TokmillError
+from tokmill.manifest import Json, explain_changes, fingerprint_of
 from tokmill.storage.commit import commit_bytes
 from tokmill.storage.location import InputFile, file_sha256, is_within, read_whole
 
@@ -77,6 +77,30 @@ def build_container(
 def write_container(path: Path, container: Container) -> None:
     body = msgspec.to_builtins(container, order="deterministic")
     commit_bytes(path, json.dumps(body, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def write_selection(path: Path, selection: Container, *, replace: bool = False) -> None:
+    """Another one of that name is somebody's choice: it goes when asked, and a container never does."""
+    if path.exists():
+        try:
+            former: Container | None = load_container(path)
+        except TokmillError:
+            former = None
+        if former == selection:
+            return
+        if former is None or former.kind != "selection":
+            raise InputError(
+                "is there and is not a selection", where=str(path), next="give another name with --out"
+            )
+        if not replace:
+            changes = explain_changes(former.about, selection.about) or ["its shards are others"]
+            raise InputError(
+                f"there is another selection of this name: {'; '.join(changes)}",
+                where=str(path),
+                next="give another name with --out, or put this one in its place with --replace",
+            )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_container(path, selection)
 
 
 def load_container(path: Path) -> Container:

@@ -229,3 +229,31 @@ def test_a_dataset_is_materialized_once_and_offline_after(
     hub.commit(DATASET, {"data/train-00000-of-00001.parquet": parquet(generate_problems(5, 6), 5)})
     assert tokmill(hub, tmp_path, *command, "--json").stdout == first.stdout
     assert len(hub.seen()) == asked
+
+
+def test_other_options_are_refused_before_anything_is_fetched_and_another_name_keeps_both(
+    hub: LoopbackHub, published: str, tmp_path: Path
+) -> None:
+    command = [
+        "materialize",
+        "hub",
+        DATASET,
+        "--template",
+        "{question} {answer}",
+        "--root",
+        tmp_path / "root",
+    ]
+    first = tokmill(hub, tmp_path, *command)
+    assert first.returncode == 0, first.stderr
+    held = {path: path.read_bytes() for path in (tmp_path / "root").rglob("*") if path.is_file()}
+    fetched = len(hub.seen(containing="/resolve/"))
+    other = tokmill(hub, tmp_path, *command, "--limit", "docs=5")
+    assert other.returncode == 1
+    assert "was materialized with other options: `source.limit` added" in other.stderr
+    assert len(hub.seen(containing="/resolve/")) == fetched
+    assert {path: path.read_bytes() for path in (tmp_path / "root").rglob("*") if path.is_file()} == held
+    named = tokmill(hub, tmp_path, *command, "--limit", "docs=5", "--name", "five", "--json")
+    assert named.returncode == 0, named.stderr
+    report = json.loads(named.stdout)
+    assert (report["dataset"], report["revision"], report["invariants"]["rows"]) == ("five", published, 5)
+    assert all(path.read_bytes() == data for path, data in held.items())

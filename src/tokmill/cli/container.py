@@ -25,7 +25,7 @@ from tokmill.container import (
     default_root,
     load_container,
     select_shards,
-    write_container,
+    write_selection,
 )
 from tokmill.materializing import materialize_source
 
@@ -55,6 +55,9 @@ _SHARED = (
         show_default=True,
         help="Text per shard.",
     ),
+    click.option(
+        "--replace", is_flag=True, help="Put it in the place of one that was made with other options."
+    ),
     workers_option,
     json_option,
 )
@@ -75,7 +78,8 @@ def materialize_command() -> None:
     ROOT/corpora/DATASET/REVISION/*.jsonl.zst
     ROOT/manifests/DATASET_REVISION.json
 
-    A recipe reads it back with `corpus: {manifest: …}`, and refuses a shard whose sha256 is another.
+    A recipe reads it back with `corpus: {manifest: …}`, and refuses a shard whose sha256 is another. A corpus that is
+    there stays: one with other options needs another name or root, or --replace.
     """
 
 
@@ -83,11 +87,12 @@ def materialize_command() -> None:
     "hub", epilog="Example: tokmill materialize hub openai/gsm8k --config main --root corpora --text question"
 )
 @hub_options
+@click.option("--name", help="Name of the corpus [default: DATASET, and its config and split].")
 @_shared_options
 @reports_errors
-def hub(**given: Any) -> None:
+def hub(name: str | None, **given: Any) -> None:
     """Materialize DATASET of the hub. Once its manifest exists, no network is touched again."""
-    _materialize(hub_source, given, lambda options: _hub_name(**options))
+    _materialize(hub_source, given, lambda options: name or _hub_name(**options))
 
 
 @materialize_command.command(
@@ -104,15 +109,26 @@ def files(**given: Any) -> None:
 def _materialize(to_source: Any, given: dict[str, Any], to_name: Any) -> None:
     root, as_json = given.pop("root"), given.pop("as_json")
     unicode_form, tokenizer = given.pop("unicode"), given.pop("tokenizer")
-    megabytes, workers = given.pop("shard_megabytes"), given.pop("workers")
+    megabytes, workers, replace = given.pop("shard_megabytes"), given.pop("workers"), given.pop("replace")
     recipe = one_source_recipe(
         to_source(**given), normalize={"unicode": unicode_form}, shards={"megabytes": megabytes}
     )
     with open_progress() as progress:
-        path, container = materialize_source(
-            recipe, Path.cwd(), root, to_name(given), tokenizer=tokenizer, workers=workers, progress=progress
+        made = materialize_source(
+            recipe,
+            Path.cwd(),
+            root,
+            to_name(given),
+            tokenizer=tokenizer,
+            replace=replace,
+            workers=workers,
+            progress=progress,
         )
-    _render(path, container, as_json)
+        if made.removed:
+            progress.say(f"removed or replaced: {', '.join(made.removed)}")
+        if made.broken:
+            progress.say(f"these list shards that are gone now; select again: {', '.join(made.broken)}")
+    _render(made.path, made.container, as_json, replaced={"shards": made.removed, "manifests": made.broken})
 
 
 def _hub_name(*, dataset: str, config: str | None, split: str, **_: Any) -> str:
@@ -142,6 +158,7 @@ def _hub_name(*, dataset: str, config: str | None, split: str, **_: Any) -> str:
     required=True,
     help="Manifest to write.",
 )
+@click.option("--replace", is_flag=True, help="Write it in the place of another selection.")
 @json_option
 @reports_errors
 def select_command(
@@ -153,6 +170,7 @@ def select_command(
     seed: int | None,
     root: Path | None,
     target: Path,
+    replace: bool,
     as_json: bool,
 ) -> None:
     """Choose shards of the container that MANIFEST describes, and write a manifest that lists only those.
@@ -163,16 +181,14 @@ def select_command(
         load_container(manifest), patterns=patterns, count=count, rows=rows, tokens=tokens, seed=seed
     )
     check_shards(selection, root or default_root(manifest))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write_container(target, selection)
+    write_selection(target, selection, replace=replace)
     _render(target, selection, as_json)
 
 
-def _render(path: Path, container: Container, as_json: bool) -> None:
+def _render(path: Path, container: Container, as_json: bool, **more: Any) -> None:
     if as_json:
-        print_json(
-            {"ok": True, "manifest": str(path), **msgspec.to_builtins(container, order="deterministic")}
-        )
+        described = msgspec.to_builtins(container, order="deterministic")
+        print_json({"ok": True, "manifest": str(path), **more, **described})
         return
     have = container.invariants
     about = " (estimated)" if container.tokens_are_estimated else ""
