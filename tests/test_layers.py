@@ -57,6 +57,7 @@ LAYERS: list[tuple[str, ...]] = [
         "tokenizer_plan",
         "plan",
         "standing",
+        "provenance",
         "run_manifest",
         "run_session",
         "running",

@@ -25,6 +25,7 @@ from tokmill.formats.token_cache import EncodeFacts, TokenCache, write_token_cac
 from tokmill.manifest import Json, Manifest, fingerprint_of
 from tokmill.mixture_file import read_mixture_file, to_mixture, to_sources
 from tokmill.progress import Progress
+from tokmill.provenance import hub_commits
 from tokmill.publishing import publish
 from tokmill.recipe import Recipe
 from tokmill.recipe_file import parse_recipe
@@ -180,7 +181,7 @@ def shard_files(
         ],
     }
     made = run_listing(listing, out, sections, workers=workers, progress=progress)
-    origin = _origin(listing, sections, made)
+    origin, commits = _origin(listing, sections, made), hub_commits(made)
     stats = []
     for name, source in zip(names, listing.sources, strict=True):
         build = made[f"build/{name}"]
@@ -191,6 +192,7 @@ def shard_files(
                 "name": name,
                 "dataset": hub.get("dataset") or ", ".join(_listed(source.get("files"))),
                 "subset": hub.get("config"),
+                "revision": commits.get(name, {}).get("revision"),
                 "records": counts["in"],
                 "sequences": counts["rows"],
                 "tokens": counts["tokens"]["written"],
@@ -232,7 +234,10 @@ def encode(
     write_token_cache(
         out,
         _all_parts(caches),
-        EncodeFacts(**{name: getattr(facts, name) for name in EncodeFacts.__struct_fields__}),
+        EncodeFacts(
+            **{name: getattr(facts, name) for name in EncodeFacts.__struct_fields__ if name != "hub"},
+            hub=hub_commits(made),
+        ),
         splits={name: len(cache) for name, cache in caches.items()} if listing.has_splits else {},
     )
     shutil.rmtree(out / _WORK)

@@ -257,3 +257,37 @@ def test_other_options_are_refused_before_anything_is_fetched_and_another_name_k
     report = json.loads(named.stdout)
     assert (report["dataset"], report["revision"], report["invariants"]["rows"]) == ("five", published, 5)
     assert all(path.read_bytes() == data for path, data in held.items())
+
+
+def test_every_verb_that_reads_an_unpinned_dataset_records_the_commit_that_it_read(
+    hub: LoopbackHub, published: str, tmp_path: Path
+) -> None:
+    mixture = tmp_path / "mixture.yaml"
+    mixture.write_text(
+        f'datasets: [{{name: problems, dataset: {DATASET}, template: "{{question}} {{answer}}"}}]\n'
+    )
+
+    def run(*arguments: str | Path) -> str:
+        done = tokmill(hub, tmp_path, *arguments)
+        assert done.returncode == 0, done.stderr
+        assert f"{DATASET}: main is commit {published} now" in done.stderr
+        return done.stdout
+
+    options = ("--model-type", "byte_bpe", "--vocab-size", "300", "--output-dir", tmp_path / "tok")
+    run("tokenizer", "train", "--manifest", mixture, *options)
+    log = json.loads((tmp_path / "tok/tokenizer.log.json").read_text())
+    assert [item["revision"] for item in log["datasets"]] == [published]
+
+    model = ("--tokenizer-path", tmp_path / "tok/tokenizer.json")
+    run("shard", mixture, *model, "--out-dir", tmp_path / "shards", "--log-file", tmp_path / "log.json")
+    assert json.loads((tmp_path / "log.json").read_text())["stats"][0]["revision"] == published
+    run("build", "megatron", "--manifest", mixture, *model, "--out-dir", tmp_path / "mega")
+    run("pack", "--manifest", mixture, *model, "--length", "64", "--out-dir", tmp_path / "rows")
+    read = {"dataset": DATASET, "config": None, "split": "train", "revision": published}
+    for built in ("shards/problems", "mega", "rows"):
+        manifest = json.loads((tmp_path / built / "manifest.json").read_text())
+        assert manifest["facts"]["hub"] == {"problems": read}
+    run("encode", mixture, "--model", tmp_path / "tok/tokenizer.json", "--out", tmp_path / "cache")
+    assert json.loads((tmp_path / "cache/ENCODE.meta.json").read_text())["hub"] == {"problems": read}
+    for directory in ("shards", "mega", "rows", "cache"):
+        assert tokmill(hub, tmp_path, "verify", tmp_path / directory).returncode == 0

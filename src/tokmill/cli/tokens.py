@@ -18,6 +18,7 @@ from tokmill.formats.token_cache import TokenCache
 from tokmill.manifest import Manifest
 from tokmill.pack.compare import Cost
 from tokmill.recipe.amount import parse_amount
+from tokmill.recipe.section import shortest_spelling
 from tokmill.storage.commit import commit_bytes
 from tokmill.token_files import Asked, build_files, encode, read_listing, shard_files, tokenized
 
@@ -291,7 +292,7 @@ def build_command(
             directory,
             Asked(tokenizer, sha256, encoding, _token_or_id(eos)),
             {"format": form, **({"dtype": dtype} if dtype else {})},
-            split={"valid_fraction": valid_fraction},
+            split={"valid_fraction": shortest_spelling(valid_fraction)},
             mixture={**mixture, "order": order} if mixture else None,
             pack={"length": length},
             workers=workers,
