@@ -323,3 +323,38 @@ def test_every_document_is_in_every_split_equally_often_over_seeds(tmp_path: Pat
         # 0.9999 intervals of chi-square with 29 and 9 degrees of freedom
         assert 8 < chi_square(by_document[name], size / 30, seeds) < 69
         assert 0.5 < chi_square(by_rank[name], size / 10, seeds) < 36
+
+
+def test_a_weighted_draw_takes_documents_by_their_weight(tmp_path: Path) -> None:
+    """One of three, with weights 1, 2 and 7: how often each is drawn over seeds, and a weight of zero never."""
+    weights = {"light": 1, "middle": 2, "heavy": 7, "nothing": 0}
+    path = write_corpus(tmp_path / "c.jsonl", [{"text": t, "w": w} for t, w in weights.items()])
+    drawn: Counter[str] = Counter()
+    for seed in range(1000):
+        options: dict[str, Any] = {
+            "splits": {"train": 1},
+            "method": "weighted",
+            "weight": "w",
+            "resample": True,
+        }
+        (row,) = rows_of(materialize(path, tmp_path / "out", k=1, seed=seed, **options))
+        drawn[row["text"]] += 1
+    assert set(drawn) == {"light", "middle", "heavy"}
+    deviation = sum((drawn[t] - 100 * w) ** 2 / (100 * w) for t, w in weights.items() if w)
+    assert deviation < 18.4  # chi-square with two degrees of freedom, 0.9999
+
+
+def test_a_weighted_draw_of_pairs_carries_the_weight_and_writes_the_sides_alone(tmp_path: Path) -> None:
+    records = [{"src_text": f"le {n}", "tgt_text": f"the {n}", "w": n % 2} for n in range(20)]
+    path = write_corpus(tmp_path / "c.jsonl", list(records))
+    options: dict[str, Any] = {"splits": SIZES, "parallel": {}, "method": "weighted", "weight": "w"}
+    made = materialize(path, tmp_path / "out", k=10, seed=3, **options)
+    assert [row["src_text"] for row in rows_of(made)] == [f"le {n}" for n in range(1, 20, 2)]
+    assert "w" not in rows_of(made)[0]
+    assert (meta_of(made)["method"], meta_of(made)["weight"]) == ("weighted", "w")
+
+
+@pytest.mark.parametrize("options", [{"method": "weighted"}, {"weight": "w"}, {"method": "heaviest"}])
+def test_a_method_and_its_weight_go_together(tmp_path: Path, corpus: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError, match="give method `weighted`"):
+        materialize(corpus, tmp_path / "out", k=10, seed=1, splits=SIZES, **options)

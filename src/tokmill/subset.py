@@ -1,6 +1,6 @@
 """A small sample of a corpus, drawn once and kept: k documents with exact split sizes, for tests and exercises.
 
-    files ─ read all ─ filters ─ exact duplicates out ─ k smallest draws ─ second draw, cut by size ─┐
+    files or a hub dataset ─ read all ─ filters ─ exact duplicates out ─ k smallest draws ─ second draw, cut by size ─┐
     <out>/manifest.jsonl        uid, text (or src_text and tgt_text), split, …: in source order <────┤
     <out>/MANIFEST.meta.json    what it was drawn from and how, and the sha256 of the former <───────┘  written last
 
@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,11 +33,13 @@ from tokmill.dedup.exact import HASH_NORMALIZATION, exact_hashes, match_equal
 from tokmill.errors import InputChanged, InputError, ManifestDamaged, RecipeError
 from tokmill.kernels.text import measure_text
 from tokmill.manifest import Json, check_conservation, explain_changes
-from tokmill.recipe import Filter, Path_, Section, Source
+from tokmill.recipe import Filter, Hub, Path_, Section, Source
 from tokmill.sample import bottom_k, draws
 from tokmill.schema import DOCUMENTS, one_piece, string_column
-from tokmill.sources.listing import list_source
+from tokmill.sources.hub import resolve_revision
+from tokmill.sources.listing import list_hub, list_source
 from tokmill.sources.readers import read_documents, settle_reading
+from tokmill.stages.sampling import sample_keys
 from tokmill.storage.commit import commit_bytes, storage_error
 from tokmill.storage.location import InputFile, file_sha256, local_path, read_whole
 from tokmill.storage.records import WHOLE
@@ -51,6 +53,7 @@ ALGORITHM = {"name": "keyed-bottom-k", "version": "1", "dedup": HASH_NORMALIZATI
 _MAX_META_BYTES = 64 << 20
 
 Files = str | Path | Sequence[str | Path]
+Method = Literal["reservoir", "weighted"]
 
 
 class Filters(Section):
@@ -76,12 +79,14 @@ class _Corpus(NamedTuple):
 
 
 def materialize(
-    files: Files,
+    files: Files | Mapping[str, Any],
     out: str | Path,
     *,
     k: int,
     seed: int,
     splits: Mapping[str, int],
+    method: Method = "reservoir",
+    weight: str | None = None,
     filters: Mapping[str, Any] | None = None,
     parallel: Mapping[str, Any] | None = None,
     text: str | None = None,
@@ -94,17 +99,26 @@ def materialize(
     """Draw k documents into `out` and divide them; returns the path of manifest.jsonl.
 
     materialize("tatoeba.tsv", "out", k=120, seed=7, splits={"train": 96, "valid": 12, "test": 12}, parallel={})
+    materialize({"dataset": "wmt/wmt14", "config": "fr-en", "split": "train+validation"}, "out", k=120, seed=7,
+                splits={"train": 96, "valid": 24}, template="{translation.fr}\\n{translation.en}")
 
-    Without `dedup`, equal texts have equal uids and may fall into different splits.
+    A mapping is the section `hub` of a recipe; its branch is resolved once, and `dataset` and `revision` are those read.
+    `weighted` draws by the number in the field `weight`. Without `dedup`, equal texts have equal uids and may fall into
+    different splits.
     """
     directory = Path(out)
     _check_numbers(k, seed, splits, directory)
-    wanted, source = _settled(files, filters, parallel, text, template, directory)
+    _check_method(method, weight, directory)
+    wanted, source = _settled(files, filters, parallel, text, template, weight, directory)
     held = None if resample else _held_meta(directory)
-    inputs = list_source(source, Path.cwd())
+    found = (
+        _listed(source)
+        if source.hub is None
+        else _listed_on_hub(source.hub, held, dataset or revision, directory)
+    )
     parameters: Json = {
-        "dataset": dataset,
-        "revision": revision,
+        "dataset": found.dataset or dataset,
+        "revision": found.revision or revision,
         "seed": seed,
         "k": k,
         "splits": dict(splits),
@@ -113,19 +127,19 @@ def materialize(
         "template": template,
         "parallel": source.parallel.model_dump(mode="json") if source.parallel else None,
         "dedup": dedup,
-        "inputs": [
-            {"name": file.name, "bytes": file.bytes, "sha256": file_sha256(local_path(file.path))}
-            for file in inputs
-        ],
+        "inputs": found.inputs,
+        **({"hub": source.hub.model_dump(mode="json")} if source.hub is not None else {}),
+        **({"method": method, "weight": weight} if method != "reservoir" else {}),
     }
     path = directory / MANIFEST_NAME
     if held is not None:
         _check_same(held, parameters, directory)
         return path
-    corpus = _read_corpus(source, inputs, wanted, dedup=dedup)
+    corpus = _read_corpus(source, found.files, wanted, dedup=dedup)
     if corpus.documents.num_rows < k:
-        raise _too_few(corpus.counts, k, inputs)
-    taken = corpus.documents.take(pa.array(bottom_k(draws(corpus.documents, seed), k)))
+        raise _too_few(corpus.counts, k, found.files)
+    keys = sample_keys(corpus.documents, {"method": method, "weight": weight, "seed": seed})
+    taken = corpus.documents.take(pa.array(bottom_k(keys, k)))
     data = _spell(taken, _split_names(taken, seed, splits), parameters)
     meta = {
         **parameters,
@@ -163,12 +177,22 @@ def _check_numbers(k: int, seed: int, splits: Mapping[str, int], directory: Path
         )
 
 
+def _check_method(method: str, weight: str | None, directory: Path) -> None:
+    if method not in ("reservoir", "weighted") or (method == "weighted") is (weight is None):
+        raise RecipeError(
+            f"method: {method} with weight: {weight}",
+            where=str(directory),
+            next="give method `weighted` and the field that holds the weight, or neither",
+        )
+
+
 def _settled(
-    files: Files,
+    files: Files | Mapping[str, Any],
     filters: Mapping[str, Any] | None,
     parallel: Mapping[str, Any] | None,
     text: str | None,
     template: str | None,
+    weight: str | None,
     directory: Path,
 ) -> tuple[Filters, Source]:
     if parallel is not None and (filters or text is not None):
@@ -177,7 +201,12 @@ def _settled(
             where=str(directory),
             next="say it in `parallel`: source_key, target_key, and per side min_chars and max_chars",
         )
-    patterns = [files] if isinstance(files, str | Path) else list(files)
+    origin: Json
+    if isinstance(files, Mapping):
+        origin = {"hub": dict(files)}
+    else:
+        patterns = [files] if isinstance(files, str | Path) else list(files)
+        origin = {"files": [_pattern(pattern) for pattern in patterns]}
     section = "filters"
     try:
         wanted = Filters.model_validate(dict(filters or {}))
@@ -185,9 +214,9 @@ def _settled(
         source = Source.model_validate(
             {
                 "name": "subset",
-                "files": [_pattern(pattern) for pattern in patterns],
+                **origin,
                 "where": wanted.where,
-                "fields": {"text": text},
+                "fields": {"text": text, "meta": [weight] if weight else []},
                 "template": template,
                 "parallel": None if parallel is None else dict(parallel),
             }
@@ -218,6 +247,40 @@ def _thresholds(wanted: Filters, source: Source) -> Json:
     return {**({"where": dict(sorted(where.items()))} if where else {}), **found}
 
 
+class _Found(NamedTuple):
+    """What is to be read, and how the description names it."""
+
+    files: list[InputFile]
+    inputs: list[Json]
+    dataset: str = ""
+    revision: str = ""
+
+
+def _listed(source: Source) -> _Found:
+    files = list_source(source, Path.cwd())
+    told = [{"name": f.name, "bytes": f.bytes, "sha256": file_sha256(local_path(f.path))} for f in files]
+    return _Found(files, told)
+
+
+def _listed_on_hub(hub: Hub, held: Json | None, named: str, directory: Path) -> _Found:
+    """A sample that was drawn in the same words stays with its commit, and no network is touched."""
+    if named:
+        raise RecipeError(
+            "`dataset` and `revision` say where files came from; those of the hub say so themselves",
+            where=str(directory),
+            next="leave them out, and name the commit in the mapping: {'dataset': …, 'revision': …}",
+        )
+    if held is not None and held.get("hub") == hub.model_dump(mode="json"):
+        return _Found([], held["inputs"], hub.dataset, held["revision"])
+    revision = resolve_revision(hub.dataset, hub.revision)
+    files = list_hub(hub, revision)
+    told = [
+        {"name": f.name, "bytes": f.bytes, "sha256": f"hub:{f.path.sha256 or f.path.oid}"}  # type: ignore[union-attr]
+        for f in files
+    ]
+    return _Found(files, told, hub.dataset, revision)
+
+
 # -- what is there already ---------------------------------------------------------------------------------------
 
 
@@ -246,13 +309,15 @@ def _check_same(held: Json, parameters: Json, directory: Path) -> None:
         raise RecipeError(
             "there is a sample that was drawn with other parameters: " + "; ".join(changes),
             where=str(directory / META_NAME),
-            next="give the former parameters or another `out`, or draw it again with `resample=True`",
+            next="give the former parameters or another `out`, or draw it again with `resample=True` (--resample)",
         )
 
 
 def _damaged(path: Path, what: str) -> ManifestDamaged:
     return ManifestDamaged(
-        what, where=str(path), next="restore the file, or draw the sample again with `resample=True`"
+        what,
+        where=str(path),
+        next="restore the file, or draw the sample again with `resample=True` (--resample)",
     )
 
 
@@ -321,7 +386,9 @@ def _duplicates(hashes: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[
 def _check_unchanged(inputs: list[InputFile]) -> None:
     """What was read is what the recorded sha256 is of."""
     for file in inputs:
-        path = local_path(file.path)
+        if not isinstance(file.path, Path):
+            continue  # of a commit, which does not change
+        path = file.path
         stat = path.stat() if path.exists() else None
         if stat is None or (stat.st_size, stat.st_mtime_ns) != (file.bytes, file.modified_ns):
             raise InputChanged(

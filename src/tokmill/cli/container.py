@@ -19,6 +19,7 @@ from tokmill.cli.source_options import (
     with_options,
     workers_option,
 )
+from tokmill.cli.subset import sample_command
 from tokmill.container import (
     Container,
     check_shards,
@@ -104,6 +105,9 @@ def hub(name: str | None, **given: Any) -> None:
 def files(**given: Any) -> None:
     """Materialize local files; their revision is the digest of their content."""
     _materialize(files_source, given, lambda options: str(options["name"]))
+
+
+materialize_command.add_command(sample_command)
 
 
 def _materialize(to_source: Any, given: dict[str, Any], to_name: Any) -> None:

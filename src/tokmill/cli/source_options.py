@@ -36,7 +36,9 @@ _READING = (
 _HUB = (
     click.argument("dataset"),
     click.option("--config", help="Config of the dataset."),
-    click.option("--split", default="train", show_default=True, help="Of the dataset."),
+    click.option(
+        "--split", default="train", show_default=True, help="Of the dataset; or several: train+validation."
+    ),
     click.option(
         "--revision", help="Branch, tag or commit; resolved to its commit once and recorded [default: main]."
     ),
@@ -135,7 +137,9 @@ def files_source(
         **_reading_keys(**reading),
     }
     if reader != "records":
-        source[reader] = {key: yaml.safe_load(value) for key, value in _pairs("--option", options).items()}
+        source[reader] = {
+            key: yaml.safe_load(value) for key, value in named_pairs("--option", options).items()
+        }
     return source
 
 
@@ -175,12 +179,15 @@ def _reading_keys(
     return {
         "template": template and template.replace("\\n", "\n"),
         "fields": {"text": text},
-        "where": _pairs("--where", where),
-        "limit": {bound: _number(value) for bound, value in _pairs("--limit", limit).items()} or None,
+        "where": named_pairs("--where", where),
+        "limit": {
+            bound: whole_number("--limit", value) for bound, value in named_pairs("--limit", limit).items()
+        }
+        or None,
     }
 
 
-def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
+def named_pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
     pairs = [item.partition("=") for item in given]
     for name, sign, value in pairs:
         if not (name and sign and value):
@@ -190,7 +197,7 @@ def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _number(value: str) -> int:
+def whole_number(option: str, value: str) -> int:
     if not value.isdecimal():
-        raise RecipeError(f"{value} is not a whole number", where="--limit", next="for example docs=1000")
+        raise RecipeError(f"{value} is not a whole number", where=option, next="for example docs=1000")
     return int(value)
