@@ -132,7 +132,7 @@ def test_a_recipe_reads_a_container_and_refuses_a_shard_with_another_byte(corpus
 def test_a_container_elsewhere_is_found_by_its_root(corpus: Path) -> None:
     committed = corpus / "committed.json"
     shutil.move(manifest_in(corpus), committed)
-    assert "set `root`" in tokmill("run", recipe_for(corpus, committed)).stderr
+    assert "corpus: {root: …}" in tokmill("run", recipe_for(corpus, committed)).stderr
     recipe = recipe_for(corpus, committed, root=str(corpus / "root"))
     assert tokmill("run", recipe, "--until", "ingest").returncode == 0
 

@@ -28,6 +28,12 @@ from tokmill.storage.location import InputFile, file_sha256, is_within, read_who
 VERSION = 1
 CORPORA, MANIFESTS = "corpora", "manifests"
 _MAX_BYTES = 1 << 30
+_INHERITED = (
+    "hub",
+    "language",
+    "normalization",
+    "split",
+)  # what a selection says of its texts as its parent does
 
 
 class ContainedShard(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +154,8 @@ def list_contained(path: Path, root: Path | None) -> list[tuple[InputFile, str]]
             raise InputError(
                 "a shard of the container is not there",
                 where=str(place),
-                next=f"fetch it, or set `root` to the directory that holds {CORPORA}/ (listed in {path.name})",
+                next=f"fetch it, or say where {CORPORA}/ lies: `corpus: {{root: …}}` in a recipe, --root in a command "
+                f"(listed in {path.name})",
             )
         stat = place.stat()
         found.append((InputFile(shard.path, place, stat.st_size, stat.st_mtime_ns), shard.sha256))
@@ -185,10 +192,14 @@ def select_shards(
     rows: int | None = None,
     tokens: int | None = None,
     seed: int | None = None,
+    split: Json | None = None,
+    parent: Path | None = None,
 ) -> Container:
     """Shards that match a pattern, in their order or by a seed's, until a bound is reached; listed in their order.
 
     The last shard is the one that reaches the bound: a selection has at least what was asked for, if there is as much.
+    It says of itself what its texts are: whose shards (`parent`, the manifest of the container), how they were normalized,
+    whether by language, and the rule by which they will be `split`.
     """
     pool = [
         shard
@@ -222,7 +233,14 @@ def select_shards(
                 next="ask for less, or select from a larger container",
             )
     about = {
-        "of": {"kind": container.kind, "digest": container.digest, "shards": len(container.shards)},
+        "of": {
+            "kind": container.kind,
+            "digest": container.digest,
+            "shards": len(container.shards),
+            **({"name": parent.name, "sha256": file_sha256(parent)} if parent is not None else {}),
+        },
+        **{key: container.about[key] for key in _INHERITED if key in container.about},
+        **({"split": split} if split is not None else {}),
         "chosen_by": {
             "patterns": list(patterns),
             "shards": count,

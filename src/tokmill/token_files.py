@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokmill.artifact import Artifact
+from tokmill.container import load_container
 from tokmill.errors import InputChanged, InputError, RecipeError
 from tokmill.formats.sequences import Sequences
 from tokmill.formats.token_cache import EncodeFacts, TokenCache, write_token_cache
@@ -28,6 +29,7 @@ from tokmill.progress import Progress
 from tokmill.provenance import hub_commits
 from tokmill.publishing import publish
 from tokmill.recipe import Recipe
+from tokmill.recipe.section import shortest_spelling
 from tokmill.recipe_file import parse_recipe
 from tokmill.running import run_recipe
 from tokmill.storage.location import file_sha256
@@ -47,6 +49,7 @@ class Listing:
     mixture: Json = field(default_factory=dict)
     seed: int = 0
     has_splits: bool = False
+    split: Json | None = None  # the rule that a selection was made for
 
     @property
     def sha256(self) -> str:
@@ -75,15 +78,22 @@ class Asked:
         }
 
 
-def read_listing(path: Path, separator: str = "\n") -> Listing:
-    """What kind of listing it is, its name says. Paths in it are relative to it."""
+def read_listing(path: Path, separator: str = "\n", root: Path | None = None) -> Listing:
+    """What kind of listing it is, its name says. Paths in it are relative to it; `root` is where corpora/ lies."""
     path = Path(path)
+    if root is not None and path.suffix != ".json":
+        raise InputError(
+            "has no corpora/: it is not a corpus manifest (.json)", where=str(path), next="leave --root out"
+        )
     if path.suffix in (".yaml", ".yml"):
         mixture = read_mixture_file(path)
         sources = [s.model_dump(mode="json", exclude_defaults=True) for s in to_sources(mixture)]
         return Listing(path, sources, to_mixture(mixture), mixture.seed)
     if path.suffix == ".json":
-        return Listing(path, [{"name": "corpus", "corpus": {"manifest": str(path.resolve())}}])
+        corpus = {"manifest": str(path.resolve()), **({"root": str(root.resolve())} if root else {})}
+        return Listing(
+            path, [{"name": "corpus", "corpus": corpus}], split=load_container(path).about.get("split")
+        )
     if path.suffix == ".jsonl":
         return _sample(path, separator)
     raise InputError(
@@ -91,6 +101,21 @@ def read_listing(path: Path, separator: str = "\n") -> Listing:
         where=str(path),
         next="give one of these; `tokmill materialize` and `tokmill sample` write them",
     )
+
+
+def split_rule(listing: Listing, valid_fraction: str | None) -> Json:
+    """What was asked for, or what the selection was made for; nothing else may contradict that."""
+    asked = None if valid_fraction is None else shortest_spelling(valid_fraction)
+    rule = listing.split
+    if rule is not None and asked in (None, rule["valid_fraction"]):
+        return rule
+    if rule is not None:
+        raise RecipeError(
+            f"the selection was made for valid_fraction {rule['valid_fraction']}, not {asked}",
+            where=str(listing.path),
+            next="leave --valid-fraction out, or select again with another",
+        )
+    return {"valid_fraction": asked or "0"}
 
 
 def run_listing(
@@ -211,12 +236,13 @@ def encode(
     *,
     eos: str | int | None = None,
     separator: str = "\n",
+    root: str | Path | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Encode a sample, or whatever the manifest lists, into a token cache; the sample itself is only read."""
     out = Path(out_dir)
-    listing = read_listing(Path(manifest_path), separator)
+    listing = read_listing(Path(manifest_path), separator, None if root is None else Path(root))
     split = _SPLIT_FIELD if listing.has_splits else {"valid_fraction": 0}
     sections: Json = {
         "split": split,

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from forked import run_forked
 from hub.loopback import LoopbackHub
@@ -291,3 +292,42 @@ def test_every_verb_that_reads_an_unpinned_dataset_records_the_commit_that_it_re
     assert json.loads((tmp_path / "cache/ENCODE.meta.json").read_text())["hub"] == {"problems": read}
     for directory in ("shards", "mega", "rows", "cache"):
         assert tokmill(hub, tmp_path, "verify", tmp_path / directory).returncode == 0
+
+
+def test_licence_date_language_id_and_more_are_taken_from_the_fields_that_are_named(
+    hub: LoopbackHub, tmp_path: Path
+) -> None:
+    rows = [
+        {
+            "body": f"text number {n}",
+            "key": f"k{n}",
+            "rights": "MIT",
+            "day": f"2024-01-{n:02d}",
+            "lang": "en",
+            "n": n,
+        }
+        for n in range(1, 10)
+    ]
+    rows[3]["rights"] = None
+    data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    sha = hub.commit("mills/noted", {"data/train.jsonl": data})
+    options = [
+        *("--text", "body", "--id-field", "key", "--license-field", "rights", "--date-field", "day"),
+        *("--language-field", "lang", "--meta", "n", "--license", "CC0-1.0"),
+    ]
+    done = tokmill(hub, tmp_path, "ingest", "hub", "mills/noted", *options, "--out", tmp_path / "in")
+    assert done.returncode == 0, done.stderr
+    (shard,) = (tmp_path / "in").rglob("documents-*.parquet")
+    made = tokmill(hub, tmp_path, "materialize", "hub", "mills/noted", *options, "--root", tmp_path / "root")
+    assert made.returncode == 0, made.stderr
+    (packed,) = (tmp_path / "root/corpora").rglob("*.zst")
+    with zstandard.ZstdDecompressor().stream_reader(packed.read_bytes()) as reader:
+        lines = [json.loads(line) for line in reader.readall().splitlines()]
+    for documents in (pq.read_table(shard).to_pylist(), lines):
+        for row, document in zip(rows, documents, strict=True):
+            assert (document["text"], document["doc_id"]) == (row["body"], row["key"])
+            assert document["license_tag"] == (row["rights"] or "CC0-1.0")
+            assert document["created_at"] == row["day"]
+            meta = document["meta"]
+            assert (json.loads(meta) if isinstance(meta, str) else meta) == {"n": row["n"], "lang": "en"}
+    assert f"{sha}" in made.stdout

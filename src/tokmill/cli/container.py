@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 import msgspec
+from pydantic import ValidationError
 from rich.markup import escape
 
 from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
@@ -28,7 +29,9 @@ from tokmill.container import (
     select_shards,
     write_selection,
 )
+from tokmill.errors import RecipeError
 from tokmill.materializing import materialize_source
+from tokmill.recipe import Split
 
 _SHARED = (
     click.option(
@@ -151,6 +154,10 @@ def _hub_name(*, dataset: str, config: str | None, split: str, **_: Any) -> str:
 @click.option("--tokens", type=click.IntRange(1), help="Shards until they hold this many tokens.")
 @click.option("--seed", type=click.IntRange(0), help="Take shards in an order drawn by this seed.")
 @click.option(
+    "--valid-fraction",
+    help="The rule that it is for: held out, by sha256 of the document's id. `build` goes by it.",
+)
+@click.option(
     "--root",
     type=click.Path(file_okay=False, path_type=Path),
     help="Where corpora/ lies [default: where manifests/ lies].",
@@ -172,6 +179,7 @@ def select_command(
     rows: int | None,
     tokens: int | None,
     seed: int | None,
+    valid_fraction: str | None,
     root: Path | None,
     target: Path,
     replace: bool,
@@ -182,11 +190,29 @@ def select_command(
     Every chosen shard is read and must have the sha256 that MANIFEST lists.
     """
     selection = select_shards(
-        load_container(manifest), patterns=patterns, count=count, rows=rows, tokens=tokens, seed=seed
+        load_container(manifest),
+        patterns=patterns,
+        count=count,
+        rows=rows,
+        tokens=tokens,
+        seed=seed,
+        split=None if valid_fraction is None else _hash_split(valid_fraction),
+        parent=manifest,
     )
     check_shards(selection, root or default_root(manifest))
     write_selection(target, selection, replace=replace)
     _render(target, selection, as_json)
+
+
+def _hash_split(valid_fraction: str) -> dict[str, Any]:
+    try:
+        return Split.model_validate({"valid_fraction": valid_fraction}).settings(0)
+    except ValidationError as error:
+        raise RecipeError(
+            f"{valid_fraction}: {error.errors()[0]['msg'].removeprefix('Value error, ')}",
+            where="--valid-fraction",
+            next="give a share from 0 up to, and without, 1",
+        ) from None
 
 
 def _render(path: Path, container: Container, as_json: bool, **more: Any) -> None:

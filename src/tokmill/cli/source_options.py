@@ -27,6 +27,14 @@ _READING = (
     click.option(
         "--template", help='Text made from fields, e.g. "Problem: {question}\\n\\nSolution: {answer}".'
     ),
+    click.option("--id-field", help="Field that holds the id [default: id or doc_id]."),
+    click.option("--license-field", help="Field that holds the licence [default: license or license_tag]."),
+    click.option("--date-field", help="Field that holds the date [default: created_at]."),
+    click.option("--language-field", help="Field that holds the language; it is carried along."),
+    click.option(
+        "--meta", multiple=True, metavar="FIELD", help="Carry this field along; may be given again."
+    ),
+    click.option("--license", "license_tag", help="Licence of documents that carry none."),
     click.option(
         "--where", multiple=True, metavar="FIELD=VALUE", help="Keep records whose field has this value."
     ),
@@ -64,7 +72,6 @@ _FILES = (
         metavar="KEY=VALUE",
         help="An option of that format, as in a recipe.",
     ),
-    click.option("--license", "license_tag", help="Licence of documents that carry none."),
     *_READING,
 )
 
@@ -127,13 +134,11 @@ def files_source(
     name: str,
     reader: str,
     options: tuple[str, ...],
-    license_tag: str | None,
     **reading: Any,
 ) -> dict[str, Any]:
     source: dict[str, Any] = {
         "name": name.rpartition("/")[2],
         "files": [str(Path(pattern).absolute()) for pattern in patterns],
-        "license": license_tag,
         **_reading_keys(**reading),
     }
     if reader != "records":
@@ -173,12 +178,29 @@ def sources_recipe(
 
 
 def _reading_keys(
-    text: str | None, template: str | None, where: tuple[str, ...], limit: tuple[str, ...]
+    text: str | None,
+    template: str | None,
+    id_field: str | None,
+    license_field: str | None,
+    date_field: str | None,
+    language_field: str | None,
+    meta: tuple[str, ...],
+    license_tag: str | None,
+    where: tuple[str, ...],
+    limit: tuple[str, ...],
 ) -> dict[str, Any]:
     """The options as keys of a source."""
     return {
         "template": template and template.replace("\\n", "\n"),
-        "fields": {"text": text},
+        "license": license_tag,
+        "fields": {
+            "text": text,
+            "id": id_field,
+            "license": license_field,
+            "created_at": date_field,
+            "language": language_field,
+            "meta": list(meta),
+        },
         "where": named_pairs("--where", where),
         "limit": {
             bound: whole_number("--limit", value) for bound, value in named_pairs("--limit", limit).items()

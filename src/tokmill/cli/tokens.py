@@ -18,9 +18,8 @@ from tokmill.formats.token_cache import TokenCache
 from tokmill.manifest import Manifest
 from tokmill.pack.compare import Cost
 from tokmill.recipe.amount import parse_amount
-from tokmill.recipe.section import shortest_spelling
 from tokmill.storage.commit import commit_bytes
-from tokmill.token_files import Asked, build_files, encode, read_listing, shard_files, tokenized
+from tokmill.token_files import Asked, build_files, encode, read_listing, shard_files, split_rule, tokenized
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
@@ -34,6 +33,13 @@ class _Amount(click.ParamType):  # type: ignore[type-arg]  # older clicks take n
             return parse_amount(value)
         except ValueError as error:
             self.fail(str(error), param, context)
+
+
+root_option = click.option(
+    "--root",
+    type=_DIRECTORY,
+    help="Of a corpus manifest: where corpora/ lies [default: where manifests/ lies].",
+)
 
 
 def tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,6 +68,7 @@ def tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--eos", help="Token, or id, that ends an example [default: the one it has].")
 @click.option("--separator", default="\\n", show_default=True, help="Between the sides of a pair.")
+@root_option
 @workers_option
 @json_option
 @reports_errors
@@ -71,6 +78,7 @@ def encode_command(
     directory: Path,
     eos: str | None,
     separator: str,
+    root: Path | None,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -86,6 +94,7 @@ def encode_command(
             directory,
             eos=_token_or_id(eos),
             separator=separator.replace("\\n", "\n").replace("\\t", "\t"),
+            root=root,
             workers=workers,
             progress=progress,
         )
@@ -136,6 +145,7 @@ def encode_command(
 )
 @click.option("--tokenizer-path", "tokenizer", type=_FILE, help="tokenizer.json, .model or .tiktoken.")
 @click.option("--eos", help="Token, or id, that ends a document [default: the one it has].")
+@root_option
 @workers_option
 @json_option
 @reports_errors
@@ -149,6 +159,7 @@ def pack_command(
     run_directory: Path | None,
     tokenizer: Path | None,
     eos: str | None,
+    root: Path | None,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -158,7 +169,7 @@ def pack_command(
         return
     if manifest is None or tokenizer is None or directory is None:
         raise click.UsageError("needs --manifest, --tokenizer-path and --out-dir, or --compare RUN")
-    listing, asked = read_listing(manifest), Asked(tokenizer, eos=_token_or_id(eos))
+    listing, asked = read_listing(manifest, root=root), Asked(tokenizer, eos=_token_or_id(eos))
     with open_progress() as progress:
         if run_directory is not None:
             with tokenized(listing, directory, asked, workers=workers, progress=progress) as made_tokens:
@@ -249,7 +260,8 @@ def shard_command(
 @click.option("--out-dir", "directory", type=_DIRECTORY, required=True, help="Output: train/ and valid/.")
 @click.option("--tokens", type=_Amount(), help="At most so many, all splits together: 200M [default: all].")
 @click.option(
-    "--valid-fraction", default="0", show_default=True, help="Held out, by sha256 of the document's id."
+    "--valid-fraction",
+    help="Held out, by sha256 of the document's id [default: as the selection says, or 0].",
 )
 @click.option("--dtype", type=click.Choice(["int32", "uint16", "smallest"]), help="For megatron and memmap.")
 @click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Of rows.")
@@ -260,6 +272,7 @@ def shard_command(
     show_default=True,
     help="Of documents.",
 )
+@root_option
 @tokenizer_options
 @workers_option
 @json_option
@@ -269,10 +282,11 @@ def build_command(
     manifest: Path,
     directory: Path,
     tokens: int | None,
-    valid_fraction: str,
+    valid_fraction: str | None,
     dtype: str | None,
     length: int,
     order: str,
+    root: Path | None,
     tokenizer: Path,
     sha256: str | None,
     encoding: str | None,
@@ -284,7 +298,7 @@ def build_command(
 
     A budget in tokens is met from below, to the document; what is left over is recorded.
     """
-    listing = read_listing(manifest)
+    listing = read_listing(manifest, root=root)
     mixture = {**listing.mixture, **({"tokens": tokens} if tokens else {})}
     with open_progress() as progress:
         made = build_files(
@@ -292,7 +306,7 @@ def build_command(
             directory,
             Asked(tokenizer, sha256, encoding, _token_or_id(eos)),
             {"format": form, **({"dtype": dtype} if dtype else {})},
-            split={"valid_fraction": shortest_spelling(valid_fraction)},
+            split=split_rule(listing, valid_fraction),
             mixture={**mixture, "order": order} if mixture else None,
             pack={"length": length},
             workers=workers,
