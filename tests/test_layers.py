@@ -64,6 +64,7 @@ LAYERS: list[tuple[str, ...]] = [
     ),  # a recipe as steps, and the steps done
     ("publishing",),  # a build taken out of its run
     (
+        "subset_drawing",
         "subset",
         "materializing",
         "standalone",
@@ -276,6 +277,7 @@ def test_stages_are_known_only_to_the_plan_and_the_run() -> None:
         "run_manifest",
         "run_session",
         "running",
+        "subset_drawing",
         "materializing",
         "standalone",
         "tokenizer_training",

@@ -358,3 +358,32 @@ def test_a_weighted_draw_of_pairs_carries_the_weight_and_writes_the_sides_alone(
 def test_a_method_and_its_weight_go_together(tmp_path: Path, corpus: Path, options: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match="give method `weighted`"):
         materialize(corpus, tmp_path / "out", k=10, seed=1, splits=SIZES, **options)
+
+
+def test_a_corpus_of_copies_is_drawn_from_as_if_they_were_not_there(tmp_path: Path) -> None:
+    """So many that those with the smallest draws are copies of one text: the files are read once more for the others."""
+    others = numbered(12)
+    alone = write_corpus(tmp_path / "alone.jsonl", [{"id": "first", "text": "the same again"}, *others])
+    copies: list[dict[str, Any] | str] = [{"id": f"copy {n}", "text": "The  same again"} for n in range(6000)]
+    many = write_corpus(
+        tmp_path / "many.jsonl",
+        [{"id": "first", "text": "the same again"}, *copies[:3000], *others, *copies[3000:]],
+    )
+    options: dict[str, Any] = {"k": 10, "splits": SIZES}
+    for seed in range(3):
+        one = materialize(alone, tmp_path / f"alone-{seed}", seed=seed, **options)
+        other = materialize(many, tmp_path / f"many-{seed}", seed=seed, **options)
+        assert other.read_bytes() == one.read_bytes()
+        assert meta_of(other)["counts"] == {**meta_of(one)["counts"], "read": 6013, "duplicates": 6000}
+
+
+def test_a_large_corpus_gives_the_k_smallest_draws_of_all(tmp_path: Path) -> None:
+    """Far more documents than are held at hand, in several files; against a sort of all of them."""
+    records = numbered(9000)
+    files = [write_corpus(tmp_path / f"{n}.jsonl", records[n * 3000 : n * 3000 + 3000]) for n in range(3)]
+    path = materialize(files, tmp_path / "out", k=10, seed=5, splits=SIZES)
+    ids, texts = zip(*((record["id"], record["text"]) for record in records), strict=True)  # type: ignore[index]
+    table = pa.table({"doc_id": pa.array(ids), "text": pa.array(texts, pa.large_string())})
+    drawn = draws(table, 5).tolist()
+    ranked = sorted(sorted(range(9000), key=drawn.__getitem__)[:10])
+    assert [row["text"] for row in rows_of(path)] == [texts[row] for row in ranked]

@@ -209,3 +209,10 @@ def test_a_filter_that_nothing_passes_is_an_error_that_says_what_was_found(
     assert "no document is left to write: 1 records were read, 1 " in done.stderr
     assert "loosen --where" in done.stderr
     assert not list((tmp_path / "root").iterdir())
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a b", "../../x"])
+def test_a_name_that_is_no_directory_of_its_own_is_refused(tmp_path: Path, name: str) -> None:
+    done = tokmill("materialize", "hub", "org/texts", "--name", name, "--root", tmp_path / "a/b/root")
+    assert (done.returncode, "cannot be the name of a directory" in done.stderr) == (1, True)
+    assert not (tmp_path / "a").exists()

@@ -12,6 +12,7 @@ selection, here or in somebody's repository, may name its shards.
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,7 @@ from tokmill.tokenizers.protocol import Tokenizer
 _LANGUAGE_FIELDS = ("language", "lang", "language_code")
 _ENGLISH = ("en", "eng", "english", "eng_latn")
 _SHARDS = "*.jsonl.zst"
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,200}", re.ASCII)
 
 
 class Materialized(NamedTuple):
@@ -73,6 +75,12 @@ def materialize_source(
 ) -> Materialized:
     """`recipe` has one source and asks for nothing after cleaning."""
     (source,) = recipe.sources
+    if not _NAME.fullmatch(folder_name(dataset)):
+        raise RecipeError(
+            f"{dataset!r} cannot be the name of a directory",
+            where="--name",
+            next="use letters, digits, and . _ + - after the first",
+        )
     progress = progress or Silence()
     asked: Json = {
         "source": source.model_dump(mode="json", exclude={"files", "name"}, exclude_defaults=True),

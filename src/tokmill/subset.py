@@ -16,33 +16,24 @@ import glob
 import hashlib
 import json
 import unicodedata
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from tokmill.clean.examine import EMPTY
-from tokmill.clean.rules import judge, settle_sieve
-from tokmill.dedup.exact import HASH_NORMALIZATION, exact_hashes, match_equal
-from tokmill.errors import InputChanged, InputError, ManifestDamaged, RecipeError
-from tokmill.kernels.text import measure_text
-from tokmill.manifest import Json, check_conservation, explain_changes
-from tokmill.recipe import Filter, Hub, Path_, Section, Source
-from tokmill.sample import bottom_k, draws
-from tokmill.schema import DOCUMENTS, one_piece, string_column
+from tokmill.dedup.exact import HASH_NORMALIZATION
+from tokmill.errors import InputError, ManifestDamaged, RecipeError
+from tokmill.manifest import Json, explain_changes
+from tokmill.recipe import Hub, Source
+from tokmill.sample import draws
 from tokmill.sources.hub import resolve_revision
 from tokmill.sources.listing import list_hub, list_source
-from tokmill.sources.readers import read_documents, settle_reading
-from tokmill.stages.sampling import sample_keys
 from tokmill.storage.commit import commit_bytes, storage_error
 from tokmill.storage.location import InputFile, file_sha256, local_path, read_whole
-from tokmill.storage.records import WHOLE
+from tokmill.subset_drawing import Filters, draw_documents
 
 MANIFEST_NAME = "manifest.jsonl"
 META_NAME = "MANIFEST.meta.json"
@@ -54,28 +45,6 @@ _MAX_META_BYTES = 64 << 20
 
 Files = str | Path | Sequence[str | Path]
 Method = Literal["reservoir", "weighted"]
-
-
-class Filters(Section):
-    """Which single texts are wanted; pairs have their own bounds, per side, in `parallel`."""
-
-    where: dict[str, str] = Field({}, description="as of a source: a field that no record has is not applied")
-    min_chars: int | None = Field(None, ge=0)
-    max_chars: int | None = Field(None, ge=0)
-
-    @classmethod
-    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
-        low, high = given.get("min_chars"), given.get("max_chars")
-        if isinstance(low, int) and isinstance(high, int) and low > high:
-            yield ("min_chars",), f"{low} is above max_chars {high}: nothing would be kept"
-
-
-class _Corpus(NamedTuple):
-    """All that may be drawn, and how much of what was read it is."""
-
-    documents: Any
-    counts: Json
-    where_applied: dict[str, bool]
 
 
 def materialize(
@@ -135,11 +104,12 @@ def materialize(
     if held is not None:
         _check_same(held, parameters, directory)
         return path
-    corpus = _read_corpus(source, found.files, wanted, dedup=dedup)
-    if corpus.documents.num_rows < k:
+    corpus = draw_documents(
+        source, found.files, wanted, k, {"method": method, "weight": weight, "seed": seed}, dedup=dedup
+    )
+    taken = corpus.documents
+    if taken.num_rows < k:
         raise _too_few(corpus.counts, k, found.files)
-    keys = sample_keys(corpus.documents, {"method": method, "weight": weight, "seed": seed})
-    taken = corpus.documents.take(pa.array(bottom_k(keys, k)))
     data = _spell(taken, _split_names(taken, seed, splits), parameters)
     meta = {
         **parameters,
@@ -319,83 +289,6 @@ def _damaged(path: Path, what: str) -> ManifestDamaged:
         where=str(path),
         next="restore the file, or draw the sample again with `resample=True` (--resample)",
     )
-
-
-# -- what may be drawn -------------------------------------------------------------------------------------------
-
-
-def _read_corpus(source: Source, inputs: list[InputFile], wanted: Filters, *, dedup: bool) -> _Corpus:
-    reading = settle_reading(source, inputs)
-    read = 0
-    tables = [DOCUMENTS.empty_table()]
-    dropped: Counter[str] = Counter()
-    quarantined: Counter[str] = Counter()
-    for file in inputs:
-        for batch in read_documents(file.path, file.name, WHOLE, reading):
-            read += batch.documents.num_rows + len(batch.bad) + len(batch.dropped)
-            tables.append(batch.documents)
-            dropped.update(record.reason for record in batch.dropped)
-            quarantined.update(record.reason for record in batch.bad)
-    _check_unchanged(inputs)
-    documents = pa.concat_tables(tables)
-
-    texts = one_piece(documents.column("text"))
-    measures = measure_text(*string_column(texts)[:2])
-    hashes = exact_hashes(texts, measures.is_ascii)
-    is_blank = (hashes[:, 0] == 0) & (hashes[:, 1] == 0)
-    dropped.update([EMPTY] * int(is_blank.sum()))
-    rules = settle_sieve(_rules(wanted), Path()).rules
-    first = judge({"chars": measures.chars}, rules, len(texts)).first
-    dropped.update(rules[index].reason for index in first[~is_blank & (first < len(rules))].tolist())
-    keep = ~is_blank & (first == len(rules))
-    duplicates = _duplicates(hashes, np.flatnonzero(keep)) if dedup else np.empty(0, np.int64)
-    keep[duplicates] = False
-    available = documents.filter(pa.array(keep))
-    counts = {
-        "read": read,
-        "dropped": dict(sorted(dropped.items())),
-        "quarantined": dict(sorted(quarantined.items())),
-        "duplicates": len(duplicates),
-        "available": available.num_rows,
-    }
-    check_conservation(
-        {
-            "in": read,
-            "kept": available.num_rows,
-            "dropped": {**dropped, "exact_dup": len(duplicates)},
-            "quarantined": quarantined,
-        },
-        where="materialize",
-    )
-    return _Corpus(available, counts, {key: key in reading.options["where"] for key in wanted.where})
-
-
-def _rules(wanted: Filters) -> list[Filter]:
-    if wanted.min_chars is None and wanted.max_chars is None:
-        return []
-    return [Filter(measure="chars", min=wanted.min_chars, max=wanted.max_chars)]
-
-
-def _duplicates(hashes: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of `rows`, those that repeat an earlier one."""
-    high, low = hashes[rows, 0], hashes[rows, 1]
-    found: NDArray[np.int64] = rows[match_equal(high, low, np.zeros(len(rows), np.uint8)).duplicates]
-    return found
-
-
-def _check_unchanged(inputs: list[InputFile]) -> None:
-    """What was read is what the recorded sha256 is of."""
-    for file in inputs:
-        if not isinstance(file.path, Path):
-            continue  # of a commit, which does not change
-        path = file.path
-        stat = path.stat() if path.exists() else None
-        if stat is None or (stat.st_size, stat.st_mtime_ns) != (file.bytes, file.modified_ns):
-            raise InputChanged(
-                "the file changed while it was being read",
-                where=str(path),
-                next="run again when nothing writes to the input any more",
-            )
 
 
 def _too_few(counts: Json, k: int, inputs: list[InputFile]) -> InputError:

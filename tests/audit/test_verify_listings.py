@@ -158,18 +158,28 @@ def test_an_edited_manifest_is_found_and_so_is_one_that_was_sealed_again(copy: P
     assert "documents and other content than the manifest says" in what
 
 
-def test_a_selection_of_another_corpus_than_the_one_here_is_found(copy: Path) -> None:
+def test_a_selection_that_lists_what_its_parent_does_not_is_found(copy: Path) -> None:
+    """A shard of the right bytes under another name, in a manifest that was sealed again."""
     manifest = copy / "root/manifests/two.json"
     body = json.loads(manifest.read_text())
     del body["digest"]
-    body["about"]["of"]["digest"] = "0" * 64
+    first = body["shards"][0]
+    moved = f"corpora/{Path(first['path']).name}"
+    shutil.copy(copy / "root" / first["path"], copy / "root" / moved)
+    first["path"] = moved
     manifest.write_text(json.dumps({**body, "digest": fingerprint_of(body)}))
     assert problems_of(copy / "root") == [
-        (
-            "manifests/two.json",
-            "was chosen from another corpus than the one that problems.json describes",
-        )
+        ("manifests/two.json", f"lists {moved}, which problems.json, of which it is, does not")
     ]
+
+
+def test_a_selection_is_proven_where_its_parent_was_replaced_and_its_shards_are_there(copy: Path) -> None:
+    parent = copy / "root/manifests/problems.json"
+    body = json.loads(parent.read_text())
+    del body["digest"]
+    body["about"]["nul_chars"] = 1
+    parent.write_text(json.dumps({**body, "digest": fingerprint_of(body)}))
+    assert problems_of(copy / "root") == []
 
 
 def test_a_command_that_was_cut_short_is_told_apart(copy: Path) -> None:
@@ -262,3 +272,5 @@ def test_what_cannot_be_proven_is_told_what_can(shelf: Path, tmp_path: Path) -> 
     refused = tokmill("verify", tmp_path / "notes.json")
     assert (refused.returncode, "not a manifest of a container" in refused.stderr) == (1, True)
     assert tokmill("verify", tmp_path / "nowhere").returncode == 1
+    for name in ("cache/ENCODE.meta.json", "sample/manifest.jsonl", "sample/MANIFEST.meta.json"):
+        assert problems_of(shelf / name) == []  # the directory is meant

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from tokmill import subset
 from tokmill.artifact import Artifact
 from tokmill.audit.forgetting_proof import find_forgotten
 from tokmill.audit.verification import Problem as Problem
@@ -25,6 +26,7 @@ from tokmill.audit.verify_listings import PROVABLE, Listing, find_listings, list
 from tokmill.audit.verify_published import verify_published
 from tokmill.errors import StorageError, TokmillError
 from tokmill.forgotten import PENDING_FILE
+from tokmill.formats import token_cache
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.memmap import open_memmap
 from tokmill.formats.npy import NpyRows
@@ -62,6 +64,13 @@ def verify(
     refuse_squeezed_url(directory)
     path, corpora = Path(directory), None if root is None else Path(root)
     on_bytes = on_bytes or (lambda done, total: None)
+    if path.is_file() and path.name in (
+        MANIFEST,
+        token_cache.META_NAME,
+        subset.META_NAME,
+        subset.MANIFEST_NAME,
+    ):
+        path = path.parent  # what these describe lies around them
     if path.is_file():
         listing = list_container(path, path.name, corpora)
         problems = [*_files(path.parent, listing.files, on_bytes)]

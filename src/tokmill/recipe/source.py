@@ -71,7 +71,7 @@ class Hub(Section):
 
     dataset: str = Field(pattern=HUB_NAME)
     config: str | None = None
-    split: str = Field("train", description="or several, one after the other: train+validation")
+    split: str = Field("train", description="of the dataset; train+validation: one after the other")
     revision: str | None = Field(None, description="40 hex digits pin it; a branch or tag is resolved once")
 
 
