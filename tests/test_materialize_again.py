@@ -216,3 +216,10 @@ def test_a_name_that_is_no_directory_of_its_own_is_refused(tmp_path: Path, name:
     done = tokmill("materialize", "hub", "org/texts", "--name", name, "--root", tmp_path / "a/b/root")
     assert (done.returncode, "cannot be the name of a directory" in done.stderr) == (1, True)
     assert not (tmp_path / "a").exists()
+
+
+def test_a_request_that_is_refused_does_not_take_the_work_of_one_that_was_killed(corpus: Path) -> None:
+    work = corpus / "root/.materialize-org--problems/run"
+    work.mkdir(parents=True)
+    assert materialize(corpus, "--unicode", "NFC")[1].returncode == 1
+    assert (work / "ingest").is_dir()

@@ -53,6 +53,19 @@ _SHARDS = "*.jsonl.zst"
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,200}", re.ASCII)
 
 
+class _Place(NamedTuple):
+    root: Path
+    work: Path  # where shards are made until all are there
+    was_there: bool  # left by a command that was killed, which may go on
+
+    def refuse(self, error: TokmillError) -> TokmillError:
+        """Of a request that is refused nothing stays."""
+        if not self.was_there:
+            for directory in ("run", "shards"):
+                shutil.rmtree(self.work / directory, ignore_errors=True)
+        return error
+
+
 class Materialized(NamedTuple):
     """A container, and what had to go for it."""
 
@@ -88,30 +101,29 @@ def materialize_source(
         "shards": recipe.shards.model_dump(mode="json"),
         "tokenizer": file_sha256(tokenizer) if tokenizer else None,
     }
-    if (
-        source.hub is not None and not replace
-    ):  # files of the hub do not change at their commit, local ones may
-        held = _held(root, dataset, asked)
-        if held is not None:
-            return held
+    # files of the hub do not change at their commit, local ones may
+    held = _held(root, dataset, asked) if source.hub is not None and not replace else None
+    if held is not None:
+        return held
     work = root / f".materialize-{folder_name(dataset)}"
+    place = _Place(root, work, work.is_dir())
     with _locked(work, progress):
         if source.hub is not None:
             with told_to(progress.say):
                 revision = resolve_revision(source.hub.dataset, source.hub.revision)
             if not replace:  # before anything is fetched
-                _check_free(root, dataset, revision, asked, work)
+                _check_free(place, dataset, revision, asked)
             pinned = source.hub.model_copy(update={"revision": revision})
             recipe = recipe.model_copy(update={"sources": [source.model_copy(update={"hub": pinned})]})
         result = run_recipe(recipe, base, work / "run", workers=workers, until="clean", progress=progress)
         ingested, cleaned = result.artifacts.values()
-        _check_some(ingested, cleaned, work)
+        _check_some(place, ingested, cleaned)
         if source.hub is None:
             revision = ingested.manifest.facts["corpus_digest"]
             if not replace:
-                _check_free(root, dataset, revision, asked, work)
+                _check_free(place, dataset, revision, asked)
         folder = Path(CORPORA) / folder_name(dataset) / revision
-        split = source.hub.split if source.hub else "train"
+        split = source.hub.split.replace(" ", "") if source.hub else "train"
         loaded = load_tokenizer(tokenizer) if tokenizer else None
         shards = [
             _write_shard(work / "shards", folder / f"{split}-{number:05d}.jsonl.zst", shard, loaded)
@@ -121,7 +133,7 @@ def materialize_source(
         container = build_container(
             "container", dataset, revision, about, shards, tokens_are_estimated=tokenizer is None
         )
-        made = _put_in_place(root, work, folder, container, replace)
+        made = _put_in_place(place, folder, container, replace)
         shutil.rmtree(work)
     return made
 
@@ -137,6 +149,10 @@ def _locked(work: Path, progress: Progress) -> Iterator[None]:
         raise RunLocked(
             error.what, where=error.where, next="wait for it to end, or give another --root"
         ) from None
+    except BaseException:
+        with contextlib.suppress(OSError):
+            work.rmdir()  # if nothing was done yet
+        raise
 
 
 # -- what is there already ---------------------------------------------------------------------------------------
@@ -168,28 +184,28 @@ def _held(root: Path, dataset: str, asked: Json) -> Materialized | None:
     return None
 
 
-def _check_free(root: Path, dataset: str, revision: str, asked: Json, work: Path) -> None:
+def _check_free(place: _Place, dataset: str, revision: str, asked: Json) -> None:
     """Nothing that was asked for in other words is in the place of this revision."""
-    for path, container in _containers_of(root, dataset):
+    for path, container in _containers_of(place.root, dataset):
         if container.revision != revision:
             continue
         before = {"dataset": container.dataset, **container.about.get("asked", {})}
         changes = explain_changes(before, {"dataset": dataset, **asked})
         if changes:
-            raise _refusal(
-                root, path, container, "was materialized with other options: " + "; ".join(changes), work
-            )
+            what = "was materialized with other options: " + "; ".join(changes)
+            raise _refusal(place, path, container, what)
 
 
-def _refusal(root: Path, path: Path, container: Container, what: str, work: Path) -> RecipeError:
-    users = _naming(root, {shard.path for shard in container.shards}, but=path)
-    shutil.rmtree(work)  # of a request that is refused nothing stays
-    return RecipeError(
-        f"{container.dataset} at {container.revision} {what}"
-        + (f" (its shards are listed by {', '.join(users)} too)" if users else ""),
-        where=str(path),
-        next="give the former options, keep both with another --name or --root, or put this one in its place "
-        "with --replace",
+def _refusal(place: _Place, path: Path, container: Container, what: str) -> TokmillError:
+    users = _naming(place.root, {shard.path for shard in container.shards}, but=path)
+    return place.refuse(
+        RecipeError(
+            f"{container.dataset} at {container.revision} {what}"
+            + (f" (its shards are listed by {', '.join(users)} too)" if users else ""),
+            where=str(path),
+            next="give the former options, keep both with another --name or --root, or put this one in its place "
+            "with --replace",
+        )
     )
 
 
@@ -205,7 +221,7 @@ def _naming(root: Path, shards: set[str], *, but: Path) -> list[str]:
 # -- what is made ------------------------------------------------------------------------------------------------
 
 
-def _check_some(ingested: Artifact, cleaned: Artifact, work: Path) -> None:
+def _check_some(place: _Place, ingested: Artifact, cleaned: Artifact) -> None:
     if cleaned.manifest.counts["kept"]:
         return
     read = ingested.manifest
@@ -213,54 +229,56 @@ def _check_some(ingested: Artifact, cleaned: Artifact, work: Path) -> None:
     for counts in (cleaned.manifest.counts["quarantined"], cleaned.manifest.counts["dropped"]):
         lost = {**lost, **{reason: lost.get(reason, 0) + count for reason, count in counts.items()}}
     told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(lost.items()) if count)
-    shutil.rmtree(work)
-    raise InputError(
-        f"no document is left to write: {read.counts['in']:,} records were read"
-        + (f", {told}" if told else ""),
-        where=f"source {read.config['reading']['source']}",
-        next="loosen --where"
-        if read.config["where"]
-        else "check that these are the files and fields you meant",
+    raise place.refuse(
+        InputError(
+            f"no document is left to write: {read.counts['in']:,} records were read"
+            + (f", {told}" if told else ""),
+            where=f"source {read.config['reading']['source']}",
+            next="loosen --where"
+            if read.config["where"]
+            else "check that these are the files and fields you meant",
+        )
     )
 
 
-def _put_in_place(root: Path, work: Path, folder: Path, container: Container, replace: bool) -> Materialized:
+def _put_in_place(place: _Place, folder: Path, container: Container, replace: bool) -> Materialized:
     """The staged shards under their names. Until the manifest is written, a former one is the only that counts."""
+    root = place.root
     path = root / MANIFESTS / f"{folder_name(container.dataset)}_{container.revision}.json"
     listed = {root / shard.path: shard.sha256 for shard in container.shards}
-    present = {place: file_sha256(place) for place in sorted((root / folder).glob(_SHARDS))}
-    strangers = [place for place, sha256 in present.items() if listed.get(place) != sha256]
+    present = {file: file_sha256(file) for file in sorted((root / folder).glob(_SHARDS))}
+    strangers = [file for file, sha256 in present.items() if listed.get(file) != sha256]
     formers = [
         pair for pair in _containers_of(root, container.dataset) if pair[1].revision == container.revision
     ]
     if formers and not replace:
         former_path, former = formers[0]
         if not _holds_the_same(former, container):
-            raise _refusal(
-                root, former_path, former, "was made by another tokmill, which wrote other texts", work
-            )
+            what = "was made by another tokmill, which wrote other texts"
+            raise _refusal(place, former_path, former, what)
         expected = {root / shard.path: shard.sha256 for shard in former.shards}
-        amiss = [place for place, sha256 in expected.items() if present.get(place) != sha256]
-        if any(listed[place] != expected[place] for place in amiss):
-            raise _refusal(root, former_path, former, "has shards that are damaged or gone", work)
-        _move(root, work, amiss)
+        amiss = [file for file, sha256 in expected.items() if present.get(file) != sha256]
+        if any(listed[file] != expected[file] for file in amiss):
+            raise _refusal(place, former_path, former, "has shards that are damaged or gone")
+        _move(place, amiss)
         return Materialized(former_path, former)
     if strangers and not replace:
-        shutil.rmtree(work)
-        raise RecipeError(
-            "is there, holds something else, and no manifest beside corpora/ describes it: its manifest was moved, "
-            "or a command was cut short",
-            where=str(strangers[0]),
-            next="keep both with another --name or --root, or put this one in its place with --replace",
+        raise place.refuse(
+            RecipeError(
+                "is there, holds something else, and no manifest beside corpora/ describes it: its manifest was "
+                "moved, or a command was cut short",
+                where=str(strangers[0]),
+                next="keep both with another --name or --root, or put this one in its place with --replace",
+            )
         )
     for former_path, _ in formers:
         remove_file(former_path)  # until all is there, nothing is
-    _move(root, work, [place for place, sha256 in listed.items() if present.get(place) != sha256])
-    for place in strangers:
-        if place not in listed:
-            remove_file(place)
+    _move(place, [file for file, sha256 in listed.items() if present.get(file) != sha256])
+    for file in strangers:
+        if file not in listed:
+            remove_file(file)
     write_container(path, container)
-    removed = {place.relative_to(root).as_posix() for place in strangers}
+    removed = {file.relative_to(root).as_posix() for file in strangers}
     return Materialized(path, container, tuple(sorted(removed)), tuple(_naming(root, removed, but=path)))
 
 
@@ -273,9 +291,9 @@ def _holds_the_same(one: Container, other: Container) -> bool:
     return about[0] == about[1]
 
 
-def _move(root: Path, work: Path, places: list[Path]) -> None:
-    for place in places:
-        move_committed(work / "shards" / place.relative_to(root), place)
+def _move(place: _Place, files: list[Path]) -> None:
+    for file in files:
+        move_committed(place.work / "shards" / file.relative_to(place.root), file)
 
 
 def _write_shard(base: Path, name: Path, shard: Shard, tokenizer: Tokenizer | None) -> ContainedShard:

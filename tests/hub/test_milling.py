@@ -331,3 +331,9 @@ def test_licence_date_language_id_and_more_are_taken_from_the_fields_that_are_na
             meta = document["meta"]
             assert (json.loads(meta) if isinstance(meta, str) else meta) == {"n": row["n"], "lang": "en"}
     assert f"{sha}" in made.stdout
+
+
+def test_a_dataset_that_is_not_there_leaves_nothing_behind(hub: LoopbackHub, tmp_path: Path) -> None:
+    done = tokmill(hub, tmp_path, "materialize", "hub", "mills/nowhere", "--root", tmp_path / "root")
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert not list((tmp_path / "root").glob("*"))

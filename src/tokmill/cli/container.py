@@ -140,7 +140,11 @@ def _materialize(to_source: Any, given: dict[str, Any], to_name: Any) -> None:
 
 def _hub_name(*, dataset: str, config: str | None, split: str, **_: Any) -> str:
     """A config and a split other than the usual are other corpora: they must not take each other's place."""
-    return dataset + (f".{config}" if config else "") + (f".{split}" if split != "train" else "")
+    return (
+        dataset
+        + (f".{config}" if config else "")
+        + (f".{split.replace(' ', '')}" if split != "train" else "")
+    )
 
 
 @click.command(
