@@ -56,12 +56,14 @@ LAYERS: list[tuple[str, ...]] = [
         "tokenizer_plan",
         "plan",
         "standing",
+        "provenance",
         "run_manifest",
         "run_session",
         "running",
     ),  # a recipe as steps, and the steps done
     ("publishing",),  # a build taken out of its run
     (
+        "subset_drawing",
         "subset",
         "materializing",
         "standalone",
@@ -278,6 +280,7 @@ def test_stages_are_known_only_to_the_plan_and_the_run() -> None:
         "run_manifest",
         "run_session",
         "running",
+        "subset_drawing",
         "materializing",
         "standalone",
         "decisions",

@@ -323,3 +323,67 @@ def test_every_document_is_in_every_split_equally_often_over_seeds(tmp_path: Pat
         # 0.9999 intervals of chi-square with 29 and 9 degrees of freedom
         assert 8 < chi_square(by_document[name], size / 30, seeds) < 69
         assert 0.5 < chi_square(by_rank[name], size / 10, seeds) < 36
+
+
+def test_a_weighted_draw_takes_documents_by_their_weight(tmp_path: Path) -> None:
+    """One of three, with weights 1, 2 and 7: how often each is drawn over seeds, and a weight of zero never."""
+    weights = {"light": 1, "middle": 2, "heavy": 7, "nothing": 0}
+    path = write_corpus(tmp_path / "c.jsonl", [{"text": t, "w": w} for t, w in weights.items()])
+    drawn: Counter[str] = Counter()
+    for seed in range(1000):
+        options: dict[str, Any] = {
+            "splits": {"train": 1},
+            "method": "weighted",
+            "weight": "w",
+            "resample": True,
+        }
+        (row,) = rows_of(materialize(path, tmp_path / "out", k=1, seed=seed, **options))
+        drawn[row["text"]] += 1
+    assert set(drawn) == {"light", "middle", "heavy"}
+    deviation = sum((drawn[t] - 100 * w) ** 2 / (100 * w) for t, w in weights.items() if w)
+    assert deviation < 18.4  # chi-square with two degrees of freedom, 0.9999
+
+
+def test_a_weighted_draw_of_pairs_carries_the_weight_and_writes_the_sides_alone(tmp_path: Path) -> None:
+    records = [{"src_text": f"le {n}", "tgt_text": f"the {n}", "w": n % 2} for n in range(20)]
+    path = write_corpus(tmp_path / "c.jsonl", list(records))
+    options: dict[str, Any] = {"splits": SIZES, "parallel": {}, "method": "weighted", "weight": "w"}
+    made = materialize(path, tmp_path / "out", k=10, seed=3, **options)
+    assert [row["src_text"] for row in rows_of(made)] == [f"le {n}" for n in range(1, 20, 2)]
+    assert "w" not in rows_of(made)[0]
+    assert (meta_of(made)["method"], meta_of(made)["weight"]) == ("weighted", "w")
+
+
+@pytest.mark.parametrize("options", [{"method": "weighted"}, {"weight": "w"}, {"method": "heaviest"}])
+def test_a_method_and_its_weight_go_together(tmp_path: Path, corpus: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError, match="give method `weighted`"):
+        materialize(corpus, tmp_path / "out", k=10, seed=1, splits=SIZES, **options)
+
+
+def test_a_corpus_of_copies_is_drawn_from_as_if_they_were_not_there(tmp_path: Path) -> None:
+    """So many that those with the smallest draws are copies of one text: the files are read once more for the others."""
+    others = numbered(12)
+    alone = write_corpus(tmp_path / "alone.jsonl", [{"id": "first", "text": "the same again"}, *others])
+    copies: list[dict[str, Any] | str] = [{"id": f"copy {n}", "text": "The  same again"} for n in range(6000)]
+    many = write_corpus(
+        tmp_path / "many.jsonl",
+        [{"id": "first", "text": "the same again"}, *copies[:3000], *others, *copies[3000:]],
+    )
+    options: dict[str, Any] = {"k": 10, "splits": SIZES}
+    for seed in range(3):
+        one = materialize(alone, tmp_path / f"alone-{seed}", seed=seed, **options)
+        other = materialize(many, tmp_path / f"many-{seed}", seed=seed, **options)
+        assert other.read_bytes() == one.read_bytes()
+        assert meta_of(other)["counts"] == {**meta_of(one)["counts"], "read": 6013, "duplicates": 6000}
+
+
+def test_a_large_corpus_gives_the_k_smallest_draws_of_all(tmp_path: Path) -> None:
+    """Far more documents than are held at hand, in several files; against a sort of all of them."""
+    records = numbered(9000)
+    files = [write_corpus(tmp_path / f"{n}.jsonl", records[n * 3000 : n * 3000 + 3000]) for n in range(3)]
+    path = materialize(files, tmp_path / "out", k=10, seed=5, splits=SIZES)
+    ids, texts = zip(*((record["id"], record["text"]) for record in records), strict=True)  # type: ignore[index]
+    table = pa.table({"doc_id": pa.array(ids), "text": pa.array(texts, pa.large_string())})
+    drawn = draws(table, 5).tolist()
+    ranked = sorted(sorted(range(9000), key=drawn.__getitem__)[:10])
+    assert [row["text"] for row in rows_of(path)] == [texts[row] for row in ranked]

@@ -73,7 +73,6 @@ MORE = {
     "Filter.reason": "in the ledger [default: made from the measure, e.g. too_few_words]",
     "Hub.dataset": "owner/name",
     "Hub.config": "of a dataset that has several",
-    "Hub.split": "of the dataset",
     "Language.method": "none: not looked at",
     "Language.detector": "fasttext is the fastest; the page on language compares them",
     "License.deny": "these never, whatever `allow` says",

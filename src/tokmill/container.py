@@ -20,14 +20,20 @@ from typing import Any, Literal
 
 import msgspec
 
-from tokmill.errors import InputError, ManifestDamaged
-from tokmill.manifest import Json, fingerprint_of
+from tokmill.errors import InputError, ManifestDamaged, TokmillError
+from tokmill.manifest import Json, explain_changes, fingerprint_of
 from tokmill.storage.commit import commit_bytes
 from tokmill.storage.location import InputFile, file_sha256, is_within, read_whole
 
 VERSION = 1
 CORPORA, MANIFESTS = "corpora", "manifests"
 _MAX_BYTES = 1 << 30
+_INHERITED = (
+    "hub",
+    "language",
+    "normalization",
+    "split",
+)  # what a selection says of its texts as its parent does
 
 
 class ContainedShard(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +83,30 @@ def build_container(
 def write_container(path: Path, container: Container) -> None:
     body = msgspec.to_builtins(container, order="deterministic")
     commit_bytes(path, json.dumps(body, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def write_selection(path: Path, selection: Container, *, replace: bool = False) -> None:
+    """Another one of that name is somebody's choice: it goes when asked, and a container never does."""
+    if path.exists():
+        try:
+            former: Container | None = load_container(path)
+        except TokmillError:
+            former = None
+        if former == selection:
+            return
+        if former is None or former.kind != "selection":
+            raise InputError(
+                "is there and is not a selection", where=str(path), next="give another name with --out"
+            )
+        if not replace:
+            changes = explain_changes(former.about, selection.about) or ["its shards are others"]
+            raise InputError(
+                f"there is another selection of this name: {'; '.join(changes)}",
+                where=str(path),
+                next="give another name with --out, or put this one in its place with --replace",
+            )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_container(path, selection)
 
 
 def load_container(path: Path) -> Container:
@@ -161,10 +191,14 @@ def select_shards(
     rows: int | None = None,
     tokens: int | None = None,
     seed: int | None = None,
+    split: Json | None = None,
+    parent: Path | None = None,
 ) -> Container:
     """Shards that match a pattern, in their order or by a seed's, until a bound is reached; listed in their order.
 
     The last shard is the one that reaches the bound: a selection has at least what was asked for, if there is as much.
+    It says of itself what its texts are: whose shards (`parent`, the manifest of the container), how they were normalized,
+    whether by language, and the rule by which they will be `split`.
     """
     pool = [
         shard
@@ -198,7 +232,14 @@ def select_shards(
                 next="ask for less, or select from a larger container",
             )
     about = {
-        "of": {"kind": container.kind, "digest": container.digest, "shards": len(container.shards)},
+        "of": {
+            "kind": container.kind,
+            "digest": container.digest,
+            "shards": len(container.shards),
+            **({"name": parent.name, "sha256": file_sha256(parent)} if parent is not None else {}),
+        },
+        **{key: container.about[key] for key in _INHERITED if key in container.about},
+        **({"split": split} if split is not None else {}),
         "chosen_by": {
             "patterns": list(patterns),
             "shards": count,

@@ -41,21 +41,22 @@ def describe_environment(*, workers: int, engine: str, recipe_directory: Path) -
         "system": platform.system(),
         "cores": available_cores(),
         "packages": {name: package_version(name) for name in _PACKAGES},
-        "git_sha": _git_sha(recipe_directory),
+        **_git(recipe_directory),
     }
 
 
 @functools.cache
-def _git_sha(directory: Path) -> str | None:
-    """The commit of the recipe's repository, where there is one."""
+def _git(directory: Path) -> Json:
+    """The commit of the recipe's repository, where there is one, and whether tracked files differ from it."""
+    sha = _ask_git(directory, "rev-parse", "HEAD")
+    changes = _ask_git(directory, "status", "--porcelain", "--untracked-files=no") if sha else None
+    return {"git_sha": sha or None, "git_dirty": None if changes is None else bool(changes)}
+
+
+def _ask_git(directory: Path, *arguments: str) -> str | None:
     try:
         found = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
+            ["git", *arguments], cwd=directory, capture_output=True, text=True, timeout=10, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

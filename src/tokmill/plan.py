@@ -9,6 +9,7 @@ A step knows what it needs; whether it is up to date, `standing` says.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,13 +24,15 @@ from tokmill.errors import RecipeError, TokmillError
 from tokmill.forgotten import FORGOTTEN_FILE, forgotten_settings
 from tokmill.manifest import Json
 from tokmill.recipe import Corpus, Dedup, Hub, Recipe, Source
-from tokmill.sources.hub import resolve_revision
+from tokmill.sources.hub import is_pinned, resolve_revision
 from tokmill.sources.listing import list_corpus, list_hub_of_language, list_source
 from tokmill.sources.readers import reading_config, settle_reading
 from tokmill.stages.step import Step
 from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
 from tokmill.token_plan import build_steps, is_left_out, narrow_builds
 from tokmill.tokenizer_plan import tokenizer_step
+
+_LOG = logging.getLogger("tokmill.plan")
 
 # environment key of an ingest manifest: size, mtime and sha256 of each input, so that a file that was not
 # touched is not hashed again
@@ -228,7 +231,10 @@ def _find_on_hub(source: Source, hub: Hub, directory: Path, languages: list[str]
                 labels = artifact.manifest.inputs.items()
                 digests = {n.removeprefix("file "): d for n, d in labels if n.startswith("file ")}
                 return _Found(None, digests, known["reading"], known["hub"], read)
-    revision = revision or resolve_revision(hub.dataset, hub.revision)
+    if revision is None:
+        revision = resolve_revision(hub.dataset, hub.revision)
+        if not is_pinned(hub.revision):
+            _LOG.warning("%s: %s is commit %s now", hub.dataset, hub.revision or "main", revision)
     read, files = list_hub_of_language(hub, revision, languages)
     digests = {file.name: f"hub:{file.path.sha256 or file.path.oid}" for file in files}  # type: ignore[union-attr]
     reading = reading_config(settle_reading(source, files))

@@ -27,6 +27,7 @@ from tokmill.manifest import (
     fingerprint_of,
     write_manifest,
 )
+from tokmill.provenance import stale_origins
 from tokmill.stages.step import UNKNOWN, Step
 from tokmill.standing import assess
 from tokmill.storage.commit import commit_bytes, remove_file
@@ -59,6 +60,12 @@ def write_run_manifest(
             standing = assess(step, artifacts)
             if standing.is_current and standing.artifact is not None:
                 artifacts[step.name] = standing.artifact
+    stamped = stale_origins(artifacts)
+    if stamped:
+        remove_file(out / MANIFEST)  # it lists the manifests that are written next
+        for name, artifact in stamped.items():
+            write_manifest(artifact.directory, artifact.manifest)
+            artifacts[name] = artifact
     pending = out / PENDING_FILE  # what a takedown left to do is done with the last step
     if not has_changed and _lists_exactly(out, artifacts, asked.review):
         remove_file(pending)

@@ -1,6 +1,6 @@
 """A small sample of a corpus, drawn once and kept: k documents with exact split sizes, for tests and exercises.
 
-    files ─ read all ─ filters ─ exact duplicates out ─ k smallest draws ─ second draw, cut by size ─┐
+    files or a hub dataset ─ read all ─ filters ─ exact duplicates out ─ k smallest draws ─ second draw, cut by size ─┐
     <out>/manifest.jsonl        uid, text (or src_text and tgt_text), split, …: in source order <────┤
     <out>/MANIFEST.meta.json    what it was drawn from and how, and the sha256 of the former <───────┘  written last
 
@@ -16,31 +16,24 @@ import glob
 import hashlib
 import json
 import unicodedata
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from tokmill.clean.examine import EMPTY
-from tokmill.clean.rules import judge, settle_sieve
-from tokmill.dedup.exact import HASH_NORMALIZATION, exact_hashes, match_equal
-from tokmill.errors import InputChanged, InputError, ManifestDamaged, RecipeError
-from tokmill.kernels.text import measure_text
-from tokmill.manifest import Json, check_conservation, explain_changes, fingerprint_of
-from tokmill.recipe import Filter, Path_, Section, Source
-from tokmill.sample import bottom_k, draws
-from tokmill.schema import DOCUMENTS, one_piece, string_column
-from tokmill.sources.listing import list_source
-from tokmill.sources.readers import read_documents, settle_reading
+from tokmill.dedup.exact import HASH_NORMALIZATION
+from tokmill.errors import InputError, ManifestDamaged, RecipeError
+from tokmill.manifest import Json, explain_changes, fingerprint_of
+from tokmill.recipe import Hub, Source
+from tokmill.sample import draws
+from tokmill.sources.hub import resolve_revision
+from tokmill.sources.listing import list_hub, list_source
 from tokmill.storage.commit import commit_bytes, storage_error
 from tokmill.storage.location import InputFile, file_sha256, local_path, read_whole
-from tokmill.storage.records import WHOLE
+from tokmill.subset_drawing import Filters, draw_documents
 
 MANIFEST_NAME = "manifest.jsonl"
 META_NAME = "MANIFEST.meta.json"
@@ -51,37 +44,18 @@ ALGORITHM = {"name": "keyed-bottom-k", "version": "1", "dedup": HASH_NORMALIZATI
 _MAX_META_BYTES = 64 << 20
 
 Files = str | Path | Sequence[str | Path]
-
-
-class Filters(Section):
-    """Which single texts are wanted; pairs have their own bounds, per side, in `parallel`."""
-
-    where: dict[str, str] = Field({}, description="as of a source: a field that no record has is not applied")
-    min_chars: int | None = Field(None, ge=0)
-    max_chars: int | None = Field(None, ge=0)
-
-    @classmethod
-    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
-        low, high = given.get("min_chars"), given.get("max_chars")
-        if isinstance(low, int) and isinstance(high, int) and low > high:
-            yield ("min_chars",), f"{low} is above max_chars {high}: nothing would be kept"
-
-
-class _Corpus(NamedTuple):
-    """All that may be drawn, and how much of what was read it is."""
-
-    documents: Any
-    counts: Json
-    where_applied: dict[str, bool]
+Method = Literal["reservoir", "weighted"]
 
 
 def materialize(
-    files: Files,
+    files: Files | Mapping[str, Any],
     out: str | Path,
     *,
     k: int,
     seed: int,
     splits: Mapping[str, int],
+    method: Method = "reservoir",
+    weight: str | None = None,
     filters: Mapping[str, Any] | None = None,
     parallel: Mapping[str, Any] | None = None,
     text: str | None = None,
@@ -94,17 +68,26 @@ def materialize(
     """Draw k documents into `out` and divide them; returns the path of manifest.jsonl.
 
     materialize("tatoeba.tsv", "out", k=120, seed=7, splits={"train": 96, "valid": 12, "test": 12}, parallel={})
+    materialize({"dataset": "wmt/wmt14", "config": "fr-en", "split": "train+validation"}, "out", k=120, seed=7,
+                splits={"train": 96, "valid": 24}, template="{translation.fr}\\n{translation.en}")
 
-    Without `dedup`, equal texts have equal uids and may fall into different splits.
+    A mapping is the section `hub` of a recipe; its branch is resolved once, and `dataset` and `revision` are those read.
+    `weighted` draws by the number in the field `weight`. Without `dedup`, equal texts have equal uids and may fall into
+    different splits.
     """
     directory = Path(out)
     _check_numbers(k, seed, splits, directory)
-    wanted, source = _settled(files, filters, parallel, text, template, directory)
+    _check_method(method, weight, directory)
+    wanted, source = _settled(files, filters, parallel, text, template, weight, directory)
     held = None if resample else _held_meta(directory)
-    inputs = list_source(source, Path.cwd())
+    found = (
+        _listed(source)
+        if source.hub is None
+        else _listed_on_hub(source.hub, held, dataset or revision, directory)
+    )
     parameters: Json = {
-        "dataset": dataset,
-        "revision": revision,
+        "dataset": found.dataset or dataset,
+        "revision": found.revision or revision,
         "seed": seed,
         "k": k,
         "splits": dict(splits),
@@ -113,19 +96,20 @@ def materialize(
         "template": template,
         "parallel": source.parallel.model_dump(mode="json") if source.parallel else None,
         "dedup": dedup,
-        "inputs": [
-            {"name": file.name, "bytes": file.bytes, "sha256": file_sha256(local_path(file.path))}
-            for file in inputs
-        ],
+        "inputs": found.inputs,
+        **({"hub": source.hub.model_dump(mode="json")} if source.hub is not None else {}),
+        **({"method": method, "weight": weight} if method != "reservoir" else {}),
     }
     path = directory / MANIFEST_NAME
     if held is not None:
         _check_same(held, parameters, directory)
         return path
-    corpus = _read_corpus(source, inputs, wanted, dedup=dedup)
-    if corpus.documents.num_rows < k:
-        raise _too_few(corpus.counts, k, inputs)
-    taken = corpus.documents.take(pa.array(bottom_k(draws(corpus.documents, seed), k)))
+    corpus = draw_documents(
+        source, found.files, wanted, k, {"method": method, "weight": weight, "seed": seed}, dedup=dedup
+    )
+    taken = corpus.documents
+    if taken.num_rows < k:
+        raise _too_few(corpus.counts, k, found.files)
     data = _spell(taken, _split_names(taken, seed, splits), parameters)
     meta = {
         **parameters,
@@ -164,12 +148,22 @@ def _check_numbers(k: int, seed: int, splits: Mapping[str, int], directory: Path
         )
 
 
+def _check_method(method: str, weight: str | None, directory: Path) -> None:
+    if method not in ("reservoir", "weighted") or (method == "weighted") is (weight is None):
+        raise RecipeError(
+            f"method: {method} with weight: {weight}",
+            where=str(directory),
+            next="give method `weighted` and the field that holds the weight, or neither",
+        )
+
+
 def _settled(
-    files: Files,
+    files: Files | Mapping[str, Any],
     filters: Mapping[str, Any] | None,
     parallel: Mapping[str, Any] | None,
     text: str | None,
     template: str | None,
+    weight: str | None,
     directory: Path,
 ) -> tuple[Filters, Source]:
     if parallel is not None and (filters or text is not None):
@@ -178,7 +172,12 @@ def _settled(
             where=str(directory),
             next="say it in `parallel`: its keys are `source_key`, `target_key`, and for each side `min_chars` and `max_chars`",
         )
-    patterns = [files] if isinstance(files, str | Path) else list(files)
+    origin: Json
+    if isinstance(files, Mapping):
+        origin = {"hub": dict(files)}
+    else:
+        patterns = [files] if isinstance(files, str | Path) else list(files)
+        origin = {"files": [_pattern(pattern) for pattern in patterns]}
     section = "filters"
     try:
         wanted = Filters.model_validate(dict(filters or {}))
@@ -186,9 +185,9 @@ def _settled(
         source = Source.model_validate(
             {
                 "name": "subset",
-                "files": [_pattern(pattern) for pattern in patterns],
+                **origin,
                 "where": wanted.where,
-                "fields": {"text": text},
+                "fields": {"text": text, "meta": [weight] if weight else []},
                 "template": template,
                 "parallel": None if parallel is None else dict(parallel),
             }
@@ -219,6 +218,40 @@ def _thresholds(wanted: Filters, source: Source) -> Json:
     return {**({"where": dict(sorted(where.items()))} if where else {}), **found}
 
 
+class _Found(NamedTuple):
+    """What is to be read, and how the description names it."""
+
+    files: list[InputFile]
+    inputs: list[Json]
+    dataset: str = ""
+    revision: str = ""
+
+
+def _listed(source: Source) -> _Found:
+    files = list_source(source, Path.cwd())
+    told = [{"name": f.name, "bytes": f.bytes, "sha256": file_sha256(local_path(f.path))} for f in files]
+    return _Found(files, told)
+
+
+def _listed_on_hub(hub: Hub, held: Json | None, named: str, directory: Path) -> _Found:
+    """A sample that was drawn in the same words stays with its commit, and no network is touched."""
+    if named:
+        raise RecipeError(
+            "`dataset` and `revision` say where files came from; those of the hub say so themselves",
+            where=str(directory),
+            next="leave them out, and name the commit in the mapping: {'dataset': …, 'revision': …}",
+        )
+    if held is not None and held.get("hub") == hub.model_dump(mode="json"):
+        return _Found([], held["inputs"], hub.dataset, held["revision"])
+    revision = resolve_revision(hub.dataset, hub.revision)
+    files = list_hub(hub, revision)
+    told = [
+        {"name": f.name, "bytes": f.bytes, "sha256": f"hub:{f.path.sha256 or f.path.oid}"}  # type: ignore[union-attr]
+        for f in files
+    ]
+    return _Found(files, told, hub.dataset, revision)
+
+
 # -- what is there already ---------------------------------------------------------------------------------------
 
 
@@ -247,89 +280,16 @@ def _check_same(held: Json, parameters: Json, directory: Path) -> None:
         raise RecipeError(
             "there is a sample that was drawn with other parameters: " + "; ".join(changes),
             where=str(directory / META_NAME),
-            next="give the former parameters or another `out`, or draw it again with `resample=True`",
+            next="give the former parameters or another `out`, or draw it again with `resample=True` (`--resample`)",
         )
 
 
 def _damaged(path: Path, what: str) -> ManifestDamaged:
     return ManifestDamaged(
-        what, where=str(path), next="restore the file, or draw the sample again with `resample=True`"
+        what,
+        where=str(path),
+        next="restore the file, or draw the sample again with `resample=True` (`--resample`)",
     )
-
-
-# -- what may be drawn -------------------------------------------------------------------------------------------
-
-
-def _read_corpus(source: Source, inputs: list[InputFile], wanted: Filters, *, dedup: bool) -> _Corpus:
-    reading = settle_reading(source, inputs)
-    read = 0
-    tables = [DOCUMENTS.empty_table()]
-    dropped: Counter[str] = Counter()
-    quarantined: Counter[str] = Counter()
-    for file in inputs:
-        for batch in read_documents(file.path, file.name, WHOLE, reading):
-            read += batch.documents.num_rows + len(batch.bad) + len(batch.dropped)
-            tables.append(batch.documents)
-            dropped.update(record.reason for record in batch.dropped)
-            quarantined.update(record.reason for record in batch.bad)
-    _check_unchanged(inputs)
-    documents = pa.concat_tables(tables)
-
-    texts = one_piece(documents.column("text"))
-    measures = measure_text(*string_column(texts)[:2])
-    hashes = exact_hashes(texts, measures.is_ascii)
-    is_blank = (hashes[:, 0] == 0) & (hashes[:, 1] == 0)
-    dropped.update([EMPTY] * int(is_blank.sum()))
-    rules = settle_sieve(_rules(wanted), Path()).rules
-    first = judge({"chars": measures.chars}, rules, len(texts)).first
-    dropped.update(rules[index].reason for index in first[~is_blank & (first < len(rules))].tolist())
-    keep = ~is_blank & (first == len(rules))
-    duplicates = _duplicates(hashes, np.flatnonzero(keep)) if dedup else np.empty(0, np.int64)
-    keep[duplicates] = False
-    available = documents.filter(pa.array(keep))
-    counts = {
-        "read": read,
-        "dropped": dict(sorted(dropped.items())),
-        "quarantined": dict(sorted(quarantined.items())),
-        "duplicates": len(duplicates),
-        "available": available.num_rows,
-    }
-    check_conservation(
-        {
-            "in": read,
-            "kept": available.num_rows,
-            "dropped": {**dropped, "exact_dup": len(duplicates)},
-            "quarantined": quarantined,
-        },
-        where="materialize",
-    )
-    return _Corpus(available, counts, {key: key in reading.options["where"] for key in wanted.where})
-
-
-def _rules(wanted: Filters) -> list[Filter]:
-    if wanted.min_chars is None and wanted.max_chars is None:
-        return []
-    return [Filter(measure="chars", min=wanted.min_chars, max=wanted.max_chars)]
-
-
-def _duplicates(hashes: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of `rows`, those that repeat an earlier one."""
-    high, low = hashes[rows, 0], hashes[rows, 1]
-    found: NDArray[np.int64] = rows[match_equal(high, low, np.zeros(len(rows), np.uint8)).duplicates]
-    return found
-
-
-def _check_unchanged(inputs: list[InputFile]) -> None:
-    """What was read is what the recorded sha256 is of."""
-    for file in inputs:
-        path = local_path(file.path)
-        stat = path.stat() if path.exists() else None
-        if stat is None or (stat.st_size, stat.st_mtime_ns) != (file.bytes, file.modified_ns):
-            raise InputChanged(
-                "the file changed while it was being read",
-                where=str(path),
-                next="run again when nothing writes to the input any more",
-            )
 
 
 def _too_few(counts: Json, k: int, inputs: list[InputFile]) -> InputError:

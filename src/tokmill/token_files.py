@@ -19,13 +19,13 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from tokmill.artifact import Artifact
+from tokmill.container import load_container
 from tokmill.errors import InputChanged, InputError, RecipeError
 from tokmill.finished_files import find_finished, is_done
 from tokmill.formats.row_index import RowSpans, read_row_index, write_row_index
@@ -35,8 +35,10 @@ from tokmill.formats.token_cache import EncodeFacts, TokenCache, write_token_cac
 from tokmill.manifest import MANIFEST, Json, Manifest, fingerprint_of, load_manifest
 from tokmill.mixture_file import read_mixture_file, to_mixture, to_sources
 from tokmill.progress import Progress
+from tokmill.provenance import hub_commits, origin_of
 from tokmill.publishing import copy_tokenizer, publish
 from tokmill.recipe import Recipe, Source
+from tokmill.recipe.section import shortest_spelling
 from tokmill.recipe_file import parse_recipe
 from tokmill.running import run_recipe
 from tokmill.sources.listing import list_source
@@ -61,6 +63,7 @@ class Listing:
     seed: int = 0
     has_splits: bool = False
     experiment_id: str | None = None  # of a sample, by which all that is made from it is known again
+    split: Json | None = None  # the rule that a selection was made for
 
     @property
     def sha256(self) -> str:
@@ -105,19 +108,29 @@ class Asked:
         }
 
 
-def read_listing(path: Path, separator: str = "\n", seed: int | None = None) -> Listing:
-    """What kind of listing it is, its name says. Paths in it are relative to it; `seed` stands for its own."""
-    listing = _read_listing(Path(path), separator)
+def read_listing(
+    path: Path, separator: str = "\n", seed: int | None = None, root: Path | None = None
+) -> Listing:
+    """What kind of listing it is, its name says. Paths in it are relative to it; `seed` stands for its own, `root` is
+    where corpora/ lies."""
+    listing = _read_listing(Path(path), separator, root)
     return listing if seed is None else dataclasses.replace(listing, seed=seed)
 
 
-def _read_listing(path: Path, separator: str) -> Listing:
+def _read_listing(path: Path, separator: str, root: Path | None) -> Listing:
+    if root is not None and path.suffix != ".json":
+        raise InputError(
+            "has no corpora/: it is not a corpus manifest (.json)", where=str(path), next="leave `--root` out"
+        )
     if path.suffix in (".yaml", ".yml"):
         mixture = read_mixture_file(path)
         sources = [s.model_dump(mode="json", exclude_defaults=True) for s in to_sources(mixture)]
         return Listing(path, sources, to_mixture(mixture), mixture.seed)
     if path.suffix == ".json":
-        return Listing(path, [{"name": "corpus", "corpus": {"manifest": str(path.resolve())}}])
+        corpus = {"manifest": str(path.resolve()), **({"root": str(root.resolve())} if root else {})}
+        return Listing(
+            path, [{"name": "corpus", "corpus": corpus}], split=load_container(path).about.get("split")
+        )
     if path.suffix == ".jsonl":
         return _sample(path, separator)
     raise InputError(
@@ -156,6 +169,21 @@ def _inputs_read(listing: Listing, made: dict[str, Artifact]) -> Json:
         for source in listing.sources
         if source.get("files")
     }
+
+
+def split_rule(listing: Listing, valid_fraction: str | None) -> Json:
+    """What was asked for, or what the selection was made for; nothing else may contradict that."""
+    asked = None if valid_fraction is None else shortest_spelling(valid_fraction)
+    rule = listing.split
+    if rule is not None and asked in (None, rule["valid_fraction"]):
+        return rule
+    if rule is not None:
+        raise RecipeError(
+            f"the selection was made for valid_fraction {rule['valid_fraction']}, not {asked}",
+            where=str(listing.path),
+            next="leave `--valid-fraction` out, or select again with another (`tokmill select --valid-fraction`)",
+        )
+    return {"valid_fraction": asked or "0"}
 
 
 def run_listing(
@@ -280,12 +308,13 @@ def _shard_stats(listing: Listing, out: Path) -> Json:
     for source in listing.sources:
         name, hub = source["name"], source.get("hub") or {}
         manifest = load_manifest(out / name)
-        counts = manifest.counts
+        counts, commit = manifest.counts, manifest.facts.get("hub", {}).get(name, {})
         stats.append(
             {
                 "name": name,
                 "dataset": hub.get("dataset") or ", ".join(_listed(source.get("files"))),
                 "subset": hub.get("config"),
+                "revision": commit.get("revision"),
                 "records": counts["in"],
                 "sequences": counts["rows"],
                 "tokens": counts["tokens"]["written"],
@@ -306,6 +335,7 @@ def encode(
     normalize: Literal["none", "NFC", "NFKC"] = "none",
     replace: bool = False,
     seed: int | None = None,
+    root: str | Path | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
@@ -314,7 +344,7 @@ def encode(
     `normalize` is the Unicode form that texts are brought into before; the tokenizer has rules of its own.
     """
     out = Path(out_dir)
-    listing = read_listing(Path(manifest_path), separator, seed)
+    listing = read_listing(Path(manifest_path), separator, seed, None if root is None else Path(root))
     sections: Json = {
         "normalize": {"unicode": normalize},
         "split": _split_of(listing, {"valid_fraction": 0}),
@@ -339,6 +369,7 @@ def encode(
     facts = next(iter(caches.values())).meta
     told = {name: getattr(facts, name) for name in EncodeFacts.__struct_fields__}
     told["normalization"] = {**facts.normalization, "unicode": normalize}
+    told["hub"] = hub_commits(made)
     written = write_token_cache(
         out,
         _all_parts(caches),
@@ -360,9 +391,8 @@ def encode(
 def _split_of(listing: Listing, asked: Json) -> Json:
     """A sample's own splits, whatever they are called; else what is asked for."""
     fraction = asked.get("valid_fraction")
-    with contextlib.suppress(InvalidOperation):  # a mistake in the number is the recipe's to tell
-        if isinstance(fraction, str):
-            fraction = f"{Decimal(fraction).normalize():f}"
+    if isinstance(fraction, str):
+        fraction = shortest_spelling(fraction)
     if not listing.has_splits:
         return {**asked, "valid_fraction": fraction}
     if fraction not in (0, "0", None):
@@ -428,29 +458,11 @@ def _sample(path: Path, separator: str) -> Listing:
 
 def _origin(listing: Listing, sections: Json, made: dict[str, Artifact]) -> Json:
     """What a committed manifest of the build should say by itself."""
-    skipped = {
-        name: {key: counts[key] for key in ("dropped", "quarantined") if counts.get(key)}
-        for name, artifact in made.items()
-        if (counts := artifact.manifest.counts) and (counts.get("dropped") or counts.get("quarantined"))
-    }
-    mixture = sections.get("mixture") or {}
-    reached = made["mixture"].manifest.facts["splits"] if "mixture" in made else {}
     return {
+        **origin_of(made),
         "input_manifest": listing.described(),
         "asked": _asked(listing, sections, _inputs_read(listing, made)),
         "config_sha256": fingerprint_of(_without_paths(sections)),
-        "tokenizer_sha256": made["tokenizer"].manifest.facts["sha256"],
-        "split": made["split"].manifest.config,
-        "budget": {
-            "target": {
-                key: mixture[key] for key in ("tokens", "blocks", "documents", "megabytes") if key in mixture
-            },
-            "splits": {
-                name: {key: facts[key] for key in ("tokens", "reached", "left_over")}
-                for name, facts in reached.items()
-            },
-        },
-        "skipped": skipped,
     }
 
 

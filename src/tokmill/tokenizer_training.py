@@ -16,6 +16,7 @@ from pathlib import Path
 from tokmill.manifest import Json
 from tokmill.mixture_file import MixtureFile, mixture_weights, read_mixture_file, to_sources
 from tokmill.progress import Progress
+from tokmill.provenance import hub_commits
 from tokmill.recipe import Recipe
 from tokmill.recipe_file import parse_recipe
 from tokmill.running import run_recipe
@@ -46,10 +47,11 @@ def train_from_mixture(
     made = result.artifacts["tokenizer"]
     (model,) = made.manifest.entries("tokenizer")
     log = json.loads(read_whole(made.directory / LOG, _MAX_BYTES))
-    given = {item.name: item for _, item in mixture.listed()}
+    given, commits = {item.name: item for _, item in mixture.listed()}, hub_commits(result.artifacts)
     for told in log["datasets"]:
         item = given[told["name"]]
         told["dataset"] = item.dataset or ", ".join(item.files or [])
+        told["revision"] = commits.get(told["name"], {}).get("revision")
     commit_bytes(out / model.path, read_whole(made.path(model), _MAX_BYTES))
     where = log_file or out / LOG
     commit_bytes(where, json.dumps(log, indent=1, ensure_ascii=False).encode() + b"\n")

@@ -79,8 +79,8 @@ def test_the_plan_of_a_recipe_that_was_never_run(recipe: Path, tmp_path: Path) -
 def test_verifying_a_directory_that_is_not_there(tmp_path: Path) -> None:
     shown = tokmill("verify", tmp_path / "none")
     assert shown.exit_code == 1
-    assert f"StorageError {tmp_path / 'none'}: no such directory" in shown.stderr
-    assert "next: give the output directory of a run" in shown.stderr
+    assert f"StorageError {tmp_path / 'none'}: no such file or directory" in shown.stderr
+    assert "next: give what a command wrote: a run" in shown.stderr
 
 
 def test_verifying_what_was_never_a_run_fails_with_its_problems(tmp_path: Path) -> None:

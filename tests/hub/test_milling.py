@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from forked import run_forked
 from hub.loopback import LoopbackHub
@@ -358,3 +359,110 @@ def test_where_it_is_not_clear_which_language_the_configs_are_listed(
     assert done.returncode == 1
     assert "several configs, and none is the default" in done.stderr
     assert "asm_Beng, deu_Latn, fra_Latn" in done.stderr
+
+
+def test_other_options_are_refused_before_anything_is_fetched_and_another_name_keeps_both(
+    hub: LoopbackHub, published: str, tmp_path: Path
+) -> None:
+    command = [
+        "materialize",
+        "hub",
+        DATASET,
+        "--template",
+        "{question} {answer}",
+        "--root",
+        tmp_path / "root",
+    ]
+    first = tokmill(hub, tmp_path, *command)
+    assert first.returncode == 0, first.stderr
+    held = {path: path.read_bytes() for path in (tmp_path / "root").rglob("*") if path.is_file()}
+    fetched = len(hub.seen(containing="/resolve/"))
+    other = tokmill(hub, tmp_path, *command, "--limit", "docs=5")
+    assert other.returncode == 1
+    assert "was materialized with other options: `source.limit` added" in other.stderr
+    assert len(hub.seen(containing="/resolve/")) == fetched
+    assert {path: path.read_bytes() for path in (tmp_path / "root").rglob("*") if path.is_file()} == held
+    named = tokmill(hub, tmp_path, *command, "--limit", "docs=5", "--name", "five", "--json")
+    assert named.returncode == 0, named.stderr
+    report = json.loads(named.stdout)
+    assert (report["dataset"], report["revision"], report["invariants"]["rows"]) == ("five", published, 5)
+    assert all(path.read_bytes() == data for path, data in held.items())
+
+
+def test_every_verb_that_reads_an_unpinned_dataset_records_the_commit_that_it_read(
+    hub: LoopbackHub, published: str, tmp_path: Path
+) -> None:
+    mixture = tmp_path / "mixture.yaml"
+    mixture.write_text(
+        f'datasets: [{{name: problems, dataset: {DATASET}, template: "{{question}} {{answer}}"}}]\n'
+    )
+
+    def run(*arguments: str | Path) -> str:
+        done = tokmill(hub, tmp_path, *arguments)
+        assert done.returncode == 0, done.stderr
+        assert f"{DATASET}: main is commit {published} now" in done.stderr
+        return done.stdout
+
+    options = ("--model-type", "byte_bpe", "--vocab-size", "300", "--output-dir", tmp_path / "tok")
+    run("tokenizer", "train", "--manifest", mixture, *options)
+    log = json.loads((tmp_path / "tok/tokenizer.log.json").read_text())
+    assert [item["revision"] for item in log["datasets"]] == [published]
+
+    model = ("--tokenizer-path", tmp_path / "tok/tokenizer.json")
+    run("shard", mixture, *model, "--out-dir", tmp_path / "shards", "--log-file", tmp_path / "log.json")
+    assert json.loads((tmp_path / "log.json").read_text())["stats"][0]["revision"] == published
+    run("build", "megatron", "--manifest", mixture, *model, "--out-dir", tmp_path / "mega")
+    run("pack", "--manifest", mixture, *model, "--length", "64", "--out-dir", tmp_path / "rows")
+    read = {"dataset": DATASET, "config": None, "split": "train", "revision": published}
+    for built in ("shards/problems", "mega", "rows"):
+        manifest = json.loads((tmp_path / built / "manifest.json").read_text())
+        assert manifest["facts"]["hub"] == {"problems": read}
+    run("encode", mixture, "--model", tmp_path / "tok/tokenizer.json", "--out", tmp_path / "cache")
+    assert json.loads((tmp_path / "cache/ENCODE.meta.json").read_text())["hub"] == {"problems": read}
+    for directory in ("shards", "mega", "rows", "cache"):
+        assert tokmill(hub, tmp_path, "verify", tmp_path / directory).returncode == 0
+
+
+def test_licence_date_language_id_and_more_are_taken_from_the_fields_that_are_named(
+    hub: LoopbackHub, tmp_path: Path
+) -> None:
+    rows = [
+        {
+            "body": f"text number {n}",
+            "key": f"k{n}",
+            "rights": "MIT",
+            "day": f"2024-01-{n:02d}",
+            "lang": "en",
+            "n": n,
+        }
+        for n in range(1, 10)
+    ]
+    rows[3]["rights"] = None
+    data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    sha = hub.commit("mills/noted", {"data/train.jsonl": data})
+    options = [
+        *("--text", "body", "--id-field", "key", "--license-field", "rights", "--date-field", "day"),
+        *("--language-field", "lang", "--meta", "n", "--license", "CC0-1.0"),
+    ]
+    done = tokmill(hub, tmp_path, "ingest", "hub", "mills/noted", *options, "--out", tmp_path / "in")
+    assert done.returncode == 0, done.stderr
+    (shard,) = (tmp_path / "in").rglob("documents-*.parquet")
+    made = tokmill(hub, tmp_path, "materialize", "hub", "mills/noted", *options, "--root", tmp_path / "root")
+    assert made.returncode == 0, made.stderr
+    (packed,) = (tmp_path / "root/corpora").rglob("*.zst")
+    with zstandard.ZstdDecompressor().stream_reader(packed.read_bytes()) as reader:
+        lines = [json.loads(line) for line in reader.readall().splitlines()]
+    for documents in (pq.read_table(shard).to_pylist(), lines):
+        for row, document in zip(rows, documents, strict=True):
+            assert (document["text"], document["doc_id"]) == (row["body"], row["key"])
+            assert document["license_tag"] == (row["rights"] or "CC0-1.0")
+            assert document["created_at"] == row["day"]
+            meta = document["meta"]
+            assert (json.loads(meta) if isinstance(meta, str) else meta) == {"n": row["n"], "lang": "en"}
+    assert f"{sha}" in made.stdout
+
+
+def test_a_dataset_that_is_not_there_leaves_nothing_behind(hub: LoopbackHub, tmp_path: Path) -> None:
+    done = tokmill(hub, tmp_path, "materialize", "hub", "mills/nowhere", "--root", tmp_path / "root")
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert not list((tmp_path / "root").glob("*"))

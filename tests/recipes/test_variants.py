@@ -141,11 +141,11 @@ def test_the_numbers_are_those_of_the_projects() -> None:
     stage = load("stage-a")
     assert stage.mixture is not None
     assert [str(weight) for weight in stage.mixture.weights.values()] == [
-        "0.30",
+        "0.3",
         "0.18",
         "0.18",
         "0.12",
-        "0.10",
+        "0.1",
         "0.08",
         "0.02",
         "0.02",

@@ -7,12 +7,13 @@ flow    in = kept + dropped + quarantined, and out of one step = into the next?
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from tokmill.artifact import Artifact
 from tokmill.errors import TokmillError
-from tokmill.manifest import Json, Manifest, check_conservation, fingerprint_of, sum_counts
+from tokmill.manifest import FileEntry, Json, Manifest, check_conservation, fingerprint_of, sum_counts
 
 _COUNTED = ("ingest", "clean", "dedup", "split", "tokens", "mixture", "build")
 
@@ -51,16 +52,32 @@ class Verification:
         }
 
 
+class Listed(Protocol):
+    """Of what is not an artifact: its name, one string for its content, and its files."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def identity(self) -> str: ...
+    @property
+    def files(self) -> Sequence[tuple[Path, FileEntry]]: ...
+
+
 def verification_of(
-    directory: Path | str, artifacts: Mapping[str, Artifact], problems: list[Problem]
+    directory: Path | str,
+    artifacts: Mapping[str, Artifact],
+    problems: list[Problem],
+    listings: Sequence[Listed] = (),
 ) -> Verification:
     steps = {name: artifact for name, artifact in artifacts.items() if artifact.manifest.kind != "run"}
-    entries = [entry for artifact in steps.values() for entry in artifact.manifest.files]
+    others = dict(file for listing in listings for file in listing.files)  # two may list the same shard
+    entries = [*(entry for a in steps.values() for entry in a.manifest.files), *others.values()]
+    identities = [[name, artifact.manifest.identity] for name, artifact in steps.items()]
     return Verification(
         directory=directory,
         problems=sorted(set(problems), key=lambda problem: (problem.where, problem.what)),
-        digest=fingerprint_of(sorted([name, artifact.manifest.identity] for name, artifact in steps.items())),
-        artifacts=len(steps),
+        digest=fingerprint_of(sorted([*identities, *([each.name, each.identity] for each in listings)])),
+        artifacts=len(steps) + len(listings),
         files=len(entries),
         bytes=sum(entry.bytes for entry in entries),
     )

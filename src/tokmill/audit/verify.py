@@ -5,6 +5,7 @@
                                     in = kept + dropped + quarantined, and out of one step = into the next?
     every build                     lengths, pointers, ids and description agree?
     forgotten.parquet               is none of these documents in a shard, and has none of them tokens?
+    what else lists files           corpora, selections, token caches, samples (tokmill.audit.verify_listings)
 
 `digest` is one string for the content of all artifacts: two runs are equal when it is. What is published at a URL is
 proven object by object (tokmill.audit.verify_published).
@@ -12,17 +13,20 @@ proven object by object (tokmill.audit.verify_published).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from tokmill import subset
 from tokmill.artifact import Artifact
 from tokmill.audit.forgetting_proof import find_forgotten
 from tokmill.audit.verification import Problem as Problem
 from tokmill.audit.verification import Verification as Verification
 from tokmill.audit.verification import chain_problems, flow_problems, verification_of
+from tokmill.audit.verify_listings import PROVABLE, Listing, find_listings, list_container
 from tokmill.audit.verify_published import verify_published
 from tokmill.errors import StorageError, TokmillError
 from tokmill.forgotten import PENDING_FILE
+from tokmill.formats import token_cache
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.memmap import open_memmap
 from tokmill.formats.npy import NpyRows
@@ -45,31 +49,73 @@ from tokmill.storage.objects.url import is_url, refuse_squeezed_url
 _BESIDE = ("report.html", "report.json", "DATACARD.md", "croissant.json", JOURNAL, LOCK)
 
 
-def verify(directory: str | Path, on_bytes: Callable[[int, int], None] | None = None) -> Verification:
-    """Read every byte below `directory`, or of the run published at a URL. `on_bytes(done, total)`: how far it is."""
+def verify(
+    directory: str | Path,
+    on_bytes: Callable[[int, int], None] | None = None,
+    *,
+    root: str | Path | None = None,
+) -> Verification:
+    """Read every byte below `directory`, or of the run published at a URL. `on_bytes(done, total)`: how far it is.
+
+    Of the manifest of a corpus, every shard that it lists; `root` is where corpora/ lies, if not beside manifests/.
+    """
     if is_url(directory):
         return verify_published(str(directory), on_bytes)
     refuse_squeezed_url(directory)
-    root = Path(directory)
-    if not root.is_dir():
-        raise StorageError("no such directory", where=str(root), next="give the output directory of a run")
+    path, corpora = Path(directory), None if root is None else Path(root)
+    on_bytes = on_bytes or (lambda done, total: None)
+    if path.is_file() and path.name in (
+        MANIFEST,
+        token_cache.META_NAME,
+        subset.META_NAME,
+        subset.MANIFEST_NAME,
+    ):
+        path = path.parent  # what these describe lies around them
+    if path.is_file():
+        listing = list_container(path, path.name, corpora)
+        problems = [*_files(path.parent, listing.files, on_bytes)]
+        problems = problems or [*_listing_problems(path.parent, [listing])]
+        return verification_of(path, {}, problems, [listing])
+    if not path.is_dir():
+        raise StorageError(
+            "no such file or directory",
+            where=str(path),
+            next="give what a command wrote: a run, a build, a corpus or its manifest, a sample, a token cache",
+        )
+    return _verify_below(path, corpora, on_bytes)
+
+
+def _verify_below(root: Path, corpora: Path | None, on_bytes: Callable[[int, int], None]) -> Verification:
     problems: list[Problem] = []
     artifacts = dict(_open_all(root, problems))
-    if not artifacts and not problems:
-        problems.append(Problem(".", "no artifact here: no manifest.json in it or below"))
-    problems += _unfinished(root, artifacts)
-    problems += _strangers(root, artifacts)
-    problems += _files(root, artifacts, on_bytes or (lambda done, total: None))
+    listed = [
+        (artifact.path(entry), entry) for artifact in artifacts.values() for entry in artifact.manifest.files
+    ]
+    unread: list[Problem] = []
+    listings = list(find_listings(root, corpora, {path for path, _ in listed}, unread))
+    unfinished = list(_unfinished(root, artifacts))
+    # a directory of artifacts is ours to its last file; one of corpora, caches and samples holds others too
+    strict = {root} if (artifacts or problems or unfinished) and not (listings or unread) else set()
+    strict |= {artifact.directory for artifact in artifacts.values()}
+    strict |= {listing.strict for listing in listings if listing.strict is not None}
+    problems += [*unread, *unfinished, *_strangers(root, artifacts, listings, strict)]
+    if not artifacts and not listings and not problems:
+        problems.append(Problem(".", PROVABLE))
+    listed += [file for listing in listings for file in listing.files]
+    problems += _files(root, list(dict.fromkeys(listed)), on_bytes)
     problems += chain_problems(artifacts)
     problems += flow_problems(artifacts)
     if not problems:
         problems += _builds(root, artifacts)
+        problems += _listing_problems(root, listings)
         problems += [Problem(where, what) for where, what in find_forgotten(root, artifacts)]
-    return verification_of(root, artifacts, problems)
+    return verification_of(root, artifacts, problems, listings)
 
 
 def _open_all(root: Path, problems: list[Problem]) -> Iterator[tuple[str, Artifact]]:
     for path in sorted(root.rglob(MANIFEST)):
+        if _workplace(path.relative_to(root)) is not None:
+            continue
         name = path.parent.relative_to(root).as_posix()
         try:
             yield name, Artifact(path.parent, load_manifest(path.parent))
@@ -91,17 +137,31 @@ def _unfinished(root: Path, artifacts: dict[str, Artifact]) -> Iterator[Problem]
             yield Problem(name, "is not part of this run, or was made from other inputs")
 
 
-def _strangers(root: Path, artifacts: dict[str, Artifact]) -> Iterator[Problem]:
+def _strangers(
+    root: Path, artifacts: dict[str, Artifact], listings: Sequence[Listing], strict: set[Path]
+) -> Iterator[Problem]:
+    """Files that nobody listed, below the directories in which nothing else belongs."""
     known = {root / MANIFEST}
     for artifact in artifacts.values():
         known.add(artifact.directory / MANIFEST)
         known.update(artifact.path(entry) for entry in artifact.manifest.files)
+    for listing in listings:
+        known.update({listing.manifest, *listing.beside, *(path for path, _ in listing.files)})
+    seen: set[Path] = set()
     for path in sorted(root.rglob("*")):
-        if path.is_dir() or path in known or path.name == MANIFEST:
+        place = path.relative_to(root)
+        workplace = _workplace(place)
+        if path.is_dir() or path in known or (path.name == MANIFEST and workplace is None):
             continue
         if path.parent == root and path.name in _BESIDE:
             continue
-        place = path.relative_to(root)
+        if workplace is not None:
+            if workplace not in seen:
+                seen.add(workplace)
+                yield Problem(workplace.as_posix(), "left over: the command was cut short; give it again")
+            continue
+        if not any(path.is_relative_to(ours) for ours in strict):
+            continue
         leftover = (
             any(part.startswith(TEMP_PREFIX) for part in place.parts)
             or path.name == STALE_MANIFEST
@@ -113,19 +173,37 @@ def _strangers(root: Path, artifacts: dict[str, Artifact]) -> Iterator[Problem]:
         yield Problem(place.as_posix(), what)
 
 
+def _workplace(place: Path) -> Path | None:
+    """The directory in which a command without a recipe works until it is done, if `place` is in one."""
+    for depth, part in enumerate(place.parts):
+        if part == ".work" or part.startswith(".materialize-"):
+            return Path(*place.parts[: depth + 1])
+    return None
+
+
 def _files(
-    root: Path, artifacts: dict[str, Artifact], on_bytes: Callable[[int, int], None]
+    root: Path, listed: Sequence[tuple[Path, FileEntry]], on_bytes: Callable[[int, int], None]
 ) -> Iterator[Problem]:
-    listed = [
-        (artifact.path(entry), entry) for artifact in artifacts.values() for entry in artifact.manifest.files
-    ]
     total, done = sum(entry.bytes for _, entry in listed), 0
     for path, entry in listed:
         fault = _file_fault(path, entry)
         if fault:
-            yield Problem(path.relative_to(root).as_posix(), fault)
+            yield Problem(_place(root, path), fault)
         done += entry.bytes
         on_bytes(done, total)
+
+
+def _listing_problems(root: Path, listings: Sequence[Listing]) -> Iterator[Problem]:
+    for listing in listings:
+        try:
+            yield from (Problem(_place(root, path), what) for path, what in listing.check())
+        except TokmillError as error:
+            yield Problem(_place(root, Path(error.where)), error.what)
+
+
+def _place(root: Path, path: Path) -> str:
+    """Relative where it is below; shards may be on another volume than their manifest."""
+    return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
 
 
 def _file_fault(path: Path, entry: FileEntry) -> str | None:

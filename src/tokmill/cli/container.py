@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 import msgspec
+from pydantic import ValidationError
 from rich.markup import escape
 
 from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
@@ -19,15 +20,18 @@ from tokmill.cli.source_options import (
     with_options,
     workers_option,
 )
+from tokmill.cli.subset import sample_command
 from tokmill.container import (
     Container,
     check_shards,
     default_root,
     load_container,
     select_shards,
-    write_container,
+    write_selection,
 )
+from tokmill.errors import RecipeError
 from tokmill.materializing import materialize_source
+from tokmill.recipe import Split
 
 _SHARED = (
     click.option(
@@ -55,6 +59,9 @@ _SHARED = (
         show_default=True,
         help="Text per shard.",
     ),
+    click.option(
+        "--replace", is_flag=True, help="Put it in the place of one that was made with other options."
+    ),
     workers_option,
     json_option,
 )
@@ -75,7 +82,8 @@ def materialize_command() -> None:
     ROOT/corpora/DATASET/REVISION/*.jsonl.zst
     ROOT/manifests/DATASET_REVISION.json
 
-    A recipe reads it back with `corpus: {manifest: …}`, and refuses a shard whose sha256 is another.
+    A recipe reads it back with `corpus: {manifest: …}`, and refuses a shard whose sha256 is another. A corpus that is
+    there stays: one with other options needs another name or root, or --replace.
     """
 
 
@@ -83,11 +91,12 @@ def materialize_command() -> None:
     "hub", epilog="Example: tokmill materialize hub openai/gsm8k --config main --root corpora --text question"
 )
 @hub_options
+@click.option("--name", help="Name of the corpus [default: DATASET, and its config and split].")
 @_shared_options
 @reports_errors
-def hub(**given: Any) -> None:
+def hub(name: str | None, **given: Any) -> None:
     """Materialize DATASET of the hub. Once its manifest exists, no network is touched again."""
-    _materialize(hub_source, given, lambda options: _hub_name(**options))
+    _materialize(hub_source, given, lambda options: name or _hub_name(**options))
 
 
 @materialize_command.command(
@@ -101,23 +110,41 @@ def files(**given: Any) -> None:
     _materialize(files_source, given, lambda options: str(options["name"]))
 
 
+materialize_command.add_command(sample_command)
+
+
 def _materialize(to_source: Any, given: dict[str, Any], to_name: Any) -> None:
     root, as_json = given.pop("root"), given.pop("as_json")
     unicode_form, tokenizer = given.pop("unicode"), given.pop("tokenizer")
-    megabytes, workers = given.pop("shard_megabytes"), given.pop("workers")
+    megabytes, workers, replace = given.pop("shard_megabytes"), given.pop("workers"), given.pop("replace")
     recipe = one_source_recipe(
         to_source(**given), normalize={"unicode": unicode_form}, shards={"megabytes": megabytes}
     )
     with open_progress() as progress:
-        path, container = materialize_source(
-            recipe, Path.cwd(), root, to_name(given), tokenizer=tokenizer, workers=workers, progress=progress
+        made = materialize_source(
+            recipe,
+            Path.cwd(),
+            root,
+            to_name(given),
+            tokenizer=tokenizer,
+            replace=replace,
+            workers=workers,
+            progress=progress,
         )
-    _render(path, container, as_json)
+        if made.removed:
+            progress.say(f"removed or replaced: {', '.join(made.removed)}")
+        if made.broken:
+            progress.say(f"these list shards that are gone now; select again: {', '.join(made.broken)}")
+    _render(made.path, made.container, as_json, replaced={"shards": made.removed, "manifests": made.broken})
 
 
 def _hub_name(*, dataset: str, config: str | None, split: str, **_: Any) -> str:
     """A config and a split other than the usual are other corpora: they must not take each other's place."""
-    return dataset + (f".{config}" if config else "") + (f".{split}" if split != "train" else "")
+    return (
+        dataset
+        + (f".{config}" if config else "")
+        + (f".{split.replace(' ', '')}" if split != "train" else "")
+    )
 
 
 @click.command(
@@ -131,6 +158,10 @@ def _hub_name(*, dataset: str, config: str | None, split: str, **_: Any) -> str:
 @click.option("--tokens", type=click.IntRange(1), help="Shards until they hold this many tokens.")
 @click.option("--seed", type=click.IntRange(0), help="Take shards in an order drawn by this seed.")
 @click.option(
+    "--valid-fraction",
+    help="The rule that it is for: held out, by sha256 of the document's id. `build` goes by it.",
+)
+@click.option(
     "--root",
     type=click.Path(file_okay=False, path_type=Path),
     help="Where corpora/ lies [default: where manifests/ lies].",
@@ -142,6 +173,7 @@ def _hub_name(*, dataset: str, config: str | None, split: str, **_: Any) -> str:
     required=True,
     help="Manifest to write.",
 )
+@click.option("--replace", is_flag=True, help="Write it in the place of another selection.")
 @json_option
 @reports_errors
 def select_command(
@@ -151,8 +183,10 @@ def select_command(
     rows: int | None,
     tokens: int | None,
     seed: int | None,
+    valid_fraction: str | None,
     root: Path | None,
     target: Path,
+    replace: bool,
     as_json: bool,
 ) -> None:
     """Choose shards of the container that MANIFEST describes, and write a manifest that lists only those.
@@ -160,19 +194,35 @@ def select_command(
     Every chosen shard is read and must have the sha256 that MANIFEST lists.
     """
     selection = select_shards(
-        load_container(manifest), patterns=patterns, count=count, rows=rows, tokens=tokens, seed=seed
+        load_container(manifest),
+        patterns=patterns,
+        count=count,
+        rows=rows,
+        tokens=tokens,
+        seed=seed,
+        split=None if valid_fraction is None else _hash_split(valid_fraction),
+        parent=manifest,
     )
     check_shards(selection, root or default_root(manifest))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write_container(target, selection)
+    write_selection(target, selection, replace=replace)
     _render(target, selection, as_json)
 
 
-def _render(path: Path, container: Container, as_json: bool) -> None:
+def _hash_split(valid_fraction: str) -> dict[str, Any]:
+    try:
+        return Split.model_validate({"valid_fraction": valid_fraction}).settings(0)
+    except ValidationError as error:
+        raise RecipeError(
+            f"{valid_fraction}: {error.errors()[0]['msg'].removeprefix('Value error, ')}",
+            where="--valid-fraction",
+            next="give a share from 0 up to, and without, 1",
+        ) from None
+
+
+def _render(path: Path, container: Container, as_json: bool, **more: Any) -> None:
     if as_json:
-        print_json(
-            {"ok": True, "manifest": str(path), **msgspec.to_builtins(container, order="deterministic")}
-        )
+        described = msgspec.to_builtins(container, order="deterministic")
+        print_json({"ok": True, "manifest": str(path), **more, **described})
         return
     have = container.invariants
     about = " (estimated)" if container.tokens_are_estimated else ""

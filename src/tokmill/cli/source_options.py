@@ -30,6 +30,14 @@ _READING = (
     click.option(
         "--template", help='Text made from fields, e.g. "Problem: {question}\\n\\nSolution: {answer}".'
     ),
+    click.option("--id-field", help="Field that holds the id [default: id or doc_id]."),
+    click.option("--license-field", help="Field that holds the licence [default: license or license_tag]."),
+    click.option("--date-field", help="Field that holds the date [default: created_at]."),
+    click.option("--language-field", help="Field that holds the language; it is carried along."),
+    click.option(
+        "--meta", multiple=True, metavar="FIELD", help="Carry this field along; may be given again."
+    ),
+    click.option("--license", "license_tag", help="Licence of documents that carry none."),
     click.option(
         "--where", multiple=True, metavar="FIELD=VALUE", help="Keep records whose field has this value."
     ),
@@ -39,7 +47,9 @@ _READING = (
 _HUB = (
     click.argument("dataset"),
     click.option("--config", help="Config of the dataset."),
-    click.option("--split", default="train", show_default=True, help="Of the dataset."),
+    click.option(
+        "--split", default="train", show_default=True, help="Of the dataset; or several: train+validation."
+    ),
     click.option(
         "--revision", help="Branch, tag or commit; resolved to its commit once and recorded [default: main]."
     ),
@@ -65,7 +75,6 @@ _FILES = (
         metavar="KEY=VALUE",
         help="An option of that format, as in a recipe.",
     ),
-    click.option("--license", "license_tag", help="Licence of documents that carry none."),
     *_READING,
 )
 
@@ -140,17 +149,17 @@ def files_source(
     name: str,
     reader: str,
     options: tuple[str, ...],
-    license_tag: str | None,
     **reading: Any,
 ) -> dict[str, Any]:
     source: dict[str, Any] = {
         "name": name.rpartition("/")[2],
         "files": [str(Path(pattern).absolute()) for pattern in patterns],
-        "license": license_tag,
         **_reading_keys(**reading),
     }
     if reader != "records":
-        source[reader] = {key: yaml.safe_load(value) for key, value in _pairs("--option", options).items()}
+        source[reader] = {
+            key: yaml.safe_load(value) for key, value in named_pairs("--option", options).items()
+        }
     return source
 
 
@@ -203,18 +212,38 @@ def sources_recipe(
 
 
 def _reading_keys(
-    text: str | None, template: str | None, where: tuple[str, ...], limit: tuple[str, ...]
+    text: str | None,
+    template: str | None,
+    id_field: str | None,
+    license_field: str | None,
+    date_field: str | None,
+    language_field: str | None,
+    meta: tuple[str, ...],
+    license_tag: str | None,
+    where: tuple[str, ...],
+    limit: tuple[str, ...],
 ) -> dict[str, Any]:
     """The options as keys of a source."""
     return {
         "template": template and template.replace("\\n", "\n"),
-        "fields": {"text": text},
-        "where": _pairs("--where", where),
-        "limit": {bound: _number(value) for bound, value in _pairs("--limit", limit).items()} or None,
+        "license": license_tag,
+        "fields": {
+            "text": text,
+            "id": id_field,
+            "license": license_field,
+            "created_at": date_field,
+            "language": language_field,
+            "meta": list(meta),
+        },
+        "where": named_pairs("--where", where),
+        "limit": {
+            bound: whole_number("--limit", value) for bound, value in named_pairs("--limit", limit).items()
+        }
+        or None,
     }
 
 
-def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
+def named_pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
     pairs = [item.partition("=") for item in given]
     for name, sign, value in pairs:
         if not (name and sign and value):
@@ -224,7 +253,7 @@ def _pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _number(value: str) -> int:
+def whole_number(option: str, value: str) -> int:
     if not value.isdecimal():
-        raise RecipeError(f"{value} is not a whole number", where="--limit", next="for example `docs=1000`")
+        raise RecipeError(f"{value} is not a whole number", where=option, next="for example `docs=1000`")
     return int(value)

@@ -20,7 +20,7 @@ from tokmill.manifest import Manifest
 from tokmill.pack.compare import Cost
 from tokmill.split_names import SPLITS
 from tokmill.storage.commit import commit_bytes
-from tokmill.token_files import Asked, build_files, encode, read_listing, shard_files, tokenized
+from tokmill.token_files import Asked, build_files, encode, read_listing, shard_files, split_rule, tokenized
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
@@ -30,6 +30,13 @@ seed_option = click.option(
     "--seed",
     type=click.IntRange(0),
     help="Of every draw and order [default: that of a mixture file, else 0].",
+)
+
+
+root_option = click.option(
+    "--root",
+    type=_DIRECTORY,
+    help="Of a corpus manifest: where corpora/ lies [default: where manifests/ lies].",
 )
 
 
@@ -73,6 +80,7 @@ replace_option = click.option(
 )
 @replace_option
 @seed_option
+@root_option
 @workers_option
 @json_option
 @reports_errors
@@ -85,6 +93,7 @@ def encode_command(
     normalize: Literal["none", "NFC", "NFKC"],
     replace: bool,
     seed: int | None,
+    root: Path | None,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -103,6 +112,7 @@ def encode_command(
             normalize=normalize,
             replace=replace,
             seed=seed,
+            root=root,
             workers=workers,
             progress=progress,
         )
@@ -157,6 +167,7 @@ def encode_command(
 @click.option("--eos", help="Token, or id, that ends a document [default: the one it has].")
 @replace_option
 @seed_option
+@root_option
 @workers_option
 @json_option
 @reports_errors
@@ -172,6 +183,7 @@ def pack_command(
     eos: str | None,
     replace: bool,
     seed: int | None,
+    root: Path | None,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -181,7 +193,8 @@ def pack_command(
         return
     if manifest is None or tokenizer is None or directory is None:
         raise click.UsageError("needs --manifest, --tokenizer-path and --out-dir, or --compare RUN")
-    listing, asked = read_listing(manifest, seed=seed), Asked(tokenizer, eos=_token_or_id(eos))
+    listing = read_listing(manifest, seed=seed, root=root)
+    asked = Asked(tokenizer, eos=_token_or_id(eos))
     with open_progress() as progress:
         if run_directory is not None:
             with tokenized(listing, directory, asked, workers=workers, progress=progress) as made_tokens:
@@ -278,7 +291,8 @@ def shard_command(
 @click.option("--out-dir", "directory", type=_DIRECTORY, required=True, help="Output: train/ and valid/.")
 @click.option("--tokens", type=Amount(), help="At most so many, all splits together: 200M [default: all].")
 @click.option(
-    "--valid-fraction", default="0", show_default=True, help="Held out, by sha256 of the document's id."
+    "--valid-fraction",
+    help="Held out, by sha256 of the document's id [default: as the selection says, or 0].",
 )
 @click.option("--dtype", type=click.Choice(["int32", "uint16", "smallest"]), help="For megatron and memmap.")
 @click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Of rows.")
@@ -289,6 +303,7 @@ def shard_command(
     show_default=True,
     help="Of documents.",
 )
+@root_option
 @tokenizer_options
 @replace_option
 @seed_option
@@ -300,10 +315,11 @@ def build_command(
     manifest: Path,
     directory: Path,
     tokens: int | None,
-    valid_fraction: str,
+    valid_fraction: str | None,
     dtype: str | None,
     length: int,
     order: str,
+    root: Path | None,
     tokenizer: Path,
     sha256: str | None,
     encoding: str | None,
@@ -317,7 +333,7 @@ def build_command(
 
     A budget in tokens is met from below, to the document; what is left over is recorded.
     """
-    listing = read_listing(manifest, seed=seed)
+    listing = read_listing(manifest, seed=seed, root=root)
     mixture = {**listing.mixture, **({"tokens": tokens} if tokens else {})}
     with open_progress() as progress:
         made = build_files(
@@ -325,7 +341,7 @@ def build_command(
             directory,
             Asked(tokenizer, sha256, encoding, _token_or_id(eos)),
             {"format": form, **({"dtype": dtype} if dtype else {})},
-            split={"valid_fraction": valid_fraction},
+            split=split_rule(listing, valid_fraction),
             mixture={**mixture, "order": order} if mixture else None,
             pack={"length": length},
             replace=replace,

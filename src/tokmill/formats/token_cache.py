@@ -48,6 +48,9 @@ class EncodeFacts(msgspec.Struct, frozen=True):
     byte_fallback: bool | None = None
     normalization: dict[str, str | bool | None] = {}
     eos_id: int | None = None  # which every example ends with, if it does
+    hub: dict[
+        str, dict[str, str | None]
+    ] = {}  # per source that was read there: dataset, config, split, commit
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -101,8 +104,9 @@ def write_token_cache(
     for path in sorted((cache / PARTS_NAME).glob("part-*.npz")):
         if f"{PARTS_NAME}/{path.name}" not in written:
             remove_file(path)
+    told = msgspec.to_builtins(facts)
     meta = {
-        **msgspec.to_builtins(facts),
+        **{name: value for name, value in told.items() if value or name != "hub"},
         "examples": sum(part.examples for part in parts),
         "tokens": sum(part.tokens for part in parts),
         "parts": parts,

@@ -22,11 +22,14 @@ class Normalize(Section):
 
 
 def _bound(value: Any) -> Any:
-    """A count, or a share: YAML here has no floating point numbers of its own, so 0.3 arrives as text."""
+    """A count, or a share: YAML here has no floating point numbers of its own, so 0.3 arrives as text.
+
+    5.0 is 5: one bound has one digest.
+    """
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
-            return float(value)
-    return value
+            value = float(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 Bound = Annotated[int | float, BeforeValidator(_bound), Field(allow_inf_nan=False)]

@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
+_MAX_PLACES = 60
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
@@ -26,8 +27,26 @@ def _exact_decimal(value: Any) -> Decimal:
     """0.1 stays 0.1: fractions are compared in integer arithmetic, so no binary fraction may come between."""
     if not isinstance(value, bool) and isinstance(value, (int, float, str, Decimal)):
         with contextlib.suppress(InvalidOperation):
-            return Decimal(str(value))
+            return shortest(Decimal(str(value)))
     raise ValueError("should be a number")
+
+
+def shortest(number: Decimal) -> Decimal:
+    """0.1 of 0.10, 1 of 1.0, 0 of -0: one number has one spelling, and so one digest."""
+    if not number.is_finite() or abs(number.adjusted()) > _MAX_PLACES:
+        return number  # refused by its bounds; written out it would be as long as its exponent says
+    written = f"{number:f}"
+    if "." in written:
+        written = written.rstrip("0").rstrip(".")
+    return Decimal(written.removeprefix("-") if not number else written)
+
+
+def shortest_spelling(written: str) -> str:
+    """The same of a number that is still text; other text stays, to be refused where it is read."""
+    try:
+        return str(shortest(Decimal(written)))
+    except InvalidOperation:
+        return written
 
 
 Name = Annotated[str, Field(pattern=_NAME, max_length=100)]

@@ -71,7 +71,7 @@ class Hub(Section):
 
     dataset: str = Field(pattern=HUB_NAME)
     config: str | None = None
-    split: str = "train"
+    split: str = Field("train", description="of the dataset; train+validation: one after the other")
     revision: str | None = Field(None, description="40 hex digits pin it; a branch or tag is resolved once")
 
 
@@ -132,7 +132,8 @@ class Source(Section):
     )
     fields: Fields = Fields()
     template: str | None = Field(
-        None, description='builds the text: "Problem: {question}\\n\\nSolution: {answer}"'
+        None,
+        description='builds the text: "Problem: {question}\\n\\nSolution: {answer}"; {translation.fr} is a member',
     )
     unit: Literal["document", "paragraph", "line"] = Field(
         "document", description="what a document is in .txt files"
@@ -181,16 +182,19 @@ class Source(Section):
             yield ("template",), f"`{chosen[0]}` says what the text is; leave the template out"
 
 
+_FIELD = r"[^.\[\]{}!:]+(\.[^\[\]{}!:]+)?"
+
+
 def template_parts(template: str) -> list[tuple[str, str | None]]:
-    """[(literal, field), …]; only plain {field} names are allowed, with {{ and }} for braces."""
+    """[(literal, field), …]; {field} or {object.member}, with {{ and }} for braces."""
     try:
         parsed = list(string.Formatter().parse(template))
     except ValueError as error:
         raise ValueError(f"template: {error}; write {{{{ and }}}} for literal braces") from None
     parts: list[tuple[str, str | None]] = []
     for literal, field, spec, conversion in parsed:
-        if field is not None and (spec or conversion or not re.fullmatch(r"[^.\[\]{}!:]+", field)):
-            raise ValueError(f"template: {{{field}}} must be a plain field name")
+        if field is not None and (spec or conversion or not re.fullmatch(_FIELD, field)):
+            raise ValueError(f"template: {{{field}}} must be a field name, or object.member")
         parts.append((literal, field))
     if not any(field for _, field in parts):
         raise ValueError("template names no {field}")

@@ -18,10 +18,11 @@ from tokmill.errors import InputError
 from tokmill.manifest import Json
 from tokmill.recipe import Source, template_parts
 from tokmill.schema import one_piece
+from tokmill.sources.members import Faults, find_path, read_members, with_offsets, without_faults
 from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken
 from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile
-from tokmill.storage.records import Kind, Span, Wanted
+from tokmill.storage.records import Batch, Kind, Span, Wanted
 
 _TEXT_KEYS = ("text", "content")
 _ID_KEYS = ("id", "doc_id")
@@ -40,6 +41,9 @@ class Fields(msgspec.Struct, frozen=True):
     meta: list[str]
     unit: str
     where: dict[str, str]  # applied filters; the recipe's config shows what was asked
+    members: dict[
+        str, list[str]
+    ] = {}  # fields of the template that are in an object: its key, and the member
 
 
 def settle(source: Source, files: list[InputFile]) -> Json:
@@ -59,8 +63,9 @@ def settle(source: Source, files: list[InputFile]) -> Json:
     if not source.template and text is None and keys:
         raise _no_such_field(source, first, "text", keys)
     for key in [*needed, *([text] if text else [])]:
-        if keys and key not in keys:
+        if keys and (find_path(key, keys) is None if key in needed else key not in keys):
             raise _no_such_field(source, first, key, keys)
+    paths = {key: find_path(key, keys) or [key] for key in needed}
     settled = Fields(
         text=text or (None if source.template else "text"),
         template=source.template,
@@ -70,9 +75,10 @@ def settle(source: Source, files: list[InputFile]) -> Json:
         meta=list(dict.fromkeys([*fields.meta, *([fields.language] if fields.language else [])])),
         unit=source.unit,
         where={key: value for key, value in source.where.items() if key in keys},
+        members={key: path for key, path in paths.items() if len(path) > 1},
     )
     options: Json = msgspec.to_builtins(settled)
-    return options
+    return {key: value for key, value in options.items() if value or key != "members"}
 
 
 def split(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:
@@ -88,17 +94,39 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
         max_record_bytes=reading.max_record_bytes,
         span=span,
     )
+    batches = _without_members(batches, path, span, fields, reading.max_record_bytes)
     file_id = name if codecs.is_plain_text(path) and fields.unit == "document" else None
     for batch in batches:
         wanted, dropped = _filtered(batch.table, fields.where)
         yield Taken(_records(wanted, fields, file_id), batch.bad, dropped)
 
 
+def _without_members(
+    batches: Iterator[Batch], path: AnyPath, span: Span, fields: Fields, max_record_bytes: int
+) -> Iterator[Batch]:
+    """Objects give way to the members that the template names; a record that lacks one is a bad record."""
+    if not fields.members:
+        yield from batches
+        return
+    for (table, bad), offsets in with_offsets(batches, path, span, max_record_bytes):
+        faults: Faults = {}
+        columns = {name: one_piece(table.column(name)) for name in table.column_names}
+        for field, place in fields.members.items():
+            kind = str | int | float | bool
+            columns[f"field:{field}"], missing = read_members(columns[f"object:{place[0]}"], place, kind=kind)
+            faults = missing | faults
+        kept, bad, _ = without_faults(list(columns.values()), bad, offsets, faults)
+        yield Batch(pa.table(dict(zip(columns, kept, strict=True))), bad)
+
+
 def _wanted(fields: Fields) -> list[Wanted]:
     wanted = []
     if fields.template is not None:
         names = dict.fromkeys(field for _, field in template_parts(fields.template) if field)
-        wanted += [Wanted(f"field:{field}", field, Kind.SCALAR, True) for field in names]
+        plain = [field for field in names if field not in fields.members]
+        wanted += [Wanted(f"field:{field}", field, Kind.SCALAR, True) for field in plain]
+        objects = dict.fromkeys(place[0] for place in fields.members.values())
+        wanted += [Wanted(f"object:{key}", key, Kind.JSON, True) for key in objects]
     elif fields.text is not None:
         wanted.append(Wanted("text", fields.text, Kind.TEXT, True))
     for name, key in (("id", fields.id), ("license", fields.license), ("created_at", fields.created_at)):

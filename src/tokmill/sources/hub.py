@@ -112,7 +112,10 @@ def list_data_files(
     choose: Callable[[list[str]], str | None] = lambda names: None,
 ) -> list[HubFile]:
     """The files of a split of a config at a commit, by path. No config: the only one, or the dataset's default, or
-    the one that `choose` takes of all."""
+    the one that `choose` takes of all.
+
+    `train+validation`, as `datasets` spells it: all of the first, then all of the second.
+    """
     _check_name(dataset)
     if not _PIN.fullmatch(revision):
         raise InputError(
@@ -129,9 +132,22 @@ def list_data_files(
     if isinstance(found, list):
         problem = "several configs, and none is the default" if config is None else f"no config `{config}`"
         raise InputError(problem, where=where, next=f"choose among {_some(found)}")
-    if split not in found:
-        raise InputError(f"no split `{split}`", where=where, next=f"choose among {_some(sorted(found))}")
-    paths = sorted({_path_inside(url, where) for url in found[split]})
+    paths: list[str] = []
+    for name in split.split("+"):
+        name = name.strip()
+        if name not in found:
+            raise InputError(
+                f"no split `{name}`",
+                where=where,
+                next=f"choose among {_some(sorted(found))}; several are joined by +",
+            )
+        own = sorted({_path_inside(url, where) for url in found[name]})
+        twice = next((path for path in own if path in paths), None)
+        if twice is not None:
+            raise InputError(
+                f"`{split}` has {twice} twice", where=where, next="name each split once, of those that differ"
+            )
+        paths += own
     files = _describe(dataset, revision, paths)
     for file in files:
         if not file.name.endswith(codecs.SUFFIXES):

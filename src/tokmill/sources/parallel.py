@@ -17,18 +17,24 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tokmill.errors import InputError
-from tokmill.kernels import jsonlines
 from tokmill.manifest import Json
 from tokmill.recipe import Parallel, Source
 from tokmill.schema import one_piece
+from tokmill.sources.members import (
+    Faults,
+    carry_meta,
+    find_path,
+    read_members,
+    with_offsets,
+    without_faults,
+)
 from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken
 from tokmill.storage import codecs, jsonl, parquet
 from tokmill.storage.location import AnyPath, InputFile
-from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted
+from tokmill.storage.records import WHOLE, BadRecord, Kind, Span, Wanted
 from tokmill.storage.streams import Block, Oversize, read_blocks
 
 _TSV_SUFFIXES = (".tsv", ".tsv.gz", ".tsv.zst")
@@ -50,6 +56,7 @@ class Options(msgspec.Struct, frozen=True):
     target_path: list[str]
     id: str | None
     license: str | None
+    meta: list[str] = []  # keys that go along with the sides
 
 
 class Pairs(NamedTuple):
@@ -59,6 +66,7 @@ class Pairs(NamedTuple):
     target: Any
     id: Any
     license: Any
+    meta: Any  # a JSON object of the keys that go along, or null
     offsets: NDArray[np.int64]
 
 
@@ -87,6 +95,7 @@ def settle(source: Source, files: list[InputFile]) -> Json:
         "target_path": paths[1],
         "id": source.fields.id or next((key for key in _ID_KEYS if key in keys), None),
         "license": source.fields.license or ("license" if "license" in keys else None),
+        **({"meta": source.fields.meta} if source.fields.meta else {}),
     }
 
 
@@ -138,16 +147,19 @@ def _judge(pairs: Pairs, bad: list[BadRecord], options: Options) -> Taken:
         )
         for row, rule, id in zip(rows.tolist(), first, ids, strict=True)
     ]
-    columns: tuple[Any, ...] = (source, target, pairs.id, pairs.license)
+    columns: tuple[Any, ...] = (source, target, pairs.id, pairs.license, pairs.meta)
     if dropped:
         keep = pa.array(~is_dropped)
         columns = tuple(column.filter(keep) for column in columns)
     return Taken(_records(*columns, separator=options.separator), bad, dropped)
 
 
-def _records(source: Any, target: Any, id: Any, license: Any, *, separator: str) -> Any:
+def _records(source: Any, target: Any, id: Any, license: Any, carried: Any, *, separator: str) -> Any:
     text = pc.binary_join_element_wise(source, target, pa.scalar(separator, pa.large_string()))
-    pieces = ('{"src_text":', _as_json(source), ',"tgt_text":', _as_json(target), "}", "")
+    # {"key":1} becomes ,"key":1} after the sides; {} and null become }
+    rest = pc.replace_substring_regex(carried.cast(pa.large_string()).fill_null("{}"), r"\A\{", ",")
+    rest = pc.if_else(pc.equal(rest, ",}"), "}", rest)
+    pieces = ('{"src_text":', _as_json(source), ',"tgt_text":', _as_json(target), rest, "")
     meta = pc.binary_join_element_wise(
         *(pa.scalar(piece, pa.large_string()) if isinstance(piece, str) else piece for piece in pieces)
     )
@@ -183,83 +195,22 @@ def _read_records(
     for name, key in (("id", options.id), ("license", options.license)):
         if key is not None:
             wanted.append(Wanted(name, key, Kind.SCALAR, False))
+    wanted += [Wanted(f"meta:{key}", key, Kind.JSON, False) for key in options.meta]
     batches = codecs.read_batches(path, wanted, unit="line", max_record_bytes=max_record_bytes, span=span)
-    for (table, bad), offsets in _with_offsets(batches, path, span, max_record_bytes):
+    for (table, bad), offsets in with_offsets(batches, path, span, max_record_bytes):
         columns: list[Any] = []
-        faults: dict[int, tuple[str, str]] = {}
+        faults: Faults = {}
         for side in sides:
             column = one_piece(table.column(f"side:{side[0]}"))
             if len(side) > 1:
-                column, missing = _members(column, *side)
+                column, missing = read_members(column, side)
                 faults = missing | faults
             columns.append(column)
         columns += [_optional(table, name) for name in ("id", "license")]
-        if faults:
-            keep = np.ones(table.num_rows, np.bool_)
-            keep[list(faults)] = False
-            columns = [column.filter(pa.array(keep)) for column in columns]
-            bad = sorted([*bad, *(BadRecord(int(offsets[row]), *fault) for row, fault in faults.items())])
-            offsets = offsets[keep]
-        source, target, id, license = columns
-        yield Pairs(source, target, id, license, offsets), bad
-
-
-def _with_offsets(
-    batches: Iterator[Batch], path: AnyPath, span: Span, max_record_bytes: int
-) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
-    """Batches with the place of each row: what the codec passed over is in `bad`, every other record is a row."""
-    if path.name.endswith(parquet.SUFFIXES):
-        row = _first_row(path, span)
-        for batch in batches:
-            count = batch.table.num_rows + len(batch.bad)
-            yield batch, _without(np.arange(row, row + count), batch.bad)
-            row += count
-        return
-    # the codec makes one batch of each block; reading the blocks again is 8 % of the time, 16 % where they are gzip
-    blocks = read_blocks(path, max_record_bytes=max_record_bytes, start=span.start, end=span.end)
-    for batch, block in zip(batches, blocks, strict=True):
-        if isinstance(block, Oversize):
-            yield batch, np.empty(0, np.int64)
-        else:
-            starts = jsonlines.audit_lines(block.data).starts + block.offset
-            yield batch, _without(starts, batch.bad)
-
-
-def _without(places: NDArray[np.int64], bad: list[BadRecord]) -> NDArray[np.int64]:
-    return places[~np.isin(places, [record.offset for record in bad])] if bad else places
-
-
-def _first_row(path: AnyPath, span: Span) -> int:
-    if not span.start:
-        return 0
-    with pq.ParquetFile(path) as file:
-        return sum(file.metadata.row_group(group).num_rows for group in range(span.start))
-
-
-def _members(objects: Any, key: str, member: str) -> tuple[Any, dict[int, tuple[str, str]]]:
-    """`member` of each JSON object, and the rows that have no such text."""
-    fields: list[Any] = [("side", str)]
-    shape = msgspec.defstruct("Object", fields, rename={"side": member}, gc=False)
-    decoder: Any = msgspec.json.Decoder(shape)
-    spelled = objects.fill_null("null").to_pylist()
-    try:
-        texts = [item.side for item in decoder.decode_lines("\n".join(spelled))]
-        return pa.array(texts, pa.large_string()), {}
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        pass  # one of them has no such text: find out which
-    texts, faults = [], dict[int, tuple[str, str]]()
-    for row, item in enumerate(spelled):
-        try:
-            texts.append(decoder.decode(item).side)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            texts.append("")
-            is_missing = "missing required field" in str(error) or "got `null`" in str(error)
-            faults[row] = (
-                ("missing_field", f"no text at `{key}.{member}`")
-                if is_missing
-                else ("wrong_type", f"`{key}`: {error}")
-            )
-    return pa.array(texts, pa.large_string()), faults
+        columns.append(carry_meta(table, options.meta))
+        columns, bad, offsets = without_faults(columns, bad, offsets, faults)
+        source, target, id, license, meta = columns
+        yield Pairs(source, target, id, license, meta, offsets), bad
 
 
 def _optional(table: Any, name: str) -> Any:
@@ -305,7 +256,7 @@ def _pairs_of_lines(block: Block, max_record_bytes: int) -> tuple[Pairs, list[Ba
 def _columns_of(lines: Any, offsets: NDArray[np.int64]) -> Pairs:
     fields = pc.split_pattern(lines.cast(pa.large_string()), "\t", max_splits=2)
     nothing = pa.nulls(len(lines), pa.string())
-    return Pairs(pc.list_element(fields, 0), pc.list_element(fields, 1), nothing, nothing, offsets)
+    return Pairs(pc.list_element(fields, 0), pc.list_element(fields, 1), nothing, nothing, nothing, offsets)
 
 
 def _is_invalid(data: bytes, lines: Any) -> NDArray[np.bool_]:
@@ -336,11 +287,10 @@ def _is_tsv(path: AnyPath) -> bool:
 
 def _find(key: str, keys: list[str], source: Source, path: AnyPath) -> list[str]:
     """Where a side is: under its key as it is spelled, else in the object that the part before the dot names."""
-    if key in keys:
-        return [key]
-    outer, dot, member = key.partition(".")
-    if dot and member and outer in keys:
-        return [outer, member]
+    found = find_path(key, keys)
+    if found is not None:
+        return found
+    outer = key.partition(".")[0]
     near = difflib.get_close_matches(outer, keys, n=1)
     raise InputError(
         f"source `{source.name}`: the first records have no field `{outer}`; they have {', '.join(sorted(keys))}",

@@ -103,7 +103,7 @@ def perform_candidates(task: Task, batches: Iterator[Any], bad: list[Any], dropp
     seen = 0
     for documents in batches:
         seen += documents.num_rows
-        keys = _keys(documents, sample)
+        keys = sample_keys(documents, sample)
         if len(chosen_keys) == k:  # most documents cannot enter any more: their text is not touched
             enters = np.flatnonzero(keys < chosen_keys.max())
             if not len(enters):
@@ -152,7 +152,7 @@ def perform_pick(task: Task) -> Made:
     return Made(files, {**counts, "in": counts["kept"] + len(gone)}, facts)
 
 
-def _keys(documents: Any, sample: Json) -> Any:
+def sample_keys(documents: Any, sample: Json) -> Any:
     """uint64, the smallest are taken. Positive floats keep their order when their bits are read as integers."""
     if sample["method"] == "shuffle_buffer":
         return np.zeros(documents.num_rows, np.uint64)  # all are candidates

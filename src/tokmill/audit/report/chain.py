@@ -23,6 +23,7 @@ _ENVIRONMENT = (
     "python",
     "packages",
     "git_sha",
+    "git_dirty",
 )
 
 
