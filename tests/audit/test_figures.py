@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
@@ -628,7 +629,47 @@ def _head(milled: Milled, about: str, unit: str) -> Expected:
     yield "longest run of one origin (web.jsonl)", len(kept)
 
 
+def _beginnings(milled: Milled, about: str, unit: str) -> Expected:
+    """The share is of the beginning that is told; of documents without the commonest one, where that is left aside."""
+    texts = [doc.text for doc in milled.counted.documents if doc.split and about == f"domain {doc.domain}"]
+    prefix, docs = Counter(text[:8] for text in texts).most_common(1)[0]
+    bound = len(texts) * (0.5 if docs > 0.5 * len(texts) else 0.2)
+    for size in (8, 12, 16, 24, 32):
+        beginning, own = Counter(text[:size] for text in texts).most_common(1)[0]
+        if own > bound:
+            yield f"begin with {_quoted(beginning)}", own
+            yield "of the domain", 100 * own / len(texts)
+    others = [text for text in texts if docs <= 0.2 * len(texts) or not text.startswith(prefix)]
+    for character, own in Counter(text[0] for text in others).most_common(1):
+        yield f"begin with {_quoted(character)}", own
+        yield "of the domain, but for a constant prefix", 100 * own / len(others)
+
+
+def _hidden(milled: Milled, about: str, unit: str) -> Expected:
+    spelling = "\t\n\r\u200c\u200d"
+    for domain in DOMAINS.values():
+        texts = [doc.text for doc in milled.counted.documents if doc.split and doc.domain == domain]
+        spaced = sum(text[0].isspace() for text in texts)
+        unseen = sum(
+            any(unicodedata.category(c) in ("Cc", "Cf") and c not in spelling for c in text) for text in texts
+        )
+        for what, docs in (("begin with whitespace", spaced), ("hold invisible characters", unseen)):
+            yield f"{domain}: {what}", 100 * docs / len(texts)
+            if about == f"domain {domain}":
+                yield f"{what} in {docs} of {len(texts)}", docs
+                if docs > 0.01 * len(texts):
+                    yield what, docs
+                    yield "of the domain", 100 * docs / len(texts)
+
+
+def _quoted(text: str) -> str:
+    return f'"{"".join(c if c.isprintable() else repr(c)[1:-1] for c in text)}"'
+
+
 _EXPECTED = {
+    "constant_prefix": _beginnings,
+    "first_character": _beginnings,
+    "hidden_characters": _hidden,
     "tail_drop": _of_packing("tail_dropped", "tail dropped", "of the tokens"),
     "padding": _of_packing("padding", "padding", "of the columns"),
     "truncation": _of_packing("truncated", "truncated", "of the tokens"),

@@ -95,7 +95,7 @@ def test_eight_questions_are_answered_with_figures_and_say_what_they_rest_on(fou
         assert any(re.search(r"\d", sentence) for sentence in answer.says), answer.question
     told = {answer.question: " ".join(answer.says) for answer in found.questions}
     sources, size, balance, code, styles, held_out, packing, risks = told.values()
-    assert "prose (prose): 120 records, 100 % of them built" in sources
+    assert "prose (prose): 120 records, 120 of them kept" in sources
     assert re.search(r"There are [\d,]+ training tokens in \d+ documents", size)
     assert "Asked for: code 33.3 %, math 33.3 %, prose 33.3 %." in balance
     assert "python 100 % of 120 documents; 0 not known" in code

@@ -9,15 +9,17 @@ the last whole one and those beyond a number of blocks are left out. Some 20 byt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifact import Artifact
-from tokmill.audit.places import RunPlaces, Turns, entry_of, splits_of
+from tokmill.audit.places import RunPlaces, Turns, entry_of, order_path, splits_of
 from tokmill.formats.places import map_places
+from tokmill.stages.tokenized import shards_of_split
 
 _MEETINGS_AT_ONCE = 1 << 20
 
@@ -52,18 +54,24 @@ Builds = dict[str, dict[str, BuiltSplit]]  # by build and split
 
 def load_built(run: RunPlaces, step: str, split: str) -> BuiltSplit:
     """Of the build that `step` made."""
-    build, turns = run.artifacts[step], run.turns(step, split)
-    ends = np.cumsum([0, *(shard.lengths.rows for shard in turns.shards)])
-    position = turns.in_turn(
-        [np.arange(first, stop) for first, stop in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
-    )
-    entry = entry_of(build, split, "places")
-    if entry is None:
-        return BuiltSplit(turns, position, turns.lengths())
-    written = np.zeros(len(position), np.int64)
+    build, whole = run.artifacts[step], _whole(run.turns(step, split))
+    if entry_of(build, split, "places") is None:
+        return whole
+    written = np.zeros(len(whole.position), np.int64)
     for document, _, width in read_meetings(build, split):
         np.add.at(written, document, width)
-    return BuiltSplit(turns, position, written)
+    return whole._replace(written=written)
+
+
+def load_scheduled(artifacts: Mapping[str, Artifact], split: str) -> BuiltSplit:
+    """Of a run that has no build yet: every turn, whole."""
+    return _whole(Turns(shards_of_split(artifacts, split), [], order_path(artifacts, split)))
+
+
+def _whole(turns: Turns) -> BuiltSplit:
+    ends = np.cumsum([0, *(shard.lengths.rows for shard in turns.shards)]).tolist()
+    position = turns.in_turn([np.arange(first, stop) for first, stop in itertools.pairwise(ends)])
+    return BuiltSplit(turns, position, turns.lengths())
 
 
 def read_meetings(build: Artifact, split: str) -> Iterator[tuple[Any, Any, Any]]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifact import Artifact
-from tokmill.audit.built import BuiltSplit
+from tokmill.audit.built import BuiltSplit, load_scheduled
 from tokmill.manifest import Json
 from tokmill.stages.step import tally
 from tokmill.stages.tokenized import SplitShard, shards_of_split
@@ -160,10 +160,11 @@ class Turns(NamedTuple):
         return first, last
 
 
-def load_turns(artifacts: Mapping[str, Artifact], built: BuiltSplit | None) -> Turns:
+def load_turns(artifacts: Mapping[str, Artifact], built: BuiltSplit | None = None) -> Turns:
     """As the build has them, in the order of its turns: what no row holds is not there, and of a document that was cut
-    the part that is. Without a build, all that was encoded, in the order of the corpus."""
-    shards = built.turns.shards if built is not None else shards_of_split(artifacts, TRAIN)
+    the part that is. Without a build, whole documents in the order of the mixture, or of the corpus."""
+    built = built or load_scheduled(artifacts, TRAIN)
+    shards = built.turns.shards
     lengths, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     places, sequences = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
     for place, shard in enumerate(shards):
@@ -173,8 +174,6 @@ def load_turns(artifacts: Mapping[str, Artifact], built: BuiltSplit | None) -> T
         places.append(np.full(table.num_rows, place, np.int32))
         sequences.append(np.arange(table.num_rows))
     whole, text_bytes, *where = (np.concatenate(column) for column in (lengths, sizes, places, sequences))
-    if built is None:
-        return Turns(shards, whole, text_bytes, *where)
     is_in = built.written > 0
     turn, written = built.position[is_in], built.written[is_in]
     own = np.maximum(text_bytes[turn] * written // np.maximum(whole[turn], 1), 0)
