@@ -666,7 +666,31 @@ def _quoted(text: str) -> str:
     return f'"{"".join(c if c.isprintable() else repr(c)[1:-1] for c in text)}"'
 
 
+def _starved(milled: Milled, about: str, unit: str) -> Expected:
+    """By weight: what is scheduled; where rows are balanced: what is in them, or was cut off a document that is."""
+    at_hand = {
+        name: sum(doc.tokens for doc in milled.counted.in_split("train") if doc.domain == name)
+        for name in DOMAINS.values()
+    }
+    used = sum(doc.tokens for doc in milled.counted.turns("train"))
+    if about != "mixture":
+        build = _builds_about(about)[0]
+        packed = pack_again(milled, build, "train")
+        used, at_hand = packed.written + packed.truncated, {
+            name: tokens for name, tokens in at_hand.items() if name in (milled.builds[build] or at_hand)
+        }
+    yield from (("built", used), ("at hand", sum(at_hand.values())))
+    yield "of the tokens at hand", 100 * used / sum(at_hand.values())
+    asked = milled.recipe["mixture"].get("weights")
+    first = min(at_hand, key=lambda name: at_hand[name] / (float(asked[name]) if asked else 1))
+    if asked is None and milled.recipe["pack"].get("layout") == "pad":
+        docs = Counter(doc.domain for doc in milled.counted.in_split("train") if doc.domain in at_hand)
+        first = min(docs, key=lambda name: docs[name])
+    yield f"{first} has", at_hand[first]
+
+
 _EXPECTED = {
+    "starved_build": _starved,
     "constant_prefix": _beginnings,
     "first_character": _beginnings,
     "hidden_characters": _hidden,

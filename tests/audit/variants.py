@@ -31,6 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "blocks": {"mixture": {"weights": _WEIGHTS, "blocks": 120, "exhausted": "renormalize"}},
     "balanced": {"limit": {"docs": 120}, "mixture": {"balance": "smallest"}},
     "balanced_pad": {"mixture": {"balance": "smallest"}, "pack": {"layout": "pad", "length": LENGTH}},
+    "starved": {"mixture": {"weights": {"web": "0.05", "math": "0.05", "code": "0.9"}}},
     "truncated": {"pack": {"layout": "pad", "length": LENGTH}},
     "document": {"pack": {"layout": "document", "length": LENGTH}},
     "best_fit": {"pack": {"layout": "best_fit", "length": LENGTH}},
