@@ -363,7 +363,7 @@ def test_the_flow_of_documents_ends_in_what_was_built(milled: Milled, report: Js
     if "mixture" in milled.recipe:
         for split in mixed(milled):
             docs, kept = len(counted.in_split(split)), distinct(counted.turns(split))
-            assert links[f"split {split}", f"mixed {split}"] == kept
+            assert links.get((f"split {split}", f"mixed {split}"), 0) == kept
             assert docs - kept == sum(
                 value
                 for (start, end), value in links.items()
@@ -438,7 +438,7 @@ def test_the_mixture_of_a_report_is_that_of_its_order(milled: Milled, report: Js
             there = sum(doc.tokens for doc in counted.in_split(row["split"], [source["name"]]))
             tokens = sum(doc.tokens for doc in mine)
             assert (source["tokens"], source["documents"], source["available"]) == (tokens, len(mine), there)
-            assert math.isclose(source["built"], tokens / whole, abs_tol=1e-8)
+            assert math.isclose(source["built"], tokens / whole if whole else 0, abs_tol=1e-8)
             assert math.isclose(source["epochs"], tokens / there, abs_tol=1e-5)
             if row["split"] == "train" and "weights" in asked:
                 assert math.isclose(source["wanted"], float(asked["weights"][DOMAINS[source["name"]]]))
@@ -656,7 +656,6 @@ def _hidden(milled: Milled, about: str, unit: str) -> Expected:
         for what, docs in (("begin with whitespace", spaced), ("hold invisible characters", unseen)):
             yield f"{domain}: {what}", 100 * docs / len(texts)
             if about == f"domain {domain}":
-                yield f"{what} in {docs} of {len(texts)}", docs
                 if docs > 0.01 * len(texts):
                     yield what, docs
                     yield "of the domain", 100 * docs / len(texts)
