@@ -247,7 +247,10 @@ def read_index(path: Path) -> list[list[tuple[str, str, int, int, int]]]:
         lines = [json.loads(line) for line in io.TextIOWrapper(reader, encoding="utf-8")]
     assert [line["row"] for line in lines] == list(range(len(lines)))
     return [
-        [(span["source"], span["doc_id"], span["start"], span["end"], span["offset"]) for span in line["docs"]]
+        [
+            (span["source"], span["doc_id"], span["start"], span["end"], span["offset"])
+            for span in line["docs"]
+        ]
         for line in lines
     ]
 

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from mill import tokmill
 from audit.recount import Built, Doc, Recount
+from audit.variants import BENCH, DOMAINS, VARIANTS, write_variant
+from mill import tokmill
 from tokmill.audit.report.facts import gather_facts
 from tokmill.audit.review.reviewing import review
-from audit.variants import BENCH, DOMAINS, VARIANTS, write_variant
 
 pytestmark = pytest.mark.xdist_group("figures")
 
@@ -155,7 +155,10 @@ def streams(turns: list[Doc], is_apart: bool) -> Iterator[list[Doc]]:
 
 def whole_build(milled: Milled, build: str) -> Packed:
     parts = [pack_again(milled, build, split) for split in milled.splits(build)]
-    return Packed(*(sum(column) for column in list(zip(*parts, strict=True))[:-1]), sum((p.lost_docs for p in parts), Counter()))
+    return Packed(
+        *(sum(column) for column in list(zip(*parts, strict=True))[:-1]),
+        sum((p.lost_docs for p in parts), Counter()),
+    )
 
 
 def named_in_build(milled: Milled, build: str, of: str, splits: list[str] | None = None) -> Json:
@@ -180,7 +183,9 @@ def tokens_at_hand(milled: Milled, of: str, split: str | None = None) -> Json:
 
 
 def mixed(milled: Milled) -> list[str]:
-    return [path.stem.removeprefix("order-") for path in sorted((milled.out / "mixture").glob("order-*.parquet"))]
+    return [
+        path.stem.removeprefix("order-") for path in sorted((milled.out / "mixture").glob("order-*.parquet"))
+    ]
 
 
 def distinct(turns: list[Doc]) -> int:
@@ -208,11 +213,18 @@ def _line_of(milled: Milled, step: str) -> list[str]:
     if kind == "ingest":
         docs = sum(doc.source == name for doc in counted.documents)
         bad = counted.reasons("ingest", name, "quarantine")
-        return [f"{docs:,} of {counted.records(name):,} documents", *(f"quarantined {n:,} {r}" for r, n in sorted(bad.items()))]
+        return [
+            f"{docs:,} of {counted.records(name):,} documents",
+            *(f"quarantined {n:,} {r}" for r, n in sorted(bad.items())),
+        ]
     if kind in ("clean", "dedup", "split"):
         source = name or None
         before = {"clean": None, "dedup": "clean", "split": "dedup"}[kind]
-        came = counted.kept_by(before, source) if before else sum(doc.source == name for doc in counted.documents)
+        came = (
+            counted.kept_by(before, source)
+            if before
+            else sum(doc.source == name for doc in counted.documents)
+        )
         drops = counted.reasons(kind, source)
         kept = counted.kept_by(kind, source)
         return [f"{kept:,} of {came:,} documents", *(f"dropped {n:,} {r}" for r, n in sorted(drops.items()))]
@@ -234,8 +246,15 @@ def _line_of(milled: Milled, step: str) -> list[str]:
         packed = whole_build(milled, name)
         said = [f"{packed.docs:,} of {packed.taken:,} documents"]
         said += [f"dropped {n:,} {reason}" for reason, n in sorted(packed.lost_docs.items())]
-        lost = [("tail_dropped", "after the last whole row"), ("truncated", "truncated"), ("left_out", "left out")]
-        told = [f"{packed.written:,} tokens written", *(f"{getattr(packed, key):,} {label}" for key, label in lost if getattr(packed, key))]
+        lost = [
+            ("tail_dropped", "after the last whole row"),
+            ("truncated", "truncated"),
+            ("left_out", "left out"),
+        ]
+        told = [
+            f"{packed.written:,} tokens written",
+            *(f"{getattr(packed, key):,} {label}" for key, label in lost if getattr(packed, key)),
+        ]
         return [*said, ", ".join([*told, f"{packed.padding:,} padding"])]
     return [""]
 
@@ -257,7 +276,10 @@ def test_counts_of_every_step_of_a_run_are_those_of_its_files(milled: Milled) ->
             docs = Counter(getattr(doc, of) or "unknown" for doc in kept)
             assert {key: total["docs"] for key, total in cleaned[name].items()} in (docs, {})  # {}: not asked
     assert told["dedup"]["dropped"] == counted.reasons("dedup")
-    assert (told["dedup"]["in"], told["dedup"]["kept"]) == (counted.kept_by("clean"), counted.kept_by("dedup"))
+    assert (told["dedup"]["in"], told["dedup"]["kept"]) == (
+        counted.kept_by("clean"),
+        counted.kept_by("dedup"),
+    )
     by_split = {split: len(counted.in_split(split)) for split in ("train", "valid", "test")}
     assert {split: told["split"][split] for split in by_split} == by_split
     tokens = {split: sum(doc.tokens for doc in counted.in_split(split)) for split in counted.splits()}
@@ -278,7 +300,9 @@ def test_counts_of_every_step_of_a_run_are_those_of_its_files(milled: Milled) ->
 # --- report ---
 
 
-def test_totals_and_sources_of_a_report_are_counted_from_documents_and_rows(milled: Milled, report: Json) -> None:
+def test_totals_and_sources_of_a_report_are_counted_from_documents_and_rows(
+    milled: Milled, report: Json
+) -> None:
     counted = milled.counted
     own = {source: [doc for doc in counted.documents if doc.source == source] for source in DOMAINS}
     by_split = {split: sum(doc.tokens for doc in counted.in_split(split)) for split in counted.splits()}
@@ -322,7 +346,9 @@ def test_shares_of_a_report_are_those_of_the_documents_and_of_the_rows(milled: M
     for of, rows in report["shares"].items():
         expected = tokens_at_hand(milled, of)
         whole = sum(amounts["tokens"] for amounts in expected.values())
-        assert {row["name"]: {key: row[key] for key in ("docs", "tokens", "bytes")} for row in rows} == expected
+        assert {
+            row["name"]: {key: row[key] for key in ("docs", "tokens", "bytes")} for row in rows
+        } == expected
         assert all(row["share"] == round(row["tokens"] / whole, 6) for row in rows)
     for build in report["builds"]:
         for of, rows in build["shares"].items():
@@ -364,14 +390,22 @@ def test_the_flow_of_documents_ends_in_what_was_built(milled: Milled, report: Js
         for split in mixed(milled):
             docs, kept = len(counted.in_split(split)), distinct(counted.turns(split))
             assert links.get((f"split {split}", f"mixed {split}"), 0) == kept
-            assert docs - kept == sum(
-                value
-                for (start, end), value in links.items()
-                if start == f"split {split}" and end.startswith("drop mixture")
-            ) or len(mixed(milled)) > 1
+            assert (
+                docs - kept
+                == sum(
+                    value
+                    for (start, end), value in links.items()
+                    if start == f"split {split}" and end.startswith("drop mixture")
+                )
+                or len(mixed(milled)) > 1
+            )
     assert sum(value for (_, end), value in links.items() if end.startswith("drop ")) == (
         sum(counted.records(source) for source in DOMAINS)
-        - sum(distinct(counted.turns(split)) for split in counted.splits() if split in mixed(milled) or not mixed(milled))
+        - sum(
+            distinct(counted.turns(split))
+            for split in counted.splits()
+            if split in mixed(milled) or not mixed(milled)
+        )
     )
 
 
@@ -412,7 +446,11 @@ def test_histograms_of_a_report_count_every_document(milled: Milled, report: Jso
 def test_fertility_of_a_report_is_that_of_the_texts(milled: Milled, report: Json) -> None:
     for of in ("source", "language"):
         for row in report["fertility"][of]:
-            mine = [d for d in milled.counted.documents if d.split and (getattr(d, of) or "unknown") == row["name"]]
+            mine = [
+                d
+                for d in milled.counted.documents
+                if d.split and (getattr(d, of) or "unknown") == row["name"]
+            ]
             tokens = sum(doc.tokens - 1 for doc in mine)
             assert (row["docs"], row["text_tokens"]) == (len(mine), tokens)
             assert row["bytes_per_token"] == round(sum(len(d.text.encode()) for d in mine) / tokens, 4)
@@ -426,7 +464,9 @@ def test_the_mixture_of_a_report_is_that_of_its_order(milled: Milled, report: Js
         assert report["mixture"] is None
         return
     counted, asked = milled.counted, milled.recipe["mixture"]
-    assert [row["split"] for row in report["mixture"]["splits"]] == [s for s in ("train", "valid", "test") if s in mixed(milled)]
+    assert [row["split"] for row in report["mixture"]["splits"]] == [
+        s for s in ("train", "valid", "test") if s in mixed(milled)
+    ]
     repeats = 0
     for row in report["mixture"]["splits"]:
         turns = counted.turns(row["split"])
@@ -490,7 +530,10 @@ def test_every_figure_of_a_finding_is_counted_from_the_files(milled: Milled, rev
         for measure in finding["evidence"]:
             name, value = measure["name"], measure["value"]
             wanted = expected[name]
-            assert value == wanted or math.isclose(value, wanted, rel_tol=1e-5, abs_tol=1e-6), (finding, wanted)
+            assert value == wanted or math.isclose(value, wanted, rel_tol=1e-5, abs_tol=1e-6), (
+                finding,
+                wanted,
+            )
 
 
 Expected = Iterator[tuple[str, Any]]
@@ -511,7 +554,9 @@ def _of_packing(amount: str, name: str, share: str) -> Any:
 
 
 def _licenses(milled: Milled, about: str, unit: str) -> Expected:
-    mine = [doc for doc in milled.counted.documents if doc.split and doc.source == about.removeprefix("source ")]
+    mine = [
+        doc for doc in milled.counted.documents if doc.split and doc.source == about.removeprefix("source ")
+    ]
     unknown = [doc for doc in mine if doc.license is None]
     yield "without a licence", len(unknown)
     yield "of them", sum(doc.tokens for doc in unknown)
@@ -519,14 +564,18 @@ def _licenses(milled: Milled, about: str, unit: str) -> Expected:
 
 
 def _labels(milled: Milled, about: str, unit: str) -> Expected:
-    mine = [doc for doc in milled.counted.documents if doc.split and doc.source == about.removeprefix("source ")]
+    mine = [
+        doc for doc in milled.counted.documents if doc.split and doc.source == about.removeprefix("source ")
+    ]
     yield "without a label", len(mine)
     yield "of the source", 100.0
 
 
 def _imbalance(milled: Milled, about: str, unit: str) -> Expected:
     build = _builds_about(about)[0]
-    tokens = {name: found["tokens"] for name, found in named_in_build(milled, build, "domain", ["train"]).items()}
+    tokens = {
+        name: found["tokens"] for name, found in named_in_build(milled, build, "domain", ["train"]).items()
+    }
     for one in tokens:
         yield f"domain {one}", tokens[one]
         for other in tokens:
@@ -543,7 +592,10 @@ def _held_out(milled: Milled, about: str, unit: str) -> Expected:
 def _longest(milled: Milled, about: str, unit: str) -> Expected:
     turns = milled.counted.built("rows", "train").turns
     source, _, doc_id = about.removeprefix("document ").partition("/")
-    (longest, *_) = sorted((turn.written for turn in turns if (turn.doc.source, turn.doc.doc_id) == (source, doc_id)), reverse=True)
+    (longest, *_) = sorted(
+        (turn.written for turn in turns if (turn.doc.source, turn.doc.doc_id) == (source, doc_id)),
+        reverse=True,
+    )
     assert longest == max(turn.written for turn in turns)
     yield "its tokens", longest
     yield "of the training tokens", 100 * longest / sum(turn.written for turn in turns)
@@ -655,10 +707,9 @@ def _hidden(milled: Milled, about: str, unit: str) -> Expected:
         )
         for what, docs in (("begin with whitespace", spaced), ("hold invisible characters", unseen)):
             yield f"{domain}: {what}", 100 * docs / len(texts)
-            if about == f"domain {domain}":
-                if docs > 0.01 * len(texts):
-                    yield what, docs
-                    yield "of the domain", 100 * docs / len(texts)
+            if about == f"domain {domain}" and docs > 0.01 * len(texts):
+                yield what, docs
+                yield "of the domain", 100 * docs / len(texts)
 
 
 def _quoted(text: str) -> str:
@@ -675,9 +726,10 @@ def _starved(milled: Milled, about: str, unit: str) -> Expected:
     if about != "mixture":
         build = _builds_about(about)[0]
         packed = pack_again(milled, build, "train")
-        used, at_hand = packed.written + packed.truncated, {
-            name: tokens for name, tokens in at_hand.items() if name in (milled.builds[build] or at_hand)
-        }
+        used, at_hand = (
+            packed.written + packed.truncated,
+            {name: tokens for name, tokens in at_hand.items() if name in (milled.builds[build] or at_hand)},
+        )
     yield from (("built", used), ("at hand", sum(at_hand.values())))
     yield "of the tokens at hand", 100 * used / sum(at_hand.values())
     asked = milled.recipe["mixture"].get("weights")

@@ -67,7 +67,10 @@ def test_a_source_with_weights_of_its_own_is_named_as_a_source(tmp_path: Path) -
     "mixture",
     [
         {"weights": {"web": "0.6", "math": "0.2", "code": "0.2"}},  # most of what there is is built
-        {"weights": {"web": "0.05", "math": "0.05", "code": "0.9"}, "tokens": 3_000},  # as much as was asked for
+        {
+            "weights": {"web": "0.05", "math": "0.05", "code": "0.9"},
+            "tokens": 3_000,
+        },  # as much as was asked for
     ],
     ids=["most is built", "a target"],
 )
@@ -83,10 +86,15 @@ def test_rows_that_are_balanced_name_the_smallest_domain(tmp_path: Path) -> None
     said, run = mill(tmp_path / "run", mixture={"balance": "smallest"}, pack=pack)
     there = sum(doc.tokens for doc in run.in_split("train"))
     built = sum(turn.doc.tokens for turn in run.built("rows", "train").turns)
-    share = f"code limits the build to {100 * built / there:.2g} % of the tokens at hand ({built:,} of {there:,})"
+    share = (
+        f"code limits the build to {100 * built / there:.2g} % of the tokens at hand ({built:,} of {there:,})"
+    )
     assert f"build/rows: {share}" in said
     assert any(where == "build/rows" and what.startswith(share) for where, what in warnings_of(run))
-    assert any(about == "build rows" and says.startswith(share) for about, says in high_findings(run, "starved_build"))
+    assert any(
+        about == "build rows" and says.startswith(share)
+        for about, says in high_findings(run, "starved_build")
+    )
 
 
 def test_a_held_out_split_that_is_larger_than_training_is_told(tmp_path: Path) -> None:
@@ -99,7 +107,10 @@ def test_a_held_out_split_that_is_larger_than_training_is_told(tmp_path: Path) -
     assert f"build/mega: {line}\n" in said
     assert ("build/mega", line) in warnings_of(run)
     found = dict(high_findings(run, "held_out"))
-    assert f"valid has more than is trained on: {valid:,} tokens, and {train:,} for training" in found["build mega"]
+    assert (
+        f"valid has more than is trained on: {valid:,} tokens, and {train:,} for training"
+        in found["build mega"]
+    )
 
 
 def test_a_source_that_one_rule_empties_is_told_with_the_rule_and_an_example(tmp_path: Path) -> None:
@@ -110,7 +121,9 @@ def test_a_source_that_one_rule_empties_is_told_with_the_rule_and_an_example(tmp
     assert len(lost) > len(web) / 2
     (line,) = re.findall(r"^clean/web: (web loses .*)$", said, re.M)
     share = f"{100 * len(lost) / len(web):.2g} %"
-    assert line.startswith(f"web loses {share} of its documents ({len(lost):,} of {len(web):,}) to too_few_words (")
+    assert line.startswith(
+        f"web loses {share} of its documents ({len(lost):,} of {len(web):,}) to too_few_words ("
+    )
     assert "words" in line.partition("too_few_words (")[2]
     assert line.rpartition("one of them is ")[2] in {doc.doc_id for doc in lost}
     assert ("clean/web", line) in warnings_of(run)

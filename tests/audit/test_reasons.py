@@ -67,7 +67,9 @@ def write_run(directory: Path, reference: list[str] | None = None, **sections: A
         file.write('{ not JSON\n{"id": "no-text", "kind": "good"}\n')
     others = [{"id": f"b{n}", "text": prose(40_000 + n, 6), "license": "MIT"} for n in range(30)]
     write_documents(directory / "other.jsonl", others)
-    third = [{**one, "id": f"c{n}", "text": prose(50_000 + n, 3), "kind": "good"} for n, one in enumerate(others)]
+    third = [
+        {**one, "id": f"c{n}", "text": prose(50_000 + n, 3), "kind": "good"} for n, one in enumerate(others)
+    ]
     write_documents(directory / "third.jsonl", third)
     (directory / "bench.jsonl").write_text(json.dumps({"question": QUESTION}) + "\n")
     recipe: Json = {
@@ -82,7 +84,12 @@ def write_run(directory: Path, reference: list[str] | None = None, **sections: A
                 "fields": {"id": "id", "license": "license", "language": "lang", "meta": ["kind"]},
                 "max_bad_fraction": "0.5",
             },
-            {"name": "other", "domain": "web", "files": "other.jsonl", "fields": {"id": "id", "license": "license"}},
+            {
+                "name": "other",
+                "domain": "web",
+                "files": "other.jsonl",
+                "fields": {"id": "id", "license": "license"},
+            },
             {
                 "name": "third",
                 "domain": "prose",

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 import tokmill as mill
 from cleaned import prose, rows_of, texts_of, write_documents
 from mill import write_recipe
+from tokmill.audit.examples import load_examples
 from tokmill.audit.forgetting import Selection
 from tokmill.audit.trace_document import trace_document
-from tokmill.audit.examples import load_examples
 from tokmill.audit.why import NOT_MEASURED, History, explain_document
 from tokmill.cli import main
 from tokmill.errors import InputError, StorageError

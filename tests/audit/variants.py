@@ -10,17 +10,14 @@ from typing import Any
 
 import zstandard
 
+from audit.reviewed import WORDS
 from mill import SHARED
 
 DOMAINS = {"web": "web", "math": "math", "code": "code"}  # source -> domain
 BENCH = SHARED / "bench"
 LENGTH = 48
 
-_WORDS = [
-    *("apple barley copper delta ember forest garden harbour island jasper kettle lantern meadow needle".split()),
-    *("orchard pepper quarry river saddle timber umbrella valley willow yellow zephyr anchor bridge".split()),
-    *("candle dragon engine falcon gravel hammer iron juniper kernel ladder marble nectar oyster".split()),
-]
+_WORDS = WORDS[:40]
 _WEIGHTS = {"web": "0.5", "math": "0.3", "code": "0.2"}
 
 # What each adds to the recipe, or puts in the place of a section.
@@ -30,6 +27,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "budgeted": {"mixture": {"weights": _WEIGHTS, "tokens": 9_000, "exhausted": "renormalize"}},
     "blocks": {"mixture": {"weights": _WEIGHTS, "blocks": 120, "exhausted": "renormalize"}},
     "balanced": {"limit": {"docs": 120}, "mixture": {"balance": "smallest"}},
+    "balanced_long": {"mixture": {"balance": "smallest"}, "pack": {"length": 512}},
     "balanced_pad": {"mixture": {"balance": "smallest"}, "pack": {"layout": "pad", "length": LENGTH}},
     "starved": {"mixture": {"weights": {"web": "0.05", "math": "0.05", "code": "0.9"}}},
     "truncated": {"pack": {"layout": "pad", "length": LENGTH}},
@@ -142,6 +140,10 @@ def _add_odd_ones(corpus: dict[str, list[dict[str, Any]]]) -> None:
     longest = sorted(web, key=lambda record: len(record["text"]))[-3:]
     web[5:5] = [{**longest[0], "id": "short-1", "text": "too short"}]
     web[40:40] = [{**record, "id": f"copy-{at}"} for at, record in enumerate(longest)]
-    near = [{**record, "id": f"near-{at}", "text": record["text"] + " again"} for at, record in enumerate(longest)]
+    near = [
+        {**record, "id": f"near-{at}", "text": record["text"] + " again"} for at, record in enumerate(longest)
+    ]
     web[60:60] = near
-    math[9:9] = [{**math[0], "id": "denied-1", "text": "not to be used at all, ever", "license": "GPL-3.0-only"}]
+    math[9:9] = [
+        {**math[0], "id": "denied-1", "text": "not to be used at all, ever", "license": "GPL-3.0-only"}
+    ]

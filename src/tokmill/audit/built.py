@@ -26,7 +26,9 @@ _MEETINGS_AT_ONCE = 1 << 20
 
 class BuiltSplit(NamedTuple):
     turns: Turns
-    position: NDArray[np.int64]  # of the document of each turn, among all of the split that the build could have
+    position: NDArray[
+        np.int64
+    ]  # of the document of each turn, among all of the split that the build could have
     written: NDArray[np.int64]  # tokens of each turn in rows
 
     def once(self) -> int:
@@ -38,7 +40,7 @@ class BuiltSplit(NamedTuple):
 
     def documents(self) -> int:
         """In rows, each once."""
-        return int(len(np.unique(self.position[self.written > 0])))
+        return len(np.unique(self.position[self.written > 0]))
 
     def in_rows(self) -> dict[int, NDArray[np.bool_]]:
         """By the number of the shard: which of its sequences have a token in a row."""

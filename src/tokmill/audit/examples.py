@@ -124,10 +124,11 @@ def _of_builds(found: Found) -> Iterator[Json]:
             is_lost = np.zeros(sum(shard.lengths.rows for shard in built.turns.shards), np.bool_)
             is_lost[built.position] = True
             is_lost[built.position[built.written > 0]] = False
+            reasons = sorted(counts[split])  # which of two it was, its rows do not say
+            detail = f"of {split}" + (f", {' or '.join(reasons)}" if len(reasons) > 1 else "")
             for source, place, doc_id in _some(found, built, is_lost):
-                more = {"detail": f"of {split}", "shard": place.shard, "row": place.row, "doc_id": doc_id}
-                for reason in sorted(counts[split]):  # which of two it was, its rows do not say
-                    yield _example(step, "drop", reason, source, **more)
+                more = {"detail": detail, "shard": place.shard, "row": place.row, "doc_id": doc_id}
+                yield from (_example(step, "drop", reason, source, **more) for reason in reasons)
 
 
 def _some(found: Found, built: BuiltSplit, chosen: Any) -> Iterator[tuple[str, Place, str]]:
@@ -160,11 +161,13 @@ def _add_texts(found: Found, examples: list[Json]) -> None:
         if id(one) in places:
             one["text"] = texts[places[id(one)]].text
         if id(one) in matches:
-            one["match"] = {"source": one["match_shard"].rpartition("/")[0], "doc_id": texts[matches[id(one)]].doc_id}
+            one["match"] = {
+                "source": one["match_shard"].rpartition("/")[0],
+                "doc_id": texts[matches[id(one)]].doc_id,
+            }
         for key in ("shard", "match_shard", "match_row"):
             one.pop(key, None)
 
 
 def _is_document(example: Json) -> bool:
     return example["text"] is None and bool(example.get("shard")) and example["row"] is not None
-

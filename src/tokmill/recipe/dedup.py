@@ -10,7 +10,6 @@ from pydantic import Field
 
 from tokmill.recipe.section import Name, Path_, Patterns, Section, Share
 
-
 # More than half: what is left is no longer the source that was chosen.
 WARN_SOURCE_LOSS = Decimal("0.5")
 

@@ -124,7 +124,9 @@ def limit_of_balance(config: Json, upstream: Mapping[str, Artifact], counts: Jso
     if config["balance"] != "smallest":
         return None
     given = {name: total for name, total in _domains_mixed(config, upstream).items() if total["docs"]}
-    amount = "docs" if config["pack"]["layout"] == "pad" else "tokens"  # a row is a document, or so many tokens
+    amount = (
+        "docs" if config["pack"]["layout"] == "pad" else "tokens"
+    )  # a row is a document, or so many tokens
     kept = {
         name: counts["domains"].get(name, {}).get(amount, 0) / total[amount] for name, total in given.items()
     }
@@ -180,7 +182,8 @@ def _count(
     is_own = np.arange(len(written)) < block.own
     is_built = is_own & ((written > 0) | np.isin(documents.number, written_ahead))
     lost = block.own - int(is_built.sum())
-    reason = "left_out" if plan.left_out else "tail"
+    tail = lost if block.tail is None else block.tail
+    dropped = {"left_out": lost - tail, "tail": tail}
     chosen = is_built | (written > 0)
     columns = {
         "domains": pa.DictionaryArray.from_arrays(documents.domain, pa.array(domain_names, pa.string())),
@@ -199,7 +202,7 @@ def _count(
     counts = {
         "in": block.own,
         "kept": int(is_built.sum()),
-        "dropped": {reason: lost} if lost else {},
+        "dropped": {reason: docs for reason, docs in dropped.items() if docs},
         "quarantined": {},
         "rows": plan.n_rows,
         "tokens": {

@@ -1,7 +1,7 @@
 """Sources that lose most of their documents to one rule: said while a run works, and again by those who read it.
 
-    counts of clean, or of dedup by shard ─ by source and reason ─> losses over `dedup.warn_source_loss`
-                                            ledgers ─> one id of each, to look up
+counts of clean, or of dedup by shard ─ by source and reason ─> losses over `dedup.warn_source_loss`
+                                        ledgers ─> one id of each, to look up
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from tokmill.manifest import Json
 from tokmill.pack.mixture import spelled_share
 from tokmill.storage.parquet import load_table
 
-Counts = Mapping[str, tuple[int, Mapping[str, int]]]  # source -> documents that came, and of them dropped by reason
+Counts = Mapping[
+    str, tuple[int, Mapping[str, int]]
+]  # source -> documents that came, and of them dropped by reason
 
 
 class Loss(NamedTuple):
@@ -54,7 +56,7 @@ def find_losses(
     for source, (came, dropped) in counts.items() if limit is not None else ():
         ranked = sorted(dropped, key=lambda reason: (-dropped[reason], reason))
         most = Fraction(limit) * came  # type: ignore[arg-type]
-        alone = [(reason,) for reason in ranked if dropped[reason] > most]
+        alone: list[tuple[str, ...]] = [(reason,) for reason in ranked if dropped[reason] > most]
         for reasons in alone or ([tuple(ranked)] if sum(dropped.values()) > most else []):
             lost = sum(dropped[reason] for reason in reasons)
             over.append(Loss(source, reasons, (rules or {}).get(reasons[0], ()), lost, came, ""))
@@ -91,7 +93,9 @@ def _examples(wanted: list[tuple[str, str]], ledgers: Iterable[Path]) -> dict[tu
         table = load_table(path, ["source", "reason", "doc_id", "verdict"])
         for source, reason in wanted:
             if (source, reason) not in found:
-                is_it = pc.and_(pc.equal(table.column("source"), source), pc.equal(table.column("reason"), reason))
+                is_it = pc.and_(
+                    pc.equal(table.column("source"), source), pc.equal(table.column("reason"), reason)
+                )
                 at = pc.index(pc.and_(is_it, pc.equal(table.column("verdict"), "drop")), True).as_py()
                 if at >= 0:
                     found[source, reason] = table.column("doc_id")[at].as_py()

@@ -173,7 +173,8 @@ def load_turns(artifacts: Mapping[str, Artifact], built: BuiltSplit | None = Non
         sizes.append(np.asarray(table.column("text_bytes")))
         places.append(np.full(table.num_rows, place, np.int32))
         sequences.append(np.arange(table.num_rows))
-    whole, text_bytes, *where = (np.concatenate(column) for column in (lengths, sizes, places, sequences))
+    columns: list[Any] = [np.concatenate(column) for column in (lengths, sizes, places, sequences)]
+    whole, text_bytes, *where = columns
     is_in = built.written > 0
     turn, written = built.position[is_in], built.written[is_in]
     own = np.maximum(text_bytes[turn] * written // np.maximum(whole[turn], 1), 0)

@@ -190,7 +190,9 @@ def _built(evidence: Evidence, build: Build) -> dict[str, int] | None:
     """Tokens in the rows of each split; None where a build has nothing."""
     if evidence.subject.found is None:
         return {rows.split: rows.tokens for rows in evidence.rows(build).splits}
-    receipts = {receipt.key: receipt.counts["tokens"]["written"] for receipt in build.artifact.manifest.receipts()}
+    receipts = {
+        receipt.key: receipt.counts["tokens"]["written"] for receipt in build.artifact.manifest.receipts()
+    }
     return {split: receipts[split] for split in build.splits if split in receipts} or None
 
 
