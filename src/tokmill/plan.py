@@ -175,13 +175,17 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list
         directory=clean_directory,
         config=cleaning,
         needs=(ingest.name,),
-        extra={"max_nul_fraction": normalize.max_nul_fraction, "hooks": hooks},
+        extra={
+            "max_nul_fraction": normalize.max_nul_fraction,
+            "hooks": hooks,
+            "warn_source_loss": recipe.dedup.warn_source_loss,
+        },
     )
     return [ingest, clean]
 
 
 def _dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...]) -> Step:
-    config: Json = dedup.model_dump(mode="json")
+    config: Json = dedup.model_dump(mode="json", exclude={"warn_source_loss"})  # it changes no byte
     files: dict[str, str] = {}
     benchmarks: list[InputFile] = []
     if dedup.against is not None:
@@ -193,7 +197,8 @@ def _dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...])
     if dedup.near is not None and dedup.near.bands is None:
         bands, rows = choose_bands(float(dedup.near.threshold))
         config["near"] |= {"bands": bands, "rows": rows}
-    return Step("dedup", "dedup", out / "dedup", config, documents, files, {"against": benchmarks})
+    extra = {"against": benchmarks, "warn_source_loss": dedup.warn_source_loss}
+    return Step("dedup", "dedup", out / "dedup", config, documents, files, extra)
 
 
 class _Found(NamedTuple):

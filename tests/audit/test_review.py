@@ -94,6 +94,18 @@ def balanced_against_weights(corpus: Corpus, recipe: Recipe) -> None:
     recipe["mixture"] = {"weights": weights, "balance": "smallest", "tokens": 40_000}
 
 
+def too_little_of_one(corpus: Corpus, recipe: Recipe) -> None:
+    corpus["prose"] = corpus["prose"][:50]
+    del recipe["mixture"]["tokens"]
+
+
+def too_strict_a_rule(corpus: Corpus, recipe: Recipe) -> None:
+    corpus["prose"] += [
+        {**corpus["prose"][0], "id": f"tiny-{number}", "text": f"tiny {number}"} for number in range(150)
+    ]
+    recipe["sources"][2]["clean"] = {"filters": [{"measure": "words", "min": 20, "reason": "too_few_words"}]}
+
+
 def two_languages(corpus: Corpus, recipe: Recipe) -> None:
     for record in corpus["prose"][:12]:
         record["lang"] = "de"
@@ -203,6 +215,8 @@ SPOILT: dict[str, Callable[[Corpus, Recipe], None]] = {
     "hidden_characters": leading_spaces,
     "domain_imbalance": unequal_weights,
     "built_mix": balanced_against_weights,
+    "starved_build": too_little_of_one,
+    "source_loss": too_strict_a_rule,
     "language_mixture": two_languages,
     "source_repeats": repeated,
     "budget_epochs": too_large_a_budget,

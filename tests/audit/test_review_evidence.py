@@ -238,7 +238,9 @@ def test_severity_follows_the_figure(tmp_path: Path) -> None:
     assert prefix.evidence[1].value == pytest.approx(100 / 3)
     assert prefix.threshold.value == 20
     assert {f.severity for f in found.findings if f.check == "source_repeats"} == {"high"}
-    assert told["held_out", "splits"].severity == "medium"
+    assert "held_out" not in {check for check, _ in told}, (
+        "what repeats is trained on: less than a fifth is held out"
+    )
     hidden = told["hidden_characters", "domain prose"]
     assert "hold invisible characters" in hidden.says
     assert hidden.evidence[0].value == 2

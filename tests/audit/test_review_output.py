@@ -96,7 +96,7 @@ def test_ten_questions_are_answered_with_figures_and_say_what_they_rest_on(found
         assert any(re.search(r"\d", sentence) for sentence in answer.says), answer.question
     told = {answer.question: " ".join(answer.says) for answer in found.questions}
     sources, size, balance, code, styles, left, held_out, packing, surface, risks = told.values()
-    assert "prose (prose): 120 records, 100 % of them built" in sources
+    assert "prose (prose): 120 records, 120 of them kept" in sources
     assert re.search(r"There are [\d,]+ training tokens in \d+ documents", size)
     assert "Asked for: code 33.3 %, math 33.3 %, prose 33.3 %." in balance
     assert "python 100 % (120 documents). Told 120 by label in meta; 0 not known." in code

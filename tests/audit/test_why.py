@@ -14,9 +14,10 @@ from click.testing import CliRunner
 import tokmill as mill
 from cleaned import prose, rows_of, texts_of, write_documents
 from mill import write_recipe
+from tokmill.audit.examples import load_examples
 from tokmill.audit.forgetting import Selection
 from tokmill.audit.trace_document import trace_document
-from tokmill.audit.why import NOT_MEASURED, History, explain_document, load_examples
+from tokmill.audit.why import NOT_MEASURED, History, explain_document
 from tokmill.cli import main
 from tokmill.errors import InputError, StorageError
 from tokmill.forgetting import forget
@@ -286,9 +287,13 @@ def why(run: Path, *arguments: str) -> Any:
 
 def test_examples_of_a_reason_can_be_read_and_cannot_talk_to_the_terminal(run: Path) -> None:
     examples = load_examples(run)
-    assert {(e["reason"], e["doc_id"]) for e in examples} == {
-        ("license_denied", "denied"),
-        ("too_few_words", "short"),
+    assert {(e["reason"], e["source"], e["doc_id"]) for e in examples} == {
+        ("exact_dup", "first", "copy"),
+        ("exact_dup", "second", "copy"),
+        ("license_denied", "second", "denied"),
+        ("newlines_to_lf", "second", "f1"),
+        ("other_kind", "first", "other"),
+        ("too_few_words", "first", "short"),
     }
     shown = why(run, "--reason", "too_few_words")
     assert "too_few_words (5, bound 30)  first short" in shown.stdout
@@ -296,7 +301,8 @@ def test_examples_of_a_reason_can_be_read_and_cannot_talk_to_the_terminal(run: P
     assert "\x1b" not in shown.stdout
     assert "license_denied  second denied" in why(run, "--reason", "all").stdout
     none = why(run, "--reason", "too_many_words")
-    assert none.stdout == "no such examples in this run; it has some of: license_denied, too_few_words\n"
+    others = "exact_dup, license_denied, newlines_to_lf, other_kind, too_few_words"
+    assert none.stdout == f"no such examples in this run; it has some of: {others}\n"
     told = json.loads(why(run, "--reason", "too_few_words", "--json").stdout)
     assert [(e["source"], e["doc_id"], e["text"]) for e in told["examples"]] == [("first", "short", SHORT)]
 

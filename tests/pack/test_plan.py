@@ -154,7 +154,11 @@ def test_some_rows_of_a_plan_are_a_plan_and_the_rest_is_counted(case, layout, da
     rows = rows_through_spans(plan)
     assert rows_through_spans(some) == [rows[number] for number in chosen]
     assert some.tokens_in == plan.tokens_in
-    assert some.left_out == plan.tokens_kept - some.tokens_kept
+    # a document without a row is left out whole; one in a row may be truncated there, and only there
+    there = set(some.spans().document.tolist())
+    truncated = sum(lengths[number] - seq_len for number in there if lengths[number] > seq_len)
+    assert some.truncated == (truncated if layout == "pad" else 0)
+    assert some.left_out == plan.tokens_in - some.tokens_kept - some.truncated - some.tail_dropped
 
 
 def test_a_document_that_fills_its_row_exactly_shares_it_with_nobody():

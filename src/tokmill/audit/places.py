@@ -122,7 +122,7 @@ class RunPlaces:
         if key not in self._turns:
             if split not in self._shards:
                 self._shards[split] = shards_of_split(self.artifacts, split)
-            self._turns[key] = Turns(self._shards[split], wanted, _order_path(self.artifacts, split))
+            self._turns[key] = Turns(self._shards[split], wanted, order_path(self.artifacts, split))
         return self._turns[key]
 
     def lengths_entry(self, place: Place, split: str) -> FileEntry | None:
@@ -251,7 +251,7 @@ def _by_path(artifact: Artifact, table: str) -> dict[str, FileEntry]:
     return {entry.path: entry for entry in artifact.manifest.entries(table)}
 
 
-def _order_path(artifacts: Mapping[str, Artifact], split: str) -> Path | None:
+def order_path(artifacts: Mapping[str, Artifact], split: str) -> Path | None:
     mixture = artifacts.get("mixture")
     entries = mixture.manifest.entries("order") if mixture is not None else []
     for entry in entries:

@@ -82,20 +82,20 @@ def tell_histories(run: RunPlaces, doc_id: str, source: str | None = None) -> li
             where=str(run.directory) + (f", source {source}" if source else ""),
             next=f"the run was cut short, without {', '.join(run.missing)}: run the recipe again"
             if run.missing
-            else "ids are those of the source, or 32 hex digits made from the text where it has none",
+            else "ids are those of the source, or 32 hex digits made from the text where it has none"
+            + _not_written_down(run),
         )
     return found
 
 
-def load_examples(directory: str | Path) -> list[Json]:
-    """Some dropped documents of every reason, to read."""
-    found: list[Json] = []
-    for name, artifact in open_places(directory).artifacts.items():
-        for entry in artifact.manifest.entries("examples"):
-            rows = load_table(artifact.path(entry)).to_pylist()
-            source = name.removeprefix("clean/")
-            found += [{"source": source, **row} for row in rows]
-    return sorted(found, key=lambda row: (row["reason"], row["source"], row["doc_id"], row["row"]))
+def _not_written_down(run: RunPlaces) -> str:
+    """A sample reads records that it does not draw, and keeps nothing of them."""
+    left_out = {
+        name.removeprefix("ingest/"): artifact.manifest.counts["dropped"].get("not_sampled", 0)
+        for name, artifact in run.of_kind("ingest").items()
+    }
+    told = [f"{count:,} of {source}" for source, count in left_out.items() if count]
+    return f"; records that were not sampled are written down nowhere ({', '.join(told)})" if told else ""
 
 
 def _of_record(source: str, row: Json) -> History:
@@ -108,7 +108,10 @@ def _of_record(source: str, row: Json) -> History:
 def _with_tokens(run: RunPlaces, place: Place, doc_id: str) -> History:
     history = history_of(run, place, doc_id)
     found = find_tokens(run, place, history.split)
-    return history._replace(tokens=found.tokens, builds=found.builds)
+    fate = history.fate
+    if found.builds and not any(turn.get("rows", True) for told in found.builds for turn in told["turns"]):
+        fate += ", in no build"
+    return history._replace(fate=fate, tokens=found.tokens, builds=found.builds)
 
 
 def history_of(run: RunPlaces, place: Place, doc_id: str) -> History:

@@ -138,6 +138,10 @@ class RunProgress:
         err.print(f"[dim]= {escape(name):<24} up to date[/]")
 
 
+# Tokens that a build was given and no row has, by what became of them.
+_LOST = {"tail_dropped": "after the last whole row", "truncated": "truncated", "left_out": "left out"}
+
+
 def describe_counts(counts: dict[str, Any]) -> str:
     """One line: how many came in, how many stayed, and why the others did not."""
     if "in" not in counts:
@@ -146,10 +150,13 @@ def describe_counts(counts: dict[str, Any]) -> str:
     for label in ("dropped", "quarantined"):
         for reason, number in sorted(counts.get(label, {}).items()):
             parts.append(f"{label} {number:,} {reason}")
+    if counts.get("repeats"):
+        parts.append(f"{counts['repeats']:,} repeats")
     tokens = counts.get("tokens", {})
     if "written" in tokens:
+        lost = [f"{tokens[key]:,} {label}" for key, label in _LOST.items() if tokens.get(key)]
         parts.append(
-            f"{tokens['written']:,} tokens written, {tokens['tail_dropped']:,} cut, {tokens['padding']:,} padding"
+            ", ".join([f"{tokens['written']:,} tokens written", *lost, f"{tokens['padding']:,} padding"])
         )
     elif tokens:
         parts.append(", ".join(f"{number:,} tokens {split}" for split, number in sorted(tokens.items())))

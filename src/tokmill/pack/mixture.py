@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from typing import NamedTuple
 
 from tokmill.errors import RecipeError
 
@@ -24,6 +25,9 @@ Number = int | float | str | Decimal | Fraction
 
 # Seven places of a weight are enough; what is further off than this is a mistake, not rounding.
 _TOLERANCE = Fraction(1, 10**6)
+
+# A build that one domain keeps from using half of what there is deserves one too: more is thrown away than kept.
+MIN_USED = Fraction(1, 2)
 
 # A domain with so many times the tokens of another deserves a word.
 MAX_IMBALANCE = Fraction(3, 2)
@@ -118,6 +122,56 @@ def imbalance_warning(tokens: Mapping[str, int]) -> str | None:
         f"domain {largest} has {present[largest] / present[smallest]:.1f} times the tokens of {smallest} "
         f"({present[largest]:,} and {present[smallest]:,})"
     )
+
+
+class Limit(NamedTuple):
+    """What ends a build: a domain, or a source of one, that has too little for its part."""
+
+    name: str  # "web", "source mdn"
+    has: int  # tokens
+    used: int  # tokens of all domains that are built
+    at_hand: int
+
+    @property
+    def is_starved(self) -> bool:
+        return self.used < MIN_USED * self.at_hand
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} limits the build to {spelled_share(self.used, self.at_hand)} of the tokens at hand "
+            f"({self.used:,} of {self.at_hand:,}): it has {self.has:,}"
+        )
+
+
+def limit_of_weights(sources: Mapping[str, Part], is_weighted: Collection[str]) -> Limit | None:
+    """Without a target a mixture ends when one has given all that it has; `is_weighted` are domains whose sources have
+    weights of their own, and end one by one."""
+    parts: dict[str, list[Part]] = {}
+    for source, part in sources.items():
+        if part.wanted:
+            name = f"source {source}" if part.domain in is_weighted else part.domain
+            parts.setdefault(name, []).append(part)
+    if not parts:
+        return None
+    has = {name: sum(part.available for part in own) for name, own in parts.items()}
+    wants = {name: sum(part.wanted for part in own) for name, own in parts.items()}
+    first = min(parts, key=lambda name: (has[name] / wants[name], name))
+    used = sum(part.taken for own in parts.values() for part in own)
+    return Limit(first, has[first], used, sum(has.values()))
+
+
+class Part(NamedTuple):
+    """A source in a mixture."""
+
+    domain: str
+    wanted: float  # share of the build
+    available: int  # tokens
+    taken: int
+
+
+def spelled_share(part: int, whole: int) -> str:
+    """Enough places to be told from nothing: 0.04 %, 12 %."""
+    return f"{100 * part / whole if whole else 0:.2g} %"
 
 
 def _exact(weight: Number, name: str, where: str) -> Fraction:

@@ -87,7 +87,8 @@ class PieceList:
 
 
 def take_rows(plan: Plan, rows: NDArray[np.int64]) -> Plan:
-    """Only these rows, in this order. What the others hold is `left_out`."""
+    """Only these rows, in this order. What the others hold is `left_out`, and so is all of a document that they had
+    truncated: no row has any of it."""
     listed = pieces_of(plan)
     first = listed.row_begins[rows]
     counts = listed.row_begins[rows + 1] - first
@@ -96,6 +97,7 @@ def take_rows(plan: Plan, rows: NDArray[np.int64]) -> Plan:
     width = listed.width[chosen]
     pieces = Pieces(begins, listed.document[chosen], listed.offset[chosen], width)
     kept = int(width.sum(dtype=np.int64))
+    truncated = _gaps(pieces) if plan.truncated else 0
     return Plan(
         plan.layout,
         plan.seq_len,
@@ -106,9 +108,18 @@ def take_rows(plan: Plan, rows: NDArray[np.int64]) -> Plan:
         PieceList(pieces),
         padding=len(rows) * plan.seq_len - kept if plan.seq_len else 0,
         tail_dropped=plan.tail_dropped,
-        truncated=plan.truncated,
-        left_out=plan.left_out + plan.tokens_kept - kept,
+        truncated=truncated,
+        left_out=plan.left_out + plan.tokens_kept + plan.truncated - kept - truncated,
     )
+
+
+def _gaps(pieces: Pieces) -> int:
+    """Tokens between two pieces of one document in one row."""
+    begins = pieces.row_begins[(pieces.row_begins > 0) & (pieces.row_begins < len(pieces.document))]
+    is_gap = pieces.document[1:] == pieces.document[:-1]
+    is_gap[begins - 1] = False  # another row begins there
+    between = pieces.offset[1:] - pieces.offset[:-1] - pieces.width[:-1]
+    return int(between[is_gap].sum())
 
 
 def pieces_of(plan: Plan) -> Pieces:

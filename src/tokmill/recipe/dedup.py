@@ -10,6 +10,9 @@ from pydantic import Field
 
 from tokmill.recipe.section import Name, Path_, Patterns, Section, Share
 
+# More than half: what is left is no longer the source that was chosen.
+WARN_SOURCE_LOSS = Decimal("0.5")
+
 
 class Near(Section):
     """Documents that share most of their n-grams. Every pair is verified before it may drop anything."""
@@ -75,6 +78,11 @@ class Dedup(Section):
     )
     max_source_loss: Share | None = Field(
         None, description="a source that would lose a larger share of its documents stops the run"
+    )
+    warn_source_loss: Share = Field(
+        WARN_SOURCE_LOSS,
+        description="a source that loses a larger share of its documents to one rule of cleaning, or to one kind of "
+        "copy, is warned of",
     )
     partitions: int = Field(
         4,

@@ -39,6 +39,9 @@ class Block(NamedTuple):
     first_document: int
     own: int
     skipped: NDArray[np.int64] | None = None  # tokens of each document that stand in rows of blocks before
+    tail: int | None = (
+        None  # of its own documents, those that no row was planned for; None: all that have none
+    )
 
     def spans(self, first_row: int, stop_row: int) -> RowSpans:
         """Of rows of the block, as the whole numbers them; documents as the block does."""
@@ -66,6 +69,14 @@ def read_meetings(blocks: Iterable[Block]) -> Iterator[RowSpans]:
     assert all(not len(spans.row) for spans in waiting), "documents that no block has"
 
 
+def _count_unplanned(cut: Cut) -> int:
+    """Documents that would be in no row even if all of them were taken."""
+    is_planned = np.zeros(len(cut.documents), np.bool_) if cut.skipped is None else cut.skipped > 0
+    for first, stop in row_batches(cut.plan):
+        is_planned[cut.plan.spans(first, stop).document] = True
+    return int(cut.own - np.count_nonzero(is_planned[: cut.own]))
+
+
 class Blocks:
     def __init__(self, config: Json, chunks: Chunks) -> None:
         self._config, self._chunks = config, chunks
@@ -90,7 +101,8 @@ class Blocks:
                 rows_before += np.bincount(groups, minlength=len(rows_before))
             if limit is not None and first_row + plan.n_rows > limit:
                 plan = take_rows(plan, np.arange(limit - first_row))
-            yield Block(cut.documents, plan, first_row, first_document, cut.own, cut.skipped)
+            tail = None if plan is cut.plan else _count_unplanned(cut)
+            yield Block(cut.documents, plan, first_row, first_document, cut.own, cut.skipped, tail)
             first_row += plan.n_rows
             first_document += cut.own
 

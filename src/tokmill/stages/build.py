@@ -8,7 +8,7 @@ The plan is made on lengths alone; ids are then copied batch by batch, straight 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from tokmill.artifact import Artifact
 from tokmill.errors import ConservationBroken, ManifestDamaged
 from tokmill.formats.ids import smallest_dtype
-from tokmill.manifest import Json, add_counts, sum_counts
-from tokmill.pack.mixture import imbalance_warning
+from tokmill.manifest import Json, Receipt, add_counts, sum_counts
+from tokmill.pack.mixture import Limit, imbalance_warning
 from tokmill.stages.blocks import Block, Blocks
 from tokmill.stages.documents import open_chunks
 from tokmill.stages.step import Conduct, Made, Outcome, Step, tally
@@ -57,7 +57,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
             Task(function="build", key=split, config=config, inputs=inputs, directory=str(step.directory))
         )
     receipts = yield tasks
-    warnings = list(_warnings(step, upstream, receipts[0].counts))
+    warnings = list(_warnings(step, upstream, receipts))
     for warning in warnings:
         _LOG.warning("%s: %s", step.name, warning)
     domain_of = _domain_of(upstream, step.config["sources"])
@@ -74,16 +74,24 @@ def _domain_of(upstream: Mapping[str, Artifact], sources: list[str]) -> dict[str
     }
 
 
-def _warnings(step: Step, upstream: Mapping[str, Artifact], counts: Json) -> Iterator[str]:
+def _warnings(step: Step, upstream: Mapping[str, Artifact], receipts: Sequence[Receipt]) -> Iterator[str]:
     """Of the first split, which is trained on."""
+    counts = receipts[0].counts
     tokens = counts["tokens"]
     if tokens["in"] and not tokens["written"]:
         length = step.config["pack"].get("length", 0)
         yield f"no row: {tokens['in']:,} tokens do not fill one of {length:,}; set a smaller pack.length, or tail: pad"
+    for receipt in receipts[1:]:
+        held = receipt.counts["tokens"]["written"]
+        if held > tokens["written"]:
+            yield f"{receipt.key} has {held:,} tokens and {receipts[0].key} {tokens['written']:,}: more is held out than trained on"
+    limit = limit_of_balance(step.config, upstream, counts)
+    if limit is not None and limit.is_starved:
+        yield str(limit)
     if not _is_weighted(upstream):
         unequal = imbalance_warning(_domain_tokens(step, upstream, counts))
         if unequal:
-            yield unequal
+            yield unequal + (", before rows are balanced" if step.config["balance"] == "smallest" else "")
 
 
 def _wanted(shards: list[SplitShard], sources: list[str]) -> list[SplitShard]:
@@ -105,13 +113,39 @@ def _domain_tokens(step: Step, upstream: Mapping[str, Artifact], counts: Json) -
     """Before rows are balanced: afterwards no domain has more than another, whatever was left out for it."""
     if step.config["balance"] == "none":
         return {name: total["tokens"] for name, total in counts["domains"].items()}
-    mixture, wanted = upstream["mixture"].manifest, step.config["sources"]
-    found: dict[str, int] = {}
+    return {name: total["tokens"] for name, total in _domains_mixed(step.config, upstream).items()}
+
+
+def _domains_mixed(config: Json, upstream: Mapping[str, Artifact]) -> dict[str, dict[str, int]]:
+    """Tokens and documents of each domain that the mixture gave the build, to train on."""
+    mixture, wanted = upstream["mixture"].manifest, config["sources"]
+    found: dict[str, dict[str, int]] = {}
     for source, facts in mixture.facts["splits"]["train"]["sources"].items():
         if not wanted or source in wanted:
-            domain = mixture.config["domain_of"][source]
-            found[domain] = found.get(domain, 0) + facts["tokens"]
+            total = found.setdefault(mixture.config["domain_of"][source], {"tokens": 0, "docs": 0})
+            total["tokens"] += facts["tokens"]
+            total["docs"] += facts["documents"]
     return found
+
+
+def limit_of_balance(config: Json, upstream: Mapping[str, Artifact], counts: Json) -> Limit | None:
+    """The domain that has the fewest rows, and so lost none of them, where rows are balanced by domain.
+
+    `counts` are those of the split that is trained on."""
+    if config["balance"] != "smallest":
+        return None
+    given = {name: total for name, total in _domains_mixed(config, upstream).items() if total["docs"]}
+    amount = (
+        "docs" if config["pack"]["layout"] == "pad" else "tokens"
+    )  # a row is a document, or so many tokens
+    kept = {
+        name: counts["domains"].get(name, {}).get(amount, 0) / total[amount] for name, total in given.items()
+    }
+    if not kept:
+        return None
+    first = max(kept, key=lambda name: (kept[name], name))
+    tokens = counts["tokens"]
+    return Limit(first, given[first]["tokens"], tokens["written"] + tokens["truncated"], tokens["in"])
 
 
 def _is_weighted(upstream: Mapping[str, Artifact]) -> bool:
@@ -159,7 +193,8 @@ def _count(
     is_own = np.arange(len(written)) < block.own
     is_built = is_own & ((written > 0) | np.isin(documents.number, written_ahead))
     lost = block.own - int(is_built.sum())
-    reason = "left_out" if plan.left_out else "tail"
+    tail = lost if block.tail is None else block.tail
+    dropped = {"left_out": lost - tail, "tail": tail}
     chosen = is_built | (written > 0)
     columns = {
         "domains": pa.DictionaryArray.from_arrays(documents.domain, pa.array(domain_names, pa.string())),
@@ -178,7 +213,7 @@ def _count(
     counts = {
         "in": block.own,
         "kept": int(is_built.sum()),
-        "dropped": {reason: lost} if lost else {},
+        "dropped": {reason: docs for reason, docs in dropped.items() if docs},
         "quarantined": {},
         "rows": plan.n_rows,
         "tokens": {

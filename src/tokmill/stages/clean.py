@@ -11,6 +11,7 @@ The texts are not written again: what cleaning leaves is the ingested text with 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -27,8 +28,11 @@ from tokmill.errors import InputError
 from tokmill.manifest import NO_DOCUMENTS, FileEntry, Json, add_counts, sum_counts
 from tokmill.sample import draws
 from tokmill.schema import EDITS, EXAMPLES, MARKS, ledger_table, one_piece
+from tokmill.stages.losses import cleaning_losses
 from tokmill.stages.step import Conduct, Made, Outcome, Step, shard_key, tally, write_shard_table
 from tokmill.task import Input, Task, table_input
+
+_LOG = logging.getLogger("tokmill.clean")
 
 EXAMPLES_PER_REASON = 3
 _EXAMPLE_CHARS = 2000
@@ -56,6 +60,9 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     receipts = yield tasks
     counts = add_counts(NO_DOCUMENTS, sum_counts(receipts))
     _check_nul(step, counts)
+    ledgers = [step.directory / e.path for receipt in receipts for e in receipt.files if e.table == "ledger"]
+    for loss in cleaning_losses(step.config, counts, step.extra.get("warn_source_loss"), ledgers):
+        _LOG.warning("%s: %s", step.name, loss)
     return Outcome(receipts, counts, {})
 
 

@@ -11,6 +11,7 @@ The result depends on the order of documents and the policy alone, not on shards
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tokmill.schema import DROPS, VERDICTS, ledger_table
 from tokmill.stages.appending import read_tables
 from tokmill.stages.decontamination import contamination_facts, find_contaminated
 from tokmill.stages.equals import find_equal
+from tokmill.stages.losses import by_source, find_losses
 from tokmill.stages.neardup import find_near
 from tokmill.stages.passages import find_repeated
 from tokmill.stages.ranking import Considered, keep_config, rank_inputs
@@ -39,6 +41,8 @@ from tokmill.stages.step import (
 )
 from tokmill.storage.parquet import load_range, load_table
 from tokmill.task import Input, Task, table_input
+
+_LOG = logging.getLogger("tokmill.dedup")
 
 TRIMMED = "passages_trimmed"
 
@@ -108,6 +112,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
         ]
     verdicts = yield [_verdict_task(step, shard, found) for shard in shards]
     _check_losses(step, verdicts, shards)
+    _tell_losses(step, verdicts, shards)
     return Outcome([*kept, *verdicts], sum_counts(verdicts), facts)
 
 
@@ -221,6 +226,13 @@ def _first_of_size(path: Path, size: int) -> tuple[int, str]:
         for place, own in enumerate(rows["cluster_size"])
         if own == size
     )
+
+
+def _tell_losses(step: Step, verdicts: list[Receipt], shards: list[Shard]) -> None:
+    counts = by_source((shard.source, v.counts) for shard, v in zip(shards, verdicts, strict=True))
+    ledgers = [step.directory / e.path for v in verdicts for e in v.files if e.table == "ledger"]
+    for loss in find_losses(counts, step.extra.get("warn_source_loss"), ledgers):
+        _LOG.warning("%s: %s", step.name, loss)
 
 
 def _check_losses(step: Step, verdicts: list[Receipt], shards: list[Shard]) -> None:

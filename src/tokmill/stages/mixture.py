@@ -14,6 +14,7 @@ the same weights as far as they go: what they lack is renormalized, never repeat
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -26,7 +27,7 @@ import pyarrow as pa
 from tokmill.artifact import Artifact
 from tokmill.manifest import FileEntry, Json, sum_counts
 from tokmill.pack.budget import Holding, Target, Unit, largest_budget, split_budget
-from tokmill.pack.mixture import Mixture, natural_mixture
+from tokmill.pack.mixture import Limit, Mixture, Part, limit_of_weights, natural_mixture
 from tokmill.pack.scheduling import Scheduling, Summary
 from tokmill.pack.turning import TurnBatch
 from tokmill.schema import ORDER
@@ -36,6 +37,8 @@ from tokmill.stages.offering import Offering, Way
 from tokmill.stages.step import Conduct, Made, Outcome, Step, write_shard_table
 from tokmill.stages.tokenized import shards_of_split, token_shards
 from tokmill.task import Task
+
+_LOG = logging.getLogger("tokmill.mixture")
 
 # Turns of a part: a quarter of the documents that a build plans at once, some 20 MB of names and numbers.
 _PART_TURNS = 1 << 18
@@ -61,8 +64,25 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
             Task(function="mixture", key=split, config=config, inputs=inputs, directory=str(step.directory))
         )
     receipts = yield tasks
-    facts = {receipt.key: receipt.facts for receipt in receipts}
-    return Outcome(receipts, sum_counts(receipts), {"splits": facts})
+    facts: Json = {"splits": {receipt.key: receipt.facts for receipt in receipts}}
+    limit = limit_of_mixture(step.config, facts["splits"].get(splits[0]))
+    if limit is not None and limit.is_starved:
+        facts["warnings"] = [str(limit)]
+        _LOG.warning("%s: %s", step.name, limit)
+    return Outcome(receipts, sum_counts(receipts), facts)
+
+
+def limit_of_mixture(config: Json, facts: Json | None) -> Limit | None:
+    """Who ended the mixture of a split, as its manifest tells it; None where a target did."""
+    if config["target"] is not None or not facts:
+        return None
+    return limit_of_weights(
+        {
+            source: Part(config["domain_of"][source], told["wanted"], told["available"], told["tokens"])
+            for source, told in facts["sources"].items()
+        },
+        config["sources"],
+    )
 
 
 def perform_mixture(task: Task) -> Made:

@@ -36,7 +36,9 @@ def describe_mixture(found: Found) -> Json | None:
     if artifact is None:
         return None
     config = artifact.manifest.config
-    splits: Json = artifact.manifest.facts.get("splits", {})
+    by_split: Json = artifact.manifest.facts.get("splits", {})
+    named: list[str] = found.artifacts["tokens"].manifest.facts["splits"]
+    splits = {split: by_split[split] for split in named if split in by_split}  # a manifest sorts its keys
     return {
         "target": config.get("target"),
         "exhausted": config.get("exhausted"),

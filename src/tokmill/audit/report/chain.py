@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tokmill.artifact import Artifact
+from tokmill.audit.losses import loss_limit, losses_of_run
 from tokmill.audit.report.building import describe_builds, describe_mixture
 from tokmill.audit.report.found import KINDS, Found
 from tokmill.audit.report.markup import percent
@@ -116,6 +117,9 @@ def _warnings(found: Found, tally: Tally | None) -> Iterator[tuple[str, str]]:
         yield step, f"not read: {why}"
     for name, artifact in found.artifacts.items():
         yield from ((name, told) for told in _told_by(artifact))
+    limit = loss_limit(found.root.config if found.root is not None else {})
+    for step, loss in losses_of_run(found.artifacts, limit):
+        yield step, str(loss)
     for row in tally.shares["license"] if tally is not None else []:
         if row["name"] == UNKNOWN:
             yield (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tokmill.audit.built import Builds, load_builds
+from tokmill.audit.places import RunPlaces
 from tokmill.audit.report.alike import describe_clusters
 from tokmill.audit.report.building import describe_builds, describe_mixture, describe_tokenizer
 from tokmill.audit.report.chain import describe_chain, describe_environment_of, describe_pace, list_warnings
@@ -22,13 +24,14 @@ def gather_facts(directory: str | Path) -> Json:
     found = find_artifacts(directory)
     drops = find_drops(found)
     tally = tally_tokens(found)
+    built = load_builds(RunPlaces(found.directory, found.artifacts, found.missing))
     shown = [mark.place for drop in drops for mark in (*drop.out, *drop.kept)]
     return {
         "report_version": REPORT_VERSION,
         "run": describe_run(found),
-        "totals": _totals(found),
+        "totals": _totals(found, built),
         "sources": _sources(found),
-        "flow": {"documents": flow_of_documents(found, drops), "tokens": flow_of_tokens(found, tally)},
+        "flow": {"documents": flow_of_documents(found, drops), "tokens": flow_of_tokens(found, tally, built)},
         "drops": describe_drops(found, drops),
         "lengths": {"chars": tally_chars(found), "tokens": tally.tokens_histogram if tally else None},
         "shares": tally.shares if tally else None,
@@ -42,7 +45,7 @@ def gather_facts(directory: str | Path) -> Json:
         "chain": describe_chain(found),
         "environment": describe_environment_of(found),
         "warnings": list_warnings(found, tally),
-        "documents": describe_fates(found, shown),
+        "documents": describe_fates(found, shown, built),
     }
 
 
@@ -59,7 +62,7 @@ def describe_run(found: Found) -> Json:
     }
 
 
-def _totals(found: Found) -> Json:
+def _totals(found: Found, built: Builds) -> Json:
     """None: the run did not get there."""
     ingested, cleaned = found.of_kind("ingest"), found.of_kind("clean")
     split, tokens = found.artifacts.get("split"), found.artifacts.get("tokens")
@@ -80,6 +83,10 @@ def _totals(found: Found) -> Json:
         "tokens": sum(tokens.manifest.counts["tokens"].values()) if tokens is not None else None,
         "tokens_by_split": tokens.manifest.counts["tokens"] if tokens is not None else None,
         "tokens_written": written or None,
+        "documents_built": {
+            name: sum(one.documents() for one in splits.values()) for name, splits in built.items()
+        }
+        or None,
     }
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tokmill.audit.built import Builds
 from tokmill.audit.opened import ShardTables, load_of
 from tokmill.audit.report.found import Found
 from tokmill.audit.report.texts import Place, load_texts
@@ -28,7 +29,7 @@ _WORDS_CHARS = 240
 _SHARDS_OPENED = 32  # for their texts: a large run has thousands
 
 
-def describe_fates(found: Found, shown: Iterable[Place] = ()) -> Json:
+def describe_fates(found: Found, shown: Iterable[Place] = (), built: Builds | None = None) -> Json:
     """`shown`: documents whose words are elsewhere on the page; they can be looked up too, whatever their hash."""
     shards = found.shards()
     shown = sorted(set(shown))
@@ -47,10 +48,13 @@ def describe_fates(found: Found, shown: Iterable[Place] = ()) -> Json:
         at = np.array([row for row, _ in own])
         for told, (row, key) in zip(_fates(found, shard, at), own, strict=True):
             keys[Place(shard.name, row)] = key
-            told.pop("gone", None)
             rows.append({"source": shard.source, "shard": shard.name, "row": row, **told})
+    if built:
+        _note_builds(found, built, rows)
     words = _first_words(found, keys, shown)
     for told in rows:
+        told.pop("gone", None)
+        told.pop("label", None)
         text = words.get(Place(told["shard"], told["row"]))
         if text is not None:
             told["text"] = text
@@ -137,9 +141,32 @@ def _note_tokens(found: Found, shard: ShardTables, rows: NDArray[np.int64], told
                 )
     for one, row, label in zip(told, rows.tolist(), _at(labels, "split", rows), strict=True):
         if not one.get("gone") and label != NO_SPLIT:
-            one["fate"] = f"kept, {names[label] if label < len(names) else label}"
+            one["label"] = names[label] if label < len(names) else str(label)
+            one["fate"] = f"kept, {one['label']}"
             if row in counted:
                 one["tokens"] = counted[row]
+
+
+def _note_builds(found: Found, built: Builds, told: list[Json]) -> None:
+    """Kept is not built: a mixture gives some no turn, and rows are left out."""
+    tokens = found.artifacts["tokens"]
+    numbers = {shard.name: shard.number for shard in found.shards()}
+    sides = {one["label"] for one in told if "label" in one}
+    entries = {entry.path: entry for entry in tokens.manifest.entries("lengths")}
+    for side in sorted(sides):
+        marks = [splits[side].in_rows() for splits in built.values() if side in splits]
+        for path, entry in entries.items():
+            number = int(path.rpartition("-")[2].removesuffix(".parquet"))
+            mine = [one for one in told if one.get("label") == side and numbers[one["shard"]] == number]
+            if not mine or not path.startswith(f"{side}/"):
+                continue
+            rows = np.asarray(load_table(tokens.path(entry), ["row"]).column("row"))
+            is_built = np.logical_or.reduce(
+                [np.zeros(len(rows), np.bool_), *(mark[number] for mark in marks if number in mark)]
+            )
+            for one in mine:
+                if not is_built[np.searchsorted(rows, one["row"])]:
+                    one["fate"] += ", in no build"
 
 
 def split_names(found: Found) -> list[str]:

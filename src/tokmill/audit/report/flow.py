@@ -8,6 +8,7 @@ A node has what flows into it; nothing is made up between two manifests.
 
 from __future__ import annotations
 
+from tokmill.audit.built import Builds
 from tokmill.audit.report.drops import Drop
 from tokmill.audit.report.found import Found
 from tokmill.audit.report.tally import Tally
@@ -117,7 +118,7 @@ def _link_mixture(flow: Flow, found: Found, sides: list[str], column: int) -> No
             flow.link(f"split {side}", flow.node(f"drop mixture {reason}", reason, column, "drop"), docs)
 
 
-def flow_of_tokens(found: Found, tally: Tally | None) -> Json | None:
+def flow_of_tokens(found: Found, tally: Tally | None, built: Builds) -> Json | None:
     if tally is None:
         return None
     flow = Flow("tokens")
@@ -131,22 +132,23 @@ def flow_of_tokens(found: Found, tally: Tally | None) -> Json | None:
     if builds:
         name, build = next(iter(builds.items()))
         for task in build.manifest.tasks:
-            _link_build(
-                flow, name, task["key"], task.get("counts", {}).get("tokens", {}), totals.get(task["key"], 0)
-            )
+            split, tokens = task["key"], task.get("counts", {}).get("tokens", {})
+            once = built[name][split].once() if split in built[name] else 0
+            _link_build(flow, name, split, tokens, totals.get(split, 0), once)
     return {**flow.as_json(), "build": next(iter(builds), None)}
 
 
-def _link_build(flow: Flow, name: str, split: str, tokens: Json, made: int) -> None:
+def _link_build(flow: Flow, name: str, split: str, tokens: Json, made: int, once: int) -> None:
+    """One source may repeat while another is left out: of `made` tokens `once` have a turn, and some have more."""
     if "written" not in tokens:
         return
     start = f"split {split}"
-    given = tokens.get("in", 0)
     flow.link(start, flow.node(f"written {split}", f"{name}, {split}", 2, "stage"), tokens["written"])
     for key, label in _CUT.items():
         if tokens.get(key):
             flow.link(start, flow.node(f"drop {key}", label, 2, "drop"), tokens[key])
-    if given < made:
-        flow.link(start, flow.node("drop unused", f"not in {name}", 2, "drop"), made - given)
-    elif given > made:
-        flow.link(flow.node("repeats", "repeated", 0, "repeat"), start, given - made)
+    if once < made:
+        flow.link(start, flow.node("drop unused", f"not in {name}", 2, "drop"), made - once)
+    repeated = tokens.get("in", 0) - once
+    if repeated > 0:
+        flow.link(flow.node("repeats", "repeated", 0, "repeat"), start, repeated)

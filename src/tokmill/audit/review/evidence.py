@@ -9,10 +9,12 @@ from typing import NamedTuple, TypeVar, cast
 import pyarrow as pa
 
 from tokmill.artifact import Artifact
+from tokmill.audit.built import BuiltSplit, load_built
+from tokmill.audit.places import RunPlaces
 from tokmill.audit.review import overlap, thresholds
 from tokmill.audit.review.boundaries import Boundaries, classes, find_boundaries
 from tokmill.audit.review.finding import NotMeasured
-from tokmill.audit.review.lengths import Lengths, Turns, load_turns, tally_lengths
+from tokmill.audit.review.lengths import TRAIN, Lengths, Turns, load_turns, tally_lengths
 from tokmill.audit.review.probing import Probe, probe
 from tokmill.audit.review.rows import BuildRows, scan_rows
 from tokmill.audit.review.subject import Build, Subject
@@ -106,7 +108,9 @@ class Evidence:
     @property
     def turns(self) -> Turns:
         self.artifact("tokens")
-        found = self._once("turns", lambda: load_turns(self.subject.artifacts))
+        build = next((build for build in self.subject.builds if TRAIN in build.splits), None)
+        built = self.built(build, TRAIN) if build is not None else None
+        found = self._once("turns", lambda: load_turns(self.subject.artifacts, built))
         if len(found.lengths) < 2:
             raise NotMeasured("there are fewer than two training documents")
         return found
@@ -136,6 +140,14 @@ class Evidence:
         is_part = self.subject.kind == "build"
         directory = self.subject.builds[0].artifact.directory if is_part else self.subject.directory
         return self._once("verification", lambda: verify(directory))
+
+    def built(self, build: Build, split: str) -> BuiltSplit:
+        """Of a build that lies in its run."""
+        self.artifact("tokens")
+        places = RunPlaces(self.subject.directory, self.subject.artifacts, [])
+        return self._once(
+            f"built {build.name} {split}", lambda: load_built(places, f"build/{build.name}", split)
+        )
 
     def rows(self, build: Build) -> BuildRows:
         return self._once(f"rows {build.name}", lambda: scan_rows(build))

@@ -1,12 +1,11 @@
 """What the tokens step counted, document by document: from small columns, a shard at a time.
 
 lengths-<shard>  (tokens, text_bytes, language, license)  ─> sums by split, domain and source
-the order of the mixture, or of the corpus ───────────────> the first half of the training documents, and the last
+the rows of a build, turn by turn ────────────────────────> the first half of the training documents, and the last
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifact import Artifact
+from tokmill.audit.built import BuiltSplit, load_scheduled
 from tokmill.manifest import Json
 from tokmill.stages.step import tally
 from tokmill.stages.tokenized import SplitShard, shards_of_split
@@ -160,38 +160,25 @@ class Turns(NamedTuple):
         return first, last
 
 
-def load_turns(artifacts: Mapping[str, Artifact]) -> Turns:
-    """In the order of the mixture, or of the corpus."""
-    shards = shards_of_split(artifacts, TRAIN)
+def load_turns(artifacts: Mapping[str, Artifact], built: BuiltSplit | None = None) -> Turns:
+    """As the build has them, in the order of its turns: what no row holds is not there, and of a document that was cut
+    the part that is. Without a build, whole documents in the order of the mixture, or of the corpus."""
+    built = built or load_scheduled(artifacts, TRAIN)
+    shards = built.turns.shards
     lengths, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    places, sequences, counts = [np.empty(0, np.int32)], [np.empty(0, np.int64)], []
+    places, sequences = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
     for place, shard in enumerate(shards):
         table = load_table(Path(shard.lengths.path), ["tokens", "text_bytes"])
         lengths.append(np.asarray(table.column("tokens")))
         sizes.append(np.asarray(table.column("text_bytes")))
         places.append(np.full(table.num_rows, place, np.int32))
         sequences.append(np.arange(table.num_rows))
-        counts.append(table.num_rows)
     columns: list[Any] = [np.concatenate(column) for column in (lengths, sizes, places, sequences)]
-    order = _order(artifacts)
-    if order is not None:
-        shard_of, sequence = order
-        bases = np.full(int(shard_of.max(initial=0)) + 1, -1, np.int64)
-        for shard, base in zip(shards, itertools.accumulate(counts, initial=0), strict=False):
-            if shard.number < len(bases):
-                bases[shard.number] = base
-        turn = bases[shard_of] + sequence
-        columns = [column[turn] for column in columns]
-    return Turns(shards, *columns)
-
-
-def _order(artifacts: Mapping[str, Artifact]) -> tuple[Any, Any] | None:
-    mixture = artifacts.get("mixture")
-    for entry in mixture.manifest.entries("order") if mixture is not None else ():
-        if entry.path == f"order-{TRAIN}.parquet":
-            table = load_table(mixture.path(entry))  # type: ignore[union-attr]
-            return np.asarray(table.column("shard")), np.asarray(table.column("sequence"))
-    return None
+    whole, text_bytes, *where = columns
+    is_in = built.written > 0
+    turn, written = built.position[is_in], built.written[is_in]
+    own = np.maximum(text_bytes[turn] * written // np.maximum(whole[turn], 1), 0)
+    return Turns(shards, written, own, *(column[turn] for column in where))
 
 
 def _half(lengths: Any, sizes: Any, sources: Any, names: list[str]) -> Half:

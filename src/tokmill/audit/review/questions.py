@@ -12,7 +12,7 @@ from tokmill.audit.review.answering import Answering, answering
 from tokmill.audit.review.boundaries import boundary_figures, boundary_sentences
 from tokmill.audit.review.evidence import Evidence, manifest_of, named
 from tokmill.audit.review.finding import Answer, plural, share
-from tokmill.audit.review.packed import packing_cost
+from tokmill.audit.review.packed import built_sources, packing_cost
 from tokmill.audit.review.reading_answers import (
     code_languages,
     evaluation_risks,
@@ -57,14 +57,18 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
     tokens = lengths.tokens_by("source") if lengths is not None else {}
     docs = lengths.docs_by("source") if lengths is not None else {}
     total = sum(tokens.values())
+    built = (found.attempt(lambda: built_sources(evidence, evidence.builds()[0])) if lengths else None) or {}
     for name, artifact in ingested.items():
         counts = artifact.manifest.counts
         figures = {"records": counts["in"], "ingested": counts["kept"], "text_bytes": counts["text_bytes"]}
         told = f"{name} ({artifact.manifest.config['reading']['domain']}): {plural(counts['in'], 'record')}"
         if name in tokens:
             figures |= {"documents": docs[name], "tokens": tokens[name]}
-            told += f", {share(docs[name], counts['in'])} of them built"
-            told += f", {tokens[name]:,} tokens ({share(tokens[name], total)})"
+            told += f", {docs[name]:,} of them kept, {tokens[name]:,} tokens ({share(tokens[name], total)})"
+        if name in built:
+            figures |= {"built_documents": built[name].docs, "built_tokens": built[name].tokens}
+            told += f", {built[name].docs:,} of them built ({share(built[name].docs, counts['in'])})"
+            told += f" with {built[name].tokens:,} tokens"
         scanned = artifact.manifest.facts.get("scanned", {})
         if not scanned.get("is_complete", True):
             told += f", {share(scanned['fraction'], 1)} of the source read"
@@ -86,18 +90,20 @@ def packing_pitfalls(evidence: Evidence, found: Answering) -> None:
         told += f", rows of {pack['length']:,})" if "length" in pack else ")"
         columns = tokens["written"] + tokens["padding"]
         told += f": padding {share(tokens['padding'], columns)} of the columns, tail dropped {share(tokens['tail_dropped'], tokens['in'])}"
-        told += f", truncated {share(tokens['truncated'], tokens['in'])} of the tokens"
-        cost = found.attempt(lambda build=build: packing_cost(evidence, build)) if "length" in pack else None  # type: ignore[misc]
+        told += f", truncated {share(tokens['truncated'], tokens['in'])}, left out {share(tokens['left_out'], tokens['in'])} of the tokens"
+        cost = found.attempt(lambda build=build: packing_cost(evidence, build))  # type: ignore[misc]
         figures = dict(tokens)
         if cost is not None:
+            told += f"; {cost.without_beginning:,} of {cost.documents:,} documents lack their beginning, {cost.without_end:,} their end"
             told += f"; {share(cost.fragmented, cost.documents)} of the documents on more than one row"
             told += f", {share(cost.cross_document, cost.tokens_kept)} of the tokens after another document in their row"
-            figures |= {"fragmented_documents": cost.fragmented, "cross_document_tokens": cost.cross_document}
+            told += f", {share(cost.rows_of_several, cost.rows)} of the rows hold more than one document"
+            figures |= cost.as_json()
         found.say(f"{told}.")
         found.figures[build.name] = figures
         found.base(
             "build/*/manifest.json" if evidence.subject.found else "manifest.json",
-            "lengths of the training documents" if cost else "",
+            "train/index.jsonl.zst, places.npy and ids of the build" if cost else "",
         )
 
 

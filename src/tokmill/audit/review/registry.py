@@ -144,6 +144,20 @@ CHECKS: tuple[Check, ...] = (
         "Lower the budget to what the smallest domain reaches, find more of it, or change the weights.",
     ),
     Check(
+        "starved_build",
+        "Does one domain keep most of the others out of the build?",
+        mixing.starved_build,
+        "Find more of it, lower its weight, or set a target with `exhausted: renormalize` or `repeat`; instead of "
+        "`balance: smallest` give weights.",
+    ),
+    Check(
+        "source_loss",
+        "Does a source lose most of its documents to one rule?",
+        sources.source_loss,
+        "Read some (`tokmill why OUT --reason REASON`), and ask `tokmill whatif` what another bound would keep; set "
+        "`dedup.warn_source_loss` higher where the loss is meant.",
+    ),
+    Check(
         "language_mixture",
         "Is the language of each domain known, and one?",
         makeup.language_mixture,

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tokmill.audit.built import read_meetings
+from tokmill.audit.places import entry_of
 from tokmill.audit.review.finding import NotMeasured
 from tokmill.audit.review.subject import Build
 from tokmill.formats.row_index import FRAME_ROWS, DocumentSpan, IndexRow, read_row_index
@@ -42,6 +44,20 @@ class SplitRows:
     )  # tokens of the first half of the rows, of the last
     longest: tuple[int, str, str] = (0, "", "")  # tokens, doc_id, source
     first_without: str = ""  # a document without EOS
+    documents: int = 0  # with a token in a row; one that repeats is counted each time
+    beginnings: int = 0  # of documents, in rows
+    endings: int = 0
+    fragmented: int = 0  # documents on more than one row
+    several: int = 0  # rows with more than one document
+    after_another: int = 0  # tokens that stand in their row after another document
+
+    @property
+    def without_beginning(self) -> int:
+        return self.documents - self.beginnings
+
+    @property
+    def without_end(self) -> int:
+        return self.documents - self.endings
 
 
 @dataclass(frozen=True)
@@ -68,6 +84,7 @@ def scan_rows(build: Build) -> BuildRows:
         found.append(
             _scan_split(directory, split, int(eos), _size(build, split), mine, waiting if found else None)
         )
+        _count_documents(found[-1], build, split)
         if len(found) > 1:
             cut |= mine.parted
         if split != build.splits[0]:
@@ -123,6 +140,7 @@ def _scan_split(
         _judge(found, batch, store, eos)
         for line in batch:
             half = int(2 * line.row >= rows)
+            _count_neighbours(found, line)
             for span in line.docs:
                 cuts.note(span, waiting)
                 tokens = span.end - span.start
@@ -155,11 +173,44 @@ def _judge(found: SplitRows, batch: list[IndexRow], store: Store, eos: int) -> N
     found.ends_without_eos += len(missing)
     if len(missing) and not found.first_without:
         found.first_without = next(s.doc_id for begin, s in spans if begin + s.end - 1 == missing[0])
+    found.endings += int(np.count_nonzero(is_eos[lasts]))
     # in the last column of a row EOS may end a document or not: that is not told as inside
     found.eos_inside += int(np.count_nonzero(is_eos) - np.count_nonzero(is_eos[lasts]))
     stops = np.append(begins[1:], len(flat))
     for at in np.flatnonzero(begins + used < stops).tolist():  # padding is spelled like EOS
         found.eos_inside -= int(np.count_nonzero(is_eos[begins[at] + used[at] : stops[at]]))
+
+
+def _count_neighbours(found: SplitRows, line: IndexRow) -> None:
+    """Of a truncated document the end follows its beginning in the same row: that is no other document."""
+    others = 0
+    last: tuple[str, str] | None = None
+    for span in line.docs:
+        found.beginnings += span.offset == 0
+        if last is not None and (span.offset == 0 or (span.source, span.doc_id) != last):
+            others += 1
+        last = span.source, span.doc_id
+        found.after_another += span.end - span.start if others else 0
+    found.several += others > 0
+
+
+def _count_documents(found: SplitRows, build: Build, split: str) -> None:
+    """By their places, which know one turn of a document from the next; where there are none, a row is a document."""
+    if entry_of(build.artifact, split, "places") is None:
+        if open_dataset(build.artifact.directory / split).store.seq_len is not None:
+            raise NotMeasured(f"build {build.name} has no places.npy, so its documents cannot be told apart")
+        found.documents = found.beginnings
+        return
+    last = np.full(2, -1, np.int64)  # turn and row of the meeting before
+    cut = -1  # the last turn that is known to be on two rows
+    for turn, row, _ in read_meetings(build.artifact, split):
+        turns, rows = np.append(last[0], turn), np.append(last[1], row)
+        is_next = turns[1:] != turns[:-1]
+        found.documents += int(np.count_nonzero(is_next))
+        parted = np.unique(turns[1:][~is_next & (rows[1:] != rows[:-1])])
+        found.fragmented += len(parted) - int(len(parted) and int(parted[0]) == cut)
+        cut = int(parted[-1]) if len(parted) else cut
+        last = np.array([turn[-1], row[-1]])
 
 
 def _known_ends(batch: list[IndexRow], begins: list[int], seq_len: int | None) -> Iterator[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokmill.audit.report.charts import histogram
-from tokmill.audit.report.markup import brief, percent, plural
+from tokmill.audit.report.markup import brief, percent, plural, shown
 from tokmill.audit.report.sankey import sankey
 from tokmill.audit.report.sections.section import Section, nothing
 from tokmill.manifest import Json
@@ -13,7 +13,7 @@ def flow_section(facts: Json) -> Section:
     totals = facts["totals"]
     share = percent(totals["kept"] / totals["records"]) if totals["records"] else "none"
     says = (
-        f"Of {plural(totals['records'], 'record')} read, {totals['kept']:,} ({share}) stay. "
+        f"Of {plural(totals['records'], 'record')} read, {totals['kept']:,} ({share}) stay{_built(totals)}. "
         "Ribbons that turn red are documents that leave, with the reason where they end."
     )
     body = f'<figure><div class="scroll wide">{sankey("documents-flow", "Documents through the steps", facts["flow"]["documents"])}</div></figure>'
@@ -27,6 +27,16 @@ def flow_section(facts: Json) -> Section:
             f'<figure><div class="scroll wide">{sankey("tokens-flow", "Tokens from sources to rows", tokens)}</div></figure>'
         )
     return Section("flow", "Flow", says, body)
+
+
+def _built(totals: Json) -> str:
+    """How many of them each build has in its rows, where that is not all."""
+    fewer = [
+        f"{shown(name)} {docs:,}"
+        for name, docs in (totals["documents_built"] or {}).items()
+        if docs < totals["kept"]
+    ]
+    return f"; in rows are fewer: {', '.join(fewer)}" if fewer else ""
 
 
 def lengths_section(facts: Json) -> Section:

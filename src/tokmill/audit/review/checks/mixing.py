@@ -12,6 +12,9 @@ from tokmill.audit.review.lengths import TRAIN
 from tokmill.audit.review.subject import Build
 from tokmill.audit.review.thresholds import EPOCHS_HIGH, EPOCHS_MEDIUM, MAX_IMBALANCE, MAX_MIX_POINTS
 from tokmill.manifest import Json
+from tokmill.pack.mixture import MIN_USED, Limit
+from tokmill.stages.build import limit_of_balance
+from tokmill.stages.mixture import limit_of_mixture
 
 
 def domain_tokens(build: Build) -> dict[str, int]:
@@ -117,6 +120,48 @@ def built_mix(evidence: Evidence) -> Found:
                     "mixture/manifest.json",
                 ),
             )
+
+
+# --- what is thrown away ---
+
+
+def starved_build(evidence: Evidence) -> Found:
+    """One domain, or one source, has so little that most of the others is left out for it."""
+    if evidence.has("mixture"):
+        mixture = evidence.artifact("mixture").manifest
+        limit = limit_of_mixture(mixture.config, mixture.facts["splits"].get(TRAIN))
+        if limit is not None and limit.is_starved:
+            yield _starved("mixture", limit, "mixture/manifest.json")
+    elif evidence.has("tokens"):
+        raise NotMeasured("there is no mixture: every document is built once")
+    if evidence.subject.found is None:
+        raise NotMeasured("a published build does not say what it was made from")
+    for builds, limit in together(evidence.builds(), lambda build: _balance_limit(evidence, build)):
+        if limit.is_starved:
+            yield _starved(named(builds), limit, manifest_of(builds[0]))
+
+
+def _balance_limit(evidence: Evidence, build: Build) -> Limit | None:
+    manifest = build.artifact.manifest
+    counts = next((receipt.counts for receipt in manifest.receipts() if receipt.key == TRAIN), None)
+    return limit_of_balance(manifest.config, evidence.subject.artifacts, counts) if counts else None
+
+
+def _starved(about: str, limit: Limit, read_from: str) -> Finding:
+    return Finding(
+        "starved_build",
+        "high",
+        about,
+        str(limit),
+        (
+            Measure("built", limit.used, "tokens", read_from),
+            Measure("at hand", limit.at_hand, "tokens", read_from),
+            Measure("of the tokens at hand", percent(limit.used, limit.at_hand), "%", read_from),
+            Measure(f"{limit.name} has", limit.has, "tokens", read_from),
+        ),
+        Measure("built of the training tokens at hand", float(100 * MIN_USED), "%", "without a target"),
+        "less than",
+    )
 
 
 # --- repeats and budgets ---

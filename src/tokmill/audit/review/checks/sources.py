@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from tokmill.audit.losses import loss_limit, losses_of_run
 from tokmill.audit.review.evidence import Evidence
 from tokmill.audit.review.finding import (
     Assumption,
@@ -165,6 +166,31 @@ def _takes_head(source: Source) -> bool:
     if source.sample is None:
         return source.limit is not None
     return source.sample.method == "head" or (source.sample.method == "hash" and source.limit is not None)
+
+
+# --- losses ---
+
+
+def source_loss(evidence: Evidence) -> Found:
+    """To one rule, or as copies of one kind: what is left is hardly the source that was chosen."""
+    if not evidence.subject.artifacts:
+        evidence.artifact("clean")
+    limit = loss_limit(evidence.subject.asked)
+    for step, loss in losses_of_run(evidence.subject.artifacts, limit):
+        read_from = f"{step}/manifest.json"
+        yield Finding(
+            "source_loss",
+            "high",
+            f"source {loss.source}",
+            str(loss),
+            (
+                Measure(f"lost to {loss.to}", loss.lost, "documents", read_from),
+                Measure("came to it", loss.came, "documents", read_from),
+                Measure("of the source", percent(loss.lost, loss.came), "%", read_from),
+                Measure("one of them", loss.example, "", f"{step}/ledger-*.parquet"),
+            ),
+            Measure("lost to one rule", float(100 * limit), "% of a source", "dedup.warn_source_loss"),
+        )
 
 
 # --- labels ---

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
+from typing import NamedTuple
 
-from tokmill.audit.review.evidence import Evidence, manifest_of, named
+from tokmill.audit.review.evidence import Evidence, manifest_of, named, together
 from tokmill.audit.review.finding import (
     Assumption,
     Finding,
@@ -15,6 +17,7 @@ from tokmill.audit.review.finding import (
     plural,
     share,
 )
+from tokmill.audit.review.lengths import TRAIN
 from tokmill.audit.review.overlap import Example
 from tokmill.audit.review.subject import Build
 from tokmill.audit.review.thresholds import MAX_HELD_OUT, MAX_NEAR_OVERLAP, MIN_HELD_OUT
@@ -114,59 +117,83 @@ def split_after_packing(evidence: Evidence) -> Found:
         raise NotMeasured("no build has two splits")
 
 
+class _Amounts(NamedTuple):
+    """Of each split, training first."""
+
+    about: str
+    by_split: dict[str, int]
+    unit: str
+    read_from: str
+
+
 def held_out(evidence: Evidence) -> Found:
+    for amounts in _held_out_amounts(evidence):
+        yield from _judge_held_out(*amounts)
+
+
+def _judge_held_out(about: str, amounts: dict[str, int], unit: str, read_from: str) -> Iterator[Finding]:
     bound = Measure("held out", f"{100 * MIN_HELD_OUT:g} to {100 * MAX_HELD_OUT:g}", "%", "of the tokens")
-    amounts, unit, read_from = _held_out_amounts(evidence)
-    total, held = (
-        sum(amounts.values()),
-        sum(count for name, count in amounts.items() if name not in ("train", "")),
-    )
-    figures = tuple(Measure(name or "train", count, unit, read_from) for name, count in amounts.items())
-    if not held:
+    total = sum(amounts.values())
+    held = {name: count for name, count in amounts.items() if name not in (TRAIN, "")}
+    train = total - sum(held.values())
+    figures = tuple(Measure(name or TRAIN, count, unit, read_from) for name, count in amounts.items())
+    largest = max(held, key=lambda name: (held[name], name), default="")
+    if not sum(held.values()):
+        says = f"nothing is held out of {total:,} {unit}"
+        yield Finding("held_out", "high", about, says, figures, bound, "outside")
+    elif held[largest] > train:
         yield Finding(
             "held_out",
             "high",
-            "splits",
-            f"nothing is held out of {total:,} {unit}",
+            about,
+            f"{largest} has more than is trained on: {held[largest]:,} {unit}, and {train:,} for training",
             figures,
-            bound,
-            "outside",
+            Measure(f"{unit} of a held-out split", train, unit, "those of training"),
         )
-    elif not MIN_HELD_OUT * total <= held <= MAX_HELD_OUT * total:
-        way = "only" if held < MIN_HELD_OUT * total else "as much as"
+    elif not MIN_HELD_OUT * total <= sum(held.values()) <= MAX_HELD_OUT * total:
+        way = "only" if sum(held.values()) < MIN_HELD_OUT * total else "as much as"
+        part = percent(sum(held.values()), total)
         yield Finding(
             "held_out",
             "medium",
-            "splits",
-            f"{way} {share(held, total)} of the {unit} are held out",
-            (Measure("held out", percent(held, total), f"% of the {unit}", read_from), *figures),
+            about,
+            f"{way} {share(sum(held.values()), total)} of the {unit} are held out",
+            (Measure("held out", part, f"% of the {unit}", read_from), *figures),
             bound,
             "outside",
         )
 
 
-def _held_out_amounts(evidence: Evidence) -> tuple[dict[str, int], str, str]:
-    if evidence.has("tokens"):
-        return dict(evidence.artifact("tokens").manifest.counts["tokens"]), "tokens", "tokens/manifest.json"
-    if evidence.has("split"):
+def _held_out_amounts(evidence: Evidence) -> Iterator[_Amounts]:
+    """Of what is built, where there are builds: a mixture may leave another part than was split off."""
+    groups = together(evidence.subject.builds, lambda build: _built(evidence, build))
+    if groups:
+        for builds, amounts in groups:
+            read_from = manifest_of(builds[0])
+            if evidence.subject.found is None:
+                read_from = "*/index.jsonl.zst"
+            yield _Amounts(named(builds), amounts, "tokens", read_from)
+    elif evidence.has("tokens"):
+        tokens = evidence.artifact("tokens").manifest
+        amounts = {name: tokens.counts["tokens"].get(name, 0) for name in tokens.facts["splits"]}
+        yield _Amounts("splits", amounts, "tokens", "tokens/manifest.json")
+    elif evidence.has("split"):
         split = evidence.artifact("split").manifest
-        return (
-            {name: split.counts[name] for name in split.facts["splits"]},
-            "documents",
-            "split/manifest.json",
-        )
-    if evidence.subject.kind == "build":
-        build = evidence.builds()[0]
-        return (
-            _built(evidence, build),
-            "tokens",
-            f"{manifest_of(build).removesuffix('manifest.json')}*/index.jsonl.zst",
-        )
-    return _planned(evidence.recipe.split), "documents of 10,000", f"{evidence.subject.recipe_file}: split"
+        amounts = {name: split.counts[name] for name in split.facts["splits"]}
+        yield _Amounts("splits", amounts, "documents", "split/manifest.json")
+    else:
+        asked = _planned(evidence.recipe.split)
+        yield _Amounts("splits", asked, "documents of 10,000", f"{evidence.subject.recipe_file}: split")
 
 
-def _built(evidence: Evidence, build: Build) -> dict[str, int]:
-    return {rows.split: rows.tokens for rows in evidence.rows(build).splits}
+def _built(evidence: Evidence, build: Build) -> dict[str, int] | None:
+    """Tokens in the rows of each split; None where a build has nothing."""
+    if evidence.subject.found is None:
+        return {rows.split: rows.tokens for rows in evidence.rows(build).splits}
+    receipts = {
+        receipt.key: receipt.counts["tokens"]["written"] for receipt in build.artifact.manifest.receipts()
+    }
+    return {split: receipts[split] for split in build.splits if split in receipts} or None
 
 
 def _planned(split: Split) -> dict[str, int]:
