@@ -24,6 +24,7 @@ from tokmill.errors import CorruptFile, InputError
 from tokmill.formats.sequences import Sequences, regroup
 from tokmill.storage.commit import Written, commit_bytes, remove_file
 from tokmill.storage.location import is_within
+from tokmill.storage.reading import is_fault_of_reading, load_bytes, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,7 +116,7 @@ def _load_meta(directory: Path, kind: type[T]) -> T:
             "no such file", where=str(path), next="give the directory of a finished parquet build"
         )
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(load_bytes(path), type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise _corrupt(f"not the description of parquet shards ({error})", path) from error
 
@@ -171,6 +172,8 @@ def _decode(path: Path) -> Sequences:
             np.asarray(lists.flatten()), np.diff(np.asarray(lists.offsets)).astype(np.int64), names
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, KeyError) as error:
+        if isinstance(error, OSError) and is_fault_of_reading(error):
+            raise unreadable(error, path) from error
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise _corrupt(f"cannot be read as Parquet ({first_line})", path) from error
 

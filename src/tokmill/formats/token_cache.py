@@ -11,7 +11,6 @@ never touches the sample; a reader that has another tokenizer than the cache was
 
 from __future__ import annotations
 
-import hashlib
 import io
 import sys
 import zipfile
@@ -26,7 +25,8 @@ from tokmill.errors import CorruptFile, InputError, TokenizerMismatch
 from tokmill.formats.npy import npy_header
 from tokmill.formats.sequences import Sequences, regroup
 from tokmill.storage.commit import Written, commit_bytes, remove_file
-from tokmill.storage.location import is_within
+from tokmill.storage.location import file_sha256, is_within
+from tokmill.storage.reading import is_fault_of_reading, load_bytes, map_array, unreadable
 
 META_NAME, PARTS_NAME = "ENCODE.meta.json", "token_cache"
 
@@ -108,7 +108,7 @@ class TokenCache:
                 "no such file", where=str(path), next="give the directory of a finished token cache"
             )
         try:
-            self.meta = msgspec.json.decode(path.read_bytes(), type=EncodeMeta)
+            self.meta = msgspec.json.decode(load_bytes(path), type=EncodeMeta)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise _corrupt(f"not the description of a token cache ({error})", path) from error
         if not all(is_within(part.file) for part in self.meta.parts):
@@ -131,11 +131,7 @@ class TokenCache:
         """Every byte of every part against what was written."""
         for part in self.meta.parts:
             path = self._cache / part.file
-            try:
-                with path.open("rb") as file:
-                    actual = hashlib.file_digest(file, "sha256").hexdigest()
-            except OSError as error:
-                raise _corrupt(f"cannot be read ({error.strerror})", path) from error
+            actual = file_sha256(path)
             if actual != part.sha256:
                 raise _corrupt(f"sha256 is {actual}, but {META_NAME} says {part.sha256}", path)
 
@@ -149,6 +145,8 @@ class TokenCache:
             lengths = _mapped(path, found["lengths.npy"], "lengths", "<i8", part.examples)
             ids = _mapped(path, found["ids.npy"], "ids", "<i4", part.tokens)
         except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            if isinstance(error, OSError) and is_fault_of_reading(error):
+                raise unreadable(error, path) from error
             raise _corrupt(f"cannot be read as a part of {META_NAME} ({error})", path) from error
         if lengths.size and (int(lengths.min()) < 0 or int(lengths.sum()) != len(ids)):
             raise _corrupt("lengths do not add up to the ids", path)
@@ -180,9 +178,7 @@ def _mapped(path: Path, at: int, name: str, kind: str, count: int) -> NDArray[np
     offset = skipped + len(header)
     if offset + count * np.dtype(kind).itemsize > path.stat().st_size:
         raise ValueError(f"{name} end early")
-    if not count:  # a map of nothing is refused
-        return np.empty(0, kind)
-    return np.memmap(path, dtype=kind, mode="r", offset=offset, shape=(count,))
+    return map_array(path, kind, offset=offset, shape=(count,))
 
 
 def _corrupt(what: str, path: Path) -> CorruptFile:
