@@ -104,7 +104,8 @@ def of_an_error(disk: Disk, mode: Mode, ended: Ended) -> str:
         return f"no clean error: exit status {ended.status}: {ended.said[-3000:]}"
     if not told[0].startswith(str(disk.out)):
         return f"names no file of the run: {ended.said}"
-    if "cannot write" in ended.said:
+    failed = [call for call in ended.calls if call.result != "ok"]
+    if failed[0].kind in ("read", "mmap") and "cannot write" in ended.said:
         return f"tells of writing where it read: {ended.said}"
     if unsafe := unsafe_receipts(disk.out, disk.steps):
         return f"vouched for what is not there: {unsafe}"

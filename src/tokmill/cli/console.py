@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from tokmill.errors import TokmillError
+from tokmill.errors import OutputLost, TokmillError
+from tokmill.storage.reading import system_error
 
 P = ParamSpec("P")
 
@@ -31,29 +32,40 @@ def print_json(value: Any) -> None:
 
 
 def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """A TokmillError becomes a message and exit status 1; anything else is a bug and keeps its traceback."""
+    """A TokmillError, or a fault of the machine, becomes a message and exit status 1; anything else is a bug and keeps
+    its traceback."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
         except TokmillError as error:
-            if kwargs.get("as_json"):
-                fault = {
-                    "kind": type(error).__name__,
-                    "what": error.what,
-                    "where": error.where,
-                    "next": error.next,
-                }
-                print_json({"ok": False, "error": fault})
-            else:
-                err.print(f"[bold red]{type(error).__name__}[/] {escape(str(error))}")
+            _tell(error, as_json=bool(kwargs.get("as_json")))
+            raise SystemExit(1) from None
+        except BrokenPipeError:
+            raise  # whoever read our result has enough
+        except (OSError, MemoryError) as error:
+            _tell(system_error(error, click.get_current_context().command_path), as_json=bool(kwargs.get("as_json")))
             raise SystemExit(1) from None
         except KeyboardInterrupt:
             err.print("interrupted; the same command goes on where this one stopped")
             raise SystemExit(130) from None
 
     return wrapped
+
+
+def _tell(error: TokmillError, *, as_json: bool) -> None:
+    """With --json on stdout, unless it is stdout that is lost."""
+    if as_json and not isinstance(error, OutputLost):
+        fault = {
+            "kind": type(error).__name__,
+            "what": error.what,
+            "where": error.where,
+            "next": error.next,
+        }
+        print_json({"ok": False, "error": fault})
+    else:
+        err.print(f"[bold red]{type(error).__name__}[/] {escape(str(error))}")
 
 
 @contextlib.contextmanager

@@ -61,6 +61,12 @@ def system_error(error: OSError | MemoryError, where: str) -> TokmillError:
             where=where or "current directory",
             next="change to a directory that is there, and give the same command again",
         )
+    if error.filename is None and "temporary directory" in (error.strerror or ""):  # tempfile's own words
+        return StorageError(
+            "there is no directory for temporary files that can be written",
+            where=os.environ.get("TMPDIR", "/tmp"),
+            next="set TMPDIR to a directory with room, and give the same command again",
+        )
     place = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else where
     if is_refused_write(error):
         return storage_error(error, Path(place))
