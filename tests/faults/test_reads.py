@@ -86,6 +86,8 @@ def few(numbers: list[int], count: int) -> list[int]:
 def what_goes_wrong_in_a_run(disk: Disk, mode: Mode, at: int) -> str:
     disk.clear()
     ended = disk.run(mode, at)
+    if mode is Mode.R_STUCK and not ended.status:
+        (disk.out / ".lock").unlink(missing_ok=True)  # a note that cannot be read is not removed: it may be another's
     if ended.status:
         wrong = of_an_error(disk, mode, ended)
         if wrong:
@@ -117,13 +119,22 @@ def what_goes_wrong_in_verify(disk: Disk, mode: Mode, at: int) -> str:
     """Of a finished run. One fault is not two: only what cannot be read the second time either is told."""
     ended = disk.verify(mode, at)
     if mode is not Mode.R_STUCK:
-        return "" if ended.status == 0 and "all proven" in ended.said else f"status {ended.status}: {ended.said[-3000:]}"
+        return (
+            ""
+            if ended.status == 0 and "all proven" in ended.said
+            else f"status {ended.status}: {ended.said[-3000:]}"
+        )
     if ended.status != 1 or "Traceback" in ended.said:
         return f"status {ended.status}: {ended.said[-3000:]}"
     (failed, *_) = (call for call in ended.calls if call.result == "EIO")
-    if failed.path.removeprefix(f"{disk.out}/") not in ended.said or "cannot be read (Input/output error)" not in ended.said:
+    if (
+        failed.path.removeprefix(f"{disk.out}/") not in ended.said
+        or "cannot be read (Input/output error)" not in ended.said
+    ):
         return f"does not say that {failed.path} cannot be read: {ended.said}"
-    slander = [word for word in ("damaged", "truncated", "missing", "extra file", "cut") if word in ended.said]
+    slander = [
+        word for word in ("damaged", "truncated", "missing", "extra file", "cut") if word in ended.said
+    ]
     return f"calls it {slander}: {ended.said}" if slander else ""
 
 
@@ -152,7 +163,9 @@ def test_a_read_that_fails_is_survived_or_told_and_the_next_run_goes_on(small: R
 @pytest.mark.slow_faults
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("mode", OF_A_RUN, ids=lambda mode: mode.name)
-def test_any_read_that_fails_is_survived_or_told_and_the_next_run_goes_on(small: Read, mode: Mode, part: int) -> None:
+def test_any_read_that_fails_is_survived_or_told_and_the_next_run_goes_on(
+    small: Read, mode: Mode, part: int
+) -> None:
     numbers = failing_calls(small.run, mode)[part::PARTS]
     assert faults(small, small.run, mode, numbers, what_goes_wrong_in_a_run) == []
 
@@ -160,7 +173,9 @@ def test_any_read_that_fails_is_survived_or_told_and_the_next_run_goes_on(small:
 @pytest.mark.slow_faults
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("mode", OF_A_RUN, ids=lambda mode: mode.name)
-def test_a_read_of_any_kind_of_file_that_fails_is_survived_or_told(whole: Read, mode: Mode, part: int) -> None:
+def test_a_read_of_any_kind_of_file_that_fails_is_survived_or_told(
+    whole: Read, mode: Mode, part: int
+) -> None:
     numbers = one_of_each(whole.disk, whole.run, mode)[part::PARTS]
     assert faults(whole, whole.run, mode, numbers, what_goes_wrong_in_a_run) == []
 

@@ -78,7 +78,9 @@ class _Verbs(click.Group):
         guard_streams()
         try:
             return super().__call__(*args, **options)
-        except TokmillError as error:  # met outside of any verb, which tell their own: --help into a full disk
+        except (
+            TokmillError
+        ) as error:  # met outside of any verb, which tell their own: --help into a full disk
             click.echo(f"{type(error).__name__} {error}", err=True)
             raise SystemExit(1) from None
 

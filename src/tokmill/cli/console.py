@@ -45,7 +45,10 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
         except BrokenPipeError:
             raise  # whoever read our result has enough
         except (OSError, MemoryError) as error:
-            _tell(system_error(error, click.get_current_context().command_path), as_json=bool(kwargs.get("as_json")))
+            _tell(
+                system_error(error, click.get_current_context().command_path),
+                as_json=bool(kwargs.get("as_json")),
+            )
             raise SystemExit(1) from None
         except KeyboardInterrupt:
             err.print("interrupted; the same command goes on where this one stopped")

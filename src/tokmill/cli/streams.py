@@ -1,8 +1,8 @@
 """Standard streams that may be full, closed or gone.
 
-    stdin, stdout, stderr closed    ->  the null device, so that no file of ours gets their number
-    stdout cannot be written        ->  OutputLost, one line on stderr; a pipe that nobody reads ends the command quietly
-    stderr cannot be written        ->  what is said on the way is lost, and the work goes on
+stdin, stdout, stderr closed    ->  the null device, so that no file of ours gets their number
+stdout cannot be written        ->  OutputLost, one line on stderr; a pipe that nobody reads ends the command quietly
+stderr cannot be written        ->  what is said on the way is lost, and the work goes on
 """
 
 from __future__ import annotations
