@@ -11,6 +11,7 @@ never touches the sample; a reader that has another tokenizer than the cache was
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
 import zipfile
@@ -26,7 +27,7 @@ from tokmill.formats.npy import npy_header
 from tokmill.formats.sequences import Sequences, regroup
 from tokmill.storage.commit import Written, commit_bytes, remove_file
 from tokmill.storage.location import file_sha256, is_within
-from tokmill.storage.reading import is_fault_of_reading, load_bytes, map_array, unreadable
+from tokmill.storage.reading import load_bytes, map_array, unreadable
 
 META_NAME, PARTS_NAME = "ENCODE.meta.json", "token_cache"
 
@@ -131,6 +132,8 @@ class TokenCache:
         """Every byte of every part against what was written."""
         for part in self.meta.parts:
             path = self._cache / part.file
+            if not path.is_file():
+                raise _corrupt("cannot be read: there is no such file", path)
             actual = file_sha256(path)
             if actual != part.sha256:
                 raise _corrupt(f"sha256 is {actual}, but {META_NAME} says {part.sha256}", path)
@@ -145,7 +148,7 @@ class TokenCache:
             lengths = _mapped(path, found["lengths.npy"], "lengths", "<i8", part.examples)
             ids = _mapped(path, found["ids.npy"], "ids", "<i4", part.tokens)
         except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-            if isinstance(error, OSError) and is_fault_of_reading(error):
+            if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):
                 raise unreadable(error, path) from error
             raise _corrupt(f"cannot be read as a part of {META_NAME} ({error})", path) from error
         if lengths.size and (int(lengths.min()) < 0 or int(lengths.sum()) != len(ids)):

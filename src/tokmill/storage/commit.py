@@ -125,7 +125,7 @@ def remove_file(path: Path) -> None:
 def make_directory(path: Path) -> None:
     """With its parents; each is safe in the one above it."""
     missing = []
-    while not path.is_dir():
+    while not path.exists() and path != path.parent:
         missing.append(path)
         path = path.parent
     for directory in reversed(missing):

@@ -128,7 +128,9 @@ def read_at(descriptor: int, size: int, offset: int, path: object) -> bytes:
 
 def _out_of_memory(what: str, where: str) -> OutOfMemory:
     return OutOfMemory(
-        what, where=where, next="end other programs or work with fewer --workers, then run again"
+        what,
+        where=where,
+        next="end other programs and try again; `tokmill run` needs less memory with fewer --workers",
     )
 
 
