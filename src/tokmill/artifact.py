@@ -3,9 +3,10 @@
     begin    manifest.json that no longer fits  ->  manifest.stale.json   (the artifact is gone, its receipts are not)
              leftovers of killed writers        ->  removed
     reuse    a receipt holds when its fingerprint is asked for again and every file has its sha256
-    finish   manifest.json written  ->  stale manifest, receipts and files of no task removed
+    finish   manifest.json written  ->  files of no task removed, for good  ->  receipts and stale manifest removed
 
-Killing the process between any two of these steps loses at most the work of the tasks in flight.
+Killing the process, or the machine, between any two of these steps loses at most the work of the tasks in flight. A disk
+without power keeps removals in any order, so a directory is synced before that goes which says that there is more to do.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from tokmill.manifest import (
     load_receipts,
     write_manifest,
 )
-from tokmill.storage.commit import TEMP_PREFIX, remove_file, storage_error
+from tokmill.storage.commit import TEMP_PREFIX, make_directory, remove_file, storage_error, sync_directory
 from tokmill.storage.location import file_sha256
+from tokmill.storage.reading import told_as_unreadable
 
 
 class Artifact(NamedTuple):
@@ -42,7 +44,9 @@ class Artifact(NamedTuple):
 
 def open_artifact(directory: Path) -> Artifact | None:
     """The finished artifact, or None where there is none."""
-    if not (directory / MANIFEST).is_file():
+    with told_as_unreadable(directory / MANIFEST):
+        is_there = (directory / MANIFEST).is_file()
+    if not is_there:
         return None
     return Artifact(directory, load_manifest(directory))
 
@@ -51,17 +55,19 @@ def has_all_files(artifact: Artifact) -> bool:
     """Present and of the recorded size: the quick look before a step is skipped. `verify` reads every byte."""
     for entry in artifact.manifest.files:
         path = artifact.path(entry)
-        if not path.is_file() or path.stat().st_size != entry.bytes:
-            return False
+        with told_as_unreadable(path):
+            if not path.is_file() or path.stat().st_size != entry.bytes:
+                return False
     return True
 
 
 def begin(directory: Path) -> None:
     """Open the directory for (re)building."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         if (directory / MANIFEST).is_file():
             (directory / MANIFEST).replace(directory / STALE_MANIFEST)
+            sync_directory(directory)  # or it might be back, and vouch for files that are others by then
         for path in sorted(directory.rglob(f"{TEMP_PREFIX}*")):
             if path.is_dir():  # scratch of a task, and all that lies in it
                 shutil.rmtree(path)
@@ -107,18 +113,27 @@ def sweep(artifact: Artifact) -> None:
     """Remove what the manifest does not list; the scaffolding last, because it says that this is still to do."""
     keep = {entry.path for entry in artifact.manifest.files} | {MANIFEST, STALE_MANIFEST}
     scaffolding = artifact.directory / RECEIPTS
+    changed = set()
     try:
         for path in sorted(artifact.directory.rglob("*"), reverse=True):  # files before their directories
             if path.is_relative_to(scaffolding):
                 continue
             if path.is_dir():
-                if not any(path.iterdir()):
-                    path.rmdir()
-            elif path.relative_to(artifact.directory).as_posix() not in keep:
+                if any(path.iterdir()):
+                    continue
+                path.rmdir()
+                changed.discard(path)
+            elif path.relative_to(artifact.directory).as_posix() in keep:
+                continue
+            else:
                 path.unlink()
+            changed.add(path.parent)
+        for directory in sorted(changed):
+            sync_directory(directory)
         if scaffolding.is_dir():
             shutil.rmtree(scaffolding)
         (artifact.directory / STALE_MANIFEST).unlink(missing_ok=True)
+        sync_directory(artifact.directory)
     except OSError as error:
         raise storage_error(error, artifact.directory) from error
 
@@ -126,18 +141,25 @@ def sweep(artifact: Artifact) -> None:
 def discard(directory: Path) -> None:
     """Remove an artifact, finished or not. Its evidence goes last: a removal that was cut short can go on."""
     evidence = directory / RECEIPTS
+    changed = set()
     try:
         for path in sorted(directory.rglob("*"), reverse=True):  # files before their directories
             if path.is_relative_to(evidence) or path == directory / MANIFEST:
                 continue
             if path.is_dir() and not path.is_symlink():
                 path.rmdir()
+                changed.discard(path)
             else:
                 path.unlink()
+            changed.add(path.parent)
+        for parent in sorted(changed):
+            sync_directory(parent)
         if evidence.is_dir():
             shutil.rmtree(evidence)
         (directory / MANIFEST).unlink(missing_ok=True)
+        sync_directory(directory)
         directory.rmdir()
+        sync_directory(directory.parent)
     except OSError as error:
         raise storage_error(error, directory) from error
 
@@ -150,6 +172,9 @@ def is_unswept(artifact: Artifact) -> bool:
 def _intact(directory: Path, receipt: Receipt) -> bool:
     for entry in receipt.files:
         path = directory / entry.path
-        if not path.is_file() or path.stat().st_size != entry.bytes or file_sha256(path) != entry.sha256:
+        with told_as_unreadable(path):
+            if not path.is_file() or path.stat().st_size != entry.bytes:
+                return False
+        if file_sha256(path) != entry.sha256:
             return False
     return True

@@ -10,6 +10,7 @@
     │   └── DedupLimit          deduplication would drop more than was allowed
     ├── StorageError            bytes could not be read or written
     │   ├── DiskFull
+    │   ├── OutputLost          the result could not be written to standard output
     │   └── RunLocked           another process works in the same output directory
     ├── ManifestError           an artifact's evidence does not add up
     │   ├── ManifestDamaged     manifest.json was edited or cut
@@ -18,6 +19,7 @@
     │   ├── TokenizerMismatch   its sha256 is not the pinned one
     │   ├── EosMissing
     │   └── VocabTooLarge       ids do not fit the dtype
+    ├── OutOfMemory             the machine has no memory left for what was to be read or made
     ├── TaskFailed              a task died for a reason that is not the user's
     └── MissingExtra            an optional package is not installed
 
@@ -73,6 +75,9 @@ class StorageError(TokmillError): ...
 class DiskFull(StorageError): ...
 
 
+class OutputLost(StorageError): ...
+
+
 class RunLocked(StorageError): ...
 
 
@@ -95,6 +100,9 @@ class EosMissing(TokenizerError): ...
 
 
 class VocabTooLarge(TokenizerError): ...
+
+
+class OutOfMemory(TokmillError): ...
 
 
 class TaskFailed(TokmillError): ...

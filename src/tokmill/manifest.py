@@ -212,7 +212,7 @@ def load_receipts(directory: Path) -> list[Receipt]:
     for path in sorted((directory / RECEIPTS).glob("*.json")):
         try:
             found.append(msgspec.json.decode(path.read_bytes(), type=Receipt))
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
             continue
     return found
 

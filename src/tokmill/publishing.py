@@ -27,6 +27,7 @@ from tokmill.manifest import (
 )
 from tokmill.storage.commit import commit_bytes, move_committed, remove_file
 from tokmill.storage.location import read_whole
+from tokmill.storage.reading import load_bytes
 
 _META = "meta.json"
 _TOKENIZER = "tokenizer"
@@ -64,7 +65,7 @@ def _moved(build: Artifact, entry: FileEntry, target: Path, strip: str) -> FileE
     if path.name != _META:
         move_committed(path, target / name)
         return msgspec.structs.replace(entry, path=name)
-    described = json.loads(path.read_bytes())
+    described = json.loads(load_bytes(path))
     up = "../" * name.count("/")
     described["tokenizer_path"] = f"{up}{_TOKENIZER}/{Path(described['tokenizer_path']).name}"
     data = json.dumps(described, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"

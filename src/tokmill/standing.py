@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tokmill.artifact import Artifact, has_all_files, open_artifact
-from tokmill.errors import TokmillError
+from tokmill.errors import OutOfMemory, StorageError, TokmillError
 from tokmill.manifest import FORMAT_VERSION, Manifest, explain_changes, step_fingerprint
 from tokmill.stages.step import Step
 
@@ -32,6 +32,8 @@ class Standing:
 def assess(step: Step, upstream: Mapping[str, Artifact]) -> Standing:
     try:
         artifact = open_artifact(step.directory)
+    except (StorageError, OutOfMemory):
+        raise  # what cannot be read may be sound: no reason to make its files again
     except TokmillError as error:
         return Standing(None, [error.what])
     if artifact is None:

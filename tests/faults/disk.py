@@ -33,10 +33,18 @@ class Mode(IntEnum):
     EIO = 2
     ENOSPC = 3
     SHORT = 4
+    SHADOW = 5
+    READS = 6
+    R_EIO = 7
+    R_STUCK = 8
+    R_EINTR = 9
+    R_ENOMEM = 10
+    R_SHORT = 11
+    R_FLIP = 12
 
 
 class Call(NamedTuple):
-    """A call that changed something, or was to: what, how it went, and where."""
+    """A call that changed or read something, or was to: what, how it went, and where."""
 
     kind: str
     result: str
@@ -97,6 +105,7 @@ class Disk:
             pytest.skip("needs Linux and a C compiler")
         self.recipe, self.out = recipe, scratch / "out"
         self._log, self._said = scratch / "calls.tsv", scratch / "said.txt"
+        self.shadow = scratch / "calls.tsv.d"  # as shim.c names it
         library = scratch / "shim.so"
         command = [
             "cc",
@@ -133,9 +142,15 @@ class Disk:
         self.digest = checked_digest(self.out)
 
     def run(self, mode: Mode = Mode.RECORD, at: int = 0) -> Ended:
+        return self.command(["run", str(self.recipe), "--out", str(self.out), "--workers", "1"], mode, at)
+
+    def verify(self, mode: Mode = Mode.READS, at: int = 0) -> Ended:
+        return self.command(["verify", str(self.out)], mode, at)
+
+    def command(self, arguments: list[str], mode: Mode, at: int) -> Ended:
         self._log.unlink(missing_ok=True)
         asked = {
-            "arguments": ["run", str(self.recipe), "--out", str(self.out), "--workers", "1"],
+            "arguments": arguments,
             "said": str(self._said),
             "root": str(self.out),
             "log": str(self._log),

@@ -4,6 +4,7 @@
                                     any file nobody listed? · inputs the ones its neighbours hold?
                                     in = kept + dropped + quarantined, and out of one step = into the next?
     every build                     lengths, pointers, ids and description agree?
+    whatever is not as it should    looked at once more: a disk may err, and only what it says twice is told
     forgotten.parquet               is none of these documents in a shard, and has none of them tokens?
     what else lists files           corpora, selections, token caches, samples (tokmill.audit.verify_listings)
 
@@ -13,8 +14,11 @@ proven object by object (tokmill.audit.verify_published).
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tokmill import subset
 from tokmill.artifact import Artifact
@@ -24,7 +28,7 @@ from tokmill.audit.verification import Verification as Verification
 from tokmill.audit.verification import chain_problems, flow_problems, verification_of
 from tokmill.audit.verify_listings import PROVABLE, Listing, find_listings, list_container
 from tokmill.audit.verify_published import verify_published
-from tokmill.errors import StorageError, TokmillError
+from tokmill.errors import OutOfMemory, StorageError, TokmillError
 from tokmill.forgotten import PENDING_FILE
 from tokmill.formats import token_cache
 from tokmill.formats.megatron import MegatronFile
@@ -38,12 +42,16 @@ from tokmill.manifest import (
     RECEIPTS,
     STALE_MANIFEST,
     FileEntry,
+    Manifest,
     load_manifest,
 )
 from tokmill.storage.commit import TEMP_PREFIX
 from tokmill.storage.location import file_sha256
 from tokmill.storage.lock import LOCK
 from tokmill.storage.objects.url import is_url, refuse_squeezed_url
+from tokmill.storage.reading import system_error, told_as_unreadable
+
+T = TypeVar("T")
 
 # Made from a run, beside it: no artifact needs them, and each can be made again.
 _BESIDE = ("report.html", "report.json", "DATACARD.md", "croissant.json", JOURNAL, LOCK)
@@ -64,19 +72,19 @@ def verify(
     refuse_squeezed_url(directory)
     path, corpora = Path(directory), None if root is None else Path(root)
     on_bytes = on_bytes or (lambda done, total: None)
-    if path.is_file() and path.name in (
+    if _twice(path, path.is_file) and path.name in (
         MANIFEST,
         token_cache.META_NAME,
         subset.META_NAME,
         subset.MANIFEST_NAME,
     ):
         path = path.parent  # what these describe lies around them
-    if path.is_file():
-        listing = list_container(path, path.name, corpora)
+    if _twice(path, path.is_file):
+        listing = _twice(path, lambda: list_container(path, path.name, corpora))
         problems = [*_files(path.parent, listing.files, on_bytes)]
         problems = problems or [*_listing_problems(path.parent, [listing])]
         return verification_of(path, {}, problems, [listing])
-    if not path.is_dir():
+    if not _twice(path, path.is_dir):
         raise StorageError(
             "no such file or directory",
             where=str(path),
@@ -87,40 +95,61 @@ def verify(
 
 def _verify_below(root: Path, corpora: Path | None, on_bytes: Callable[[int, int], None]) -> Verification:
     problems: list[Problem] = []
-    artifacts = dict(_open_all(root, problems))
+    unread: list[Path] = []
+    artifacts = dict(_open_all(root, problems, unread))
     listed = [
         (artifact.path(entry), entry) for artifact in artifacts.values() for entry in artifact.manifest.files
     ]
-    unread: list[Problem] = []
-    listings = list(find_listings(root, corpora, {path for path, _ in listed}, unread))
-    unfinished = list(_unfinished(root, artifacts))
+    listings, unlisted = _twice(root, lambda: _find_listings(root, corpora, {path for path, _ in listed}))
+    unfinished = _twice(root, lambda: list(_unfinished(root, artifacts)))
     # a directory of artifacts is ours to its last file; one of corpora, caches and samples holds others too
-    strict = {root} if (artifacts or problems or unfinished) and not (listings or unread) else set()
+    strict = {root} if (artifacts or problems or unfinished) and not (listings or unlisted) else set()
     strict |= {artifact.directory for artifact in artifacts.values()}
     strict |= {listing.strict for listing in listings if listing.strict is not None}
-    problems += [*unread, *unfinished, *_strangers(root, artifacts, listings, strict)]
+    problems += [*unlisted, *unfinished]
+    problems += _twice(root, lambda: list(_strangers(root, artifacts, listings, strict, unread)))
     if not artifacts and not listings and not problems:
         problems.append(Problem(".", PROVABLE))
     listed += [file for listing in listings for file in listing.files]
     problems += _files(root, list(dict.fromkeys(listed)), on_bytes)
-    problems += chain_problems(artifacts)
-    problems += flow_problems(artifacts)
+    if not unread:  # or what they say would be missed in the sums of the others
+        problems += chain_problems(artifacts)
+        problems += flow_problems(artifacts)
     if not problems:
         problems += _builds(root, artifacts)
         problems += _listing_problems(root, listings)
-        problems += [Problem(where, what) for where, what in find_forgotten(root, artifacts)]
+        found = _twice(root, lambda: list(find_forgotten(root, artifacts)))
+        problems += [Problem(where, what) for where, what in found]
     return verification_of(root, artifacts, problems, listings)
 
 
-def _open_all(root: Path, problems: list[Problem]) -> Iterator[tuple[str, Artifact]]:
-    for path in sorted(root.rglob(MANIFEST)):
+def _find_listings(root: Path, corpora: Path | None, known: set[Path]) -> tuple[list[Listing], list[Problem]]:
+    unlisted: list[Problem] = []
+    return list(find_listings(root, corpora, known, unlisted)), unlisted
+
+
+def _twice(root: Path, look: Callable[[], T]) -> T:
+    """What is seen the second time, where the first met a fault; who cannot look twice has not seen."""
+    with contextlib.suppress(TokmillError, OSError, MemoryError):
+        return look()
+    try:
+        return look()
+    except (OSError, MemoryError) as error:
+        raise system_error(error, str(root)) from error
+
+
+def _open_all(root: Path, problems: list[Problem], unread: list[Path]) -> Iterator[tuple[str, Artifact]]:
+    """Directories of those that cannot be read are put down: nothing can be said of what lies there."""
+    for path in _twice(root, lambda: sorted(root.rglob(MANIFEST))):
         if _workplace(path.relative_to(root)) is not None:
             continue
-        name = path.parent.relative_to(root).as_posix()
+        name, directory = path.parent.relative_to(root).as_posix(), path.parent
         try:
-            yield name, Artifact(path.parent, load_manifest(path.parent))
+            yield name, Artifact(directory, _twice(root, functools.partial(load_manifest, directory)))
         except TokmillError as error:
             problems.append(Problem(path.relative_to(root).as_posix(), error.what))
+            if isinstance(error, StorageError | OutOfMemory):
+                unread.append(directory)
 
 
 def _unfinished(root: Path, artifacts: dict[str, Artifact]) -> Iterator[Problem]:
@@ -138,7 +167,11 @@ def _unfinished(root: Path, artifacts: dict[str, Artifact]) -> Iterator[Problem]
 
 
 def _strangers(
-    root: Path, artifacts: dict[str, Artifact], listings: Sequence[Listing], strict: set[Path]
+    root: Path,
+    artifacts: dict[str, Artifact],
+    listings: Sequence[Listing],
+    strict: set[Path],
+    unread: list[Path],
 ) -> Iterator[Problem]:
     """Files that nobody listed, below the directories in which nothing else belongs."""
     known = {root / MANIFEST}
@@ -161,6 +194,8 @@ def _strangers(
                 yield Problem(workplace.as_posix(), "left over: the command was cut short; give it again")
             continue
         if not any(path.is_relative_to(ours) for ours in strict):
+            continue
+        if any(path.is_relative_to(directory) for directory in unread):
             continue
         leftover = (
             any(part.startswith(TEMP_PREFIX) for part in place.parts)
@@ -186,7 +221,7 @@ def _files(
 ) -> Iterator[Problem]:
     total, done = sum(entry.bytes for _, entry in listed), 0
     for path, entry in listed:
-        fault = _file_fault(path, entry)
+        fault = _file_fault(path, entry) and _file_fault(path, entry)
         if fault:
             yield Problem(_place(root, path), fault)
         done += entry.bytes
@@ -207,13 +242,18 @@ def _place(root: Path, path: Path) -> str:
 
 
 def _file_fault(path: Path, entry: FileEntry) -> str | None:
-    if not path.is_file():
-        return "missing"
-    size = path.stat().st_size
-    if size != entry.bytes:
-        kind = "truncated" if size < entry.bytes else "too long"
-        return f"{kind}: {size:,} bytes, the manifest says {entry.bytes:,}"
-    if file_sha256(path) != entry.sha256:
+    try:
+        with told_as_unreadable(path):
+            if not path.is_file():
+                return "missing"
+            size = path.stat().st_size
+        if size != entry.bytes:
+            kind = "truncated" if size < entry.bytes else "too long"
+            return f"{kind}: {size:,} bytes, the manifest says {entry.bytes:,}"
+        sha256 = file_sha256(path)
+    except TokmillError as error:
+        return error.what
+    if sha256 != entry.sha256:
         return "damaged: its bytes are not the ones that were written (sha256 differs)"
     return None
 
@@ -224,14 +264,18 @@ def _builds(root: Path, artifacts: dict[str, Artifact]) -> Iterator[Problem]:
         for entry in artifact.manifest.files:
             path = artifact.path(entry)
             try:
-                if entry.table == "sequences":
-                    MegatronFile(path.with_suffix("")).check()
-                elif entry.table == "rows":
-                    open_memmap(path.parent)
-                elif entry.table == "meta" and artifact.manifest.kind == "build":
-                    _open_shards(artifact.manifest.config["format"], path.parent)
+                _twice(path, functools.partial(_open_build, artifact.manifest, entry.table, path))
             except TokmillError as error:
                 yield Problem(path.relative_to(root).as_posix(), error.what)
+
+
+def _open_build(manifest: Manifest, table: str, path: Path) -> None:
+    if table == "sequences":
+        MegatronFile(path.with_suffix("")).check()
+    elif table == "rows":
+        open_memmap(path.parent)
+    elif table == "meta" and manifest.kind == "build":
+        _open_shards(manifest.config["format"], path.parent)
 
 
 def _open_shards(build_format: str, directory: Path) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 
 import click
 
+from tokmill.cli.streams import guard_streams
 from tokmill.cli.talking import add_talking, begin
 from tokmill.collector import spare_collector
+from tokmill.errors import TokmillError
 
 _VERBS = {
     "run": ("tokmill.cli.run", "Mill a recipe: raw text to verified tokens."),
@@ -74,7 +76,14 @@ _WORK_HERE = {
 class _Verbs(click.Group):
     def __call__(self, *args: Any, **options: Any) -> Any:
         spare_collector()
-        return super().__call__(*args, **options)
+        guard_streams()
+        try:
+            return super().__call__(*args, **options)
+        except (
+            TokmillError
+        ) as error:  # met outside of any verb, which tell their own: --help into a full disk
+            click.echo(f"{type(error).__name__} {error}", err=True)
+            raise SystemExit(1) from None
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(_VERBS)

@@ -20,7 +20,8 @@ from rich.text import Text
 
 from tokmill.cli.advice import fit_advice
 from tokmill.cli.talking import note, talk
-from tokmill.errors import TokmillError
+from tokmill.errors import OutputLost, TokmillError
+from tokmill.storage.reading import system_error
 
 P = ParamSpec("P")
 
@@ -54,26 +55,23 @@ def print_json(value: Any) -> None:
 
 
 def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """A TokmillError becomes a message and exit status 1; anything else is a bug and keeps its traceback."""
+    """A TokmillError, or a fault of the machine, becomes a message and exit status 1; anything else is a bug and keeps
+    its traceback."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
         except TokmillError as error:
-            error.next = fit_advice(error.next, click.get_current_context().command)
-            if kwargs.get("as_json"):
-                fault = {
-                    "kind": type(error).__name__,
-                    "what": error.what,
-                    "where": error.where,
-                    "next": error.next,
-                }
-                note(f"{type(error).__name__} {error}")
-                print_json({"ok": False, "error": fault})
-            else:
-                talk.is_quiet = False  # an error is always told
-                err.print(f"[bold red]{type(error).__name__}[/] {escape(str(error))}")
+            _tell(error, as_json=bool(kwargs.get("as_json")))
+            raise SystemExit(1) from None
+        except BrokenPipeError:
+            raise  # whoever read our result has enough
+        except (OSError, MemoryError) as error:
+            _tell(
+                system_error(error, click.get_current_context().command_path),
+                as_json=bool(kwargs.get("as_json")),
+            )
             raise SystemExit(1) from None
         except KeyboardInterrupt:
             talk.is_quiet = False
@@ -81,6 +79,23 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
             raise SystemExit(130) from None
 
     return wrapped
+
+
+def _tell(error: TokmillError, *, as_json: bool) -> None:
+    """With --json on stdout, unless it is stdout that is lost. What to do is said in the words of this command."""
+    error.next = fit_advice(error.next, click.get_current_context().command)
+    if as_json and not isinstance(error, OutputLost):
+        fault = {
+            "kind": type(error).__name__,
+            "what": error.what,
+            "where": error.where,
+            "next": error.next,
+        }
+        note(f"{type(error).__name__} {error}")
+        print_json({"ok": False, "error": fault})
+    else:
+        talk.is_quiet = False  # an error is always told
+        err.print(f"[bold red]{type(error).__name__}[/] {escape(str(error))}")
 
 
 @contextlib.contextmanager

@@ -124,6 +124,15 @@ class LocalEngine:
                 self._relay.join(_RELAY_SECONDS)
 
 
+def without_semaphores() -> str:
+    """Why processes cannot share a queue here: on Linux a semaphore is a file in /dev/shm. Empty where they can."""
+    try:
+        multiprocessing.get_context("spawn").Lock()
+    except (OSError, ImportError) as error:
+        return f"/dev/shm: {error.strerror}" if isinstance(error, OSError) else str(error)
+    return ""
+
+
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
     """A spawned process imports the main module of its parent: a script that calls tokmill.run would run again in every

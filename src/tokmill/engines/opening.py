@@ -1,6 +1,6 @@
 """Who runs the tasks of a run: what was asked for, and the engine that fits.
 
-local   the driver itself where one worker is enough, else processes of its own
+local   the driver itself where one worker is enough or no more can be had, else processes of its own
 ray     a private instance, or the cluster at an address
 dask    likewise
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tokmill.engines.inline import InlineEngine
-from tokmill.engines.local import Engine, LocalEngine
+from tokmill.engines.local import Engine, LocalEngine, without_semaphores
 from tokmill.engines.memory import workers_within
 from tokmill.environment import available_cores
 from tokmill.errors import RecipeError
@@ -58,6 +58,9 @@ def open_engine(
         workers = workers_within(resources.memory, workers, shard_bytes, say)
     if resources.engine != "local":
         return _open_cluster(resources, workers, say, device)
+    if workers > 1 and (fault := without_semaphores()):
+        say(f"working in one process: this machine gives no semaphores to share with others ({fault})")
+        workers = 1
     return InlineEngine(device=device) if workers == 1 else LocalEngine(workers, say, device=device)
 
 

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats.ids import cast_ids
 from tokmill.storage.commit import Written, open_commit
+from tokmill.storage.reading import map_array
 
 MAGIC = b"MMIDIDX\0\0"
 VERSION = 1
@@ -246,9 +247,7 @@ def _blocks(count: int) -> Iterable[slice]:
 
 
 def _map_bytes(path: Path) -> NDArray[np.uint8]:
-    if path.stat().st_size == 0:  # a map of nothing is refused
-        return np.empty(0, dtype=np.uint8)
-    return np.memmap(path, dtype=np.uint8, mode="r")
+    return map_array(path, np.uint8)
 
 
 def _corrupt(what: str, path: Path) -> CorruptFile:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats.ids import cast_ids
 from tokmill.storage.commit import Written, commit_bytes, open_commit
+from tokmill.storage.reading import load_bytes, map_array
 
 IDS_NAME, META_NAME = "input_ids.mmap", "meta.json"
 
@@ -62,7 +63,7 @@ class MemmapRows:
                     "no such file", where=str(path), next="give the directory of a finished memmap build"
                 )
         try:
-            self.meta: dict[str, Any] = msgspec.json.decode(meta_path.read_bytes(), type=dict[str, Any])
+            self.meta: dict[str, Any] = msgspec.json.decode(load_bytes(meta_path), type=dict[str, Any])
             facts = msgspec.convert(self.meta, _Facts)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise _corrupt(f"not the description of memmap rows ({error})", meta_path) from error
@@ -79,7 +80,7 @@ class MemmapRows:
             )
         self.ids: NDArray[np.integer]
         if expected:
-            self.ids = np.memmap(ids_path, dtype=kind, mode="r", shape=shape)
+            self.ids = map_array(ids_path, kind, shape=shape)
         else:  # a map of nothing is refused
             self.ids = np.empty(shape, dtype=kind)
             self.ids.flags.writeable = False

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats.ids import cast_ids
 from tokmill.storage.commit import Written, commit_bytes, open_commit, remove_file
+from tokmill.storage.reading import load_bytes, map_array, told_as_unreadable
 
 META_NAME = "meta.json"
 _PLACES = "places.npy"  # beside the shards of our builds, and none of them
@@ -103,7 +104,7 @@ class NpyRows:
                 "no such file", where=str(path), next="give the directory of a finished npy build"
             )
         try:
-            self.meta: dict[str, Any] = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+            self.meta: dict[str, Any] = msgspec.json.decode(load_bytes(path), type=dict[str, Any])
             self._facts = msgspec.convert(self.meta, _Facts)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise _corrupt(f"not the description of npy shards ({error})", path) from error
@@ -132,14 +133,14 @@ class NpyRows:
             )
         rows = min(self._facts.rows_per_shard, len(self) - number * self._facts.rows_per_shard)
         header = npy_header((rows, self.seq_len))
-        with path.open("rb") as file:
+        with told_as_unreadable(path), path.open("rb") as file:
             actual = file.read(len(header))
         if actual != header:
             raise _corrupt(f"does not begin as {rows:,} rows of {self.seq_len:,} int32 do", path)
         size, expected = path.stat().st_size, len(header) + 4 * rows * self.seq_len
         if size != expected:
             raise _corrupt(f"{size:,} bytes, but its header describes {expected:,}", path)
-        return np.memmap(path, dtype="<i4", mode="r", offset=len(header), shape=(rows, self.seq_len))
+        return map_array(path, "<i4", offset=len(header), shape=(rows, self.seq_len))
 
     def read_shards(self) -> Iterator[NDArray[np.int32]]:
         for number in range(self.n_shards):

@@ -12,6 +12,7 @@ goes first; shards that an earlier, longer build left behind are removed before 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ from tokmill.errors import CorruptFile, InputError
 from tokmill.formats.sequences import Sequences, regroup
 from tokmill.storage.commit import Written, commit_bytes, remove_file
 from tokmill.storage.location import is_within
+from tokmill.storage.reading import load_bytes, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,7 +117,7 @@ def _load_meta(directory: Path, kind: type[T]) -> T:
             "no such file", where=str(path), next="give the directory of a finished parquet build"
         )
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(load_bytes(path), type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise _corrupt(f"not the description of parquet shards ({error})", path) from error
 
@@ -171,6 +173,8 @@ def _decode(path: Path) -> Sequences:
             np.asarray(lists.flatten()), np.diff(np.asarray(lists.offsets)).astype(np.int64), names
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, KeyError) as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):
+            raise unreadable(error, path) from error
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise _corrupt(f"cannot be read as Parquet ({first_line})", path) from error
 

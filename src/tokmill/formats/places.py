@@ -28,6 +28,7 @@ from tokmill.errors import CorruptFile, StorageError
 from tokmill.formats.npy import npy_header
 from tokmill.formats.row_index import RowSpans
 from tokmill.storage.commit import Written, open_commit
+from tokmill.storage.reading import map_array, read_at, unreadable
 
 PLACES: Final = "places.npy"
 
@@ -66,7 +67,7 @@ def find_id(path: Path | str, documents: int, wanted: int) -> list[int]:
     header = _header((2, documents), "<u8")
     descriptor = _open_to_read(path)
     try:
-        if os.pread(descriptor, len(header), 0) != header:
+        if read_at(descriptor, len(header), 0, path) != header:
             raise _corrupt(path, documents)
         guess = wanted * documents >> 64
         first, stop = max(guess - _AROUND, 0), min(guess + _AROUND, documents)
@@ -98,12 +99,14 @@ def _open_to_read(path: Path | str) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise _missing(path) from None
+    except OSError as error:
+        raise unreadable(error, path) from error
 
 
 def _read_entries(
     descriptor: int, path: Path | str, offset: int, first: int, stop: int, documents: int
 ) -> NDArray[np.uint64]:
-    data = os.pread(descriptor, 8 * (stop - first), offset + 8 * first)
+    data = read_at(descriptor, 8 * (stop - first), offset + 8 * first, path)
     if len(data) != 8 * (stop - first):
         raise _corrupt(path, documents)
     return np.frombuffer(data, "<u8")
@@ -157,11 +160,11 @@ def _map(path: Path, shape: tuple[int, int], kind: str) -> NDArray[np.unsignedin
         with path.open("rb") as file:
             if file.read(len(header)) != header or file.seek(0, 2) != size:
                 raise _corrupt(path, max(shape))
-            if not shape[0] or not shape[1]:  # a map of nothing is refused
-                return np.empty(shape, kind)
-            return np.memmap(file, kind, "r", len(header), shape)
     except FileNotFoundError:
         raise _missing(path) from None
+    except OSError as error:
+        raise unreadable(error, path) from error
+    return map_array(path, kind, offset=len(header), shape=shape)
 
 
 def _missing(path: Path | str) -> StorageError:

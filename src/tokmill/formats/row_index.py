@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile, InputError
 from tokmill.storage.commit import Written, open_commit
+from tokmill.storage.reading import told_as_unreadable, unreadable
 from tokmill.storage.zstd import ZstdCompressor, ZstdDecompressor, ZstdError, frame_options
 
 # One frame: about 1 MB of lines at three documents a row, 2 ms to read.
@@ -154,6 +155,8 @@ def _table(path: Path) -> list[tuple[int, int]]:
         raise InputError(
             "no such file", where=str(path), next="give the index.jsonl.zst of a build"
         ) from None
+    except OSError as error:
+        raise unreadable(error, path) from error
     ends = np.cumsum(sizes)
     if not count or int(ends[-1]) != begin - _TABLE_HEAD.size:
         raise _corrupt("is cut or damaged: its table tells of other frames than it has", path)
@@ -161,7 +164,7 @@ def _table(path: Path) -> list[tuple[int, int]]:
 
 
 def _lines(path: Path, offset: int, size: int, frame: int) -> list[bytes]:
-    with Path(path).open("rb") as file:
+    with told_as_unreadable(path), Path(path).open("rb") as file:
         file.seek(offset)
         packed = file.read(size)
     try:

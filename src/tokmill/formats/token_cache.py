@@ -11,7 +11,7 @@ never touches the sample; a reader that has another tokenizer than the cache was
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import io
 import itertools
 import sys
@@ -29,7 +29,8 @@ from tokmill.formats.npy import npy_header
 from tokmill.formats.sequences import Sequences, regroup
 from tokmill.split_names import find_split
 from tokmill.storage.commit import Written, commit_bytes, remove_file
-from tokmill.storage.location import is_within
+from tokmill.storage.location import file_sha256, is_within
+from tokmill.storage.reading import load_bytes, map_array, unreadable
 
 META_NAME, PARTS_NAME = "ENCODE.meta.json", "token_cache"
 
@@ -137,7 +138,7 @@ class TokenCache:
                 "no such file", where=str(path), next="give the directory of a finished token cache"
             )
         try:
-            data = path.read_bytes()
+            data = load_bytes(path)
             _refuse_unordered(data, path)
             self.meta = msgspec.json.decode(data, type=EncodeMeta)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -181,11 +182,9 @@ class TokenCache:
         known = {part.file: part.sha256 for part in self.meta.parts} | self.meta.files
         for name, expected in known.items():
             path = self._cache / name
-            try:
-                with path.open("rb") as file:
-                    actual = hashlib.file_digest(file, "sha256").hexdigest()
-            except OSError as error:
-                raise _corrupt(f"cannot be read ({error.strerror})", path) from error
+            if not path.is_file():
+                raise _corrupt("cannot be read: there is no such file", path)
+            actual = file_sha256(path)
             if actual != expected:
                 raise _corrupt(f"sha256 is {actual}, but {META_NAME} says {expected}", path)
 
@@ -199,6 +198,8 @@ class TokenCache:
             lengths = _mapped(path, found["lengths.npy"], "lengths", "<i8", part.examples)
             ids = _mapped(path, found["ids.npy"], "ids", "<i4", part.tokens)
         except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):
+                raise unreadable(error, path) from error
             raise _corrupt(f"cannot be read as a part of {META_NAME} ({error})", path) from error
         if lengths.size and (int(lengths.min()) < 0 or int(lengths.sum()) != len(ids)):
             raise _corrupt("lengths do not add up to the ids", path)
@@ -255,9 +256,7 @@ def _mapped(path: Path, at: int, name: str, kind: str, count: int) -> NDArray[np
     offset = skipped + len(header)
     if offset + count * np.dtype(kind).itemsize > path.stat().st_size:
         raise ValueError(f"{name} end early")
-    if not count:  # a map of nothing is refused
-        return np.empty(0, kind)
-    return np.memmap(path, dtype=kind, mode="r", offset=offset, shape=(count,))
+    return map_array(path, kind, offset=offset, shape=(count,))
 
 
 def _corrupt(what: str, path: Path) -> CorruptFile:

@@ -21,6 +21,7 @@ from tokmill.errors import CorruptFile
 from tokmill.manifest import FileEntry, file_entry
 from tokmill.storage.commit import CommitFile, open_commit
 from tokmill.storage.digest import TableDigest
+from tokmill.storage.reading import is_fault_of_reading, unreadable
 from tokmill.task import Task
 
 _GROUP_ROWS = 65536
@@ -66,6 +67,8 @@ def read_tables(path: Path, columns: Sequence[str]) -> Iterator[Any]:
             for batch in file.iter_batches(_GROUP_ROWS, columns=list(columns), use_threads=False):
                 yield pa.Table.from_batches([batch])
     except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and is_fault_of_reading(error):
+            raise unreadable(error, path) from error
         raise CorruptFile(
             f"cannot be read as Parquet ({error})", where=str(path), next="run again to rebuild it"
         ) from error

@@ -22,6 +22,7 @@ from tokmill.manifest import Json
 from tokmill.pack.gather import Store
 from tokmill.schema import one_piece
 from tokmill.storage.parquet import load_table
+from tokmill.storage.reading import map_array
 from tokmill.task import Task
 
 # What a build has to know of a document, in its turn: `begin` is its first token in the file of its shard.
@@ -213,7 +214,4 @@ class _Maps(Sequence[NDArray[np.integer]]):
     def __getitem__(self, number: slice) -> Sequence[NDArray[np.integer]]: ...
     def __getitem__(self, number: int | slice) -> NDArray[np.integer] | Sequence[NDArray[np.integer]]:
         assert isinstance(number, int), "one at a time"
-        path = self._paths[number]
-        if not path.stat().st_size:
-            return np.empty(0, self._dtype)
-        return np.memmap(path, self._dtype, "r")
+        return map_array(self._paths[number], self._dtype)

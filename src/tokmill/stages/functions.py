@@ -33,6 +33,7 @@ from tokmill.stages import (
     tokens,
 )
 from tokmill.stages.step import Conduct, Made, Step
+from tokmill.storage.reading import system_error
 from tokmill.task import Task
 
 FUNCTIONS: dict[str, Callable[[Task], Made]] = {
@@ -86,7 +87,10 @@ CONDUCTORS: dict[str, Callable[[Step, Mapping[str, Artifact]], Conduct]] = {
 
 
 def perform(task: Task) -> Receipt:
-    made = FUNCTIONS[task.function](task)
+    try:
+        made = FUNCTIONS[task.function](task)
+    except (OSError, MemoryError) as error:
+        raise system_error(error, task.directory) from error
     if "in" in made.counts:
         check_conservation(made.counts, where=f"{task.function} {task.key}")
     receipt = task.receipt(*made)

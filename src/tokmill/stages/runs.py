@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from tokmill.errors import CorruptFile
 from tokmill.manifest import FileEntry, file_entry
 from tokmill.storage.commit import open_commit
+from tokmill.storage.reading import map_array, told_as_unreadable
 from tokmill.task import Input, Task
 
 Column = NDArray[Any]
@@ -122,8 +123,14 @@ class Run:
         return [self._map(name)[::step].copy() if self.rows else self._empty(name) for name in names]
 
     def _open(self) -> int:
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        if os.fstat(descriptor).st_size != self._bytes:
+        with told_as_unreadable(self._path):
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                size = os.fstat(descriptor).st_size
+            except OSError:
+                os.close(descriptor)
+                raise
+        if size != self._bytes:
             os.close(descriptor)
             raise CorruptFile(
                 f"is not {self._bytes:,} bytes long", where=str(self._path), next="run again to rebuild it"
@@ -135,7 +142,8 @@ class Run:
         column = np.empty(max(stop - start, 0), kind)
         view, done = memoryview(column.view(np.uint8).reshape(-1).data), 0
         while done < len(view):
-            got = os.preadv(descriptor, [view[done:]], at + start * kind.itemsize + done)
+            with told_as_unreadable(self._path):
+                got = os.preadv(descriptor, [view[done:]], at + start * kind.itemsize + done)
             if not got:
                 raise CorruptFile("ends early", where=str(self._path), next="run again to rebuild it")
             done += got
@@ -144,7 +152,7 @@ class Run:
     def _map(self, name: str) -> Column:
         os.close(self._open())
         at, kind = self._columns[name]
-        return np.memmap(self._path, kind, mode="r", offset=at, shape=(self.rows,))
+        return map_array(self._path, kind, offset=at, shape=(self.rows,))
 
     def _empty(self, name: str) -> Column:
         return np.empty(0, self._columns[name][1])

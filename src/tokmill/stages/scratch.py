@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.storage.commit import TEMP_PREFIX, storage_error
+from tokmill.storage.reading import load_array, read_arrays
 from tokmill.task import Task
 
 _READ_ROWS = 1 << 19
@@ -41,15 +42,13 @@ class Drawers:
 
     def load(self, drawer: int) -> NDArray[Any]:
         path = self._path(drawer)
-        return np.fromfile(path, self._record) if path.exists() else np.empty(0, self._record)
+        return load_array(path, self._record) if path.exists() else np.empty(0, self._record)
 
     def read(self, drawer: int) -> Iterator[NDArray[Any]]:
         """The same, some rows at a time."""
         path = self._path(drawer)
         if path.exists():
-            with path.open("rb") as file:
-                while len(part := np.fromfile(file, self._record, _READ_ROWS)):
-                    yield part
+            yield from read_arrays(path, self._record, _READ_ROWS)
 
     def _path(self, drawer: int) -> Path:
         return self._folder / f"{self._name}-{drawer:05d}"
@@ -57,7 +56,10 @@ class Drawers:
 
 @contextlib.contextmanager
 def open_scratch(task: Task) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix=TEMP_PREFIX, dir=task.directory) as folder:
+    # what cannot be removed now is swept with the step
+    with tempfile.TemporaryDirectory(
+        prefix=TEMP_PREFIX, dir=task.directory, ignore_cleanup_errors=True
+    ) as folder:
         yield Path(folder)
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tokmill.schema import one_piece
 from tokmill.storage.commit import storage_error
+from tokmill.storage.reading import read_at
 
 # Rows, and bytes, that are sorted in memory at once: with what sorting takes on the way, 150 MB.
 _RUN_ROWS = 1 << 19
@@ -75,10 +76,7 @@ class ScratchFile:
         return _Place(begin, len(view))
 
     def read(self, place: _Place) -> bytes:
-        try:
-            data = os.pread(self._file.fileno(), place.size, place.begin)
-        except OSError as error:
-            raise storage_error(error, self._directory) from error
+        data = read_at(self._file.fileno(), place.size, place.begin, self._directory)
         assert len(data) == place.size, f"{len(data)} of {place.size} bytes that were put aside"
         return data
 

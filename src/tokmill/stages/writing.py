@@ -33,6 +33,7 @@ from tokmill.manifest import FileEntry, Json, file_entry, fingerprint_of
 from tokmill.pack.gather import gather_rows, gather_sequences
 from tokmill.stages.blocks import Blocks, read_meetings
 from tokmill.storage.commit import Written
+from tokmill.storage.reading import load_bytes
 from tokmill.storage.streams import plain_sha256
 from tokmill.task import Task
 
@@ -223,7 +224,7 @@ def _entry(request: Request, name: str, written: Written) -> FileEntry:
     path, content, rows = request.directory / name, "", request.rows
     table = _TABLES.get(name)
     if name == META:  # when it was written is not what it says
-        described = json.loads(path.read_bytes())
+        described = json.loads(load_bytes(path))
         del described["created_at"]
         content = fingerprint_of(described)
     if table == "meta":

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tokmill.errors import CorruptFile
 from tokmill.storage.commit import Written, commit_bytes
+from tokmill.storage.reading import is_fault_of_reading, unreadable
 
 
 def write_arrow(path: Path, table: Any) -> Written:
@@ -24,6 +25,8 @@ def open_arrow(path: Path) -> Any:
         with pa.memory_map(str(path)) as source:
             return pa.ipc.open_file(source).read_all()
     except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and is_fault_of_reading(error):
+            raise unreadable(error, path) from error
         raise CorruptFile(
             f"cannot be read as an Arrow file ({error})", where=str(path), next="run again to rebuild it"
         ) from error

@@ -5,6 +5,9 @@
     leave the block    ->  fsync(file)  rename(temp, path)  fsync(directory)
     raise in the block ->  the temp file is removed, `path` is untouched
 
+A directory that is made, and a file that is removed, are synced likewise: what a later step relies on is as safe as a
+file that was written, whatever order a disk without power keeps.
+
 Files are written with write(2), not through a memory map: on a full disk a map ends the process with
 SIGBUS, write(2) returns an error that names the file.
 """
@@ -28,6 +31,9 @@ TEMP_PREFIX = ".tmp-"
 
 # One write(2) moves at most 0x7ffff000 bytes on Linux; smaller pieces also keep a short write visible.
 _WRITE_BYTES = 64 << 20
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 
 _serial = itertools.count()
 
@@ -73,7 +79,7 @@ def open_commit(path: Path) -> Iterator[CommitFile]:
     path = Path(path)
     temp = temp_beside(path)
     with _told_as_storage_error(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         try:
@@ -84,7 +90,7 @@ def open_commit(path: Path) -> Iterator[CommitFile]:
             os.close(descriptor)
         with _told_as_storage_error(path):
             temp.replace(path)
-            _fsync_directory(path.parent)
+            sync_directory(path.parent)
     except BaseException:
         _remove_if_there(temp)
         raise
@@ -104,26 +110,53 @@ def commit_bytes(path: Path, data: object) -> Written:
 def move_committed(path: Path, target: Path) -> None:
     """A file that is whole, under another name on the same disk."""
     with _told_as_storage_error(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(target.parent)
         path.replace(target)
-        _fsync_directory(target.parent)
+        sync_directory(target.parent)
 
 
 def remove_file(path: Path) -> None:
-    """Gone, or never there; or an error that names it."""
-    with _told_as_storage_error(path):
-        path.unlink(missing_ok=True)
+    """Gone for good, or never there; or an error that names it."""
+    with _told_as_storage_error(path), contextlib.suppress(FileNotFoundError):
+        path.unlink()
+        sync_directory(path.parent)
+
+
+def make_directory(path: Path) -> None:
+    """With its parents; each is safe in the one above it."""
+    missing = []
+    while not path.exists() and path != path.parent:
+        missing.append(path)
+        path = path.parent
+    for directory in reversed(missing):
+        directory.mkdir(exist_ok=True)
+        with contextlib.suppress(PermissionError):  # one may write to a directory that one may not read
+            sync_directory(directory.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """The names in it: those that are new, and those that are gone."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_refused_write(error: OSError) -> bool:
+    """Whether only a write can have met it."""
+    return error.errno in (*_FULL, *_REFUSED)
 
 
 def storage_error(error: OSError, path: Path) -> StorageError:
     """The same fault in words a user can act on."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in _FULL:
         return DiskFull(
             "no space left to write this file; nothing half-written was kept",
             where=str(path),
             next="free some space (or choose another `--out`) and run the same command again: it resumes",
         )
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
+    if error.errno in _REFUSED:
         return StorageError(
             f"cannot write here ({error.strerror})",
             where=str(path),
@@ -145,14 +178,6 @@ def _told_as_storage_error(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise storage_error(error, path) from error
-
-
-def _fsync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _remove_if_there(path: Path) -> None:

@@ -11,18 +11,17 @@ nothing above it changes.
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import hashlib
 import io
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from tokmill.errors import CorruptFile, EmptyGlob, InputError, StorageError
 from tokmill.storage.objects.file import find_objects, from_url
 from tokmill.storage.objects.url import is_url, parse_url
+from tokmill.storage.reading import told_as_unreadable
 
 
 class Sized(Protocol):
@@ -163,28 +162,18 @@ class _MeteredBytes(io.RawIOBase):
 def open_binary(path: AnyPath) -> io.RawIOBase:
     if not isinstance(path, Path):
         return path.open()
-    with _told_as_unreadable(path):
+    with told_as_unreadable(path):
         return io.FileIO(path, "rb")
 
 
-@contextlib.contextmanager
-def _told_as_unreadable(path: AnyPath) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"cannot be read ({error.strerror})", where=str(path), next="check the path and its permissions"
-        ) from error
-
-
 def file_sha256(path: AnyPath) -> str:
-    with open_binary(path) as file, _told_as_unreadable(path):
+    with open_binary(path) as file, told_as_unreadable(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_whole(path: Path, max_bytes: int) -> bytes:
     """A small file in one piece; a larger one than `max_bytes` is refused before it is read."""
-    with open_binary(path) as file, _told_as_unreadable(path):
+    with open_binary(path) as file, told_as_unreadable(path):
         size = path.stat().st_size
         if size > max_bytes:
             raise InputError(f"{size:,} bytes is more than the {max_bytes:,} expected here", where=str(path))

@@ -31,7 +31,8 @@ import msgspec
 import psutil
 
 from tokmill.errors import RunLocked
-from tokmill.storage.commit import TEMP_PREFIX, storage_error, temp_beside
+from tokmill.storage.commit import TEMP_PREFIX, make_directory, storage_error, temp_beside
+from tokmill.storage.reading import unreadable
 
 LOCK = ".lock"
 
@@ -65,7 +66,7 @@ def open_lock(
 ) -> Iterator[None]:
     """Hold the directory, or refuse by the name of who does; with `wait`, hold it when they are done."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise storage_error(error, directory) from error
@@ -115,7 +116,7 @@ def _is_this_process(holder: Holder) -> bool:
 def _acquire(descriptor: int, note: Path, wait: bool, say: Callable[[str], None]) -> None:
     has_said = False
     while True:
-        is_held = not _flock(descriptor)
+        is_held = not _flock(descriptor, note.parent)
         left = _read_note(note)
         holder = _holder_of(left)
         if not is_held and holder is not None:
@@ -140,7 +141,7 @@ def _acquire(descriptor: int, note: Path, wait: bool, say: Callable[[str], None]
         time.sleep(_POLL_SECONDS)
 
 
-def _flock(descriptor: int) -> bool:
+def _flock(descriptor: int, directory: Path) -> bool:
     """Whether the kernel lets us."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -148,7 +149,7 @@ def _flock(descriptor: int) -> bool:
         return False
     except OSError as error:
         if error.errno not in _NO_LOCKS_HERE:
-            raise
+            raise storage_error(error, directory) from error
     return True
 
 
@@ -188,7 +189,7 @@ def _read_note(note: Path) -> bytes | None:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise storage_error(error, note) from error
+            raise unreadable(error, note) from error
         if left != seen:
             seen, until = left, time.monotonic() + _HALF_SECONDS
         if _holder_of(left) is not None or time.monotonic() > until:
@@ -264,11 +265,18 @@ def _beating(note: Path) -> Iterator[None]:
         stop.set()
         beating.join()
         with contextlib.suppress(OSError):
-            holder = _holder_of(note.read_bytes())
-            if holder is not None and _is_this_process(
-                holder
-            ):  # or we were silent for so long that another has it
+            holder = _holder_of(_read_again(note))
+            # or we were silent for so long that another has it
+            if holder is not None and _is_this_process(holder):
                 note.unlink(missing_ok=True)
+
+
+def _read_again(note: Path) -> bytes:
+    """A disk may err once; the note of a run that has ended should not stay for that."""
+    try:
+        return note.read_bytes()
+    except OSError:
+        return note.read_bytes()
 
 
 def _beat(note: Path, stop: threading.Event) -> None:

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tokmill.errors import CorruptFile, InputError, StorageError
+from tokmill.errors import CorruptFile, InputError, TokmillError
 from tokmill.storage.commit import Written, commit_bytes
 from tokmill.storage.location import AnyPath, open_binary
+from tokmill.storage.reading import is_fault_of_reading, unreadable
 from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted
 
 SUFFIXES = (".parquet",)
@@ -252,12 +253,9 @@ def _to_json(column: Any) -> tuple[Any, list[int]]:
     return pa.array(values, pa.large_string()), invalid
 
 
-def _unreadable(path: AnyPath, error: Exception) -> CorruptFile | StorageError:
-    if isinstance(error, OSError) and (error.errno or isinstance(error, FileNotFoundError)):
-        why = error.strerror or "No such file or directory"
-        return StorageError(
-            f"cannot be read ({why})", where=str(path), next="check the path and its permissions"
-        )
+def _unreadable(path: AnyPath, error: Exception) -> TokmillError:
+    if isinstance(error, OSError) and is_fault_of_reading(error):
+        return unreadable(error, path)
     first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
     return CorruptFile(
         f"cannot be read as Parquet ({first_line})", where=str(path), next="copy or download the file again"

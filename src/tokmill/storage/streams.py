@@ -20,8 +20,9 @@ from typing import Any, NamedTuple, Protocol
 
 from zlib_ng import gzip_ng, zlib_ng
 
-from tokmill.errors import CorruptFile, StorageError
+from tokmill.errors import CorruptFile
 from tokmill.storage.location import AnyPath, open_binary
+from tokmill.storage.reading import unreadable
 from tokmill.storage.zstd import ZstdDecompressor, ZstdError
 
 BLOCK_BYTES = 4 << 20
@@ -118,9 +119,7 @@ def read_exactly(stream: Stream, size: int, path: AnyPath) -> bytes:
             f"cannot be decompressed ({error})", where=str(path), next="copy or download it again"
         ) from error
     except OSError as error:
-        raise StorageError(
-            f"cannot be read ({error.strerror})", where=str(path), next="check the disk, then run again"
-        ) from error
+        raise unreadable(error, path) from error
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
