@@ -95,7 +95,8 @@ def _verify_below(root: Path, corpora: Path | None, on_bytes: Callable[[int, int
     listings = list(find_listings(root, corpora, {path for path, _ in listed}, unread))
     unfinished = list(_unfinished(root, artifacts))
     # a directory of artifacts is ours to its last file; one of corpora, caches and samples holds others too
-    strict = {root} if (artifacts or problems or unfinished) and not (listings or unread) else set()
+    is_run = unfinished or ((artifacts or problems) and not (listings or unread))
+    strict = {root} if is_run else set()
     strict |= {artifact.directory for artifact in artifacts.values()}
     strict |= {listing.strict for listing in listings if listing.strict is not None}
     problems += [*unread, *unfinished, *_strangers(root, artifacts, listings, strict)]
