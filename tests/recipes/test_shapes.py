@@ -160,12 +160,12 @@ def megatron_tokens(prefix: Path) -> int:
     return int(lengths.sum())
 
 
-def test_healing_is_o200k_by_its_sha256(milled: Milled, shelved: Shelved) -> None:
+def test_healing_is_o200k_harmony_by_its_sha256(milled: Milled, shelved: Shelved) -> None:
     if not shelved.has_o200k:
         pytest.skip("no o200k_base.tiktoken here")
     facts = milled("healing").artifacts["tokens"].manifest.facts["tokenizer"]
     assert facts["sha256"] == "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-    assert facts["vocab_size"] == 200_019
+    assert facts["vocab_size"] == 201_088
     other = shelved.changed("healing", (facts["sha256"], "0" * 64))
     refused = command("run", other, "--out", shelved.directory / "out" / "refused", "--until", "tokenizer")
     assert refused.returncode == 1

@@ -103,7 +103,8 @@ def _verify_below(root: Path, corpora: Path | None, on_bytes: Callable[[int, int
     listings, unlisted = _twice(root, lambda: _find_listings(root, corpora, {path for path, _ in listed}))
     unfinished = _twice(root, lambda: list(_unfinished(root, artifacts)))
     # a directory of artifacts is ours to its last file; one of corpora, caches and samples holds others too
-    strict = {root} if (artifacts or problems or unfinished) and not (listings or unlisted) else set()
+    is_run = unfinished or ((artifacts or problems) and not (listings or unlisted))
+    strict = {root} if is_run else set()
     strict |= {artifact.directory for artifact in artifacts.values()}
     strict |= {listing.strict for listing in listings if listing.strict is not None}
     problems += [*unlisted, *unfinished]
