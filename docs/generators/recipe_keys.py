@@ -109,7 +109,6 @@ MORE = {
     "Source.warc": "the files are web archives",
     "Split.method": "hash: by the id; counts: exact numbers; formula: by the size of the corpus; field: the source says it",
     "Split.counts": "for counts",
-    "Split.values": "for field",
     "StackExchange.min_question_score": "questions below are dropped",
     "StackExchange.min_answer_score": "answers below are dropped",
     "Tokenizer.path": "a tiktoken rank file, a tokenizer.json or a SentencePiece .model",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -17,6 +18,7 @@ import tokenizers
 
 import tokmill as mill
 from mill import small_corpus, tokmill, write_problems
+from tokmill.audit import membership
 from tokmill.audit.check import check_build
 from tokmill.errors import InputError
 from tokmill.loader import open_dataset
@@ -270,3 +272,35 @@ def test_what_is_needed_and_not_beside_the_build_is_named(sample: Path, run: Pat
     assert "encoded again" in members(cache, tokenizer=sample.parent.parent / "spm.model")["train"][1]
     alone = shutil.copytree(run / "build/megatron", tmp_path / "alone")
     assert "neither the run that made it nor a listing is beside it" in members(alone)["train"][1]
+
+
+def test_a_cache_that_is_not_divided_is_training_data(sample: Path, tmp_path: Path) -> None:
+    texts = sample.parent.parent / "texts.jsonl"
+    (tmp_path / "mixture.yaml").write_text(f"datasets:\n- {{name: texts, files: {texts}}}\n")
+    cache = made_by(sample, tmp_path / "cache", "encode", tmp_path / "mixture.yaml")
+    ((ok, detail),) = members(cache).values()
+    assert (ok, detail) == (
+        True,
+        "90 documents, each train by mixture.yaml; tokens of 90 encoded again, equal",
+    )
+    with pytest.raises(InputError, match="is itself a split"):
+        open_dataset(cache, "valid")
+
+
+def test_of_a_large_build_a_sample_is_looked_at_and_the_line_says_so(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "_LABELLED", 40)
+    monkeypatch.setattr(membership, "_ENCODED", 5)
+    for name in ("memmap", "megatron"):
+        ok, detail = members(run / "build" / name)["train"]
+        found = re.fullmatch(
+            r"a sample of (\d+) documents, each train by the run's labels; tokens of 5 of \1 encoded again, equal",
+            detail,
+        )
+        assert ok
+        assert found, detail
+        assert 10 <= int(found[1]) <= 40
+    ok, detail = members(run / "build/megatron")["test"]
+    assert ok
+    assert not detail.startswith("a sample")

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokmill.errors import CorruptFile, InputError, TokenizerMismatch, VocabTooLarge
 from tokmill.formats.sequences import Sequences
 from tokmill.formats.token_cache import EncodeFacts, TokenCache, write_token_cache
+from tokmill.loader import open_dataset
 
 SHA = "ab" * 32
 FACTS = EncodeFacts(
@@ -173,3 +174,42 @@ def test_the_same_examples_make_the_same_bytes_anywhere(tmp_path: Path):
     one = write_token_cache(tmp_path / "one", [TWO], FACTS)
     apart = [Sequences(TWO.ids[:3], TWO.lengths[:1]), Sequences(TWO.ids[3:], TWO.lengths[1:])]
     assert write_token_cache(tmp_path / "two", apart, FACTS) == one
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    sizes=st.dictionaries(
+        st.sampled_from(["train", "valid", "test", "a", "z", "dev2"]), st.integers(0, 9), min_size=1
+    ),
+    part_tokens=st.integers(1, 20),
+)
+def test_every_split_has_its_own_examples_whatever_they_are_called(tmp_path, sizes, part_tokens):
+    """Each example is its split's name and its number in it."""
+    names = sorted(sizes)
+    rows = [(names.index(name), number) for name, count in sizes.items() for number in range(count)]
+    ids = np.array(rows, np.int64).reshape(-1)
+    write_token_cache(
+        tmp_path, [Sequences(ids, np.full(len(rows), 2))], FACTS, splits=sizes, part_tokens=part_tokens
+    )
+    for name, count in sizes.items():
+        found = [example["ids"].tolist() for example in open_dataset(tmp_path, name)]
+        assert found == [[names.index(name), number] for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    "splits",
+    [
+        [("a", 0, 1)],
+        [("a", 0, 1), ("b", 0, 1)],
+        [("a", 1, 1), ("b", 0, 1)],
+        [("a", 0, 1), ("a", 1, 1)],
+        [("a", 0, 3), ("b", 3, -1)],
+    ],
+)
+def test_splits_that_are_not_every_example_once_are_refused(tmp_path, splits):
+    write_token_cache(tmp_path, [TWO], FACTS)
+    meta = json.loads((tmp_path / "ENCODE.meta.json").read_text())
+    meta["splits"] = [dict(zip(("name", "first", "examples"), one, strict=True)) for one in splits]
+    (tmp_path / "ENCODE.meta.json").write_text(json.dumps(meta))
+    with pytest.raises(CorruptFile, match="its splits are not the 2 examples, each once"):
+        TokenCache(tmp_path, model_sha256=None)

@@ -255,3 +255,14 @@ def test_importing_and_reading_rows_loads_nothing_heavy(tmp_path):
     ).stdout.split()
     assert "numpy" in loaded
     assert set(loaded).isdisjoint({"numba", "pyarrow", "pydantic", "torch", "yaml", "rich", "click"})
+
+
+@pytest.mark.parametrize("format", ["memmap", "npy", "parquet"])
+def test_a_directory_with_the_name_of_another_split_does_not_make_it_that_split(format, tmp_path):
+    build = write_build(tmp_path / "b", format, {"train": documents(20)})
+    moved = (build / "train").rename(tmp_path / "valid")
+    with pytest.raises(InputError, match="says of itself that it is train"):
+        open_dataset(moved, "valid")
+    with pytest.raises(InputError, match="says of itself that it is train"):
+        open_dataset(tmp_path, "val")
+    assert open_dataset(moved).split == "train"

@@ -79,9 +79,10 @@ def check_members(
     reference = _reference(dataset, listing)
     if isinstance(reference, str):
         return True, f"not compared: {reference}"
-    spans, chosen = _spans(dataset)
+    held = _spans(dataset)
+    spans, chosen = held.spans, held.chosen
     loaded, lacking = _tokenizer(dataset, tokenizer)
-    split = plain_split(dataset.split)
+    split = _split_of(dataset)
     labels: dict[Key, set[str | None]] = {}
     differing: set[Key] = set()
     matched: set[Key] = set()
@@ -101,13 +102,21 @@ def check_members(
                 same = all(_is_same(dataset, span, ids) for span in spans[key])
                 (matched if same else differing).add(key)
     differing -= matched  # of several documents of one name, one has these tokens
-    return _told(_Outcome(dataset, reference, spans, labels, matched, differing, belonging, lacking))
+    return _told(_Outcome(dataset, reference, held, labels, matched, differing, belonging, lacking))
+
+
+class _Held(NamedTuple):
+    """Where each document of the split stands; the few whose tokens are compared; whether some were left out."""
+
+    spans: dict[Key, list[Span]]
+    chosen: set[Key]
+    is_sample: bool
 
 
 class _Outcome(NamedTuple):
     dataset: Dataset
     reference: Reference
-    spans: dict[Key, list[Span]]
+    held: _Held
     labels: dict[Key, set[str | None]]
     matched: set[Key]
     differing: set[Key]
@@ -117,9 +126,9 @@ class _Outcome(NamedTuple):
 
 def _told(found: _Outcome) -> tuple[bool, str]:
     dataset, name = found.dataset, found.reference.name
-    split = plain_split(dataset.split)
+    split, spans = _split_of(dataset), found.held.spans
     strangers = [key for key, labels in found.labels.items() if split not in labels]
-    unknown = [] if found.reference.is_partial else [key for key in found.spans if key not in found.labels]
+    unknown = [] if found.reference.is_partial else [key for key in spans if key not in found.labels]
     faults = []
     if strangers:
         label = ", ".join(sorted(str(one) for one in found.labels[strangers[0]]))
@@ -135,17 +144,12 @@ def _told(found: _Outcome) -> tuple[bool, str]:
     is_whole = dataset.facts.seq_len is None and not _is_chosen(dataset) and not found.reference.is_partial
     if is_whole and found.belonging != len(dataset):
         faults.append(f"{found.belonging:,} belong here by {name}, and {len(dataset):,} are here")
-    known = len(found.spans)
-    sampled = "a sample of " if known >= _LABELLED // 2 else ""
-    told = f"{sampled}{known:,} documents, "
+    told = f"{'a sample of ' if found.held.is_sample else ''}{len(spans):,} documents, "
     if faults:
         return False, told + "; ".join(faults)
     told += f"each {split} by {name}"
-    told += (
-        f"; tokens of {len(found.matched):,} encoded again, equal"
-        if not found.lacking
-        else f"; {found.lacking}"
-    )
+    count = f"{len(found.matched):,}" + (f" of {len(spans):,}" if len(found.matched) < len(spans) else "")
+    told += f"; tokens of {count} encoded again, equal" if not found.lacking else f"; {found.lacking}"
     if found.reference.is_partial:
         told += f"; {found.reference.is_partial}"
     return True, told
@@ -159,8 +163,13 @@ def _named(keys: list[Key]) -> str:
 # -- what is in the split ------------------------------------------------------------------------------------------
 
 
-def _spans(dataset: Dataset) -> tuple[dict[Key, list[Span]], set[Key]]:
-    """Where each document stands; and the few whose tokens are compared."""
+def _split_of(dataset: Dataset) -> str:
+    """A cache that `encode` did not divide is all training data, whatever its directory is called."""
+    meta = dataset.store.meta
+    return plain_split(str(meta.get("split") or ("train" if meta.get("asked") else dataset.split)))
+
+
+def _spans(dataset: Dataset) -> _Held:
     first = first_row(dataset.store)
     lines = read_row_index(
         dataset.directory / INDEX_NAME, first or 0, None if first is None else first + len(dataset)
@@ -176,7 +185,7 @@ def _spans(dataset: Dataset) -> tuple[dict[Key, list[Span]], set[Key]]:
             bound //= 2
             found = {key: own for key, own in found.items() if zlib.crc32(key[1].encode()) < bound}
     by_hash = sorted(found, key=lambda key: (zlib.crc32(key[1].encode()), key))
-    return found, set(by_hash[:_ENCODED])
+    return _Held(found, set(by_hash[:_ENCODED]), bound < 1 << 32)
 
 
 def _is_same(dataset: Dataset, span: Span, ids: list[int]) -> bool:

@@ -44,9 +44,10 @@ def _render(found: Peeked) -> None:
         colour = _COLOURS[number % len(_COLOURS)]
         name = " of ".join(part for part in (piece.doc_id, piece.source) if part)
         where = f"[{piece.start}:{piece.end}]"
-        begun = f", from its token {piece.offset:,}" if piece.offset else ""
-        ended = "" if piece.is_ended else ", goes on or was cut"
-        out.print(Text(_printable(f"── {where} {name}{begun}{ended}"), style=f"dim {colour}"))
+        begun = f"from its token {piece.offset:,}" if piece.offset else ""
+        ended = "" if piece.is_ended else "goes on or was cut"
+        told = ", ".join(part for part in (name, begun, ended) if part)
+        out.print(Text(_printable(f"── {where} {told}"), style=f"dim {colour}"))
         out.print(Text(_printable(piece.text), style=colour))
 
 

@@ -67,6 +67,13 @@ def open_dataset(
     directory, format, part = _locate(Path(path), split)
     manifest = _manifest_of(directory)
     store = open_store(directory, format, part)
+    own = store.meta.get("split")
+    if split is not None and own is not None and find_split(split, [str(own)]) is None:
+        raise InputError(
+            f"says of itself that it is {own}, whatever its directory is called",
+            where=str(directory),
+            next=f"set split to {own}, or give no split",
+        )
     sizes = check_files(store, manifest, directory, verify)
     facts = agree_on_facts(store, manifest, directory, tokenizer_sha256, eos_id)
     index = None

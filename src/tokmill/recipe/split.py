@@ -71,7 +71,8 @@ class Split(Section):
     test: bool = Field(False, description="formula: a test split as large as valid")
     field: str | None = Field(None, description="a key of `fields.meta`, or `source`")
     values: Annotated[Values | None, BeforeValidator(_plain_keys)] = Field(
-        None, description="[default: train; valid, validation, val, dev; test]"
+        None,
+        description="field: what it says in documents of each split [default: train; valid, validation, val, dev; test]",
     )
     unknown: Literal["fail", "drop", "train"] = Field(
         "fail", description="field: what becomes of documents with another value, or none"
