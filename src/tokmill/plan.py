@@ -35,26 +35,16 @@ from tokmill.tokenizer_plan import tokenizer_step
 # touched is not hashed again
 INPUT_STATS = "input_stats"
 
-# keys of a source that decide how its records are read
-_READING_SETTINGS = {
-    "name",
-    "domain",
-    "license",
-    "fields",
-    "template",
-    "unit",
-    "where",
-    "max_record_bytes",
-    "parallel",
-}
 
+def plan_steps(recipe: Recipe, base: Path, out: Path, own: Sequence[str] = ()) -> list[Step]:
+    """All steps in order. Reads the input listing and the first records; hashes files it has not seen.
 
-def plan_steps(recipe: Recipe, base: Path, out: Path) -> list[Step]:
-    """All steps in order. Reads the input listing and the first records; hashes files it has not seen."""
+    `own`: source and domain, where documents keep the ones that their records say; the layout goes by the recipe's.
+    """
     steps: list[Step] = []
     for source in recipe.sources:
         if not is_left_out(recipe, source):
-            steps += _source_steps(recipe, source, base, out)
+            steps += _source_steps(recipe, source, base, out, own)
     documents = tuple(step.name for step in steps)
     dedup = recipe.dedup
     if dedup.exact or dedup.near or dedup.window or dedup.against:
@@ -127,16 +117,18 @@ def waves(steps: Sequence[Step]) -> Iterator[list[Step]]:
         waiting = [step for step in waiting if step.name not in done]
 
 
-def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list[Step]:
+def _source_steps(
+    recipe: Recipe, source: Source, base: Path, out: Path, own: Sequence[str]
+) -> list[Step]:
     ingest_directory, clean_directory = out / "ingest" / source.name, out / "clean" / source.name
     if source.hub is not None:
-        found = _find_on_hub(source, source.hub, ingest_directory)
+        found = _find_on_hub(source, source.hub, ingest_directory, own)
     else:
         files = list_source(source, base)
         digests = _input_digests(files, ingest_directory)
         if source.corpus is not None:
             _check_listed(source.corpus, base, digests)
-        found = _Found(files, digests, reading_config(settle_reading(source, files)), None)
+        found = _Found(files, digests, reading_config(settle_reading(source, files, own)), None)
     cleaning, hooks = settle_cleaning(recipe, source, base)
     normalize = own_section("normalize", recipe, source) or recipe.normalize
     ingest = Step(
@@ -207,25 +199,25 @@ def _check_listed(corpus: Corpus, base: Path, digests: Mapping[str, str]) -> Non
             raise wrong_shard(file.path, digests[file.name], expected)
 
 
-def _find_on_hub(source: Source, hub: Hub, directory: Path) -> _Found:
+def _find_on_hub(source: Source, hub: Hub, directory: Path, own: Sequence[str]) -> _Found:
     """From the manifest of an earlier ingest if it was asked the same; only otherwise from the network."""
     asked = hub.model_dump(mode="json")
-    settings = source.model_dump(mode="json", include=_READING_SETTINGS)
+    reading = reading_config(settle_reading(source, [], own))
     revision = None
     with contextlib.suppress(TokmillError):
         artifact = open_artifact(directory)
         known = artifact.manifest.config if artifact else {}
         if artifact and known.get("hub") and known["hub"]["asked"] == asked:
             revision = known["hub"]["revision"]
-            if known["hub"]["settings"] == settings:
+            if known["reading"] == reading:
                 labels = artifact.manifest.inputs.items()
                 digests = {n.removeprefix("file "): d for n, d in labels if n.startswith("file ")}
-                return _Found(None, digests, known["reading"], known["hub"])
+                return _Found(None, digests, reading, known["hub"])
     revision = revision or resolve_revision(hub.dataset, hub.revision)
     files = list_hub(hub, revision)
     digests = {file.name: f"hub:{file.path.sha256 or file.path.oid}" for file in files}  # type: ignore[union-attr]
-    reading = reading_config(settle_reading(source, files))
-    return _Found(files, digests, reading, {"asked": asked, "revision": revision, "settings": settings})
+    settle_reading(source, files, own)  # a typo is told before anything is downloaded
+    return _Found(files, digests, reading, {"asked": asked, "revision": revision})
 
 
 def _input_digests(files: list[InputFile], directory: Path) -> dict[str, str]:

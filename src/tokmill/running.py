@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tokmill.artifact import (
@@ -130,8 +130,12 @@ def run_recipe(
     until: str | None = None,
     wait: bool = False,
     progress: Progress | None = None,
+    own: Sequence[str] = (),
 ) -> RunResult:
-    """Mill a recipe whose paths are relative to `base`."""
+    """Mill a recipe whose paths are relative to `base`.
+
+    `own`: of "source" and "domain" those that documents keep where their records say them; the recipe's without.
+    """
     resources = resources or Resources(workers)
     if resources.engine != "local":
         base, out = base.absolute(), out.absolute()  # the same on every node
@@ -139,7 +143,7 @@ def run_recipe(
         Asked(recipe.name, recipe.model_dump(mode="json"), recipe.shards.bytes),
         base,
         out,
-        lambda: plan_steps(recipe, base, out),
+        lambda: plan_steps(recipe, base, out, own),
         resources=resources,
         device=device,
         until=until,

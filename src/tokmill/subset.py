@@ -32,12 +32,12 @@ from tokmill.clean.rules import judge, settle_sieve
 from tokmill.dedup.exact import HASH_NORMALIZATION, exact_hashes, match_equal
 from tokmill.errors import InputChanged, InputError, ManifestDamaged, RecipeError
 from tokmill.kernels.text import measure_text
-from tokmill.manifest import Json, check_conservation, explain_changes
+from tokmill.manifest import Json, add_counts, check_conservation, explain_changes
 from tokmill.recipe import Filter, Path_, Section, Source
 from tokmill.sample import bottom_k, draws
 from tokmill.schema import DOCUMENTS, one_piece, string_column
 from tokmill.sources.listing import list_source
-from tokmill.sources.readers import read_documents, settle_reading
+from tokmill.sources.readers import check_presence, read_documents, settle_reading
 from tokmill.storage.commit import commit_bytes, storage_error
 from tokmill.storage.location import InputFile, file_sha256, local_path, read_whole
 from tokmill.storage.records import WHOLE
@@ -46,7 +46,7 @@ MANIFEST_NAME = "manifest.jsonl"
 META_NAME = "MANIFEST.meta.json"
 
 # Raised whenever the same parameters and inputs give another manifest.jsonl. A pair that is there stays as it is.
-ALGORITHM = {"name": "keyed-bottom-k", "version": "1", "dedup": HASH_NORMALIZATION}
+ALGORITHM = {"name": "keyed-bottom-k", "version": "2", "dedup": HASH_NORMALIZATION}
 
 _MAX_META_BYTES = 64 << 20
 
@@ -56,7 +56,7 @@ Files = str | Path | Sequence[str | Path]
 class Filters(Section):
     """Which single texts are wanted; pairs have their own bounds, per side, in `parallel`."""
 
-    where: dict[str, str] = Field({}, description="as of a source: a field that no record has is not applied")
+    where: dict[str, str] = Field({}, description="as of a source: a record without the field is left out")
     min_chars: int | None = Field(None, ge=0)
     max_chars: int | None = Field(None, ge=0)
 
@@ -72,7 +72,6 @@ class _Corpus(NamedTuple):
 
     documents: Any
     counts: Json
-    where_applied: dict[str, bool]
 
 
 def materialize(
@@ -131,7 +130,6 @@ def materialize(
         **parameters,
         "algorithm": {**ALGORITHM, "unicode": unicodedata.unidata_version},
         "counts": {**corpus.counts, "taken": taken.num_rows},
-        "where_applied": corpus.where_applied,
         "scanned": {"documents": corpus.counts["read"], "is_complete": True},
         "sha256": hashlib.sha256(data).hexdigest(),
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -265,13 +263,16 @@ def _read_corpus(source: Source, inputs: list[InputFile], wanted: Filters, *, de
     tables = [DOCUMENTS.empty_table()]
     dropped: Counter[str] = Counter()
     quarantined: Counter[str] = Counter()
+    presence: Json = {}
     for file in inputs:
         for batch in read_documents(file.path, file.name, WHOLE, reading):
             read += batch.documents.num_rows + len(batch.bad) + len(batch.dropped)
             tables.append(batch.documents)
             dropped.update(record.reason for record in batch.dropped)
             quarantined.update(record.reason for record in batch.bad)
+            presence = add_counts(presence, batch.presence)
     _check_unchanged(inputs)
+    check_presence(reading, inputs, presence)
     documents = pa.concat_tables(tables)
 
     texts = one_piece(documents.column("text"))
@@ -302,7 +303,7 @@ def _read_corpus(source: Source, inputs: list[InputFile], wanted: Filters, *, de
         },
         where="materialize",
     )
-    return _Corpus(available, counts, {key: key in reading.options["where"] for key in wanted.where})
+    return _Corpus(available, counts)
 
 
 def _rules(wanted: Filters) -> list[Filter]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from storage.scratch import BOM, QUICK, blocks_of, collect, read_as, slow_lines, write_as
 from tokmill.errors import CorruptFile, InputError
-from tokmill.storage.jsonl import peek_keys, read_batches, write_jsonl
+from tokmill.storage.jsonl import peek, read_batches, write_jsonl
 from tokmill.storage.records import BadRecord, Kind, Wanted
 
 SUFFIXES = [".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"]
@@ -392,17 +392,17 @@ def test_a_bad_line_changes_nothing_in_the_good_ones(scratch, lines, bad_line, a
 
 def test_the_first_objects_tell_the_keys(tmp_path):
     path = write_as(tmp_path / "a.jsonl", b'\nbad\n[1]\n\xff\n{"b":1,"a":{"c":2}}\n{"d":1}\n')
-    assert peek_keys(path, max_record_bytes=LIMIT) == ["b", "a", "d"]
+    assert peek(path, max_record_bytes=LIMIT).keys == ["b", "a", "d"]
 
 
 def test_an_oversize_first_line_does_not_hide_the_keys(tmp_path):
     path = write_as(tmp_path / "a.jsonl", b'{"long":"' + b"x" * 100 + b'"}\n{"a":1}\n')
     with blocks_of(16):
-        assert peek_keys(path, max_record_bytes=50) == ["a"]
+        assert peek(path, max_record_bytes=50).keys == ["a"]
 
 
 def test_no_object_has_no_keys(tmp_path):
-    assert peek_keys(write_as(tmp_path / "a.jsonl", b"1\n2\n"), max_record_bytes=LIMIT) == []
+    assert peek(write_as(tmp_path / "a.jsonl", b"1\n2\n"), max_record_bytes=LIMIT).keys == []
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

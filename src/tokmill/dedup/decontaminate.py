@@ -233,7 +233,7 @@ def _different(groups: Rows, values: Rows) -> Rows:
 def _load_file(path: Path, fields: list[str]) -> list[str]:
     if path.name.endswith(TSV_SUFFIXES):
         return _load_tsv(path, fields)
-    keys = codecs.peek_keys(path, max_record_bytes=_MAX_RECORD_BYTES)
+    keys = codecs.peek(path, max_record_bytes=_MAX_RECORD_BYTES).keys
     if not set(keys) & set(fields):
         raise _no_such_field(path, fields, keys)
     wanted = [Wanted(field, field, Kind.JSON, False) for field in fields]

@@ -1,13 +1,17 @@
 """Files of records, or of plain text: which fields are wanted, and how they become records.
 
-settle   peek at the first records ─ which key holds what
-read     wanted columns ─ template ─ text, id, license, created_at, meta
+    settle   the recipe ─ keys to ask every record for; the first records only tell a typo early
+    read     wanted columns ─ template ─ text, id, license, created_at, meta (source, domain)
+
+Every record is asked for every field that could matter: what came before it, in its file or in another, decides
+nothing. Of several well-known names the first that a record has counts, record by record.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -23,56 +27,78 @@ from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import Kind, Span, Wanted
 
-_TEXT_KEYS = ("text", "content")
-_ID_KEYS = ("id", "doc_id")
-_LICENSE_KEYS = ("license", "license_tag")
-_DATE_KEYS = ("created_at",)
+_TEXT_KEYS = ["text", "content"]
+_ID_KEYS = ["id", "doc_id"]
+_LICENSE_KEYS = ["license", "license_tag"]
+_DATE_KEYS = ["created_at"]
+_META = "meta"  # an object that a record carries whole
 
 
 class Fields(msgspec.Struct, frozen=True):
-    """Which key of a record is what, settled."""
+    """Which keys of a record are what, in the order in which it is asked for them."""
 
-    text: str | None
+    text: list[str]
     template: str | None
-    id: str | None
-    license: str | None
-    created_at: str | None
-    meta: list[str]
+    id: list[str]
+    license: list[str]
+    created_at: list[str]
+    meta: list[str]  # added to what the record's own `meta` holds
     unit: str
-    where: dict[str, str]  # applied filters; the recipe's config shows what was asked
+    where: dict[str, str]
+    named: dict[str, str]  # what the recipe names -> the key that some record must have
+    own: list[str] = []  # of source and domain: those that a record says itself
 
 
 def settle(source: Source, files: list[InputFile]) -> Json:
-    """Fill in the fields that the recipe left open from what the first file with a record offers."""
+    """The recipe's fields, and well-known ones for those that it leaves open: the same whatever the files hold."""
     for file in files:
         if not file.name.endswith(codecs.SUFFIXES):
             raise codecs.unknown_suffix(file.path)
-    first, keys = files[0].path, []
-    for file in files:
-        keys = codecs.peek_keys(file.path, max_record_bytes=source.max_record_bytes)
-        if keys:
-            first = file.path
-            break
     fields = source.fields
-    needed = [field for _, field in template_parts(source.template) if field] if source.template else []
-    text = None if source.template else fields.text or _first_of(_TEXT_KEYS, keys)
-    if not source.template and text is None and keys:
-        raise _no_such_field(source, first, "text", keys)
-    for key in [*needed, *([text] if text else [])]:
-        if keys and key not in keys:
-            raise _no_such_field(source, first, key, keys)
+    meta = list(dict.fromkeys([*fields.meta, *([fields.language] if fields.language else [])]))
+    named = {
+        f"fields.{name}": key
+        for name in ("id", "license", "language", "created_at")
+        if (key := getattr(fields, name)) is not None
+    }
     settled = Fields(
-        text=text or (None if source.template else "text"),
+        text=[] if source.template else [fields.text] if fields.text else _TEXT_KEYS,
         template=source.template,
-        id=fields.id or _first_of(_ID_KEYS, keys),
-        license=fields.license or _first_of(_LICENSE_KEYS, keys),
-        created_at=fields.created_at or _first_of(_DATE_KEYS, keys),
-        meta=list(dict.fromkeys([*fields.meta, *([fields.language] if fields.language else [])])),
+        id=[fields.id] if fields.id else _ID_KEYS,
+        license=[fields.license] if fields.license else _LICENSE_KEYS,
+        created_at=[fields.created_at] if fields.created_at else _DATE_KEYS,
+        meta=meta,
         unit=source.unit,
-        where={key: value for key, value in source.where.items() if key in keys},
+        where=source.where,
+        named=named
+        | {f"fields.meta.{key}": key for key in fields.meta}
+        | {f"where.{key}": key for key in source.where},
     )
+    _check_first_records(source, settled, files)
     options: Json = msgspec.to_builtins(settled)
     return options
+
+
+def _check_first_records(source: Source, fields: Fields, files: list[InputFile]) -> None:
+    """A text that the first records of no file have is refused before anything is read, and so is a named field
+    that is certainly nowhere. Files are looked at until all that is asked for was seen."""
+    texts = [[key] for key in _template_fields(fields.template)] if fields.template else [fields.text]
+    missing, unseen = texts, dict(fields.named)
+    first, keys, is_certain = None, dict[str, None](), True
+    for file in files:
+        peek = codecs.peek(file.path, max_record_bytes=source.max_record_bytes)
+        keys |= dict.fromkeys(peek.keys)
+        first = first or (file.path if peek.keys else None)
+        is_certain &= peek.is_whole
+        missing = [names for names in missing if not keys.keys() & set(names)]
+        unseen = {label: key for label, key in unseen.items() if key not in keys}
+        if first and not missing and not (unseen and is_certain):
+            return
+    if first and missing:
+        raise _no_text(source, first, missing[0][0], list(keys))
+    if first and is_certain and _META not in keys:  # which may hold a member of that name
+        for label, key in unseen.items():
+            raise no_such_field(source.name, label, key, list(keys))
 
 
 def split(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:
@@ -90,23 +116,51 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
     )
     file_id = name if codecs.is_plain_text(path) and fields.unit == "document" else None
     for batch in batches:
-        wanted, dropped = _filtered(batch.table, fields.where)
-        yield Taken(_records(wanted, fields, file_id), batch.bad, dropped)
+        table = batch.table.append_column("members", _members(batch.table, fields.meta))
+        wanted, dropped = _filtered(table, fields.where)
+        yield Taken(_records(wanted, fields, file_id), batch.bad, dropped, _presence(table, fields))
 
 
 def _wanted(fields: Fields) -> list[Wanted]:
     wanted = []
     if fields.template is not None:
-        names = dict.fromkeys(field for _, field in template_parts(fields.template) if field)
+        names = _template_fields(fields.template)
         wanted += [Wanted(f"field:{field}", field, Kind.SCALAR, True) for field in names]
-    elif fields.text is not None:
-        wanted.append(Wanted("text", fields.text, Kind.TEXT, True))
-    for name, key in (("id", fields.id), ("license", fields.license), ("created_at", fields.created_at)):
-        if key is not None:
-            wanted.append(Wanted(name, key, Kind.SCALAR, False))
+    else:
+        wanted.append(_one_of("text", fields.text, Kind.TEXT, required=True))
+    for name in ("id", "license", "created_at"):
+        wanted.append(_one_of(name, getattr(fields, name), Kind.SCALAR, required=False))
     wanted += [Wanted(f"where:{key}", key, Kind.SCALAR, False) for key in fields.where]
     wanted += [Wanted(f"meta:{key}", key, Kind.JSON, False) for key in fields.meta]
-    return wanted
+    if _META not in fields.meta:  # named as a member, it is one
+        wanted.append(Wanted("carried", _META, Kind.OBJECT, False))
+    return wanted + [Wanted(name, name, Kind.JSON, False) for name in fields.own]
+
+
+def _one_of(name: str, keys: Sequence[str], kind: Kind, *, required: bool) -> Wanted:
+    return Wanted(name, keys[0], kind, required, tuple(keys[1:]))
+
+
+def _template_fields(template: str) -> list[str]:
+    return list(dict.fromkeys(field for _, field in template_parts(template) if field))
+
+
+def _presence(table: Any, fields: Fields) -> Json:
+    """How many records there are, and how many have each field that the recipe names."""
+    if not fields.named:
+        return {}
+    found: Json = {"records": table.num_rows}
+    for label, key in fields.named.items():
+        section, _, name = label.partition(".")
+        if section == "where":
+            column = table.column(f"where:{key}")
+        elif name in ("id", "license", "created_at"):
+            column = table.column(name)
+        else:
+            found[label] = _count_members(one_piece(table.column("members")), key)
+            continue
+        found[label] = table.num_rows - column.null_count
+    return found
 
 
 def _filtered(table: Any, where: dict[str, str]) -> tuple[Any, list[Dropped]]:
@@ -126,8 +180,11 @@ def _records(table: Any, fields: Fields, file_id: str | None) -> Any:
     ids = _column(table, "id")
     if file_id is not None:
         ids = pa.repeat(pa.scalar(file_id, pa.string()), table.num_rows)
-    columns = [text, ids, _column(table, "license"), _column(table, "created_at"), _meta(table, fields.meta)]
-    return pa.table(columns, schema=RECORDS)
+    columns = [text, ids, *(_column(table, name) for name in ("license", "created_at", "members"))]
+    records = pa.table(columns, schema=RECORDS)
+    for name in fields.own:
+        records = records.append_column(name, _labels(one_piece(table.column(name))))
+    return records
 
 
 def _filled(table: Any, template: str) -> Any:
@@ -142,15 +199,39 @@ def _filled(table: Any, template: str) -> Any:
 
 
 def _column(table: Any, name: str) -> Any:
-    if name not in table.column_names:
-        return pa.nulls(table.num_rows, pa.string())
     return one_piece(table.column(name)).cast(pa.string())
 
 
-def _meta(table: Any, keys: list[str]) -> Any:
-    """A JSON object of the carried keys, in recipe order; keys that a record lacks are left out."""
+def _labels(spelled: Any) -> Any:
+    """JSON values as names: strings and numbers are, nothing else is."""
+    coded = spelled.dictionary_encode()
+    values = [msgspec.json.decode(value) for value in coded.dictionary.to_pylist()]
+    names = [value if isinstance(value, str) else None if _is_no_name(value) else json.dumps(value) for value in values]
+    return pa.array(names, pa.string()).take(coded.indices)
+
+
+def _is_no_name(value: Any) -> bool:
+    return value is None or isinstance(value, dict | list)
+
+
+def _members(table: Any, keys: list[str]) -> Any:
+    """A JSON object of what the record carries and the named keys, which come last and win; null where neither."""
+    carried = table.column("carried") if "carried" in table.column_names else None
     if not keys:
-        return pa.nulls(table.num_rows, pa.string())
+        return carried
+    named = _named_members(table, keys)
+    if carried is None or carried.null_count == table.num_rows:
+        return named
+    decode, encode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode, msgspec.json.encode
+    whole = [
+        own if theirs is None else theirs if own == "{}" else encode(decode(theirs) | decode(own)).decode()
+        for theirs, own in zip(carried.to_pylist(), named.to_pylist(), strict=True)
+    ]
+    return pa.array(whole, pa.large_string())
+
+
+def _named_members(table: Any, keys: list[str]) -> Any:
+    """A JSON object of the named keys, in recipe order; keys that a record lacks are left out."""
     nothing = pa.scalar("", pa.large_string())
     members = []
     for key in keys:
@@ -159,17 +240,28 @@ def _meta(table: Any, keys: list[str]) -> Any:
         members.append(pc.binary_join_element_wise(label, values, nothing).fill_null(""))
     # not null_handling="skip", with which Arrow leaves out a row where every member is null
     body = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*members, nothing), 1)
-    whole = pc.binary_join_element_wise(
+    return pc.binary_join_element_wise(
         pa.scalar("{", pa.large_string()), body, pa.scalar("}", pa.large_string()), nothing
     )
-    return whole.cast(pa.string())
 
 
-def _first_of(candidates: tuple[str, ...], keys: list[str]) -> str | None:
-    return next((key for key in candidates if key in keys), None)
+def _count_members(objects: Any, key: str) -> int:
+    decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+    found = decoder.decode_lines("\n".join(objects.drop_null().to_pylist()))
+    return sum(bytes(item.get(key, b"null")) != b"null" for item in found)
 
 
-def _no_such_field(source: Source, path: AnyPath, field: str, keys: list[str]) -> InputError:
+def no_such_field(source: str, label: str, key: str, keys: list[str]) -> InputError:
+    near = difflib.get_close_matches(key, keys, n=1)
+    return InputError(
+        f"`{label}` names the field `{key}`, and no record has it"
+        + (f"; they have {', '.join(sorted(keys))}" if keys else ""),
+        where=f"source {source}",
+        next=(f"did you mean `{near[0]}`? " if near else "") + f"mend `{label}` of this source, or leave it out",
+    )
+
+
+def _no_text(source: Source, path: AnyPath, field: str, keys: list[str]) -> InputError:
     near = difflib.get_close_matches(field, keys, n=1)
     hint = f"did you mean `{near[0]}`? " if near else ""
     return InputError(

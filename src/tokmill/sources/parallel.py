@@ -4,7 +4,7 @@
     .tsv[.gz|.zst] ─ blocks of lines ─ first and second column ───────────┴ strip ─ measure ─ judge ─> records
 
 A key with a dot names a member of an object: `translation.en` reads {"translation": {"en": …, "fr": …}}, unless the
-records have a key that is spelled so. The sides are in `meta` too, so that a pair can be taken apart again.
+record has a key that is spelled so. The sides are in `meta` too, so that a pair can be taken apart again.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from tokmill.storage.streams import Block, Oversize, read_blocks
 _TSV_SUFFIXES = (".tsv", ".tsv.gz", ".tsv.zst")
 SUFFIXES = (*jsonl.SUFFIXES, *parquet.SUFFIXES, *_TSV_SUFFIXES)
 
-_ID_KEYS = ("id", "doc_id")
 _LETTER_OR_DIGIT = r"[\p{L}\p{N}]"
+_OPTIONAL = {"id": ["id", "doc_id"], "license": ["license", "license_tag"], "created_at": ["created_at"]}
 
 
 class Options(msgspec.Struct, frozen=True):
-    """The recipe's section, and which key holds what. A side is [key], or [key, member] within an object."""
+    """The recipe's section, and the keys that every record is asked for, in order."""
 
     source_key: str
     target_key: str
     separator: str
     min_chars: int
     max_chars: int
-    source_path: list[str]
-    target_path: list[str]
-    id: str | None
-    license: str | None
+    id: list[str]
+    license: list[str]
+    created_at: list[str]
+    named: dict[str, str]  # what the recipe names -> the key that some record must have
 
 
 class Pairs(NamedTuple):
@@ -59,11 +59,12 @@ class Pairs(NamedTuple):
     target: Any
     id: Any
     license: Any
+    created_at: Any
     offsets: NDArray[np.int64]
 
 
 def settle(source: Source, files: list[InputFile]) -> Json:
-    """Which keys are there, from the first file of records that has any."""
+    """The recipe's keys, and well-known ones for those that it leaves open: the same whatever the files hold."""
     section = source.parallel or Parallel()
     for file in files:
         if not file.name.endswith(SUFFIXES):
@@ -72,22 +73,28 @@ def settle(source: Source, files: list[InputFile]) -> Json:
                 where=str(file.path),
                 next=f"known suffixes: {' '.join(SUFFIXES)}",
             )
-    keys: list[str] = []
-    paths = [[section.source_key], [section.target_key]]  # files without any record
+    _check_first_records(source, section, files)
+    options: Json = section.model_dump(mode="json")
+    given = {name: key for name in _OPTIONAL if (key := getattr(source.fields, name))}
+    asked = {name: [given[name]] if name in given else keys for name, keys in _OPTIONAL.items()}
+    return options | asked | {"named": {f"fields.{name}": key for name, key in given.items()}}
+
+
+def _check_first_records(source: Source, section: Parallel, files: list[InputFile]) -> None:
+    """A side that the first records of no file have is refused before anything is read."""
+    first, keys = None, dict[str, None]()
+    missing = [section.source_key, section.target_key]
     for file in files:
         if _is_tsv(file.path):
-            continue
-        keys = codecs.peek_keys(file.path, max_record_bytes=source.max_record_bytes)
-        if keys:
-            paths = [_find(key, keys, source, file.path) for key in (section.source_key, section.target_key)]
-            break
-    options: Json = section.model_dump(mode="json")
-    return options | {
-        "source_path": paths[0],
-        "target_path": paths[1],
-        "id": source.fields.id or next((key for key in _ID_KEYS if key in keys), None),
-        "license": source.fields.license or ("license" if "license" in keys else None),
-    }
+            return  # has its sides without keys
+        peek = codecs.peek(file.path, max_record_bytes=source.max_record_bytes)
+        keys |= dict.fromkeys(peek.keys)
+        first = first or (file.path if peek.keys else None)
+        missing = [key for key in missing if not {key, _outer(key)} & keys.keys()]
+        if first and not missing:
+            return
+    if first:
+        raise _no_such_side(source, first, _outer(missing[0]), list(keys))
 
 
 def split(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:
@@ -104,7 +111,16 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
     else:
         batches = _read_records(path, span, options, reading.max_record_bytes)
     for pairs, bad in batches:
-        yield _judge(pairs, bad, options)
+        yield _judge(pairs, bad, options)._replace(presence=_presence(pairs, options))
+
+
+def _presence(pairs: Pairs, options: Options) -> Json:
+    """How many pairs there are, and how many have each field that the recipe names."""
+    rows = len(pairs.offsets)
+    have = {
+        label: rows - getattr(pairs, label.removeprefix("fields.")).null_count for label in options.named
+    }
+    return {"records": rows, **have} if have else {}
 
 
 # -- which pairs are wanted --------------------------------------------------------------------------------------
@@ -138,21 +154,20 @@ def _judge(pairs: Pairs, bad: list[BadRecord], options: Options) -> Taken:
         )
         for row, rule, id in zip(rows.tolist(), first, ids, strict=True)
     ]
-    columns: tuple[Any, ...] = (source, target, pairs.id, pairs.license)
+    columns: tuple[Any, ...] = (source, target, pairs.id, pairs.license, pairs.created_at)
     if dropped:
         keep = pa.array(~is_dropped)
         columns = tuple(column.filter(keep) for column in columns)
     return Taken(_records(*columns, separator=options.separator), bad, dropped)
 
 
-def _records(source: Any, target: Any, id: Any, license: Any, *, separator: str) -> Any:
+def _records(source: Any, target: Any, id: Any, license: Any, created_at: Any, *, separator: str) -> Any:
     text = pc.binary_join_element_wise(source, target, pa.scalar(separator, pa.large_string()))
     pieces = ('{"src_text":', _as_json(source), ',"tgt_text":', _as_json(target), "}", "")
     meta = pc.binary_join_element_wise(
         *(pa.scalar(piece, pa.large_string()) if isinstance(piece, str) else piece for piece in pieces)
     )
-    undated = pa.nulls(len(text), pa.string())
-    return pa.table([text, id, license, undated, meta.cast(pa.string())], schema=RECORDS)
+    return pa.table([text, id, license, created_at, meta.cast(pa.string())], schema=RECORDS)
 
 
 def _as_json(texts: Any) -> Any:
@@ -175,33 +190,54 @@ def _lines(data: bytes) -> Any:
 def _read_records(
     path: AnyPath, span: Span, options: Options, max_record_bytes: int
 ) -> Iterator[tuple[Pairs, list[BadRecord]]]:
-    sides = (options.source_path, options.target_path)
-    wanted = [
-        Wanted(f"side:{side[0]}", side[0], Kind.JSON if len(side) > 1 else Kind.TEXT, True)
-        for side in {side[0]: side for side in sides}.values()
-    ]
-    for name, key in (("id", options.id), ("license", options.license)):
-        if key is not None:
-            wanted.append(Wanted(name, key, Kind.SCALAR, False))
+    keys = (options.source_key, options.target_key)
+    wanted = list(dict.fromkeys(want for key in keys for want in _side_columns(key)))
+    for name in _OPTIONAL:
+        first, *others = getattr(options, name)
+        wanted.append(Wanted(name, first, Kind.SCALAR, False, tuple(others)))
     batches = codecs.read_batches(path, wanted, unit="line", max_record_bytes=max_record_bytes, span=span)
     for (table, bad), offsets in _with_offsets(batches, path, span, max_record_bytes):
         columns: list[Any] = []
         faults: dict[int, tuple[str, str]] = {}
-        for side in sides:
-            column = one_piece(table.column(f"side:{side[0]}"))
-            if len(side) > 1:
-                column, missing = _members(column, *side)
-                faults = missing | faults
+        for key in keys:
+            column, missing = _side(table, key)
+            faults = missing | faults
             columns.append(column)
-        columns += [_optional(table, name) for name in ("id", "license")]
+        columns += [one_piece(table.column(name)).cast(pa.string()) for name in _OPTIONAL]
         if faults:
             keep = np.ones(table.num_rows, np.bool_)
             keep[list(faults)] = False
             columns = [column.filter(pa.array(keep)) for column in columns]
             bad = sorted([*bad, *(BadRecord(int(offsets[row]), *fault) for row, fault in faults.items())])
             offsets = offsets[keep]
-        source, target, id, license = columns
-        yield Pairs(source, target, id, license, offsets), bad
+        yield Pairs(*columns, offsets), bad
+
+
+def _outer(key: str) -> str:
+    """The object that a key with a dot names a member of; any other key itself."""
+    outer, dot, member = key.partition(".")
+    return outer if outer and dot and member else key
+
+
+def _side_columns(key: str) -> list[Wanted]:
+    if _outer(key) == key:
+        return [Wanted(f"side:{key}", key, Kind.TEXT, True)]
+    return [
+        Wanted(f"side:{key}", key, Kind.TEXT, False),
+        Wanted(f"object:{_outer(key)}", _outer(key), Kind.JSON, False),
+    ]
+
+
+def _side(table: Any, key: str) -> tuple[Any, dict[int, tuple[str, str]]]:
+    """The texts of a side, and the rows that have none: under the key as it is spelled, else in the object."""
+    column, outer = one_piece(table.column(f"side:{key}")), _outer(key)
+    if outer == key or not column.null_count:
+        return column, {}
+    lacking = column.is_null()
+    rows = np.flatnonzero(np.asarray(lacking)).tolist()
+    objects = one_piece(table.column(f"object:{outer}")).filter(lacking)
+    texts, faults = _members(objects, outer, key.removeprefix(f"{outer}."))
+    return pc.replace_with_mask(column, lacking, texts), {rows[row]: fault for row, fault in faults.items()}
 
 
 def _with_offsets(
@@ -262,12 +298,6 @@ def _members(objects: Any, key: str, member: str) -> tuple[Any, dict[int, tuple[
     return pa.array(texts, pa.large_string()), faults
 
 
-def _optional(table: Any, name: str) -> Any:
-    if name not in table.column_names:
-        return pa.nulls(table.num_rows, pa.string())
-    return one_piece(table.column(name)).cast(pa.string())
-
-
 # -- tab-separated lines -----------------------------------------------------------------------------------------
 
 
@@ -305,7 +335,7 @@ def _pairs_of_lines(block: Block, max_record_bytes: int) -> tuple[Pairs, list[Ba
 def _columns_of(lines: Any, offsets: NDArray[np.int64]) -> Pairs:
     fields = pc.split_pattern(lines.cast(pa.large_string()), "\t", max_splits=2)
     nothing = pa.nulls(len(lines), pa.string())
-    return Pairs(pc.list_element(fields, 0), pc.list_element(fields, 1), nothing, nothing, offsets)
+    return Pairs(pc.list_element(fields, 0), pc.list_element(fields, 1), nothing, nothing, nothing, offsets)
 
 
 def _is_invalid(data: bytes, lines: Any) -> NDArray[np.bool_]:
@@ -334,15 +364,9 @@ def _is_tsv(path: AnyPath) -> bool:
     return path.name.endswith(_TSV_SUFFIXES)
 
 
-def _find(key: str, keys: list[str], source: Source, path: AnyPath) -> list[str]:
-    """Where a side is: under its key as it is spelled, else in the object that the part before the dot names."""
-    if key in keys:
-        return [key]
-    outer, dot, member = key.partition(".")
-    if dot and member and outer in keys:
-        return [outer, member]
+def _no_such_side(source: Source, path: AnyPath, outer: str, keys: list[str]) -> InputError:
     near = difflib.get_close_matches(outer, keys, n=1)
-    raise InputError(
+    return InputError(
         f"source `{source.name}`: the first records have no field `{outer}`; they have {', '.join(sorted(keys))}",
         where=str(path),
         next=(f"did you mean `{near[0]}`? " if near else "")
