@@ -107,8 +107,8 @@ def test_what_was_normalized_and_found_is_in_the_manifest(tmp_path: Path) -> Non
     assert about["nul_chars"] == 50
     assert about["normalization"]["unicode"] == "NFC"
     assert about["language"] == {
-        "asked": {"lang": "en", "license": "MIT"},
-        "applied": {"lang": True, "license": False},
+        "asked": {"lang": "en"},
+        "applied": {"lang": True},
         "english_filter_applied": True,
     }
 

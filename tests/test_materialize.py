@@ -149,7 +149,9 @@ def test_everything_read_is_accounted_for(tmp_path: Path) -> None:
 def test_a_filter_on_a_field_that_no_record_has_is_an_error_with_the_nearest_name(tmp_path: Path) -> None:
     records = [{"text": f"Sentence number {n}", "language": "en"} for n in range(12)]
     path = write_corpus(tmp_path / "c.jsonl", records)
-    with pytest.raises(InputError, match=r"`where.langauge` names the field `langauge`, and no record") as caught:
+    with pytest.raises(
+        InputError, match=r"`where.langauge` names the field `langauge`, and no record"
+    ) as caught:
         materialize(path, tmp_path / "out", k=10, seed=1, splits=SIZES, filters={"where": {"langauge": "en"}})
     assert "did you mean `language`?" in caught.value.next
     assert not (tmp_path / "out").exists()
@@ -159,7 +161,9 @@ def test_a_filter_on_a_field_that_comes_late_leaves_out_the_records_before_it(tm
     records = [{"text": f"Sentence number {n}"} for n in range(12)]
     tagged = [{"text": f"Tagged number {n}", "language": "en"} for n in range(10)]
     path = write_corpus(tmp_path / "c.jsonl", [*records, *tagged])
-    drawn = materialize(path, tmp_path / "out", k=10, seed=1, splits=SIZES, filters={"where": {"language": "en"}})
+    drawn = materialize(
+        path, tmp_path / "out", k=10, seed=1, splits=SIZES, filters={"where": {"language": "en"}}
+    )
     assert sorted(row["text"] for row in rows_of(drawn)) == sorted(record["text"] for record in tagged)
     assert meta_of(drawn)["counts"]["dropped"] == {"other_language": 12}
 

@@ -67,7 +67,8 @@ def materialize_source(
         if held is not None:
             return held
     work = root / f".materialize-{folder_name(dataset)}"
-    result = run_recipe(recipe, base, work, workers=workers, until="clean", progress=progress)
+    own = {source.name: ("source", "domain")}
+    result = run_recipe(recipe, base, work, workers=workers, until="clean", progress=progress, own=own)
     ingested, cleaned = result.artifacts.values()
     hub = ingested.manifest.config["hub"]
     revision = hub["revision"] if hub else ingested.manifest.facts["corpus_digest"]

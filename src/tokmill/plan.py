@@ -26,6 +26,7 @@ from tokmill.recipe import Corpus, Dedup, Hub, Recipe, Source
 from tokmill.sources.hub import resolve_revision
 from tokmill.sources.listing import list_corpus, list_hub, list_source
 from tokmill.sources.readers import reading_config, settle_reading
+from tokmill.stages.ranking import OWN_SOURCE
 from tokmill.stages.step import Step
 from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
 from tokmill.token_plan import build_steps, is_left_out
@@ -36,19 +37,23 @@ from tokmill.tokenizer_plan import tokenizer_step
 INPUT_STATS = "input_stats"
 
 
-def plan_steps(recipe: Recipe, base: Path, out: Path, own: Sequence[str] = ()) -> list[Step]:
+# of each source of a recipe, which labels its documents keep where their records carry them
+Own = Mapping[str, Sequence[str]]
+
+
+def plan_steps(recipe: Recipe, base: Path, out: Path, own: Own | None = None) -> list[Step]:
     """All steps in order. Reads the input listing and the first records; hashes files it has not seen.
 
-    `own`: source and domain, where documents keep the ones that their records say; the layout goes by the recipe's.
+    `own`: by source, which of "source" and "domain" documents keep where their records say them.
     """
     steps: list[Step] = []
     for source in recipe.sources:
         if not is_left_out(recipe, source):
-            steps += _source_steps(recipe, source, base, out, own)
+            steps += _source_steps(recipe, source, base, out, (own or {}).get(source.name, ()))
     documents = tuple(step.name for step in steps)
     dedup = recipe.dedup
     if dedup.exact or dedup.near or dedup.window or dedup.against:
-        steps.append(_dedup_step(dedup, base, out, documents))
+        steps.append(_dedup_step(dedup, base, out, documents, own or {}))
         documents += ("dedup",)
     split_config = recipe.split.settings(recipe.seed)
     steps.append(Step("split", "split", out / "split", split_config, documents))
@@ -117,9 +122,7 @@ def waves(steps: Sequence[Step]) -> Iterator[list[Step]]:
         waiting = [step for step in waiting if step.name not in done]
 
 
-def _source_steps(
-    recipe: Recipe, source: Source, base: Path, out: Path, own: Sequence[str]
-) -> list[Step]:
+def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path, own: Sequence[str]) -> list[Step]:
     ingest_directory, clean_directory = out / "ingest" / source.name, out / "clean" / source.name
     if source.hub is not None:
         found = _find_on_hub(source, source.hub, ingest_directory, own)
@@ -167,8 +170,10 @@ def _source_steps(
     return [ingest, clean]
 
 
-def _dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...]) -> Step:
+def _dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...], own: Own) -> Step:
     config: Json = dedup.model_dump(mode="json")
+    if dedup.scope == "per-source" and any("source" in labels for labels in own.values()):
+        config["scope"] = OWN_SOURCE
     files: dict[str, str] = {}
     benchmarks: list[InputFile] = []
     if dedup.against is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from tokmill.artifact import (
@@ -26,7 +26,7 @@ from tokmill.journal import open_journal
 from tokmill.manifest import (
     Json,
 )
-from tokmill.plan import plan_steps, steps_until
+from tokmill.plan import Own, plan_steps, steps_until
 from tokmill.progress import Progress, Silence, told_to
 from tokmill.publication_target import Published, open_target
 from tokmill.recipe import Recipe
@@ -130,11 +130,11 @@ def run_recipe(
     until: str | None = None,
     wait: bool = False,
     progress: Progress | None = None,
-    own: Sequence[str] = (),
+    own: Own | None = None,
 ) -> RunResult:
     """Mill a recipe whose paths are relative to `base`.
 
-    `own`: of "source" and "domain" those that documents keep where their records say them; the recipe's without.
+    `own`: by source, which of "source" and "domain" documents keep where their records say them.
     """
     resources = resources or Resources(workers)
     if resources.engine != "local":

@@ -6,6 +6,8 @@
     dedup_files   files ─ ingest ─ dedup ─┬─> deduped.jsonl.zst                 what is kept, in order
                                           └─> decisions.jsonl.zst               per document: kept, or of whom a copy
 
+Records that say which source and domain they are of keep both, unless an option says otherwise (`own`).
+
 The working directory `.work` inside the output makes a killed command resume, and goes when it is done.
 """
 
@@ -26,6 +28,7 @@ from tokmill.artifact import Artifact
 from tokmill.clean.examine import EMPTY
 from tokmill.dedup.cuda import Device
 from tokmill.manifest import Json, Receipt, add_counts
+from tokmill.plan import Own
 from tokmill.progress import Progress
 from tokmill.recipe import Recipe
 from tokmill.running import run_recipe
@@ -40,10 +43,16 @@ DECISIONS = "decisions.jsonl.zst"
 
 
 def clean_files(
-    recipe: Recipe, base: Path, out: Path, *, workers: int | None = None, progress: Progress | None = None
+    recipe: Recipe,
+    base: Path,
+    out: Path,
+    *,
+    own: Own | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
 ) -> Json:
     """Clean the sources of `recipe` into `out`; the sum of all shards."""
-    result = run_recipe(recipe, base, out / _WORK, workers=workers, until="clean", progress=progress)
+    result = run_recipe(recipe, base, out / _WORK, workers=workers, until="clean", progress=progress, own=own)
     totals: Json = {"shards": 0, "docs_in": 0, "docs": 0, "bytes": 0, "est_tokens": 0, "drops": {}}
     totals["not_read"] = _not_read(result.artifacts)
     for shard in list_shards(result.artifacts):
@@ -68,8 +77,8 @@ def _write_shard(path: Path, shard: Shard, receipt: Receipt, seed: int) -> Json:
     counts = receipt.counts
     manifest: Json = {
         "shard_path": path.name,
-        "domain": shard.domain,
-        "source": shard.source,
+        "domain": _only(documents, "domain", shard.domain),
+        "source": _only(documents, "source", shard.source),
         "seed": seed,
         "sha256": written.sha256,
         "counts": {
@@ -86,6 +95,12 @@ def _write_shard(path: Path, shard: Shard, receipt: Receipt, seed: int) -> Json:
         json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n",
     )
     return manifest
+
+
+def _only(documents: Any, column: str, otherwise: str) -> str:
+    """The value that all documents of a shard have."""
+    values = pc.unique(documents.column(column)).to_pylist()
+    return str(values[0]) if len(values) == 1 else otherwise
 
 
 def _not_read(artifacts: Mapping[str, Artifact]) -> Json:
@@ -150,13 +165,14 @@ def dedup_files(
     out: Path,
     *,
     reference: Sequence[str] = (),
+    own: Own | None = None,
     workers: int | None = None,
     device: Device = "auto",
     progress: Progress | None = None,
 ) -> Json:
     """Deduplicate the sources of `recipe` into `out`. Reference sources are compared with, and not written."""
     result = run_recipe(
-        recipe, base, out / _WORK, workers=workers, device=device, until="dedup", progress=progress
+        recipe, base, out / _WORK, workers=workers, device=device, until="dedup", progress=progress, own=own
     )
     artifacts = result.artifacts
     shards = [shard for shard in list_shards(artifacts) if shard.source not in reference]

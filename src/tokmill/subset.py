@@ -270,7 +270,7 @@ def _read_corpus(source: Source, inputs: list[InputFile], wanted: Filters, *, de
             tables.append(batch.documents)
             dropped.update(record.reason for record in batch.dropped)
             quarantined.update(record.reason for record in batch.bad)
-            presence = add_counts(presence, batch.presence)
+            presence = add_counts(presence, dict(batch.presence))
     _check_unchanged(inputs)
     check_presence(reading, inputs, presence)
     documents = pa.concat_tables(tables)

@@ -190,7 +190,9 @@ def test_columns_that_only_some_files_of_a_dataset_have_are_asked_of_all_of_them
     recipe.write_text(json.dumps({**content, "license": {"allow": ["MIT"], "unknown": "drop"}}))
     done = tokmill(hub, tmp_path, "run", recipe, "--until", "clean")
     assert done.returncode == 0, done.stderr
-    assert load_manifest(tmp_path / "out/small/clean/problems").counts["dropped"] == {"license_not_allowed": 1}
+    assert load_manifest(tmp_path / "out/small/clean/problems").counts["dropped"] == {
+        "license_not_allowed": 1
+    }
 
 
 def test_ingest_hub_needs_no_recipe(hub: LoopbackHub, published: str, tmp_path: Path) -> None:

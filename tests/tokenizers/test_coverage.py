@@ -89,7 +89,7 @@ def test_a_document_without_a_source_is_of_its_file(tmp_path):
     tokenizer = train(tmp_path)
     assert set(measure_coverage(tokenizer, [tmp_path / "notes.txt"]).source) == {"notes"}
     assert set(measure_coverage(tokenizer, [tmp_path / "other.jsonl"], text="body").source) == {"other"}
-    with pytest.raises(InputError, match=r"no field `text`; it has body\n  next: .*--text"):
+    with pytest.raises(InputError, match=r"no field `text`; they have body\n  next: .*--text"):
         measure_coverage(tokenizer, [tmp_path / "other.jsonl"])
     with pytest.raises(EmptyGlob, match="no such file"):
         measure_coverage(tokenizer, [tmp_path / "missing.jsonl"])

@@ -15,6 +15,7 @@ from tokmill.cli.source_options import (
     files_options,
     files_source,
     one_source_recipe,
+    own_labels,
     with_options,
     workers_option,
 )
@@ -26,9 +27,8 @@ _RULE = re.compile(r"^(?P<measure>[a-z0-9_]+)(?P<sign><=|>=)(?P<bound>-?[0-9.]+)
 _SHARED: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--domain",
-        default="default",
-        show_default=True,
-        help="Whose rules apply: code is not judged by rules for prose.",
+        help="Whose rules apply: code is not judged by rules for prose. Of records that say another too "
+        "[default: default].",
     ),
     click.option(
         "--seed", type=click.IntRange(0), default=0, show_default=True, help="Recorded in the manifests."
@@ -155,10 +155,11 @@ def _clean(given: dict[str, Any], sections: dict[str, Any]) -> None:
     domain, seed, directory = given.pop("domain"), given.pop("seed"), given.pop("directory")
     workers, as_json = given.pop("workers"), given.pop("as_json")
     # of the source itself: what is asked for by name holds for code too
-    source = {**files_source(**given), "domain": domain, "clean": sections}
+    source = {**files_source(**given), "clean": sections, **({"domain": domain} if domain else {})}
     recipe = one_source_recipe(source, seed=seed)
+    own = {source["name"]: own_labels(name=given["name"], domain=domain)}
     with open_progress() as progress:
-        totals = clean_files(recipe, Path.cwd(), directory, workers=workers, progress=progress)
+        totals = clean_files(recipe, Path.cwd(), directory, own=own, workers=workers, progress=progress)
     if as_json:
         print_json({"ok": True, "directory": str(directory), **totals})
         return

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import yaml
@@ -21,6 +21,8 @@ from tokmill.recipe_file import parse_recipe
 from tokmill.sources.hub import is_pinned
 
 Command = Callable[..., Any]
+
+FILES = "files"  # how a source of files is called that nobody named
 
 _READING = (
     click.option("--text", help="Field that holds the text [default: text or content]."),
@@ -46,7 +48,7 @@ _HUB = (
 
 _FILES = (
     click.argument("patterns", nargs=-1, required=True),
-    click.option("--name", default="files", show_default=True, help="Name of the source."),
+    click.option("--name", help="Name of the source, of records that say another too [default: files]."),
     click.option(
         "--format",
         "reader",
@@ -122,14 +124,14 @@ def hub_source(
 def files_source(
     *,
     patterns: tuple[str, ...],
-    name: str,
+    name: str | None,
     reader: str,
     options: tuple[str, ...],
     license_tag: str | None,
     **reading: Any,
 ) -> dict[str, Any]:
     source: dict[str, Any] = {
-        "name": name.rpartition("/")[2],
+        "name": (name or FILES).rpartition("/")[2],
         "files": [str(Path(pattern).absolute()) for pattern in patterns],
         "license": license_tag,
         **_reading_keys(**reading),
@@ -144,28 +146,66 @@ def one_source_recipe(source: dict[str, Any], **sections: Any) -> Recipe:
     return parse_recipe(text.encode(), "the command line")  # JSON is YAML
 
 
+def own_labels(*, name: str | None = None, domain: str | None = None) -> list[str]:
+    """What records say of themselves that is kept: all that no option says otherwise."""
+    return [label for label, given in (("source", name), ("domain", domain)) if given is None]
+
+
+class SourcesRecipe(NamedTuple):
+    """A recipe of several sources, which of them are reference, and what the records of each keep."""
+
+    recipe: Recipe
+    reference: list[str]
+    own: dict[str, list[str]]
+
+
 def sources_recipe(
-    inputs: Sequence[str], references: Sequence[str], text: str | None, dedup: dict[str, Any]
-) -> tuple[Recipe, list[str]]:
-    """A recipe of several sources, each `NAME=GLOB` or a glob that names itself; and which are reference."""
-    named: dict[str, str] = {}
-    for given in (*inputs, *references):
-        name, sign, pattern = given.partition("=")
+    files: Sequence[str],
+    inputs: Sequence[str],
+    references: Sequence[str],
+    text: str | None,
+    dedup: dict[str, Any],
+) -> SourcesRecipe:
+    """Each input is `NAME=GLOB` or a glob that names itself; `files` are one source, whatever made them of a glob."""
+    patterns: dict[str, list[str]] = {}
+    own: dict[str, list[str]] = {}
+    given_inputs = _with_files(files, inputs, references)
+    for given in (*given_inputs, *([reference] for reference in references)):
+        name, sign, pattern = given[0].partition("=")
+        own_labels_of = own_labels(name=name if sign else None)
         if not sign:
             pattern, name = (
-                given,
-                re.sub(r"[^A-Za-z0-9]+", "-", Path(given).name.partition(".")[0]).strip("-"),
+                given[0],
+                re.sub(r"[^A-Za-z0-9]+", "-", Path(given[0]).name.partition(".")[0]).strip("-"),
             )
-        while not name or name in named:
-            name = f"{name or 'input'}-{len(named)}"
-        named[name] = pattern
+        while not name or name in patterns:
+            name = f"{name or 'input'}-{len(patterns)}"
+        patterns[name], own[name] = [pattern, *given[1:]], own_labels_of
     sources = [
-        {"name": name, "files": [str(Path(pattern).absolute())], "fields": {"text": text}}
-        for name, pattern in named.items()
+        {"name": name, "files": [str(Path(one).absolute()) for one in several], "fields": {"text": text}}
+        for name, several in patterns.items()
     ]
-    reference = list(named)[len(inputs) :]
+    reference = list(patterns)[len(given_inputs) :]
     content = {"name": "dedup", "sources": sources, "dedup": {**dedup, "reference": reference}}
-    return parse_recipe(json.dumps(content, ensure_ascii=False).encode(), "the command line"), reference
+    recipe = parse_recipe(json.dumps(content, ensure_ascii=False).encode(), "the command line")
+    return SourcesRecipe(recipe, reference, own)
+
+
+def _with_files(files: Sequence[str], inputs: Sequence[str], references: Sequence[str]) -> list[list[str]]:
+    """The patterns of each input. A shell that expands `--input data/*.zst` leaves all but the first to FILES."""
+    if not files and not inputs:
+        raise RecipeError(
+            "no files are given", where="tokmill dedup", next="give FILES, or --input 'data/*.zst'"
+        )
+    if files and (references or len(inputs) > 1):
+        raise RecipeError(
+            f"{files[0]} may belong to any of several options",
+            where="tokmill dedup",
+            next="put each glob in quotes, so that the shell does not expand it: --input 'data/*.zst'",
+        )
+    if files:
+        return [[*inputs, *files]]
+    return [[pattern] for pattern in inputs]
 
 
 def _reading_keys(

@@ -10,7 +10,6 @@ nothing. Of several well-known names the first that a record has counts, record 
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -134,7 +133,7 @@ def _wanted(fields: Fields) -> list[Wanted]:
     wanted += [Wanted(f"meta:{key}", key, Kind.JSON, False) for key in fields.meta]
     if _META not in fields.meta:  # named as a member, it is one
         wanted.append(Wanted("carried", _META, Kind.OBJECT, False))
-    return wanted + [Wanted(name, name, Kind.JSON, False) for name in fields.own]
+    return wanted + [Wanted(name, name, Kind.NAME, False) for name in fields.own]
 
 
 def _one_of(name: str, keys: Sequence[str], kind: Kind, *, required: bool) -> Wanted:
@@ -183,7 +182,7 @@ def _records(table: Any, fields: Fields, file_id: str | None) -> Any:
     columns = [text, ids, *(_column(table, name) for name in ("license", "created_at", "members"))]
     records = pa.table(columns, schema=RECORDS)
     for name in fields.own:
-        records = records.append_column(name, _labels(one_piece(table.column(name))))
+        records = records.append_column(name, _column(table, name))
     return records
 
 
@@ -200,18 +199,6 @@ def _filled(table: Any, template: str) -> Any:
 
 def _column(table: Any, name: str) -> Any:
     return one_piece(table.column(name)).cast(pa.string())
-
-
-def _labels(spelled: Any) -> Any:
-    """JSON values as names: strings and numbers are, nothing else is."""
-    coded = spelled.dictionary_encode()
-    values = [msgspec.json.decode(value) for value in coded.dictionary.to_pylist()]
-    names = [value if isinstance(value, str) else None if _is_no_name(value) else json.dumps(value) for value in values]
-    return pa.array(names, pa.string()).take(coded.indices)
-
-
-def _is_no_name(value: Any) -> bool:
-    return value is None or isinstance(value, dict | list)
 
 
 def _members(table: Any, keys: list[str]) -> Any:
@@ -257,7 +244,8 @@ def no_such_field(source: str, label: str, key: str, keys: list[str]) -> InputEr
         f"`{label}` names the field `{key}`, and no record has it"
         + (f"; they have {', '.join(sorted(keys))}" if keys else ""),
         where=f"source {source}",
-        next=(f"did you mean `{near[0]}`? " if near else "") + f"mend `{label}` of this source, or leave it out",
+        next=(f"did you mean `{near[0]}`? " if near else "")
+        + f"mend `{label}` of this source, or leave it out",
     )
 
 

@@ -117,9 +117,7 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
 def _presence(pairs: Pairs, options: Options) -> Json:
     """How many pairs there are, and how many have each field that the recipe names."""
     rows = len(pairs.offsets)
-    have = {
-        label: rows - getattr(pairs, label.removeprefix("fields.")).null_count for label in options.named
-    }
+    have = {label: rows - getattr(pairs, label.removeprefix("fields.")).null_count for label in options.named}
     return {"records": rows, **have} if have else {}
 
 
@@ -210,7 +208,8 @@ def _read_records(
             columns = [column.filter(pa.array(keep)) for column in columns]
             bad = sorted([*bad, *(BadRecord(int(offsets[row]), *fault) for row, fault in faults.items())])
             offsets = offsets[keep]
-        yield Pairs(*columns, offsets), bad
+        source, target, id, license, created_at = columns
+        yield Pairs(source, target, id, license, created_at, offsets), bad
 
 
 def _outer(key: str) -> str:

@@ -11,6 +11,8 @@ themselves which source and domain they are of have a column for it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -62,7 +64,9 @@ class Taken(NamedTuple):
     records: Any
     bad: list[BadRecord]
     dropped: list[Dropped]
-    presence: Json = {}  # records, and how many of them have each field that the recipe names
+    presence: Mapping[str, int] = MappingProxyType(
+        {}
+    )  # records, and how many of them have each field that the recipe names
 
 
 class Batch(NamedTuple):
@@ -71,7 +75,7 @@ class Batch(NamedTuple):
     documents: Any
     bad: list[BadRecord]
     dropped: list[Dropped]
-    presence: Json = {}
+    presence: Mapping[str, int] = MappingProxyType({})
 
 
 def record_table(

@@ -27,7 +27,7 @@ from tokmill.stages.decontamination import contamination_facts, find_contaminate
 from tokmill.stages.equals import find_equal
 from tokmill.stages.neardup import find_near
 from tokmill.stages.passages import find_repeated
-from tokmill.stages.ranking import Considered, keep_config, rank_inputs
+from tokmill.stages.ranking import OWN_SOURCE, Considered, keep_config, rank_inputs
 from tokmill.stages.step import (
     Conduct,
     Made,
@@ -85,7 +85,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
             Considered(
                 shard,
                 keep_config(step.config, shard, upstream),
-                [shard.marks, *rank_inputs(step.config, shard, upstream), *found],
+                [*_roles(_hashed(step, shard), rank_inputs(step.config, shard, upstream)), *found],
             )
             for shard in shards
         ]
@@ -109,6 +109,11 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     verdicts = yield [_verdict_task(step, shard, found) for shard in shards]
     _check_losses(step, verdicts, shards)
     return Outcome([*kept, *verdicts], sum_counts(verdicts), facts)
+
+
+def _hashed(step: Step, shard: Shard) -> list[Input]:
+    """Hashes are in the marks; which source a document says it is of, in the documents."""
+    return [shard.marks, *([shard.documents] if step.config["scope"] == OWN_SOURCE else [])]
 
 
 def _roles(first: list[Input], more: list[Input]) -> list[Input]:

@@ -134,7 +134,7 @@ def _documents(
         bad.extend(batch.bad)
         dropped.extend(batch.dropped)
         if batch.presence:
-            facts["presence"] = add_counts(facts.get("presence", {}), batch.presence)
+            facts["presence"] = add_counts(facts.get("presence", {}), dict(batch.presence))
         documents = batch.documents
         if sample and sample["method"] == "hash":
             taken = below_fraction(documents.column("doc_id"), Decimal(sample["fraction"]), sample["seed"])
@@ -284,13 +284,17 @@ def _scanned(receipts: list[Receipt], records: int, of: int, sizes: list[int], t
     }
 
 
-def _presence(reading: Reading, files: list[InputFile], receipts: list[Receipt], *, is_complete: bool) -> Json:
+def _presence(
+    reading: Reading, files: list[InputFile], receipts: list[Receipt], *, is_complete: bool
+) -> Json:
     """As facts: how many records have what the recipe names."""
     total: Json = {}
     for receipt in receipts:
         total = add_counts(total, receipt.facts.get("presence", {}))
     presence = check_presence(reading, files, total, is_complete=is_complete)
-    filters = {name.removeprefix("where."): have > 0 for name, have in presence.items() if name.startswith("where.")}
+    filters = {
+        name.removeprefix("where."): have > 0 for name, have in presence.items() if name.startswith("where.")
+    }
     return ({"presence": presence} if presence else {}) | ({"where_applied": filters} if filters else {})
 
 

@@ -35,7 +35,7 @@ from tokmill.kernels import jsonlines, jsonstrings
 from tokmill.schema import large_strings
 from tokmill.storage.badlines import explain_error, find_fault, too_large
 from tokmill.storage.commit import Written, open_commit
-from tokmill.storage.jsonobjects import as_object
+from tokmill.storage.jsonobjects import as_name, as_object
 from tokmill.storage.location import AnyPath
 from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Peek, Span, Wanted, string_table
 from tokmill.storage.streams import Block, Oversize, read_blocks
@@ -51,6 +51,7 @@ _TYPES: dict[Kind, Any] = {
     Kind.TEXT: str,
     Kind.SCALAR: str | int | float | bool,
     Kind.JSON: msgspec.Raw,
+    Kind.NAME: msgspec.Raw,
     Kind.OBJECT: msgspec.Raw,
 }
 _OPEN, _CLOSE, _CR = b"{}\r"
@@ -168,7 +169,9 @@ def _decoder(slots: list[_Slot], wanted: Sequence[Wanted]) -> Any:
 
 def _read_block(block: Block, decoders: list[Any], wanted: list[Wanted], max_record_bytes: int) -> Batch:
     texts = _text_keys(wanted)
-    audit = jsonlines.audit_lines(np.frombuffer(block.data, np.uint8), [key for keys in texts for key in keys])
+    audit = jsonlines.audit_lines(
+        np.frombuffer(block.data, np.uint8), [key for keys in texts for key in keys]
+    )
     longest = int((audit.ends - audit.starts).max(initial=0))
     if not audit.flags.any() and longest <= max_record_bytes and _look_like_objects(block.data, audit):
         table = _read_whole(block.data, wanted, texts, audit)
@@ -220,6 +223,9 @@ def _first_given(want: Wanted, first: Any, others: Iterable[Any]) -> Any:
         if first is not None:
             break
         if raw is not None:
+            if want.kind is Kind.NAME:
+                first = raw if as_name(_as_json(raw)) is not None else None
+                continue
             try:
                 first = msgspec.json.decode(raw, type=_TYPES[want.kind] | None)
             except msgspec.ValidationError as error:
@@ -307,9 +313,12 @@ def _columns(
             values = [_first_given(want, *row) for row in zip(values, zip(*others, strict=True), strict=True)]
         if want.kind is Kind.SCALAR and not {str, type(None)}.issuperset(map(type, values)):
             values = [_as_string(value) for value in values]
-        elif want.kind in (Kind.JSON, Kind.OBJECT):
+        elif want.kind in (Kind.JSON, Kind.NAME, Kind.OBJECT):
             values = [None if value is None else _as_json(value) for value in values]
-        if want.kind is Kind.OBJECT:
+        if want.kind is Kind.NAME:
+            names = {value: as_name(value) for value in set(values)}
+            values = [names[value] for value in values]
+        elif want.kind is Kind.OBJECT:
             values = [None if value is None else as_object(value, want.key) for value in values]
         given[want.name] = values
     nothing = pa.nulls(len(records[0]), pa.large_string())

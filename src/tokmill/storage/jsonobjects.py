@@ -1,4 +1,4 @@
-"""JSON values that must be objects: what a record carries as `meta`, however its file spells it.
+"""JSON values as what a record carries: `meta`, which must be an object however its file spells it, and names.
 
     {"k": 1}          as it is
     "{\\"k\\": 1}"      a string that spells an object, as Parquet files have it: the object
@@ -27,6 +27,14 @@ def as_object(spelled: str, key: str) -> str:
     if spelled.startswith('"'):
         return objects_of([msgspec.json.decode(spelled, type=str)], key)[0] or "{}"
     return _wrapped(spelled, key)
+
+
+def as_name(spelled: str | None) -> str | None:
+    """The JSON of a string or a number as a name."""
+    value = None if spelled is None else msgspec.json.decode(spelled)
+    if value is None or isinstance(value, dict | list):
+        return None
+    return value if isinstance(value, str) else spelled
 
 
 def objects_of(texts: list[str | None], key: str) -> list[str | None]:

@@ -240,8 +240,10 @@ def _strings(column: Any, want: Kind, key: str) -> _Strings:
         return _Strings(pa.array(spelled, pa.large_string()))
     if want is Kind.SCALAR and (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)):
         return _Strings(column.cast(pa.large_string()))
-    present = np.flatnonzero(np.asarray(column.is_valid())).tolist()
     nothing = pa.nulls(len(column), pa.large_string())
+    if want is Kind.NAME:
+        return _Strings(column.cast(pa.large_string()) if pa.types.is_primitive(kind) else nothing)
+    present = np.flatnonzero(np.asarray(column.is_valid())).tolist()
     return _Strings(nothing, "wrong_type", f"`{key}` is {column.type}, not a {want}", present)
 
 

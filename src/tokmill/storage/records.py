@@ -21,6 +21,7 @@ class Kind(StrEnum):
     TEXT = "text"  # must be a string
     SCALAR = "scalar"  # a string, or a number or boolean written as one
     JSON = "json"  # any value, kept as its JSON
+    NAME = "name"  # a string, or a number written as one; any other value is no name, and null
     OBJECT = "object"  # a JSON object, or a string that spells one; any other value as {"<key>": value}
 
 
