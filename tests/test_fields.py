@@ -341,3 +341,108 @@ def test_the_text_may_be_in_another_file_than_the_first(tmp_path: Path) -> None:
     write_records(tmp_path / "data/a.jsonl", [{"kind": "header", "made": "2024"}])
     write_records(tmp_path / "data/b.jsonl", [{"content": f"text {n}"} for n in range(200)])
     assert len(milled(tmp_path, {})) == 200
+
+
+# -- what rests on a field is never off in silence ---------------------------------------------------------------
+
+
+
+def test_a_language_that_no_field_says_is_told(tmp_path: Path) -> None:
+    write_records(tmp_path / "data/a.jsonl", [{"text": "ein deutscher Satz", "lang": "de"}])
+    recipe = recipe_of(tmp_path, {}, language={"method": "field", "keep": ["en"]})
+    done = tokmill("run", recipe, "--until", "clean")
+    assert done.returncode == 0, done.stderr
+    assert (
+        "source some: its language is not known, and all of it is kept beside en: no `fields.language` says which "
+        "field holds it" in done.stderr
+    )
+
+
+def test_records_that_do_not_say_their_language_are_left_out_and_told(tmp_path: Path) -> None:
+    records = [{"text": "one"}, {"text": "two", "lang": "en"}, {"text": "drei", "lang": "de"}]
+    write_records(tmp_path / "data/a.jsonl", records)
+    source = {"fields": {"language": "lang"}}
+    recipe = recipe_of(tmp_path, source, language={"method": "field", "keep": ["en"]})
+    done = tokmill("run", recipe, "--until", "clean", "--out", tmp_path / "out")
+    assert "1 of 3 records have no `lang`, which `fields.language` names" in done.stderr
+    assert [row["text"] for row in documents_of(tmp_path / "out")] == ["two"]
+
+
+@pytest.mark.parametrize(("unknown", "fate"), [("train", "they train"), ("drop", "they are dropped")])
+def test_documents_that_a_split_by_field_cannot_place_are_told(
+    tmp_path: Path, unknown: str, fate: str
+) -> None:
+    records = [{"text": f"text {n}", "fold": ["train", "dev", "other"][n % 3]} for n in range(9)]
+    write_records(tmp_path / "data/a.jsonl", [*records, {"text": "no fold"}])
+    split = {"method": "field", "field": "fold", "values": {"train": ["train"], "valid": ["dev"]}}
+    recipe = recipe_of(tmp_path, {"fields": {"meta": ["fold"]}}, split={**split, "unknown": unknown})
+    done = tokmill("run", recipe, "--until", "split")
+    assert done.returncode == 0, done.stderr
+    told = f"split: 4 of 10 documents have no value of `fold` that a split wants (1 none at all): {fate}"
+    assert told in done.stderr
+
+
+def test_keeping_the_newest_tells_how_many_have_no_date(tmp_path: Path) -> None:
+    records = [{"text": "same"}, {"text": "same", "created_at": "2023"}, {"text": "same", "created_at": "2024"}]
+    write_records(tmp_path / "data/a.jsonl", records)
+    recipe = recipe_of(tmp_path, {}, dedup={"exact": True, "keep": "newest"})
+    done = tokmill("run", recipe, "--until", "dedup", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "1 of 3 documents have no `created_at` and come last in `keep: newest` (1 of some)" in done.stderr
+    verdicts = pq.read_table(next((tmp_path / "out/dedup").glob("verdicts-*.parquet")))
+    assert verdicts.column("kept").to_pylist() == [False, False, True]
+
+
+def test_keeping_the_newest_of_documents_without_any_date_is_an_error(tmp_path: Path) -> None:
+    write_records(tmp_path / "data/a.jsonl", [{"text": "same", "date": "2024"}, {"text": "same"}])
+    recipe = recipe_of(tmp_path, {}, dedup={"exact": True, "keep": "newest"})
+    done = tokmill("run", recipe, "--until", "dedup")
+    assert done.returncode == 1
+    assert "none of 2 documents has a date" in done.stderr
+    assert "fields: {created_at: …}" in done.stderr
+
+
+def test_a_weight_that_no_record_has_is_an_error_with_the_nearest_name(tmp_path: Path) -> None:
+    write_records(tmp_path / "data/a.jsonl", [{"text": f"{n}", "weight": n} for n in range(5)])
+    source = {"fields": {"meta": ["wieght"]}, "sample": {"method": "weighted", "k": 2, "weight": "wieght"}}
+    done = tokmill("run", recipe_of(tmp_path, source), "--until", "clean")
+    assert done.returncode == 1
+    assert "did you mean `weight`?" in done.stderr
+
+
+@pytest.mark.parametrize("key", ["license", "created_at", "meta"])
+def test_a_field_that_a_format_does_not_read_is_refused_by_the_recipe(tmp_path: Path, key: str) -> None:
+    write_records(tmp_path / "data/a.jsonl", [{"text": "a", "title": "b", "id": "1"}])
+    fields = {key: ["x"] if key == "meta" else "x"}
+    done = tokmill("run", recipe_of(tmp_path, {"wikipedia": {}, "fields": fields}))
+    assert done.returncode == 1
+    assert f"fields.{key}" in done.stderr
+    assert "is for files of records, not for `wikipedia`" in done.stderr
+
+
+def test_pairs_are_asked_for_their_licence_and_date_record_by_record(tmp_path: Path) -> None:
+    pairs = [
+        {"src_text": "the mill", "tgt_text": "le moulin"},
+        {"src_text": "a river", "tgt_text": "une rivière", "license_tag": "CC-BY-NC-4.0", "created_at": "2024"},
+        {"pair.en": "spelled so", "pair": {"en": "not this", "fr": "écrit ainsi"}},
+    ]
+    write_records(tmp_path / "data/a.jsonl", pairs[:2])
+    kept = milled(tmp_path, {"parallel": {}, "license": "MIT"})
+    assert [(row["license_tag"], row["created_at"]) for row in kept] == [("MIT", None), ("CC-BY-NC-4.0", "2024")]
+    shutil.rmtree(tmp_path / "data")
+    write_records(tmp_path / "data/a.jsonl", [{"pair": {"en": "in it", "fr": "dedans"}}, pairs[2]])
+    kept = milled(tmp_path, {"parallel": {"source_key": "pair.en", "target_key": "pair.fr"}})
+    assert [row["text"] for row in kept] == ["in it\ndedans", "spelled so\nécrit ainsi"]
+
+
+def test_a_benchmark_item_without_the_named_fields_is_an_error_and_not_passed_over(tmp_path: Path) -> None:
+    write_records(tmp_path / "data/a.jsonl", [{"text": "a text"}])
+    items = [{"question": "What turns all day long by the river?"}, {"prompt": "Another one."}]
+    write_records(tmp_path / "bench.jsonl", items)
+    against = {"files": "bench.jsonl", "fields": ["question"]}
+    done = tokmill("run", recipe_of(tmp_path, {}, dedup={"against": against}), "--until", "dedup")
+    assert done.returncode == 1
+    assert "item 2 of the benchmark has no `question`" in done.stderr
+    against = {"files": "bench.jsonl", "fields": ["question", "prompt", "anwser"]}
+    done = tokmill("run", recipe_of(tmp_path, {}, dedup={"against": against}), "--until", "dedup")
+    assert "no item of the benchmarks has the field `anwser`" in done.stderr

@@ -96,15 +96,17 @@ def read_documents(path: AnyPath, name: str, span: Span, reading: Reading) -> It
 def check_presence(
     reading: Reading, files: list[InputFile], presence: Json, *, is_complete: bool = True
 ) -> Json:
-    """How many records have each field that the recipe names. Said of one that some lack; that all lack it is an
-    error, unless the rest was not read."""
+    """How many records have each field that the recipe names, with a value. Said of one that some lack; that all lack
+    it is an error, unless the rest was not read or the first records have the key, and nulls alone."""
     named: dict[str, str] = reading.options.get("named", {})
     total: int = presence.get("records", 0)
     if not named or not total:
         return {}
     for label, key in named.items():
         if not presence[label] and is_complete:
-            raise records.no_such_field(reading.source, label, key, _peek_names(files, reading))
+            keys = _peek_names(files, reading)
+            if key not in keys:
+                raise records.no_such_field(reading.source, label, key, keys)
         if presence[label] < total:
             message = "source %s: %s of %s records have no `%s`, which `%s` names"
             LOG.warning(message, reading.source, f"{total - presence[label]:,}", f"{total:,}", key, label)

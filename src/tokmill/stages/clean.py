@@ -11,6 +11,7 @@ The texts are not written again: what cleaning leaves is the ingested text with 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -29,6 +30,8 @@ from tokmill.sample import draws
 from tokmill.schema import EDITS, EXAMPLES, MARKS, ledger_table, one_piece
 from tokmill.stages.step import Conduct, Made, Outcome, Step, shard_key, tally, write_shard_table
 from tokmill.task import Input, Task, table_input
+
+LOG = logging.getLogger("tokmill.clean")
 
 EXAMPLES_PER_REASON = 3
 _EXAMPLE_CHARS = 2000
@@ -53,10 +56,23 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
         )
         for entry in ingested.manifest.entries(_DOCUMENTS)
     ]
+    _tell_what_is_off(step.config)
     receipts = yield tasks
     counts = add_counts(NO_DOCUMENTS, sum_counts(receipts))
     _check_nul(step, counts)
     return Outcome(receipts, counts, {})
+
+
+def _tell_what_is_off(config: Json) -> None:
+    """A language that only the source could say, and it does not."""
+    language = config["language"]
+    if language and language["asked"]["method"] == "field" and language["applied"] == "none":
+        kept = f", and all of it is kept beside {', '.join(language['asked']['keep'])}"
+        LOG.warning(
+            "source %s: its language is not known%s: no `fields.language` says which field holds it",
+            config["source"],
+            kept if language["asked"]["keep"] else "",
+        )
 
 
 def perform_clean(task: Task) -> Made:

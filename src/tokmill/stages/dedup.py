@@ -11,6 +11,7 @@ The result depends on the order of documents and the policy alone, not on shards
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifact import Artifact
-from tokmill.errors import DedupLimit
+from tokmill.errors import DedupLimit, InputError
 from tokmill.manifest import Json, Receipt, sum_counts
 from tokmill.schema import DROPS, VERDICTS, ledger_table
 from tokmill.stages.appending import read_tables
@@ -40,6 +41,8 @@ from tokmill.stages.step import (
 from tokmill.storage.parquet import load_range, load_table
 from tokmill.task import Input, Task, table_input
 
+LOG = logging.getLogger("tokmill.dedup")
+
 TRIMMED = "passages_trimmed"
 
 # Reasons by the table that says so. A document is looked at in this order, and goes for the first.
@@ -53,6 +56,8 @@ REASONS = {
 
 def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     shards = list_shards(upstream)
+    if step.config["keep"] == "newest":
+        _check_dates(upstream)
     facts: Json = {"shards": [shard.name for shard in shards]}
     found: list[Input] = []  # who goes, by what was looked at so far
     kept: list[Receipt] = []  # whose files stay
@@ -109,6 +114,28 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     verdicts = yield [_verdict_task(step, shard, found) for shard in shards]
     _check_losses(step, verdicts, shards)
     return Outcome([*kept, *verdicts], sum_counts(verdicts), facts)
+
+
+def _check_dates(upstream: Mapping[str, Artifact]) -> None:
+    """Who has no date comes last: said where some have none, and an error where nobody is newer than anybody."""
+    ingested = {
+        name.removeprefix("ingest/"): artifact.manifest.counts
+        for name, artifact in upstream.items()
+        if name.startswith("ingest/")
+    }
+    there = sum(counts["kept"] for counts in ingested.values())
+    absent = {source: counts["absent"].get("created_at", 0) for source, counts in ingested.items()}
+    undated = sum(absent.values())
+    if there and undated == there:
+        raise InputError(
+            f"`keep: newest`, and none of {there:,} documents has a date",
+            where="dedup.keep",
+            next="name the field that holds it with `fields: {created_at: …}` of a source, or set `keep: first`",
+        )
+    if undated:
+        worst = ", ".join(f"{count:,} of {source}" for source, count in absent.items() if count)
+        message = "dedup: %s of %s documents have no `created_at` and come last in `keep: newest` (%s)"
+        LOG.warning(message, f"{undated:,}", f"{there:,}", worst)
 
 
 def _hashed(step: Step, shard: Shard) -> list[Input]:
