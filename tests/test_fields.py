@@ -346,7 +346,6 @@ def test_the_text_may_be_in_another_file_than_the_first(tmp_path: Path) -> None:
 # -- what rests on a field is never off in silence ---------------------------------------------------------------
 
 
-
 def test_a_language_that_no_field_says_is_told(tmp_path: Path) -> None:
     write_records(tmp_path / "data/a.jsonl", [{"text": "ein deutscher Satz", "lang": "de"}])
     recipe = recipe_of(tmp_path, {}, language={"method": "field", "keep": ["en"]})
@@ -383,7 +382,11 @@ def test_documents_that_a_split_by_field_cannot_place_are_told(
 
 
 def test_keeping_the_newest_tells_how_many_have_no_date(tmp_path: Path) -> None:
-    records = [{"text": "same"}, {"text": "same", "created_at": "2023"}, {"text": "same", "created_at": "2024"}]
+    records = [
+        {"text": "same"},
+        {"text": "same", "created_at": "2023"},
+        {"text": "same", "created_at": "2024"},
+    ]
     write_records(tmp_path / "data/a.jsonl", records)
     recipe = recipe_of(tmp_path, {}, dedup={"exact": True, "keep": "newest"})
     done = tokmill("run", recipe, "--until", "dedup", "--out", tmp_path / "out")
@@ -423,12 +426,20 @@ def test_a_field_that_a_format_does_not_read_is_refused_by_the_recipe(tmp_path: 
 def test_pairs_are_asked_for_their_licence_and_date_record_by_record(tmp_path: Path) -> None:
     pairs = [
         {"src_text": "the mill", "tgt_text": "le moulin"},
-        {"src_text": "a river", "tgt_text": "une rivière", "license_tag": "CC-BY-NC-4.0", "created_at": "2024"},
+        {
+            "src_text": "a river",
+            "tgt_text": "une rivière",
+            "license_tag": "CC-BY-NC-4.0",
+            "created_at": "2024",
+        },
         {"pair.en": "spelled so", "pair": {"en": "not this", "fr": "écrit ainsi"}},
     ]
     write_records(tmp_path / "data/a.jsonl", pairs[:2])
     kept = milled(tmp_path, {"parallel": {}, "license": "MIT"})
-    assert [(row["license_tag"], row["created_at"]) for row in kept] == [("MIT", None), ("CC-BY-NC-4.0", "2024")]
+    assert [(row["license_tag"], row["created_at"]) for row in kept] == [
+        ("MIT", None),
+        ("CC-BY-NC-4.0", "2024"),
+    ]
     shutil.rmtree(tmp_path / "data")
     write_records(tmp_path / "data/a.jsonl", [{"pair": {"en": "in it", "fr": "dedans"}}, pairs[2]])
     kept = milled(tmp_path, {"parallel": {"source_key": "pair.en", "target_key": "pair.fr"}})
@@ -446,3 +457,17 @@ def test_a_benchmark_item_without_the_named_fields_is_an_error_and_not_passed_ov
     against = {"files": "bench.jsonl", "fields": ["question", "prompt", "anwser"]}
     done = tokmill("run", recipe_of(tmp_path, {}, dedup={"against": against}), "--until", "dedup")
     assert "no item of the benchmarks has the field `anwser`" in done.stderr
+
+
+def test_plain_text_beside_records_is_their_text_and_never_a_null(tmp_path: Path) -> None:
+    write_records(tmp_path / "data/a.jsonl", [{"body": "from a record", "rights": "MIT"}])
+    (tmp_path / "data/b.txt").write_text("from a file")
+    kept = milled(tmp_path, {"fields": {"text": "body", "license": "rights"}, "license": "CC0-1.0"})
+    assert [(row["text"], row["license_tag"]) for row in kept] == [
+        ("from a record", "MIT"),
+        ("from a file", "CC0-1.0"),
+    ]
+    kept = milled(tmp_path, {"template": "{body} ({rights})", "max_bad_fraction": 1})
+    assert [row["text"] for row in kept] == ["from a record (MIT)"]
+    ledger = pq.read_table(next((tmp_path / "out/ingest/some").glob("ledger-*.parquet"))).to_pylist()
+    assert [(row["reason"], row["detail"]) for row in ledger] == [("missing_field", "no field `body`")]

@@ -150,7 +150,7 @@ JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9) | st.text(max_size=6),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.text("abé\"\\ \n\x1f", min_size=1, max_size=3), inner, max_size=3)
+        | st.dictionaries(st.text('abé"\\ \n\x1f', min_size=1, max_size=3), inner, max_size=3)
     ),
     max_leaves=6,
 )
@@ -229,7 +229,11 @@ def test_an_option_that_names_source_or_domain_holds_for_every_record(tmp_path: 
 
 
 def test_records_that_say_no_source_are_of_the_one_that_is_read(tmp_path: Path) -> None:
-    rows = [{"text": "no label"}, {"text": "some label", "source": "alpha"}, {"text": "odd", "source": {"a": 1}}]
+    rows = [
+        {"text": "no label"},
+        {"text": "some label", "source": "alpha"},
+        {"text": "odd", "source": {"a": 1}},
+    ]
     files = write_lines(tmp_path / "a.jsonl.zst", rows)
     tokmill("normalize", files, "--out-dir", tmp_path / "out")
     kept = load(f"{tmp_path}/out/files-*.jsonl.zst")

@@ -14,7 +14,11 @@ from tokmill.cli import main
 from tokmill.storage.zstd import ZstdFile
 
 LONG = "The mill stands by the river and turns all day long, and whoever comes by may bring a sack of grain to it "
-TEXTS = {"same": LONG + "before dusk.", "near": LONG + "before dusk today.", "other": "Nothing is like this one."}
+TEXTS = {
+    "same": LONG + "before dusk.",
+    "near": LONG + "before dusk today.",
+    "other": "Nothing is like this one.",
+}
 
 
 def write(path: Path, *records: dict[str, Any]) -> Path:

@@ -178,7 +178,11 @@ def _read_block(block: Block, decoders: list[Any], wanted: list[Wanted], max_rec
         if table is not None:
             return Batch(table, [])
     # one of the lines is bad: find out which, line by line
-    several = [(want, own) for want, own in zip(wanted, _slots(wanted), strict=True) if want.others]
+    several = [
+        (want, own)
+        for want, own in zip(wanted, _slots(wanted), strict=True)
+        if want.others and want.kind is not Kind.NAME
+    ]
     records: list[list[Any]] = [[] for _ in decoders]
     bad = []
     for start, end, flags in zip(
@@ -223,9 +227,6 @@ def _first_given(want: Wanted, first: Any, others: Iterable[Any]) -> Any:
         if first is not None:
             break
         if raw is not None:
-            if want.kind is Kind.NAME:
-                first = raw if as_name(_as_json(raw)) is not None else None
-                continue
             try:
                 first = msgspec.json.decode(raw, type=_TYPES[want.kind] | None)
             except msgspec.ValidationError as error:
@@ -309,16 +310,19 @@ def _columns(
         if want.name in texts:
             continue
         values, *others = (list(map(attrgetter(slot.name), records[slot.decoder])) for slot in slots)
+        if want.kind is Kind.NAME:
+            given[want.name] = [
+                next((name for name in map(_as_name, row) if name is not None), None)
+                for row in zip(values, *others, strict=True)
+            ]
+            continue
         if others and None in values:
             values = [_first_given(want, *row) for row in zip(values, zip(*others, strict=True), strict=True)]
         if want.kind is Kind.SCALAR and not {str, type(None)}.issuperset(map(type, values)):
             values = [_as_string(value) for value in values]
-        elif want.kind in (Kind.JSON, Kind.NAME, Kind.OBJECT):
+        elif want.kind in (Kind.JSON, Kind.OBJECT):
             values = [None if value is None else _as_json(value) for value in values]
-        if want.kind is Kind.NAME:
-            names = {value: as_name(value) for value in set(values)}
-            values = [names[value] for value in values]
-        elif want.kind is Kind.OBJECT:
+        if want.kind is Kind.OBJECT:
             values = [None if value is None else as_object(value, want.key) for value in values]
         given[want.name] = values
     nothing = pa.nulls(len(records[0]), pa.large_string())
@@ -329,6 +333,10 @@ def _as_string(value: str | int | float | bool | None) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value)
+
+
+def _as_name(value: msgspec.Raw | None) -> str | None:
+    return None if value is None else as_name(_as_json(value))
 
 
 def _as_json(value: msgspec.Raw) -> str | None:
