@@ -127,6 +127,15 @@ def test_a_glob_that_the_shell_expanded_is_the_same_as_one_in_quotes(tmp_path: P
     assert len(results["quoted"]) == 6
 
 
+def test_records_without_a_source_are_named_alike_however_the_glob_was_expanded(tmp_path: Path) -> None:
+    for n in range(2):
+        write(tmp_path / f"data/web-{n:05d}.jsonl.zst", {"text": f"text {n}"})
+    quoted = deduped(tmp_path / "quoted", "--input", f"{tmp_path}/data/web-*.jsonl.zst")
+    expanded = deduped(tmp_path / "expanded", *sorted((tmp_path / "data").iterdir()))
+    assert quoted == expanded
+    assert {row["source"] for row in quoted} == {"web"}
+
+
 def test_files_that_may_belong_to_a_reference_are_refused(tmp_path: Path, norm: Path) -> None:
     first, second = sorted(norm.rglob("*.jsonl.zst"))
     refused = tokmill("dedup", "--input", first, "--reference", first, second, "--out-dir", tmp_path / "out")

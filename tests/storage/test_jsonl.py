@@ -393,9 +393,11 @@ SEVERAL = [
     Wanted("name", "source", Kind.NAME, False, ("origin",)),
     Wanted("meta", "meta", Kind.OBJECT, False),
 ]
-VALUES = st.sampled_from([None, "a", "b\n\"é", 7, 1.5, True, {"k": [1]}, ["x"], '{"k": 1}', ""])
+VALUES = st.sampled_from([None, "a", 'b\n"é', 7, 1.5, True, {"k": [1]}, ["x"], '{"k": 1}', ""])
 ANY_RECORD = st.dictionaries(
-    st.sampled_from(["text", "content", "body", "id", "doc_id", "source", "origin", "meta"]), VALUES, max_size=8
+    st.sampled_from(["text", "content", "body", "id", "doc_id", "source", "origin", "meta"]),
+    VALUES,
+    max_size=8,
 )
 
 

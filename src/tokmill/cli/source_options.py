@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -174,10 +175,7 @@ def sources_recipe(
         name, sign, pattern = given[0].partition("=")
         own_labels_of = own_labels(name=name if sign else None)
         if not sign:
-            pattern, name = (
-                given[0],
-                re.sub(r"[^A-Za-z0-9]+", "-", Path(given[0]).name.partition(".")[0]).strip("-"),
-            )
+            pattern, name = given[0], _common_name(given)
         while not name or name in patterns:
             name = f"{name or 'input'}-{len(patterns)}"
         patterns[name], own[name] = [pattern, *given[1:]], own_labels_of
@@ -189,6 +187,14 @@ def sources_recipe(
     content = {"name": "dedup", "sources": sources, "dedup": {**dedup, "reference": reference}}
     recipe = parse_recipe(json.dumps(content, ensure_ascii=False).encode(), "the command line")
     return SourcesRecipe(recipe, reference, own)
+
+
+def _common_name(patterns: Sequence[str]) -> str:
+    """What the names of files begin with, as a glob of them would say it: `web` of web-00000 and web-00001."""
+    stems = [Path(pattern).name.partition(".")[0] for pattern in patterns]
+    shared = takewhile(lambda letters: len(set(letters)) == 1, zip(*stems, strict=False))
+    common = stems[0] if len(stems) == 1 else "".join(letters[0] for letters in shared).rstrip("0123456789")
+    return re.sub(r"[^A-Za-z0-9]+", "-", common).strip("-")
 
 
 def _with_files(files: Sequence[str], inputs: Sequence[str], references: Sequence[str]) -> list[list[str]]:

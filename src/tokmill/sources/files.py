@@ -95,8 +95,9 @@ def _check_first_records(source: Source, fields: Fields, files: list[InputFile])
             return
     if first and missing:
         raise _no_text(source, first, missing[0][0], list(keys))
-    if first and is_certain and _META not in keys:  # which may hold a member of that name
-        for label, key in unseen.items():
+    for label, key in unseen.items():
+        may_be_a_member = label.startswith(("fields.meta.", "fields.language")) and _META in keys
+        if first and is_certain and not may_be_a_member:
             raise no_such_field(source.name, label, key, list(keys))
 
 
