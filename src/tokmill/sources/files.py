@@ -246,7 +246,9 @@ def no_such_field(source: str, label: str, key: str, keys: list[str]) -> InputEr
         + (f"; they have {', '.join(sorted(keys))}" if keys else ""),
         where=f"source {source}",
         next=(f"did you mean `{near[0]}`? " if near else "")
-        + f"mend `{label}` of this source, or leave it out",
+        + f"mend `{label}` of this source"
+        + (" (--where on the command line)" if label.startswith("where.") else "")
+        + ", or leave it out",
     )
 
 
