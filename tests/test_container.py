@@ -96,7 +96,7 @@ def test_what_was_normalized_and_found_is_in_the_manifest(tmp_path: Path) -> Non
     (tmp_path / "notes.jsonl").write_text(json.dumps({"text": NOTES, "lang": "en"}) + "\n")
     command = [
         *("materialize", "files", tmp_path / "notes.jsonl", "--name", "notes", "--root", tmp_path / "root"),
-        *("--unicode", "NFC", "--where", "lang=en", "--where", "license=MIT", "--json"),
+        *("--unicode", "NFC", "--where", "lang=en", "--json"),
     ]
     done = tokmill(*command)
     assert "max_nul_fraction" in done.stdout  # one NUL in so few characters is too many
@@ -107,8 +107,8 @@ def test_what_was_normalized_and_found_is_in_the_manifest(tmp_path: Path) -> Non
     assert about["nul_chars"] == 50
     assert about["normalization"]["unicode"] == "NFC"
     assert about["language"] == {
-        "asked": {"lang": "en", "license": "MIT"},
-        "applied": {"lang": True, "license": False},
+        "asked": {"lang": "en"},
+        "applied": {"lang": True},
         "english_filter_applied": True,
     }
 

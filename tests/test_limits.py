@@ -170,8 +170,15 @@ def test_a_fallback_is_read_only_as_far_as_the_first_source_fell_short(
 ) -> None:
     write_problems(tmp_path / "a/problems.jsonl", 500, seed=1)
     write_problems(tmp_path / "b/problems.jsonl", 500, seed=2)
-    first = {**SOURCE, "name": "first", "files": "a/*.jsonl", "limit": {"docs": limit}, "fallback": "second"}
-    second = {**SOURCE, "name": "second", "files": "b/*.jsonl"}
+    unweighted = {**SOURCE, "fields": {"id": "id"}}
+    first = {
+        **unweighted,
+        "name": "first",
+        "files": "a/*.jsonl",
+        "limit": {"docs": limit},
+        "fallback": "second",
+    }
+    second = {**unweighted, "name": "second", "files": "b/*.jsonl"}
     found = ingested(tmp_path, first, second)
     assert (len(found["first"]), len(found["second"])) == (min(limit, 500), expected)
 

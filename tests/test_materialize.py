@@ -131,7 +131,7 @@ def test_everything_read_is_accounted_for(tmp_path: Path) -> None:
         k=10,
         seed=1,
         splits=SIZES,
-        filters={"where": {"lang": "en", "unheard_of": "x"}, "min_chars": 5, "max_chars": 20},
+        filters={"where": {"lang": "en"}, "min_chars": 5, "max_chars": 20},
     )
     assert [row["text"] for row in rows_of(path)] == [f"keep me {n}" for n in range(10)]  # the first survives
     meta = meta_of(path)
@@ -143,8 +143,29 @@ def test_everything_read_is_accounted_for(tmp_path: Path) -> None:
         "available": 10,
         "taken": 10,
     }
-    assert meta["where_applied"] == {"lang": True, "unheard_of": False}
-    assert meta["filters"]["where"] == {"lang": "en", "unheard_of": "x"}
+    assert meta["filters"]["where"] == {"lang": "en"}
+
+
+def test_a_filter_on_a_field_that_no_record_has_is_an_error_with_the_nearest_name(tmp_path: Path) -> None:
+    records = [{"text": f"Sentence number {n}", "language": "en"} for n in range(12)]
+    path = write_corpus(tmp_path / "c.jsonl", records)
+    with pytest.raises(
+        InputError, match=r"`where.langauge` names the field `langauge`, and no record"
+    ) as caught:
+        materialize(path, tmp_path / "out", k=10, seed=1, splits=SIZES, filters={"where": {"langauge": "en"}})
+    assert "did you mean `language`?" in caught.value.next
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_filter_on_a_field_that_comes_late_leaves_out_the_records_before_it(tmp_path: Path) -> None:
+    records = [{"text": f"Sentence number {n}"} for n in range(12)]
+    tagged = [{"text": f"Tagged number {n}", "language": "en"} for n in range(10)]
+    path = write_corpus(tmp_path / "c.jsonl", [*records, *tagged])
+    drawn = materialize(
+        path, tmp_path / "out", k=10, seed=1, splits=SIZES, filters={"where": {"language": "en"}}
+    )
+    assert sorted(row["text"] for row in rows_of(drawn)) == sorted(record["text"] for record in tagged)
+    assert meta_of(drawn)["counts"]["dropped"] == {"other_language": 12}
 
 
 def test_duplicates_do_not_change_who_is_drawn(tmp_path: Path, corpus: Path) -> None:

@@ -115,7 +115,15 @@ def materialize_source(
                 _check_free(place, dataset, revision, asked)
             pinned = source.hub.model_copy(update={"revision": revision})
             recipe = recipe.model_copy(update={"sources": [source.model_copy(update={"hub": pinned})]})
-        result = run_recipe(recipe, base, work / "run", workers=workers, until="clean", progress=progress)
+        result = run_recipe(
+            recipe,
+            base,
+            work / "run",
+            workers=workers,
+            until="clean",
+            progress=progress,
+            own={source.name: ("source", "domain")},
+        )
         ingested, cleaned = result.artifacts.values()
         _check_some(place, ingested, cleaned)
         if source.hub is None:

@@ -27,6 +27,7 @@ from tokmill.recipe import Corpus, Dedup, Hub, Recipe, Source
 from tokmill.sources.hub import is_pinned, resolve_revision
 from tokmill.sources.listing import list_corpus, list_hub_of_language, list_source
 from tokmill.sources.readers import reading_config, settle_reading
+from tokmill.stages.ranking import OWN_SOURCE
 from tokmill.stages.step import Step
 from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
 from tokmill.token_plan import build_steps, is_left_out, narrow_builds
@@ -38,30 +39,24 @@ _LOG = logging.getLogger("tokmill.plan")
 # touched is not hashed again
 INPUT_STATS = "input_stats"
 
-# keys of a source that decide how its records are read
-_READING_SETTINGS = {
-    "name",
-    "domain",
-    "license",
-    "fields",
-    "template",
-    "unit",
-    "where",
-    "max_record_bytes",
-    "parallel",
-}
+
+# of each source of a recipe, which labels its documents keep where their records carry them
+Own = Mapping[str, Sequence[str]]
 
 
-def plan_steps(recipe: Recipe, base: Path, out: Path) -> list[Step]:
-    """All steps in order. Reads the input listing and the first records; hashes files it has not seen."""
+def plan_steps(recipe: Recipe, base: Path, out: Path, own: Own | None = None) -> list[Step]:
+    """All steps in order. Reads the input listing and the first records; hashes files it has not seen.
+
+    `own`: by source, which of "source" and "domain" documents keep where their records say them.
+    """
     steps: list[Step] = []
     for source in recipe.sources:
         if not is_left_out(recipe, source):
-            steps += _source_steps(recipe, source, base, out)
+            steps += _source_steps(recipe, source, base, out, (own or {}).get(source.name, ()))
     documents = tuple(step.name for step in steps)
     dedup = recipe.dedup
     if dedup.exact or dedup.near or dedup.window or dedup.against:
-        steps.append(_dedup_step(dedup, base, out, documents))
+        steps.append(_dedup_step(dedup, base, out, documents, own or {}))
         documents += ("dedup",)
     split_config = recipe.split.settings(recipe.seed)
     steps.append(Step("split", "split", out / "split", split_config, documents))
@@ -131,17 +126,17 @@ def waves(steps: Sequence[Step]) -> Iterator[list[Step]]:
         waiting = [step for step in waiting if step.name not in done]
 
 
-def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list[Step]:
+def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path, own: Sequence[str]) -> list[Step]:
     ingest_directory, clean_directory = out / "ingest" / source.name, out / "clean" / source.name
     if source.hub is not None:
         language = own_section("language", recipe, source) or recipe.language
-        found = _find_on_hub(source, source.hub, ingest_directory, language.keep if language else [])
+        found = _find_on_hub(source, source.hub, ingest_directory, language.keep if language else [], own)
     else:
         files = list_source(source, base)
         digests = _input_digests(files, ingest_directory)
         if source.corpus is not None:
             _check_listed(source.corpus, base, digests)
-        found = _Found(files, digests, reading_config(settle_reading(source, files)), None)
+        found = _Found(files, digests, reading_config(settle_reading(source, files, own)), None)
     cleaning, hooks = settle_cleaning(recipe, source, base)
     normalize = own_section("normalize", recipe, source) or recipe.normalize
     ingest = Step(
@@ -184,8 +179,10 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path) -> list
     return [ingest, clean]
 
 
-def _dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...]) -> Step:
+def _dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...], own: Own) -> Step:
     config: Json = dedup.model_dump(mode="json", exclude={"warn_source_loss"})  # it changes no byte
+    if dedup.scope == "per-source" and any("source" in labels for labels in own.values()):
+        config["scope"] = OWN_SOURCE
     files: dict[str, str] = {}
     benchmarks: list[InputFile] = []
     if dedup.against is not None:
@@ -218,10 +215,12 @@ def _check_listed(corpus: Corpus, base: Path, digests: Mapping[str, str]) -> Non
             raise wrong_shard(file.path, digests[file.name], expected)
 
 
-def _find_on_hub(source: Source, hub: Hub, directory: Path, languages: list[str]) -> _Found:
+def _find_on_hub(
+    source: Source, hub: Hub, directory: Path, languages: list[str], own: Sequence[str]
+) -> _Found:
     """From the manifest of an earlier ingest if it was asked the same; only otherwise from the network."""
     asked = hub.model_dump(mode="json")
-    settings = source.model_dump(mode="json", include=_READING_SETTINGS)
+    reading = reading_config(settle_reading(source, [], own))
     revision = None
     with contextlib.suppress(TokmillError):
         artifact = open_artifact(directory)
@@ -231,19 +230,19 @@ def _find_on_hub(source: Source, hub: Hub, directory: Path, languages: list[str]
             chosen = known["hub"].get(
                 "chosen", {"languages": languages}
             )  # a config by the language that is kept
-            if known["hub"]["settings"] == settings and chosen["languages"] == languages:
+            if known["reading"] == reading and chosen["languages"] == languages:
                 read = hub.model_copy(update={"config": chosen.get("config", hub.config)})
                 labels = artifact.manifest.inputs.items()
                 digests = {n.removeprefix("file "): d for n, d in labels if n.startswith("file ")}
-                return _Found(None, digests, known["reading"], known["hub"], read)
+                return _Found(None, digests, reading, known["hub"], read)
     if revision is None:
         revision = resolve_revision(hub.dataset, hub.revision)
         if not is_pinned(hub.revision):
             _LOG.warning("%s: %s is commit %s now", hub.dataset, hub.revision or "main", revision)
     read, files = list_hub_of_language(hub, revision, languages)
     digests = {file.name: f"hub:{file.path.sha256 or file.path.oid}" for file in files}  # type: ignore[union-attr]
-    reading = reading_config(settle_reading(source, files))
-    found: Json = {"asked": asked, "revision": revision, "settings": settings}
+    settle_reading(source, files, own)  # a typo is told before anything is downloaded
+    found: Json = {"asked": asked, "revision": revision}
     if read.config != hub.config:
         found["chosen"] = {"config": read.config, "languages": languages}
     return _Found(files, digests, reading, found, read)

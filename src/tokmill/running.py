@@ -26,7 +26,7 @@ from tokmill.journal import open_journal
 from tokmill.manifest import (
     Json,
 )
-from tokmill.plan import plan_steps, steps_until
+from tokmill.plan import Own, plan_steps, steps_until
 from tokmill.progress import Progress, Silence, told_to
 from tokmill.publication_target import Published, open_target
 from tokmill.recipe import Recipe
@@ -130,8 +130,12 @@ def run_recipe(
     until: str | None = None,
     wait: bool = False,
     progress: Progress | None = None,
+    own: Own | None = None,
 ) -> RunResult:
-    """Mill a recipe whose paths are relative to `base`."""
+    """Mill a recipe whose paths are relative to `base`.
+
+    `own`: by source, which of "source" and "domain" documents keep where their records say them.
+    """
     resources = resources or Resources(workers)
     if resources.engine != "local":
         base, out = base.absolute(), out.absolute()  # the same on every node
@@ -139,7 +143,7 @@ def run_recipe(
         Asked(recipe.name, recipe.model_dump(mode="json"), recipe.shards.bytes, said_for_review(recipe)),
         base,
         out,
-        lambda: plan_steps(recipe, base, out),
+        lambda: plan_steps(recipe, base, out, own),
         resources=resources,
         device=device,
         until=until,

@@ -10,6 +10,8 @@
                                           ├─> decisions.jsonl.zst               per document: kept, or of whom a copy
                                           └─> passages.jsonl.zst                per passage: who had it before
 
+Records that say which source and domain they are of keep both, unless an option says otherwise (`own`).
+
 The working directory `.work` inside the output makes a killed command resume, and goes when it is done.
 """
 
@@ -31,6 +33,7 @@ from tokmill.clean.examine import EMPTY
 from tokmill.dedup.cuda import Device
 from tokmill.errors import InputError, RecipeError
 from tokmill.manifest import Json, Receipt, add_counts
+from tokmill.plan import Own
 from tokmill.progress import Progress
 from tokmill.recipe import Recipe
 from tokmill.running import run_recipe
@@ -47,10 +50,16 @@ DECISIONS = "decisions.jsonl.zst"
 
 
 def clean_files(
-    recipe: Recipe, base: Path, out: Path, *, workers: int | None = None, progress: Progress | None = None
+    recipe: Recipe,
+    base: Path,
+    out: Path,
+    *,
+    own: Own | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
 ) -> Json:
     """Clean the sources of `recipe` into `out`; the sum of all shards."""
-    result = run_recipe(recipe, base, out / _WORK, workers=workers, until="clean", progress=progress)
+    result = run_recipe(recipe, base, out / _WORK, workers=workers, until="clean", progress=progress, own=own)
     totals: Json = {"shards": 0, "docs_in": 0, "docs": 0, "bytes": 0, "est_tokens": 0, "drops": {}}
     origin = _read_from_hub(result.artifacts)
     totals |= {"not_read": _not_read(result.artifacts), **origin}
@@ -76,6 +85,7 @@ def clean_to_text(
     target: Path,
     *,
     separator: str = "\n",
+    own: Own | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Json:
@@ -89,7 +99,7 @@ def clean_to_text(
             else "for example '\\n\\n'",
         )
     work = target.with_name(f".{target.name}{_WORK}")
-    result = run_recipe(recipe, base, work, workers=workers, until="clean", progress=progress)
+    result = run_recipe(recipe, base, work, workers=workers, until="clean", progress=progress, own=own)
     totals: Json = {"docs_in": 0, "docs": 0, "bytes": 0, "est_tokens": 0, "drops": {}}
     totals |= {"not_read": _not_read(result.artifacts), **_read_from_hub(result.artifacts)}
     shards = list_shards(result.artifacts)
@@ -181,8 +191,8 @@ def _write_shard(path: Path, shard: Shard, receipt: Receipt, seed: int, origin: 
     counts = receipt.counts
     manifest: Json = {
         "shard_path": path.name,
-        "domain": shard.domain,
-        "source": shard.source,
+        "domain": _only(documents, "domain", shard.domain),
+        "source": _only(documents, "source", shard.source),
         "seed": seed,
         "sha256": written.sha256,
         "counts": {
@@ -198,6 +208,12 @@ def _write_shard(path: Path, shard: Shard, receipt: Receipt, seed: int, origin: 
     name = path.name.removesuffix(".jsonl.zst")
     _write_json(path.with_name(f"{name}.manifest.json"), manifest)
     return manifest
+
+
+def _only(documents: Any, column: str, otherwise: str) -> str:
+    """The value that all documents of a shard have."""
+    values = pc.unique(documents.column(column)).to_pylist()
+    return str(values[0]) if len(values) == 1 else otherwise
 
 
 def _not_read(artifacts: Mapping[str, Artifact]) -> Json:
@@ -263,13 +279,14 @@ def dedup_files(
     out: Path,
     *,
     reference: Sequence[str] = (),
+    own: Own | None = None,
     workers: int | None = None,
     device: Device = "auto",
     progress: Progress | None = None,
 ) -> Json:
     """Deduplicate the sources of `recipe` into `out`. Reference sources are compared with, and not written."""
     result = run_recipe(
-        recipe, base, out / _WORK, workers=workers, device=device, until="dedup", progress=progress
+        recipe, base, out / _WORK, workers=workers, device=device, until="dedup", progress=progress, own=own
     )
     artifacts = result.artifacts
     shards = [shard for shard in list_shards(artifacts) if shard.source not in reference]

@@ -39,7 +39,7 @@ MANIFEST_NAME = "manifest.jsonl"
 META_NAME = "MANIFEST.meta.json"
 
 # Raised whenever the same parameters and inputs give another manifest.jsonl. A pair that is there stays as it is.
-ALGORITHM = {"name": "keyed-bottom-k", "version": "1", "dedup": HASH_NORMALIZATION}
+ALGORITHM = {"name": "keyed-bottom-k", "version": "2", "dedup": HASH_NORMALIZATION}
 
 _MAX_META_BYTES = 64 << 20
 
@@ -115,7 +115,6 @@ def materialize(
         **parameters,
         "algorithm": {**ALGORITHM, "unicode": unicodedata.unidata_version},
         "counts": {**corpus.counts, "taken": taken.num_rows},
-        "where_applied": corpus.where_applied,
         "scanned": {"documents": corpus.counts["read"], "is_complete": True},
         "sha256": (digest := hashlib.sha256(data).hexdigest()),
         "experiment_id": fingerprint_of({**parameters, "algorithm": ALGORITHM, "sha256": digest})[:16],

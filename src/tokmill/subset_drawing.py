@@ -25,11 +25,11 @@ from tokmill.clean.rules import judge, settle_sieve
 from tokmill.dedup.exact import exact_hashes, match_equal
 from tokmill.errors import InputChanged
 from tokmill.kernels.text import measure_text
-from tokmill.manifest import Json, check_conservation
+from tokmill.manifest import Json, add_counts, check_conservation
 from tokmill.recipe import Filter, Path_, Section, Source
 from tokmill.sample import bottom_k
 from tokmill.schema import DOCUMENTS, one_piece, string_column
-from tokmill.sources.readers import read_documents, settle_reading
+from tokmill.sources.readers import check_presence, read_documents, settle_reading
 from tokmill.sources.reading import Reading
 from tokmill.stages.sampling import sample_keys
 from tokmill.storage.location import InputFile
@@ -42,7 +42,7 @@ _SPARE = 1000
 class Filters(Section):
     """Which single texts are wanted; pairs have their own bounds, per side, in `parallel`."""
 
-    where: dict[str, str] = Field({}, description="as of a source: a field that no record has is not applied")
+    where: dict[str, str] = Field({}, description="as of a source: a record without the field is left out")
     min_chars: int | None = Field(None, ge=0)
     max_chars: int | None = Field(None, ge=0)
 
@@ -58,7 +58,6 @@ class Drawn(NamedTuple):
 
     documents: Any
     counts: Json
-    where_applied: dict[str, bool]
 
 
 class _Kept(NamedTuple):
@@ -77,6 +76,7 @@ class _Reader:
         self.read = 0
         self.dropped: Counter[str] = Counter()
         self.quarantined: Counter[str] = Counter()
+        self.presence: Json = {}
 
     def batches(self) -> Iterator[_Kept]:
         for file in self._inputs:
@@ -84,8 +84,10 @@ class _Reader:
                 self.read += batch.documents.num_rows + len(batch.bad) + len(batch.dropped)
                 self.dropped.update(record.reason for record in batch.dropped)
                 self.quarantined.update(record.reason for record in batch.bad)
+                self.presence = add_counts(self.presence, dict(batch.presence))
                 yield self._filtered(batch.documents)
         _check_unchanged(self._inputs)
+        check_presence(self._reading, self._inputs, self.presence)
 
     def _filtered(self, documents: Any) -> _Kept:
         texts, rules = one_piece(documents.column("text")), self._rules
@@ -136,7 +138,7 @@ def draw_documents(
     documents = at_hand.take(taken)
     if documents is None:
         documents = _take_again(_Reader(inputs, reading, wanted), taken)
-    return Drawn(documents, counts, {key: key in reading.options["where"] for key in wanted.where})
+    return Drawn(documents, counts)
 
 
 class _AtHand:

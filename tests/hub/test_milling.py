@@ -156,14 +156,44 @@ def test_a_run_killed_in_the_middle_of_the_stream_resumes_without_a_duplicate_or
     assert digest_of(tmp_path / "rough/out/small") == digest_of(tmp_path / "calm/out/small")
 
 
-def test_a_field_filter_is_applied_where_the_field_exists_and_recorded_where_not(
+def test_a_field_filter_on_a_column_that_is_nowhere_is_an_error_before_anything_is_downloaded(
     hub: LoopbackHub, published: str, tmp_path: Path
 ) -> None:
-    recipe = recipe_in(tmp_path, where={"language": "en", "quality": "high"})
+    recipe = recipe_in(tmp_path, where={"language": "en"})
     assert tokmill(hub, tmp_path, "run", recipe).returncode == 0
     manifest = load_manifest(tmp_path / "out/small/ingest/problems")
     assert manifest.counts["dropped"] == {"other_language": 200}
-    assert manifest.facts["where_applied"] == {"language": True, "quality": False}
+    assert manifest.facts["presence"] == {"records": 600, "where.language": 600}
+    (tmp_path / "typo").mkdir()
+    done = tokmill(hub, tmp_path, "run", recipe_in(tmp_path / "typo", where={"langauge": "en"}))
+    assert done.returncode == 1
+    assert "did you mean `language`?" in done.stderr
+    assert not list((tmp_path / "typo").rglob("documents-*"))
+
+
+def test_columns_that_only_some_files_of_a_dataset_have_are_asked_of_all_of_them(
+    hub: LoopbackHub, tmp_path: Path
+) -> None:
+    def columns(**columns: list[str]) -> bytes:
+        sink = io.BytesIO()
+        pq.write_table(pa.table(columns), sink)
+        return sink.getvalue()
+
+    hub.commit(
+        "mills/mixed",
+        {
+            "data/train-00000-of-00002.parquet": columns(text=["free one", "free two"]),
+            "data/train-00001-of-00002.parquet": columns(text=["not for sale"], license=["CC-BY-NC-4.0"]),
+        },
+    )
+    recipe = recipe_in(tmp_path, hub={"dataset": "mills/mixed"}, template=None, license="MIT")
+    content = json.loads(recipe.read_text())
+    recipe.write_text(json.dumps({**content, "license": {"allow": ["MIT"], "unknown": "drop"}}))
+    done = tokmill(hub, tmp_path, "run", recipe, "--until", "clean")
+    assert done.returncode == 0, done.stderr
+    assert load_manifest(tmp_path / "out/small/clean/problems").counts["dropped"] == {
+        "license_not_allowed": 1
+    }
 
 
 def test_ingest_hub_needs_no_recipe(hub: LoopbackHub, published: str, tmp_path: Path) -> None:

@@ -203,8 +203,37 @@ def test_meta_is_an_object_of_the_named_fields_in_recipe_order(tmp_path):
     assert list(kept[0]) == ["z", "a b"]
 
 
-def test_without_named_meta_fields_there_is_no_meta(tmp_path):
-    assert load_one(tmp_path, {"text": "t", "meta": {"k": 1}})["meta"] is None
+@pytest.mark.parametrize(
+    ("record", "named", "expected"),
+    [
+        ({"meta": {"k": 1}}, [], {"k": 1}),
+        ({"k": 1}, [], None),
+        ({"meta": None}, [], None),
+        ({"meta": {"k": 1}, "lang": "en"}, ["lang"], {"k": 1, "lang": "en"}),
+        ({"meta": {"lang": "fr", "k": 1}, "lang": "en"}, ["lang"], {"lang": "en", "k": 1}),
+        ({"meta": {"lang": "fr"}}, ["lang"], {"lang": "fr"}),
+        ({"meta": {"k": 1}}, ["meta"], {"meta": {"k": 1}}),
+        ({"meta": '{"k": 1}'}, [], {"k": 1}),
+        ({"meta": "web"}, [], {"meta": "web"}),
+        ({"meta": [1, 2]}, [], {"meta": [1, 2]}),
+        ({"meta": '{"k": 1, "k": 2}'}, [], {"meta": '{"k": 1, "k": 2}'}),
+        ({"meta": '{\n "k": 1\n}'}, [], {"k": 1}),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_the_meta_of_a_record_is_its_own_object_and_what_the_recipe_adds(
+    tmp_path, suffix, record, named, expected
+):
+    record = {"text": "t", **record}
+    if suffix == "jsonl":
+        write_lines(tmp_path / "a.jsonl", record)
+    else:
+        pq.write_table(pa.Table.from_pylist([record]), tmp_path / "a.parquet")
+    table, bad = load(make_source(f"a.{suffix}", fields={"meta": named}), tmp_path)
+    assert bad == []
+    (meta,) = table["meta"].to_pylist()
+    assert (meta if meta is None else json.loads(meta)) == expected
+    assert "\n" not in (meta or "")
 
 
 def test_a_field_may_serve_more_than_once(tmp_path):
@@ -220,7 +249,7 @@ def test_a_field_may_serve_more_than_once(tmp_path):
     assert json.loads(row["meta"]) == {"id": 7, "license": "MIT", "question": "Why?"}
 
 
-def test_the_fields_come_from_the_first_file_that_has_a_record(tmp_path):
+def test_a_file_without_any_record_says_nothing_about_the_fields(tmp_path):
     (tmp_path / "0.jsonl").write_text("\n")
     write_lines(tmp_path / "1.jsonl", {"content": "a", "id": "x", "license": "MIT"})
     table, bad = load(make_source(), tmp_path)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from storage.scratch import BOM, QUICK, blocks_of, collect, write_as
 from tokmill.errors import InputError
-from tokmill.storage.codecs import SUFFIXES, peek_keys, read_batches, split_file, write_table
+from tokmill.storage.codecs import SUFFIXES, peek, read_batches, split_file, write_table
 from tokmill.storage.records import WHOLE, BadRecord, Kind, Span, Wanted
 
 WANTED = [Wanted("text", "text", Kind.TEXT, True)]
@@ -91,7 +91,7 @@ def test_every_format_reads_what_it_writes(tmp_path, name):
     written = write_table(tmp_path / name, table)
     assert written.bytes == (tmp_path / name).stat().st_size
     assert read(tmp_path / name, "paragraph") == (table.to_pylist(), [])
-    assert peek_keys(tmp_path / name, max_record_bytes=LIMIT) == ["text"]
+    assert peek(tmp_path / name, max_record_bytes=LIMIT).keys == ["text"]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(tmp_path, name,
     for use in (
         lambda: read_batches(path, WANTED, unit="line", max_record_bytes=LIMIT),
         lambda: write_table(path, pa.table({"text": ["a"]})),
-        lambda: peek_keys(path, max_record_bytes=LIMIT),
+        lambda: peek(path, max_record_bytes=LIMIT),
     ):
         with pytest.raises(InputError) as caught:
             use()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from storage.scratch import BOM, QUICK, blocks_of, collect, read_as, slow_lines, write_as
 from tokmill.errors import CorruptFile, InputError
-from tokmill.storage.jsonl import peek_keys, read_batches, write_jsonl
+from tokmill.storage.jsonl import peek, read_batches, write_jsonl
 from tokmill.storage.records import BadRecord, Kind, Wanted
 
 SUFFIXES = [".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"]
@@ -387,22 +387,74 @@ def test_a_bad_line_changes_nothing_in_the_good_ones(scratch, lines, bad_line, a
     assert len(bad) == 1
 
 
+SEVERAL = [
+    Wanted("text", "text", Kind.TEXT, True, ("content", "body")),
+    Wanted("id", "id", Kind.SCALAR, False, ("doc_id",)),
+    Wanted("name", "source", Kind.NAME, False, ("origin",)),
+    Wanted("meta", "meta", Kind.OBJECT, False),
+]
+VALUES = st.sampled_from([None, "a", 'b\n"é', 7, 1.5, True, {"k": [1]}, ["x"], '{"k": 1}', ""])
+ANY_RECORD = st.dictionaries(
+    st.sampled_from(["text", "content", "body", "id", "doc_id", "source", "origin", "meta"]),
+    VALUES,
+    max_size=8,
+)
+
+
+def slow_several(record: dict[str, Any]) -> dict[str, Any] | str:
+    """One record at a time: the first key that is not null counts, and must be of its kind."""
+
+    def spelled(value: Any) -> str:
+        return value if isinstance(value, str) else json.dumps(value)
+
+    found: dict[str, Any] = {}
+    for name, keys in (("text", ("text", "content", "body")), ("id", ("id", "doc_id"))):
+        value = next((record[key] for key in keys if record.get(key) is not None), None)
+        if value is None and name == "text":
+            return "missing_field"
+        wrong = dict | list if name == "id" else dict | list | int | float
+        if isinstance(value, wrong):
+            return "wrong_type"
+        found[name] = None if value is None else spelled(value)
+    names = [record[key] for key in ("source", "origin") if isinstance(record.get(key), str | int | float)]
+    found["name"] = spelled(names[0]) if names else None
+    meta = record.get("meta")
+    if isinstance(meta, str) and meta.startswith("{"):
+        meta = json.loads(meta)
+    found["meta"] = meta if meta is None or isinstance(meta, dict) else {"meta": meta}
+    return found
+
+
+@QUICK
+@given(st.lists(ANY_RECORD, min_size=1, max_size=8))
+@example([{"text": 5, "content": "a"}, {"text": "b", "content": 5}])
+@example([{"content": "a", "id": {}}, {"body": "b", "doc_id": {}}, {"text": "c", "id": "x", "doc_id": {}}])
+def test_of_several_keys_each_record_has_its_own_first_one(scratch, records):
+    lines = [json.dumps(record, ensure_ascii=False).encode() for record in records]
+    rows, bad = read_bytes(scratch, b"\n".join(lines), wanted=SEVERAL)
+    expected = [slow_several(record) for record in records]
+    kept = [{**row, "meta": None if row["meta"] is None else json.loads(row["meta"])} for row in rows]
+    assert kept == [row for row in expected if isinstance(row, dict)]
+    assert len(rows) + len(bad) == len(records)
+    assert {record.reason for record in bad} <= {"missing_field", "wrong_type"}
+
+
 # -- peeking and writing -----------------------------------------------------------------------------------------
 
 
 def test_the_first_objects_tell_the_keys(tmp_path):
     path = write_as(tmp_path / "a.jsonl", b'\nbad\n[1]\n\xff\n{"b":1,"a":{"c":2}}\n{"d":1}\n')
-    assert peek_keys(path, max_record_bytes=LIMIT) == ["b", "a", "d"]
+    assert peek(path, max_record_bytes=LIMIT).keys == ["b", "a", "d"]
 
 
 def test_an_oversize_first_line_does_not_hide_the_keys(tmp_path):
     path = write_as(tmp_path / "a.jsonl", b'{"long":"' + b"x" * 100 + b'"}\n{"a":1}\n')
     with blocks_of(16):
-        assert peek_keys(path, max_record_bytes=50) == ["a"]
+        assert peek(path, max_record_bytes=50).keys == ["a"]
 
 
 def test_no_object_has_no_keys(tmp_path):
-    assert peek_keys(write_as(tmp_path / "a.jsonl", b"1\n2\n"), max_record_bytes=LIMIT) == []
+    assert peek(write_as(tmp_path / "a.jsonl", b"1\n2\n"), max_record_bytes=LIMIT).keys == []
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -19,7 +19,7 @@ from tokmill.storage import parquet
 from tokmill.storage.parquet import (
     load_range,
     load_table,
-    peek_keys,
+    peek,
     read_batches,
     row_group_spans,
     write_sorted_table,
@@ -296,7 +296,7 @@ def test_a_column_may_fill_more_than_one_wanted_name(tmp_path):
 
 
 def test_the_columns_tell_the_keys(tmp_path):
-    assert peek_keys(write_theirs(tmp_path / "a.parquet", {"b": [1], "a": [{"c": 2}]})) == ["b", "a"]
+    assert peek(write_theirs(tmp_path / "a.parquet", {"b": [1], "a": [{"c": 2}]})).keys == ["b", "a"]
 
 
 # -- parts of a file ---------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def test_a_span_holds_at_least_its_target_but_for_the_last(tmp_path):
 
 
 def everything(path: Path) -> None:
-    peek_keys(path)
+    peek(path)
     row_group_spans(path, 1)
     read(path, [TEXT, ID, META])
 
@@ -343,7 +343,7 @@ def test_truncation_at_every_byte_is_an_error_that_names_the_file(tmp_path):
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        for use in (peek_keys, load_table, read, lambda path: row_group_spans(path, 1)):
+        for use in (peek, load_table, read, lambda path: row_group_spans(path, 1)):
             with pytest.raises(CorruptFile) as caught:
                 use(path)
             assert caught.value.where == str(path)
@@ -355,7 +355,7 @@ def test_truncation_at_every_byte_is_an_error_that_names_the_file(tmp_path):
 def test_garbage_is_an_error_that_names_the_file(tmp_path, content):
     path = tmp_path / "a.parquet"
     path.write_bytes(content)
-    for use in (peek_keys, load_table, read, lambda path: load_range(path, "text", 1)):
+    for use in (peek, load_table, read, lambda path: load_range(path, "text", 1)):
         with pytest.raises(CorruptFile, match="cannot be read as Parquet") as caught:
             use(path)
         assert caught.value.where == str(path)
@@ -367,7 +367,7 @@ def test_damaged_pages_are_an_error_that_names_the_file(tmp_path):
     )
     whole = path.read_bytes()
     path.write_bytes(whole[:4] + b"\xff" * 40 + whole[44:])
-    assert peek_keys(path) == ["text"]  # the end of the file is whole
+    assert peek(path).keys == ["text"]  # the end of the file is whole
     with pytest.raises(CorruptFile) as caught:
         read(path)
     assert caught.value.where == str(path)
@@ -389,7 +389,7 @@ def test_a_flipped_byte_never_ends_in_an_error_that_does_not_name_the_file(tmp_p
     assert len(told) > len(good) / 4
 
 
-@pytest.mark.parametrize("use", [peek_keys, load_table, read, lambda path: load_range(path, "text", 1)])
+@pytest.mark.parametrize("use", [peek, load_table, read, lambda path: load_range(path, "text", 1)])
 def test_a_missing_file_is_not_a_corrupt_one(tmp_path, use):
     with pytest.raises(StorageError, match=r"cannot be read \(.*No such file or directory") as caught:
         use(tmp_path / "none.parquet")

@@ -89,7 +89,7 @@ def test_a_document_without_a_source_is_of_its_file(tmp_path):
     tokenizer = train(tmp_path)
     assert set(measure_coverage(tokenizer, [tmp_path / "notes.txt"]).source) == {"notes"}
     assert set(measure_coverage(tokenizer, [tmp_path / "other.jsonl"], text="body").source) == {"other"}
-    with pytest.raises(InputError, match=r"no field `text`; it has body\n  next: .*--text"):
+    with pytest.raises(InputError, match=r"no field `text`; they have body\n  next: .*--text"):
         measure_coverage(tokenizer, [tmp_path / "other.jsonl"])
     with pytest.raises(EmptyGlob, match="no such file"):
         measure_coverage(tokenizer, [tmp_path / "missing.jsonl"])
@@ -135,3 +135,13 @@ def test_the_guard_sees_a_language_that_the_total_hides():
 
 def test_text_without_words_does_not_trip_the_guard():
     assert not [c for c in compare_coverage(coverage(0, 5), coverage(0, 9)) if c.is_fault]
+
+
+def test_every_record_is_asked_for_its_source_and_language(tmp_path):
+    lines = ['{"text": "the cat"}', '{"content": "the mat", "source": "web", "lang": "en"}']
+    lines += ['{"text": "a hat", "source": {"url": "x"}, "language": null, "lang": "de"}']
+    (tmp_path / "some.jsonl").write_text("\n".join(lines))
+    found = measure_coverage(train(tmp_path), [tmp_path / "some.jsonl"])
+    assert {name: tally.docs for name, tally in found.source.items()} == {"some": 2, "web": 1}
+    assert {name: tally.docs for name, tally in found.language.items()} == {"unknown": 1, "en": 1, "de": 1}
+    assert found.unreadable == 0

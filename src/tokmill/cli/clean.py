@@ -15,6 +15,7 @@ from tokmill.cli.source_options import (
     either_options,
     either_source,
     one_source_recipe,
+    own_labels,
     with_options,
     workers_option,
 )
@@ -27,9 +28,8 @@ _RULE = re.compile(r"^(?P<measure>[a-z0-9_]+)(?P<sign><=|>=)(?P<bound>-?[0-9.]+)
 _SHARED: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--domain",
-        default="default",
-        show_default=True,
-        help="Whose rules apply: code is not judged by rules for prose.",
+        help="Whose rules apply: code is not judged by rules for prose. Of records that say another too "
+        "[default: default].",
     ),
     click.option(
         "--seed", type=click.IntRange(0), default=0, show_default=True, help="Recorded in the manifests."
@@ -192,16 +192,17 @@ def _clean(given: dict[str, Any], sections: dict[str, Any]) -> None:
     if (directory is None) == (target is None):
         raise click.UsageError("needs either --out-dir DIRECTORY or --out FILE.txt")
     # of the source itself: what is asked for by name holds for code too
-    source = {**either_source(**given), "domain": domain, "clean": sections}
+    source = {**either_source(**given), "clean": sections, **({"domain": domain} if domain else {})}
     recipe = one_source_recipe(source, seed=seed)
+    own = {source["name"]: own_labels(name=given["name"], domain=domain)}
     with open_progress() as progress:
         if target is not None:
             spelled = separator.replace("\\n", "\n").replace("\\t", "\t")
             totals = clean_to_text(
-                recipe, Path.cwd(), target, separator=spelled, workers=workers, progress=progress
+                recipe, Path.cwd(), target, separator=spelled, own=own, workers=workers, progress=progress
             )
         else:
-            totals = clean_files(recipe, Path.cwd(), directory, workers=workers, progress=progress)
+            totals = clean_files(recipe, Path.cwd(), directory, own=own, workers=workers, progress=progress)
     if as_json:
         place = {"path": str(target)} if target is not None else {"directory": str(directory)}
         print_json({"ok": True, **place, **totals})

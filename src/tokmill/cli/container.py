@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import (
+    FILES,
     files_options,
     files_source,
     hub_options,
@@ -107,7 +108,7 @@ def hub(name: str | None, **given: Any) -> None:
 @reports_errors
 def files(**given: Any) -> None:
     """Materialize local files; their revision is the digest of their content."""
-    _materialize(files_source, given, lambda options: str(options["name"]))
+    _materialize(files_source, given, lambda options: str(options["name"] or FILES))
 
 
 materialize_command.add_command(sample_command)

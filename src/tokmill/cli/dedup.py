@@ -21,11 +21,16 @@ _SHOWN_CHARS = 160
 
 @click.command(
     "dedup",
-    epilog="Example: tokmill dedup --input 'data/*.jsonl.zst' --mode both --threshold 0.8 --out-dir unique\n\n"
-    "tokmill dedup --input 'data/*.jsonl.zst' --mode window --policy trim --out-dir unique",
+    epilog="Example: tokmill dedup 'data/*.jsonl.zst' --mode both --threshold 0.8 --out-dir unique\n\n"
+    "tokmill dedup 'data/*.jsonl.zst' --mode window --policy trim --out-dir unique",
 )
+@click.argument("files", nargs=-1)
 @click.option(
-    "--input", "inputs", multiple=True, required=True, metavar="[NAME=]GLOB", help="A source; may repeat."
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]GLOB",
+    help="A source; may repeat. NAME is that of its records too, whatever they say.",
 )
 @click.option(
     "--reference",
@@ -80,7 +85,7 @@ _SHOWN_CHARS = 160
     type=click.Choice(["global", "per-source"]),
     default="global",
     show_default=True,
-    help="Copies in other sources count, or not.",
+    help="Copies in other sources count, or not; a record that says its source is of that one.",
 )
 @click.option(
     "--near-selection",
@@ -126,6 +131,7 @@ _SHOWN_CHARS = 160
 @json_option
 @reports_errors
 def dedup_command(
+    files: tuple[str, ...],
     inputs: tuple[str, ...],
     references: tuple[str, ...],
     mode: str,
@@ -167,16 +173,17 @@ def dedup_command(
         "max_cluster": max_cluster,
         "max_source_loss": max_source_loss,
     }
-    recipe, reference = sources_recipe(inputs, references, text, dedup)
     if curve:
         _render_curve(float(threshold), as_json)
         return
+    recipe, reference, own = sources_recipe(files, inputs, references, text, dedup)
     with open_progress() as progress:
         found = dedup_files(
             recipe,
             Path.cwd(),
             directory,
             reference=reference,
+            own=own,
             workers=workers,
             device=device,
             progress=progress,

@@ -16,6 +16,7 @@ from tokmill.cli.source_options import (
     hub_options,
     hub_source,
     one_source_recipe,
+    own_labels,
     workers_option,
 )
 from tokmill.running import run_recipe
@@ -41,7 +42,7 @@ def ingest_command() -> None:
 @reports_errors
 def hub(directory: Path, workers: int | None, as_json: bool, **given: Any) -> None:
     """Read DATASET from the hub into DIRECTORY. Once its manifest exists, no network is touched again."""
-    artifact, report = _ingest(hub_source(**given), directory, workers)
+    artifact, report = _ingest(hub_source(**given), own_labels(), directory, workers)
     revision = artifact.manifest.config["hub"]["revision"]
     if as_json:
         print_json({**report, "revision": revision})
@@ -64,17 +65,27 @@ def files(directory: Path, workers: int | None, as_json: bool, **given: Any) -> 
 
     PATTERNS may be quoted globs or the files that the shell made of them.
     """
-    artifact, report = _ingest(files_source(**given), directory, workers)
+    artifact, report = _ingest(files_source(**given), own_labels(name=given["name"]), directory, workers)
     if as_json:
         print_json(report)
     else:
         _render(artifact)
 
 
-def _ingest(source: dict[str, Any], directory: Path, workers: int | None) -> tuple[Artifact, dict[str, Any]]:
+def _ingest(
+    source: dict[str, Any], own: list[str], directory: Path, workers: int | None
+) -> tuple[Artifact, dict[str, Any]]:
     recipe = one_source_recipe(source)
     with open_progress() as progress:
-        result = run_recipe(recipe, Path.cwd(), directory, workers=workers, until="ingest", progress=progress)
+        result = run_recipe(
+            recipe,
+            Path.cwd(),
+            directory,
+            workers=workers,
+            until="ingest",
+            progress=progress,
+            own={source["name"]: own},
+        )
     (artifact,) = result.artifacts.values()
     return artifact, {"ok": True, **result.as_json()}
 

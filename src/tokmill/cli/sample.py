@@ -12,7 +12,7 @@ import pyarrow as pa
 from rich.markup import escape
 
 from tokmill.cli.console import describe_counts, json_option, open_progress, out, print_json, reports_errors
-from tokmill.cli.source_options import workers_option
+from tokmill.cli.source_options import own_labels, workers_option
 from tokmill.recipe_file import parse_recipe
 from tokmill.running import run_recipe
 from tokmill.schema import DOCUMENTS
@@ -83,7 +83,13 @@ def sample_command(
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".tmp-sample-") as scratch:
         with open_progress() as progress:
             result = run_recipe(
-                recipe, Path.cwd(), Path(scratch), workers=workers, until="ingest", progress=progress
+                recipe,
+                Path.cwd(),
+                Path(scratch),
+                workers=workers,
+                until="ingest",
+                progress=progress,
+                own={source["name"]: own_labels()},
             )
         (artifact,) = result.artifacts.values()
         tables = [load_table(artifact.path(entry)) for entry in artifact.manifest.entries("documents")]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import yaml
@@ -23,7 +24,7 @@ from tokmill.sources.hub import is_pinned
 
 Command = Callable[..., Any]
 
-DEFAULT_NAME = "files"
+FILES = "files"  # how a source of files is called that nobody named
 
 _READING = (
     click.option("--text", help="Field that holds the text [default: text or content]."),
@@ -59,7 +60,7 @@ _HUB = (
 
 _FILES = (
     click.argument("patterns", nargs=-1, required=True),
-    click.option("--name", default=DEFAULT_NAME, show_default=True, help="Name of the source."),
+    click.option("--name", help="Name of the source, of records that say another too [default: files]."),
     click.option(
         "--format",
         "reader",
@@ -146,13 +147,13 @@ def hub_source(
 def files_source(
     *,
     patterns: tuple[str, ...],
-    name: str,
+    name: str | None,
     reader: str,
     options: tuple[str, ...],
     **reading: Any,
 ) -> dict[str, Any]:
     source: dict[str, Any] = {
-        "name": name.rpartition("/")[2],
+        "name": (name or FILES).rpartition("/")[2],
         "files": [str(Path(pattern).absolute()) for pattern in patterns],
         **_reading_keys(**reading),
     }
@@ -174,12 +175,12 @@ def either_source(**given: Any) -> dict[str, Any]:
         )
     if of_hub["dataset"] is None:
         return files_source(**given)
-    of_files = {key: given.pop(key) for key in ("patterns", "name", "reader", "options", "license_tag")}
+    of_files = {key: given.pop(key) for key in ("patterns", "name", "reader", "options")}
     if of_files["reader"] != "records" or of_files["options"]:
         raise RecipeError("is for files", where="--format and --option", next="leave it out with --hub")
     source = hub_source(**of_hub, **given)
-    name = {} if of_files["name"] == DEFAULT_NAME else {"name": of_files["name"].rpartition("/")[2]}
-    return {**source, **name, "license": of_files["license_tag"]}
+    name = {"name": of_files["name"].rpartition("/")[2]} if of_files["name"] else {}
+    return {**source, **name}
 
 
 def one_source_recipe(source: dict[str, Any], **sections: Any) -> Recipe:
@@ -187,28 +188,71 @@ def one_source_recipe(source: dict[str, Any], **sections: Any) -> Recipe:
     return parse_recipe(text.encode(), "the command line")  # JSON is YAML
 
 
+def own_labels(*, name: str | None = None, domain: str | None = None) -> list[str]:
+    """What records say of themselves that is kept: all that no option says otherwise."""
+    return [label for label, given in (("source", name), ("domain", domain)) if given is None]
+
+
+class SourcesRecipe(NamedTuple):
+    """A recipe of several sources, which of them are reference, and what the records of each keep."""
+
+    recipe: Recipe
+    reference: list[str]
+    own: dict[str, list[str]]
+
+
 def sources_recipe(
-    inputs: Sequence[str], references: Sequence[str], text: str | None, dedup: dict[str, Any]
-) -> tuple[Recipe, list[str]]:
-    """A recipe of several sources, each `NAME=GLOB` or a glob that names itself; and which are reference."""
-    named: dict[str, str] = {}
-    for given in (*inputs, *references):
-        name, sign, pattern = given.partition("=")
+    files: Sequence[str],
+    inputs: Sequence[str],
+    references: Sequence[str],
+    text: str | None,
+    dedup: dict[str, Any],
+) -> SourcesRecipe:
+    """Each input is `NAME=GLOB` or a glob that names itself; `files` are one source, whatever made them of a glob."""
+    patterns: dict[str, list[str]] = {}
+    own: dict[str, list[str]] = {}
+    given_inputs = _with_files(files, inputs, references)
+    for given in (*given_inputs, *([reference] for reference in references)):
+        name, sign, pattern = given[0].partition("=")
+        own_labels_of = own_labels(name=name if sign else None)
         if not sign:
-            pattern, name = (
-                given,
-                re.sub(r"[^A-Za-z0-9]+", "-", Path(given).name.partition(".")[0]).strip("-"),
-            )
-        while not name or name in named:
-            name = f"{name or 'input'}-{len(named)}"
-        named[name] = pattern
+            pattern, name = given[0], _common_name(given)
+        while not name or name in patterns:
+            name = f"{name or 'input'}-{len(patterns)}"
+        patterns[name], own[name] = [pattern, *given[1:]], own_labels_of
     sources = [
-        {"name": name, "files": [str(Path(pattern).absolute())], "fields": {"text": text}}
-        for name, pattern in named.items()
+        {"name": name, "files": [str(Path(one).absolute()) for one in several], "fields": {"text": text}}
+        for name, several in patterns.items()
     ]
-    reference = list(named)[len(inputs) :]
+    reference = list(patterns)[len(given_inputs) :]
     content = {"name": "dedup", "sources": sources, "dedup": {**dedup, "reference": reference}}
-    return parse_recipe(json.dumps(content, ensure_ascii=False).encode(), "the command line"), reference
+    recipe = parse_recipe(json.dumps(content, ensure_ascii=False).encode(), "the command line")
+    return SourcesRecipe(recipe, reference, own)
+
+
+def _common_name(patterns: Sequence[str]) -> str:
+    """What the names of files begin with, as a glob of them would say it: `web` of web-00000 and web-00001."""
+    stems = [Path(pattern).name.partition(".")[0] for pattern in patterns]
+    shared = takewhile(lambda letters: len(set(letters)) == 1, zip(*stems, strict=False))
+    common = stems[0] if len(stems) == 1 else "".join(letters[0] for letters in shared).rstrip("0123456789")
+    return re.sub(r"[^A-Za-z0-9]+", "-", common).strip("-")
+
+
+def _with_files(files: Sequence[str], inputs: Sequence[str], references: Sequence[str]) -> list[list[str]]:
+    """The patterns of each input. A shell that expands `--input data/*.zst` leaves all but the first to FILES."""
+    if not files and not inputs:
+        raise RecipeError(
+            "no files are given", where="tokmill dedup", next="give FILES, or --input 'data/*.zst'"
+        )
+    if files and (references or len(inputs) > 1):
+        raise RecipeError(
+            f"{files[0]} may belong to any of several options",
+            where="tokmill dedup",
+            next="put each glob in quotes, so that the shell does not expand it: --input 'data/*.zst'",
+        )
+    if files:
+        return [[*inputs, *files]]
+    return [[pattern] for pattern in inputs]
 
 
 def _reading_keys(

@@ -92,7 +92,15 @@ def load_benchmark(paths: Sequence[Path], fields: Sequence[str]) -> Items:
         )
     folder = os.path.commonpath([path.absolute().parent for path in paths])
     names = [path.absolute().relative_to(folder).as_posix() for path in paths]
-    found = [_load_file(path, list(fields)) for path in paths]
+    seen: set[str] = set()
+    found = [_load_file(path, list(fields), seen) for path in paths]
+    for field in fields:
+        if field not in seen and not field.isdecimal():
+            raise InputError(
+                f"no item of the benchmarks has the field `{field}`",
+                where="dedup.against.fields",
+                next=f"take it out, or mend its name; the items have {', '.join(sorted(seen))}",
+            )
     counts = [len(texts) for texts in found]
     return Items(
         pa.array([text for texts in found for text in texts], pa.large_string()),
@@ -230,10 +238,11 @@ def _different(groups: Rows, values: Rows) -> Rows:
 # --- files ---
 
 
-def _load_file(path: Path, fields: list[str]) -> list[str]:
+def _load_file(path: Path, fields: list[str], seen: set[str]) -> list[str]:
+    """The text of every item; the fields that one of them has are added to `seen`."""
     if path.name.endswith(TSV_SUFFIXES):
-        return _load_tsv(path, fields)
-    keys = codecs.peek_keys(path, max_record_bytes=_MAX_RECORD_BYTES)
+        return _load_tsv(path, fields, seen)
+    keys = codecs.peek(path, max_record_bytes=_MAX_RECORD_BYTES).keys
     if not set(keys) & set(fields):
         raise _no_such_field(path, fields, keys)
     wanted = [Wanted(field, field, Kind.JSON, False) for field in fields]
@@ -248,8 +257,15 @@ def _load_file(path: Path, fields: list[str]) -> list[str]:
                 next="repair or remove it: an item that is not read is not looked for",
             )
         columns = [batch.table.column(field).to_pylist() for field in fields]
+        seen.update(field for field in fields if batch.table.column(field).null_count < batch.table.num_rows)
         for record in zip(*columns, strict=True):
             values = [value for value in record if value is not None]
+            if not values:
+                raise InputError(
+                    f"item {len(texts) + 1:,} of the benchmark has no {' or '.join(f'`{f}`' for f in fields)}",
+                    where=str(path),
+                    next="name its field too in `against.fields`, or remove the item: it cannot be looked for",
+                )
             if not codecs.is_plain_text(path):
                 values = [" ".join(_strings(json.loads(value))) for value in values]
             texts.append("\n".join(values))
@@ -266,7 +282,7 @@ def _strings(value: Any) -> list[str]:
     return [] if value is None else [json.dumps(value)]
 
 
-def _load_tsv(path: Path, fields: list[str]) -> list[str]:
+def _load_tsv(path: Path, fields: list[str], seen: set[str]) -> list[str]:
     lines: list[str] = []
     for block in read_blocks(path, max_record_bytes=_MAX_RECORD_BYTES):
         if not isinstance(block, Block):
@@ -289,6 +305,7 @@ def _load_tsv(path: Path, fields: list[str]) -> list[str]:
         if not set(names) & set(fields):
             raise _no_such_field(path, fields, names)
         columns = [names.index(field) for field in fields if field in names]
+        seen.update(field for field in fields if field in names)
     return ["\n".join(record[k] for k in columns if 0 <= k < len(record)) for record in records]
 
 

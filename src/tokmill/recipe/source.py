@@ -15,16 +15,19 @@ from tokmill.recipe.section import Name, Path_, Patterns, Section, Share, part_o
 
 
 class Fields(Section):
-    """Which key of a record holds what. Without an entry, `text`/`content`, `id`/`doc_id` and `license` are
-    used where the first record has them."""
+    """Which key of a record holds what. Without an entry, each record is asked for `text` or `content`, `id` or
+    `doc_id`, `license` or `license_tag`, `created_at`. Its own `meta` object is carried along."""
 
     text: str | None = None
     id: str | None = None
     license: str | None = None
     language: str | None = Field(None, description="for `language: {method: field}`")
     created_at: str | None = None
-    meta: list[str] = Field(default=[], description="keys to carry along as JSON")
+    meta: list[str] = Field(default=[], description="keys to carry along as JSON, in `meta`")
 
+
+_FIELDS = tuple(Fields.model_fields)
+_FIELDS_OF_PAIRS = {("parallel", key) for key in ("id", "license", "created_at")}
 
 SOURCE_FORMATS = ("wikipedia", "stackexchange", "parallel", "warc")
 
@@ -128,7 +131,7 @@ class Source(Section):
     hub: Hub | None = None
     corpus: Corpus | None = None
     where: dict[str, str] = Field(
-        {}, description="keep records whose field has this value; a field that no record has is not applied"
+        {}, description="keep records whose field has this value; a field that no record has is an error"
     )
     fields: Fields = Fields()
     template: str | None = Field(
@@ -176,6 +179,9 @@ class Source(Section):
                 yield (chosen[0],), f"reads local files; it cannot be used with `{key}`"
         if given.get("where") and chosen:
             yield ("where",), f"is for files of records, not for `{chosen[0]}`"
+        for key in _FIELDS if chosen else ():
+            if part_of(given.get("fields"), key) and (chosen[0], key) not in _FIELDS_OF_PAIRS:
+                yield ("fields", key), f"is for files of records, not for `{chosen[0]}`"
         if len(chosen) > 1:
             yield (chosen[1],), f"`{chosen[0]}` already says what the files are; keep one"
         if chosen and given.get("template") is not None:

@@ -1,37 +1,59 @@
 """Members of objects: what `translation.fr` names in {"translation": {"en": …, "fr": …}}.
 
-find_path("translation.fr", keys)       -> ["translation", "fr"], or ["translation.fr"] where a key is spelled so
-read_members(objects, path)             -> the texts, and the rows that have none
-with_offsets(batches, …)                -> batches with the place of each row, to say where such a row lies
+nested_wanted(name, "translation.fr", kind)    -> the columns to read: the key as it is spelled, and the object
+read_nested(table, name, "translation.fr")     -> the texts, and the rows that have none
+with_offsets(batches, …)                       -> batches with the place of each row, to say where such a row lies
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tokmill.kernels import jsonlines
+from tokmill.schema import one_piece
 from tokmill.storage import parquet
 from tokmill.storage.location import AnyPath
-from tokmill.storage.records import BadRecord, Batch, Span
+from tokmill.storage.records import BadRecord, Batch, Kind, Span, Wanted
 from tokmill.storage.streams import Oversize, read_blocks
 
 Faults = dict[int, tuple[str, str]]  # by row: reason and detail
 
 
-def find_path(name: str, keys: Collection[str]) -> list[str] | None:
-    """Under the key as it is spelled, else in the object that the part before the dot names; None: not there."""
-    if name in keys:
-        return [name]
-    outer, dot, member = name.partition(".")
-    return [outer, member] if dot and member and outer in keys else None
+def outer_of(key: str) -> str:
+    """The object that a key with a dot names a member of; any other key itself."""
+    outer, dot, member = key.partition(".")
+    return outer if outer and dot and member else key
+
+
+def nested_wanted(name: str, key: str, kind: Kind) -> list[Wanted]:
+    """The columns that `read_nested` looks into: the key as it is spelled, and the object."""
+    if outer_of(key) == key:
+        return [Wanted(name, key, kind, True)]
+    return [
+        Wanted(name, key, kind, False),
+        Wanted(f"object:{outer_of(key)}", outer_of(key), Kind.JSON, False),
+    ]
+
+
+def read_nested(table: Any, name: str, key: str, *, kind: Any = str) -> tuple[Any, Faults]:
+    """The texts, record by record under the key as it is spelled, else in the object; and the rows that have none."""
+    column, outer = one_piece(table.column(name)), outer_of(key)
+    if outer == key or not column.null_count:
+        return column, {}
+    lacking = column.is_null()
+    rows = np.flatnonzero(np.asarray(lacking)).tolist()
+    objects = one_piece(table.column(f"object:{outer}")).filter(lacking)
+    texts, faults = read_members(objects, [outer, key.removeprefix(f"{outer}.")], kind=kind)
+    return pc.replace_with_mask(column, lacking, texts), {rows[row]: fault for row, fault in faults.items()}
 
 
 def read_members(objects: Any, path: list[str], *, kind: Any = str) -> tuple[Any, Faults]:
@@ -73,17 +95,28 @@ def without_faults(
     return [column.filter(pa.array(keep)) for column in columns], bad, offsets[keep]
 
 
-def carry_meta(table: Any, keys: list[str]) -> Any:
-    """A JSON object of the columns `meta:<key>` per row, with the keys that it has; null where none are asked for."""
+def carry_meta(table: Any, keys: Sequence[str]) -> Any:
+    """A JSON object of the columns `meta:<key>`, in their order; keys that a record lacks are left out."""
     if not keys:
-        return pa.nulls(table.num_rows, pa.string())
-    labels = [msgspec.json.encode(key).decode() for key in keys]
-    rows = zip(*(table.column(f"meta:{key}").to_pylist() for key in keys), strict=True)
-    spelled = [
-        "{" + ",".join(f"{label}:{value}" for label, value in zip(labels, row, strict=True) if value) + "}"
-        for row in rows
-    ]
-    return pa.array(spelled, pa.string())
+        return pa.nulls(table.num_rows, pa.large_string())
+    nothing = pa.scalar("", pa.large_string())
+    members = []
+    for key in keys:
+        label = pa.scalar(f",{msgspec.json.encode(key).decode()}:", pa.large_string())
+        values = one_piece(table.column(f"meta:{key}"))
+        members.append(pc.binary_join_element_wise(label, values, nothing).fill_null(""))
+    # not null_handling="skip", with which Arrow leaves out a row where every member is null
+    body = pc.utf8_slice_codeunits(pc.binary_join_element_wise(*members, nothing), 1)
+    return pc.binary_join_element_wise(
+        pa.scalar("{", pa.large_string()), body, pa.scalar("}", pa.large_string()), nothing
+    )
+
+
+def count_members(objects: Any, key: str) -> int:
+    """How many of the JSON objects have this key, and not null under it."""
+    decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+    found = decoder.decode_lines("\n".join(objects.drop_null().to_pylist()))
+    return sum(bytes(item.get(key, b"null")) != b"null" for item in found)
 
 
 def _text(value: str | float | bool) -> str:

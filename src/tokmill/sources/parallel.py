@@ -4,12 +4,13 @@
     .tsv[.gz|.zst] ─ blocks of lines ─ first and second column ───────────┴ strip ─ measure ─ judge ─> records
 
 A key with a dot names a member of an object: `translation.en` reads {"translation": {"en": …, "fr": …}}, unless the
-records have a key that is spelled so. The sides are in `meta` too, so that a pair can be taken apart again.
+record has a key that is spelled so. The sides are in `meta` too, so that a pair can be taken apart again.
 """
 
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -26,8 +27,10 @@ from tokmill.schema import one_piece
 from tokmill.sources.members import (
     Faults,
     carry_meta,
-    find_path,
-    read_members,
+    count_members,
+    nested_wanted,
+    outer_of,
+    read_nested,
     with_offsets,
     without_faults,
 )
@@ -40,23 +43,23 @@ from tokmill.storage.streams import Block, Oversize, read_blocks
 _TSV_SUFFIXES = (".tsv", ".tsv.gz", ".tsv.zst")
 SUFFIXES = (*jsonl.SUFFIXES, *parquet.SUFFIXES, *_TSV_SUFFIXES)
 
-_ID_KEYS = ("id", "doc_id")
 _LETTER_OR_DIGIT = r"[\p{L}\p{N}]"
+_OPTIONAL = {"id": ["id", "doc_id"], "license": ["license", "license_tag"], "created_at": ["created_at"]}
 
 
 class Options(msgspec.Struct, frozen=True):
-    """The recipe's section, and which key holds what. A side is [key], or [key, member] within an object."""
+    """The recipe's section, and the keys that every record is asked for, in order."""
 
     source_key: str
     target_key: str
     separator: str
     min_chars: int
     max_chars: int
-    source_path: list[str]
-    target_path: list[str]
-    id: str | None
-    license: str | None
-    meta: list[str] = []  # keys that go along with the sides
+    id: list[str]
+    license: list[str]
+    created_at: list[str]
+    meta: list[str]  # keys that go along with the sides
+    named: dict[str, str]  # what the recipe names -> the key that some record must have
 
 
 class Pairs(NamedTuple):
@@ -66,12 +69,13 @@ class Pairs(NamedTuple):
     target: Any
     id: Any
     license: Any
+    created_at: Any
     meta: Any  # a JSON object of the keys that go along, or null
     offsets: NDArray[np.int64]
 
 
 def settle(source: Source, files: list[InputFile]) -> Json:
-    """Which keys are there, from the first file of records that has any."""
+    """The recipe's keys, and well-known ones for those that it leaves open: the same whatever the files hold."""
     section = source.parallel or Parallel()
     for file in files:
         if not file.name.endswith(SUFFIXES):
@@ -80,23 +84,32 @@ def settle(source: Source, files: list[InputFile]) -> Json:
                 where=str(file.path),
                 next=f"known suffixes: {' '.join(SUFFIXES)}",
             )
-    keys: list[str] = []
-    paths = [[section.source_key], [section.target_key]]  # files without any record
+    _check_first_records(source, section, files)
+    options: Json = section.model_dump(mode="json")
+    given = {name: key for name in _OPTIONAL if (key := getattr(source.fields, name))}
+    asked = {name: [given[name]] if name in given else keys for name, keys in _OPTIONAL.items()}
+    meta = list(source.fields.meta)
+    named = {f"fields.{name}": key for name, key in given.items()} | {
+        f"fields.meta.{key}": key for key in meta
+    }
+    return options | asked | {"meta": meta, "named": named}
+
+
+def _check_first_records(source: Source, section: Parallel, files: list[InputFile]) -> None:
+    """A side that the first records of no file have is refused before anything is read."""
+    first, keys = None, dict[str, None]()
+    missing = [section.source_key, section.target_key]
     for file in files:
         if _is_tsv(file.path):
-            continue
-        keys = codecs.peek_keys(file.path, max_record_bytes=source.max_record_bytes)
-        if keys:
-            paths = [_find(key, keys, source, file.path) for key in (section.source_key, section.target_key)]
-            break
-    options: Json = section.model_dump(mode="json")
-    return options | {
-        "source_path": paths[0],
-        "target_path": paths[1],
-        "id": source.fields.id or next((key for key in _ID_KEYS if key in keys), None),
-        "license": source.fields.license or ("license" if "license" in keys else None),
-        **({"meta": source.fields.meta} if source.fields.meta else {}),
-    }
+            return  # has its sides without keys
+        peek = codecs.peek(file.path, max_record_bytes=source.max_record_bytes)
+        keys |= dict.fromkeys(peek.keys)
+        first = first or (file.path if peek.keys else None)
+        missing = [key for key in missing if not {key, outer_of(key)} & keys.keys()]
+        if first and not missing:
+            return
+    if first:
+        raise _no_such_side(source, first, outer_of(missing[0]), list(keys))
 
 
 def split(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:
@@ -113,7 +126,19 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
     else:
         batches = _read_records(path, span, options, reading.max_record_bytes)
     for pairs, bad in batches:
-        yield _judge(pairs, bad, options)
+        yield _judge(pairs, bad, options)._replace(presence=_presence(pairs, options))
+
+
+def _presence(pairs: Pairs, options: Options) -> Json:
+    """How many pairs there are, and how many have each field that the recipe names."""
+    rows = len(pairs.offsets)
+    have = {}
+    for label, key in options.named.items():
+        if label.startswith("fields.meta."):
+            have[label] = count_members(pairs.meta, key)
+        else:
+            have[label] = rows - getattr(pairs, label.removeprefix("fields.")).null_count
+    return {"records": rows, **have} if have else {}
 
 
 # -- which pairs are wanted --------------------------------------------------------------------------------------
@@ -147,24 +172,25 @@ def _judge(pairs: Pairs, bad: list[BadRecord], options: Options) -> Taken:
         )
         for row, rule, id in zip(rows.tolist(), first, ids, strict=True)
     ]
-    columns: tuple[Any, ...] = (source, target, pairs.id, pairs.license, pairs.meta)
+    columns: tuple[Any, ...] = (source, target, pairs.id, pairs.license, pairs.created_at, pairs.meta)
     if dropped:
         keep = pa.array(~is_dropped)
         columns = tuple(column.filter(keep) for column in columns)
     return Taken(_records(*columns, separator=options.separator), bad, dropped)
 
 
-def _records(source: Any, target: Any, id: Any, license: Any, carried: Any, *, separator: str) -> Any:
+def _records(
+    source: Any, target: Any, id: Any, license: Any, created_at: Any, carried: Any, *, separator: str
+) -> Any:
     text = pc.binary_join_element_wise(source, target, pa.scalar(separator, pa.large_string()))
     # {"key":1} becomes ,"key":1} after the sides; {} and null become }
-    rest = pc.replace_substring_regex(carried.cast(pa.large_string()).fill_null("{}"), r"\A\{", ",")
+    rest = pc.replace_substring_regex(carried.fill_null("{}"), r"\A\{", ",")
     rest = pc.if_else(pc.equal(rest, ",}"), "}", rest)
     pieces = ('{"src_text":', _as_json(source), ',"tgt_text":', _as_json(target), rest, "")
     meta = pc.binary_join_element_wise(
         *(pa.scalar(piece, pa.large_string()) if isinstance(piece, str) else piece for piece in pieces)
     )
-    undated = pa.nulls(len(text), pa.string())
-    return pa.table([text, id, license, undated, meta.cast(pa.string())], schema=RECORDS)
+    return pa.table([text, id, license, created_at, meta.cast(pa.string())], schema=RECORDS)
 
 
 def _as_json(texts: Any) -> Any:
@@ -187,36 +213,26 @@ def _lines(data: bytes) -> Any:
 def _read_records(
     path: AnyPath, span: Span, options: Options, max_record_bytes: int
 ) -> Iterator[tuple[Pairs, list[BadRecord]]]:
-    sides = (options.source_path, options.target_path)
-    wanted = [
-        Wanted(f"side:{side[0]}", side[0], Kind.JSON if len(side) > 1 else Kind.TEXT, True)
-        for side in {side[0]: side for side in sides}.values()
-    ]
-    for name, key in (("id", options.id), ("license", options.license)):
-        if key is not None:
-            wanted.append(Wanted(name, key, Kind.SCALAR, False))
+    keys = (options.source_key, options.target_key)
+    columns_of_sides = (nested_wanted(f"side:{key}", key, Kind.TEXT) for key in keys)
+    wanted = list(dict.fromkeys(itertools.chain.from_iterable(columns_of_sides)))
+    for name in _OPTIONAL:
+        first, *others = getattr(options, name)
+        wanted.append(Wanted(name, first, Kind.SCALAR, False, tuple(others)))
     wanted += [Wanted(f"meta:{key}", key, Kind.JSON, False) for key in options.meta]
     batches = codecs.read_batches(path, wanted, unit="line", max_record_bytes=max_record_bytes, span=span)
     for (table, bad), offsets in with_offsets(batches, path, span, max_record_bytes):
         columns: list[Any] = []
         faults: Faults = {}
-        for side in sides:
-            column = one_piece(table.column(f"side:{side[0]}"))
-            if len(side) > 1:
-                column, missing = read_members(column, side)
-                faults = missing | faults
+        for key in keys:
+            column, missing = read_nested(table, f"side:{key}", key)
+            faults = missing | faults
             columns.append(column)
-        columns += [_optional(table, name) for name in ("id", "license")]
+        columns += [one_piece(table.column(name)).cast(pa.string()) for name in _OPTIONAL]
         columns.append(carry_meta(table, options.meta))
         columns, bad, offsets = without_faults(columns, bad, offsets, faults)
-        source, target, id, license, meta = columns
-        yield Pairs(source, target, id, license, meta, offsets), bad
-
-
-def _optional(table: Any, name: str) -> Any:
-    if name not in table.column_names:
-        return pa.nulls(table.num_rows, pa.string())
-    return one_piece(table.column(name)).cast(pa.string())
+        source, target, id, license, created_at, meta = columns
+        yield Pairs(source, target, id, license, created_at, meta, offsets), bad
 
 
 # -- tab-separated lines -----------------------------------------------------------------------------------------
@@ -255,8 +271,10 @@ def _pairs_of_lines(block: Block, max_record_bytes: int) -> tuple[Pairs, list[Ba
 
 def _columns_of(lines: Any, offsets: NDArray[np.int64]) -> Pairs:
     fields = pc.split_pattern(lines.cast(pa.large_string()), "\t", max_splits=2)
-    nothing = pa.nulls(len(lines), pa.string())
-    return Pairs(pc.list_element(fields, 0), pc.list_element(fields, 1), nothing, nothing, nothing, offsets)
+    nothing, none = pa.nulls(len(lines), pa.string()), pa.nulls(len(lines), pa.large_string())
+    return Pairs(
+        pc.list_element(fields, 0), pc.list_element(fields, 1), nothing, nothing, nothing, none, offsets
+    )
 
 
 def _is_invalid(data: bytes, lines: Any) -> NDArray[np.bool_]:
@@ -285,14 +303,9 @@ def _is_tsv(path: AnyPath) -> bool:
     return path.name.endswith(_TSV_SUFFIXES)
 
 
-def _find(key: str, keys: list[str], source: Source, path: AnyPath) -> list[str]:
-    """Where a side is: under its key as it is spelled, else in the object that the part before the dot names."""
-    found = find_path(key, keys)
-    if found is not None:
-        return found
-    outer = key.partition(".")[0]
+def _no_such_side(source: Source, path: AnyPath, outer: str, keys: list[str]) -> InputError:
     near = difflib.get_close_matches(outer, keys, n=1)
-    raise InputError(
+    return InputError(
         f"source `{source.name}`: the first records have no field `{outer}`; they have {', '.join(sorted(keys))}",
         where=str(path),
         next=(f"did you mean `{near[0]}`? " if near else "")

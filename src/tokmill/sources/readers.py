@@ -5,8 +5,9 @@ files of records and plain text (default) · wikipedia · stackexchange · paral
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -17,8 +18,12 @@ from tokmill.recipe import Source
 from tokmill.sources import files as records
 from tokmill.sources import parallel, stackexchange, warc, wikipedia
 from tokmill.sources.reading import Batch, Reading, Taken, to_documents
+from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import Span
+
+LOG = logging.getLogger("tokmill.sources")
+_PEEKED_FILES = 8
 
 
 class Reader(Protocol):
@@ -45,14 +50,20 @@ class Chunk(NamedTuple):
     span: Span
 
 
-def settle_reading(source: Source, files: list[InputFile]) -> Reading:
-    """All that can change a byte of the documents of this source."""
+def settle_reading(source: Source, files: list[InputFile], own: Sequence[str] = ()) -> Reading:
+    """All that can change a byte of the documents of this source.
+
+    `own`: source and domain, where a record that says which it is of is believed.
+    """
+    options = READERS[source.format].settle(source, files)
+    if own and source.format == "records":
+        options |= {"own": list(own)}
     return Reading(
         source=source.name,
         domain=source.domain,
         license=source.license,
         format=source.format,
-        options=READERS[source.format].settle(source, files),
+        options=options,
         max_record_bytes=source.max_record_bytes,
     )
 
@@ -103,7 +114,36 @@ def chunk_sizes(chunks: list[Chunk]) -> list[int]:
 def read_documents(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Batch]:
     """Document tables of a few megabytes each, with the records that did not make it."""
     for taken in READERS[reading.format].read(path, name, span, reading):
-        yield Batch(to_documents(taken.records, reading), taken.bad, taken.dropped)
+        yield Batch(to_documents(taken.records, reading), taken.bad, taken.dropped, taken.presence)
+
+
+def check_presence(
+    reading: Reading, files: list[InputFile], presence: Json, *, is_complete: bool = True
+) -> Json:
+    """How many records have each field that the recipe names, with a value. Said of one that some lack; that all lack
+    it is an error, unless the rest was not read or the first records have the key, and nulls alone."""
+    named: dict[str, str] = reading.options.get("named", {})
+    total: int = presence.get("records", 0)
+    if not named or not total:
+        return {}
+    for label, key in named.items():
+        if not presence[label] and is_complete:
+            keys = _peek_names(files, reading)
+            if key not in keys:
+                raise records.no_such_field(reading.source, label, key, keys)
+        if presence[label] < total:
+            message = "source %s: %s of %s records have no `%s`, which `%s` names"
+            LOG.warning(message, reading.source, f"{total - presence[label]:,}", f"{total:,}", key, label)
+    return {"records": total, **{label: presence[label] for label in named}}
+
+
+def _peek_names(files: list[InputFile], reading: Reading) -> list[str]:
+    """Field names that the first records of some files have, to tell a typo by."""
+    names: dict[str, None] = {}
+    for file in files[:_PEEKED_FILES]:
+        if file.name.endswith(codecs.SUFFIXES):
+            names |= dict.fromkeys(codecs.peek(file.path, max_record_bytes=reading.max_record_bytes).keys)
+    return list(names)
 
 
 def reading_config(reading: Reading) -> Json:

@@ -5,11 +5,14 @@
     read(path, name, span, reading) -> Taken, Taken, …         worker: records, bad records, dropped records
 
 A reader module has these three functions; `tokmill.sources.readers` knows them all. Records have five columns;
-source, domain, the default licence and derived ids are added here, the same for every reader.
+source, domain, the default licence and derived ids are added here, the same for every reader. Records that say
+themselves which source and domain they are of have a column for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -61,6 +64,9 @@ class Taken(NamedTuple):
     records: Any
     bad: list[BadRecord]
     dropped: list[Dropped]
+    presence: Mapping[str, int] = MappingProxyType(
+        {}
+    )  # records, and how many of them have each field that the recipe names
 
 
 class Batch(NamedTuple):
@@ -69,6 +75,7 @@ class Batch(NamedTuple):
     documents: Any
     bad: list[BadRecord]
     dropped: list[Dropped]
+    presence: Mapping[str, int] = MappingProxyType({})
 
 
 def record_table(
@@ -84,7 +91,6 @@ def record_table(
 
 
 def to_documents(records: Any, reading: Reading) -> Any:
-    rows = records.num_rows
     text = one_piece(records.column("text"))
     doc_id, license_tag = one_piece(records.column("id")), one_piece(records.column("license"))
     if doc_id.null_count:
@@ -94,8 +100,8 @@ def to_documents(records: Any, reading: Reading) -> Any:
     return pa.table(
         [
             text,
-            pa.repeat(pa.scalar(reading.source, pa.string()), rows),
-            pa.repeat(pa.scalar(reading.domain, pa.string()), rows),
+            _label(records, "source", reading.source),
+            _label(records, "domain", reading.domain),
             doc_id,
             license_tag,
             one_piece(records.column("created_at")),
@@ -103,6 +109,12 @@ def to_documents(records: Any, reading: Reading) -> Any:
         ],
         schema=DOCUMENTS,
     )
+
+
+def _label(records: Any, name: str, default: str) -> Any:
+    if name in records.column_names:
+        return one_piece(records.column(name)).fill_null(default)
+    return pa.repeat(pa.scalar(default, pa.string()), records.num_rows)
 
 
 def content_ids(text: Any) -> Any:

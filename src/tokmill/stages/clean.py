@@ -57,6 +57,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
         )
         for entry in ingested.manifest.entries(_DOCUMENTS)
     ]
+    _tell_what_is_off(step.config)
     receipts = yield tasks
     counts = add_counts(NO_DOCUMENTS, sum_counts(receipts))
     _check_nul(step, counts)
@@ -64,6 +65,18 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     for loss in cleaning_losses(step.config, counts, step.extra.get("warn_source_loss"), ledgers):
         _LOG.warning("%s: %s", step.name, loss)
     return Outcome(receipts, counts, {})
+
+
+def _tell_what_is_off(config: Json) -> None:
+    """A language that only the source could say, and it does not."""
+    language = config["language"]
+    if language and language["asked"]["method"] == "field" and language["applied"] == "none":
+        kept = f", and all of it is kept beside {', '.join(language['asked']['keep'])}"
+        _LOG.warning(
+            "source %s: its language is not known%s: no `fields.language` says which field holds it",
+            config["source"],
+            kept if language["asked"]["keep"] else "",
+        )
 
 
 def perform_clean(task: Task) -> Made:

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifact import Artifact
-from tokmill.errors import DedupLimit
+from tokmill.errors import DedupLimit, InputError
 from tokmill.manifest import Json, Receipt, sum_counts
 from tokmill.schema import DROPS, VERDICTS, ledger_table
 from tokmill.stages.appending import read_tables
@@ -29,7 +29,7 @@ from tokmill.stages.equals import find_equal
 from tokmill.stages.losses import by_source, find_losses
 from tokmill.stages.neardup import find_near
 from tokmill.stages.passages import find_repeated
-from tokmill.stages.ranking import Considered, keep_config, rank_inputs
+from tokmill.stages.ranking import OWN_SOURCE, Considered, keep_config, rank_inputs
 from tokmill.stages.step import (
     Conduct,
     Made,
@@ -57,6 +57,8 @@ REASONS = {
 
 def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     shards = list_shards(upstream)
+    if step.config["keep"] == "newest":
+        _check_dates(upstream)
     facts: Json = {"shards": [shard.name for shard in shards]}
     found: list[Input] = []  # who goes, by what was looked at so far
     kept: list[Receipt] = []  # whose files stay
@@ -89,7 +91,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
             Considered(
                 shard,
                 keep_config(step.config, shard, upstream),
-                [shard.marks, *rank_inputs(step.config, shard, upstream), *found],
+                [*_roles(_hashed(step, shard), rank_inputs(step.config, shard, upstream)), *found],
             )
             for shard in shards
         ]
@@ -114,6 +116,33 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     _check_losses(step, verdicts, shards)
     _tell_losses(step, verdicts, shards)
     return Outcome([*kept, *verdicts], sum_counts(verdicts), facts)
+
+
+def _check_dates(upstream: Mapping[str, Artifact]) -> None:
+    """Who has no date comes last: said where some have none, and an error where nobody is newer than anybody."""
+    ingested = {
+        name.removeprefix("ingest/"): artifact.manifest.counts
+        for name, artifact in upstream.items()
+        if name.startswith("ingest/")
+    }
+    there = sum(counts["kept"] for counts in ingested.values())
+    absent = {source: counts["absent"].get("created_at", 0) for source, counts in ingested.items()}
+    undated = sum(absent.values())
+    if there and undated == there:
+        raise InputError(
+            f"`keep: newest`, and none of {there:,} documents has a date",
+            where="dedup.keep",
+            next="name the field that holds it with `fields: {created_at: …}` of a source, or set `keep: first`",
+        )
+    if undated:
+        worst = ", ".join(f"{count:,} of {source}" for source, count in absent.items() if count)
+        message = "dedup: %s of %s documents have no `created_at` and come last in `keep: newest` (%s)"
+        _LOG.warning(message, f"{undated:,}", f"{there:,}", worst)
+
+
+def _hashed(step: Step, shard: Shard) -> list[Input]:
+    """Hashes are in the marks; which source a document says it is of, in the documents."""
+    return [shard.marks, *([shard.documents] if step.config["scope"] == OWN_SOURCE else [])]
 
 
 def _roles(first: list[Input], more: list[Input]) -> list[Input]:

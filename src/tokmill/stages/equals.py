@@ -16,7 +16,7 @@ import pyarrow as pa
 from tokmill.dedup.exact import match_equal
 from tokmill.manifest import Receipt
 from tokmill.schema import MATCHES
-from tokmill.stages.ranking import Considered, load_ranks
+from tokmill.stages.ranking import OWN_SOURCE, Considered, load_ranks, scope_salts
 from tokmill.stages.runs import Layout, hash_range, joined, load_between, open_runs, partitions_for, write_run
 from tokmill.stages.step import Made, Step, write_task_table
 from tokmill.storage.parquet import load_range
@@ -35,11 +35,12 @@ Phase = Generator[list[Task], list[Receipt], list[Receipt]]
 def find_equal(step: Step, considered: Sequence[Considered]) -> Phase:
     """The receipts of all ranges."""
     shards, directory = [one.shard for one in considered], str(step.directory)
+    by_source = {"by_source": True} if step.config["scope"] == OWN_SOURCE else {}
     hashed = yield [
         Task(
             function="dedup.hashes",
             key=f"h{shard.number:05d}",
-            config={"number": shard.number, "keep": keep},
+            config={"number": shard.number, "keep": keep, **by_source},
             inputs=inputs,
             directory=directory,
         )
@@ -77,6 +78,8 @@ def perform_hashes(task: Task) -> Made:
         kept[np.asarray(load_range(drops, "shard", task.config["number"]).column("row"))] = False
     rows = np.flatnonzero(kept)
     high, low = (np.asarray(marks.column(name))[rows] for name in ("exact_high", "exact_low"))
+    if task.config.get("by_source"):
+        high = high ^ scope_salts(task, rows)
     order = np.argsort(high, kind="stable")
     ranks = load_ranks(task.inputs, task.config["keep"])[rows]
     columns = [column[order] for column in (high, low, ranks, rows)]

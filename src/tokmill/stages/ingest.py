@@ -26,7 +26,7 @@ from tokmill.manifest import Json, Receipt, add_counts, sum_counts
 from tokmill.sample import below_fraction
 from tokmill.sources.hubfile import from_url
 from tokmill.sources.listing import list_hub
-from tokmill.sources.readers import Chunk, Chunks, chunk_sizes, read_documents
+from tokmill.sources.readers import Chunk, Chunks, check_presence, chunk_sizes, read_documents
 from tokmill.sources.reading import Batch, Dropped, Reading
 from tokmill.stages import sampling
 from tokmill.stages.forget import conduct_forget
@@ -81,11 +81,10 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     if room is not None:
         is_full = any(receipt.facts.get("is_full") for receipt in receipts if not sampling.is_scan(receipt))
         facts["room"] = {name: 0 if is_full else left - _taken(counts)[name] for name, left in room.items()}
-    if step.config["where"]:
-        applied = reading.options["where"]
-        facts["where_applied"] = {key: key in applied for key in step.config["where"]}
     of, sizes = (len(chunks), chunk_sizes(chunks.cut)) if chunks is not None else (len(list(tasks)), [])
     facts["scanned"] = _scanned(receipts, counts["in"], of, sizes, sum(file.bytes for file in files))
+    if receipts:
+        facts |= _presence(reading, files, receipts, is_complete=facts["scanned"]["is_complete"])
     return Outcome(receipts, counts, facts)
 
 
@@ -135,6 +134,8 @@ def _documents(
             raise _refused(task.inputs[0].path, batch.bad[0])
         bad.extend(batch.bad)
         dropped.extend(batch.dropped)
+        if batch.presence:
+            facts["presence"] = add_counts(facts.get("presence", {}), dict(batch.presence))
         documents = batch.documents
         if sample and sample["method"] == "hash":
             taken = below_fraction(documents.column("doc_id"), Decimal(sample["fraction"]), sample["seed"])
@@ -308,6 +309,20 @@ def _scanned(receipts: list[Receipt], records: int, of: int, sizes: list[int], t
         "of": of,
         "is_complete": is_complete,
     }
+
+
+def _presence(
+    reading: Reading, files: list[InputFile], receipts: list[Receipt], *, is_complete: bool
+) -> Json:
+    """As facts: how many records have what the recipe names."""
+    total: Json = {}
+    for receipt in receipts:
+        total = add_counts(total, receipt.facts.get("presence", {}))
+    presence = check_presence(reading, files, total, is_complete=is_complete)
+    filters = {
+        name.removeprefix("where."): have > 0 for name, have in presence.items() if name.startswith("where.")
+    }
+    return ({"presence": presence} if presence else {}) | ({"where_applied": filters} if filters else {})
 
 
 def _refused(path: str, record: BadRecord) -> InputError:

@@ -31,7 +31,7 @@ from tokmill.kernels.minhash import band_keys
 from tokmill.manifest import FileEntry, Receipt
 from tokmill.stages.numbered import NumberedTexts, write_numbered_texts
 from tokmill.stages.prints import Prints, near_options, write_prints
-from tokmill.stages.ranking import Considered, load_ranked
+from tokmill.stages.ranking import OWN_SOURCE, Considered, load_ranked, scope_salts
 from tokmill.stages.runs import (
     Layout,
     by_hash,
@@ -86,6 +86,7 @@ def find_near(step: Step, considered: Sequence[Considered]) -> Phase:
                 "keep": keep,
                 "number": shard.number,
                 "group": sources.index(shard.source) + 1 if per_source else 0,
+                **({"by_source": True} if step.config["scope"] == OWN_SOURCE else {}),
             },
             inputs=inputs,
             directory=directory,
@@ -171,8 +172,8 @@ def perform_fingerprint(task: Task) -> Made:
         task, ranked.ranks[has_words], made.digests[has_words], ranked.rows[has_words], values
     )
     # of another source is of another bucket, where sources are kept apart
-    salt = np.uint64((task.config["group"] * 0x9E3779B97F4A7C15) & (2**64 - 1))
-    keys = (band_keys(values, options.bands, options.rows) ^ salt).reshape(-1)
+    salt = scope_salts(task, ranked.rows[has_words])
+    keys = (band_keys(values, options.bands, options.rows) ^ np.reshape(salt, (-1, 1))).reshape(-1)
     order = by_hash(keys)
     index = (order // options.bands).astype(np.uint32)
     return Made([prints, write_run(task, "bands", [keys[order], index], BANDS)], {})

@@ -35,7 +35,7 @@ from tokmill.dedup.wordforms import WORD_NORMALIZATION
 from tokmill.manifest import Receipt
 from tokmill.schema import EDITS, SPANS
 from tokmill.stages.numbered import NumberedTexts, write_numbered_texts
-from tokmill.stages.ranking import Considered, load_ranked
+from tokmill.stages.ranking import OWN_SOURCE, Considered, load_ranked, scope_salts
 from tokmill.stages.runs import (
     Layout,
     by_hash,
@@ -78,6 +78,7 @@ def find_repeated(step: Step, considered: Sequence[Considered]) -> Phase:
                 "keep": keep,
                 "number": shard.number,
                 "group": sources.index(shard.source) + 1 if per_source else 0,
+                **({"by_source": True} if step.config["scope"] == OWN_SOURCE else {}),
             },
             inputs=inputs,
             directory=directory,
@@ -169,8 +170,8 @@ def _tables(step: Step, receipts: Sequence[Receipt], name: str) -> list[Input]:
 def perform_windows(task: Task) -> Made:
     ranked = load_ranked(task.inputs, task.config["number"], task.config["keep"])
     marks = window_marks(ranked.texts, window_options(task.config["window"]))
-    salt = np.uint64((task.config["group"] * 0x9E3779B97F4A7C15) & (2**64 - 1))
-    hashes = marks.hashes ^ salt
+    salt = scope_salts(task, ranked.rows)
+    hashes = marks.hashes ^ (salt[marks.rows] if np.ndim(salt) else salt)
     order = by_hash(hashes)
     columns = (hashes, marks.rows, marks.first_words, ranked.ranks[marks.rows])
     totals = [ranked.rows, count_words(ranked.texts), ranked.ranks]

@@ -11,20 +11,26 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.artifact import Artifact
 from tokmill.clean.normalize import apply_edits
 from tokmill.clean.rules import Rule, Sieve, columns_of
 from tokmill.dedup.precedence import priority_of, rank_documents
+from tokmill.kernels import hashing
 from tokmill.manifest import Json
-from tokmill.schema import EDITS, one_piece
+from tokmill.schema import EDITS, one_piece, string_column
 from tokmill.stages.step import Shard
 from tokmill.storage.parquet import load_range, load_table
-from tokmill.task import Input, table_input
+from tokmill.task import Input, Task, table_input
 
 # Tables of who goes already.
 EARLIER = ("contaminated", "matches", "near")
+
+
+# A scope besides those of a recipe: documents of several sources in one, told apart by what their records said.
+OWN_SOURCE = "own-source"
 
 
 class Considered(NamedTuple):
@@ -66,6 +72,16 @@ def rank_inputs(dedup: Json, shard: Shard, upstream: Mapping[str, Artifact]) -> 
             if entry.path == path
         ]
     return []
+
+
+def scope_salts(task: Task, rows: NDArray[np.int64]) -> Any:
+    """What moves the hashes of documents that must not meet: one number for the shard, or one per document."""
+    if not task.config.get("by_source"):
+        return np.uint64((task.config.get("group", 0) * 0x9E3779B97F4A7C15) & (2**64 - 1))
+    sources = task.load("documents", ["source"]).column("source").take(pa.array(rows))
+    state = np.zeros((len(rows), 2), np.uint64)
+    hashing.mix_column(*string_column(sources), state)
+    return np.ascontiguousarray(state[:, 0])
 
 
 def load_ranks(inputs: Sequence[Input], keep: Json) -> NDArray[np.int64]:

@@ -75,7 +75,8 @@ def without_forgotten(task: Task, table: Any, counts: Json) -> tuple[Any, list[s
     paths = task.paths(ROLE)
     if not paths:
         return table, []
-    source = table.column("source")[0].as_py()
+    reading = task.config.get("reading")  # documents may have a source of their own
+    source = reading["source"] if reading else table.column("source")[0].as_py()
     rows = Forgotten.of_source(load_table(paths[0]), source).rows(one_piece(table.column("doc_id")))
     if not len(rows):
         return table, []

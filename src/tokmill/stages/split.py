@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from decimal import Decimal
@@ -50,6 +51,8 @@ from tokmill.stages.step import (
 )
 from tokmill.storage.parquet import load_range
 from tokmill.task import Input, Task
+
+LOG = logging.getLogger("tokmill.split")
 
 NOT_COUNTED, UNKNOWN_SPLIT = "not_counted", "unknown_split"
 SOURCE = "source"  # the field that every document has
@@ -203,6 +206,10 @@ def _check_field(config: Json, receipts: list[Receipt]) -> int:
             where="split.values",
             next="add it, or say what becomes of such documents with `unknown: train` or `unknown: drop`",
         )
+    if unknown:
+        message = "split: %s of %s documents have no value of `%s` that a split wants (%s none at all): %s"
+        fate = "they train" if config["unknown"] == "train" else "they are dropped"
+        LOG.warning(message, f"{unknown:,}", f"{there:,}", field, f"{absent:,}", fate)
     return unknown
 
 

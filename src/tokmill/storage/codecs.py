@@ -15,7 +15,7 @@ from tokmill.errors import InputError
 from tokmill.storage import jsonl, parquet, plaintext
 from tokmill.storage.commit import Written
 from tokmill.storage.location import AnyPath
-from tokmill.storage.records import WHOLE, Batch, Span, Wanted
+from tokmill.storage.records import WHOLE, Batch, Peek, Span, Wanted
 
 SUFFIXES = (*jsonl.SUFFIXES, *parquet.SUFFIXES, *plaintext.SUFFIXES)
 
@@ -43,14 +43,14 @@ def write_table(path: Path, table: Any) -> Written:
     raise unknown_suffix(path)
 
 
-def peek_keys(path: AnyPath, *, max_record_bytes: int) -> list[str]:
-    """The field names that the first record offers."""
+def peek(path: AnyPath, *, max_record_bytes: int) -> Peek:
+    """The field names that the first records offer. No decision about a record rests on them: the next may differ."""
     if _is(path, jsonl.SUFFIXES):
-        return jsonl.peek_keys(path, max_record_bytes=max_record_bytes)
+        return jsonl.peek(path, max_record_bytes=max_record_bytes)
     if _is(path, parquet.SUFFIXES):
-        return parquet.peek_keys(path)
+        return parquet.peek(path)
     if _is(path, plaintext.SUFFIXES):
-        return ["text"]
+        return Peek(["text"], True)
     raise unknown_suffix(path)
 
 

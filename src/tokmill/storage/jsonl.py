@@ -16,14 +16,17 @@ string, where that one has no fault of its own: the parser still judges every li
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from zlib_ng import zlib_ng
 
@@ -32,8 +35,9 @@ from tokmill.kernels import jsonlines, jsonstrings
 from tokmill.schema import large_strings
 from tokmill.storage.badlines import explain_error, find_fault, too_large
 from tokmill.storage.commit import Written, open_commit
+from tokmill.storage.jsonobjects import as_name, as_object
 from tokmill.storage.location import AnyPath
-from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted, string_table
+from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Peek, Span, Wanted, string_table
 from tokmill.storage.streams import Block, Oversize, read_blocks
 from tokmill.storage.zstd import ZstdCompressor, frame_options
 
@@ -43,7 +47,13 @@ SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson", ".json.gz", ".json.z
 _PEEKED_BYTES = 1 << 20
 _BATCH_ROWS = 4096
 
-_TYPES: dict[Kind, Any] = {Kind.TEXT: str, Kind.SCALAR: str | int | float | bool, Kind.JSON: msgspec.Raw}
+_TYPES: dict[Kind, Any] = {
+    Kind.TEXT: str,
+    Kind.SCALAR: str | int | float | bool,
+    Kind.JSON: msgspec.Raw,
+    Kind.NAME: msgspec.Raw,
+    Kind.OBJECT: msgspec.Raw,
+}
 _OPEN, _CLOSE, _CR = b"{}\r"
 
 
@@ -51,7 +61,7 @@ def read_batches(
     path: AnyPath, wanted: list[Wanted], *, max_record_bytes: int, span: Span = WHOLE
 ) -> Iterator[Batch]:
     try:
-        decoders = _decoders(wanted)
+        decoders = _decoders(tuple(wanted))
     except ValueError as error:
         raise InputError(
             f"a wanted field has a name that no JSON key can be matched with ({error})",
@@ -65,18 +75,19 @@ def read_batches(
             yield _read_block(block, decoders, wanted, max_record_bytes)
 
 
-def peek_keys(path: AnyPath, *, max_record_bytes: int) -> list[str]:
+def peek(path: AnyPath, *, max_record_bytes: int) -> Peek:
     """All keys of the first records that are objects: a field may be missing from the very first one."""
-    for block in read_blocks(path, max_record_bytes=max_record_bytes, block_bytes=_PEEKED_BYTES):
+    keys: dict[str, None] = {}
+    blocks = read_blocks(path, max_record_bytes=max_record_bytes, block_bytes=_PEEKED_BYTES)
+    for block in blocks:
         if isinstance(block, Oversize):
             continue
-        keys: dict[str, None] = {}
         for line in block.data.split(b"\n"):
             with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 keys.update(dict.fromkeys(msgspec.json.decode(line, type=dict[str, msgspec.Raw])))
         if keys:
-            return list(keys)
-    return []
+            return Peek(list(keys), next(blocks, None) is None)
+    return Peek([], True)
 
 
 def write_jsonl(path: Path, table: Any) -> Written:
@@ -108,46 +119,70 @@ def _compressor(suffix: str) -> tuple[Callable[[bytes], bytes], Callable[[], byt
     return bytes, bytes
 
 
-def _decoders(wanted: list[Wanted]) -> list[Any]:
-    """One for most sources. A decoder hands out a key once, so each further column of a key needs another."""
-    turns = _turns(wanted)
+class _Slot(NamedTuple):
+    """One key of one column: which decoder hands it out, and under which name."""
+
+    column: int
+    place: int  # among the keys of the column; 0 is the first
+    key: str
+    decoder: int
+
+    @property
+    def name(self) -> str:
+        return f"f{self.column}_{self.place}"
+
+
+def _slots(wanted: Sequence[Wanted]) -> list[list[_Slot]]:
+    """Per column one for each key. A decoder hands out a key once, so each further column of a key needs another."""
+    seen: Counter[str] = Counter()
+    slots = []
+    for column, want in enumerate(wanted):
+        slots.append([_Slot(column, place, key, seen[key]) for place, key in enumerate(want.keys)])
+        seen.update(want.keys)
+    return slots
+
+
+@functools.lru_cache(maxsize=64)
+def _decoders(wanted: tuple[Wanted, ...]) -> list[Any]:
+    """One for most sources."""
+    slots = [slot for own in _slots(wanted) for slot in own]
     return [
-        _decoder([(index, want) for index, want in enumerate(wanted) if turns[index] == turn])
-        for turn in range(max(turns) + 1)
+        _decoder([slot for slot in slots if slot.decoder == number], wanted)
+        for number in range(max(slot.decoder for slot in slots) + 1)
     ]
 
 
-def _turns(wanted: list[Wanted]) -> list[int]:
-    """For each column, how many columns before it have the same key."""
-    keys = [want.key for want in wanted]
-    return [keys[:index].count(key) for index, key in enumerate(keys)]
-
-
-def _decoder(wanted: list[tuple[int, Wanted]]) -> Any:
+def _decoder(slots: list[_Slot], wanted: Sequence[Wanted]) -> Any:
     fields: list[Any] = []
-    for index, want in wanted:
-        kind = _TYPES[want.kind]
-        if want.required:
-            fields.append((f"f{index}", kind))
-        elif want.kind is Kind.JSON:
-            fields.append((f"f{index}", kind, msgspec.Raw(b"null")))
+    for slot in slots:
+        want = wanted[slot.column]
+        # what only some records are asked for may be anything in the others
+        kind = msgspec.Raw if slot.place else _TYPES[want.kind]
+        if want.required and not want.others:
+            fields.append((slot.name, kind))
         else:
-            fields.append((f"f{index}", kind | None, None))
+            fields.append((slot.name, kind if kind is msgspec.Raw else kind | None, None))
     fields.sort(key=lambda field: len(field))  # required ones first; they are read back by name
-    rename = {f"f{index}": want.key for index, want in wanted}
-    record = msgspec.defstruct("Record", fields, rename=rename, gc=False)
+    record = msgspec.defstruct("Record", fields, rename={slot.name: slot.key for slot in slots}, gc=False)
     return msgspec.json.Decoder(record)
 
 
 def _read_block(block: Block, decoders: list[Any], wanted: list[Wanted], max_record_bytes: int) -> Batch:
     texts = _text_keys(wanted)
-    audit = jsonlines.audit_lines(np.frombuffer(block.data, np.uint8), texts)
+    audit = jsonlines.audit_lines(
+        np.frombuffer(block.data, np.uint8), [key for keys in texts for key in keys]
+    )
     longest = int((audit.ends - audit.starts).max(initial=0))
     if not audit.flags.any() and longest <= max_record_bytes and _look_like_objects(block.data, audit):
-        table = _read_whole(block.data, decoders, wanted, texts, audit)
+        table = _read_whole(block.data, wanted, texts, audit)
         if table is not None:
             return Batch(table, [])
     # one of the lines is bad: find out which, line by line
+    several = [
+        (want, own)
+        for want, own in zip(wanted, _slots(wanted), strict=True)
+        if want.others and want.kind is not Kind.NAME
+    ]
     records: list[list[Any]] = [[] for _ in decoders]
     bad = []
     for start, end, flags in zip(
@@ -158,39 +193,93 @@ def _read_block(block: Block, decoders: list[Any], wanted: list[Wanted], max_rec
         if fault is None:
             try:
                 decoded = [decoder.decode(line) for decoder in decoders]
-                for turn, record in zip(records, decoded, strict=True):
-                    turn.append(record)
-                continue
+                fault = _fault_of_others(line, decoded, several)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 fault = explain_error(line, error)
-        bad.append(BadRecord(block.offset + start, *fault))
-    return Batch(_columns(records, wanted, {}), bad)
+        if fault is None:
+            for turn, record in zip(records, decoded, strict=True):
+                turn.append(record)
+        else:
+            bad.append(BadRecord(block.offset + start, *fault))
+    return Batch(_columns(records, wanted, wanted, {}), bad)
 
 
-def _text_keys(wanted: list[Wanted]) -> list[str]:
-    """Of strings that every record must have, and that nobody wants as anything else."""
-    others = {want.key for want in wanted if want.kind is not Kind.TEXT or not want.required}
-    return list(dict.fromkeys(want.key for want in wanted if want.key not in others))
+def _fault_of_others(
+    line: bytes, decoded: list[Any], several: list[tuple[Wanted, list[_Slot]]]
+) -> tuple[str, str] | None:
+    """What is wrong with a record where a column with several keys is concerned."""
+    for want, slots in several:
+        first, *others = (getattr(decoded[slot.decoder], slot.name) for slot in slots)
+        try:
+            value = _first_given(want, first, others)
+        except msgspec.ValidationError as error:
+            return "wrong_type", str(error)
+        if want.required and value is None:
+            present = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+            lacks = f"`$.{want.key}` is null" if want.key in present else f"no field `{want.key}`"
+            return "missing_field", lacks
+    return None
+
+
+def _first_given(want: Wanted, first: Any, others: Iterable[Any]) -> Any:
+    """The value of the first key that has one."""
+    for key, raw in zip(want.others, others, strict=True):
+        if first is not None:
+            break
+        if raw is not None:
+            try:
+                first = msgspec.json.decode(raw, type=_TYPES[want.kind] | None)
+            except msgspec.ValidationError as error:
+                raise msgspec.ValidationError(f"{error} - at `$.{key}`") from error
+    return first
+
+
+def _text_keys(wanted: list[Wanted]) -> list[tuple[str, ...]]:
+    """Keys of strings that every record must have, and that nobody wants as anything else."""
+    texts = {want.keys for want in wanted if want.kind is Kind.TEXT and want.required}
+    others = [want.keys for want in wanted if want.kind is not Kind.TEXT or not want.required]
+    shared = Counter(key for keys in [*texts, *others] for key in keys)
+    found = dict.fromkeys(want.keys for want in wanted if want.keys in texts)
+    return [keys for keys in found if all(shared[key] == 1 for key in keys)]
 
 
 def _read_whole(
-    data: bytes, decoders: list[Any], wanted: list[Wanted], keys: list[str], audit: jsonlines.LineAudit
+    data: bytes, wanted: list[Wanted], keys: list[tuple[str, ...]], audit: jsonlines.LineAudit
 ) -> Any | None:
     """None if a line is bad."""
-    if (audit.strings < 0).any():
-        return None
+    if not len(audit.starts):
+        return string_table(wanted, [[] for _ in wanted])
     texts: dict[str, Any] = {}
-    for place, key in enumerate(keys):
-        found = jsonstrings.unescape(np.frombuffer(data, np.uint8), *audit.strings[:, place].T)
+    spans, place = [], 0
+    for own in keys:
+        span = audit.strings[:, place]
+        for other in range(place + 1, place + len(own)):
+            span = np.where(span < 0, audit.strings[:, other], span)
+        if (span < 0).any():
+            return None
+        found = jsonstrings.unescape(np.frombuffer(data, np.uint8), *span.T)
         if found is None:
             return None
-        texts[key] = large_strings(*found)
-    rest = _without(data, audit.strings.reshape(-1, 2))
+        texts |= {want.name: large_strings(*found) for want in wanted if want.keys == own}
+        spans.append(span)
+        place += len(own)
+    rest = _without(data, np.concatenate([np.empty((0, 2), np.int64), *spans]))
+    asked = tuple(narrowed for want in wanted if (narrowed := _narrowed(want, rest)))
     try:
-        records = [decoder.decode_lines(rest) for decoder in decoders]
+        records = [decoder.decode_lines(rest) for decoder in _decoders(asked)]
+        if len(records[0]) == len(audit.starts):
+            return _columns(records, wanted, asked, texts)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return _columns(records, wanted, texts) if len(records[0]) == len(audit.starts) else None
+        pass
+    return None
+
+
+def _narrowed(want: Wanted, data: bytes) -> Wanted | None:
+    """Asking only for keys that occur at all; none of these lines has a key with a backslash."""
+    if want.required and not want.others:
+        return want
+    keys = [key for key in want.keys if b'"%b"' % key.encode() in data]
+    return want._replace(key=keys[0], others=tuple(keys[1:])) if keys else None
 
 
 def _without(data: bytes, spans: NDArray[np.int64]) -> bytes:
@@ -212,19 +301,32 @@ def _look_like_objects(data: bytes, audit: jsonlines.LineAudit) -> bool:
     return bool((block[audit.starts] == _OPEN).all() and (last == _CLOSE).all())
 
 
-def _columns(records: list[list[Any]], wanted: list[Wanted], texts: Mapping[str, Any]) -> Any:
-    columns: list[Any] = []
-    for index, (want, turn) in enumerate(zip(wanted, _turns(wanted), strict=True)):
-        if want.key in texts:
-            columns.append(texts[want.key])
+def _columns(
+    records: list[list[Any]], wanted: Sequence[Wanted], asked: Sequence[Wanted], texts: Mapping[str, Any]
+) -> Any:
+    """A column for all that is wanted: what was not asked for is null."""
+    given: dict[str, Any] = dict(texts)
+    for want, slots in zip(asked, _slots(asked), strict=True):
+        if want.name in texts:
             continue
-        values = list(map(attrgetter(f"f{index}"), records[turn]))
+        values, *others = (list(map(attrgetter(slot.name), records[slot.decoder])) for slot in slots)
+        if want.kind is Kind.NAME:
+            given[want.name] = [
+                next((name for name in map(_as_name, row) if name is not None), None)
+                for row in zip(values, *others, strict=True)
+            ]
+            continue
+        if others and None in values:
+            values = [_first_given(want, *row) for row in zip(values, zip(*others, strict=True), strict=True)]
         if want.kind is Kind.SCALAR and not {str, type(None)}.issuperset(map(type, values)):
             values = [_as_string(value) for value in values]
-        elif want.kind is Kind.JSON:
-            values = [_as_json(value) for value in values]
-        columns.append(values)
-    return string_table(wanted, columns)
+        elif want.kind in (Kind.JSON, Kind.OBJECT):
+            values = [None if value is None else _as_json(value) for value in values]
+        if want.kind is Kind.OBJECT:
+            values = [None if value is None else as_object(value, want.key) for value in values]
+        given[want.name] = values
+    nothing = pa.nulls(len(records[0]), pa.large_string())
+    return string_table(wanted, [given.get(want.name, nothing) for want in wanted])
 
 
 def _as_string(value: str | int | float | bool | None) -> str | None:
@@ -233,9 +335,13 @@ def _as_string(value: str | int | float | bool | None) -> str | None:
     return json.dumps(value)
 
 
+def _as_name(value: msgspec.Raw | None) -> str | None:
+    return None if value is None else as_name(_as_json(value))
+
+
 def _as_json(value: msgspec.Raw) -> str | None:
     text = str(bytes(value), "utf-8")
     return None if text == "null" else text
 
 
-__all__ = ["SUFFIXES", "peek_keys", "read_batches", "write_jsonl"]
+__all__ = ["SUFFIXES", "peek", "read_batches", "write_jsonl"]

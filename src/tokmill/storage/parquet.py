@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 
 from tokmill.errors import CorruptFile, InputError, TokmillError
 from tokmill.storage.commit import Written, commit_bytes
+from tokmill.storage.jsonobjects import as_object, objects_of
 from tokmill.storage.location import AnyPath, open_binary
 from tokmill.storage.reading import is_fault_of_reading, unreadable
-from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted
+from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Peek, Span, Wanted
 
 SUFFIXES = (".parquet",)
 _BATCH_ROWS = 8192
@@ -111,7 +112,8 @@ def read_batches(
     try:
         with pq.ParquetFile(_source(path)) as file:
             present = file.schema_arrow.names
-            columns = sorted({want.key for want in wanted} & set(present))
+            groups = list(range(span.start, file.num_row_groups if span.end is None else span.end))
+            columns = sorted({key for want in wanted for key in _asked(want, file, groups)} & set(present))
             twice = [key for key in columns if present.count(key) > 1]
             if twice:
                 raise InputError(
@@ -119,7 +121,6 @@ def read_batches(
                     where=str(path),
                     next="rename one of them, or read another field",
                 )
-            groups = list(range(span.start, file.num_row_groups if span.end is None else span.end))
             row = sum(file.metadata.row_group(group).num_rows for group in range(span.start))
             for batch in file.iter_batches(
                 batch_size=_BATCH_ROWS, row_groups=groups, columns=columns, use_threads=False
@@ -130,10 +131,24 @@ def read_batches(
         raise _unreadable(path, error) from error
 
 
-def peek_keys(path: AnyPath) -> list[str]:
+def _asked(want: Wanted, file: Any, groups: list[int]) -> tuple[str, ...]:
+    """The keys of a column; the first alone where the file says that it has no null, and the others are not read."""
+    if want.others and want.key in file.schema_arrow.names:
+        places = [n for n in range(len(file.schema)) if file.schema.column(n).path == want.key]
+        if len(places) == 1 and all(
+            (found := file.metadata.row_group(group).column(places[0]).statistics) is not None
+            and found.has_null_count
+            and not found.null_count
+            for group in groups
+        ):
+            return (want.key,)
+    return want.keys
+
+
+def peek(path: AnyPath) -> Peek:
     try:
         with pq.ParquetFile(_source(path)) as file:
-            return list(file.schema_arrow.names)
+            return Peek(list(file.schema_arrow.names), True)
     except _DAMAGE as error:
         raise _unreadable(path, error) from error
 
@@ -168,10 +183,15 @@ def _usable(batch: Any, first_row: int, wanted: list[Wanted], max_record_bytes: 
     columns = []
     for want in wanted:
         column = pa.nulls(rows, pa.large_string())
-        if want.key in batch.schema.names:
-            column, reason, detail, at_fault = _strings(batch.column(want.key), want)
+        for key in want.keys:
+            if key not in batch.schema.names or not column.null_count:
+                continue
+            found, reason, detail, at_fault = _strings(batch.column(key), want.kind, key)
+            lacking = np.asarray(column.is_null())
             for row in at_fault:
-                faults.setdefault(row, (reason, detail))
+                if lacking[row]:
+                    faults.setdefault(row, (reason, detail))
+            column = found if column.null_count == rows else pc.coalesce(column, found)
         if want.required and column.null_count:
             for row in np.flatnonzero(np.asarray(column.is_null())).tolist():
                 faults.setdefault(row, ("missing_field", f"no field `{want.key}`"))
@@ -200,24 +220,32 @@ class _Strings(NamedTuple):
     at_fault: Sequence[int] = ()
 
 
-def _strings(column: Any, want: Wanted) -> _Strings:
+def _strings(column: Any, want: Kind, key: str) -> _Strings:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         texts, invalid = _valid_strings(column)
-        texts = _to_json(texts)[0] if want.kind is Kind.JSON else texts
-        return _Strings(texts, "invalid_utf8", f"column `{want.key}`", invalid)
-    if want.kind is Kind.JSON:
+        if want is Kind.OBJECT:
+            texts = pa.array(objects_of(texts.to_pylist(), key), pa.large_string())
+        elif want is Kind.JSON:
+            texts = _to_json(texts)[0]
+        return _Strings(texts, "invalid_utf8", f"column `{key}`", invalid)
+    if want in (Kind.JSON, Kind.OBJECT):
         encoded, invalid = _to_json(column)
-        return _Strings(encoded, "invalid_utf8", f"column `{want.key}`", invalid)
-    if want.kind is Kind.SCALAR and pa.types.is_floating(kind):
+        if want is Kind.OBJECT and not pa.types.is_struct(kind):
+            values = [None if value is None else as_object(value, key) for value in encoded.to_pylist()]
+            encoded = pa.array(values, pa.large_string())
+        return _Strings(encoded, "invalid_utf8", f"column `{key}`", invalid)
+    if want is Kind.SCALAR and pa.types.is_floating(kind):
         # as JSON lines spell them: 1.0, where Arrow writes 1
         spelled = [None if v is None or not math.isfinite(v) else repr(v) for v in column.to_pylist()]
         return _Strings(pa.array(spelled, pa.large_string()))
-    if want.kind is Kind.SCALAR and (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)):
+    if want is Kind.SCALAR and (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)):
         return _Strings(column.cast(pa.large_string()))
-    present = np.flatnonzero(np.asarray(column.is_valid())).tolist()
     nothing = pa.nulls(len(column), pa.large_string())
-    return _Strings(nothing, "wrong_type", f"`{want.key}` is {column.type}, not a {want.kind}", present)
+    if want is Kind.NAME:
+        return _Strings(column.cast(pa.large_string()) if pa.types.is_primitive(kind) else nothing)
+    present = np.flatnonzero(np.asarray(column.is_valid())).tolist()
+    return _Strings(nothing, "wrong_type", f"`{key}` is {column.type}, not a {want}", present)
 
 
 def _valid_strings(column: Any) -> tuple[Any, list[int]]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tokmill.storage.commit import Written, open_commit
 from tokmill.storage.location import AnyPath
-from tokmill.storage.records import WHOLE, BadRecord, Batch, Span, Wanted, string_table
+from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted, string_table
 from tokmill.storage.streams import BLOCK_BYTES, Oversize, open_stream, read_blocks, read_exactly
 
 SUFFIXES = (".txt", ".txt.gz", ".txt.zst", ".md")
@@ -28,7 +28,8 @@ _UTF8_BOM = b"\xef\xbb\xbf"
 def read_batches(
     path: AnyPath, wanted: list[Wanted], *, unit: Unit, max_record_bytes: int, span: Span = WHOLE
 ) -> Iterator[Batch]:
-    """Only the column `text` exists; any other wanted one is null."""
+    """A column of texts that every record must have is the text; besides it only `text` exists, any other is null."""
+    lacking = [want.key for want in wanted if want.required and not _is_the_text(want)]
     if unit == "line":
         pieces = _lines(path, max_record_bytes, span)
     elif unit == "paragraph":
@@ -37,14 +38,23 @@ def read_batches(
         pieces = _document(path, max_record_bytes)
     for offsets, texts, bad in pieces:
         good: list[str | None] = []
+        at: list[int] = []
         for offset, text in zip(offsets, texts, strict=True):
             try:
                 good.append(text.decode())
+                at.append(offset)
             except UnicodeDecodeError as error:
                 bad.append(BadRecord(offset, "invalid_utf8", f"byte {error.start}: {error.reason}"))
+        if lacking:
+            bad = [*bad, *(BadRecord(offset, "missing_field", f"no field `{lacking[0]}`") for offset in at)]
+            good = []
         nothing: list[str | None] = [None] * len(good)
-        columns = [good if want.key == "text" else nothing for want in wanted]
+        columns = [good if _is_the_text(want) else nothing for want in wanted]
         yield Batch(string_table(wanted, columns), sorted(bad))
+
+
+def _is_the_text(want: Wanted) -> bool:
+    return "text" in want.keys or (want.required and want.kind is Kind.TEXT)
 
 
 def write_text(path: Path, table: Any) -> Written:

@@ -10,6 +10,7 @@ A codec is asked for `Wanted` columns and yields `Batch`es in file order:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -20,15 +21,25 @@ class Kind(StrEnum):
     TEXT = "text"  # must be a string
     SCALAR = "scalar"  # a string, or a number or boolean written as one
     JSON = "json"  # any value, kept as its JSON
+    NAME = "name"  # a string, or a number written as one; any other value is no name, and null
+    OBJECT = "object"  # a JSON object, or a string that spells one; any other value as {"<key>": value}
 
 
 class Wanted(NamedTuple):
-    """Read `key` of each record into column `name`."""
+    """Read `key` of each record into column `name`; where a record has none, or a null, the first of `others`.
+
+    What `others` hold is looked at in those records alone: of another record it may be anything.
+    """
 
     name: str
     key: str
     kind: Kind
     required: bool
+    others: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key, *self.others)
 
 
 class BadRecord(NamedTuple):
@@ -45,6 +56,13 @@ class Batch(NamedTuple):
     bad: list[BadRecord]
 
 
+class Peek(NamedTuple):
+    """What the beginning of a file shows."""
+
+    keys: list[str]
+    is_whole: bool  # there are no others: it was all of the file, or a file says which columns it has
+
+
 class Span(NamedTuple):
     """A part of a file: bytes [start, end) of a plain one, row groups [start, end) of a Parquet one."""
 
@@ -55,7 +73,7 @@ class Span(NamedTuple):
 WHOLE = Span()
 
 
-def string_table(wanted: list[Wanted], columns: list[Any]) -> Any:
+def string_table(wanted: Sequence[Wanted], columns: list[Any]) -> Any:
     """`columns`: lists of strings and None, or large_string arrays."""
     arrays = [
         pa.array(column, pa.large_string()) if isinstance(column, list) else column for column in columns

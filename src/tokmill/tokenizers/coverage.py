@@ -155,18 +155,19 @@ def _read(path: Path, text: str | None) -> Iterator[tuple[Any, int]]:
     """Tables text, source, language; and how many records were none."""
     if not path.is_file():
         raise EmptyGlob("no such file", where=str(path), next="check the name")
-    keys = codecs.peek_keys(path, max_record_bytes=_MAX_RECORD_BYTES)
-    text_key = text or next((key for key in _TEXT_KEYS if key in keys), "text")
-    if keys and text_key not in keys:
+    peek = codecs.peek(path, max_record_bytes=_MAX_RECORD_BYTES)
+    text_keys = (text,) if text else _TEXT_KEYS
+    if peek.keys and not set(text_keys) & set(peek.keys):
         raise InputError(
-            f"the first record has no field `{text_key}`; it has {', '.join(sorted(keys))}",
+            f"the first records have no field `{text_keys[0]}`; they have {', '.join(sorted(peek.keys))}",
             where=str(path),
             next="name the field that holds the text with `tokmill tokenizer coverage --text`",
         )
-    language = next((key for key in _LANGUAGE_KEYS if key in keys), None)
-    wanted = [Wanted("text", text_key, Kind.TEXT, True)]
-    wanted += [Wanted("source", "source", Kind.SCALAR, False)] if "source" in keys else []
-    wanted += [Wanted("language", language, Kind.SCALAR, False)] if language else []
+    wanted = [
+        Wanted("text", text_keys[0], Kind.TEXT, True, tuple(text_keys[1:])),
+        Wanted("source", "source", Kind.NAME, False),
+        Wanted("language", _LANGUAGE_KEYS[0], Kind.NAME, False, tuple(_LANGUAGE_KEYS[1:])),
+    ]
     for batch in codecs.read_batches(path, wanted, unit="document", max_record_bytes=_MAX_RECORD_BYTES):
         rows = batch.table.num_rows
         if rows or batch.bad:
@@ -179,8 +180,6 @@ def _read(path: Path, text: str | None) -> Iterator[tuple[Any, int]]:
 
 
 def _named(table: Any, name: str, default: str) -> Any:
-    if name not in table.column_names:
-        return pa.repeat(pa.scalar(default, pa.string()), table.num_rows)
     return pc.fill_null(one_piece(table.column(name)).cast(pa.string()), default)
 
 
