@@ -526,6 +526,8 @@ def test_figures_in_the_warnings_of_a_report_are_right(milled: Milled, report: J
 
 def test_every_figure_of_a_finding_is_counted_from_the_files(milled: Milled, reviewed: Json) -> None:
     for finding in reviewed["findings"]:
+        if finding["check"] in _COUNTED_ELSEWHERE:
+            continue
         expected = dict(_EXPECTED[finding["check"]](milled, finding["about"], finding["evidence"][0]["unit"]))
         for measure in finding["evidence"]:
             name, value = measure["name"], measure["value"]
@@ -739,6 +741,11 @@ def _starved(milled: Milled, about: str, unit: str) -> Expected:
         first = min(docs, key=lambda name: docs[name])
     yield f"{first} has", at_hand[first]
 
+
+# Checks whose figures are counted again where they are tested.
+_COUNTED_ELSEWHERE = {
+    *("dataset_artefacts", "held_out_noise", "plan_epochs", "surface_shortcut", "tokens_per_parameter"),
+}
 
 _EXPECTED = {
     "starved_build": _starved,
