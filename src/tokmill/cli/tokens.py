@@ -12,17 +12,27 @@ from rich.markup import escape
 from rich.table import Table
 
 from tokmill.audit.packing import compare_artifacts, compare_run
-from tokmill.cli.amount import Amount
 from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import with_options, workers_option
 from tokmill.formats.token_cache import TokenCache
 from tokmill.manifest import Manifest
 from tokmill.pack.compare import Cost
+from tokmill.recipe.amount import parse_amount
 from tokmill.storage.commit import commit_bytes
 from tokmill.token_files import Asked, build_files, encode, read_listing, shard_files, tokenized
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
+
+
+class _Amount(click.ParamType):  # type: ignore[type-arg]  # older clicks take none
+    name = "amount"
+
+    def convert(self, value: Any, param: Any, context: Any) -> int:
+        try:
+            return parse_amount(value)
+        except ValueError as error:
+            self.fail(str(error), param, context)
 
 
 def tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,7 +107,7 @@ def encode_command(
 )
 @click.option("--manifest", type=_FILE, help="A mixture (.yaml), a corpus manifest (.json) or a sample.")
 @click.option("--out-dir", "directory", type=_DIRECTORY, help="Output; needed unless --compare is given.")
-@click.option("--num-seqs", "blocks", type=Amount(), help="Rows [default: as many as there are].")
+@click.option("--num-seqs", "blocks", type=_Amount(), help="Rows [default: as many as there are].")
 @click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Tokens in a row.")
 @click.option(
     "--layout",
@@ -236,7 +246,7 @@ def shard_command(
 )
 @click.option("--manifest", type=_FILE, required=True, help="A corpus manifest, a mixture or a sample.")
 @click.option("--out-dir", "directory", type=_DIRECTORY, required=True, help="Output: train/ and valid/.")
-@click.option("--tokens", type=Amount(), help="At most so many, all splits together: 200M [default: all].")
+@click.option("--tokens", type=_Amount(), help="At most so many, all splits together: 200M [default: all].")
 @click.option(
     "--valid-fraction", default="0", show_default=True, help="Held out, by sha256 of the document's id."
 )
