@@ -37,6 +37,7 @@ from tokmill.forgetting_steps import steps_of_run
 from tokmill.forgotten import PENDING_FILE, add_forgotten, write_forgotten
 from tokmill.manifest import MANIFEST, Json, Manifest, canonical, fingerprint_of
 from tokmill.progress import Progress, Silence
+from tokmill.run_manifest import REVIEW
 from tokmill.running import Asked, run_steps
 from tokmill.stages.step import Step
 from tokmill.storage.commit import commit_bytes
@@ -81,6 +82,7 @@ class _Pending(msgspec.Struct):
     affected: Json
     removed: list[str]
     is_set_aside: bool = False
+    review: Json | None = None  # what the run was said to be for
 
 
 def forget(
@@ -192,6 +194,7 @@ def _set_out(
         parent=root.digest,
         affected=affected.as_json(),
         removed=[name for name in _DERIVED if (out / name).is_file()],
+        review=root.environment.get(REVIEW),
     )
     # in this order: with the list alone nothing is lost, and the same command begins again
     write_forgotten(out, forgotten)
@@ -216,7 +219,7 @@ def _rebuild(
         _set_aside(out, now, steps)
         return steps
 
-    asked = Asked(pending.name, pending.recipe, pending.shard_bytes)
+    asked = Asked(pending.name, pending.recipe, pending.shard_bytes, pending.review)
     result = run_steps(asked, home, out, plan, resources=Resources(workers), progress=progress)
     return Forgetting(
         out,

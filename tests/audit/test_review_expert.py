@@ -20,12 +20,14 @@ import tokmill
 from audit import recounted
 from audit.reviewed import Corpus, again, clean_corpus, clean_recipe, copied, mill, write_recipe
 from mill import SHARED
+from tokmill.audit.forgetting import Selection
 from tokmill.audit.review.boundaries import Classes
 from tokmill.audit.review.pieces import SplitPieces, is_chosen
 from tokmill.audit.review.probing import probe
 from tokmill.audit.review.separability import sampled
 from tokmill.audit.review.subject import open_subject
 from tokmill.cli import main
+from tokmill.forgetting import forget
 from tokmill.manifest import load_manifest, write_manifest
 
 DATA = SHARED / "data"
@@ -486,6 +488,10 @@ def test_a_review_section_changes_no_byte_and_no_digest(tmp_path: Path) -> None:
     assert tokmill.verify(later.out).problems == []
     told = answer(reviewed(later.out), "large enough")["figures"]["training"]
     assert (told["model_params"], told["train_tokens"]) == (500, 10_000)
+    # a takedown keeps it
+    forgotten = Path(shutil.copytree(later.out, tmp_path / "forgotten"))
+    forget(forgotten, Selection(((None, "prose-0003"),)), base=tmp_path / "without", workers=1)
+    assert answer(reviewed(forgotten), "large enough")["figures"]["training"]["model_params"] == 500
     # and taken out again, it is forgotten
     tokmill.run(write_recipe(tmp_path / "without", plain), workers=1)
     assert answer(reviewed(later.out), "large enough")["figures"]["training"]["model_params"] is None

@@ -118,7 +118,7 @@ class Review:
 
     def as_json(self) -> Json:
         return {
-            "review_version": 1,
+            "review_version": 2,
             "target": self.target,
             "kind": self.kind,
             "counts": {severity: self.count(severity) for severity in SEVERITIES},

@@ -223,8 +223,8 @@ def noise_sentences(probe: Probe) -> list[str]:
             )
     if said:
         said.append(
-            f"Measured with a unigram model of the {probe.word}, by document; a model's own losses vary about as much. Two models on the "
-            "same documents differ by less: compare them document by document."
+            f"Measured by document with a unigram model of the {probe.word}, which stands for one that is not trained yet: take it for "
+            "the order of size. Two models on the same documents are better compared document by document."
         )
     return said
 
