@@ -86,7 +86,7 @@ def score_for_recall(detector: DetectorName, recall: Decimal) -> Decimal:
             break
     if detector == "langdetect":
         score = math.floor(score * _SEVENTHS + 1e-9) / _SEVENTHS
-    return Decimal(math.floor(score * 10_000)) / 10_000
+    return Decimal(math.floor(score * 10_000 + 1e-6)) / 10_000
 
 
 @functools.cache
