@@ -85,7 +85,7 @@ def score_for_recall(detector: DetectorName, recall: Decimal) -> Decimal:
             score = low + (high - low) * (higher - wanted) / (higher - lower)
             break
     if detector == "langdetect":
-        score = math.floor(score * _SEVENTHS + 1e-9) / _SEVENTHS
+        score = math.floor(score * _SEVENTHS + 0.01) / _SEVENTHS
     return Decimal(math.floor(score * 10_000 + 1e-6)) / 10_000
 
 
