@@ -1,6 +1,7 @@
 """Language detection on real text: MB of text per CPU second, and how often the verdicts are right.
 
     python bench/language.py [--texts DIR] [--ntrex FILE] [--rounds 3] [--grid] [--json FILE]
+    python bench/language.py --english       which score which share of English texts reaches, by each detector
 
 Speed is CPU time of this process, the median of the rounds, over the UTF-8 bytes of whole documents. Whole texts
 and their beginnings are judged once: they are what the excerpt is compared with. --grid adds the table of places
@@ -61,7 +62,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--grid", action="store_true", help="try other numbers of places and bytes, too")
     parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument(
+        "--english", action="store_true", help="the table behind `language.recall`, and no more"
+    )
     options = parser.parse_args()
+    if options.english:
+        print_english(options.texts, options.ntrex)
+        return 0
     paths = sorted(options.texts.glob("*.jsonl.zst"))
     if not paths:
         print(f"no *.jsonl.zst in {options.texts}: give a directory with --texts", file=sys.stderr)
@@ -218,6 +225,48 @@ def print_accuracy(path: Path) -> None:
             f"NTREX, {len(gold)} sentences of {len(codes)} languages, {name}: {100 * right.mean():.2f} % right, "
             f"{megabytes / seconds:.2f} MB/CPU s (not 100: {worst})"
         )
+
+
+RECALLS = (
+    0.999,
+    0.998,
+    0.997,
+    0.996,
+    0.995,
+    0.9925,
+    0.99,
+    0.985,
+    0.98,
+    0.97,
+    0.95,
+    0.925,
+    0.9,
+    0.85,
+    0.8,
+    0.7,
+    0.6,
+    0.5,
+)
+
+
+def print_english(directory: Path, ntrex: Path, count: int = 2500) -> None:
+    """Pages and articles, every n-th of their files, and the English lines of NTREX. A text that is called another
+    language has no score."""
+    texts: list[str] = []
+    for name in ("web", "prose"):
+        found = load_domain(directory / f"{name}.jsonl.zst").texts.to_pylist()
+        texts += found[:: len(found) // count][:count]
+    records = msgspec.json.Decoder(dict[str, Any]).decode_lines(ntrex.read_bytes())
+    texts += [record["text"] for record in records if record["iso639_3"] == "eng"]
+    names: tuple[DetectorName, ...] = ("fasttext", "py3langid", "langdetect")
+    for name in names:
+        codes, scores = detect_languages(pa.array(texts, pa.large_string()), name)
+        ranked = np.sort(np.where(np.array(codes.to_pylist(), object) == "en", scores, -1.0))[::-1]
+        rows = [(recall, ranked[int(np.ceil(recall * len(ranked))) - 1]) for recall in RECALLS]
+        told = ", ".join(
+            f"{recall:g} {score:.4f} ({np.mean(ranked >= score):.2%})" for recall, score in rows if score >= 0
+        )
+        print(f"{name}, {len(texts)} texts, {np.mean(ranked >= 0):.2%} called English: {told}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokmill.audit.diff import diff
-    from tokmill.audit.report.writing import report
+    from tokmill.audit.report.verbs import report
     from tokmill.audit.review.reviewing import review
     from tokmill.audit.status import status
     from tokmill.audit.trace_document import trace_document
@@ -41,7 +41,7 @@ _HOMES = {
     "encode": "tokmill.token_files",
     "fetch": "tokmill.fetching",
     "forget": "tokmill.forgetting",
-    "report": "tokmill.audit.report.writing",
+    "report": "tokmill.audit.report.verbs",
     "review": "tokmill.audit.review.reviewing",
     "status": "tokmill.audit.status",
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import tokmill as mill
 from cleaned import prose
 from mill import small_corpus, tokmill
 from tokmill.formats.row_index import read_row_index
@@ -131,6 +132,7 @@ def test_the_page_has_the_same_figures_and_runs_nothing(work: Path) -> None:
         assert f"{step['docs_in']:,}" in cells
         assert f"{step['docs']:,}" in cells
     assert (work / "4-rows/manifest.json").is_file()
+    assert mill.report(work, work.parent / "again.html").facts == figures
     one = json.loads(tokmill("report", work / "3-once", "--json").stdout)
     assert [step["name"] for step in one["steps"]] == ["3-once"]
 

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import unicodedata
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from mill import SHARED
 from tokmill.clean import detectors
-from tokmill.clean.detectors import DetectorName, load_detector, model_sha256
+from tokmill.clean.detectors import DetectorName, load_detector, model_sha256, score_for_recall
 from tokmill.clean.language import detect_languages, excerpt_texts, letter_classes
 from tokmill.errors import MissingExtra
 from tokmill.kernels.excerpt import LETTER, MARK
@@ -182,3 +183,17 @@ def test_98_of_100_single_sentences_of_30_languages_are_named(name: DetectorName
     found = detect_languages(column([line["text"] for line in lines]), name).codes.to_pylist()
     right = sum(code == LANGUAGES[line["ntrex_lang"]] for code, line in zip(found, lines, strict=True))
     assert right >= 0.98 * len(lines)
+
+
+@pytest.mark.parametrize("detector", ["fasttext", "py3langid", "langdetect"])
+def test_keeping_more_english_asks_for_a_lower_score(detector):
+    recalls = [Decimal(n) / 10_000 for n in range(9887, 9971)]
+    scores = [score_for_recall(detector, recall) for recall in recalls]
+    assert scores == sorted(scores, reverse=True)
+    assert all(0 < score <= 1 for score in scores)
+    if detector == "langdetect":
+        assert {round(float(score) * 7, 2) for score in scores} <= {4.0, 5.0, 6.0, 7.0}, (
+            "in sevenths, as its scores"
+        )
+    else:
+        assert len(set(scores)) > 80, "between the rows of the table on a line"

@@ -71,9 +71,9 @@ _SEVENTHS = 7  # langdetect's score is the share of seven trials, or nearly
 
 def score_for_recall(detector: DetectorName, recall: Decimal) -> Decimal:
     """The score that this share of English texts reaches, or a little more; RecipeError where none does."""
-    known = _ENGLISH[detector]
+    known, wanted = _ENGLISH[detector], float(recall)
     (most, _), (least, _) = known[0], known[-1]
-    if not least <= recall <= most:
+    if not least <= wanted <= most:
         raise RecipeError(
             f"{detector} can be asked for a recall of {least:g} to {most:g}: it names {most:.1%} of English texts "
             f"English, and {least:.1%} with its highest score",
@@ -81,12 +81,12 @@ def score_for_recall(detector: DetectorName, recall: Decimal) -> Decimal:
             next="choose a share in that range, or another detector, such as fasttext",
         )
     for (higher, low), (lower, high) in itertools.pairwise(known):
-        if recall >= lower:
-            score = low + (high - low) * (higher - float(recall)) / (higher - lower)
+        if wanted >= lower:
+            score = low + (high - low) * (higher - wanted) / (higher - lower)
             break
     if detector == "langdetect":
-        score = math.floor(score * _SEVENTHS + 1e-9) / _SEVENTHS
-    return Decimal(math.floor(score * 10_000)) / 10_000
+        score = math.floor(score * _SEVENTHS + 0.01) / _SEVENTHS
+    return Decimal(math.floor(score * 10_000 + 1e-6)) / 10_000
 
 
 @functools.cache

@@ -35,6 +35,9 @@ class Voice(Console):
         if not (self.stderr and talk.is_quiet):
             super().print(*objects, markup=markup, **style)
 
+    def status(self, status: Any, **style: Any) -> Any:
+        return contextlib.nullcontext() if talk.is_quiet else super().status(status, **style)
+
 
 def _plain(said: Any, has_markup: bool) -> str:
     if isinstance(said, str):

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import click
 
-_SECRET_NAMES = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|ACCESS_KEY|API_?KEY|SAS", re.IGNORECASE)
+_SECRET_NAMES = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|ACCESS_KEY|API_?KEY", re.IGNORECASE)
 _SECRETS = (
     re.compile(r"(?<=://)[^/@\s]+:[^/@\s]+(?=@)"),  # a name and a password in a URL
     re.compile(r"\bhf_[A-Za-z0-9]{16,}"),

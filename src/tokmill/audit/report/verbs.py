@@ -22,6 +22,7 @@ from tokmill.audit.report.markup import brief, count, percent, plural, shown, si
 from tokmill.audit.report.page import frame
 from tokmill.audit.report.sections.section import Section, nothing
 from tokmill.audit.report.writing import Report, page_path
+from tokmill.audit.report.writing import report as report_run
 from tokmill.errors import StorageError, TokmillError
 from tokmill.journal import load_journal
 from tokmill.manifest import MANIFEST, Json, add_counts
@@ -41,9 +42,15 @@ def is_of_verbs(directory: Path) -> bool:
     return next(_places(directory), None) is not None
 
 
-def report_verbs(directory: str | Path, out: str | Path | None = None) -> Report:
+def report(directory: str | Path, out: str | Path | None = None) -> Report:
+    """Of a run, or of what verbs left. `out`: the page, or a directory for it; the figures go beside it."""
+    if Path(directory).is_dir() and is_of_verbs(Path(directory)):
+        return report_verbs(Path(directory), out)
+    return report_run(directory, out)
+
+
+def report_verbs(directory: Path, out: str | Path | None = None) -> Report:
     """report.html and report.json; nothing else is written."""
-    directory = Path(directory)
     page = page_path(directory, out)
     facts = gather_steps(directory)
     text = json.dumps(facts, ensure_ascii=False, indent=1, allow_nan=False)
