@@ -188,7 +188,8 @@ class Source(Section):
             yield ("template",), f"`{chosen[0]}` says what the text is; leave the template out"
 
 
-_FIELD = r"[^.\[\]{}!:]+(\.[^\[\]{}!:]+)?"
+# A member is a key of an object in a record, never an attribute: what looks like one is refused.
+_FIELD = r"[^.\[\]{}!:]+|(?!\d+\.)[^.\[\]{}!:]+\.(?!__)[^\[\]{}!:]+"
 
 
 def template_parts(template: str) -> list[tuple[str, str | None]]:
