@@ -96,14 +96,16 @@ def write_selection(path: Path, selection: Container, *, replace: bool = False) 
             return
         if former is None or former.kind != "selection":
             raise InputError(
-                "is there and is not a selection", where=str(path), next="give another name with --out"
+                "is there and is not a selection",
+                where=str(path),
+                next="give another name with `tokmill select --out`",
             )
         if not replace:
             changes = explain_changes(former.about, selection.about) or ["its shards are others"]
             raise InputError(
                 f"there is another selection of this name: {'; '.join(changes)}",
                 where=str(path),
-                next="give another name with --out, or put this one in its place with --replace",
+                next="give another name with `tokmill select --out`, or put this one in its place with `tokmill select --replace`",
             )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_container(path, selection)

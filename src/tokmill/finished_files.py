@@ -83,7 +83,7 @@ def is_done(finished: Finished | None, asked: Json, *, replace: bool) -> bool:
     raise InputError(
         what,
         where=str(finished.directory),
-        next="give another directory, or --replace (in Python: replace=True) to make the new one in its place",
+        next="give another directory, or `--replace` (in Python: `replace=True`) to make the new one in its place",
     )
 
 

@@ -155,7 +155,7 @@ def _locked(work: Path, progress: Progress) -> Iterator[None]:
         if error.where != str(work):
             raise
         raise RunLocked(
-            error.what, where=error.where, next="wait for it to end, or give another --root"
+            error.what, where=error.where, next="wait for it to end, or give another `--root`"
         ) from None
     except BaseException:
         with contextlib.suppress(OSError):
@@ -242,7 +242,7 @@ def _check_some(place: _Place, ingested: Artifact, cleaned: Artifact) -> None:
             f"no document is left to write: {read.counts['in']:,} records were read"
             + (f", {told}" if told else ""),
             where=f"source {read.config['reading']['source']}",
-            next="loosen --where"
+            next="loosen `--where`"
             if read.config["where"]
             else "check that these are the files and fields you meant",
         )
@@ -276,7 +276,7 @@ def _put_in_place(place: _Place, folder: Path, container: Container, replace: bo
                 "is there, holds something else, and no manifest beside corpora/ describes it: its manifest was "
                 "moved, or a command was cut short",
                 where=str(strangers[0]),
-                next="keep both with another --name or --root, or put this one in its place with --replace",
+                next="keep both with another `--name` or `--root`, or put this one in its place with `--replace`",
             )
         )
     for former_path, _ in formers:

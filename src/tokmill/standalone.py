@@ -94,7 +94,7 @@ def clean_to_text(
         raise RecipeError(
             "is no .txt file" if separator else "nothing would be between texts",
             where=str(target) if separator else "--separator",
-            next="name it FILE.txt, or write shards of documents with --out-dir"
+            next="name it FILE.txt, or write shards of documents with `--out-dir`"
             if separator
             else "for example '\\n\\n'",
         )
@@ -128,7 +128,7 @@ def clean_to_text(
         raise InputError(
             f"the separator is in the text of {doc_id}",
             where=str(target),
-            next="choose a --separator that is in no text",
+            next="choose a `--separator` that is in no text",
         ) from None
     totals["drops"] = dict(sorted(totals["drops"].items()))
     name = target.name.removesuffix(".txt")

@@ -120,7 +120,7 @@ def read_listing(
 def _read_listing(path: Path, separator: str, root: Path | None) -> Listing:
     if root is not None and path.suffix != ".json":
         raise InputError(
-            "has no corpora/: it is not a corpus manifest (.json)", where=str(path), next="leave `--root` out"
+            "has no corpora/: it is not a corpus manifest (.json)", where=str(path), next="give no root"
         )
     if path.suffix in (".yaml", ".yml"):
         mixture = read_mixture_file(path)

@@ -35,7 +35,7 @@ from tokmill.manifest import load_manifest, load_receipts
 from tokmill.mixture_file import mixture_weights, read_mixture_file, to_sources
 from tokmill.recipe import Source
 from tokmill.recipe_file import load_recipe
-from tokmill.sources.readers import cut_chunks, read_documents, settle_reading
+from tokmill.sources.readers import Chunks, read_documents, settle_reading
 from tokmill.storage.location import find_files
 from tokmill.storage.parquet import load_table
 from tokmill.storage.zstd import ZstdCompressor, frame_options
@@ -112,7 +112,7 @@ def source(
         files = find_files(path.name, path.parent)
         reading = settle_reading(settled, files)
         found = 0
-        for chunk in cut_chunks(files, reading, max(4096, files[0].bytes // 4)):
+        for chunk in Chunks(files, reading, max(4096, files[0].bytes // 4)):
             for batch in read_documents(chunk.file.path, chunk.file.name, chunk.span, reading):
                 batch.documents.validate(full=True)
                 found += batch.documents.num_rows + len(batch.bad) + len(batch.dropped)

@@ -15,7 +15,7 @@ from tokmill.errors import EmptyGlob, InputError
 from tokmill.recipe import Source
 from tokmill.schema import DOCUMENTS
 from tokmill.sources.listing import list_source
-from tokmill.sources.readers import cut_chunks, read_documents, settle_reading
+from tokmill.sources.readers import Chunks, read_documents, settle_reading
 from tokmill.sources.reading import content_ids
 from tokmill.storage.digest import row_sequence, table_sha256
 from tokmill.storage.records import BadRecord
@@ -40,7 +40,7 @@ def load(source: Source, base: Path, target_bytes: int = 1 << 30) -> tuple[pa.Ta
     files = list_source(source, base)
     reading = settle_reading(source, files)
     tables, bad = [DOCUMENTS.empty_table()], []
-    for file, span in cut_chunks(files, reading, target_bytes):
+    for file, span in Chunks(files, reading, target_bytes):
         for batch in read_documents(file.path, file.name, span, reading):
             assert batch.documents.schema == DOCUMENTS
             tables.append(batch.documents)

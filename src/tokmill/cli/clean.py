@@ -164,7 +164,7 @@ def filter_command(
         sections["language"] = {**asked, **{key: bound for key, bound in bounds.items() if bound}}
     elif min_score or recall or detector != "fasttext":
         raise RecipeError(
-            "no language to keep", where="--detector, --min-score and --recall", next="add --language en"
+            "no language to keep", where="--detector, --min-score and --recall", next="add `--language en`"
         )
     if allow_license or deny_license:
         lists = {"allow": list(allow_license), "deny": list(deny_license)}

@@ -171,13 +171,13 @@ def either_source(**given: Any) -> dict[str, Any]:
         raise RecipeError(
             "says no texts" if of_hub["dataset"] is None else "names files, and a dataset with --hub",
             where="the command line",
-            next="give files ('data/*.jsonl.zst'), or --hub DATASET and no files",
+            next="give files ('data/*.jsonl.zst'), or `--hub DATASET` and no files",
         )
     if of_hub["dataset"] is None:
         return files_source(**given)
     of_files = {key: given.pop(key) for key in ("patterns", "name", "reader", "options")}
     if of_files["reader"] != "records" or of_files["options"]:
-        raise RecipeError("is for files", where="--format and --option", next="leave it out with --hub")
+        raise RecipeError("is for files", where="--format and --option", next="leave it out with `--hub`")
     source = hub_source(**of_hub, **given)
     name = {"name": of_files["name"].rpartition("/")[2]} if of_files["name"] else {}
     return {**source, **name}
@@ -242,13 +242,13 @@ def _with_files(files: Sequence[str], inputs: Sequence[str], references: Sequenc
     """The patterns of each input. A shell that expands `--input data/*.zst` leaves all but the first to FILES."""
     if not files and not inputs:
         raise RecipeError(
-            "no files are given", where="tokmill dedup", next="give FILES, or --input 'data/*.zst'"
+            "no files are given", where="tokmill dedup", next="give FILES, or `--input 'data/*.zst'`"
         )
     if files and (references or len(inputs) > 1):
         raise RecipeError(
             f"{files[0]} may belong to any of several options",
             where="tokmill dedup",
-            next="put each glob in quotes, so that the shell does not expand it: --input 'data/*.zst'",
+            next="put each glob in quotes, so that the shell does not expand it: `--input 'data/*.zst'`",
         )
     if files:
         return [[*inputs, *files]]

@@ -92,7 +92,7 @@ def settle(source: Source, files: list[InputFile]) -> Json:
 def _check_first_records(source: Source, fields: Fields, files: list[InputFile]) -> None:
     """A text that the first records of no file have is refused before anything is read, and so is a named field
     that is certainly nowhere. Files are looked at until all that is asked for was seen."""
-    in_template = [[key, outer_of(key)] for key in _template_fields(fields.template or "")]
+    in_template = [[key, outer_of(key)] for key in _template_fields(fields.template)]
     texts = in_template if fields.template else [fields.text]
     missing, unseen = texts, dict(fields.named)
     first, keys, is_certain = None, dict[str, None](), True
@@ -138,7 +138,7 @@ def _without_objects(
     batches: Iterator[Batch], path: AnyPath, span: Span, fields: Fields, max_record_bytes: int
 ) -> Iterator[Batch]:
     """Objects give way to the members that the template names; a record that lacks one is a bad record."""
-    nested = [field for field in _template_fields(fields.template or "") if outer_of(field) != field]
+    nested = [field for field in _template_fields(fields.template) if outer_of(field) != field]
     if not nested:
         yield from batches
         return
@@ -175,8 +175,9 @@ def _one_of(name: str, keys: Sequence[str], kind: Kind, *, required: bool) -> Wa
     return Wanted(name, keys[0], kind, required, tuple(keys[1:]))
 
 
-def _template_fields(template: str) -> list[str]:
-    return list(dict.fromkeys(field for _, field in template_parts(template) if field))
+def _template_fields(template: str | None) -> list[str]:
+    parts = template_parts(template) if template is not None else []
+    return list(dict.fromkeys(field for _, field in parts if field))
 
 
 def _presence(table: Any, fields: Fields) -> Json:

@@ -67,7 +67,7 @@ def gather_steps(directory: Path) -> Json:
         raise StorageError(
             "no manifest of a run or of a verb lies here",
             where=str(directory),
-            next="give a directory that `tokmill run`, `normalize`, `filter`, `dedup` or `pack` has written",
+            next="give a directory that `tokmill run`, `tokmill normalize`, `tokmill filter`, `tokmill dedup` or `tokmill pack` has written",
         )
     names = sorted({name for step in steps for name in step["domains"]})
     return {
