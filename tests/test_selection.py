@@ -150,7 +150,7 @@ def test_pack_and_encode_take_the_root_too(shelf: Path, tmp_path: Path) -> None:
     ]
     assert sum(map(len, lengths)) == len(documents_of(shelf))
     wrong = tokmill("encode", shelf / "m.yaml", "--model", model, "--out", tmp_path / "x", *volume)
-    assert (wrong.returncode, "leave --root out" in wrong.stderr) == (1, True)
+    assert (wrong.returncode, "give no root" in wrong.stderr) == (1, True)
 
 
 def test_a_share_that_is_none_is_refused_when_selecting(shelf: Path) -> None:

@@ -211,8 +211,8 @@ def _refusal(place: _Place, path: Path, container: Container, what: str) -> Tokm
             f"{container.dataset} at {container.revision} {what}"
             + (f" (its shards are listed by {', '.join(users)} too)" if users else ""),
             where=str(path),
-            next="give the former options, keep both with another --name or --root, or put this one in its place "
-            "with --replace",
+            next="give the former options, keep both with another `--name` or `--root`, or put this one in its place "
+            "with `--replace`",
         )
     )
 
@@ -242,7 +242,7 @@ def _check_some(place: _Place, ingested: Artifact, cleaned: Artifact) -> None:
             f"no document is left to write: {read.counts['in']:,} records were read"
             + (f", {told}" if told else ""),
             where=f"source {read.config['reading']['source']}",
-            next="loosen `--where`"
+            next="loosen `where`"
             if read.config["where"]
             else "check that these are the files and fields you meant",
         )

@@ -128,7 +128,7 @@ def clean_to_text(
         raise InputError(
             f"the separator is in the text of {doc_id}",
             where=str(target),
-            next="choose a `--separator` that is in no text",
+            next="choose another separator, one that is in no text",
         ) from None
     totals["drops"] = dict(sorted(totals["drops"].items()))
     name = target.name.removesuffix(".txt")

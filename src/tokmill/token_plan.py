@@ -109,9 +109,9 @@ def _build_config(recipe: Recipe, build: Build) -> Json:
             next="choose another layout for it with `pack`, or the format megatron, parquet or `token_cache`",
         )
     config["pack"] = _pack_config(pack, balance)
-    if pack.layout == "pad" and (balance == "smallest" or (recipe.mixture and recipe.mixture.blocks)):
-        # builds of 1.0 counted as truncated what documents without a row would have lost: they are made again
-        config["pack"]["truncated"] = "in rows"
+    if pack.layout != "indexed":
+        # builds of before counted documents, and what `pad` truncates, that are in no row: they are made again
+        config["pack"]["counted"] = "in rows"
     config["balance"] = balance if pack.layout != "indexed" else "none"
     config["seed"] = recipe.seed
     return config

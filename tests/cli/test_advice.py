@@ -53,3 +53,11 @@ def test_nul_bytes_met_by_normalize_are_told_in_words_that_can_be_typed(tmp_path
     assert done.exit_code == 1, done.output
     advice = json.loads(done.stdout)["error"]["next"]
     assert "`tokmill recipe init`" in advice or "`--max-nul-fraction" in advice
+
+
+def test_a_switch_is_told_by_the_name_that_turns_it_so() -> None:
+    switch = click.Command(
+        "made", params=[click.Option(["--out"]), click.Option(["--hard-limit/--no-hard-limit"])]
+    )
+    assert fit_advice("set `hard_limit: false`", switch) == "set `--no-hard-limit`"
+    assert fit_advice("set `hard_limit: true`", switch) == "set `--hard-limit`"

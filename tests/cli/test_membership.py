@@ -237,7 +237,7 @@ def test_a_cache_of_the_old_form_is_refused_and_can_be_made_anew(sample: Path, t
     assert "recorded how large each split is and not where it begins" in " ".join(
         (shown.stdout + shown.stderr).split()
     )
-    with pytest.raises(InputError, match="make it anew: tokmill encode"):
+    with pytest.raises(InputError, match="make it anew: `tokmill encode"):
         open_dataset(cache, "valid")
     model = sample.parent.parent / "spm.model"
     again = tokmill("encode", sample, "--model", model, "--out", cache)
@@ -304,3 +304,27 @@ def test_of_a_large_build_a_sample_is_looked_at_and_the_line_says_so(
     ok, detail = members(run / "build/megatron")["test"]
     assert ok
     assert not detail.startswith("a sample")
+
+
+@pytest.mark.parametrize("form", ["megatron", "token_cache"])
+def test_a_budget_leaves_documents_out_and_those_that_stay_are_in_their_split(
+    sample: Path, tmp_path: Path, form: str
+) -> None:
+    """Of a corpus: what the budget did not take is not missed, what is there is where its id puts it."""
+    rows = [
+        {"id": f"d{n}", "text": json.loads(line)["text"]}
+        for n, line in enumerate(sample.read_text().splitlines())
+    ]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = tokmill(
+        "materialize", "files", tmp_path / "texts.jsonl", "--name", "t", "--root", tmp_path / "root"
+    )
+    assert made.returncode == 0, made.stderr
+    (listing,) = (tmp_path / "root/manifests").glob("*.json")
+    tokenizer = ["--tokenizer-path", sample.parent.parent / "spm.model", "--out-dir", tmp_path / "out"]
+    budget = ["--tokens", "1k", "--valid-fraction", "0.2"]
+    built = tokmill("build", form, "--manifest", listing, *tokenizer, *budget)
+    assert built.returncode == 0, built.stderr
+    found = members(tmp_path / "out", manifest=listing)
+    assert {ok for ok, _ in found.values()} == {True}, found
+    assert set(found) == {"train", "valid"}

@@ -379,7 +379,7 @@ def _bombs() -> dict[str, Target]:
             (
                 "long line",
                 "a.jsonl",
-                b'{"text": "' + b"x" * (32 << 20) + b'"}\n' + b'{"text": "y"}\n',
+                b'{"text": "' + b"x" * (32 << 20) + b'"}\n' + b'{"text": "y", "more": 1}\n',
                 records,
             ),
             ("long tag", "dump.xml", b'<mediawiki a="' + b"x" * (8 << 20), source(wikipedia={})),

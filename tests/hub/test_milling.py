@@ -338,7 +338,9 @@ def languages(hub: LoopbackHub) -> str:
             for name in names
         ]
     }
-    texts = {name: json.dumps({"id": name, "text": f"A page of {name}."}) for name in names}
+    texts = {
+        name: json.dumps({"id": name, "text": f"A page of {name}.", "language": name[:2]}) for name in names
+    }
     files = {f"data/{name}/0.jsonl": f"{text}\n".encode() for name, text in texts.items()}
     return hub.commit(LANGUAGES, {"README.md": f"---\n{json.dumps(card)}\n---\n".encode(), **files})
 

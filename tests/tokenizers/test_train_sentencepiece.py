@@ -250,7 +250,7 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_an_error_that_says_the_larges
 def test_a_vocabulary_without_room_for_the_characters_is_an_error_that_says_the_smallest():
     with pytest.raises(
         RecipeError,
-        match=r"vocab_size 262 has no room for the characters .*: \d+ at least\n  next: set vocab",
+        match=r"vocab_size 262 has no room for the characters .*: \d+ at least\n  next: set `vocab",
     ) as raised:
         train(PROSE, vocab_size=262)
     least = int(raised.value.what.split(": ")[1].split()[0])

@@ -250,9 +250,9 @@ def _sources(dataset: Dataset) -> list[str]:
 
 def _is_chosen(dataset: Dataset) -> bool:
     """A mixture, or a target, left documents out or repeats them."""
-    if dataset.manifest is None:
-        return bool(dataset.store.meta.get("asked", {}).get("sections", {}).get("mixture"))
-    return "mixture" in dataset.manifest.inputs or bool(_sources(dataset))
+    if origin_of(dataset).get("asked", {}).get("sections", {}).get("mixture"):
+        return True
+    return dataset.manifest is not None and ("mixture" in dataset.manifest.inputs or bool(_sources(dataset)))
 
 
 def _read_run(run: dict[str, Any], sources: list[str]) -> Iterator[Labelled]:

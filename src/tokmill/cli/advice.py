@@ -25,7 +25,7 @@ _OUTPUTS = ("--out", "--out-dir", "--output-dir", "--output", "--root")  # messa
 
 
 def fit_advice(advice: str, command: click.Command) -> str:
-    options = {name for param in command.params for name in param.opts}
+    options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
     outputs = [name for name in _OUTPUTS if name in options]
     if outputs:
         advice = re.sub(r"`--out(?=[` ])", f"`{outputs[0]}", advice)
@@ -52,8 +52,11 @@ def _with_options_for_keys(advice: str, options: set[str]) -> str:
     def fitted(found: re.Match[str]) -> str:
         key, _, value = found[1].partition(":")
         option = f"--{key.rpartition('.')[2].replace('_', '-')}"
+        value = value.strip()
+        if f"--no{option[1:]}" in options and value in ("true", "false"):
+            return f"`{option}`" if value == "true" else f"`--no{option[1:]}`"
         if option in options:
-            return f"`{option} {value.strip()}`" if value else f"`{option}`"
+            return f"`{option} {value}`" if value else f"`{option}`"
         if names_keys(found[1]):
             without.append(found[0])
         return found[0]

@@ -27,7 +27,7 @@ class Fields(Section):
 
 
 _FIELDS = tuple(Fields.model_fields)
-_FIELDS_OF_PAIRS = {("parallel", key) for key in ("id", "license", "created_at")}
+_FIELDS_OF_PAIRS = {("parallel", key) for key in ("id", "license", "created_at", "meta")}
 
 SOURCE_FORMATS = ("wikipedia", "stackexchange", "parallel", "warc")
 

@@ -101,7 +101,9 @@ class Blocks:
                 rows_before += np.bincount(groups, minlength=len(rows_before))
             if limit is not None and first_row + plan.n_rows > limit:
                 plan = take_rows(plan, np.arange(limit - first_row))
-            tail = None if plan is cut.plan else _count_unplanned(cut)
+            # also where this block loses no row: a document of it may have been in a row of the block before that is not taken
+            is_chosen = self._balance is not None or limit is not None
+            tail = _count_unplanned(cut) if is_chosen else None
             yield Block(cut.documents, plan, first_row, first_document, cut.own, cut.skipped, tail)
             first_row += plan.n_rows
             first_document += cut.own

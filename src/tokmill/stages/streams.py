@@ -113,6 +113,7 @@ class Streams:
                 continue
             begun = np.searchsorted(own.number[mine], stream.next_document)
             lengths[0][mine[:begun]] = 0  # in rows of blocks before
+            skipped[mine[:begun]] = own.lengths[mine[:begun]]
             if begun < len(mine) and int(own.number[mine[begun]]) == stream.next_document:
                 skipped[mine[begun]] = stream.next_offset
                 lengths[0][mine[begun]] -= stream.next_offset

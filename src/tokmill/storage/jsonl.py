@@ -253,6 +253,10 @@ def _read_whole(
     spans, place = [], 0
     for own in keys:
         span = audit.strings[:, place]
+        if len(own) > 2 and (audit.strings[:, place : place + 2, 0] < 0).all(axis=1).any():
+            return (
+                None  # a third key counts only where the second has no value at all, which is not seen here
+            )
         for other in range(place + 1, place + len(own)):
             span = np.where(span < 0, audit.strings[:, other], span)
         if (span < 0).any():
