@@ -25,7 +25,7 @@ faults: $(TESTING)
 
 # the recipes against a loopback hub, and on real text where it is at hand
 recipes: $(TESTING)
-	$(VENV)/bin/python -m pytest -m slow_recipes tests/recipes
+	$(VENV)/bin/python -m pytest -m slow_recipes tests/recipes tests/docs/test_five_projects.py
 
 # every how-to page, block by block
 pages: $(TESTING)

@@ -20,10 +20,13 @@ PAGE = REPOSITORY / "docs/coming-from/five-projects.md"
 RANKS = [SHARED / f"data/tokenizers/tiktoken/{name}_base.tiktoken" for name in ("o200k", "r50k")]
 HAS_RANKS = all(path.is_file() for path in RANKS)
 
-pytestmark = pytest.mark.skipif(
-    not (importlib.util.find_spec("datasets") and importlib.util.find_spec("huggingface_hub")),
-    reason="the extra `hub` is not installed",
-)
+pytestmark = [
+    pytest.mark.slow_recipes,
+    pytest.mark.skipif(
+        not (importlib.util.find_spec("datasets") and importlib.util.find_spec("huggingface_hub")),
+        reason="the extra `hub` is not installed",
+    ),
+]
 
 
 @pytest.fixture(scope="module")
