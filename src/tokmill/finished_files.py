@@ -70,19 +70,25 @@ def is_done(finished: Finished | None, asked: Json, *, replace: bool) -> bool:
         return False
     if finished.asked == asked:
         return finished.is_whole
-    if replace:
-        return False
-    if finished.asked is None:
+    if not replace:
+        told = None if finished.asked is None else _as_told(finished.asked)
+        raise other_options(finished.directory, told, _as_told(asked))
+    return False
+
+
+def other_options(place: Path, before: Json | None, now: Json) -> InputError:
+    """What is finished in `place` was asked for in other words (None: it does not say in which)."""
+    if before is None:
         what = "holds a finished result that does not say what it was made from"
     else:
-        changes = explain_changes(_as_told(finished.asked), _as_told(asked))
+        changes = explain_changes(before, now)
         more = f"; and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
         what = (
             "holds a finished result that was made with other options: " + "; ".join(changes[:_SHOWN]) + more
         )
-    raise InputError(
+    return InputError(
         what,
-        where=str(finished.directory),
+        where=str(place),
         next="give another directory, or `--replace` (in Python: `replace=True`) to make the new one in its place",
     )
 

@@ -100,6 +100,7 @@ def materialize_source(
         "normalize": recipe.normalize.model_dump(mode="json"),
         "shards": recipe.shards.model_dump(mode="json"),
         "tokenizer": file_sha256(tokenizer) if tokenizer else None,
+        "fields_of": "each record",  # once the first records said which fields all have
     }
     # files of the hub do not change at their commit, local ones may
     held = _held(root, dataset, asked) if source.hub is not None and not replace else None

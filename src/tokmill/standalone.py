@@ -12,12 +12,12 @@
 
 Records that say which source and domain they are of keep both, unless an option says otherwise (`own`).
 
-The working directory `.work` inside the output makes a killed command resume, and goes when it is done.
+The working directory `.work` inside the output makes a killed command resume, and goes when it is done. Each manifest
+says what was asked for; a result that was asked for in other words stays, unless it may be replaced.
 """
 
 from __future__ import annotations
 
-import glob
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +32,7 @@ from tokmill.artifact import Artifact
 from tokmill.clean.examine import EMPTY
 from tokmill.dedup.cuda import Device
 from tokmill.errors import InputError, RecipeError
+from tokmill.finished_files import other_options
 from tokmill.manifest import Json, Receipt, add_counts
 from tokmill.plan import Own
 from tokmill.progress import Progress
@@ -40,12 +41,15 @@ from tokmill.running import run_recipe
 from tokmill.schema import one_piece
 from tokmill.stages.step import Shard, list_shards
 from tokmill.stages.texts import CHARS_PER_TOKEN, estimate_tokens, load_clean, trim_inputs
-from tokmill.storage.commit import commit_bytes
+from tokmill.storage.commit import commit_bytes, remove_file
 from tokmill.storage.jsonl import write_jsonl, write_jsonl_tables
+from tokmill.storage.location import read_whole
 from tokmill.storage.parquet import load_table
 from tokmill.storage.plaintext import write_separated
 
 _WORK = ".work"
+_MANIFESTS = "*.manifest.json"
+_MAX_MANIFEST = 1 << 26
 DECISIONS = "decisions.jsonl.zst"
 
 
@@ -55,14 +59,20 @@ def clean_files(
     out: Path,
     *,
     own: Own | None = None,
+    replace: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Json:
     """Clean the sources of `recipe` into `out`; the sum of all shards."""
+    asked = _asked(recipe)
+    formers = sorted(out.glob(_MANIFESTS))
+    _check_replaceable(formers, asked, replace)
     result = run_recipe(recipe, base, out / _WORK, workers=workers, until="clean", progress=progress, own=own)
+    asked["inputs"] = _digests(result.artifacts)
+    _check_replaceable(formers, asked, replace)
     totals: Json = {"shards": 0, "docs_in": 0, "docs": 0, "bytes": 0, "est_tokens": 0, "drops": {}}
-    origin = _read_from_hub(result.artifacts)
-    totals |= {"not_read": _not_read(result.artifacts), **origin}
+    origin = {**_read_from_hub(result.artifacts), "asked": asked}
+    totals |= {"not_read": _not_read(result.artifacts), **_read_from_hub(result.artifacts)}
     for shard in list_shards(result.artifacts):
         receipt = _receipt_of(result.artifacts[f"clean/{shard.source}"], shard)
         path = out / f"{shard.source}-{totals['shards']:05d}.jsonl.zst"
@@ -74,7 +84,7 @@ def clean_files(
         for reason, count in manifest["drops"].items():
             totals["drops"][reason] = totals["drops"].get(reason, 0) + count
     write_jsonl_tables(out / DECISIONS, _decisions(result.artifacts))
-    _remove_former(out, recipe.sources[0].name, totals["shards"])
+    _remove_formers(formers, asked, totals["shards"])
     shutil.rmtree(out / _WORK)
     return totals
 
@@ -86,6 +96,7 @@ def clean_to_text(
     *,
     separator: str = "\n",
     own: Own | None = None,
+    replace: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Json:
@@ -98,8 +109,14 @@ def clean_to_text(
             if separator
             else "for example '\\n\\n'",
         )
+    name = target.name.removesuffix(".txt")
+    path = target.with_name(f"{name}.manifest.json")
+    asked = {**_asked(recipe), "separator": separator}
+    _check_replaceable([path], asked, replace)
     work = target.with_name(f".{target.name}{_WORK}")
     result = run_recipe(recipe, base, work, workers=workers, until="clean", progress=progress, own=own)
+    asked["inputs"] = _digests(result.artifacts)
+    _check_replaceable([path], asked, replace)
     totals: Json = {"docs_in": 0, "docs": 0, "bytes": 0, "est_tokens": 0, "drops": {}}
     totals |= {"not_read": _not_read(result.artifacts), **_read_from_hub(result.artifacts)}
     shards = list_shards(result.artifacts)
@@ -131,7 +148,6 @@ def clean_to_text(
             next="choose another separator, one that is in no text",
         ) from None
     totals["drops"] = dict(sorted(totals["drops"].items()))
-    name = target.name.removesuffix(".txt")
     write_jsonl_tables(target.with_name(f"{name}.{DECISIONS}"), _decisions(result.artifacts))
     source = recipe.sources[0]
     manifest = {
@@ -145,8 +161,9 @@ def clean_to_text(
         "drops": totals["drops"],
         "domains": domains,
         **_read_from_hub(result.artifacts),
+        "asked": asked,
     }
-    _write_json(target.with_name(f"{name}.manifest.json"), manifest)
+    _write_json(path, manifest)
     shutil.rmtree(work)
     return totals
 
@@ -225,16 +242,55 @@ def _not_read(artifacts: Mapping[str, Artifact]) -> Json:
     return dict(sorted(total.items()))
 
 
-def _remove_former(out: Path, source: str, shards: int) -> None:
-    """Shards that an earlier, longer result left here, if their manifests say that they are ours."""
-    for path in sorted(out.glob(f"{glob.escape(source)}-*.manifest.json")):
+def _asked(recipe: Recipe) -> Json:
+    """The options that were given. Files are told by their digests, once they were read."""
+    return recipe.model_dump(
+        mode="json", exclude_defaults=True, exclude={"name": True, "sources": {"__all__": {"files"}}}
+    )
+
+
+def _digests(artifacts: Mapping[str, Artifact]) -> Json:
+    """What was read, by source and file."""
+    return {
+        name.removeprefix("ingest/"): dict(sorted(artifact.manifest.inputs.items()))
+        for name, artifact in artifacts.items()
+        if name.startswith("ingest/")
+    }
+
+
+def _load_manifest(path: Path) -> Json:
+    """Empty for a file of somebody else's, or one that is not there."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(read_whole(path, _MAX_MANIFEST))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) and "shard_path" in found else {}
+
+
+def _check_replaceable(manifests: Sequence[Path], asked: Json, replace: bool) -> None:
+    """Options alone, before anything is read; then options and files, before anything is written."""
+    for path in manifests:
+        former = _load_manifest(path)
+        if not former or replace:
+            continue
+        before = former.get("asked")
+        if before is not None and "inputs" not in asked:
+            before = {key: value for key, value in before.items() if key != "inputs"}
+        if before != asked:
+            raise other_options(path, before, asked)
+
+
+def _remove_formers(manifests: Sequence[Path], asked: Json, shards: int) -> None:
+    """Shards that an earlier result left here and this one has not: it was of other options, or longer."""
+    for path in manifests:
         name = path.name.removesuffix(".manifest.json")
-        number = name.removeprefix(f"{source}-")
-        if number.isdecimal() and int(number) >= shards:
-            listed = json.loads(path.read_bytes())
-            if listed.get("shard_path") == f"{name}.jsonl.zst":
-                (out / listed["shard_path"]).unlink(missing_ok=True)
-                path.unlink()
+        former, number = _load_manifest(path), name.rpartition("-")[2]
+        is_new = former.get("asked") == asked and number.isdecimal() and int(number) < shards
+        if former.get("shard_path") == f"{name}.jsonl.zst" and not is_new:
+            (path.parent / former["shard_path"]).unlink(missing_ok=True)
+            path.unlink()
 
 
 def _receipt_of(cleaned: Artifact, shard: Shard) -> Receipt:
@@ -280,15 +336,20 @@ def dedup_files(
     *,
     reference: Sequence[str] = (),
     own: Own | None = None,
+    replace: bool = False,
     workers: int | None = None,
     device: Device = "auto",
     progress: Progress | None = None,
 ) -> Json:
     """Deduplicate the sources of `recipe` into `out`. Reference sources are compared with, and not written."""
+    asked, path = _asked(recipe), out / f"{DEDUPED.removesuffix('.jsonl.zst')}.manifest.json"
+    _check_replaceable([path], asked, replace)
     result = run_recipe(
         recipe, base, out / _WORK, workers=workers, device=device, until="dedup", progress=progress, own=own
     )
     artifacts = result.artifacts
+    asked["inputs"] = _digests(artifacts)
+    _check_replaceable([path], asked, replace)
     shards = [shard for shard in list_shards(artifacts) if shard.source not in reference]
     domains: Json = {}
 
@@ -311,6 +372,8 @@ def dedup_files(
     facts = artifacts["dedup"].manifest.facts
     if "window" in facts:
         write_jsonl_tables(out / PASSAGES, _passages(shards, artifacts, names))
+    else:
+        remove_file(out / PASSAGES)  # of a former result
     totals = {key: sum(own[key] for own in domains.values()) for key in ("docs", "bytes", "est_tokens")}
     manifest = {
         "shard_path": DEDUPED,
@@ -321,8 +384,9 @@ def dedup_files(
         "counts": totals,
         "drops": dict(sorted(counts["drops"].items())),
         "domains": domains,
+        "asked": asked,
     }
-    _write_json(out / f"{DEDUPED.removesuffix('.jsonl.zst')}.manifest.json", manifest)
+    _write_json(path, manifest)
     shutil.rmtree(out / _WORK)
     return {
         **counts,

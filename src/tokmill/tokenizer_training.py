@@ -3,7 +3,8 @@
     mixture.yaml ─ a recipe of its datasets ─ ingest ─ clean ─ split (nothing held out) ─ tokenizer
                  ─> <out>/spm_<vocabulary>_<model>.model or tokenizer.json, and the log
 
-The working directory `.tokmill` inside the output makes a killed command resume, and goes when it is done.
+The working directory `.tokmill` inside the output makes a killed command resume, and goes when it is done. The
+log says what was asked for; a tokenizer that was asked for in other words stays, unless it may be replaced.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shutil
 from decimal import Decimal
 from pathlib import Path
 
+from tokmill.finished_files import other_options
 from tokmill.manifest import Json
 from tokmill.mixture_file import MixtureFile, mixture_weights, read_mixture_file, to_sources
 from tokmill.progress import Progress
@@ -36,6 +38,7 @@ def train_from_mixture(
     eos: str,
     log_file: Path | None = None,
     seed: int | None = None,
+    replace: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Json:
@@ -43,6 +46,12 @@ def train_from_mixture(
     mixture = read_mixture_file(manifest)
     recipe = _recipe(mixture, options, eos, mixture.seed if seed is None else seed)
     base = manifest.resolve().parent
+    asked = recipe.model_dump(
+        mode="json", exclude_defaults=True, exclude={"name": True, "sources": {"__all__": {"files"}}}
+    )
+    where = log_file or out / LOG
+    if not replace:
+        _check_replaceable(where, asked)
     result = run_recipe(recipe, base, out / _WORK, workers=workers, until="tokenizer", progress=progress)
     made = result.artifacts["tokenizer"]
     (model,) = made.manifest.entries("tokenizer")
@@ -53,10 +62,24 @@ def train_from_mixture(
         told["dataset"] = item.dataset or ", ".join(item.files or [])
         told["revision"] = commits.get(told["name"], {}).get("revision")
     commit_bytes(out / model.path, read_whole(made.path(model), _MAX_BYTES))
-    where = log_file or out / LOG
+    log["asked"] = asked
     commit_bytes(where, json.dumps(log, indent=1, ensure_ascii=False).encode() + b"\n")
     shutil.rmtree(out / _WORK)
     return {**log, "path": str(out / model.path), "log": str(where)}
+
+
+def _check_replaceable(log: Path, asked: Json) -> None:
+    """Models of other sizes and kinds have other names: they may lie beside each other, and the log tells of the last."""
+    if not log.is_file():
+        return
+    before = json.loads(read_whole(log, _MAX_BYTES)).get("asked")
+    names = [
+        [words["tokenizer"]["train"].get(key) for key in ("model", "vocab_size")]
+        for words in (before, asked)
+        if words is not None
+    ]
+    if before != asked and (before is None or names[0] == names[1]):
+        raise other_options(log, before, asked)
 
 
 def _recipe(mixture: MixtureFile, options: Json, eos: str, seed: int) -> Recipe:

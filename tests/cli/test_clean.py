@@ -138,7 +138,7 @@ def test_a_smaller_result_in_the_same_place_leaves_nothing_of_the_larger_one(
     out = tmp_path / "out"
     assert done("filter", data / "*.zst", "--rule", "chars>=1", "--out-dir", out)["shards"] == 2
     (out / "files-00009.jsonl.zst").write_bytes(b"of somebody else")
-    totals = done("filter", data / "a*.zst", "--rule", "chars >= 1", "--out-dir", out)
+    totals = done("filter", data / "a*.zst", "--rule", "chars >= 1", "--out-dir", out, "--replace")
     (out / "files-00009.jsonl.zst").unlink()
     assert totals["shards"] == 1
     assert len(check(out, totals, seed=0, domain="default")) == 3

@@ -100,7 +100,7 @@ def test_a_separator_that_is_in_no_text_changes_nothing_and_one_that_is_in_one_i
     assert tokmill(*arguments, "\\n<|next|>\\n").exit_code == 0
     parts = (data / "kept.txt").read_bytes().decode().split("\n<|next|>\n")
     assert parts == [*TEXTS.values(), ""]
-    refused = tokmill(*arguments, "short")
+    refused = tokmill(*arguments, "short", "--replace")
     assert refused.exit_code == 1
     assert "the separator is in the text of short" in refused.output
 

@@ -1,4 +1,4 @@
-"""encode, pack, shard and build into a directory that is finished: the same words, other words, and a killed attempt."""
+"""Every verb that writes, into a directory that is finished: the same words, other words, and a killed attempt."""
 
 from __future__ import annotations
 
@@ -182,3 +182,88 @@ def test_another_seed_is_another_result_whatever_lists_the_texts(
     assert refused.returncode == 1
     assert "seed" in refused.stderr
     assert snapshot(out) == before
+
+
+_STEPS = {
+    "normalize": (["normalize", "a.jsonl", "--out-dir", "out"], ["--unicode", "NFKC"], "NFC → NFKC"),
+    "filter": (
+        ["filter", "a.jsonl", "--rule", "words>=3", "--out-dir", "out"],
+        ["--rule", "words>=30"],
+        "filters",
+    ),
+    "filter to text": (
+        ["filter", "a.jsonl", "--rule", "words>=3", "--out", "out/texts.txt"],
+        ["--separator", "\\n\\n"],
+        "separator",
+    ),
+    "dedup": (
+        ["dedup", "a.jsonl", "--mode", "all", "--out-dir", "out"],
+        ["--mode", "exact"],
+        "`dedup` removed",
+    ),
+    "tokenizer train": (
+        ["tokenizer", "train", "--manifest", "mixture.yaml", "--vocab-size", "340", "--output-dir", "out"],
+        ["--split-digits"],
+        "split_digits",
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", list(_STEPS))
+def test_a_single_step_does_not_replace_what_was_made_with_other_options(
+    corpus: Path, tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.jsonl", "b.jsonl", "mixture.yaml"):
+        shutil.copy(corpus / name, tmp_path)
+    given, other, told = _STEPS[verb]
+    assert tokmill(*given).returncode == 0
+    before = {name: digest for name, (digest, _) in snapshot(tmp_path / "out").items()}
+    again = tokmill(*given)
+    assert again.returncode == 0, again.stderr
+    assert {name: digest for name, (digest, _) in snapshot(tmp_path / "out").items()} == before
+    refused = tokmill(*given, *other)
+    assert refused.returncode != 0
+    assert "made with other options" in refused.stderr
+    assert told in " ".join(refused.stderr.split())
+    assert {name: digest for name, (digest, _) in snapshot(tmp_path / "out").items()} == before
+
+    assert tokmill(*given, *other, "--replace").returncode == 0
+    replaced = {name: digest for name, (digest, _) in snapshot(tmp_path / "out").items()}
+    shutil.rmtree(tmp_path / "out")
+    assert tokmill(*given, *other).returncode == 0
+    assert {name: digest for name, (digest, _) in snapshot(tmp_path / "out").items()} == replaced != before
+
+
+def test_cleaning_another_source_in_the_same_directory_is_refused_and_replaces_all(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.jsonl", "b.jsonl"):
+        shutil.copy(corpus / name, tmp_path)
+    assert tokmill("normalize", "a.jsonl", "--name", "a", "--out-dir", "out").returncode == 0
+    given = ["normalize", "b.jsonl", "--name", "b", "--out-dir", "out"]
+    refused = tokmill(*given)
+    assert refused.returncode != 0
+    assert "made with other options" in refused.stderr
+    assert tokmill(*given, "--replace").returncode == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "b-00000.jsonl.zst",
+        "b-00000.manifest.json",
+        "decisions.jsonl.zst",
+    ]
+
+
+def test_a_loss_is_counted_by_the_source_that_records_say_they_are_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file, three sources: gamma loses all but one of its documents, the file as a whole a quarter."""
+    monkeypatch.chdir(tmp_path)
+    rows = [{"text": f"{source} {n} and nothing else", "source": source} for source in "ab" for n in range(6)]
+    rows += [{"text": "said before, and said again", "source": "gamma"} for _ in range(4)]
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = ["dedup", "all.jsonl", "--mode", "exact", "--out-dir", "out", "--max-source-loss"]
+    refused = tokmill(*given, "0.5")
+    assert refused.returncode != 0
+    assert "gamma loses 3 of 4" in refused.stderr
+    assert tokmill(*given, "0.75").returncode == 0

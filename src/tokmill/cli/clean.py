@@ -16,6 +16,7 @@ from tokmill.cli.source_options import (
     either_source,
     one_source_recipe,
     own_labels,
+    replace_option,
     with_options,
     workers_option,
 )
@@ -53,6 +54,7 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         help="After each text of a .txt file. \\n: line ends inside of a text become spaces; \\n\\n: blank lines "
         "inside go; any other may be in no text, and nothing changes.",
     ),
+    replace_option,
     workers_option,
     json_option,
 )
@@ -188,7 +190,8 @@ def _rule(text: str) -> dict[str, Any]:
 def _clean(given: dict[str, Any], sections: dict[str, Any]) -> None:
     domain, seed, directory = given.pop("domain"), given.pop("seed"), given.pop("directory")
     target, separator = given.pop("target"), given.pop("separator")
-    workers, as_json = given.pop("workers"), given.pop("as_json")
+    options = {"workers": given.pop("workers"), "replace": given.pop("replace")}
+    as_json = given.pop("as_json")
     if (directory is None) == (target is None):
         raise click.UsageError("needs either --out-dir DIRECTORY or --out FILE.txt")
     # of the source itself: what is asked for by name holds for code too
@@ -199,10 +202,10 @@ def _clean(given: dict[str, Any], sections: dict[str, Any]) -> None:
         if target is not None:
             spelled = separator.replace("\\n", "\n").replace("\\t", "\t")
             totals = clean_to_text(
-                recipe, Path.cwd(), target, separator=spelled, own=own, workers=workers, progress=progress
+                recipe, Path.cwd(), target, separator=spelled, own=own, progress=progress, **options
             )
         else:
-            totals = clean_files(recipe, Path.cwd(), directory, own=own, workers=workers, progress=progress)
+            totals = clean_files(recipe, Path.cwd(), directory, own=own, progress=progress, **options)
     if as_json:
         place = {"path": str(target)} if target is not None else {"directory": str(directory)}
         print_json({"ok": True, **place, **totals})
@@ -212,7 +215,8 @@ def _clean(given: dict[str, Any], sections: dict[str, Any]) -> None:
         for label, reasons in (("dropped", totals["drops"]), ("not read", totals["not_read"]))
         for reason, count in sorted(reasons.items())
     )
-    where = f"{totals['shards']} shards in {directory}" if target is None else str(target)
+    count = totals.get("shards")
+    where = str(target) if count is None else f"{count} {'shard' if count == 1 else 'shards'} in {directory}"
     out.print(f"{totals['docs']:,} of {totals['docs_in']:,} documents{escape(drops)} → {escape(where)}")
     if "hub" in totals:
         out.print(f"{escape(totals['hub']['dataset'])} at {totals['hub']['revision']}")

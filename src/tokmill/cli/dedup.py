@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from tokmill.audit.clusters import Member, compare_members, load_clusters
 from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
-from tokmill.cli.source_options import device_option, sources_recipe, workers_option
+from tokmill.cli.source_options import device_option, replace_option, sources_recipe, workers_option
 from tokmill.dedup.cuda import Device
 from tokmill.dedup.near import choose_bands, probability_curve
 from tokmill.standalone import dedup_files
@@ -126,6 +126,7 @@ _SHOWN_CHARS = 160
 @click.option(
     "--out-dir", "directory", type=click.Path(file_okay=False, path_type=Path), required=True, help="Output."
 )
+@replace_option
 @workers_option
 @device_option
 @json_option
@@ -151,6 +152,7 @@ def dedup_command(
     max_source_loss: str | None,
     curve: bool,
     directory: Path,
+    replace: bool,
     workers: int | None,
     device: Device,
     as_json: bool,
@@ -184,6 +186,7 @@ def dedup_command(
             directory,
             reference=reference,
             own=own,
+            replace=replace,
             workers=workers,
             device=device,
             progress=progress,

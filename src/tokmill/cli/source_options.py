@@ -94,6 +94,9 @@ workers_option = click.option(
     help="Processes [default: TOKMILL_WORKERS, or the cores available].",
 )
 
+replace_option = click.option(
+    "--replace", is_flag=True, help="Put the result in the place of a finished one of other options."
+)
 
 device_option = click.option(
     "--device",

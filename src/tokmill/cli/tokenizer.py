@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
-from tokmill.cli.source_options import workers_option
+from tokmill.cli.source_options import replace_option, workers_option
 from tokmill.tokenizer_training import train_from_mixture
 from tokmill.tokenizers.checks import check_tokenizer
 from tokmill.tokenizers.coverage import (
@@ -95,6 +95,7 @@ def tokenizer_command() -> None:
 @click.option("--remove-extra-whitespaces/--keep-whitespaces", default=None, help="[default: keep]")
 @click.option("--split-digits/--no-split-digits", default=None, help="[default: no]")
 @click.option("--min-frequency", type=click.IntRange(1), help="Of merged pairs, for byte_bpe [default: 2].")
+@replace_option
 @workers_option
 @json_option
 @reports_errors
@@ -108,6 +109,7 @@ def train(
     seed: int | None,
     user_symbols: tuple[str, ...],
     control_symbols: tuple[str, ...],
+    replace: bool,
     workers: int | None,
     as_json: bool,
     **options: Any,
@@ -131,6 +133,7 @@ def train(
             eos=eos or _EOS.get(model_type, "</s>"),
             log_file=log_file,
             seed=seed,
+            replace=replace,
             workers=workers,
             progress=progress,
         )

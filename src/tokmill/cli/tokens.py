@@ -14,7 +14,7 @@ from rich.table import Table
 from tokmill.audit.packing import compare_artifacts, compare_run
 from tokmill.cli.amount import Amount
 from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
-from tokmill.cli.source_options import with_options, workers_option
+from tokmill.cli.source_options import replace_option, with_options, workers_option
 from tokmill.formats.token_cache import TokenCache
 from tokmill.manifest import Manifest
 from tokmill.pack.compare import Cost
@@ -54,11 +54,6 @@ def tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--eos", help="Token, or id, that ends a document [default: the one it has]."),
     )
     return with_options(options, command)
-
-
-replace_option = click.option(
-    "--replace", is_flag=True, help="Put the result in the place of a finished one of other options."
-)
 
 
 @click.command(

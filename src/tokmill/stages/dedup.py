@@ -12,6 +12,7 @@ The result depends on the order of documents and the policy alone, not on shards
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -268,11 +269,15 @@ def _check_losses(step: Step, verdicts: list[Receipt], shards: list[Shard]) -> N
     limit = step.config["max_source_loss"]
     if limit is None:
         return
-    considered: dict[str, int] = {}
-    lost: dict[str, int] = {}
+    considered: Counter[str] = Counter()
+    lost: Counter[str] = Counter()
     for shard, receipt in zip(shards, verdicts, strict=True):
-        considered[shard.source] = considered.get(shard.source, 0) + receipt.counts["in"]
-        lost[shard.source] = lost.get(shard.source, 0) + sum(receipt.counts["dropped"].values())
+        # a record may have said which source it is of: not always that of the shard
+        sources = np.asarray(load_table(Path(shard.documents.path), ["source"]).column("source"))
+        was_in = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept"))
+        is_in = np.asarray(load_table(step.directory / receipt.files[0].path, ["kept"]).column("kept"))
+        considered.update(sources[was_in].tolist())
+        lost.update(sources[was_in & ~is_in].tolist())
     over = [
         f"{source} loses {lost[source]:,} of {considered[source]:,}"
         for source in considered
