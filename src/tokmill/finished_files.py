@@ -18,6 +18,7 @@ from tokmill.artifact import has_all_files, open_artifact
 from tokmill.errors import InputError
 from tokmill.formats.token_cache import META_NAME, TokenCache
 from tokmill.manifest import MANIFEST, Json, explain_changes
+from tokmill.recipe import Recipe
 from tokmill.storage.commit import remove_file
 
 _SHOWN = 4  # differences; a listing of hundreds of files may differ in all of them
@@ -90,6 +91,13 @@ def other_options(place: Path, before: Json | None, now: Json) -> InputError:
         what,
         where=str(place),
         next="give another directory, or `--replace` (in Python: `replace=True`) to make the new one in its place",
+    )
+
+
+def options_of(recipe: Recipe) -> Json:
+    """What a single step was given. Its files are told by their digests, once they were read."""
+    return recipe.model_dump(
+        mode="json", exclude_defaults=True, exclude={"name": True, "sources": {"__all__": {"files"}}}
     )
 
 

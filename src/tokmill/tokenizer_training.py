@@ -9,12 +9,14 @@ log says what was asked for; a tokenizer that was asked for in other words stays
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from decimal import Decimal
 from pathlib import Path
 
-from tokmill.finished_files import other_options
+from tokmill.errors import InputError
+from tokmill.finished_files import options_of, other_options
 from tokmill.manifest import Json
 from tokmill.mixture_file import MixtureFile, mixture_weights, read_mixture_file, to_sources
 from tokmill.progress import Progress
@@ -46,12 +48,8 @@ def train_from_mixture(
     mixture = read_mixture_file(manifest)
     recipe = _recipe(mixture, options, eos, mixture.seed if seed is None else seed)
     base = manifest.resolve().parent
-    asked = recipe.model_dump(
-        mode="json", exclude_defaults=True, exclude={"name": True, "sources": {"__all__": {"files"}}}
-    )
+    asked = options_of(recipe)
     where = log_file or out / LOG
-    if not replace:
-        _check_replaceable(where, asked)
     result = run_recipe(recipe, base, out / _WORK, workers=workers, until="tokenizer", progress=progress)
     made = result.artifacts["tokenizer"]
     (model,) = made.manifest.entries("tokenizer")
@@ -61,25 +59,28 @@ def train_from_mixture(
         item = given[told["name"]]
         told["dataset"] = item.dataset or ", ".join(item.files or [])
         told["revision"] = commits.get(told["name"], {}).get("revision")
-    commit_bytes(out / model.path, read_whole(made.path(model), _MAX_BYTES))
+    trained = read_whole(made.path(model), _MAX_BYTES)
+    if not replace and (refusal := _refusal(out / model.path, trained, where, asked)):
+        shutil.rmtree(out / _WORK)
+        raise refusal
+    commit_bytes(out / model.path, trained)
     log["asked"] = asked
     commit_bytes(where, json.dumps(log, indent=1, ensure_ascii=False).encode() + b"\n")
     shutil.rmtree(out / _WORK)
     return {**log, "path": str(out / model.path), "log": str(where)}
 
 
-def _check_replaceable(log: Path, asked: Json) -> None:
-    """Models of other sizes and kinds have other names: they may lie beside each other, and the log tells of the last."""
-    if not log.is_file():
-        return
-    before = json.loads(read_whole(log, _MAX_BYTES)).get("asked")
-    names = [
-        [words["tokenizer"]["train"].get(key) for key in ("model", "vocab_size")]
-        for words in (before, asked)
-        if words is not None
-    ]
-    if before != asked and (before is None or names[0] == names[1]):
-        raise other_options(log, before, asked)
+def _refusal(model: Path, trained: bytes, log: Path, asked: Json) -> InputError | None:
+    """Models of other sizes and kinds have other names, and may lie beside each other; the log tells of the last."""
+    if not model.is_file() or read_whole(model, _MAX_BYTES) == trained:
+        return None
+    before = None
+    with contextlib.suppress(ValueError):
+        told = json.loads(read_whole(log, _MAX_BYTES)) if log.is_file() else None
+        before = told.get("asked") if isinstance(told, dict) else None
+    if before == asked:  # the same options, and other texts
+        before = None
+    return other_options(model, before, asked)
 
 
 def _recipe(mixture: MixtureFile, options: Json, eos: str, seed: int) -> Recipe:
