@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tokmill.clean.packs import load_pack
+from tokmill.clean.rules import load_pack
 from tokmill.storage.zstd import ZstdFile
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

@@ -38,7 +38,7 @@ from rich.table import Table
 
 from chain import SETTINGS, SHARED, TOKENIZER, write_recipe, write_sample
 from command import command, environment
-from tokmill.artifact import open_artifact
+from tokmill.artifacts.artifact import open_artifact
 from tokmill.kernels.warm import compile_kernels
 
 HERE = Path(__file__).parent

@@ -27,18 +27,16 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from tokmill.artifact import Artifact, begin, finish
-from tokmill.engines.local import Engine
-from tokmill.engines.opening import EngineName, Resources, open_engine
+from tokmill.artifacts.artifact import Artifact, begin, finish
+from tokmill.artifacts.manifest import build_manifest
+from tokmill.artifacts.step import Step, Task
+from tokmill.engines.local import Engine, EngineName, Resources, open_engine
 from tokmill.kernels.warm import compile_kernels
-from tokmill.manifest import build_manifest
-from tokmill.plan import plan_steps
-from tokmill.recipe_file import load_recipe
-from tokmill.stages.functions import CONDUCTORS, perform
-from tokmill.stages.step import Step
-from tokmill.standing import step_inputs
+from tokmill.pipeline.plan import plan_steps
+from tokmill.pipeline.run_manifest import step_inputs
+from tokmill.recipe.file import load_recipe
+from tokmill.stages.registry import CONDUCTORS, perform
 from tokmill.storage.streams import open_stream
-from tokmill.task import Task
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -29,9 +29,8 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from tokmill.clean.lines import EditedMeasures, edit_and_measure, edit_lines
 from tokmill.clean.measures import measure
-from tokmill.clean.packs import Pack, load_pack
+from tokmill.clean.rules import EditedMeasures, Pack, edit_and_measure, edit_lines, load_pack
 from tokmill.storage.zstd import ZstdFile
 
 HERE = Path(__file__).parent

@@ -27,13 +27,13 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from tokmill.artifacts.manifest import FileEntry
+from tokmill.artifacts.step import Input, Task, table_input
 from tokmill.kernels.warm import compile_kernels
-from tokmill.manifest import FileEntry
 from tokmill.schema import LENGTHS
-from tokmill.stages.build import perform_build
-from tokmill.stages.mixture import perform_mixture
+from tokmill.stages.build.mixture import perform_mixture
+from tokmill.stages.build.stage import perform_build
 from tokmill.storage.parquet import write_table
-from tokmill.task import Input, Task, table_input
 
 SOURCES = {"web": 0.5, "books": 0.3, "math": 0.2}  # of the documents
 WEIGHTS = {"web": "0.4", "books": "0.35", "math": "0.25"}

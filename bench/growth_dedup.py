@@ -35,19 +35,17 @@ from rich.console import Console
 from rich.table import Table
 
 import tokmill
-from tokmill.artifact import Artifact, begin, finish, open_artifact
+from tokmill.artifacts.artifact import Artifact, begin, finish, open_artifact
+from tokmill.artifacts.manifest import Receipt, build_manifest
+from tokmill.artifacts.step import Input, Step, Task, table_input
 from tokmill.kernels.warm import compile_kernels
-from tokmill.manifest import Receipt, build_manifest
-from tokmill.plan import plan_steps
-from tokmill.recipe_file import load_recipe
-from tokmill.stages.functions import CONDUCTORS, perform
-from tokmill.stages.passages import MARKS_AT_ONCE, WINDOWS
-from tokmill.stages.prints import write_prints
-from tokmill.stages.quotas import KEYS
-from tokmill.stages.runs import by_hash, partitions_for, write_run
-from tokmill.stages.step import Step
-from tokmill.stages.survivors import EDGES
-from tokmill.task import Input, Task, table_input
+from tokmill.pipeline.plan import plan_steps
+from tokmill.recipe.file import load_recipe
+from tokmill.stages.dedup.passages import MARKS_AT_ONCE, WINDOWS
+from tokmill.stages.dedup.survivors import EDGES, write_prints
+from tokmill.stages.external import by_hash, partitions_for, write_run
+from tokmill.stages.registry import CONDUCTORS, perform
+from tokmill.stages.split.selection import KEYS
 
 FILE_ROWS = 200_000
 SHARD_MEGABYTES = 4

@@ -11,8 +11,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.dedup.near import NearOptions
-from tokmill.dedup.shingling import unit_batches
+from tokmill.duplicates.near import NearOptions
+from tokmill.duplicates.shingling import unit_batches
 from tokmill.kernels.minhash import SHINGLE_BASE
 
 U32 = np.uint32

@@ -30,12 +30,20 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from tokmill.pack.budget import Target
-from tokmill.pack.compare import Cost, compare_strategies, plan_layout
-from tokmill.pack.gather import BATCH_TOKENS, Store, flat_store, gather_rows, gather_sequences, row_batches
-from tokmill.pack.mixture import Mixture
-from tokmill.pack.plan import LAYOUTS, Plan
-from tokmill.pack.schedule import Corpus, schedule
+from tokmill.packing.compare import (
+    BATCH_TOKENS,
+    Cost,
+    Store,
+    compare_strategies,
+    flat_store,
+    gather_rows,
+    gather_sequences,
+    plan_layout,
+    row_batches,
+)
+from tokmill.packing.mixture import Mixture, Target
+from tokmill.packing.plan import LAYOUTS, Plan
+from tokmill.packing.schedule import Corpus, schedule
 from tokmill.storage.zstd import ZstdFile
 from tokmill.tokenizers.load import load_tokenizer
 

@@ -29,15 +29,14 @@ from rich.console import Console
 from rich.table import Table
 
 from chain import TOKENIZER, write_recipe
-from tokmill.artifact import Artifact, begin, finish, open_artifact, usable_receipts
+from tokmill.artifacts.artifact import Artifact, begin, finish, open_artifact, usable_receipts
+from tokmill.artifacts.manifest import build_manifest
+from tokmill.artifacts.step import Step, Task
 from tokmill.kernels.warm import compile_kernels
-from tokmill.manifest import build_manifest
-from tokmill.plan import plan_steps
-from tokmill.recipe_file import parse_recipe
-from tokmill.stages.functions import CONDUCTORS, perform
-from tokmill.stages.step import Step
-from tokmill.standing import step_inputs
-from tokmill.task import Task
+from tokmill.pipeline.plan import plan_steps
+from tokmill.pipeline.run_manifest import step_inputs
+from tokmill.recipe.file import parse_recipe
+from tokmill.stages.registry import CONDUCTORS, perform
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -23,10 +23,9 @@ from typing import Any
 
 from command import command, environment
 from made_run import Corpus
-from tokmill.audit.trace import BuildSplit, find_offset, open_build, trace_row
-from tokmill.audit.trace_document import trace_document
+from tokmill.artifacts.manifest import Json
+from tokmill.audit.trace import BuildSplit, find_offset, open_build, trace_document, trace_row
 from tokmill.audit.why import explain_document
-from tokmill.manifest import Json
 
 
 def main() -> int:

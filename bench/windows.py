@@ -28,14 +28,14 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from tokmill.dedup.decontaminate import (
+from tokmill.duplicates.decontaminate import (
     BenchmarkIndex,
     contaminated_rows,
     find_contamination,
     load_benchmark,
     ngram_index,
 )
-from tokmill.dedup.window import (
+from tokmill.duplicates.window import (
     WindowOptions,
     apply_policy,
     count_words,

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import tokmill
+from tokmill.adhoc.mixtures import train_from_mixture
 from tokmill.loader import Batches, open_dataset
 from tokmill.loader.tiny import overfit
-from tokmill.tokenizer_training import train_from_mixture
 
 files, out = sys.argv[1], Path(sys.argv[2])
 pair = {"source_key": "translation.fr", "target_key": "translation.en", "min_chars": 2, "max_chars": 256}

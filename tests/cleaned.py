@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tokmill.artifact import open_artifact
+from tokmill.artifacts.artifact import open_artifact
 from tokmill.clean.normalize import apply_edits
 from tokmill.schema import one_piece
 from tokmill.storage.parquet import load_table

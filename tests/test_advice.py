@@ -19,12 +19,12 @@ from typing import NamedTuple
 import click
 import pytest
 
-from tokmill.audit.review.registry import CHECKS
+from tokmill.adhoc.mixtures import MixtureFile
 from tokmill.cli import main
-from tokmill.cli.advice import TYPED, fit_advice
-from tokmill.mixture_file import MixtureFile
+from tokmill.cli.console import TYPED, fit_advice
 from tokmill.recipe import Recipe
-from tokmill.recipe.keys import key_paths, names_keys
+from tokmill.recipe.whole import key_paths, names_keys
+from tokmill.reviews.registry import CHECKS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "tokmill"
@@ -53,7 +53,7 @@ def modules() -> dict[str, ast.Module]:
 
 @functools.cache
 def every_advice() -> list[Advice]:
-    found = [Advice("tokmill.audit.review.registry", 0, check.advice) for check in CHECKS]
+    found = [Advice("tokmill.reviews.registry", 0, check.advice) for check in CHECKS]
     for module, tree in modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
@@ -187,7 +187,7 @@ def fault_of(typed: str) -> str | None:
 
 def test_there_is_advice_to_check() -> None:
     assert len(every_advice()) > 300
-    assert {"tokmill.stages.clean", "tokmill.pack.budget", "tokmill.storage.lock"} <= {
+    assert {"tokmill.stages.clean", "tokmill.packing.mixture", "tokmill.storage.lock"} <= {
         advice.module for advice in every_advice()
     }
 

@@ -116,7 +116,7 @@ LATE = {
     ("loader.stores", "tokmill.formats.parquet"): "likewise",
     ("loader.rowindex", "tokmill.formats.row_index"): "where the index is asked for",
     ("loader.origins", "tokmill.formats.row_index"): "likewise",
-    ("loader.dataset", "tokmill.manifest"): "where there is a manifest",
+    ("loader.dataset", "tokmill.artifacts.manifest"): "where there is a manifest",
     ("loader.dataset", "tokmill.formats.token_cache"): "where a cache holds several splits",
     ("loader.dataset", "tokmill.formats.npy"): "where nothing describes the files",
     ("loader.contract", "tokmill.storage.location"): "where hashes are asked for",

@@ -8,9 +8,8 @@ from __future__ import annotations
 from importlib.resources import files
 
 from generators.markup import code, page, table, text
-from tokmill.clean.lines import LineOptions
 from tokmill.clean.measures import MEASURES
-from tokmill.clean.packs import PACKS, Pack, load_pack
+from tokmill.clean.rules import PACKS, LineOptions, Pack, load_pack
 
 PATH = "reference/packs.md"
 

@@ -1,7 +1,7 @@
 """Every key of a recipe, and of a mixture in a file of its own, from the models that read them.
 
     tokmill.recipe.Recipe   ─ JSON schema ─ walk: a section, then the sections in it ─> reference/recipe.md
-    tokmill.mixture_file    ─ likewise ─> reference/mixture-file.md
+    tokmill.adhoc.mixtures    ─ likewise ─> reference/mixture-file.md
 
 A section that stands in two places (`pack` of the recipe and of a build) is told once, at the place nearest to the top.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from generators.markup import code, fenced, page, table, text
-from tokmill.mixture_file import MixtureFile
+from tokmill.adhoc.mixtures import MixtureFile
 from tokmill.recipe import Recipe, Section
 
 PATH, MIXTURE_PATH = "reference/recipe.md", "reference/mixture-file.md"

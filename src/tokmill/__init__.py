@@ -16,33 +16,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokmill.adhoc.subset import materialize
+    from tokmill.adhoc.tokens import encode
     from tokmill.audit.diff import diff
-    from tokmill.audit.report.verbs import report
-    from tokmill.audit.review.reviewing import review
     from tokmill.audit.status import status
-    from tokmill.audit.trace_document import trace_document
+    from tokmill.audit.trace import trace_document
     from tokmill.audit.verify import verify
-    from tokmill.fetching import fetch
-    from tokmill.forgetting import forget
-    from tokmill.recipe_file import load_recipe
-    from tokmill.running import run
-    from tokmill.subset import materialize
-    from tokmill.token_files import encode
+    from tokmill.pipeline.run import run
+    from tokmill.publish.publication import fetch
+    from tokmill.recipe.file import load_recipe
+    from tokmill.reports.verbs import report
+    from tokmill.reviews.reviewing import review
+    from tokmill.takedown.forgetting import forget
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "run": "tokmill.running",
-    "trace_document": "tokmill.audit.trace_document",
+    "run": "tokmill.pipeline.run",
+    "trace_document": "tokmill.audit.trace",
     "verify": "tokmill.audit.verify",
-    "load_recipe": "tokmill.recipe_file",
-    "materialize": "tokmill.subset",
+    "load_recipe": "tokmill.recipe.file",
+    "materialize": "tokmill.adhoc.subset",
     "diff": "tokmill.audit.diff",
-    "encode": "tokmill.token_files",
-    "fetch": "tokmill.fetching",
-    "forget": "tokmill.forgetting",
-    "report": "tokmill.audit.report.verbs",
-    "review": "tokmill.audit.review.reviewing",
+    "encode": "tokmill.adhoc.tokens",
+    "fetch": "tokmill.publish.publication",
+    "forget": "tokmill.takedown.forgetting",
+    "report": "tokmill.reports.verbs",
+    "review": "tokmill.reviews.reviewing",
     "status": "tokmill.audit.status",
 }
 

@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 import tokmill as mill
 from cleaned import prose, write_documents
 from mill import write_recipe
-from tokmill.audit.diff import Diff, diff, failures
-from tokmill.audit.diff_documents import match_equal_rows
-from tokmill.audit.forgetting import Selection
+from tokmill.artifacts.manifest import load_manifest
+from tokmill.audit.diff import Diff, diff, failures, match_equal_rows
 from tokmill.cli import main
 from tokmill.errors import RecipeError
-from tokmill.forgetting import forget
-from tokmill.manifest import load_manifest
+from tokmill.takedown.footprint import Selection
+from tokmill.takedown.forgetting import forget
 
 
 def make(directory: Path, records: dict[str, list[dict[str, Any]]], **sections: Any) -> Path:

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from audit.recount import Built, Doc, Recount
-from audit.variants import BENCH, DOMAINS, VARIANTS, write_variant
 from mill import tokmill
-from tokmill.audit.report.facts import gather_facts
-from tokmill.audit.review.reviewing import review
+from reviews.variants import BENCH, DOMAINS, VARIANTS, write_variant
+from tokmill.reports.facts import gather_facts
+from tokmill.reviews.reviewing import review
 
 pytestmark = pytest.mark.xdist_group("figures")
 

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 import tokmill as mill
 from cleaned import prose, write_documents
-from tokmill.audit.forgetting import Selection
 from tokmill.cli import main
-from tokmill.forgetting import forget
+from tokmill.takedown.footprint import Selection
+from tokmill.takedown.forgetting import forget
 
 Json = dict[str, Any]
 QUESTION = "How many zebras may graze on nine hills before any of the seven shepherds takes notice of them?"

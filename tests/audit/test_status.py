@@ -14,16 +14,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from audit.reported import write_corpus
 from forked import run_forked
 from mill import tokmill
+from reports.reported import write_corpus
+from tokmill.artifacts.progress import JOURNAL, Silence, load_journal, open_journal
 from tokmill.audit.status import FAILED, FINISHED, RUNNING, STOPPED, Status, status
 from tokmill.errors import StorageError, TokmillError
-from tokmill.journal import JOURNAL, load_journal, open_journal
-from tokmill.plan import plan_steps
-from tokmill.progress import Silence
-from tokmill.recipe_file import load_recipe
-from tokmill.running import run
+from tokmill.pipeline.plan import plan_steps
+from tokmill.pipeline.run import run
+from tokmill.recipe.file import load_recipe
 from tokmill.storage.lock import LOCK, Holder, open_lock, process_began
 
 # A run that tells when some of its tasks are done, and then waits for a word or kills itself.

@@ -20,14 +20,22 @@ from hypothesis import strategies as st
 import tokmill as mill
 from cleaned import texts_of, write_documents
 from mill import write_recipe
-from tokmill.audit.trace import ELSEWHERE, BuildSplit, Traced, find_offset, open_build, trace_row
-from tokmill.audit.trace_document import TracedDocument, trace_document
-from tokmill.audit.trace_order import find_turns, load_order
+from tokmill.artifacts.manifest import load_manifest
+from tokmill.audit.places import find_turns, load_order
+from tokmill.audit.trace import (
+    ELSEWHERE,
+    BuildSplit,
+    Traced,
+    TracedDocument,
+    find_offset,
+    open_build,
+    trace_document,
+    trace_row,
+)
 from tokmill.cli import main
 from tokmill.errors import CorruptFile, InputError, StorageError
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.token_cache import TokenCache
-from tokmill.manifest import load_manifest
 from tokmill.schema import ORDER
 from tokmill.storage.parquet import load_table
 
@@ -445,7 +453,7 @@ def test_the_turns_of_a_document_found_piece_by_piece_are_those_of_the_whole_ord
     shard, sequence = load_order(path, is_mine)
     assert list(zip(shard.tolist(), sequence.tolist(), strict=True)) == own
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokmill.audit.trace_order._PIECE_TURNS", of_a_piece)
+        patch.setattr("tokmill.audit.places._PIECE_TURNS", of_a_piece)
         for document in set(own):
             expected = [turn for turn, here in enumerate(own) if here == document]
             assert find_turns(path, is_mine, *document) == expected

@@ -11,7 +11,7 @@ import pytest
 
 import tokmill as mill
 from mill import small_corpus
-from tokmill.manifest import MANIFEST, fingerprint_of
+from tokmill.artifacts.manifest import MANIFEST, fingerprint_of
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 
 import tokmill as mill
 from mill import tokmill, write_problems
-from tokmill.manifest import fingerprint_of
+from tokmill.artifacts.manifest import fingerprint_of
 
 TEMPLATE = "{question} {answer}"
 

@@ -18,17 +18,17 @@ from click.testing import CliRunner
 import tokmill as mill
 from cleaned import kept_of, prose, write_documents
 from mill import write_recipe
+from tokmill.artifacts.manifest import load_manifest
 from tokmill.audit import opened, whatif
 from tokmill.audit.opened import open_run
 from tokmill.audit.whatif import rules_of, what_if
+from tokmill.clean.examine import sift
 from tokmill.clean.normalize import normalize_texts
 from tokmill.clean.rules import Sieve
-from tokmill.clean.sift import sift
 from tokmill.cli import main
-from tokmill.dedup.exact import exact_hashes
+from tokmill.duplicates.exact import exact_hashes
 from tokmill.errors import InputError
 from tokmill.kernels.text import measure_text
-from tokmill.manifest import load_manifest
 from tokmill.recipe import Normalize
 from tokmill.schema import one_piece, string_column
 from tokmill.storage.parquet import load_table

@@ -14,17 +14,17 @@ from click.testing import CliRunner
 import tokmill as mill
 from cleaned import prose, rows_of, texts_of, write_documents
 from mill import write_recipe
+from tokmill.artifacts.manifest import load_manifest
 from tokmill.audit.examples import load_examples
-from tokmill.audit.forgetting import Selection
-from tokmill.audit.trace_document import trace_document
+from tokmill.audit.trace import trace_document
 from tokmill.audit.why import NOT_MEASURED, History, explain_document
 from tokmill.cli import main
 from tokmill.errors import InputError, StorageError
-from tokmill.forgetting import forget
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.memmap import open_memmap
 from tokmill.formats.row_index import read_row_index
-from tokmill.manifest import load_manifest
+from tokmill.takedown.footprint import Selection
+from tokmill.takedown.forgetting import forget
 from tokmill.tokenizers.load import load_tokenizer
 
 LENGTH = 64

@@ -14,13 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokmill.artifacts.manifest import Json
 from tokmill.clean import examine as examine_module
-from tokmill.clean.examine import Examined, examine, examine_config
-from tokmill.clean.language_policy import LanguagePlan
+from tokmill.clean.examine import Examined, Sifted, examine, examine_config, sift
+from tokmill.clean.language import LanguagePlan
 from tokmill.clean.rules import settle_sieve
-from tokmill.clean.sift import Sifted, sift
-from tokmill.dedup.exact import exact_hashes
-from tokmill.manifest import Json
+from tokmill.duplicates.exact import exact_hashes
 from tokmill.recipe import Filter, License, Normalize
 from tokmill.schema import DOCUMENTS
 

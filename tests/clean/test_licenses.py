@@ -11,10 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.licenses import canonicalize_license_expression
 
-from tokmill.clean.attribution import LicenseTotals, attribution
-from tokmill.clean.license_names import known
-from tokmill.clean.license_policy import DROP, KEEP, QUARANTINE, judge_licenses, make_policy
-from tokmill.clean.licenses import normalize_license
+from tokmill.clean.license_policy import (
+    DROP,
+    KEEP,
+    QUARANTINE,
+    LicenseTotals,
+    attribution,
+    judge_licenses,
+    make_policy,
+)
+from tokmill.clean.licenses import known, normalize_license
 from tokmill.errors import RecipeError
 
 WRITTEN = {

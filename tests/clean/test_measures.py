@@ -12,7 +12,7 @@ from clean.slow_measures import TEXTS, dup_gram_chars, slow_measures, split_word
 from tokmill.clean import measures as measures_module
 from tokmill.clean.measures import MEASURES, measure
 from tokmill.kernels import repetition, words
-from tokmill.wordclasses import class_table
+from tokmill.kernels.wordclasses import class_table
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "measures.md"
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.clean.measures import MEASURES
-from tokmill.clean.packs import PACKS, load_pack
-from tokmill.clean.rules import Rule, Sieve, judge, settle_sieve
+from tokmill.clean.rules import PACKS, Rule, Sieve, judge, load_pack, settle_sieve
 from tokmill.errors import RecipeError
 from tokmill.recipe import Filter
 

@@ -12,10 +12,10 @@ import sentencepiece
 
 import tokmill as mill
 from mill import small_corpus, tokmill, write_problems
+from tokmill.adhoc.tokens import Asked, read_listing, tokenized
+from tokmill.artifacts.manifest import load_manifest
 from tokmill.errors import InputError
 from tokmill.formats.megatron import MegatronFile
-from tokmill.manifest import load_manifest
-from tokmill.token_files import Asked, read_listing, tokenized
 
 
 @pytest.fixture(scope="module")

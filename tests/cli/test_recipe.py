@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from tokmill.cli import main
 from tokmill.recipe import Recipe
-from tokmill.recipe_file import load_recipe
+from tokmill.recipe.file import load_recipe
 
 
 def tokmill(*arguments: str | Path) -> Result:

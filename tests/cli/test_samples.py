@@ -11,9 +11,9 @@ import sentencepiece
 
 import tokmill as mill
 from mill import small_corpus, tokmill, write_problems
+from tokmill.artifacts.manifest import load_manifest
 from tokmill.audit.check import check_build
 from tokmill.loader import list_splits, open_dataset
-from tokmill.manifest import load_manifest
 
 # compatibility forms that NFKC takes apart, and NFC leaves
 ODD = ["ﬁne", "Ｗｉｄｅ", "x²", "①", "Ⅳ", "cafe\u0301"]

@@ -20,7 +20,7 @@ from docs.pages import (
     run_blocks,
 )
 from tokmill.cli import main
-from tokmill.recipe_file import parse_recipe
+from tokmill.recipe.file import parse_recipe
 
 _README, _TUTORIAL = REPOSITORY / "README.md", REPOSITORY / "docs/tutorial.md"
 _HOW_TO = sorted((REPOSITORY / "docs/how-to").glob("*.md"))

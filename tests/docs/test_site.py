@@ -24,7 +24,7 @@ from browser import open_page
 from docs.built_site import BuiltPage, read_page
 from docs.verbs import walk_verbs
 from tokmill import errors, schema
-from tokmill.mixture_file import MixtureFile
+from tokmill.adhoc.mixtures import MixtureFile
 from tokmill.recipe import Recipe
 
 REPOSITORY = Path(__file__).parents[2]

@@ -10,12 +10,10 @@ import threading
 import time
 from pathlib import Path
 
-from tokmill.engines.local import Engine, LocalEngine
-from tokmill.engines.opening import EngineName, Resources, open_engine
-from tokmill.environment import DEVICE
+from tokmill.artifacts.manifest import DEVICE, Receipt
+from tokmill.artifacts.step import Task
+from tokmill.engines.local import Engine, EngineName, LocalEngine, Resources, open_engine
 from tokmill.errors import DiskFull, TokmillError
-from tokmill.manifest import Receipt
-from tokmill.task import Task
 
 
 def task(key: str, **config: object) -> Task:

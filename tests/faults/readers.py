@@ -27,20 +27,20 @@ import zstandard
 
 import tokmill as mill
 from faults.disk import whole_recipe
-from tokmill.container import ContainedShard, build_container, list_contained, write_container
+from tokmill.adhoc.mixtures import mixture_weights, read_mixture_file, to_sources
+from tokmill.artifacts.manifest import load_manifest, load_receipts
+from tokmill.artifacts.snapshot import ContainedShard, build_container, list_contained, write_container
 from tokmill.errors import TokmillError
 from tokmill.formats.row_index import find_row, read_row_index
 from tokmill.loader import Batches, open_dataset
-from tokmill.manifest import load_manifest, load_receipts
-from tokmill.mixture_file import mixture_weights, read_mixture_file, to_sources
 from tokmill.recipe import Source
-from tokmill.recipe_file import load_recipe
+from tokmill.recipe.file import load_recipe
 from tokmill.sources.readers import Chunks, read_documents, settle_reading
 from tokmill.storage.location import find_files
 from tokmill.storage.parquet import load_table
 from tokmill.storage.zstd import ZstdCompressor, frame_options
 from tokmill.tokenizers.load import load_tokenizer
-from tokmill.tokenizers.train_bytes import train_byte_bpe
+from tokmill.tokenizers.train import train_byte_bpe
 
 Found = tuple[int, int | None]
 MAX_RECORD_BYTES = 1 << 16

@@ -12,7 +12,7 @@ import pytest
 import tokmill as mill
 from faults.disk import checked_digest
 from mill import small_corpus
-from tokmill.manifest import MANIFEST
+from tokmill.artifacts.manifest import MANIFEST
 from tokmill.storage.lock import LOCK
 
 

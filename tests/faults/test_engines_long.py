@@ -22,9 +22,9 @@ import tokmill as mill
 from engines.tasks import perform, task
 from faults.disk import checked_digest
 from mill import small_corpus
-from tokmill.engines.opening import Resources, open_engine
+from tokmill.artifacts.progress import Silence
+from tokmill.engines.local import Resources, open_engine
 from tokmill.errors import DiskFull, EngineError
-from tokmill.progress import Silence
 
 pytestmark = pytest.mark.slow_faults
 

@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from tokmill.kernels.warm import compile_kernels
-from tokmill.stages import equals, neardup, passages, quotas, settling, survivors
+from tokmill.stages.dedup import exact as equals
+from tokmill.stages.dedup import near as neardup
+from tokmill.stages.dedup import passages, survivors
+from tokmill.stages.dedup import passages as settling
+from tokmill.stages.split import selection as quotas
 
 BENCH = Path(__file__).resolve().parents[2] / "bench/growth_dedup.py"
 
@@ -52,7 +56,7 @@ def test_no_task_grows_with_the_documents(tmp_path: Path, monkeypatch: pytest.Mo
     for module, names in BOUNDS.items():
         for name in names:
             monkeypatch.setattr(module, name, getattr(module, name) // 50)
-    monkeypatch.setattr("tokmill.stages.runs.MAX_PARTITIONS", 64)
+    monkeypatch.setattr("tokmill.stages.external.MAX_PARTITIONS", 64)
     bench = growth()
     monkeypatch.setattr(bench, "SHARD_MEGABYTES", 1)
     peaks = grown(bench, tmp_path, 6_000, 60_000)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from faults.readers import source
+from tokmill.adhoc.mixtures import read_mixture_file, to_sources
 from tokmill.errors import TokmillError
 from tokmill.formats.memmap import MemmapRows
 from tokmill.formats.npy import NpyRows, write_npy
@@ -21,7 +22,6 @@ from tokmill.formats.parquet import load_meta
 from tokmill.formats.row_index import RowSpans, read_row_index, write_row_index
 from tokmill.formats.token_cache import TokenCache
 from tokmill.loader import open_dataset
-from tokmill.mixture_file import read_mixture_file, to_sources
 from tokmill.storage.lock import open_lock
 from tokmill.storage.parquet import load_table
 

@@ -28,10 +28,9 @@ import tokmill as mill
 from forked import run_forked
 from mill import small_corpus
 from object_servers import Proxy, Request, environment, make_bucket, open_moto, open_proxy, open_uploads
+from tokmill.artifacts.manifest import MANIFEST, load_manifest
 from tokmill.errors import StorageError
-from tokmill.fetching import fetch
-from tokmill.manifest import MANIFEST, load_manifest
-from tokmill.publication import find_publication
+from tokmill.publish.publication import fetch, find_publication
 from tokmill.storage.objects import cloud
 from tokmill.storage.objects.claim import CLAIM, Note
 from tokmill.storage.objects.store import Store, open_store
@@ -381,7 +380,7 @@ def test_a_listing_that_lies_changes_nothing_of_what_is_published(
     proxy.edit = lambda request, body: lie if "list-type" in request.path else body
     assert place.publish()[0] == 0
     code = (
-        "import sys, tokmill; from tokmill.fetching import fetch; r = tokmill.verify(sys.argv[1]); "
+        "import sys, tokmill; from tokmill.publish.publication import fetch; r = tokmill.verify(sys.argv[1]); "
         "fetch(sys.argv[1], sys.argv[2]); print(r.digest, len(r.problems))"
     )
     proxy.seen.clear()
@@ -411,7 +410,7 @@ def test_a_fetch_that_is_killed_leaves_no_run_and_goes_on(place: Place, tmp_path
         return None
 
     place.scene.proxy.before = before
-    code = "import sys; from tokmill.fetching import fetch; fetch(sys.argv[1], sys.argv[2])"
+    code = "import sys; from tokmill.publish.publication import fetch; fetch(sys.argv[1], sys.argv[2])"
     env = {**os.environ, **environment(place.scene.proxy.endpoint)}
     with subprocess.Popen([sys.executable, "-c", code, place.url, str(target)], env=env) as reader:
         started.append(reader)

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import tokmill
-from tokmill.container import ContainedShard, build_container, load_container, write_container
+from tokmill.artifacts.manifest import FileEntry, Receipt, build_manifest, load_manifest, write_manifest
+from tokmill.artifacts.snapshot import ContainedShard, build_container, load_container, write_container
 from tokmill.errors import TokmillError
 from tokmill.formats.parquet import load_meta
 from tokmill.formats.token_cache import TokenCache
-from tokmill.manifest import FileEntry, Receipt, build_manifest, load_manifest, write_manifest
 from tokmill.recipe import template_parts
-from tokmill.recipe_file import parse_recipe
+from tokmill.recipe.file import parse_recipe
 
 SOURCE = Path(tokmill.__file__).parent
 OUTSIDE = ["../secret", "/etc/passwd", "a/../../secret", "..", ""]

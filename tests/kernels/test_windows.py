@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.arrow_buffers import buffers, column
-from tokmill.dedup.wordforms import fold_character, word_table
+from tokmill.duplicates.shingling import fold_character, word_table
 from tokmill.kernels import classes, windows
-from tokmill.wordclasses import class_table
+from tokmill.kernels.wordclasses import class_table
 
 MASK = (1 << 64) - 1
 SEED, FACTOR, LENGTH = 0x297938D91E1D6CAF, 0x59F9E7D5943C9B9F, 0x21014FA0D786C587

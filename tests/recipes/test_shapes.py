@@ -17,10 +17,10 @@ import tokmill
 from forked import run_forked
 from mill import tokmill as command
 from recipes.shelved import Milled, Shelved
-from tokmill.audit.review.reviewing import review
 from tokmill.cli import main
 from tokmill.loader import Batches, open_dataset
-from tokmill.recipe_shelf import find_recipe
+from tokmill.recipe.file import find_recipe
+from tokmill.reviews.reviewing import review
 from tokmill.tokenizers.load import load_tokenizer
 
 

@@ -12,11 +12,10 @@ from tokenizers import Tokenizer
 
 from recipes.conftest import R50K
 from recipes.shelved import NAMES
-from tokmill.clean.detectors import score_for_recall
-from tokmill.cleaning_plan import check_cleaning
+from tokmill.clean.language import score_for_recall
+from tokmill.pipeline.plan import check_cleaning
 from tokmill.recipe import Recipe
-from tokmill.recipe_file import load_recipe
-from tokmill.recipe_shelf import about, find_recipe, shelf
+from tokmill.recipe.file import about, find_recipe, load_recipe, shelf
 from tokmill.tokenizers.load import load_tokenizer
 
 # What 2 MB cannot be enough for. All else is equal.

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from tokmill.errors import EmptyGlob, InputError
 from tokmill.recipe import Source
 from tokmill.schema import DOCUMENTS
-from tokmill.sources.listing import list_source
-from tokmill.sources.readers import Chunks, read_documents, settle_reading
+from tokmill.sources.readers import Chunks, list_source, read_documents, settle_reading
 from tokmill.sources.reading import content_ids
 from tokmill.storage.digest import row_sequence, table_sha256
 from tokmill.storage.records import BadRecord

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tokmill.errors import CorruptFile, InputError
 from tokmill.recipe import Source
 from tokmill.sources import parallel
-from tokmill.sources.listing import list_source
+from tokmill.sources.readers import list_source
 from tokmill.sources.reading import RECORDS, Dropped, Reading
 from tokmill.storage.records import BadRecord, Span
 

@@ -17,17 +17,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tokmill.artifacts.manifest import Json, check_conservation, sum_counts
+from tokmill.artifacts.step import Step
 from tokmill.errors import CorruptFile, InputError, MissingExtra, TokmillError
-from tokmill.manifest import Json, check_conservation, sum_counts
 from tokmill.recipe import Source
+from tokmill.sources import posts as postsxml
 from tokmill.sources import posts as rows_of_posts
-from tokmill.sources import postsxml, sevenzip, stackexchange
+from tokmill.sources import stackexchange
+from tokmill.sources import stackexchange as sevenzip
 from tokmill.sources.posts import BAD, POSTS, QUESTION, Post, post_table, read_posts
 from tokmill.sources.reading import Dropped, Reading
-from tokmill.sources.threads import DumpFile, Options, join_threads
-from tokmill.stages import ingest, threads
-from tokmill.stages.functions import FUNCTIONS
-from tokmill.stages.step import Step
+from tokmill.sources.stackexchange import DumpFile, Options, join_threads
+from tokmill.stages.ingest import stage as ingest
+from tokmill.stages.ingest import threads
+from tokmill.stages.registry import FUNCTIONS
 from tokmill.storage.location import file_sha256, find_files
 from tokmill.storage.parquet import load_table
 from tokmill.storage.records import WHOLE
@@ -456,7 +459,7 @@ def test_threads_are_joined_as_if_post_by_post(
     options = Options(*answers, *scores, 1, 1, {})
     owners = sorted({file for file, _ in posts})
     tables = [post_table([post for file, post in posts if file == owner]) for owner in owners]
-    with unittest.mock.patch("tokmill.sources.threads._JOIN_ROWS", batch):
+    with unittest.mock.patch("tokmill.sources.stackexchange._JOIN_ROWS", batch):
         taken = list(join_threads(tables, owners, files, options))
     documents = [row for part in taken for row in part.records.to_pylist()]
     bad = [tuple(record) for part in taken for record in part.bad]

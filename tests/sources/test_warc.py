@@ -14,7 +14,7 @@ import pytest
 
 from tokmill.errors import CorruptFile, InputError, MissingExtra
 from tokmill.recipe import Source
-from tokmill.sources.listing import list_source
+from tokmill.sources.readers import list_source
 from tokmill.sources.reading import RECORDS, Dropped, Reading
 from tokmill.storage.records import WHOLE, BadRecord
 

@@ -19,8 +19,7 @@ from hard_texts import NEWCOMERS, SENTENCES, TEXT
 from tokmill.kernels.folding import UNSAFE
 from tokmill.tokenizers.fast import encode_column, open_fast, replace_rows
 from tokmill.tokenizers.load import load_tokenizer
-from tokmill.tokenizers.newcomers import newcomer_classes
-from tokmill.tokenizers.protocol import Encoded
+from tokmill.tokenizers.protocol import Encoded, newcomer_classes
 
 pytest.importorskip("gigatoken")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tokmill.errors import InputError, RecipeError, TokenizerError
 from tokmill.tokenizers.load import load_tokenizer, resolve_eos
-from tokmill.tokenizers.spm_model import read_spm_model
+from tokmill.tokenizers.spm import read_spm_model
 from tokmill.tokenizers.train import settle_options, train_tokenizer
 
 END = "<|endoftext|>"
@@ -85,7 +85,7 @@ def test_the_number_of_threads_in_the_model_is_not_that_of_the_machine(model, mo
 def test_the_pieces_of_bpe_do_not_depend_on_the_threads_at_all(monkeypatch):
     found = []
     for threads in (1, 2, 7):
-        monkeypatch.setattr("tokmill.tokenizers.train_sentencepiece._THREADS", threads)
+        monkeypatch.setattr("tokmill.tokenizers.train._THREADS", threads)
         found.append(pieces(train(PROSE, model="bpe")[1]))
     assert found[0] == found[1] == found[2]
 
@@ -152,8 +152,8 @@ def test_texts_with_the_reserved_character_are_used_but_for_that_character():
 
 
 def test_a_text_that_is_too_long_for_the_trainer_is_cut_and_not_skipped(monkeypatch):
-    monkeypatch.setattr("tokmill.tokenizers.train_sentencepiece._MAX_TEXT_BYTES", 44)
-    monkeypatch.setattr("tokmill.tokenizers.train_sentencepiece._MAX_TEXT_CHARS", 10)
+    monkeypatch.setattr("tokmill.tokenizers.train._MAX_TEXT_BYTES", 44)
+    monkeypatch.setattr("tokmill.tokenizers.train._MAX_TEXT_CHARS", 10)
     _, trained = train(["漢字 abc " * 30], vocab_size=300)
     assert {"漢", "字", "a", "b", "c"} <= {piece for whole in pieces(trained) for piece in whole}
 

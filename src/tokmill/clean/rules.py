@@ -5,26 +5,177 @@
 
 A rule is a name, a column, one bound and a reason. The column `digit_share` is measured on the normalized text,
 `after.digit_share` on what the line edits of a pack left, `hook.<name>` comes from a function of the user's.
+
+The line edits of C4: furniture of web pages goes, line by line, before the document is judged.
+
+texts ─ edit_lines (one compiled pass) ─> LineEdits: what is left, and what was taken out of each row
+
+texts ─ edit_and_measure ─> the same, and what was measured before and after
+
+Packs: rules of the field, by name, as data files beside this module.
+
+    gopher-quality ┐            name, version, rules: measure, bound, reason
+    c4             ├ packs/*.yaml
+    web-en         ┘            packs, in order: each judges what the line edits of those before it left
+
+A pack's rules judge the text after its own line edits. Changing a bound or an edit in a file means a new version.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
+from tokmill.artifacts.manifest import Json
 from tokmill.clean.hooks import hook_sha256
-from tokmill.clean.lines import LineOptions
-from tokmill.clean.measures import MEASURES
-from tokmill.clean.packs import PackRule, load_pack
+from tokmill.clean.measures import MEASURES, KeptLines, measure_both
 from tokmill.errors import RecipeError
-from tokmill.manifest import Json
+from tokmill.kernels import lineedits
+from tokmill.kernels.phrases import PhraseTable, phrase_table
+from tokmill.kernels.wordclasses import class_table
+from tokmill.kernels.wordlists import JAVASCRIPT, POLICY_PHRASES
 from tokmill.recipe import Filter
+from tokmill.schema import large_strings, string_column
+
+
+class LineOptions(NamedTuple):
+    """What is taken out. A word, here, is what stands between spaces."""
+
+    min_words: int = 3
+    max_word_chars: int = 1000
+    javascript: bool = True
+    policy_phrases: bool = True
+    terminal_punctuation: bool = True  # keep only lines that end in . ? ! " '
+    citations: bool = True  # [12] [edit] [citation needed]
+
+
+class LineEdits(NamedTuple):
+    """`texts` are all rows, `rows` those that changed; `removed` says per reason how often, row by row of `rows`."""
+
+    texts: Any
+    rows: NDArray[np.int64]
+    removed: dict[str, NDArray[np.int64]]
+    kept: KeptLines
+
+
+class EditedMeasures(NamedTuple):
+    edits: LineEdits
+    before: dict[str, NDArray[Any]]
+    after: dict[str, NDArray[Any]]
+
+
+# In the order of kernels.lineedits; outer_whitespace counts lines, and the line end of the last one.
+REASONS = (
+    "blank_line",
+    "outer_whitespace",
+    "line_with_long_word",
+    "citation",
+    "line_without_terminal_punctuation",
+    "line_of_few_words",
+    "line_with_javascript",
+    "line_with_policy_phrase",
+)
+
+
+def edit_and_measure(
+    texts: Any, options: LineOptions, names: Collection[str], names_after: Collection[str]
+) -> EditedMeasures:
+    """`names` of the texts as they come, `names_after` of what the edits leave."""
+    edits = edit_lines(texts, options)
+    return EditedMeasures(edits, *measure_both(texts, names, edits.texts, names_after, edits.kept))
+
+
+def edit_lines(texts: Any, options: LineOptions) -> LineEdits:
+    column = string_column(texts)
+    edited = lineedits.edit_lines(
+        column.data,
+        column.offsets,
+        class_table(),
+        _phrases(options.javascript, options.policy_phrases),
+        min_words=options.min_words,
+        max_word_chars=options.max_word_chars,
+        terminal_only=options.terminal_punctuation,
+        strip_citations=options.citations,
+    )
+    removed = dict(zip(REASONS, edited.removed, strict=True))
+    cut = large_strings(edited.cut_data, edited.cut_offsets)
+    kept = KeptLines(edited.line_offsets, edited.is_whole, cut)
+    return LineEdits(large_strings(edited.data, edited.offsets), edited.rows, removed, kept)
+
+
+@functools.cache
+def _phrases(javascript: bool, policy: bool) -> PhraseTable:
+    return phrase_table((JAVASCRIPT if javascript else (), POLICY_PHRASES if policy else ()))
+
+
+_DIRECTORY = Path(__file__).parent / "packs"
+# libyaml, where PyYAML has it: 3 ms for a pack of packs, not 25
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class PackRule(NamedTuple):
+    """Drop what measures below `min` or above `max`; each rule has one of them."""
+
+    name: str
+    measure: str
+    min: float | None
+    max: float | None
+    reason: str
+
+
+class Pack(NamedTuple):
+    name: str
+    version: int
+    line_edits: LineOptions | None
+    rules: tuple[PackRule, ...]
+    parts: tuple[Pack, ...] = ()  # of a pack made of packs, which has no rules of its own
+
+    def simple(self) -> tuple[Pack, ...]:
+        """The packs with rules that it stands for, in order: itself, unless it is made of packs."""
+        return self.parts or (self,)
+
+
+PACKS = ("c4", "fineweb", "gopher-quality", "gopher-repetition", "stage-a", "web-en")
+
+
+@functools.cache
+def load_pack(name: str) -> Pack:
+    if name not in PACKS:
+        near = difflib.get_close_matches(name, PACKS, n=1, cutoff=0.4)
+        raise RecipeError(
+            f"there is no filter pack {name!r}",
+            where="filters",
+            next=f"did you mean {near[0]!r}?" if near else f"the packs are {', '.join(PACKS)}",
+        )
+    text = (_DIRECTORY / f"{name}.yaml").read_text(encoding="utf-8")
+    content: dict[str, Any] = _LOADER(text).get_single_data()
+    edits = content.get("line_edits")
+    return Pack(
+        name,
+        content["version"],
+        None if edits is None else LineOptions(**edits),
+        tuple(
+            PackRule(rule["name"], rule["measure"], rule.get("min"), rule.get("max"), rule["reason"])
+            for rule in content.get("rules", [])
+        ),
+        tuple(_part(**part) for part in content.get("packs", [])),
+    )
+
+
+def _part(pack: str, line_edits: dict[str, Any] | None = None) -> Pack:
+    whole = load_pack(pack)
+    if line_edits is None or whole.line_edits is None:
+        return whole
+    return whole._replace(line_edits=whole.line_edits._replace(**line_edits))
+
 
 Column = NDArray[Any]
 

@@ -12,49 +12,48 @@ from typing import Any
 
 import click
 
-from tokmill.cli.streams import guard_streams
-from tokmill.cli.talking import add_talking, begin
-from tokmill.collector import spare_collector
+from tokmill.cli.talking import add_talking, begin, guard_streams
+from tokmill.engines.collector import spare_collector
 from tokmill.errors import TokmillError
 
 _VERBS = {
     "run": ("tokmill.cli.run", "Mill a recipe: raw text to verified tokens."),
     "plan": ("tokmill.cli.run", "Show what `run` would do, and why."),
     "verify": ("tokmill.cli.verify", "Prove every file of a run, or find what is wrong."),
-    "fetch": ("tokmill.cli.fetch", "Bring a published run, or one build of it, to a directory."),
-    "why": ("tokmill.cli.why", "Tell the history of a document, or show what was dropped."),
-    "whatif": ("tokmill.cli.whatif", "Say what other bounds would keep and drop."),
+    "fetch": ("tokmill.cli.status", "Bring a published run, or one build of it, to a directory."),
+    "why": ("tokmill.cli.documents", "Tell the history of a document, or show what was dropped."),
+    "whatif": ("tokmill.cli.report", "Say what other bounds would keep and drop."),
     "check": (
-        "tokmill.cli.check",
+        "tokmill.cli.verify",
         "Try a build as a trainer would: files, ids, masks, one batch learnt by heart.",
     ),
-    "peek": ("tokmill.cli.peek", "Show the text of a row of a build."),
-    "trace": ("tokmill.cli.trace", "Find the characters behind a token, or the tokens of a document."),
-    "diff": ("tokmill.cli.diff", "Say what differs between two runs, and why."),
+    "peek": ("tokmill.cli.documents", "Show the text of a row of a build."),
+    "trace": ("tokmill.cli.documents", "Find the characters behind a token, or the tokens of a document."),
+    "diff": ("tokmill.cli.report", "Say what differs between two runs, and why."),
     "forget": ("tokmill.cli.forget", "Take documents down: out of every file of a run."),
     "report": ("tokmill.cli.report", "Write what a run did, as a page to read and as figures."),
-    "review": ("tokmill.cli.review", "Say what is wrong with a run, a build or a recipe, with numbers."),
+    "review": ("tokmill.cli.report", "Say what is wrong with a run, a build or a recipe, with numbers."),
     "status": ("tokmill.cli.status", "Say how far a run is, or why it ended."),
     "ingest": ("tokmill.cli.ingest", "Bring one source in, and nothing more."),
     "normalize": ("tokmill.cli.clean", "Normalize the texts of files."),
     "filter": ("tokmill.cli.clean", "Filter files by measured rules, language and licence."),
     "dedup": ("tokmill.cli.dedup", "Keep one of several documents that say the same."),
     "clusters": ("tokmill.cli.dedup", "Show the largest clusters of near duplicates."),
-    "sample": ("tokmill.cli.sample", "Take some documents of some files, honestly."),
+    "sample": ("tokmill.cli.ingest", "Take some documents of some files, honestly."),
     "encode": ("tokmill.cli.tokens", "Encode a sample, or a corpus, into a token cache."),
     "pack": ("tokmill.cli.tokens", "Lay documents into rows, or compare the ways to."),
     "shard": ("tokmill.cli.tokens", "Tokenize each dataset of a mixture into .npy shards."),
     "build": ("tokmill.cli.tokens", "Build training data from a corpus, to a token budget."),
     "materialize": (
-        "tokmill.cli.container",
+        "tokmill.cli.snapshots",
         "Write a corpus that travels: shards, and a manifest to commit.",
     ),
-    "select": ("tokmill.cli.container", "Choose shards of such a corpus."),
+    "select": ("tokmill.cli.snapshots", "Choose shards of such a corpus."),
     "tokenizer": ("tokmill.cli.tokenizer", "Train, check and compare tokenizers."),
-    "hub": ("tokmill.cli.hub", "Look at datasets of the Hugging Face hub."),
+    "hub": ("tokmill.cli.ingest", "Look at datasets of the Hugging Face hub."),
     "recipe": ("tokmill.cli.recipe", "Check, describe, start or import a recipe."),
-    "demo": ("tokmill.cli.demo", "Mill a small corpus that every machine has."),
-    "doctor": ("tokmill.cli.doctor", "Versions, resources, and a self-test."),
+    "demo": ("tokmill.cli.recipe", "Mill a small corpus that every machine has."),
+    "doctor": ("tokmill.cli.status", "Versions, resources, and a self-test."),
 }
 
 # These work on a directory of this machine, and say so to a URL before click asks whether it exists.

@@ -10,6 +10,7 @@ from typing import Any
 import click
 from rich.markup import escape
 
+from tokmill.adhoc.single_steps import clean_files, clean_to_text
 from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import (
     either_options,
@@ -21,7 +22,6 @@ from tokmill.cli.source_options import (
     workers_option,
 )
 from tokmill.errors import RecipeError
-from tokmill.standalone import clean_files, clean_to_text
 
 NEWLINE = "\\n"
 _RULE = re.compile(r"^(?P<measure>[a-z0-9_]+)(?P<sign><=|>=)(?P<bound>-?[0-9.]+)$")

@@ -2,6 +2,20 @@
 
 Results go to stdout, everything said on the way to stderr; with --json stdout holds one JSON object. How much is
 said, `tokmill.cli.talking` knows.
+
+Advice that can be followed where it is met.
+
+An error says what to do in the words of a recipe, since most errors are met by `tokmill run`. Beneath a command that
+has no recipe it speaks of that command's options instead:
+
+    `dtype: int32`            the command has --dtype: `--dtype int32`
+                              it has not: so it is said that this is a key of recipes
+    `--out`                   the command calls it --out-dir: `--out-dir`
+    wait (`--wait` does)      the command has no --wait: left out
+
+What can be typed stands between backticks, in every message.
+
+A bar for commands that read many bytes: how far, and how fast.
 """
 
 from __future__ import annotations
@@ -9,19 +23,77 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec
 
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
 from rich.text import Text
 
-from tokmill.cli.advice import fit_advice
 from tokmill.cli.talking import note, talk
 from tokmill.errors import OutputLost, TokmillError
+from tokmill.recipe.whole import names_keys
 from tokmill.storage.reading import system_error
+
+TYPED = re.compile(r"`([^`]+)`")
+_ASIDE = re.compile(r" ?\([^()]*\)")
+_OUTPUTS = ("--out", "--out-dir", "--output-dir", "--output", "--root")  # messages say --out
+
+
+def fit_advice(advice: str, command: click.Command) -> str:
+    options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    outputs = [name for name in _OUTPUTS if name in options]
+    if outputs:
+        advice = re.sub(r"`--out(?=[` ])", f"`{outputs[0]}", advice)
+    advice = _ASIDE.sub(lambda aside: "" if _strangers(aside[0], options) else aside[0], advice)
+    clauses = re.split(r"(; |, or |, and )", advice)
+    fitting = [at for at in range(0, len(clauses), 2) if not _strangers(clauses[at], options)]
+    if fitting:
+        advice = clauses[fitting[0]] + "".join(clauses[at - 1] + clauses[at] for at in fitting[1:])
+    makes_without_recipe = outputs and not any(param.name == "recipe" for param in command.params)
+    return _with_options_for_keys(advice, options) if makes_without_recipe else advice
+
+
+def _strangers(clause: str, options: set[str]) -> bool:
+    """Does it ask for an option that the command does not have?"""
+    return any(
+        typed.startswith("--") and typed.split()[0].partition("=")[0] not in options
+        for typed in TYPED.findall(clause)
+    )
+
+
+def _with_options_for_keys(advice: str, options: set[str]) -> str:
+    without: list[str] = []
+
+    def fitted(found: re.Match[str]) -> str:
+        key, _, value = found[1].partition(":")
+        option = f"--{key.rpartition('.')[2].replace('_', '-')}"
+        value = value.strip()
+        if f"--no{option[1:]}" in options and value in ("true", "false"):
+            return f"`{option}`" if value == "true" else f"`--no{option[1:]}`"
+        if option in options:
+            return f"`{option} {value}`" if value else f"`{option}`"
+        if names_keys(found[1]):
+            without.append(found[0])
+        return found[0]
+
+    advice = TYPED.sub(fitted, advice)
+    if without:
+        advice += f" ({', '.join(without)} in a recipe, which `tokmill recipe init` writes: this command has no option for it)"
+    return advice
+
 
 P = ParamSpec("P")
 
@@ -118,7 +190,7 @@ def open_progress() -> Iterator[RunProgress]:
 
 
 class RunProgress:
-    """tokmill.progress.Progress, drawn with rich."""
+    """tokmill.artifacts.progress.Progress, drawn with rich."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
@@ -179,3 +251,12 @@ def describe_counts(counts: dict[str, Any]) -> str:
     elif tokens:
         parts.append(", ".join(f"{number:,} tokens {split}" for split, number in sorted(tokens.items())))
     return " · ".join(parts)
+
+
+@contextlib.contextmanager
+def open_byte_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """What it gives is told (bytes done, bytes in all). Nothing is drawn where nobody looks."""
+    columns = (TextColumn(label), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+        bar = bars.add_task(label, total=None)
+        yield lambda done, total: bars.update(bar, completed=done, total=total)

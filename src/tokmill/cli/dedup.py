@@ -8,12 +8,12 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from tokmill.audit.clusters import Member, compare_members, load_clusters
+from tokmill.adhoc.single_steps import dedup_files
+from tokmill.audit.examples import Member, compare_members, load_clusters
 from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import device_option, replace_option, sources_recipe, workers_option
-from tokmill.dedup.cuda import Device
-from tokmill.dedup.near import choose_bands, probability_curve
-from tokmill.standalone import dedup_files
+from tokmill.duplicates.cuda import Device
+from tokmill.duplicates.near import choose_bands, probability_curve
 
 _SHOWN_PLACES = 8
 _SHOWN_CHARS = 160

@@ -8,13 +8,13 @@ import click
 import msgspec
 from rich.markup import escape
 
-from tokmill.audit.forgetting import Selection
+from tokmill.artifacts.manifest import Json
 from tokmill.cli.console import err, json_option, open_progress, out, print_json, reports_errors
-from tokmill.cli.history import shown
+from tokmill.cli.documents import shown
 from tokmill.cli.source_options import workers_option
 from tokmill.errors import InputError, RecipeError
-from tokmill.forgetting import Forgetting, forget
-from tokmill.manifest import Json
+from tokmill.takedown.footprint import Selection
+from tokmill.takedown.forgetting import Forgetting, forget
 
 
 @click.command(

@@ -9,13 +9,13 @@ from rich.markup import escape
 
 from tokmill.cli.console import err, json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import device_option, workers_option
-from tokmill.dedup.cuda import Device
-from tokmill.engines.opening import EngineName
-from tokmill.plan import plan_steps, steps_until
-from tokmill.publication_target import RUN, default_work
-from tokmill.recipe_file import load_recipe
-from tokmill.running import RunResult, default_out, run
-from tokmill.standing import review_plan
+from tokmill.duplicates.cuda import Device
+from tokmill.engines.local import EngineName
+from tokmill.pipeline.plan import plan_steps, steps_until
+from tokmill.pipeline.run import RunResult, default_out, run
+from tokmill.pipeline.run_manifest import review_plan
+from tokmill.publish.target import RUN, default_work
+from tokmill.recipe.file import load_recipe
 from tokmill.storage.objects.url import is_url, parse_url
 
 _recipe = click.argument("recipe", type=click.Path(exists=True, dir_okay=False, path_type=Path))

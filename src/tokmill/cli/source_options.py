@@ -3,6 +3,8 @@
 @hub_options / @files_options      a command that takes DATASET / PATTERNS and what can be said about them
 @either_options                    PATTERNS, or --hub DATASET
 hub_source / files_source / …      what was given, as a source of a recipe
+
+Amounts on the command line as in a recipe: 200M, 1.5B, 50k.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import yaml
 
 from tokmill.errors import RecipeError
 from tokmill.recipe import SOURCE_FORMATS, Recipe
-from tokmill.recipe_file import parse_recipe
+from tokmill.recipe.file import parse_recipe
+from tokmill.recipe.section import parse_amount
 from tokmill.sources.hub import is_pinned
 
 Command = Callable[..., Any]
@@ -304,3 +307,13 @@ def whole_number(option: str, value: str) -> int:
     if not value.isdecimal():
         raise RecipeError(f"{value} is not a whole number", where=option, next="for example `docs=1000`")
     return int(value)
+
+
+class Amount(click.ParamType):  # type: ignore[type-arg]  # older clicks take none
+    name = "amount"
+
+    def convert(self, value: Any, param: Any, context: Any) -> int:
+        try:
+            return parse_amount(value)
+        except ValueError as error:
+            self.fail(str(error), param, context)

@@ -1,4 +1,9 @@
-"""`tokmill status`."""
+"""`tokmill status`.
+
+`tokmill doctor`.
+
+`tokmill fetch`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,9 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
-from tokmill.audit.status import FAILED, FINISHED, RUNNING, Status, StepStatus, status
-from tokmill.cli.console import json_option, out, print_json, reports_errors
+from tokmill.audit.status import FAILED, FINISHED, RUNNING, Status, StepStatus, examine, status
+from tokmill.cli.console import err, json_option, open_byte_bar, out, print_json, reports_errors
+from tokmill.publish.publication import fetch
 
 _COLOURS = {FINISHED: "green", RUNNING: "cyan", FAILED: "red"}
 _MARKS = {"done": "[green]✓[/]", "running": "[cyan]▸[/]", "begun": "[yellow]…[/]", "waiting": "[dim]·[/]"}
@@ -78,3 +84,47 @@ def _time(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+@click.command("doctor", epilog="Example: tokmill doctor --storage s3://bucket/runs --json")
+@click.option("--storage", metavar="URL", help="Ask this object store too whether it keeps its promises.")
+@json_option
+@reports_errors
+def doctor_command(storage: str | None, as_json: bool) -> None:
+    """Show versions, cores, memory and disk, which optional packages are there, and whether every codec
+    gives back what it was given.
+
+    With --storage a few small objects are written below URL and deleted again. A store that takes conditional writes
+    without keeping their condition is found out: it pretends, and runs must not be published there.
+    """
+    report = examine(storage)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        for title, rows in report.sections.items():
+            out.print(f"[bold]{escape(title)}[/]")
+            for name, value in rows.items():
+                out.print(f"  {name:<22} {escape(value)}")
+        out.print("[green]✓ all self-tests passed[/]" if report.ok else "[red]✗ a self-test failed[/]")
+    raise SystemExit(0 if report.ok else 1)
+
+
+@click.command("fetch", epilog="Example: tokmill fetch s3://bucket/runs/demo out/demo --build rows")
+@click.argument("url")
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--build", metavar="NAME", help="One build and its tokenizer [default: the whole run].")
+@json_option
+@reports_errors
+def fetch_command(url: str, directory: Path, build: str | None, as_json: bool) -> None:
+    """Bring the run that is published at URL to DIRECTORY, every file checked against its manifest.
+
+    A fetch that was cut short goes on where it stopped.
+    """
+    with open_byte_bar("fetching") as told:
+        result = fetch(url, directory, build=build, on_bytes=told)
+    if as_json:
+        print_json(result.as_json())
+        return
+    kept = f", {result.reused:,} of them were there" if result.reused else ""
+    out.print(f"{result.files:,} files, {result.bytes:,} bytes{kept} → {escape(str(result.directory))}")
+    err.print(f"[dim]prove it with: tokmill verify {escape(str(result.directory))}[/]")

@@ -8,16 +8,16 @@ from typing import Any
 import click
 from rich.markup import escape
 
+from tokmill.adhoc.mixtures import train_from_mixture
 from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import replace_option, workers_option
-from tokmill.tokenizer_training import train_from_mixture
-from tokmill.tokenizers.checks import check_tokenizer
 from tokmill.tokenizers.coverage import (
     MAX_FALL,
     MAX_RISE,
     By,
     Change,
     Tally,
+    check_tokenizer,
     compare_coverage,
     measure_coverage,
 )

@@ -11,16 +11,15 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from tokmill.audit.packing import compare_artifacts, compare_run
-from tokmill.cli.amount import Amount
+from tokmill.adhoc.tokens import Asked, build_files, encode, read_listing, shard_files, split_rule, tokenized
+from tokmill.artifacts.manifest import Manifest
+from tokmill.artifacts.split_names import SPLITS
+from tokmill.audit.whatif import compare_artifacts, compare_run
 from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
-from tokmill.cli.source_options import replace_option, with_options, workers_option
+from tokmill.cli.source_options import Amount, replace_option, with_options, workers_option
 from tokmill.formats.token_cache import TokenCache
-from tokmill.manifest import Manifest
-from tokmill.pack.compare import Cost
-from tokmill.split_names import SPLITS
+from tokmill.packing.compare import Cost
 from tokmill.storage.commit import commit_bytes
-from tokmill.token_files import Asked, build_files, encode, read_listing, shard_files, split_rule, tokenized
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)

@@ -1,4 +1,7 @@
-"""`tokmill verify`."""
+"""`tokmill verify`.
+
+`tokmill check`: is a build ready to be trained on?
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
+from tokmill.audit.check import STEPS, check_build
 from tokmill.audit.verify import verify
-from tokmill.cli.byte_bar import open_byte_bar
-from tokmill.cli.console import json_option, out, print_json, reports_errors
+from tokmill.cli.console import err, json_option, open_byte_bar, out, print_json, reports_errors
 
 
 @click.command("verify", epilog="Example: tokmill verify demo/out --json")
@@ -43,3 +46,53 @@ def verify_command(directory: str, root: Path | None, as_json: bool) -> None:
             )
         out.print(f"digest {result.digest}")
     raise SystemExit(0 if result.ok else 1)
+
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("check", epilog="Example: tokmill check demo/out/build/rows")
+@click.argument("build", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.option(
+    "--verify",
+    type=click.Choice(["sizes", "hashes"]),
+    default="sizes",
+    show_default=True,
+    help="Compare the sizes of files with the manifest, or every byte.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(0),
+    default=STEPS,
+    show_default=True,
+    help="Of a small model on one batch at most; 0: none.",
+)
+@click.option("--manifest", type=_FILE, help="What the build was made from, where it is not beside it.")
+@click.option("--tokenizer", type=_FILE, help="Its tokenizer, likewise.")
+@json_option
+@reports_errors
+def check_command(
+    build: Path, verify: str, steps: int, manifest: Path | None, tokenizer: Path | None, as_json: bool
+) -> None:
+    """Open BUILD (or one split of it) as a trainer does and try it: files, facts, range of ids, ends of documents, sizes
+    of splits, whether their documents are those that belong there, shapes, targets and masks of a batch, and whether a
+    small model learns that batch by heart.
+
+    Exit status 1 when anything is not in order.
+    """
+    with err.status("opening") as status:
+        checked = check_build(
+            build,
+            verify="hashes" if verify == "hashes" else "sizes",
+            steps=steps,
+            manifest=manifest,
+            tokenizer=tokenizer,
+            on_check=lambda split, check: status.update(f"{split}: {check}"),
+        )
+    if as_json:
+        print_json(checked.as_json())
+    else:
+        for finding in checked.findings:
+            mark = "[green]✓[/]" if finding.ok else "[red]✗[/]"
+            out.print(f"{mark} {escape(finding.split):<8} {finding.check:<8} {escape(finding.detail)}")
+    raise SystemExit(0 if checked.ok else 1)

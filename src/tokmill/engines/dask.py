@@ -20,10 +20,19 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from pathlib import Path
 from typing import Any
 
-from tokmill.engines.cluster import ClusterEngine, Loss, WorkerLost
-from tokmill.engines.neighbours import remove_abandoned, require_listener, temp_prefix
-from tokmill.engines.orders import carry_out, encode_question, read_reply, tasks_at_work
-from tokmill.environment import package_version
+from tokmill.artifacts.manifest import package_version
+from tokmill.engines.cluster import (
+    ClusterEngine,
+    Loss,
+    WorkerLost,
+    carry_out,
+    encode_question,
+    read_reply,
+    remove_abandoned,
+    require_listener,
+    tasks_at_work,
+    temp_prefix,
+)
 from tokmill.errors import EngineError, MissingExtra
 
 _TEMP = "tokmill-dask"

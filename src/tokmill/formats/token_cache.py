@@ -24,10 +24,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.artifacts.split_names import find_split
 from tokmill.errors import CorruptFile, InputError, TokenizerMismatch
 from tokmill.formats.npy import npy_header
 from tokmill.formats.sequences import Sequences, regroup
-from tokmill.split_names import find_split
 from tokmill.storage.commit import Written, commit_bytes, remove_file
 from tokmill.storage.location import file_sha256, is_within
 from tokmill.storage.reading import load_bytes, map_array, unreadable

@@ -1,4 +1,4 @@
-"""The bits of a code point's class: what the kernels ask of a character (tokmill.wordclasses fills the table).
+"""The bits of a code point's class: what the kernels ask of a character (tokmill.kernels.wordclasses fills the table).
 
 A bit is compiled into the cached code of every kernel that asks for it, and numba does not look at this file
 when it decides whether its cache is stale. So a bit never changes its number: add at the end.

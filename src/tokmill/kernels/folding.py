@@ -1,4 +1,4 @@
-"""Unicode forms over UTF-8 bytes, with tables of what each code point does (tokmill.codepoints makes them).
+"""Unicode forms over UTF-8 bytes, with tables of what each code point does (tokmill.kernels.wordclasses makes them).
 
     suspects     which rows may not be in a normal form      most text needs one look and no more
     fold_rows    rows with every code point replaced by its own folding, for rows where that is exact

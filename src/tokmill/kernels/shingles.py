@@ -13,7 +13,7 @@ more than MAX_DIGIT_SHARE of the word characters are digits keep them in any cas
 text says, and tables of one form would be one table.
 
 A word's unit is twice a polynomial of its bytes mod 2^31, c0 B^(k-1) + … + c(k-1): no carry leaves 32 bits, and prefix
-sums give it on an accelerator (tokmill.dedup.cuda).
+sums give it on an accelerator (tokmill.duplicates.cuda).
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.artifacts.split_names import find_split
 from tokmill.errors import InputError
 from tokmill.loader.contract import (
     Facts,
@@ -35,7 +36,6 @@ from tokmill.loader.contract import (
 from tokmill.loader.origins import Origins, find_domains, load_origins
 from tokmill.loader.rowindex import RowIndex, load_row_index
 from tokmill.loader.stores import MegatronStore, PartedStore, Store, open_store
-from tokmill.split_names import find_split
 from tokmill.storage.objects.url import refuse_url
 
 Example = dict[str, Any]
@@ -293,7 +293,7 @@ def _manifest_of(directory: Path) -> Any | None:
     place = directory if (directory / _MANIFEST).is_file() else directory.parent
     if not (place / _MANIFEST).is_file():
         return None
-    from tokmill.manifest import load_manifest
+    from tokmill.artifacts.manifest import load_manifest
 
     manifest = load_manifest(place)
     mine = [entry for entry in manifest.files if path_in_split(directory, entry.path) is not None]

@@ -1,20 +1,31 @@
-"""The recipe as a whole."""
+"""The recipe as a whole.
+
+The names of a recipe's keys, as paths: ("dedup", "near", "threshold"). Lists and names of one's own are passed through.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
+import yaml
 from pydantic import Field
 
-from tokmill.recipe.cleaning import Cleaning, Filters, Language, License, Normalize, Redaction
-from tokmill.recipe.dedup import Dedup
-from tokmill.recipe.packing import Build, Mixture, Pack
+from tokmill.recipe.cleaning import (
+    Cleaning,
+    Dedup,
+    Filters,
+    Language,
+    License,
+    Normalize,
+    Redaction,
+    Split,
+    split_mistakes,
+)
 from tokmill.recipe.section import Name, Path_, Section, part_of
 from tokmill.recipe.source import Source
-from tokmill.recipe.split import Split, split_mistakes
-from tokmill.recipe.tokenizer import Tokenizer
-from tokmill.recipe.training_plan import TrainingPlan
+from tokmill.recipe.tokens import Build, Mixture, Pack, Tokenizer, TrainingPlan
 
 
 class Shards(Section):
@@ -101,3 +112,51 @@ def _strangers(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         for name in wanted if isinstance(wanted, list) else ():
             if name not in names:
                 yield ("dedup", key), f"no source is called {name}"
+
+
+KeyPath = tuple[str, ...]
+
+
+@functools.cache
+def key_paths() -> frozenset[KeyPath]:
+    schema = Recipe.model_json_schema()
+    return frozenset(_walk(schema, schema["$defs"], ()))
+
+
+def _walk(part: dict[str, Any], sections: dict[str, Any], path: KeyPath) -> Iterator[KeyPath]:
+    if "$ref" in part:
+        part = sections[part["$ref"].rpartition("/")[2]]
+    for key, value in part.get("properties", {}).items():
+        yield (*path, key)
+        yield from _walk(value, sections, (*path, key))
+    for key in ("items", "additionalProperties"):
+        if isinstance(part.get(key), dict):
+            yield from _walk(part[key], sections, path)
+    for choice in part.get("anyOf", []):
+        yield from _walk(choice, sections, path)
+
+
+@functools.cache
+def names_keys(typed: str) -> bool:
+    """Is this how keys of a recipe are written: `near.threshold`, `dedup: {near: {}}`, `dtype: int32`?"""
+    try:
+        said = yaml.safe_load(typed)
+    except yaml.YAMLError:
+        return False
+    said = {said: None} if isinstance(said, str) else said
+    return isinstance(said, dict) and all(
+        isinstance(key, str) and any(_holds(path, value) for path in _ending_in(key))
+        for key, value in said.items()
+    )
+
+
+def _ending_in(key: str) -> list[KeyPath]:
+    """A key is named by as much of the end of its path as people need: `threshold`, `near.threshold`."""
+    end = tuple(key.split("."))
+    return [path for path in key_paths() if path[-len(end) :] == end]
+
+
+def _holds(path: KeyPath, value: Any) -> bool:
+    if not isinstance(value, dict):
+        return True
+    return all((*path, key) in key_paths() and _holds((*path, key), inner) for key, inner in value.items())

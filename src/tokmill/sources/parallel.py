@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tokmill.artifacts.manifest import Json
 from tokmill.errors import InputError
-from tokmill.manifest import Json
 from tokmill.recipe import Parallel, Source
 from tokmill.schema import one_piece
-from tokmill.sources.members import (
+from tokmill.sources.files import (
     Faults,
     carry_meta,
     count_members,

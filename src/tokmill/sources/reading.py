@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokmill.artifacts.manifest import Json
 from tokmill.kernels import hashing
-from tokmill.manifest import Json
 from tokmill.schema import DOCUMENTS, one_piece, string_column
 from tokmill.storage.records import BadRecord
 

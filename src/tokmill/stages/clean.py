@@ -20,17 +20,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokmill.artifact import Artifact
+from tokmill.artifacts.artifact import Artifact
+from tokmill.artifacts.manifest import NO_DOCUMENTS, FileEntry, Json, add_counts, sum_counts
+from tokmill.artifacts.step import (
+    Conduct,
+    Input,
+    Made,
+    Outcome,
+    Step,
+    Task,
+    shard_key,
+    table_input,
+    tally,
+    write_shard_table,
+)
 from tokmill.clean.examine import Examined, Faults, examine
 from tokmill.clean.normalize import apply_edits
 from tokmill.clean.redact import redact_texts
 from tokmill.errors import InputError
-from tokmill.manifest import NO_DOCUMENTS, FileEntry, Json, add_counts, sum_counts
-from tokmill.sample import draws
+from tokmill.sampling.split import draws
 from tokmill.schema import EDITS, EXAMPLES, MARKS, ledger_table, one_piece
 from tokmill.stages.losses import cleaning_losses
-from tokmill.stages.step import Conduct, Made, Outcome, Step, shard_key, tally, write_shard_table
-from tokmill.task import Input, Task, table_input
 
 _LOG = logging.getLogger("tokmill.clean")
 

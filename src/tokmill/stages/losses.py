@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from tokmill.manifest import Json
-from tokmill.pack.mixture import spelled_share
+from tokmill.artifacts.manifest import Json
+from tokmill.packing.mixture import spelled_share
 from tokmill.storage.parquet import load_table
 
 Counts = Mapping[

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tokmill.artifact import Artifact
+from tokmill.artifacts.artifact import Artifact
+from tokmill.artifacts.step import Input, Shard, kept_inputs, list_shards, table_input
 from tokmill.clean.normalize import apply_edits
 from tokmill.kernels import text as text_kernels
 from tokmill.schema import NO_SPLIT, one_piece, string_column
-from tokmill.stages.step import Shard, kept_inputs, list_shards
 from tokmill.storage.parquet import load_table
-from tokmill.task import Input, table_input
 
 _TEXTS = pa.schema(
     [

@@ -28,11 +28,16 @@ import tokenizers
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile
-from tokmill.tokenizers.boundaries import by_bytes, by_offsets
 from tokmill.tokenizers.fast import Fast, encode_column, open_fast
-from tokmill.tokenizers.newcomers import newcomer_classes
-from tokmill.tokenizers.protocol import Boundaries, Encoded, encode_each
-from tokmill.tokenizers.spelling import BYTE_LETTERS
+from tokmill.tokenizers.protocol import (
+    BYTE_LETTERS,
+    Boundaries,
+    Encoded,
+    by_bytes,
+    by_offsets,
+    encode_each,
+    newcomer_classes,
+)
 
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 

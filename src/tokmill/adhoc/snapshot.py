@@ -1,0 +1,349 @@
+"""Bring one source into a container (`tokmill.artifacts.snapshot`): read, normalize, write shards, then the manifest.
+
+    source ─ ingest ─ clean ─> working shards ─ kept rows, edits laid over ─> .materialize-<dataset>/shards/…
+                                                                                      │ moved, when all are there
+                        manifests/<dataset>_<revision>.json  <─ last ─  <split>-00000.jsonl.zst …
+
+A container that was asked for in the same words is there already: nothing is read and no network is touched. A
+branch that was resolved once stays resolved. One that was asked for in other words is never replaced unasked: a
+selection, here or in somebody's repository, may name its shards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tokmill.artifacts.artifact import Artifact
+from tokmill.artifacts.manifest import Json, explain_changes
+from tokmill.artifacts.progress import Progress, Silence, told_to
+from tokmill.artifacts.snapshot import (
+    CORPORA,
+    MANIFESTS,
+    ContainedShard,
+    Container,
+    build_container,
+    folder_name,
+    load_container,
+    write_container,
+)
+from tokmill.artifacts.step import Shard, list_shards
+from tokmill.errors import InputError, RecipeError, RunLocked, TokmillError
+from tokmill.pipeline.run import run_recipe
+from tokmill.recipe import Recipe
+from tokmill.sources.hub import resolve_revision
+from tokmill.stages.texts import estimate_tokens, load_clean
+from tokmill.storage.commit import move_committed, remove_file
+from tokmill.storage.jsonl import write_jsonl
+from tokmill.storage.location import file_sha256
+from tokmill.storage.lock import open_lock
+from tokmill.storage.streams import plain_sha256
+from tokmill.tokenizers.load import load_tokenizer
+from tokmill.tokenizers.protocol import Tokenizer
+
+_LANGUAGE_FIELDS = ("language", "lang", "language_code")
+_ENGLISH = ("en", "eng", "english", "eng_latn")
+_SHARDS = "*.jsonl.zst"
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,200}", re.ASCII)
+
+
+class _Place(NamedTuple):
+    root: Path
+    work: Path  # where shards are made until all are there
+    was_there: bool  # left by a command that was killed, which may go on
+
+    def refuse(self, error: TokmillError) -> TokmillError:
+        """Of a request that is refused nothing stays."""
+        if not self.was_there:
+            for directory in ("run", "shards"):
+                shutil.rmtree(self.work / directory, ignore_errors=True)
+        return error
+
+
+class Materialized(NamedTuple):
+    """A container, and what had to go for it."""
+
+    path: Path  # of the manifest
+    container: Container
+    removed: tuple[str, ...] = ()  # shards of a former one that are gone or hold something else now
+    broken: tuple[str, ...] = ()  # manifests of the same root that list one of these
+
+
+def materialize_source(
+    recipe: Recipe,
+    base: Path,
+    root: Path,
+    dataset: str,
+    *,
+    tokenizer: Path | None = None,
+    replace: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Materialized:
+    """`recipe` has one source and asks for nothing after cleaning."""
+    (source,) = recipe.sources
+    if not _NAME.fullmatch(folder_name(dataset)):
+        raise RecipeError(
+            f"{dataset!r} cannot be the name of a directory",
+            where="--name",
+            next="use letters, digits, and . _ + - after the first",
+        )
+    progress = progress or Silence()
+    asked: Json = {
+        "source": source.model_dump(mode="json", exclude={"files", "name"}, exclude_defaults=True),
+        "normalize": recipe.normalize.model_dump(mode="json"),
+        "shards": recipe.shards.model_dump(mode="json"),
+        "tokenizer": file_sha256(tokenizer) if tokenizer else None,
+        "fields_of": "each record",  # once the first records said which fields all have
+    }
+    # files of the hub do not change at their commit, local ones may
+    held = _held(root, dataset, asked) if source.hub is not None and not replace else None
+    if held is not None:
+        return held
+    work = root / f".materialize-{folder_name(dataset)}"
+    place = _Place(root, work, work.is_dir())
+    with _locked(work, progress):
+        if source.hub is not None:
+            with told_to(progress.say):
+                revision = resolve_revision(source.hub.dataset, source.hub.revision)
+            if not replace:  # before anything is fetched
+                _check_free(place, dataset, revision, asked)
+            pinned = source.hub.model_copy(update={"revision": revision})
+            recipe = recipe.model_copy(update={"sources": [source.model_copy(update={"hub": pinned})]})
+        result = run_recipe(
+            recipe,
+            base,
+            work / "run",
+            workers=workers,
+            until="clean",
+            progress=progress,
+            own={source.name: ("source", "domain")},
+        )
+        ingested, cleaned = result.artifacts.values()
+        _check_some(place, ingested, cleaned)
+        if source.hub is None:
+            revision = ingested.manifest.facts["corpus_digest"]
+            if not replace:
+                _check_free(place, dataset, revision, asked)
+        folder = Path(CORPORA) / folder_name(dataset) / revision
+        split = source.hub.split.replace(" ", "") if source.hub else "train"
+        loaded = load_tokenizer(tokenizer) if tokenizer else None
+        shards = [
+            _write_shard(work / "shards", folder / f"{split}-{number:05d}.jsonl.zst", shard, loaded)
+            for number, shard in enumerate(list_shards(result.artifacts))
+        ]
+        about = {"asked": asked, **_about(ingested, cleaned)}
+        container = build_container(
+            "container", dataset, revision, about, shards, tokens_are_estimated=tokenizer is None
+        )
+        made = _put_in_place(place, folder, container, replace)
+        shutil.rmtree(work)
+    return made
+
+
+@contextlib.contextmanager
+def _locked(work: Path, progress: Progress) -> Iterator[None]:
+    try:
+        with open_lock(work, say=progress.say):
+            yield
+    except RunLocked as error:
+        if error.where != str(work):
+            raise
+        raise RunLocked(
+            error.what, where=error.where, next="wait for it to end, or give another `--root`"
+        ) from None
+    except BaseException:
+        with contextlib.suppress(OSError):
+            work.rmdir()  # if nothing was done yet
+        raise
+
+
+# -- what is there already ---------------------------------------------------------------------------------------
+
+
+def _manifests_in(root: Path) -> Iterator[tuple[Path, Container]]:
+    """All that can be read, under whatever name."""
+    for path in sorted((root / MANIFESTS).glob("*.json")):
+        with contextlib.suppress(TokmillError, OSError):
+            yield path, load_container(path)
+
+
+def _containers_of(root: Path, dataset: str) -> Iterator[tuple[Path, Container]]:
+    """Those of this folder: two names that differ in / and -- share one."""
+    for path, container in _manifests_in(root):
+        if container.kind == "container" and folder_name(container.dataset) == folder_name(dataset):
+            yield path, container
+
+
+def _held(root: Path, dataset: str, asked: Json) -> Materialized | None:
+    """The container of an earlier, equal request, if its shards are all there."""
+    for path, container in _containers_of(root, dataset):
+        with contextlib.suppress(OSError):
+            places = [(root / shard.path, shard.bytes) for shard in container.shards]
+            if (container.dataset, container.about.get("asked")) == (dataset, asked) and all(
+                place.stat().st_size == size for place, size in places
+            ):
+                return Materialized(path, container)
+    return None
+
+
+def _check_free(place: _Place, dataset: str, revision: str, asked: Json) -> None:
+    """Nothing that was asked for in other words is in the place of this revision."""
+    for path, container in _containers_of(place.root, dataset):
+        if container.revision != revision:
+            continue
+        before = {"dataset": container.dataset, **container.about.get("asked", {})}
+        changes = explain_changes(before, {"dataset": dataset, **asked})
+        if changes:
+            what = "was materialized with other options: " + "; ".join(changes)
+            raise _refusal(place, path, container, what)
+
+
+def _refusal(place: _Place, path: Path, container: Container, what: str) -> TokmillError:
+    users = _naming(place.root, {shard.path for shard in container.shards}, but=path)
+    return place.refuse(
+        RecipeError(
+            f"{container.dataset} at {container.revision} {what}"
+            + (f" (its shards are listed by {', '.join(users)} too)" if users else ""),
+            where=str(path),
+            next="give the former options, keep both with another `--name` or `--root`, or put this one in its place "
+            "with `--replace`",
+        )
+    )
+
+
+def _naming(root: Path, shards: set[str], *, but: Path) -> list[str]:
+    """Manifests of this root that list one of the shards."""
+    return [
+        path.relative_to(root).as_posix()
+        for path, container in _manifests_in(root)
+        if path != but and any(shard.path in shards for shard in container.shards)
+    ]
+
+
+# -- what is made ------------------------------------------------------------------------------------------------
+
+
+def _check_some(place: _Place, ingested: Artifact, cleaned: Artifact) -> None:
+    if cleaned.manifest.counts["kept"]:
+        return
+    read = ingested.manifest
+    lost = {**read.counts["quarantined"], **read.counts["dropped"]}
+    for counts in (cleaned.manifest.counts["quarantined"], cleaned.manifest.counts["dropped"]):
+        lost = {**lost, **{reason: lost.get(reason, 0) + count for reason, count in counts.items()}}
+    told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(lost.items()) if count)
+    raise place.refuse(
+        InputError(
+            f"no document is left to write: {read.counts['in']:,} records were read"
+            + (f", {told}" if told else ""),
+            where=f"source {read.config['reading']['source']}",
+            next="loosen `where`"
+            if read.config["where"]
+            else "check that these are the files and fields you meant",
+        )
+    )
+
+
+def _put_in_place(place: _Place, folder: Path, container: Container, replace: bool) -> Materialized:
+    """The staged shards under their names. Until the manifest is written, a former one is the only that counts."""
+    root = place.root
+    path = root / MANIFESTS / f"{folder_name(container.dataset)}_{container.revision}.json"
+    listed = {root / shard.path: shard.sha256 for shard in container.shards}
+    present = {file: file_sha256(file) for file in sorted((root / folder).glob(_SHARDS))}
+    strangers = [file for file, sha256 in present.items() if listed.get(file) != sha256]
+    formers = [
+        pair for pair in _containers_of(root, container.dataset) if pair[1].revision == container.revision
+    ]
+    if formers and not replace:
+        former_path, former = formers[0]
+        if not _holds_the_same(former, container):
+            what = "was made by another tokmill, which wrote other texts"
+            raise _refusal(place, former_path, former, what)
+        expected = {root / shard.path: shard.sha256 for shard in former.shards}
+        amiss = [file for file, sha256 in expected.items() if present.get(file) != sha256]
+        if any(listed[file] != expected[file] for file in amiss):
+            raise _refusal(place, former_path, former, "has shards that are damaged or gone")
+        _move(place, amiss)
+        return Materialized(former_path, former)
+    if strangers and not replace:
+        raise place.refuse(
+            RecipeError(
+                "is there, holds something else, and no manifest beside corpora/ describes it: its manifest was "
+                "moved, or a command was cut short",
+                where=str(strangers[0]),
+                next="keep both with another `--name` or `--root`, or put this one in its place with `--replace`",
+            )
+        )
+    for former_path, _ in formers:
+        remove_file(former_path)  # until all is there, nothing is
+    _move(place, [file for file, sha256 in listed.items() if present.get(file) != sha256])
+    for file in strangers:
+        if file not in listed:
+            remove_file(file)
+    write_container(path, container)
+    removed = {file.relative_to(root).as_posix() for file in strangers}
+    return Materialized(path, container, tuple(sorted(removed)), tuple(_naming(root, removed, but=path)))
+
+
+def _holds_the_same(one: Container, other: Container) -> bool:
+    """Whatever the compressor made of it: its version may be another by now."""
+    about = [
+        (c.dataset, c.about.get("asked"), [(s.path, s.rows, s.tokens, s.content_sha256) for s in c.shards])
+        for c in (one, other)
+    ]
+    return about[0] == about[1]
+
+
+def _move(place: _Place, files: list[Path]) -> None:
+    for file in files:
+        move_committed(place.work / "shards" / file.relative_to(place.root), file)
+
+
+def _write_shard(base: Path, name: Path, shard: Shard, tokenizer: Tokenizer | None) -> ContainedShard:
+    documents, chars = load_clean(shard.inputs())
+    written = write_jsonl(base / name, documents)
+    if tokenizer is None:
+        tokens = estimate_tokens(chars)
+    else:
+        tokens = int(tokenizer.encode(documents.column("text").to_pylist()).lengths.sum())
+    return ContainedShard(
+        path=name.as_posix(),
+        bytes=written.bytes,
+        rows=documents.num_rows,
+        chars=int(np.sum(chars)),
+        tokens=tokens,
+        sha256=written.sha256,
+        content_sha256=plain_sha256(base / name),
+    )
+
+
+def _about(ingested: Artifact, cleaned: Artifact) -> Json:
+    read, kept = ingested.manifest, cleaned.manifest
+    hub: dict[str, Any] = read.config["hub"] or {}
+    where, applied = read.config["where"], read.facts.get("where_applied", {})
+    return {
+        "hub": {key: hub["asked"][key] for key in ("config", "split")} if hub else None,
+        "inputs": read.inputs,
+        "fields": read.config["reading"]["options"],
+        "language": {
+            "asked": where,
+            "applied": applied,
+            "english_filter_applied": any(
+                applied.get(key) and str(where[key]).lower() in _ENGLISH for key in _LANGUAGE_FIELDS
+            ),
+        },
+        "normalization": kept.config["normalize"],
+        "nul_chars": kept.counts["nul_chars"],
+        "scanned": read.facts["scanned"],
+        "corpus_digest": read.facts["corpus_digest"],
+        "counts": {
+            stage: {key: manifest.counts[key] for key in ("in", "kept", "dropped", "quarantined")}
+            for stage, manifest in (("ingest", read), ("clean", kept))
+        },
+    }

@@ -1,0 +1,382 @@
+"""Repeated passages: runs of words that a document shares with one before it.
+
+    texts ─ window_marks ─ match_marks ─ extend_matches ─> Spans     settle ─ trim_texts ─> what is left
+            one pass       hashes alone   the words themselves       keep order
+
+A passage of `words + winnow - 1` words that two documents share is always found, one of fewer than `words` never.
+Nothing is decided by a hash: a span is a run of equal words around two equal marks, and marks without such a run
+come to nothing. What a word is: dedup.wordforms. docs/passages.md says what each policy does with the spans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tokmill.duplicates.shingling import abbreviations, boundary_kinds, word_table
+from tokmill.kernels import boundaries, passages, windows
+from tokmill.kernels.survivors import get_bits, no_bits
+from tokmill.kernels.windows import WindowMarks
+from tokmill.schema import large_strings, string_column
+
+# 31: a shared passage of 80 words is always found, and a document has 1 mark per 17 words or 120 bytes.
+WORDS, WINNOW = 50, 31
+
+Docs = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class WindowOptions:
+    """`max_share` is for drop, `min_words` (in no passage) for trim."""
+
+    words: int = WORDS
+    winnow: int = WINNOW
+    policy: Literal["report", "drop", "trim"] = "report"
+    max_share: float = 0.5
+    min_words: int = 50
+
+
+class Matches(NamedTuple):
+    """Marks that an earlier document has too, and its first such mark: places among the marks compared."""
+
+    marks: Docs
+    firsts: Docs
+
+
+class Pairs(NamedTuple):
+    """Where two documents may have the same words: row and word number of the later and of the earlier."""
+
+    rows: Docs
+    words: Docs
+    first_rows: Docs
+    first_words: Docs
+
+
+class Spans(NamedTuple):
+    """Runs of equal words. Bytes are [starts, ends) of the text of `rows`, and of `first_rows` for the earlier copy."""
+
+    rows: Docs
+    first_words: Docs
+    words: Docs
+    starts: Docs
+    ends: Docs
+    first_rows: Docs
+    first_starts: Docs
+    first_ends: Docs
+
+    def take(self, chosen: NDArray[Any]) -> Spans:
+        return Spans(*(column[chosen] for column in self))
+
+
+class Extended(NamedTuple):
+    spans: Spans
+    different: int  # pairs whose words were not the same after all
+
+
+class Settled(NamedTuple):
+    is_dropped: Flags  # per document
+    counts: Flags  # per span: its earlier copy is in a document that stays
+
+
+class Trimmed(NamedTuple):
+    """All texts, with `rows` shortened by the bytes [starts, ends) of the text as it was."""
+
+    texts: Any
+    rows: Docs
+    starts: Docs
+    ends: Docs
+
+
+class Passages(NamedTuple):
+    """What became of a column: `spans` and cuts of each document in bytes of its text as given."""
+
+    texts: Any  # dropped ones as they were
+    is_dropped: Flags
+    spans: Spans  # those of the first round
+    cuts: Trimmed
+    rounds: int
+
+
+def window_marks(texts: Any, options: WindowOptions) -> WindowMarks:
+    column = string_column(texts)
+    return windows.window_marks(column.data, column.offsets, word_table(), options.words, options.winnow)
+
+
+def count_words(texts: Any) -> Docs:
+    column = string_column(texts)
+    return windows.count_words(column.data, column.offsets, word_table())
+
+
+def match_marks(hashes: NDArray[np.uint64], documents: Docs, ranks: Docs) -> Matches:
+    """Each mark with the first one of its hash, where that is in another document: the one of least rank.
+
+    All marks of a hash have to be here; any range of hashes will do. `ranks` is per mark, equal ones go by document.
+    """
+    found = passages.first_marks(hashes, documents, ranks)
+    marks = np.flatnonzero(found >= 0)
+    return Matches(marks, found[marks])
+
+
+def extend_matches(texts: Any, pairs: Pairs, options: WindowOptions, ranks: Docs | None = None) -> Extended:
+    """The maximal run of equal words around each pair, in order of row and word.
+
+    All pairs of a document have to be here, and the texts of both sides (row numbers are those of `texts`). Pairs
+    with the earliest document come first, and a word that is in a run already does not start or lengthen another:
+    it is charged to the earliest document, and a text that repeats itself a million times costs no more than another.
+    """
+    ranks = np.arange(len(texts)) if ranks is None else ranks
+    order = np.lexsort((pairs.words, pairs.first_rows, ranks[pairs.first_rows], pairs.rows))
+    pairs = Pairs(*(column[order] for column in pairs))
+    used, places = np.unique(np.concatenate([pairs.rows, pairs.first_rows]), return_inverse=True)
+    rows, others = places[: len(order)], places[len(order) :]
+    column = string_column(texts.take(pa.array(used)))
+    words = windows.fold_words(column.data, column.offsets[:-1], column.offsets[1:], word_table())
+    runs = passages.extend_runs(words, rows, pairs.words, others, pairs.first_words, options.words)
+    found = np.flatnonzero(runs.words > 0)
+    first = words.offsets[rows[found]] + runs.first_words[found]
+    other = words.offsets[others[found]] + runs.other_first_words[found]
+    last = runs.words[found] - 1
+    spans = Spans(
+        pairs.rows[found],
+        runs.first_words[found],
+        runs.words[found],
+        words.starts[first],
+        words.ends[first + last],
+        pairs.first_rows[found],
+        words.starts[other],
+        words.ends[other + last],
+    )
+    spans = spans.take(np.lexsort((spans.first_words, spans.rows)))
+    return Extended(spans, int(np.count_nonzero(runs.words == passages.DIFFERENT)))
+
+
+def merge_spans(spans: Spans) -> Spans:
+    """Spans of one document that touch or overlap, as one; its earlier copy is that of the first of them."""
+    spans = spans.take(np.lexsort((spans.first_words, spans.rows)))
+    if not len(spans.rows):
+        return spans
+    stops = spans.first_words + spans.words
+    # Rows apart by more than any word number, so that one running maximum serves them all.
+    apart = spans.rows * (int(stops.max()) + 1)
+    reach = np.maximum.accumulate(apart + stops)
+    is_new = np.ones(len(stops), np.bool_)
+    is_new[1:] = (apart + spans.first_words)[1:] > reach[:-1]
+    firsts = np.flatnonzero(is_new)
+    merged = spans.take(firsts)
+    ends = np.maximum.reduceat(spans.ends, firsts)
+    words = np.maximum.reduceat(stops, firsts) - merged.first_words
+    return merged._replace(words=words, ends=ends)
+
+
+def settle(spans: Spans, totals: Docs, options: WindowOptions, ranks: Docs | None = None) -> Settled:
+    """Which documents go, in keep order: no text is needed, only how many words each document has.
+
+        report   nothing goes
+        drop     more than max_share of a document's words are in passages
+        trim     fewer than min_words of them are in none (the others are cut by trim_texts)
+
+    A passage counts only if the document with its earlier copy stays, so that no passage is lost from all of them.
+    """
+    ranks = np.arange(len(totals)) if ranks is None else ranks
+    order = np.lexsort((spans.first_words, spans.rows, ranks[spans.rows]))
+    rows, first_words, words, first_rows = (
+        column[order] for column in (spans.rows, spans.first_words, spans.words, spans.first_rows)
+    )
+    dropped, counts = no_bits(len(totals)), np.zeros(len(order), np.bool_)
+    counts[order] = settle_piece(rows, first_words, words, first_rows, totals[rows], options, dropped)
+    return Settled(get_bits(dropped, np.arange(len(totals))), counts)
+
+
+def settle_piece(
+    rows: Docs,
+    first_words: Docs,
+    words: Docs,
+    first_rows: Docs,
+    totals: Docs,
+    options: WindowOptions,
+    dropped: NDArray[np.uint64],
+) -> Flags:
+    """`settle` for a piece of the spans in keep order: does each count? All of a document's come together.
+
+    `totals` is per span. `dropped` has a bit per document that says what became of those before, and is added to.
+    """
+    max_share = options.max_share if options.policy == "drop" else 1.0
+    min_words = options.min_words if options.policy == "trim" else 0
+    return passages.settle_spans(rows, first_words, words, first_rows, totals, max_share, min_words, dropped)
+
+
+def trim_texts(texts: Any, spans: Spans) -> Trimmed:
+    """Cut what lies between the first and the last sentence or line boundary in each span (of those that count)."""
+    merged = merge_spans(spans)
+    column = string_column(texts)
+    starts, ends = boundaries.cut_spans(
+        column.data,
+        column.offsets,
+        boundary_kinds(),
+        abbreviations(),
+        merged.rows,
+        merged.starts,
+        merged.ends,
+    )
+    is_cut = ends > starts
+    rows, starts, ends = merged.rows[is_cut], starts[is_cut], ends[is_cut]
+    if not len(rows):
+        return Trimmed(texts, rows, starts, ends)
+    left = boundaries.remove_spans(column.data, column.offsets, rows, starts, ends)
+    return Trimmed(large_strings(*left), rows, starts, ends)
+
+
+def find_passages(texts: Any, options: WindowOptions, ranks: Docs | None = None) -> Spans:
+    """Marks to spans, for a column that fits in memory."""
+    ranks = np.arange(len(texts)) if ranks is None else ranks
+    return _passages_of(texts, window_marks(texts, options), options, ranks)
+
+
+def apply_policy(texts: Any, options: WindowOptions, ranks: Docs | None = None) -> Passages:
+    """All of it, in rounds until a round changes nothing: doing it again to the result changes nothing either.
+
+    One round is nearly all (99.9 % of the bytes cut in the reference texts). The next sees what came together where
+    something was cut, and copies of a passage whose first copy went with its document.
+    """
+    ranks = np.arange(len(texts)) if ranks is None else ranks
+    is_dropped = np.zeros(len(texts), np.bool_)
+    current, first_spans, rounds = texts, None, 0
+    marks, cuts = window_marks(texts, options), _Cuts()
+    while True:
+        spans = _passages_of(current, marks, options, ranks)
+        settled = settle(spans, _totals(current, spans), options, ranks)
+        first_spans = spans if first_spans is None else first_spans
+        is_changed = settled.is_dropped.copy()
+        is_dropped |= settled.is_dropped
+        if options.policy == "trim":
+            trimmed = trim_texts(current, spans.take(settled.counts & ~is_dropped[spans.rows]))
+            cuts.add(trimmed)
+            is_changed[trimmed.rows] = True
+            current = trimmed.texts
+        rounds += 1
+        if not is_changed.any():
+            break
+        current = _with(current, is_dropped, pa.repeat(pa.scalar("", pa.large_string()), len(texts)))
+        marks = _renewed(marks, current, is_changed, options)
+    done = cuts.of(_with(current, is_dropped, texts))
+    return Passages(done.texts, is_dropped, first_spans, done, rounds)
+
+
+def _passages_of(texts: Any, marks: WindowMarks, options: WindowOptions, ranks: Docs) -> Spans:
+    matches = match_marks(marks.hashes, marks.rows, ranks[marks.rows])
+    pairs = Pairs(
+        marks.rows[matches.marks],
+        marks.first_words[matches.marks],
+        marks.rows[matches.firsts],
+        marks.first_words[matches.firsts],
+    )
+    return extend_matches(texts, pairs, options, ranks).spans
+
+
+def _totals(texts: Any, spans: Spans) -> Docs:
+    """Words of the documents that have spans; of the others nobody asks."""
+    totals, rows = np.zeros(len(texts), np.int64), np.unique(spans.rows)
+    totals[rows] = count_words(texts.take(pa.array(rows)))
+    return totals
+
+
+def _renewed(marks: WindowMarks, texts: Any, is_changed: Flags, options: WindowOptions) -> WindowMarks:
+    """The marks, with those of changed rows made again."""
+    rows = np.flatnonzero(is_changed)
+    fresh = window_marks(texts.take(pa.array(rows)), options)
+    fresh = fresh._replace(rows=rows[fresh.rows])
+    same = np.flatnonzero(~is_changed[marks.rows])
+    columns = [np.concatenate([old[same], new]) for old, new in zip(marks, fresh, strict=True)]
+    order = np.argsort(columns[0], kind="stable")
+    return WindowMarks(*(column[order] for column in columns))
+
+
+class _Cuts:
+    """Cuts of several rounds, in bytes of the text before the first."""
+
+    def __init__(self) -> None:
+        self._of_row: dict[int, list[tuple[int, int]]] = {}
+
+    def add(self, trimmed: Trimmed) -> None:
+        columns = (trimmed.rows, trimmed.starts, trimmed.ends)
+        fresh: dict[int, list[tuple[int, int]]] = {}
+        for row, start, end in zip(*(column.tolist() for column in columns), strict=True):
+            before = self._of_row.get(row, [])
+            fresh.setdefault(row, []).append((_origin(before, start, True), _origin(before, end, False)))
+        for row, cuts in fresh.items():
+            self._of_row[row] = _joined([*self._of_row.get(row, []), *cuts])
+
+    def of(self, texts: Any) -> Trimmed:
+        found = [(row, *cut) for row in sorted(self._of_row) for cut in self._of_row[row]]
+        columns = np.array(found, np.int64).reshape(-1, 3).T
+        return Trimmed(texts, *(np.ascontiguousarray(column) for column in columns))
+
+
+def _origin(cuts: list[tuple[int, int]], place: int, is_start: bool) -> int:
+    """Where a place of the shortened text was: a start goes after what was cut there, an end before it."""
+    for start, end in cuts:
+        if place < start or (place == start and not is_start):
+            break
+        place += end - start
+    return place
+
+
+def _joined(cuts: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(cuts):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _with(texts: Any, chosen: Flags, others: Any) -> Any:
+    """`others` in the chosen rows, `texts` in the rest."""
+    if not chosen.any():
+        return texts
+    places = np.arange(len(texts)) + np.where(chosen, len(texts), 0)
+    return pa.concat_arrays([texts, others]).take(pa.array(places))
+
+
+class RollingWindow:
+    """The last `capacity` marks of a stream, for one pass over documents in order, batch by batch.
+
+        marks of the stream   m0 m1 m2 │ m3 m4 m5 m6 m7 │ m8 …         m8 is compared with the `capacity` marks before it
+                              forgotten └─── the window ───┘
+
+    It finds what `match_marks` finds, where no two copies of a passage that follow each other lie farther apart than
+    the window: a copy that comes later is taken for a first one. A mark that is seen again is new in the window and
+    remembers its first copy. The result does not depend on how the stream is cut into batches; memory is 24 bytes
+    per mark and 16 to 32 for the table. What is found is a pair of places: extend_matches, with both texts, decides.
+    """
+
+    def __init__(self, capacity: int, options: WindowOptions) -> None:
+        if capacity < 1:
+            raise ValueError(f"a window of {capacity} marks")
+        self.documents = 0  # that went through
+        self.marks = 0
+        self._options = options
+        self._window = passages.empty_window(capacity)
+
+    @property
+    def forgotten(self) -> int:
+        """Marks that nothing is compared with any more."""
+        return max(self.marks - len(self._window.hashes), 0)
+
+    def match(self, texts: Any) -> Pairs:
+        """`rows` and `first_rows` count the documents of the stream from 0, this batch included."""
+        marks = window_marks(texts, self._options)
+        rows = marks.rows + self.documents
+        documents, words = passages.roll_marks(
+            marks.hashes, rows, marks.first_words, self._window, self.marks
+        )
+        self.documents += len(texts)
+        self.marks += len(rows)
+        found = np.flatnonzero(documents >= 0)
+        return Pairs(rows[found], marks.first_words[found], documents[found], words[found])

@@ -1,0 +1,241 @@
+"""The page: one file that needs nothing else, and runs nothing but its own script.
+
+    facts ─ sections ─ frame: style, navigation, documents to look up, script ─> report.html
+
+The content policy names the script and the style by their sha256: whatever a document says, nothing else can run
+and nothing can be fetched.
+
+The documents that the page can find, as its script reads them: small, and spelled out already.
+
+    {"sources": […], "fates": […], "rows": [[source, id, fate, detail, tokens, words?], …]}      names by number
+
+Ids are as long as a source likes and the page is to stay small: rows beyond ROOM_BYTES are left out, those without
+words first.
+
+report.html and report.json, beside the run or where asked.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+from tokmill.artifacts.manifest import Json
+from tokmill.reports.charts import Section, brief, percent, plural, prose, safe_json, shown, visible
+from tokmill.reports.facts import gather_facts
+from tokmill.reports.section_documents import clusters_section, drops_section, flow_section, lengths_section
+from tokmill.reports.section_tokens import (
+    chain_section,
+    mixture_section,
+    pace_section,
+    packing_section,
+    shares_section,
+    sources_section,
+    tokenizer_section,
+    warnings_section,
+)
+from tokmill.storage.commit import commit_bytes
+
+ROOM_BYTES = 1_400_000
+
+
+def make_lookup(documents: Json) -> Json:
+    rows = documents["rows"]
+    sources = list(dict.fromkeys(row["source"] for row in rows))
+    fates = list(dict.fromkeys(row["fate"] for row in rows))
+    source_at = {name: at for at, name in enumerate(sources)}
+    fate_at = {name: at for at, name in enumerate(fates)}
+    made = [_row(row, source_at[row["source"]], fate_at[row["fate"]]) for row in rows]
+    return {
+        "sources": [visible(source) for source in sources],
+        "fates": [visible(fate) for fate in fates],
+        "rows": [made[at] for at in _that_fit(made)],
+    }
+
+
+def _row(row: Json, source: int, fate: int) -> list[int | str | None]:
+    told = [source, visible(row["doc_id"]), fate, _detail(row), row.get("tokens")]
+    return [*told, visible(row["text"])] if "text" in row else told
+
+
+def _detail(row: Json) -> str:
+    if row.get("value") is not None and row.get("bound") is not None:
+        return f"{row['value']:.6g} against {row['bound']:.6g}"
+    if row.get("similarity") is not None:
+        return f"likeness {row['similarity']:.3f}"
+    return ""
+
+
+def _that_fit(rows: list[list[int | str | None]]) -> list[int]:
+    """Places of the rows that are shown, in their order."""
+    room, chosen = ROOM_BYTES, []
+    for at in sorted(range(len(rows)), key=lambda at: (len(rows[at]) == 5, at)):
+        room -= len(safe_json(rows[at]).encode()) + 1
+        if room < 0:
+            break
+        chosen.append(at)
+    return sorted(chosen)
+
+
+_SECTIONS = (
+    warnings_section,
+    flow_section,
+    sources_section,
+    drops_section,
+    clusters_section,
+    lengths_section,
+    shares_section,
+    mixture_section,
+    packing_section,
+    tokenizer_section,
+    pace_section,
+    chain_section,
+)
+
+
+def render_page(facts: Json) -> str:
+    sections = [make(facts) for make in _SECTIONS]
+    lookup = make_lookup(facts["documents"])
+    style, script = (_resource(name) for name in ("page.css", "page.js"))
+    policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
+    name = shown(facts["run"]["name"])
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
+        f'<link rel="icon" href="data:,"><title>{name} · tokmill report</title><style>{style}</style></head>\n'
+        f"<body>{_header(facts)}{_navigation(sections)}\n<main>{_search(len(lookup['rows']), facts['documents']['documents'])}\n"
+        + "\n".join(section.render() for section in sections)
+        + f"</main>\n<footer>{_footer(facts)}</footer>"
+        f'<div id="tip" role="status" hidden></div>'
+        f'<script type="application/json" id="documents">{safe_json(lookup)}</script>'
+        f"<script>{script}</script></body></html>\n"
+    )
+
+
+def frame(name: str, header: str, sections: list[Section], footer: str) -> str:
+    """A page of sections alone: the same style, nothing to look up, and no script at all."""
+    style = _resource("page.css")
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
+    )
+    links = "".join(f'<a href="#{section.key}">{section.title}</a>' for section in sections)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
+        f'<link rel="icon" href="data:,"><title>{shown(name)} · tokmill report</title><style>{style}</style></head>\n'
+        f'<body>{header}<nav aria-label="Sections"><div>{links}</div></nav>\n<main>'
+        + "\n".join(section.render() for section in sections)
+        + f"</main>\n<footer>{footer}</footer></body></html>\n"
+    )
+
+
+def _resource(name: str) -> str:
+    return files("tokmill.reports").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _header(facts: Json) -> str:
+    run, totals = facts["run"], facts["totals"]
+    state = "finished" if run["is_finished"] else "not finished"
+    kind = "ok" if run["is_finished"] else "open"
+    missing = ""
+    if run["missing"] or run["set_aside"]:
+        missing = f'<p class="missing">Missing: {shown(", ".join([*run["missing"], *run["set_aside"]]))}. The figures are of the steps that are there.</p>'
+    share = percent(totals["kept"] / totals["records"]) if totals["records"] else "–"
+    tokens = totals["tokens"]
+    written = next((v for v in (totals["tokens_written"] or {}).values() if v is not None), None)
+    third = (
+        (brief(written), "tokens in rows", f"of {brief(tokens)} encoded")
+        if written is not None
+        else (
+            brief(tokens) if tokens is not None else "–",
+            "tokens",
+            "encoded" if tokens is not None else "none yet",
+        )
+    )
+    numbers = [
+        (brief(totals["records"]), "records read", f"from {plural(len(facts['sources']), 'source')}"),
+        (brief(totals["kept"]), "documents kept", f"{share} of what was read"),
+        third,
+    ]
+    figures = "".join(
+        f"<div><b>{big}</b><span>{what}</span><small>{small}</small></div>" for big, what, small in numbers
+    )
+    return (
+        f'<header><div class="top"><p class="brand">tokmill report</p>'
+        f'<button id="theme" type="button" aria-label="Change between light and dark">◐ <span>auto</span></button></div>'
+        f'<h1>{shown(run["name"])}</h1><p class="digest"><span class="state {kind}">{state}</span> '
+        f"digest <code>{shown(run['digest'])}</code></p>{missing}"
+        f'<div class="numbers">{figures}</div></header>'
+    )
+
+
+def _navigation(sections: list[Section]) -> str:
+    links = "".join(f'<a href="#{section.key}">{section.title}</a>' for section in sections)
+    return f'<nav aria-label="Sections"><div><a href="#find">Find</a>{links}</div></nav>'
+
+
+def _search(listed: int, total: int) -> str:
+    scope = (
+        f"All {plural(total, 'document')} can be found by id, some by their first words."
+        if listed >= total
+        else f"{listed:,} of {total:,} documents can be found here; `tokmill why` knows all of them."
+    )
+    return (
+        f'<section id="find"><h2><a href="#find">Find a document</a></h2><p class="says">{prose(scope)}</p>'
+        f'<input id="q" type="search" autocomplete="off" spellcheck="false" placeholder="an id, a part of one, or words" '
+        f'aria-label="Find a document by id or words"><p id="found" class="meta" role="status"></p>'
+        f'<ol id="results"></ol></section>'
+    )
+
+
+def _footer(facts: Json) -> str:
+    version = (facts["environment"].get("packages") or {}).get("tokmill")
+    return f"<p>Written by tokmill{f' {shown(version)}' if version else ''} from the artifacts of the run alone. report.json has the same figures.</p>"
+
+
+PAGE, FIGURES = "report.html", "report.json"
+
+
+class Report(NamedTuple):
+    page: Path
+    figures: Path
+    facts: Json
+
+    def as_json(self) -> Json:
+        run = self.facts["run"]
+        return {
+            "page": str(self.page),
+            "figures": str(self.figures),
+            "bytes": self.page.stat().st_size,
+            **{key: run[key] for key in ("name", "digest", "is_finished", "missing")},
+        }
+
+
+def report(directory: str | Path, out: str | Path | None = None) -> Report:
+    """`out`: the page, or a directory for it; the figures go beside it. The run itself is only read."""
+    page = page_path(Path(directory), out)
+    facts = gather_facts(directory)
+    text = json.dumps(facts, ensure_ascii=False, indent=1, allow_nan=False)
+    commit_bytes(page, render_page(facts).encode())
+    figures = page.with_suffix(".json")
+    commit_bytes(figures, text.encode() + b"\n")
+    return Report(page, figures, facts)
+
+
+def page_path(directory: Path, out: str | Path | None) -> Path:
+    if out is None:
+        return directory / PAGE
+    chosen = Path(out)
+    return chosen if chosen.suffix in (".html", ".htm") else chosen / PAGE

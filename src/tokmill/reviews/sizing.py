@@ -1,0 +1,294 @@
+"""Is it enough for the model: tokens per parameter, how often each source is seen, and which one is seen again first.
+
+    tokens per parameter    train_tokens / model_params             about 20 are compute-optimal (Hoffmann et al. 2022)
+    passes                  train_tokens / tokens of the build      up to 4 cost next to nothing (Muennighoff et al. 2023)
+    worth                   U (1 + R (1 - exp(-(passes - 1) / R)))  new tokens that U, so often repeated, stand for; R = 15.4
+    a source lasts          what there is of it / its share of the build
+
+Without `train_tokens` the build is passed once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from tokmill.recipe import Limit, Recipe
+from tokmill.reviews.evidence import Evidence, manifest_of, named, together
+from tokmill.reviews.finding import (
+    EPOCHS_HIGH,
+    EPOCHS_MEDIUM,
+    TOKENS_PER_PARAMETER,
+    Assumption,
+    Finding,
+    Found,
+    Measure,
+    NotMeasured,
+    percent,
+    spelled,
+)
+from tokmill.reviews.subject import TRAIN, Build
+
+HOFFMANN, MUENNIGHOFF = "Hoffmann et al. 2022", "Muennighoff et al. 2023"
+_REPEATS_DECAY = 15.39  # R_D* there: repeats beyond so many are worth little, whatever their number
+BYTES_PER_TOKEN = 4  # of a recipe, which has neither: as `limit.tokens` is reckoned
+
+NO_MODEL = "how large the model is was not said (`--model-params`, or `review.model_params` in the recipe)"
+NO_TOKENS = "how long is trained was not said (`--train-tokens`, or `review.train_tokens` in the recipe)"
+
+
+class Supply(NamedTuple):
+    """A source in the training rows of a build."""
+
+    source: str
+    built: int  # tokens, repeats in the build counted again
+    epochs: float  # of it in the build: 1, or more where the mixture repeats it
+    available: int  # tokens that there are, each once
+
+    def lasts(self, total: int) -> float:
+        """Tokens trained on at the shares of the build before it is seen again, if all there is of it is used."""
+        return self.available * total / self.built
+
+
+class Passes(NamedTuple):
+    built: int
+    train_tokens: int
+    supplies: tuple[Supply, ...]
+
+    @property
+    def number(self) -> float:
+        return self.train_tokens / self.built
+
+    def epochs(self, supply: Supply) -> float:
+        return self.number * supply.epochs
+
+    @property
+    def first(self) -> Supply:
+        """The source that is seen again first."""
+        return min(self.supplies, key=lambda one: (one.lasts(self.built), one.source))
+
+    @property
+    def worth(self) -> float:
+        """New tokens that so many passes stand for."""
+        unique = sum(one.built / one.epochs for one in self.supplies)
+        repeats = max(self.train_tokens / unique - 1, 0.0)
+        return min(
+            float(self.train_tokens),
+            unique * (1 + _REPEATS_DECAY * (1 - math.exp(-repeats / _REPEATS_DECAY))),
+        )
+
+
+def built_tokens(build: Build) -> int:
+    return sum(_by_source(build).values())
+
+
+def passes_of(evidence: Evidence, build: Build) -> Passes:
+    built = _by_source(build)
+    total = sum(built.values())
+    if not total:
+        raise NotMeasured(f"{named([build])} has no training tokens")
+    available = evidence.lengths.tokens_by("source", TRAIN) if evidence.has("tokens") else {}
+    mixed = evidence.artifact("mixture").manifest.facts["splits"] if evidence.has("mixture") else {}
+    epochs = {name: float(told["epochs"]) for name, told in mixed.get(TRAIN, {}).get("sources", {}).items()}
+    supplies = tuple(
+        Supply(name, count, max(epochs.get(name, 1.0), 1.0), available.get(name, count))
+        for name, count in built.items()
+        if count
+    )
+    return Passes(total, evidence.subject.training.train_tokens or total, supplies)
+
+
+def _by_source(build: Build) -> dict[str, int]:
+    """Training tokens of the build; of a published one without its receipts, all of them."""
+    counts = build.artifact.manifest.counts
+    for receipt in build.artifact.manifest.receipts():
+        if receipt.key == TRAIN:
+            counts = receipt.counts
+    return {name: int(total["tokens"]) for name, total in counts.get("sources", {}).items()}
+
+
+# --- a recipe, which has only its bounds ---
+
+
+def bounded_tokens(recipe: Recipe) -> dict[str, int] | None:
+    """At most so many tokens of each domain, as the limits of its sources say; None where one has no such limit.
+
+    A fallback is read for what its first source lacks: it brings nothing beyond that limit.
+    """
+    fallbacks = {source.fallback for source in recipe.sources if source.fallback}
+    found: dict[str, int] = {}
+    for source in recipe.sources:
+        if source.name in fallbacks:
+            continue
+        bound = _bounded(source.limit)
+        if bound is None:
+            return None
+        found[source.domain] = found.get(source.domain, 0) + bound
+    return found
+
+
+def _bounded(limit: Limit | None) -> int | None:
+    if limit is None:
+        return None
+    bounds = [
+        limit.megabytes and limit.megabytes * 1_000_000 // BYTES_PER_TOKEN,
+        limit.tokens,
+        limit.chars and limit.chars // BYTES_PER_TOKEN,
+    ]
+    return min((bound for bound in bounds if bound), default=None)
+
+
+def spelled_limit(limit: Limit) -> str:
+    """ "10 MB of text", "500 documents"."""
+    told = [
+        limit.docs and f"{limit.docs:,} documents",
+        limit.chars and f"{limit.chars:,} characters",
+        limit.megabytes and f"{limit.megabytes:,} MB of text",
+        limit.tokens and f"{limit.tokens:,} tokens (estimated)",
+    ]
+    return " and ".join(one for one in told if one)
+
+
+# --- checks ---
+
+
+def tokens_per_parameter(evidence: Evidence) -> Found:
+    training = evidence.subject.training
+    if training.model_params is None:
+        raise NotMeasured(NO_MODEL)
+    bound = Measure("tokens per parameter", TOKENS_PER_PARAMETER, "", f"compute-optimal, {HOFFMANN}")
+    if training.train_tokens is not None:
+        trained = [("training", training.train_tokens, "review.train_tokens, or --train-tokens")]
+    else:
+        trained = [
+            (named(builds), built, manifest_of(builds[0]))
+            for builds, built in together(evidence.builds(), built_tokens)
+        ]
+        yield Assumption("tokens_per_parameter", f"the build is passed once: {NO_TOKENS}")
+    for about, tokens, read_from in trained:
+        each = tokens / training.model_params
+        if each < TOKENS_PER_PARAMETER:
+            yield Finding(
+                "tokens_per_parameter",
+                "medium",
+                about,
+                f"{spelled(each)} tokens per parameter: a smaller model, or more tokens, would have a lower loss",
+                (
+                    Measure("trained on", tokens, "tokens", read_from),
+                    Measure(
+                        "model", training.model_params, "parameters", "review.model_params, or --model-params"
+                    ),
+                    Measure("tokens per parameter", each, "", read_from),
+                ),
+                bound,
+                "less than",
+            )
+
+
+def plan_epochs(evidence: Evidence) -> Found:
+    training = evidence.subject.training
+    if training.train_tokens is None:
+        raise NotMeasured(NO_TOKENS)
+    if evidence.subject.kind == "recipe":
+        yield from _bounded_epochs(evidence, training.train_tokens)
+        return
+    for builds, passes in together(evidence.builds(), lambda build: passes_of(evidence, build)):
+        most = max(passes.supplies, key=lambda one: (passes.epochs(one), one.source))
+        if passes.epochs(most) <= EPOCHS_MEDIUM or passes.train_tokens <= passes.built:
+            continue
+        is_high = passes.epochs(most) > EPOCHS_HIGH
+        read_from = manifest_of(builds[0])
+        yield Finding(
+            "plan_epochs",
+            "high" if is_high else "low",
+            named(builds),
+            f"{passes.train_tokens:,} tokens are {spelled(passes.number)} passes over its {passes.built:,}; "
+            f"worth about {spelled_tokens(passes.worth)} new ones",
+            (
+                Measure("passes", passes.number, "", read_from),
+                *(
+                    Measure(f"source {one.source} is seen", passes.epochs(one), "times", read_from)
+                    for one in passes.supplies
+                ),
+                Measure(
+                    "of the tokens trained on are new",
+                    percent(passes.built, passes.train_tokens),
+                    "%",
+                    read_from,
+                ),
+            ),
+            Measure("epochs", EPOCHS_HIGH if is_high else EPOCHS_MEDIUM, "", MUENNIGHOFF),
+        )
+
+
+def _bounded_epochs(evidence: Evidence, train_tokens: int) -> Found:
+    bounds = bounded_tokens(evidence.recipe)
+    if bounds is None:
+        raise NotMeasured("a recipe alone has no tokens, and not every source has a `limit` that bounds them")
+    most = sum(bounds.values())
+    at_least = train_tokens / most
+    yield Assumption(
+        "plan_epochs",
+        f"limits were taken as tokens of {BYTES_PER_TOKEN} bytes each, of which nothing is dropped",
+    )
+    if at_least > EPOCHS_MEDIUM:
+        is_high = at_least > EPOCHS_HIGH
+        read_from = f"{evidence.subject.recipe_file}: limit"
+        yield Finding(
+            "plan_epochs",
+            "high" if is_high else "low",
+            "sources",
+            f"their limits allow about {most:,} tokens: {train_tokens:,} are {spelled(at_least)} passes at least",
+            (
+                Measure("passes, at least", at_least, "", read_from),
+                *(
+                    Measure(f"domain {name}, at most", count, "tokens", read_from)
+                    for name, count in bounds.items()
+                ),
+            ),
+            Measure("epochs", EPOCHS_HIGH if is_high else EPOCHS_MEDIUM, "", MUENNIGHOFF),
+        )
+
+
+# --- sentences ---
+
+
+def size_sentences(evidence: Evidence, passes: Passes) -> list[str]:
+    """What an answer says of one build."""
+    params, asked = evidence.subject.training.model_params, evidence.subject.training.train_tokens
+    said = []
+    if params is not None:
+        said.append(
+            f"{params:,} parameters on {passes.train_tokens:,} tokens: {spelled(passes.train_tokens / params)} per parameter "
+            f"(about {TOKENS_PER_PARAMETER} are compute-optimal, {HOFFMANN}: {TOKENS_PER_PARAMETER * params:,})."
+        )
+    if asked is not None:
+        said.append(
+            f"That is {spelled(passes.number)} passes over {passes.built:,} training tokens, worth about "
+            f"{spelled_tokens(passes.worth)} new ones (up to {EPOCHS_HIGH:g} passes cost next to nothing, {MUENNIGHOFF})."
+        )
+    first = passes.first
+    lasts = first.lasts(passes.built)
+    order = sorted(passes.supplies, key=lambda one: (one.lasts(passes.built), one.source))
+    if len(order) > 1 and evidence.has("tokens"):  # a build by itself has no more than was built
+        later = ", ".join(
+            f"{one.source} after {spelled_tokens(one.lasts(passes.built))}" for one in order[1:4]
+        )
+        said.append(
+            f"{first.source} repeats first: at the built shares all there is of it has been seen after "
+            f"{spelled_tokens(lasts)} tokens; {later}."
+        )
+    enough = EPOCHS_HIGH * passes.built / TOKENS_PER_PARAMETER
+    said.append(
+        f"{EPOCHS_HIGH:g} passes over the build, at {TOKENS_PER_PARAMETER} tokens per parameter, are enough for a model of "
+        f"{spelled_tokens(enough)} parameters."
+    )
+    return said
+
+
+def spelled_tokens(count: float) -> str:
+    """12,345 · 1.23 M · 4.5 B: of estimates three places are enough."""
+    for factor, sign in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+        if count >= factor:
+            return f"{count / factor:.3g} {sign}"
+    return f"{round(count):,}"

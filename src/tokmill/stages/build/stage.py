@@ -1,0 +1,254 @@
+"""Build: the tokens of each split in the format that a trainer reads.
+
+token shards ─ in the order of the mixture, or of the corpus ─ plan on lengths ─ gather ─> <split>/…  index.jsonl.zst
+
+The plan is made on lengths alone; ids are then copied batch by batch, straight out of the maps.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tokmill.artifacts.artifact import Artifact
+from tokmill.artifacts.manifest import Json, Receipt, add_counts, sum_counts
+from tokmill.artifacts.step import Conduct, Input, Made, Outcome, Step, Task, table_input, tally
+from tokmill.errors import ConservationBroken, ManifestDamaged
+from tokmill.formats.ids import smallest_dtype
+from tokmill.packing.mixture import Limit, imbalance_warning
+from tokmill.stages.build.blocks import Block, Blocks
+from tokmill.stages.build.documents import open_chunks
+from tokmill.stages.build.writing import Request, write_build
+from tokmill.stages.tokens.tokenized import SplitShard, shards_of_split
+from tokmill.tokenizers.load import check_dtype
+
+_LOG = logging.getLogger("tokmill.build")
+
+
+def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
+    tokens = upstream["tokens"]
+    facts = tokens.manifest.facts["tokenizer"]
+    vocab_size = max(facts["vocab_size"], facts.get("padded_vocab_size") or 0)
+    dtype = step.config["dtype"]
+    dtype = smallest_dtype(vocab_size) if dtype == "smallest" else dtype
+    check_dtype(vocab_size, dtype, where=f"build {step.config['name']}")
+    tasks: list[Task] = []
+    for split in tokens.manifest.facts["splits"]:
+        shards = _wanted(shards_of_split(upstream, split), step.config["sources"])
+        if not shards and tasks:
+            continue  # nothing was held out
+        config = {
+            **step.config,
+            "dtype": dtype,
+            "split": split,
+            "tokenizer": facts,
+            "experiment_id": tokens.manifest.experiment_id,
+            "shards": [[shard.number, shard.source, shard.domain] for shard in shards],
+            "rows": _rows_wanted(upstream, split, step.config["pack"].get("length")),
+        }
+        inputs = [item for shard in shards for item in (shard.tokens, shard.lengths)]
+        inputs += _turns(upstream, split)
+        tasks.append(
+            Task(function="build", key=split, config=config, inputs=inputs, directory=str(step.directory))
+        )
+    receipts = yield tasks
+    warnings = list(_warnings(step, upstream, receipts))
+    for warning in warnings:
+        _LOG.warning("%s: %s", step.name, warning)
+    domain_of = _domain_of(upstream, step.config["sources"])
+    told = {"tokenizer": facts, "warnings": warnings, "domain_of": domain_of}
+    return Outcome(receipts, sum_counts(receipts), told)
+
+
+def _domain_of(upstream: Mapping[str, Artifact], sources: list[str]) -> dict[str, str]:
+    """By source: what a trainer that is told the source of a row asks next."""
+    return {
+        name.removeprefix("ingest/"): artifact.manifest.config["reading"]["domain"]
+        for name, artifact in upstream.items()
+        if name.startswith("ingest/") and (not sources or name.removeprefix("ingest/") in sources)
+    }
+
+
+def _warnings(step: Step, upstream: Mapping[str, Artifact], receipts: Sequence[Receipt]) -> Iterator[str]:
+    """Of the first split, which is trained on."""
+    counts = receipts[0].counts
+    tokens = counts["tokens"]
+    if tokens["in"] and not tokens["written"]:
+        length = step.config["pack"].get("length", 0)
+        yield f"no row: {tokens['in']:,} tokens do not fill one of {length:,}; set a smaller pack.length, or tail: pad"
+    for receipt in receipts[1:]:
+        held = receipt.counts["tokens"]["written"]
+        if held > tokens["written"]:
+            yield f"{receipt.key} has {held:,} tokens and {receipts[0].key} {tokens['written']:,}: more is held out than trained on"
+    limit = limit_of_balance(step.config, upstream, counts)
+    if limit is not None and limit.is_starved:
+        yield str(limit)
+    if not _is_weighted(upstream):
+        unequal = imbalance_warning(_domain_tokens(step, upstream, counts))
+        if unequal:
+            yield unequal + (", before rows are balanced" if step.config["balance"] == "smallest" else "")
+
+
+def _wanted(shards: list[SplitShard], sources: list[str]) -> list[SplitShard]:
+    return [shard for shard in shards if shard.source in sources] if sources else shards
+
+
+def _rows_wanted(upstream: Mapping[str, Artifact], split: str, length: int | None) -> int | None:
+    """A target in blocks is a number of rows, where rows are as long as its blocks."""
+    if "mixture" not in upstream:
+        return None
+    mixture = upstream["mixture"].manifest
+    if mixture.config["seq_len"] != length:
+        return None
+    rows: int | None = mixture.facts["splits"].get(split, {}).get("blocks")
+    return rows
+
+
+def _domain_tokens(step: Step, upstream: Mapping[str, Artifact], counts: Json) -> dict[str, int]:
+    """Before rows are balanced: afterwards no domain has more than another, whatever was left out for it."""
+    if step.config["balance"] == "none":
+        return {name: total["tokens"] for name, total in counts["domains"].items()}
+    return {name: total["tokens"] for name, total in _domains_mixed(step.config, upstream).items()}
+
+
+def _domains_mixed(config: Json, upstream: Mapping[str, Artifact]) -> dict[str, dict[str, int]]:
+    """Tokens and documents of each domain that the mixture gave the build, to train on."""
+    mixture, wanted = upstream["mixture"].manifest, config["sources"]
+    found: dict[str, dict[str, int]] = {}
+    for source, facts in mixture.facts["splits"]["train"]["sources"].items():
+        if not wanted or source in wanted:
+            total = found.setdefault(mixture.config["domain_of"][source], {"tokens": 0, "docs": 0})
+            total["tokens"] += facts["tokens"]
+            total["docs"] += facts["documents"]
+    return found
+
+
+def limit_of_balance(config: Json, upstream: Mapping[str, Artifact], counts: Json) -> Limit | None:
+    """The domain that has the fewest rows, and so lost none of them, where rows are balanced by domain.
+
+    `counts` are those of the split that is trained on."""
+    if config["balance"] != "smallest":
+        return None
+    given = {name: total for name, total in _domains_mixed(config, upstream).items() if total["docs"]}
+    amount = (
+        "docs" if config["pack"]["layout"] == "pad" else "tokens"
+    )  # a row is a document, or so many tokens
+    kept = {
+        name: counts["domains"].get(name, {}).get(amount, 0) / total[amount] for name, total in given.items()
+    }
+    if not kept:
+        return None
+    first = max(kept, key=lambda name: (kept[name], name))
+    tokens = counts["tokens"]
+    return Limit(first, given[first]["tokens"], tokens["written"] + tokens["truncated"], tokens["in"])
+
+
+def _is_weighted(upstream: Mapping[str, Artifact]) -> bool:
+    """Shares that were asked for need no warning."""
+    return "mixture" in upstream and upstream["mixture"].manifest.config["domains"] is not None
+
+
+def perform_build(task: Task) -> Made:
+    blocks = Blocks(task.config, open_chunks(task))
+    counts: Json = {
+        "in": 0,
+        "kept": 0,
+        "dropped": {},
+        "quarantined": {},
+        "rows": 0,
+        "tokens": dict.fromkeys(("in", "written", "tail_dropped", "truncated", "left_out", "padding"), 0),
+        **{name: {} for name in _SHARES},
+    }
+    written_ahead = np.empty(0, np.int64)
+    for block in blocks:
+        added, written_ahead = _count(block, blocks.domain_names, written_ahead)
+        counts = add_counts(counts, added)
+    tokens = counts["tokens"]
+    if tokens["in"] != sum(tokens[name] for name in ("written", "tail_dropped", "truncated", "left_out")):
+        raise ConservationBroken(f"{tokens}", where=f"build {task.config['name']}")
+    return Made(write_build(Request(task, blocks, counts)), counts)
+
+
+_SHARES = ("domains", "sources", "languages", "licenses")
+
+
+def _count(
+    block: Block, domain_names: list[str], written_ahead: NDArray[np.int64]
+) -> tuple[Json, NDArray[np.int64]]:
+    """What a block brings; and the documents of blocks to come that it holds tokens of.
+
+    Tokens are counted where they are written, a document in its own block.
+    """
+    plan, documents = block.plan, block.documents
+    written = np.zeros(plan.documents, np.int64)
+    for first, stop in block.batches():
+        spans = plan.spans(first, stop)
+        np.add.at(written, spans.document, spans.end - spans.start)
+    assert int(written.sum()) == plan.tokens_kept, f"{plan.layout}: spans do not add up"
+    is_own = np.arange(len(written)) < block.own
+    is_built = is_own & ((written > 0) | np.isin(documents.number, written_ahead))
+    lost = block.own - int(is_built.sum())
+    tail = lost if block.tail is None else block.tail
+    dropped = {"left_out": lost - tail, "tail": tail}
+    chosen = is_built | (written > 0)
+    columns = {
+        "domains": pa.DictionaryArray.from_arrays(documents.domain, pa.array(domain_names, pa.string())),
+        "sources": documents.sources,
+        "languages": documents.languages,
+        "licenses": documents.licenses,
+    }
+    shares = {
+        name: tally(
+            column.cast(pa.string()).filter(pa.array(chosen)),
+            docs=is_built[chosen],
+            tokens=written[chosen],
+        )
+        for name, column in columns.items()
+    }
+    counts = {
+        "in": block.own,
+        "kept": int(is_built.sum()),
+        "dropped": {reason: docs for reason, docs in dropped.items() if docs},
+        "quarantined": {},
+        "rows": plan.n_rows,
+        "tokens": {
+            "in": plan.tokens_in,
+            "written": plan.tokens_kept,
+            "tail_dropped": plan.tail_dropped,
+            "truncated": plan.truncated,
+            "left_out": plan.left_out,
+            "padding": plan.padding,
+        },
+        **shares,
+    }
+    ahead = np.concatenate((written_ahead, documents.number[~is_own & (written > 0)]))
+    return counts, ahead[ahead >= block.first_document + block.own]
+
+
+def _turns(upstream: Mapping[str, Artifact], split: str) -> list[Input]:
+    """The order that a mixture gave the split, and its turns in parts; nothing where it is as the corpus is."""
+    mixture = upstream.get("mixture")
+    if mixture is None:
+        return []
+    entries = {entry.path: entry for entry in mixture.manifest.entries("order")}
+    if f"order-{split}.parquet" not in entries:
+        return []
+    order = table_input("order", mixture.directory, entries[f"order-{split}.parquet"])
+    parts = [
+        table_input("turns", mixture.directory, entry)
+        for receipt in mixture.manifest.receipts()
+        if receipt.key == split
+        for entry in receipt.files
+        if entry.table == "turns"
+    ]
+    if sum(part.rows for part in parts) != order.rows:
+        raise ManifestDamaged(
+            f"orders {order.rows:,} documents of {split} and describes {sum(part.rows for part in parts):,}",
+            where=str(mixture.directory),
+            next="remove the directory and run again: an earlier version made it",
+        )
+    return [order, *parts]

@@ -1,0 +1,292 @@
+"""Exact duplicates as tasks: equal hashes, one range of them at a time.
+
+    shard ─ marks ─> hashes-<s>                 a run by hash: row and rank of what is considered
+    range p of the hashes ─ equal? ─> matches-<p>       duplicate -> survivor, by shard
+
+Memory is bounded by a range, and there are as many of them as the documents call for.
+
+Who comes first: of equal or similar documents, the one that is kept.
+
+    rank = source priority, then the policy's own key, then position (ties are by number everywhere)
+
+    first     position alone
+    longest   most characters
+    newest    latest created_at, as far as its digits say (2024-05-01T12:00 as 202405011200); without one, last
+    best      farthest from being dropped: the least margin over all rules, in shares of their bounds; then longest
+
+A rank is an int64, the least is kept first. Shards are ranked one by one: nothing needs the whole corpus.
+
+Who is considered for deduplication in a shard, and who comes before whom.
+
+keep config of a shard: {policy, priority, rules}   the rules are those of its source, for `best`
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tokmill.artifacts.artifact import Artifact
+from tokmill.artifacts.manifest import Json, Receipt
+from tokmill.artifacts.step import Input, Made, Shard, Step, Task, table_input, write_task_table
+from tokmill.clean.normalize import apply_edits
+from tokmill.clean.rules import Rule, Sieve, columns_of
+from tokmill.duplicates.exact import match_equal
+from tokmill.kernels import hashing
+from tokmill.schema import EDITS, MATCHES, one_piece, string_column
+from tokmill.stages.external import (
+    Layout,
+    hash_range,
+    joined,
+    load_between,
+    open_runs,
+    partitions_for,
+    write_run,
+)
+from tokmill.storage.parquet import load_range, load_table
+
+Keep = Literal["first", "longest", "newest", "best"]
+Ranks = NDArray[np.int64]
+
+# 15 bits for the place in the list of priorities, 48 for the policy's key.
+_KEY_BITS = 48
+_MAX_KEY = (1 << _KEY_BITS) - 1
+_NOT_DIGITS = re.compile(r"\D")
+_DATE_DIGITS = 14  # down to the second: below 2^48
+_MARGIN_STEPS = 1 << 15
+_MAX_CHARS = (1 << 32) - 1
+
+
+def priority_of(source: str, priorities: Sequence[str]) -> int:
+    """Listed sources in their order, then all others alike."""
+    return priorities.index(source) if source in priorities else len(priorities)
+
+
+def rank_documents(
+    keep: Keep,
+    priority: int,
+    chars: NDArray[np.int64],
+    *,
+    created_at: Any = None,
+    measures: Mapping[str, NDArray[Any]] | None = None,
+    rules: Sequence[Rule] = (),
+) -> Ranks:
+    if keep == "first":
+        keys = np.zeros(len(chars), np.int64)
+    elif keep == "longest":
+        keys = _MAX_CHARS - np.minimum(chars, _MAX_CHARS)
+    elif keep == "newest":
+        keys = _MAX_KEY - np.array([_date_key(date) for date in created_at.to_pylist()], np.int64)
+    else:
+        keys = _best_keys(chars, measures or {}, rules)
+    return (np.int64(priority) << np.int64(_KEY_BITS)) + keys
+
+
+def _date_key(date: str | None) -> int:
+    digits = _NOT_DIGITS.sub("", date or "")[:_DATE_DIGITS]
+    return int(digits.ljust(_DATE_DIGITS, "0")) if len(digits) >= 4 else 0
+
+
+def _best_keys(
+    chars: NDArray[np.int64], measures: Mapping[str, NDArray[Any]], rules: Sequence[Rule]
+) -> Ranks:
+    margin = np.full(len(chars), 1.0)
+    for rule in rules:
+        if rule.column in measures:
+            values = rule.margins(measures[rule.column].astype(np.float64))
+            margin = np.minimum(margin, values / max(abs(rule.threshold), 1e-9))
+    steps = (np.clip(margin, 0.0, 1.0) * (_MARGIN_STEPS - 1)).astype(np.int64)
+    longest = _MAX_CHARS - np.minimum(chars, _MAX_CHARS)
+    keys: Ranks = ((_MARGIN_STEPS - 1 - steps) << np.int64(32)) + longest
+    return keys
+
+
+# Tables of who goes already.
+EARLIER = ("contaminated", "matches", "near")
+
+
+# A scope besides those of a recipe: documents of several sources in one, told apart by what their records said.
+OWN_SOURCE = "own-source"
+
+
+class Considered(NamedTuple):
+    """What a task needs to know and to read of one shard."""
+
+    shard: Shard
+    keep: Json
+    inputs: list[Input]
+
+
+class Ranked(NamedTuple):
+    """The considered documents of a shard, in row order."""
+
+    rows: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    texts: Any
+
+
+def keep_config(dedup: Json, shard: Shard, upstream: Mapping[str, Artifact]) -> Json:
+    """Reference sources come before all others."""
+    priority = priority_of(shard.source, [*dedup["reference"], *dedup["priority"]])
+    rules: list[Json] = []
+    if dedup["keep"] == "best":
+        sieve = msgspec.convert(upstream[f"clean/{shard.source}"].manifest.config["sieve"], Sieve)
+        rules = [msgspec.to_builtins(rule) for rule in sieve.rules]
+    return {"policy": dedup["keep"], "priority": priority, "rules": rules}
+
+
+def rank_inputs(dedup: Json, shard: Shard, upstream: Mapping[str, Artifact]) -> list[Input]:
+    """What ranking reads besides the marks: dates are in the documents, margins in the measures."""
+    if dedup["keep"] == "newest":
+        return [shard.documents]
+    if dedup["keep"] == "best":
+        cleaned = upstream[f"clean/{shard.source}"]
+        path = f"measures-{shard.key}.parquet"
+        return [
+            table_input("measures", cleaned.directory, entry)
+            for entry in cleaned.manifest.entries("measures")
+            if entry.path == path
+        ]
+    return []
+
+
+def scope_salts(task: Task, rows: NDArray[np.int64]) -> Any:
+    """What moves the hashes of documents that must not meet: one number for the shard, or one per document."""
+    if not task.config.get("by_source"):
+        return np.uint64((task.config.get("group", 0) * 0x9E3779B97F4A7C15) & (2**64 - 1))
+    sources = task.load("documents", ["source"]).column("source").take(pa.array(rows))
+    state = np.zeros((len(rows), 2), np.uint64)
+    hashing.mix_column(*string_column(sources), state)
+    return np.ascontiguousarray(state[:, 0])
+
+
+def load_ranks(inputs: Sequence[Input], keep: Json) -> NDArray[np.int64]:
+    """One rank per row of the shard; that of a document which cleaning did not keep says nothing."""
+    paths = {item.role: Path(item.path) for item in inputs}
+    chars = np.asarray(load_table(paths["marks"], ["chars"]).column("chars"))
+    dates = measures = None
+    if keep["policy"] == "newest":
+        dates = one_piece(load_table(paths["documents"], ["created_at"]).column("created_at"))
+    if keep["policy"] == "best" and "measures" in paths:
+        measures = columns_of(load_table(paths["measures"]))
+    rules = [msgspec.convert(rule, Rule) for rule in keep["rules"]]
+    return rank_documents(
+        keep["policy"], keep["priority"], chars, created_at=dates, measures=measures, rules=rules
+    )
+
+
+def load_ranked(inputs: Sequence[Input], number: int, keep: Json) -> Ranked:
+    """Kept by cleaning and not dropped by an earlier look of this step (its tables are sorted by shard)."""
+    paths = {item.role: Path(item.path) for item in inputs}
+    considered = np.asarray(load_table(paths["marks"], ["kept"]).column("kept")).copy()
+    for item in inputs:
+        if item.role in EARLIER:
+            considered[np.asarray(load_range(Path(item.path), "shard", number).column("row"))] = False
+    rows = np.flatnonzero(considered)
+    texts = one_piece(load_table(paths["documents"], ["text"]).column("text"))
+    edits = load_table(paths["edits"], ["row", "text"]) if "edits" in paths else EDITS.empty_table()
+    texts = apply_edits(texts, np.asarray(edits.column("row")), one_piece(edits.column("text")), rows)
+    return Ranked(rows, load_ranks(inputs, keep)[rows], texts)
+
+
+HASHES: Layout = {"high": "<u8", "low": "<u8", "rank": "<i8", "row": "<u4"}
+
+# 28 bytes a document, and four times that to sort them. A billion documents make 1,000 ranges.
+HASHES_AT_ONCE = 1_000_000
+# Ranges are told apart by the upper 32 bits, as `partition_of` does it.
+_RANGE_BITS = 32
+
+Phase = Generator[list[Task], list[Receipt], list[Receipt]]
+
+
+def find_equal(step: Step, considered: Sequence[Considered]) -> Phase:
+    """The receipts of all ranges."""
+    shards, directory = [one.shard for one in considered], str(step.directory)
+    by_source = {"by_source": True} if step.config["scope"] == OWN_SOURCE else {}
+    hashed = yield [
+        Task(
+            function="dedup.hashes",
+            key=f"h{shard.number:05d}",
+            config={"number": shard.number, "keep": keep, **by_source},
+            inputs=inputs,
+            directory=directory,
+        )
+        for shard, keep, inputs in considered
+    ]
+    hashes = [table_input("hashes", step.directory, receipt.files[0]) for receipt in hashed]
+    documents = sum(item.rows for item in hashes)
+    partitions = partitions_for(documents, HASHES_AT_ONCE, step.config["partitions"])
+    sources = list(dict.fromkeys(shard.source for shard in shards))
+    per_source = step.config["scope"] == "per-source"
+    common = {
+        "partitions": partitions,
+        "groups": [sources.index(shard.source) if per_source else 0 for shard in shards],
+        "shards": [shard.name for shard in shards],
+        "is_reference": [shard.source in step.config["reference"] for shard in shards],
+    }
+    return (
+        yield [
+            Task(
+                function="dedup.match",
+                key=f"p{partition:04d}",
+                config={**common, "partition": partition},
+                inputs=hashes,
+                directory=directory,
+            )
+            for partition in range(partitions)
+        ]
+    )
+
+
+def perform_hashes(task: Task) -> Made:
+    marks = task.load("marks", ["kept", "exact_high", "exact_low"])
+    kept = np.asarray(marks.column("kept")).copy()
+    for drops in task.paths("contaminated"):
+        kept[np.asarray(load_range(drops, "shard", task.config["number"]).column("row"))] = False
+    rows = np.flatnonzero(kept)
+    high, low = (np.asarray(marks.column(name))[rows] for name in ("exact_high", "exact_low"))
+    if task.config.get("by_source"):
+        high = high ^ scope_salts(task, rows)
+    order = np.argsort(high, kind="stable")
+    ranks = load_ranks(task.inputs, task.config["keep"])[rows]
+    columns = [column[order] for column in (high, low, ranks, rows)]
+    return Made([write_run(task, "hashes", columns, HASHES)], {})
+
+
+def perform_match(task: Task) -> Made:
+    """Duplicates within one range of the hash space."""
+    config = task.config
+    bounds = hash_range(config["partition"], config["partitions"], _RANGE_BITS)
+    parts = list(load_between(open_runs(task.inputs, "hashes", HASHES), *bounds))
+    shard = np.repeat(
+        np.arange(len(parts), dtype=np.uint32), np.array([len(part[0]) for part in parts], np.int64)
+    )
+    high, low, rank, row = joined(iter(parts), HASHES)
+    del parts
+    # positions decide between equal ranks, and a run is in order of its hashes
+    by_position = np.lexsort((row, shard))
+    high, low, rank, row = (column[by_position] for column in (high, low, rank, row))
+    group = np.asarray(config["groups"], np.uint32)[shard]
+    found = match_equal(high, low, group, rank)
+    may_go = ~np.asarray(config["is_reference"], np.bool_)[shard[found.duplicates]]
+    duplicates, survivors = found.duplicates[may_go], found.survivors[may_go]
+    in_order = np.lexsort((row[duplicates], shard[duplicates]))
+    duplicates, survivors = duplicates[in_order], survivors[in_order]
+    names = pa.array(config["shards"], pa.string())
+    table = pa.table(
+        [
+            shard[duplicates],
+            row[duplicates],
+            names.take(pa.array(shard[survivors])),
+            row[survivors],
+        ],
+        schema=MATCHES,
+    )
+    return Made([write_task_table(task, "matches", table, "shard")], {})

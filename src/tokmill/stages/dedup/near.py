@@ -1,0 +1,276 @@
+"""Near duplicates as tasks: every step bounded by a shard, or by a partition as large as a task can hold.
+
+    shard ─ fingerprint ─> fingerprints-<s> (by number)      bands-<s> (a run by band key)
+    partition ─ candidates ─> pairs-<p>      buckets of equal band keys, estimated from the signatures
+                            └ doubtful-<p>   documents that an estimate leaves in doubt
+    shard ─ extract ─> texts-<s>.arrow       texts of the documents in doubt
+    partition ─ verify ─> edges-<p>          pairs in doubt settled by exact Jaccard; a run in keep order
+    all edges ─ resolve ─> near (duplicate -> survivor, by shard)  clusters         tokmill.stages.dedup.survivors
+
+Runs are of any number of partitions (tokmill.stages.external), so there are as many as their rows call for. All but
+`near` and `clusters` is scaffolding, gone when the step is done.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tokmill.artifacts.manifest import DEVICE, FileEntry, Receipt
+from tokmill.artifacts.step import Input, Made, Step, Task, table_input
+from tokmill.duplicates.cuda import signatures_on
+from tokmill.duplicates.near import (
+    SHINGLE_NORMALIZATION,
+    compare_pairs,
+    judge_pairs,
+    read_pairs,
+    unique_pairs,
+)
+from tokmill.kernels.buckets import repeated
+from tokmill.kernels.minhash import band_keys
+from tokmill.stages.dedup.exact import OWN_SOURCE, Considered, load_ranked, scope_salts
+from tokmill.stages.dedup.survivors import (
+    EDGES,
+    NumberedTexts,
+    Prints,
+    near_options,
+    write_numbered_texts,
+    write_prints,
+)
+from tokmill.stages.external import (
+    Layout,
+    by_hash,
+    hash_pairs,
+    joined,
+    load_between,
+    load_partition,
+    open_runs,
+    partitions_for,
+    write_run,
+)
+
+__all__ = ["find_near", "near_options"]
+
+BANDS: Layout = {"key": "<u8", "index": "<u4"}
+PAIRS: Layout = {
+    "key": "<u8",
+    "first_rank": "<i8",
+    "a": "<i8",
+    "rank": "<i8",
+    "b": "<i8",
+    "similarity": "<f8",
+    "is_sure": "|b1",
+}
+DOUBTFUL: Layout = {"number": "<i8"}
+
+# 2 million band keys take 340 MB where every one of them is shared, and 70 where few are: 143,000 documents of 14
+# bands. A billion documents make 7,000 partitions.
+BANDS_AT_ONCE = 2_000_000
+# A pair is 49 bytes, and three times that while pairs are sorted.
+PAIRS_AT_ONCE = 1_000_000
+
+Phase = Generator[list[Task], list[Receipt], list[Receipt]]
+Numbers = NDArray[np.int64]
+
+
+def find_near(step: Step, considered: Sequence[Considered]) -> Phase:
+    near = {**step.config["near"], "normalization": SHINGLE_NORMALIZATION}
+    shards = [one.shard for one in considered]
+    at_least, directory = step.config["partitions"], str(step.directory)
+    sources = list(dict.fromkeys(shard.source for shard in shards))
+    per_source = step.config["scope"] == "per-source"
+    fingerprints = yield [
+        Task(
+            function="dedup.fingerprint",
+            key=f"f{shard.number:05d}",
+            config={
+                "near": near,
+                "keep": keep,
+                "number": shard.number,
+                "group": sources.index(shard.source) + 1 if per_source else 0,
+                **({"by_source": True} if step.config["scope"] == OWN_SOURCE else {}),
+            },
+            inputs=inputs,
+            directory=directory,
+        )
+        for shard, keep, inputs in considered
+    ]
+    starts = [0, *itertools.accumulate(receipt.files[0].rows for receipt in fingerprints)]
+    common = {"near": near, "starts": starts}
+    prints, bands = (_tables(step, fingerprints, name) for name in ("fingerprints", "bands"))
+    partitions = partitions_for(sum(item.rows for item in bands), BANDS_AT_ONCE, at_least)
+    candidates = yield [
+        Task(
+            function="dedup.candidates",
+            key=f"c{partition:04d}",
+            config={**common, "partition": partition, "partitions": partitions},
+            inputs=[*prints, *bands],
+            directory=directory,
+        )
+        for partition in range(partitions)
+    ]
+    pairs, doubtful = (_tables(step, candidates, name) for name in ("pairs", "doubtful"))
+    texts: list[Receipt] = []
+    if near["verify"] == "exact":
+        texts = yield [
+            Task(
+                function="dedup.extract",
+                key=f"x{shard.number:05d}",
+                config={**common, "number": shard.number, "keep": keep},
+                inputs=[*inputs, prints[shard.number], *doubtful],
+                directory=directory,
+            )
+            for shard, keep, inputs in considered
+        ]
+    stored = [table_input("texts", step.directory, receipt.files[0]) for receipt in texts]
+    partitions = partitions_for(sum(item.rows for item in pairs), PAIRS_AT_ONCE, at_least)
+    verified = yield [
+        Task(
+            function="dedup.verify",
+            key=f"v{partition:04d}",
+            config={**common, "partition": partition, "partitions": partitions},
+            inputs=[*pairs, *stored],
+            directory=directory,
+        )
+        for partition in range(partitions)
+    ]
+    return (
+        yield [
+            Task(
+                function="dedup.resolve",
+                key="near",
+                config={
+                    **common,
+                    "shards": [shard.name for shard in shards],
+                    "sources": [shard.source for shard in shards],
+                    "reference": step.config["reference"],
+                },
+                inputs=[*prints, *_tables(step, verified, "edges")],
+                directory=directory,
+            )
+        ]
+    )
+
+
+def _tables(step: Step, receipts: Sequence[Receipt], name: str) -> list[Input]:
+    return [
+        table_input(name, step.directory, entry)
+        for receipt in receipts
+        for entry in receipt.files
+        if entry.table == name
+    ]
+
+
+# --- fingerprints ---
+
+
+def perform_fingerprint(task: Task) -> Made:
+    options = near_options(task.config["near"])
+    ranked = load_ranked(task.inputs, task.config["number"], task.config["keep"])
+    made = signatures_on(os.environ.get(DEVICE, "cpu"), ranked.texts, options)
+    has_words = np.flatnonzero(made.digests != 0)
+    values = made.values[has_words]
+    prints = write_prints(
+        task, ranked.ranks[has_words], made.digests[has_words], ranked.rows[has_words], values
+    )
+    # of another source is of another bucket, where sources are kept apart
+    salt = scope_salts(task, ranked.rows[has_words])
+    keys = (band_keys(values, options.bands, options.rows) ^ np.reshape(salt, (-1, 1))).reshape(-1)
+    order = by_hash(keys)
+    index = (order // options.bands).astype(np.uint32)
+    return Made([prints, write_run(task, "bands", [keys[order], index], BANDS)], {})
+
+
+# --- candidates ---
+
+
+def perform_candidates(task: Task) -> Made:
+    options, config, prints = near_options(task.config["near"]), task.config, Prints(task)
+    runs = open_runs(task.inputs, "bands", BANDS)
+    found = [
+        (key, index.astype(np.int64) + start)
+        for (key, index), start in zip(
+            load_partition(runs, config["partition"], config["partitions"]), config["starts"], strict=False
+        )
+    ]
+    key = np.concatenate([np.empty(0, np.uint64), *(own for own, _ in found)])
+    number = np.concatenate([np.empty(0, np.int64), *(own for _, own in found)])
+    del found
+    in_company = repeated(key)
+    key, number = key[in_company], number[in_company]
+    docs, places = np.unique(number, return_inverse=True)
+    digests, ranks = prints.load_all(docs, ["digest", "rank"])
+    files: list[FileEntry] = []
+    waiting: list[list[Any]] = []
+    for pairs in read_pairs(key, number, digests=digests.view(np.uint64)[places], ranks=ranks[places]):
+        a, b = unique_pairs(*pairs)
+        judged = judge_pairs(a, b, options, lambda numbers: prints.load(numbers, "values"))
+        is_open = judged.is_similar | judged.is_doubtful
+        a, b = a[is_open], b[is_open]
+        first_rank, rank = (ranks[np.searchsorted(docs, ends)] for ends in (a, b))
+        waiting.append([first_rank, a, rank, b, judged.similarity[is_open], judged.is_similar[is_open]])
+        if sum(len(columns[0]) for columns in waiting) >= PAIRS_AT_ONCE:
+            files += _write_pairs(task, waiting, len(files))
+    return Made([*files, *_write_pairs(task, waiting, len(files))], {})
+
+
+def _write_pairs(task: Task, waiting: list[list[Any]], part: int) -> list[FileEntry]:
+    """What waits, as a run; and the documents whose texts will be asked for. The list is emptied."""
+    columns = [np.concatenate(column) for column in zip(*waiting, strict=True)]
+    waiting.clear()
+    if not columns or not len(columns[0]):
+        return []
+    _, a, _, b, _, is_sure = columns
+    key = hash_pairs(a, b)
+    order = by_hash(key)
+    doubtful = np.unique(np.concatenate([a[~is_sure], b[~is_sure]]))
+    suffix = f"-{part:05d}"
+    return [
+        write_run(task, "pairs", [column[order] for column in (key, *columns)], PAIRS, suffix),
+        write_run(task, "doubtful", [doubtful], DOUBTFUL, suffix),
+    ]
+
+
+# --- verification ---
+
+
+def perform_extract(task: Task) -> Made:
+    """Texts of this shard's documents that a pair in doubt has as an end."""
+    number = task.config["number"]
+    start, end = task.config["starts"][number : number + 2]
+    (wanted,) = joined(load_between(open_runs(task.inputs, "doubtful", DOUBTFUL), start, end), DOUBTFUL)
+    wanted = np.unique(wanted)
+    texts = pa.array([], pa.large_string())
+    if len(wanted):
+        ranked = load_ranked(task.inputs, number, task.config["keep"])
+        rows = Prints(task, shard=number).load(wanted, "row").astype(np.int64)
+        texts = ranked.texts.take(pa.array(np.searchsorted(ranked.rows, rows)))
+    return Made([write_numbered_texts(task, wanted, texts)], {})
+
+
+def perform_verify(task: Task) -> Made:
+    options, config = near_options(task.config["near"]), task.config
+    runs = open_runs(task.inputs, "pairs", PAIRS)
+    columns = joined(load_partition(runs, config["partition"], config["partitions"]), PAIRS)[1:]
+    # a pair meets in many bands, each time with the same estimate; and the texts of a are read once
+    order = np.lexsort((columns[3], columns[1]))
+    columns = [column[order] for column in columns]
+    a, b = columns[1], columns[3]
+    is_new = np.ones(len(a), np.bool_)
+    is_new[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
+    first_rank, a, rank, b, similarity, is_edge = (column[is_new] for column in columns)
+    doubtful = np.flatnonzero(~is_edge)
+    if len(doubtful):
+        texts = NumberedTexts(task)
+        similarity[doubtful] = compare_pairs(a[doubtful], b[doubtful], options, texts.take)
+        is_edge[doubtful] = similarity[doubtful] >= options.threshold
+    chosen = np.flatnonzero(is_edge)
+    chosen = chosen[np.lexsort((a[chosen], b[chosen], rank[chosen]))]
+    edges = [column[chosen] for column in (rank, b, first_rank, a, similarity)]
+    return Made([write_run(task, "edges", edges, EDGES)], {})

@@ -1,0 +1,292 @@
+"""Dedup: which documents say what another one already says. Every drop names its survivor.
+
+    against    tokmill.stages.dedup.decontamination          ─> contaminated-<s>   items of a benchmark
+    exact      tokmill.stages.dedup.exact                   ─> matches-<p>        duplicate -> survivor
+    near       tokmill.stages.dedup.near                  ─> near, clusters
+    window     tokmill.stages.dedup.passages                 ─> window, trims-<s>  passages said before
+    all of these ─ shard s ─> verdicts-<s>  every row      ledger-<s>  what was dropped and for whom
+
+The result depends on the order of documents and the policy alone, not on shards or partitions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.artifacts.artifact import Artifact
+from tokmill.artifacts.manifest import Json, Receipt, sum_counts
+from tokmill.artifacts.step import (
+    Conduct,
+    Input,
+    Made,
+    Outcome,
+    Shard,
+    Step,
+    Task,
+    list_shards,
+    table_input,
+    write_shard_table,
+)
+from tokmill.errors import DedupLimit, InputError
+from tokmill.schema import DROPS, VERDICTS, ledger_table
+from tokmill.stages.dedup.decontamination import contamination_facts, find_contaminated
+from tokmill.stages.dedup.exact import OWN_SOURCE, Considered, find_equal, keep_config, rank_inputs
+from tokmill.stages.dedup.near import find_near
+from tokmill.stages.dedup.passages import find_repeated
+from tokmill.stages.external import read_tables
+from tokmill.stages.losses import by_source, find_losses
+from tokmill.storage.parquet import load_range, load_table
+
+_LOG = logging.getLogger("tokmill.duplicates")
+
+TRIMMED = "passages_trimmed"
+
+# Reasons by the table that says so. A document is looked at in this order, and goes for the first.
+REASONS = {
+    "contaminated": "contaminated",
+    "matches": "exact_dup",
+    "near": "near_dup",
+    "window": "window_dup",
+}
+
+
+def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
+    shards = list_shards(upstream)
+    if step.config["keep"] == "newest":
+        _check_dates(upstream)
+    facts: Json = {"shards": [shard.name for shard in shards]}
+    found: list[Input] = []  # who goes, by what was looked at so far
+    kept: list[Receipt] = []  # whose files stay
+
+    def considered() -> list[Considered]:
+        return [
+            Considered(
+                shard,
+                keep_config(step.config, shard, upstream),
+                [*_roles(shard.inputs(), rank_inputs(step.config, shard, upstream)), *found],
+            )
+            for shard in shards
+        ]
+
+    def note(receipts: Sequence[Receipt], table: str) -> None:
+        found.extend(
+            table_input(table, step.directory, entry)
+            for receipt in receipts
+            for entry in receipt.files
+            if entry.table == table
+        )
+        kept.extend(receipts)
+
+    if step.config["against"] is not None:
+        receipts = yield from find_contaminated(step, considered())
+        facts["against"] = contamination_facts(receipts)
+        note(receipts, "contaminated")
+    if step.config["exact"]:
+        ranked = [
+            Considered(
+                shard,
+                keep_config(step.config, shard, upstream),
+                [*_roles(_hashed(step, shard), rank_inputs(step.config, shard, upstream)), *found],
+            )
+            for shard in shards
+        ]
+        note((yield from find_equal(step, ranked)), "matches")
+    if step.config["near"] is not None:
+        (resolved,) = yield from find_near(step, considered())
+        facts["near"] = resolved.facts
+        note([resolved], "near")
+        _check_cluster(step, resolved)
+    if step.config["window"] is not None:
+        receipts = yield from find_repeated(step, considered())
+        cut = sum(receipt.facts.get("bytes_cut", 0) for receipt in receipts)
+        facts["window"] = {**receipts[0].facts, "bytes_cut": cut}
+        note(receipts, "window")
+        found += [
+            table_input("trims", step.directory, entry)
+            for receipt in receipts
+            for entry in receipt.files
+            if entry.table == "trims"
+        ]
+    verdicts = yield [_verdict_task(step, shard, found) for shard in shards]
+    _check_losses(step, verdicts, shards)
+    _tell_losses(step, verdicts, shards)
+    return Outcome([*kept, *verdicts], sum_counts(verdicts), facts)
+
+
+def _check_dates(upstream: Mapping[str, Artifact]) -> None:
+    """Who has no date comes last: said where some have none, and an error where nobody is newer than anybody."""
+    ingested = {
+        name.removeprefix("ingest/"): artifact.manifest.counts
+        for name, artifact in upstream.items()
+        if name.startswith("ingest/")
+    }
+    there = sum(counts["kept"] for counts in ingested.values())
+    absent = {source: counts["absent"].get("created_at", 0) for source, counts in ingested.items()}
+    undated = sum(absent.values())
+    if there and undated == there:
+        raise InputError(
+            f"`keep: newest`, and none of {there:,} documents has a date",
+            where="dedup.keep",
+            next="name the field that holds it with `fields: {created_at: …}` of a source, or set `keep: first`",
+        )
+    if undated:
+        worst = ", ".join(f"{count:,} of {source}" for source, count in absent.items() if count)
+        message = "dedup: %s of %s documents have no `created_at` and come last in `keep: newest` (%s)"
+        _LOG.warning(message, f"{undated:,}", f"{there:,}", worst)
+
+
+def _hashed(step: Step, shard: Shard) -> list[Input]:
+    """Hashes are in the marks; which source a document says it is of, in the documents."""
+    return [shard.marks, *([shard.documents] if step.config["scope"] == OWN_SOURCE else [])]
+
+
+def _roles(first: list[Input], more: list[Input]) -> list[Input]:
+    """Each input once."""
+    known = {item.role for item in first}
+    return [*first, *(item for item in more if item.role not in known)]
+
+
+def perform_verdicts(task: Task) -> Made:
+    kept = np.asarray(task.load("marks", ["kept"]).column("kept")).copy()
+    considered = int(kept.sum())
+    doc_ids = task.load("documents", ["doc_id"]).column("doc_id")
+    parts = [
+        _drops([load_range(path, "shard", task.config["number"]) for path in task.paths(role)], reason)
+        for role, reason in REASONS.items()
+    ]
+    found = pa.concat_tables(parts).sort_by("row").combine_chunks()
+    rows = np.asarray(found.column("row"))
+    kept[rows] = False
+    place = np.full(len(kept), -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    where = pa.array(place, mask=place < 0)
+    told = [found.column(name).combine_chunks().take(where) for name in VERDICTS.names[1:]]
+    verdicts = pa.table([kept, *told], schema=VERDICTS)
+    files = [write_shard_table(task.directory, f"verdicts-{task.key}.parquet", "verdicts", verdicts)]
+    trims = [load_table(path, ["row"]) for path in task.paths("trims") if _is_of(path, task.key)]
+    ledger = pa.concat_tables([_ledger(task, doc_ids, found), *(_edits(task, doc_ids, t) for t in trims)])
+    if ledger.num_rows:
+        files.append(
+            write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", ledger.combine_chunks())
+        )
+    reasons = found.column("reason").to_pylist()
+    dropped = {reason: reasons.count(reason) for reason in REASONS.values() if reason in reasons}
+    counts = {"in": considered, "kept": int(kept.sum()), "dropped": dropped, "quarantined": {}}
+    return Made(
+        files, {**counts, "edited": {TRIMMED: sum(table.num_rows for table in trims)} if trims else {}}
+    )
+
+
+def _drops(tables: list[Any], reason: str) -> Any:
+    """Rows of one reason, with the columns of a verdict."""
+    table = pa.concat_tables([DROPS.empty_table(), *tables], promote_options="default")
+    similarity = table.column("similarity").fill_null(1.0)  # equal texts
+    table = table.set_column(table.column_names.index("similarity"), "similarity", similarity)
+    return table.append_column("reason", pa.repeat(pa.scalar(reason, pa.string()), table.num_rows))
+
+
+def _is_of(path: Path, key: str) -> bool:
+    return path.stem.endswith(f"-{key}")
+
+
+def _verdict_task(step: Step, shard: Shard, found: list[Input]) -> Task:
+    return Task(
+        function="dedup.verdicts",
+        key=f"{shard.number:05d}",
+        config={"number": shard.number, "shard": shard.name, "source": shard.source},
+        inputs=[shard.documents, shard.marks, *found],
+        directory=str(step.directory),
+    )
+
+
+def _ledger(task: Task, doc_ids: Any, found: Any) -> Any:
+    columns = {
+        "shard": task.config["shard"],
+        "row": found.column("row"),
+        "source": task.config["source"],
+        "doc_id": doc_ids.take(found.column("row")),
+        "stage": "dedup",
+        "verdict": "drop",
+        "reason": found.column("reason"),
+        "match_shard": found.column("survivor_shard"),
+        "match_row": found.column("survivor_row"),
+        "similarity": found.column("similarity"),
+        "detail": found.column("detail"),
+    }
+    return ledger_table(columns, found.num_rows)
+
+
+def _edits(task: Task, doc_ids: Any, trims: Any) -> Any:
+    columns = {
+        "shard": task.config["shard"],
+        "row": trims.column("row"),
+        "source": task.config["source"],
+        "doc_id": doc_ids.take(trims.column("row")),
+        "stage": "dedup",
+        "verdict": "edit",
+        "reason": TRIMMED,
+    }
+    return ledger_table(columns, trims.num_rows)
+
+
+def _check_cluster(step: Step, resolved: Receipt) -> None:
+    limit, largest = step.config["max_cluster"], resolved.facts["largest_cluster"]
+    if limit is not None and largest > limit:
+        row, shard = _first_of_size(step.directory / resolved.files[1].path, largest)
+        raise DedupLimit(
+            f"a cluster of {largest:,} near duplicates is larger than max_cluster {limit:,}; "
+            f"its first member is row {row} of {shard}",
+            where="dedup",
+            next="look at it with the limit raised (`tokmill clusters DIR`); boilerplate often calls for a filter "
+            "or a higher `near.threshold`",
+        )
+
+
+def _first_of_size(path: Path, size: int) -> tuple[int, str]:
+    """Row and shard of the first member of a cluster of this size; the table is read in parts."""
+    return next(
+        (rows["row"][place], rows["shard"][place])
+        for rows in (table.to_pydict() for table in read_tables(path, ["cluster_size", "row", "shard"]))
+        for place, own in enumerate(rows["cluster_size"])
+        if own == size
+    )
+
+
+def _tell_losses(step: Step, verdicts: list[Receipt], shards: list[Shard]) -> None:
+    counts = by_source((shard.source, v.counts) for shard, v in zip(shards, verdicts, strict=True))
+    ledgers = [step.directory / e.path for v in verdicts for e in v.files if e.table == "ledger"]
+    for loss in find_losses(counts, step.extra.get("warn_source_loss"), ledgers):
+        _LOG.warning("%s: %s", step.name, loss)
+
+
+def _check_losses(step: Step, verdicts: list[Receipt], shards: list[Shard]) -> None:
+    limit = step.config["max_source_loss"]
+    if limit is None:
+        return
+    considered: Counter[str] = Counter()
+    lost: Counter[str] = Counter()
+    for shard, receipt in zip(shards, verdicts, strict=True):
+        # a record may have said which source it is of: not always that of the shard
+        sources = np.asarray(load_table(Path(shard.documents.path), ["source"]).column("source"))
+        was_in = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept"))
+        is_in = np.asarray(load_table(step.directory / receipt.files[0].path, ["kept"]).column("kept"))
+        considered.update(sources[was_in].tolist())
+        lost.update(sources[was_in & ~is_in].tolist())
+    over = [
+        f"{source} loses {lost[source]:,} of {considered[source]:,}"
+        for source in considered
+        if lost[source] * 10**9 > considered[source] * int(float(limit) * 10**9)
+    ]
+    if over:
+        raise DedupLimit(
+            f"{'; '.join(over)}: more than max_source_loss {limit}",
+            where="dedup",
+            next="check that the source is not a copy of another; set its `priority`, or raise the limit",
+        )

@@ -1,0 +1,372 @@
+"""Ingest: records of a source become document shards, as received, once.
+
+    chunk of a file ─ read ─ documents ─ shards ─> documents-<chunk>-<part>.parquet
+                        └ not used ──────────────> ledger-<chunk>.parquet
+
+Cleaning follows in the same pass: while the shard is still in memory its clean task is performed too, and the
+clean step later finds the receipt. A limit takes chunks in order until it is reached; a sample of fixed size
+goes through `tokmill.stages.ingest.shards`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tokmill.artifacts.artifact import Artifact
+from tokmill.artifacts.manifest import Json, Receipt, add_counts, sum_counts
+from tokmill.artifacts.step import Conduct, Input, Made, Outcome, Step, Task
+from tokmill.artifacts.tombstones import REASON, forgotten_inputs
+from tokmill.errors import InputChanged, InputError, TooManyBadRecords
+from tokmill.sampling.split import below_fraction
+from tokmill.sources.hubfile import from_url
+from tokmill.sources.readers import Chunk, Chunks, check_presence, chunk_sizes, list_hub, read_documents
+from tokmill.sources.reading import Batch, Dropped, Reading
+from tokmill.stages.ingest import shards as sampling
+from tokmill.stages.ingest.shards import Room, no_counts, write_documents, write_ledger
+from tokmill.stages.ingest.threads import gather_posts, read_threads
+from tokmill.stages.takedown import conduct_forget
+from tokmill.stages.texts import CHARS_PER_TOKEN
+from tokmill.storage.digest import join_sequences
+from tokmill.storage.location import AnyPath, InputFile, Metered, open_input
+from tokmill.storage.parquet import load_table
+from tokmill.storage.records import BadRecord, Span
+
+# A file that cannot be cut (gzip, zstd) and is larger than this is not cleaned in the same pass: its shards
+# come from one worker, and cleaning them apart puts the others to work. Compressed text is 3 to 5 times larger.
+_FUSE_BELOW_BYTES = 16 << 20
+
+# Chunks read at a time towards a limit: enough to keep cores busy, few enough to throw away.
+_CHUNKS_TOWARDS_LIMIT = 8
+
+Phase = Generator[list[Task], list[Receipt], list[Receipt]]
+
+
+def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
+    if "before" in step.extra:  # a takedown: from the shards as they are
+        return (yield from conduct_forget(step))
+    files = step.extra["files"]
+    if files is None:  # of the hub, and a rebuild was not foreseen
+        files = list_hub(step.extra["hub"], step.config["hub"]["revision"])
+    reading = msgspec.convert(step.config["reading"], Reading)
+    if reading.format == "stackexchange":
+        chunks = None
+        tasks = _Tasks((yield from gather_posts(step)))  # questions and answers find each other first
+    else:
+        chunks = Chunks(files, reading, step.config["shard_bytes"])
+        tasks = _Tasks(_task(step, number, chunk) for number, chunk in enumerate(chunks))
+    room = _room_after(step.config, upstream)
+    if room is not None and 0 in room.values():
+        receipts = yield []  # a fallback that is not needed
+    elif _takes_fixed_sample(step.config["sample"]):
+        receipts = yield from _take_sample(step, tasks, room)
+    elif room is not None:
+        receipts = yield from _take_until_full(tasks, room)
+    else:
+        receipts = yield list(tasks)
+    _check_unchanged(files)
+    counts = sum_counts(receipts) if receipts else no_counts()
+    if receipts:
+        _check_ceiling(step, counts, receipts)
+    documents = [entry for receipt in receipts for entry in receipt.files if entry.table == "documents"]
+    facts: Json = {"corpus_digest": join_sequences((entry.sequence or "", entry.rows) for entry in documents)}
+    if room is not None:
+        is_full = any(receipt.facts.get("is_full") for receipt in receipts if not sampling.is_scan(receipt))
+        facts["room"] = {name: 0 if is_full else left - _taken(counts)[name] for name, left in room.items()}
+    of, sizes = (len(chunks), chunk_sizes(chunks.cut)) if chunks is not None else (len(list(tasks)), [])
+    facts["scanned"] = _scanned(receipts, counts["in"], of, sizes, sum(file.bytes for file in files))
+    if receipts:
+        facts |= _presence(reading, files, receipts, is_complete=facts["scanned"]["is_complete"])
+    return Outcome(receipts, counts, facts)
+
+
+def perform_ingest(task: Task) -> Made:
+    counts, dropped_by_hash = no_counts(), [0]
+    bad: list[BadRecord] = []
+    dropped: list[Dropped] = []
+    room, facts = Room(task.config["room"] or {}), _facts(task)
+    documents = _documents(task, room, facts, bad, dropped, dropped_by_hash)
+    files, gone = write_documents(task, documents, counts)
+    source, file = task.config["reading"]["source"], task.config["file"]
+    files += write_ledger(task, bad, dropped, source, file, counts, gone)
+    if dropped_by_hash[0]:
+        counts["dropped"]["not_sampled"] = dropped_by_hash[0]
+    counts["in"] = counts["kept"] + len(bad) + len(dropped) + len(gone) + dropped_by_hash[0]
+    return Made(files, counts, facts)
+
+
+def perform_candidates(task: Task) -> Made:
+    bad: list[BadRecord] = []
+    dropped: list[Dropped] = []
+    room, facts = Room(task.config["room"] or {}), _facts(task)
+    made = sampling.perform_candidates(task, _documents(task, room, facts, bad, dropped, [0]), bad, dropped)
+    return made._replace(facts=facts)
+
+
+def _facts(task: Task) -> Json:
+    """Where the documents of a task come from, and whether a limit ended it."""
+    return {"file": task.config["file"] or None, "span": task.config.get("span"), "is_full": False}
+
+
+def _documents(
+    task: Task,
+    room: Room,
+    facts: Json,
+    bad: list[BadRecord],
+    dropped: list[Dropped],
+    dropped_by_hash: list[int],
+) -> Iterator[Any]:
+    """The documents of a chunk that a hash sample and a limit leave; what is left out gathers in the lists."""
+    sample = task.config["sample"]
+    path = _open_input(task.inputs[0]) if task.inputs else Path()  # a partition of threads may be empty
+    if room.is_bounded and task.config["reading"]["format"] == "records":
+        path = Metered(path)  # reading may stop before the end
+    for batch in _batches(task, path):
+        if batch.bad and task.config["on_bad_record"] == "fail":
+            raise _refused(task.inputs[0].path, batch.bad[0])
+        bad.extend(batch.bad)
+        dropped.extend(batch.dropped)
+        if batch.presence:
+            facts["presence"] = add_counts(facts.get("presence", {}), dict(batch.presence))
+        documents = batch.documents
+        if sample and sample["method"] == "hash":
+            taken = below_fraction(documents.column("doc_id"), Decimal(sample["fraction"]), sample["seed"])
+            dropped_by_hash[0] += int((~taken).sum())
+            documents = documents.filter(pa.array(taken))
+        yield room.take(documents)
+        if room.is_full:
+            facts["is_full"] = True
+            if isinstance(path, Metered):
+                facts["bytes_read"] = path.bytes_read
+            return
+
+
+def _batches(task: Task, path: AnyPath) -> Iterator[Batch]:
+    reading = msgspec.convert(task.config["reading"], Reading)
+    if reading.format == "stackexchange":
+        return read_threads(task)
+    return read_documents(path, task.config["file"], Span(*task.config["span"]), reading)
+
+
+def _open_input(file: Input) -> AnyPath:
+    is_of_hub = file.path.startswith("hf://")
+    return from_url(file.path, file.rows) if is_of_hub else open_input(file.path, file.rows)
+
+
+def _task(step: Step, number: int, chunk: Chunk) -> Task:
+    follower: Json | None = step.extra["follower"]
+    fuse = follower is not None and (chunk.file.bytes <= _FUSE_BELOW_BYTES or chunk.span != Span())
+    sample = step.config["sample"]
+    return Task(
+        function="ingest",
+        key=f"{number:05d}",
+        config={
+            "reading": step.config["reading"],
+            "shard_bytes": step.config["shard_bytes"],
+            "on_bad_record": step.config["on_bad_record"],
+            "file": chunk.file.name,
+            "span": list(chunk.span),
+            "sample": sample if sample and sample["method"] == "hash" else None,
+            "room": None,
+        },
+        inputs=[
+            Input("file", str(chunk.file.path), step.files[chunk.file.name], chunk.file.bytes),
+            *forgotten_inputs(step.config, step.extra.get("forgotten")),
+        ],
+        directory=str(step.directory),
+        followers=[follower] if fuse and follower is not None else [],
+    )
+
+
+def _room_after(config: Json, upstream: Mapping[str, Artifact]) -> dict[str, int] | None:
+    """The bounds of this source; as a fallback, also what the source before it left."""
+    limit, sample = config["limit"] or {}, config["sample"] or {}
+    bounds = {
+        "docs": [limit.get("docs"), sample.get("k") if sample.get("method") == "head" else None],
+        "chars": [limit.get("chars"), limit.get("tokens") and CHARS_PER_TOKEN * limit["tokens"]],
+        "bytes": [limit.get("megabytes") and limit["megabytes"] * 1_000_000],
+    }
+    for artifact in upstream.values():
+        for name, left in artifact.manifest.facts["room"].items():
+            bounds[name].append(left)
+    given = {name: [bound for bound in found if bound is not None] for name, found in bounds.items()}
+    room = {name: min(found) for name, found in given.items() if found}
+    return room or None
+
+
+def _takes_fixed_sample(sample: Json | None) -> bool:
+    return bool(sample) and sample["method"] in ("reservoir", "weighted", "shuffle_buffer")  # type: ignore[index]
+
+
+class _Tasks:
+    """Tasks that are made when they are asked for: those of files that nobody needs never are."""
+
+    def __init__(self, tasks: Iterable[Task]) -> None:
+        self._coming = iter(tasks)
+        self._made: list[Task] = []
+
+    def take(self, start: int, count: int) -> list[Task]:
+        self._made += itertools.islice(self._coming, max(start + count - len(self._made), 0))
+        return self._made[start : start + count]
+
+    def __iter__(self) -> Iterator[Task]:
+        number = 0
+        while task := self.take(number, 1):
+            yield task[0]
+            number += 1
+
+
+def _chunks_towards(room: dict[str, int], left: dict[str, int], read: int) -> int:
+    """As many as will probably fill what is left, going by those that were read; the first is read by itself."""
+    if not read:
+        return 1
+    needed = min(-(-left[name] * read // max(room[name] - left[name], 1)) for name in room)
+    return min(needed, _CHUNKS_TOWARDS_LIMIT)
+
+
+def _take_until_full(tasks: _Tasks, room: dict[str, int]) -> Phase:
+    """Chunks in order. Each is read up to the whole room; the one that overfills it again, up to what is left."""
+    receipts: list[Receipt] = []
+    left = dict(room)
+    while group := tasks.take(len(receipts), _chunks_towards(room, left, len(receipts))):
+        for task, receipt in zip(group, (yield [_with_room(task, room) for task in group]), strict=True):
+            taken = _taken(receipt.counts)
+            if any(taken[name] > left[name] for name in left):
+                (receipt,) = yield [_with_room(task, left)]
+                return [*receipts, receipt]
+            receipts.append(receipt)
+            left = {name: bound - taken[name] for name, bound in left.items()}
+            if receipt.facts["is_full"] or 0 in left.values():
+                return receipts
+    return receipts
+
+
+def _take_sample(step: Step, tasks: _Tasks, room: dict[str, int] | None) -> Phase:
+    sample = step.config["sample"]
+    scans = _Tasks(sampling.candidate_task(task, sample) for task in tasks)
+    bound = sampling.stream_bound(sample)
+    if bound is None:
+        candidates = yield list(scans)
+    else:
+        candidates = yield from _take_until_full(scans, bound)
+    (selection,) = yield [sampling.select_task(step, candidates, sample)]
+    picks = [
+        sampling.pick_task(task, number, receipt, selection, {})
+        for number, (task, receipt) in enumerate(zip(tasks.take(0, len(candidates)), candidates, strict=True))
+    ]
+    if room is None:
+        picked = yield picks
+    else:
+        picked = yield from _take_until_full(_Tasks(picks), room)
+    scanned = [sampling.ledger_receipt(receipt) for receipt in candidates]
+    total = add_counts(sum_counts(scanned), sum_counts(picked))
+    # What was scanned came in once; the picks are those same documents again.
+    not_sampled = total["scanned"] - total["kept"] - total["dropped"].get(REASON, 0)
+    last = scanned[-1]
+    dropped = {**last.counts["dropped"], **({"not_sampled": not_sampled} if not_sampled else {})}
+    scanned[-1] = msgspec.structs.replace(last, counts={**last.counts, "dropped": dropped})
+    return [*scanned, *(_without_in(receipt) for receipt in picked)]
+
+
+def _with_room(task: Task, room: dict[str, int]) -> Task:
+    return msgspec.structs.replace(task, config={**task.config, "room": room})
+
+
+def _without_in(receipt: Receipt) -> Receipt:
+    return msgspec.structs.replace(receipt, counts={**receipt.counts, "in": 0})
+
+
+def _taken(counts: Json) -> dict[str, int]:
+    """With what was forgotten: a limit is not filled up with others in its place."""
+    taken = {"docs": counts["kept"], "chars": counts["text_chars"], "bytes": counts["text_bytes"]}
+    return add_counts(taken, counts.get("forgotten", {}))
+
+
+def _scanned(receipts: list[Receipt], records: int, of: int, sizes: list[int], total_bytes: int) -> Json:
+    """How much of the source was looked at: a head of 0.1 % is not passed off as a sample of the whole."""
+    looked = [receipt for receipt in receipts if sampling.is_scan(receipt)] or receipts
+    is_complete = len(looked) == of and not any(receipt.facts.get("is_full") for receipt in looked)
+    size = total_bytes
+    if not is_complete and sizes:
+        size = sum(
+            min(receipt.facts.get("bytes_read", whole), whole)
+            for receipt, whole in zip(looked, sizes, strict=False)
+        )
+    return {
+        "records": records,
+        "bytes": size,
+        "of_bytes": total_bytes,
+        "fraction": round(size / total_bytes, 6) if total_bytes else 1.0,
+        "chunks": len(looked),
+        "of": of,
+        "is_complete": is_complete,
+    }
+
+
+def _presence(
+    reading: Reading, files: list[InputFile], receipts: list[Receipt], *, is_complete: bool
+) -> Json:
+    """As facts: how many records have what the recipe names."""
+    total: Json = {}
+    for receipt in receipts:
+        total = add_counts(total, receipt.facts.get("presence", {}))
+    presence = check_presence(reading, files, total, is_complete=is_complete)
+    filters = {
+        name.removeprefix("where."): have > 0 for name, have in presence.items() if name.startswith("where.")
+    }
+    return ({"presence": presence} if presence else {}) | ({"where_applied": filters} if filters else {})
+
+
+def _refused(path: str, record: BadRecord) -> InputError:
+    return InputError(
+        f"record at offset {record.offset:,}: {record.reason} ({record.detail})",
+        where=path,
+        next="repair the record, or set `on_bad_record: quarantine` for this source",
+    )
+
+
+def _check_unchanged(files: list[InputFile]) -> None:
+    for file in files:
+        if not isinstance(file.path, Path):
+            continue  # a pinned commit, or an object read under the etag it had: another one is an error there
+        stat = file.path.stat() if file.path.exists() else None
+        if stat is None or (stat.st_size, stat.st_mtime_ns) != (file.bytes, file.modified_ns):
+            raise InputChanged(
+                "the file changed while it was being read",
+                where=str(file.path),
+                next="run again when nothing writes to the input any more",
+            )
+
+
+def _check_ceiling(step: Step, counts: Json, receipts: list[Receipt]) -> None:
+    quarantined = sum(counts["quarantined"].values())
+    if quarantined * 10**9 > counts["in"] * int(step.extra["max_bad_fraction"] * 10**9):
+        by_reason = ", ".join(
+            f"{reason}: {count:,}" for reason, count in sorted(counts["quarantined"].items())
+        )
+        raise TooManyBadRecords(
+            f"{quarantined:,} of {counts['in']:,} records cannot be used ({by_reason}); "
+            f"the ceiling is {step.extra['max_bad_fraction']:%}\n{_examples(step, receipts)}",
+            where=f"source {step.config['reading']['source']}",
+            next="repair the input, or raise `max_bad_fraction` of this source if losing them is right",
+        )
+    if not counts["in"]:
+        raise InputError(
+            "the files hold no record at all",
+            where=f"source {step.config['reading']['source']}",
+            next="check that they are the files you meant",
+        )
+
+
+def _examples(step: Step, receipts: list[Receipt]) -> str:
+    ledgers = [entry for receipt in receipts for entry in receipt.files if entry.table == "ledger"]
+    rows = load_table(step.directory / ledgers[0].path).slice(0, 3).to_pylist() if ledgers else []
+    return "\n".join(
+        f"  {row['file']} at {row['offset']:,}: {row['reason']} ({row['detail']})" for row in rows
+    )
