@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,94 +15,43 @@ import tokmill
 
 SOURCE = Path(tokmill.__file__).parent
 
-# From the ground up: a module may import from its own layer and from those listed before it. A name stands for
-# a module, or for a package and all that is in it.
-LAYERS: list[tuple[str, ...]] = [
-    ("errors", "collector", "split_names"),  # what users meet; the garbage collector of our processes
-    ("kernels",),  # numba loops over bytes and integers; no I/O, no Python objects
-    ("codepoints", "wordclasses"),  # tables of Unicode for the kernels
-    ("schema",),  # the tables that move through the mill
-    ("storage",),  # where bytes live: commit, codecs, digests
-    ("manifest", "environment", "progress", "journal"),  # evidence, and what is said on the way
-    (
-        "task",
-        "artifact",
-        "container",
-        "forgotten",
-        "forgotten_rows",
-        "publication",
-        "publication_target",
-        "fetching",
-    ),  # a pure function of its inputs; the life of a directory
-    (
-        "recipe",
-        "recipe_file",
-        "recipe_lines",
-        "recipe_shelf",
-        "imported_sources",
-    ),  # everything that can change a byte
-    ("sources",),  # records become documents
-    ("sample", "split", "clean", "dedup"),  # decisions on columns
-    ("tokenizers",),  # text to ids
-    ("formats",),  # what a trainer maps: writer and reader together
-    ("loader",),  # from a build to batches: readers of formats, and NumPy
-    ("pack",),  # lengths in, plan out
-    ("mixture_file", "imported_outputs", "recipe_import"),  # weights in a file of their own, or of others
-    ("engines",),  # who runs tasks
-    ("demo",),  # a corpus that every machine has
-    ("stages",),  # what a task does with its shard
-    (
-        "cleaning_plan",
-        "token_plan",
-        "tokenizer_plan",
-        "plan",
-        "standing",
-        "provenance",
-        "run_manifest",
-        "run_session",
-        "running",
-    ),  # a recipe as steps, and the steps done
-    ("publishing",),  # a build taken out of its run
-    (
-        "subset_drawing",
-        "subset",
-        "materializing",
-        "standalone",
-        "decisions",
-        "tokenizer_training",
-        "finished_files",
-        "token_files",
-    ),  # parts of the mill without a recipe
-    ("audit",),  # verify, doctor: reads artifacts only
-    ("forgetting_steps", "forgetting"),  # a takedown
-    ("cli",),  # parse, call, render
-    ("",),  # the package itself: the public face, which loads what is asked for
-]
+REPOSITORY = Path(__file__).parents[1]
+
+
+def drawn_floors(page: Path) -> list[tuple[str, ...]]:
+    """The floors of the drawing on a page, from the ground up: `room/ module.py    what is there`."""
+    (drawing,) = re.findall(r"^```text\n(cli/ .*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+    floors = [re.split(r"\s{2,}", line)[0].split() for line in drawing.splitlines()]
+    return [tuple(re.sub(r"/$|\.py$", "", room) for room in floor) for floor in reversed(floors)]
+
+
+# A module may import from its own room and from floors below its own.
+FLOORS = [*drawn_floors(REPOSITORY / "CONTRIBUTING.md"), ("",)]  # the package itself, the public face, on top
 
 # Imports inside a function, each with its reason. Nothing else is imported late.
 LATE = {
     ("tokenizers.load", "tokmill.tokenizers.huggingface"): "the adapter of the kind of file that is loaded",
     ("tokenizers.load", "tokmill.tokenizers.tiktoken_ranks"): "likewise",
     ("tokenizers.load", "tokmill.tokenizers.spm"): "likewise",
-    ("tokenizers.checks", "tokmill.tokenizers.tiktoken_ranks"): "likewise",
-    ("engines.opening", "tokmill.engines.ray"): "the engine that is asked for",
-    ("engines.opening", "tokmill.engines.dask"): "likewise",
+    ("tokenizers.coverage", "tokmill.tokenizers.tiktoken_ranks"): "likewise",
+    ("engines.local", "tokmill.engines.ray"): "the engine that is asked for",
+    ("engines.local", "tokmill.engines.dask"): "likewise",
     ("sources.hubfile", "huggingface_hub"): "the extra `hub`",
     ("sources.hubfile", "huggingface_hub.errors"): "likewise",
     ("sources.hubfile", "huggingface_hub.utils"): "likewise",
     ("sources.hub", "datasets"): "likewise",
     ("sources.warc", "fastwarc.warc"): "the extra `warc`",
     ("sources.warc", "fastwarc.stream_io"): "likewise",
-    ("sources.webpage", "resiliparse.extract.html2text"): "likewise",
-    ("sources.webpage", "resiliparse.parse.encoding"): "likewise",
-    ("sources.webpage", "resiliparse.parse.html"): "likewise",
-    ("sources.sevenzip", "py7zr"): "the extra `stackexchange`",
-    ("sources.sevenzip", "py7zr.io"): "likewise",
+    ("sources.warc", "resiliparse.extract.html2text"): "likewise",
+    ("sources.warc", "resiliparse.parse.encoding"): "likewise",
+    ("sources.warc", "resiliparse.parse.html"): "likewise",
+    ("sources.stackexchange", "py7zr"): "the extra `stackexchange`",
+    ("sources.stackexchange", "py7zr.io"): "likewise",
     ("sources.wikitext", "mwparserfromhell"): "the extra `wikipedia`",
-    ("clean.detectors", "py3langid.langid"): "the extra `language`",
-    ("clean.detectors", "langdetect.detector_factory"): "likewise",
-    ("clean.detectors", "langdetect.lang_detect_exception"): "likewise",
-    ("dedup.cuda", "torch"): "the extra `torch`",
+    ("clean.language", "py3langid.langid"): "the extra `language`",
+    ("clean.language", "langdetect.detector_factory"): "likewise",
+    ("clean.language", "langdetect.lang_detect_exception"): "likewise",
+    ("duplicates.cuda", "torch"): "the extra `torch`",
     ("engines.ray", "ray"): "the extra `ray`",
     ("engines.dask", "dask"): "the extra `dask`",
     ("engines.dask", "distributed"): "likewise",
@@ -130,7 +80,7 @@ LATE = {
 # Modules that load others by name when they are first asked for.
 BY_NAME = {
     "": "names of the public face",
-    "engines.orders": "the task function an order names",
+    "engines.cluster": "the task function an order names",
     "loader": "names of its public face",
     "cli": "verbs of the command line",
 }
@@ -189,9 +139,9 @@ OURS = [
 ]
 
 
-def layer_of(name: str) -> int:
-    top = name.split(".")[0]
-    (number,) = [number for number, layer in enumerate(LAYERS) if top in layer]
+def floor_of(name: str) -> int:
+    room = name.split(".")[0]
+    (number,) = [number for number, floor in enumerate(FLOORS) if room in floor]
     return number
 
 
@@ -207,21 +157,27 @@ def closure(names: set[str]) -> set[str]:
     return reached
 
 
-def test_every_module_has_a_layer_and_every_layer_has_a_module() -> None:
-    placed = [name for layer in LAYERS for name in layer]
-    assert len(placed) == len(set(placed)), "a name in two layers"
-    tops = {name.split(".")[0] for name in MODULES}
-    assert tops - set(placed) == set(), "new here: give it a layer above"
-    assert set(placed) - tops == set(), "no longer there"
+def test_every_room_is_drawn_and_every_room_that_is_drawn_is_there() -> None:
+    drawn = [room for floor in FLOORS for room in floor]
+    assert len(drawn) == len(set(drawn)), "a room on two floors"
+    assert set(drawn) == {name.split(".")[0] for name in MODULES}
+    assert drawn_floors(REPOSITORY / "README.md") == drawn_floors(REPOSITORY / "CONTRIBUTING.md")
 
 
-def test_no_import_points_upwards() -> None:
-    upwards = [
+def test_the_house_is_not_higher_than_twelve_floors_and_has_no_loose_modules() -> None:
+    assert len(FLOORS) - 1 <= 12
+    loose = {path.name for path in SOURCE.glob("*.py")}
+    assert loose == {"__init__.py", "errors.py", "schema.py"}
+
+
+def test_imports_point_downwards() -> None:
+    wrong = [
         f"{found.importer or 'tokmill'} imports {found.target or 'tokmill'}"
         for found in OURS
-        if layer_of(found.target) > layer_of(found.importer)
+        if floor_of(found.target) >= floor_of(found.importer)
+        and found.target.split(".")[0] != found.importer.split(".")[0]
     ]
-    assert upwards == []
+    assert wrong == []
 
 
 def test_no_two_modules_need_each_other() -> None:
@@ -268,27 +224,6 @@ def test_the_demo_needs_errors_and_storage_and_only_the_command_line_needs_the_d
     assert needs == {"demo", "errors", "storage"}
     needed_by = {f.importer.split(".")[0] for f in OURS if f.target.split(".")[0] == "demo"}
     assert needed_by == {"demo", "cli"}
-
-
-def test_stages_are_known_only_to_the_plan_and_the_run() -> None:
-    assert {f.importer.split(".")[0] for f in OURS if f.target.split(".")[0] == "stages"} == {
-        "stages",
-        "token_plan",
-        "tokenizer_plan",
-        "plan",
-        "standing",
-        "run_manifest",
-        "run_session",
-        "running",
-        "subset_drawing",
-        "materializing",
-        "standalone",
-        "decisions",
-        "tokenizer_training",
-        "audit",
-        "forgetting",
-        "forgetting_steps",
-    }
 
 
 @pytest.mark.parametrize("package", ["formats", "loader"])

@@ -15,7 +15,8 @@ from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.built import BuiltSplit, load_built
 from tokmill.audit.places import RunPlaces
-from tokmill.audit.verify import Verification, verify
+from tokmill.audit.proofs import Verification
+from tokmill.audit.verify import verify
 from tokmill.errors import TokmillError
 from tokmill.recipe import Recipe
 from tokmill.reviews import finding as thresholds

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 
 from tokmill.artifacts.step import UNKNOWN
-from tokmill.audit.verify import Problem
+from tokmill.audit.proofs import Problem
 from tokmill.reviews.evidence import RECIPE_ALONE, Evidence
 from tokmill.reviews.finding import (
     MAX_DOCUMENT,
