@@ -47,7 +47,7 @@ from typing import Any, NoReturn
 TESTS = Path(__file__).resolve().parent
 # Has SOCK_SEQPACKET. Elsewhere every command is a Python that loads.
 IS_LINUX = sys.platform.startswith("linux")
-COMMANDS = ("run", "verify", "tokens", "container", "recipe", "status", "clean", "doctor", "forget")
+COMMANDS = ("run", "verify", "tokens", "snapshots", "recipe", "status", "clean", "forget")
 LIBRARIES = ("tokenizers", "gigatoken", "pyarrow.parquet")
 PACKET_BYTES = 1 << 17
 # Descriptors have small numbers; received ones wait above them.

@@ -1,11 +1,9 @@
 """tokmill: raw text in, training-ready tokens out.
 
-    tokmill.run("recipe.yaml")      mill a recipe                       (tokmill run)
-    tokmill.verify("out/name")      prove what was made                 (tokmill verify)
-    tokmill.fetch("s3://…", "dir")  bring a published run here          (tokmill fetch)
-    tokmill.review("out/name")      what is wrong with it               (tokmill review)
-    tokmill.materialize(files, …)   a small sample, drawn once
-    tokmill.encode(sample, model, …)   its tokens                       (tokmill encode)
+    a recipe      run, load_recipe, Recipe and its sections; records may be Python objects (`data`)
+    its result    verify, status, diff, trace_document, report, review, forget, fetch
+    from files    materialize, encode
+    a column      measure, detect_language, near_duplicates, redact, pack
 
 Names are loaded when they are first used: `import tokmill` itself does nothing.
 """
@@ -16,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tokmill.adhoc.columns import detect_language, measure, near_duplicates, pack, redact
     from tokmill.adhoc.subset import materialize
     from tokmill.adhoc.tokens import encode
     from tokmill.audit.diff import diff
@@ -24,6 +23,33 @@ if TYPE_CHECKING:
     from tokmill.audit.verify import verify
     from tokmill.pipeline.run import run
     from tokmill.publish.publication import fetch
+    from tokmill.recipe import (
+        Build,
+        Cleaning,
+        Corpus,
+        Dedup,
+        Fields,
+        Hub,
+        Language,
+        License,
+        Limit,
+        Mixture,
+        Near,
+        Normalize,
+        Pack,
+        Parallel,
+        Recipe,
+        Sample,
+        Shards,
+        Source,
+        Split,
+        StackExchange,
+        Tokenizer,
+        Training,
+        Warc,
+        Wikipedia,
+        Window,
+    )
     from tokmill.recipe.file import load_recipe
     from tokmill.reports.verbs import report
     from tokmill.reviews.reviewing import review
@@ -32,28 +58,65 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "run": "tokmill.pipeline.run",
-    "trace_document": "tokmill.audit.trace",
-    "verify": "tokmill.audit.verify",
-    "load_recipe": "tokmill.recipe.file",
-    "materialize": "tokmill.adhoc.subset",
-    "diff": "tokmill.audit.diff",
-    "encode": "tokmill.adhoc.tokens",
-    "fetch": "tokmill.publish.publication",
-    "forget": "tokmill.takedown.forgetting",
-    "report": "tokmill.reports.verbs",
-    "review": "tokmill.reviews.reviewing",
-    "status": "tokmill.audit.status",
+    "tokmill.adhoc.columns": ["detect_language", "measure", "near_duplicates", "pack", "redact"],
+    "tokmill.adhoc.subset": ["materialize"],
+    "tokmill.adhoc.tokens": ["encode"],
+    "tokmill.audit.diff": ["diff"],
+    "tokmill.audit.status": ["status"],
+    "tokmill.audit.trace": ["trace_document"],
+    "tokmill.audit.verify": ["verify"],
+    "tokmill.pipeline.run": ["run"],
+    "tokmill.publish.publication": ["fetch"],
+    "tokmill.recipe": [
+        *("Build", "Cleaning", "Corpus", "Dedup", "Fields", "Hub", "Language", "License", "Limit", "Mixture"),
+        *("Near", "Normalize", "Pack", "Parallel", "Recipe", "Sample", "Shards", "Source", "Split"),
+        *("StackExchange", "Tokenizer", "Training", "Warc", "Wikipedia", "Window"),
+    ],
+    "tokmill.recipe.file": ["load_recipe"],
+    "tokmill.reports.verbs": ["report"],
+    "tokmill.reviews.reviewing": ["review"],
+    "tokmill.takedown.forgetting": ["forget"],
 }
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Build",
+    "Cleaning",
+    "Corpus",
+    "Dedup",
+    "Fields",
+    "Hub",
+    "Language",
+    "License",
+    "Limit",
+    "Mixture",
+    "Near",
+    "Normalize",
+    "Pack",
+    "Parallel",
+    "Recipe",
+    "Sample",
+    "Shards",
+    "Source",
+    "Split",
+    "StackExchange",
+    "Tokenizer",
+    "Training",
+    "Warc",
+    "Wikipedia",
+    "Window",
     "__version__",
+    "detect_language",
     "diff",
     "encode",
     "fetch",
     "forget",
     "load_recipe",
     "materialize",
+    "measure",
+    "near_duplicates",
+    "pack",
+    "redact",
     "report",
     "review",
     "run",
@@ -64,6 +127,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _HOME_OF:
+        return getattr(importlib.import_module(_HOME_OF[name]), name)
     raise AttributeError(f"module 'tokmill' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

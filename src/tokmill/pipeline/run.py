@@ -17,10 +17,13 @@ wave of steps ─ current? left alone
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tokmill.artifacts.artifact import (
     Artifact,
@@ -51,7 +54,8 @@ from tokmill.pipeline.run_manifest import Asked as Asked
 from tokmill.pipeline.run_manifest import Standing, assess, step_inputs, write_run_manifest
 from tokmill.publish.target import Published, open_target
 from tokmill.recipe import Recipe
-from tokmill.recipe.file import load_recipe
+from tokmill.recipe.file import recipe_of
+from tokmill.sources.python_objects import write_objects
 from tokmill.stages.registry import CONDUCTORS, perform
 from tokmill.stages.tokens.stage import encoders_of
 from tokmill.storage.commit import remove_file
@@ -243,7 +247,7 @@ class RunResult:
 
 
 def run(
-    recipe_path: str | Path,
+    recipe: str | Path | Mapping[str, Any] | Recipe,
     out: str | Path | None = None,
     *,
     workers: int | None = None,
@@ -257,42 +261,65 @@ def run(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> RunResult:
-    """Mill a recipe into `out` (default: out/<name> beside the recipe), a directory or the URL of an object store.
+    """Run a recipe into `out` (default: out/<name> beside its file), a directory or the URL of an object store.
 
-    `work` and `replace` are for a URL: where the run works before it is published, and whether it may be published
+    The recipe is a file, YAML, a dict of sections, or a `Recipe`; without a file paths are relative to the current
+    directory, and a source may have its records as `data`: an iterable of dicts, a function that returns one, an Arrow
+    table, a frame, a `datasets.Dataset`. `work` and `replace` are for a URL: where the run works before it is published, and whether it may be published
     in the place of another.
     """
-    path = Path(recipe_path)
-    recipe = load_recipe(path)
-    base = path.resolve().parent
+    has_file = isinstance(recipe, Path) or (isinstance(recipe, str) and "\n" not in recipe)
+    base = Path(str(recipe)).resolve().parent if has_file else Path.cwd()
+    whole = recipe_of(recipe)
     bound = parse_bytes(memory) if isinstance(memory, str) else memory
 
-    def mill(directory: Path) -> RunResult:
-        return run_recipe(
-            recipe,
-            base,
-            directory,
-            resources=Resources(workers, engine, address, bound),
-            device=device,
-            until=until,
-            wait=wait,
-            progress=progress,
-        )
+    def run_in(directory: Path) -> RunResult:
+        with written_objects(whole, directory) as known:
+            return run_recipe(
+                known,
+                base,
+                directory,
+                resources=Resources(workers, engine, address, bound),
+                device=device,
+                until=until,
+                wait=wait,
+                progress=progress,
+            )
 
     if out is None or not is_url(out):
         refuse_squeezed_url(out)
-        return mill(Path(out) if out is not None else default_out(recipe, base))
+        return run_in(Path(out) if out is not None else default_out(whole, base))
     with open_target(
         str(out),
-        recipe.name,
-        recipe.model_dump(mode="json"),
+        whole.name,
+        whole.model_dump(mode="json"),
         work=None if work is None else Path(work),
         replace=replace,
         wait=wait,
         say=(progress or Silence()).say,
     ) as target:
-        result = mill(target.directory)
+        result = run_in(target.directory)
         return dataclasses.replace(result, published=target.publish((progress or Silence()).say))
+
+
+@contextlib.contextmanager
+def written_objects(recipe: Recipe, out: Path) -> Iterator[Recipe]:
+    """The same recipe, with the records that sources have in memory as files, for as long as it runs."""
+    if not any(source.data is not None for source in recipe.sources):
+        yield recipe
+        return
+    work = out / ".work"
+    try:
+        sources = []
+        for source in recipe.sources:
+            if source.data is not None:
+                path = work.absolute() / f"{source.name}.jsonl"
+                write_objects(source.data, path, source.name)
+                source = source.model_copy(update={"data": path})
+            sources.append(source)
+        yield recipe.model_copy(update={"sources": sources})
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def run_recipe(

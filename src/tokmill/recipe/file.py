@@ -17,6 +17,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin
@@ -37,15 +38,53 @@ _MAX_DEPTH = 32
 _MAX_MISTAKES = 100  # told at once: nobody reads more
 
 
-def load_recipe(path: Path) -> Recipe:
-    """Parse and validate; a RecipeError lists every mistake with its place."""
-    data = read_whole(path, _MAX_RECIPE_BYTES)
-    return parse_recipe(data, str(path))
+def load_recipe(recipe: str | Path) -> Recipe:
+    """Of a file, or of YAML itself (text of more than one line). A RecipeError lists every mistake with its place."""
+    if isinstance(recipe, str) and "\n" in recipe:
+        return parse_recipe(recipe.encode(), "the recipe")
+    return parse_recipe(read_whole(Path(recipe), _MAX_RECIPE_BYTES), str(recipe))
 
 
 def parse_recipe(data: bytes, where: str) -> Recipe:
     remedy = "fix them and run `tokmill recipe check`; `tokmill recipe schema` lists every key"
     return _parse(data, where, Recipe, remedy)
+
+
+def recipe_of(given: str | Path | Mapping[str, Any] | Recipe) -> Recipe:
+    """A recipe as a file, as YAML, as a dict of sections, or made of sections in Python."""
+    if isinstance(given, Recipe):
+        return given
+    if not isinstance(given, Mapping):
+        return load_recipe(given)
+    content, data = dict(given), {}
+    if isinstance(content.get("sources"), (list, tuple)):
+        content["sources"] = [dict(s) if isinstance(s, Mapping) else s for s in content["sources"]]
+        for source in content["sources"]:
+            if isinstance(source, dict) and source.get("data") is not None:
+                data[source.get("name")] = source.pop("data")
+                source["files"] = "of Python"  # until the rest is known to be right
+    try:
+        text = json.dumps(content, ensure_ascii=False, default=_plain)
+    except TypeError as error:
+        raise RecipeError(
+            str(error), where="the recipe", next="give sections, text, numbers and lists"
+        ) from None
+    recipe = parse_recipe(text.encode(), "the recipe")  # JSON is YAML: mistakes are told alike
+    sources = [
+        source.model_copy(update={"files": None, "data": data[source.name]})
+        if source.name in data
+        else source
+        for source in recipe.sources
+    ]
+    return recipe.model_copy(update={"sources": sources})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Section):
+        return value.model_dump(mode="json", exclude_defaults=True)
+    if isinstance(value, (Path, Decimal)):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is nothing that a recipe can hold")
 
 
 def load_section(path: Path, section: type[S], *, next: str) -> S:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic.json_schema import SkipJsonSchema
 
 from tokmill.recipe.cleaning import Cleaning
 from tokmill.recipe.section import Name, Path_, Patterns, Section, Share, part_of
@@ -121,6 +122,10 @@ class Sample(Section):
                 yield (key,), f"{name} needs `{key}`"
 
 
+# What a written recipe says where records were given in Python.
+IN_PYTHON = "in Python"
+
+
 class Source(Section):
     name: Name
     domain: Name = "default"
@@ -130,6 +135,12 @@ class Source(Section):
     )
     hub: Hub | None = None
     corpus: Corpus | None = None
+    data: SkipJsonSchema[Any] = Field(
+        None,
+        exclude=True,
+        repr=False,
+        description="in Python: the records themselves; their content is their identity",
+    )
     where: dict[str, str] = Field(
         {}, description="keep records whose field has this value; a field that no record has is an error"
     )
@@ -160,6 +171,11 @@ class Source(Section):
         """The reader that the source's section chooses; files of records and plain text without one."""
         return next((name for name in SOURCE_FORMATS if getattr(self, name) is not None), "records")
 
+    @model_serializer(mode="wrap")
+    def _without_objects(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = dump(self)
+        return content if self.data is None else {**content, "data": IN_PYTHON}
+
     @field_validator("template")
     @classmethod
     def _plain_fields(cls, value: str | None) -> str | None:
@@ -171,7 +187,7 @@ class Source(Section):
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         if given.get("template") is not None and part_of(given.get("fields"), "text") is not None:
             yield ("template",), "`template` and `fields.text` both say where the text comes from; keep one"
-        if sum(given.get(key) is not None for key in ("files", "hub", "corpus")) != 1:
+        if sum(given.get(key) is not None for key in ("files", "hub", "corpus", "data")) != 1:
             yield (), "needs either `files`, `hub` or `corpus`"
         chosen = [name for name in SOURCE_FORMATS if given.get(name) is not None]
         for key in ("hub", "corpus"):

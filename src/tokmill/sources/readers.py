@@ -23,6 +23,7 @@ from tokmill.sources import files as records
 from tokmill.sources import parallel, stackexchange, warc, wikipedia
 from tokmill.sources.hub import configs_of_language, list_data_files
 from tokmill.sources.hubfile import LOG
+from tokmill.sources.python_objects import written_file
 from tokmill.sources.reading import Batch, Reading, Taken, to_documents
 from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile, find_files
@@ -35,6 +36,8 @@ def list_source(source: Source, base: Path) -> list[InputFile]:
     """All files of the source: patterns in recipe order, names sorted within each, none twice."""
     if source.corpus is not None:
         return [file for file, _ in list_corpus(source.corpus, base)]
+    if source.data is not None:
+        return [written_file(source.data, source.name)]
     seen: dict[str, InputFile] = {}
     for pattern in source.files or []:
         for file in find_files(pattern, base):

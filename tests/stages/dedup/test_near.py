@@ -104,12 +104,12 @@ def test_a_run_gives_the_verdicts_of_the_library_for_any_cut_and_any_workers(tmp
 def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a task looks at together: a few rows, so that the 150 documents are many pieces."""
     for name, rows in (
-        ("equals.HASHES_AT_ONCE", 20),
-        ("neardup.BANDS_AT_ONCE", 100),
-        ("neardup.PAIRS_AT_ONCE", 15),
-        ("survivors.AT_ONCE", 7),
-        ("numbered._MAPPED_BYTES", 10_000),
-        ("appending._GROUP_ROWS", 16),
+        ("dedup.exact.HASHES_AT_ONCE", 20),
+        ("dedup.near.BANDS_AT_ONCE", 100),
+        ("dedup.near.PAIRS_AT_ONCE", 15),
+        ("dedup.survivors.AT_ONCE", 7),
+        ("dedup.survivors._MAPPED_BYTES", 10_000),
+        ("external._GROUP_ROWS", 16),
     ):
         monkeypatch.setattr(f"tokmill.stages.{name}", rows)
 

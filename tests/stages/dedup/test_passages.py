@@ -149,7 +149,11 @@ def test_pieces_of_any_size_give_the_same_tables(
     """What a task looks at together is a few rows, so that 61 documents are many pieces."""
     window = {"policy": policy, "max_share": "0.2"} if policy == "drop" else {"policy": policy}
     whole = run_window(tmp_path / "whole", window, parts=4)
-    for name, rows in (("passages.MARKS_AT_ONCE", 30), ("settling.AT_ONCE", 4), ("appending._GROUP_ROWS", 3)):
+    for name, rows in (
+        ("dedup.passages.MARKS_AT_ONCE", 30),
+        ("dedup.passages.AT_ONCE", 4),
+        ("external._GROUP_ROWS", 3),
+    ):
         monkeypatch.setattr(f"tokmill.stages.{name}", rows)
     pieces = run_window(tmp_path / "pieces", window, parts=4)
     for pattern in ("window-*", "counted-*", "spans-*", "verdicts-*", "trims-*"):
