@@ -200,7 +200,7 @@ def _run(home: Path, task: Task) -> tuple[Any, str, str]:
 
 
 def _child(path: Path) -> int:
-    compile_kernels(lambda _: None, {"mixing", "packing", "copying"})
+    compile_kernels(lambda _: None, {"mixing", "packing"})
     task = msgspec.json.decode(path.read_bytes(), type=Task)
     started = time.process_time()
     made = perform_mixture(task) if task.function == "mixture" else perform_build(task)

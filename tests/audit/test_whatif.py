@@ -28,7 +28,7 @@ from tokmill.clean.rules import Sieve
 from tokmill.cli import main
 from tokmill.duplicates.exact import exact_hashes
 from tokmill.errors import InputError
-from tokmill.kernels.text import measure_text
+from tokmill.kernels.characters import measure_text
 from tokmill.recipe import Normalize
 from tokmill.schema import one_piece, string_column
 from tokmill.storage.parquet import load_table

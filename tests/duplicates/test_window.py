@@ -32,7 +32,7 @@ from tokmill.duplicates.window import (
     trim_texts,
     window_marks,
 )
-from tokmill.kernels.classes import TERMINAL
+from tokmill.kernels.steps import TERMINAL
 from tokmill.kernels.survivors import get_bits, no_bits
 from tokmill.kernels.wordclasses import class_table
 from tokmill.kernels.wordlists import ABBREVIATIONS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clean.slow_measures import ascii_lower
 from kernels.arrow_buffers import QUICK, buffers
-from tokmill.kernels.phrases import count_phrases, phrase_table
+from tokmill.kernels.patterns import count_phrases, phrase_table
 from tokmill.kernels.wordlists import BOILERPLATE, JAVASCRIPT, POLICY_PHRASES, URL_STARTS
 
 Groups = tuple[tuple[str, ...], ...]

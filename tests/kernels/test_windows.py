@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from kernels.arrow_buffers import buffers, column
 from tokmill.duplicates.shingling import fold_character, word_table
-from tokmill.kernels import classes, windows
+from tokmill.kernels import windows
+from tokmill.kernels.steps import SPACELESS
 from tokmill.kernels.wordclasses import class_table
 
 MASK = (1 << 64) - 1
@@ -35,7 +36,7 @@ SlowWord = tuple[str, int, int]
 
 def kind_of(character: str) -> str:
     category = unicodedata.category(character)
-    if class_table()[ord(character)] & classes.SPACELESS:
+    if class_table()[ord(character)] & SPACELESS:
         return "whole"
     if category == "Cf" and character != "\u200b":
         return "ignored"

@@ -29,13 +29,13 @@ from tokmill.sampling.split import (
     find_bounds,
     formula_size,
     hash_bounds,
-    hash_keys,
     label_keys,
     label_values,
     shuffle_keys,
     spelled_field,
 )
 from tokmill.schema import NO_SPLIT
+from tokmill.storage.digest import id_hashes
 
 IDS = [f"doc-{number}" for number in range(20_000)]
 NONE = Decimal(0)
@@ -53,7 +53,7 @@ def slow_hash(doc_id: str, valid: Decimal, test: Decimal = NONE) -> int:
 
 
 def by_hash(ids: Any, valid: Decimal, test: Decimal = NONE) -> list[int]:
-    keys = hash_keys(ids if isinstance(ids, (pa.Array, pa.ChunkedArray)) else pa.array(ids, pa.string()))
+    keys = id_hashes(ids if isinstance(ids, (pa.Array, pa.ChunkedArray)) else pa.array(ids, pa.string()))
     labels: list[int] = label_keys(keys, np.arange(len(keys)), hash_bounds(valid, test), TRAIN).tolist()
     return labels
 

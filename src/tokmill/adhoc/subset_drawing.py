@@ -25,7 +25,7 @@ from tokmill.clean.examine import EMPTY
 from tokmill.clean.rules import judge, settle_sieve
 from tokmill.duplicates.exact import exact_hashes, match_equal
 from tokmill.errors import InputChanged
-from tokmill.kernels.text import measure_text
+from tokmill.kernels.characters import measure_text
 from tokmill.recipe import Filter, Path_, Section, Source
 from tokmill.sampling.split import bottom_k
 from tokmill.schema import DOCUMENTS, one_piece, string_column

@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Json, file_entry
 from tokmill.artifacts.step import Input
-from tokmill.kernels.sha256 import sha256_prefixes
-from tokmill.schema import FORGOTTEN, ledger_table, string_column
+from tokmill.schema import FORGOTTEN, ledger_table
 from tokmill.storage.commit import Written
-from tokmill.storage.digest import table_sha256
+from tokmill.storage.digest import id_hashes, table_sha256
 from tokmill.storage.location import file_sha256
 from tokmill.storage.parquet import load_table, write_table
 
@@ -111,11 +110,9 @@ class Forgotten:
 
     def rows(self, doc_ids: Any) -> NDArray[np.int64]:
         """Those whose document is to go, ascending."""
-        column = string_column(doc_ids)
-        if not len(column.is_valid) or not len(self._prefixes):
+        if not len(doc_ids) or not len(self._prefixes):
             return np.empty(0, np.int64)
-        hashes = sha256_prefixes(column.data, column.offsets)
-        maybe = np.flatnonzero(self.holds(hashes))
+        maybe = np.flatnonzero(self.holds(id_hashes(doc_ids)))
         names = doc_ids.take(pa.array(maybe)).to_pylist()
         sure = [row for row, name in zip(maybe.tolist(), names, strict=True) if sha256_of(name) in self._ids]
         return np.array(sure, np.int64)

@@ -35,8 +35,8 @@ from tokmill.audit.opened import ShardTables, load_of
 from tokmill.audit.places import RunPlaces, open_places
 from tokmill.errors import RecipeError
 from tokmill.formats.places import map_ids
-from tokmill.kernels.sha256 import sha256_prefixes
-from tokmill.schema import NO_SPLIT, string_column
+from tokmill.schema import NO_SPLIT
+from tokmill.storage.digest import id_hashes
 from tokmill.storage.parquet import load_table
 
 KEPT = "kept"
@@ -255,8 +255,7 @@ def _id_hashes(run: RunPlaces, shard: ShardTables) -> NDArray[np.uint64]:
             found = np.empty(entry.rows, np.uint64)
             found[rows] = hashes
             return found
-    column = string_column(load_table(artifact.path(shard.documents), ["doc_id"]).column("doc_id"))
-    return sha256_prefixes(column.data, column.offsets)
+    return id_hashes(load_table(artifact.path(shard.documents), ["doc_id"]).column("doc_id"))
 
 
 def _text_hashes(run: RunPlaces, shard: ShardTables) -> NDArray[np.uint64]:

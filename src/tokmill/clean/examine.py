@@ -42,7 +42,7 @@ from tokmill.clean.redact import redact_texts
 from tokmill.clean.rules import AFTER, HOOK, Judged, LineOptions, Sieve, edit_and_measure, judge
 from tokmill.duplicates.exact import HASH_NORMALIZATION, exact_hashes
 from tokmill.kernels import hashing
-from tokmill.kernels import text as text_kernels
+from tokmill.kernels.characters import measure_text
 from tokmill.kernels.wordclasses import VERSION as WORD_CLASSES
 from tokmill.recipe import License, Normalize
 from tokmill.schema import one_piece, string_column
@@ -212,7 +212,7 @@ def examine(documents: Any, config: Json, hooks: Mapping[str, str]) -> Examined:
     if len(sifted.rows):
         # of dropped documents too: `whatif` says what they would bring, and which would have nothing left
         data, offsets, _ = string_column(edited)
-        looks = text_kernels.measure_text(data, offsets)
+        looks = measure_text(data, offsets)
         chars[rows], sizes[rows] = looks.chars, np.diff(offsets)
         hashes[is_sifted] = exact_hashes(edited, looks.is_ascii, is_sifted[rows])[is_sifted[rows]]
         fates.claim(is_blank(hashes), EMPTY, 0, 1)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.errors import InputError
-from tokmill.kernels.columns import Bytes, Offsets
+from tokmill.kernels.jit import Bytes, Offsets
 from tokmill.kernels.languages import LANES, Classifier
 
 _MAGIC, _VERSION = 793712314, 12

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels import characters, lines, phrases, repetition, words, wordstats
+from tokmill.kernels import characters, lines, patterns, words, wordstats
 from tokmill.kernels.wordclasses import class_table
 from tokmill.kernels.wordlists import (
     ABBREVIATIONS,
@@ -118,9 +118,9 @@ _KERNELS = {
     "marks": ("characters",),
     "characters": ("characters",),
     "lines": ("lines",),
-    "phrases": ("phrases",),
+    "phrases": ("patterns",),
     "words": ("words", "wordstats"),
-    "repetition": ("words", "repetition"),
+    "repetition": ("words", "wordstats"),
 }
 
 
@@ -138,7 +138,7 @@ def _count(column: StringColumn, refs: Collection[str], kept: KeptLines | None =
         found |= _named("lines", counted)
     if "phrases" in groups:
         names = tuple(n for n in _PHRASES if f"phrases.{n}" in refs or f"phrases.{n}_lines" in refs)
-        hits = phrases.count_phrases(data, offsets, _phrase_table(names))
+        hits = patterns.count_phrases(data, offsets, _phrase_table(names))
         for group, name in enumerate(names):
             found[f"phrases.{name}"], found[f"phrases.{name}_lines"] = hits.hits[group], hits.lines[group]
     if groups & _OF_WORDS:
@@ -161,9 +161,9 @@ def _count_words(
         if "words" in groups:
             part |= _named("words", wordstats.measure_words(*split, stop_hashes))
         if "repetition" in groups:
-            repeated = repetition.measure_repetition(split.offsets, split.hashes, split.chars)
-            part |= {f"repetition.top_{n}": repeated.top[:, k] for k, n in enumerate(repetition.TOP_SIZES)}
-            part |= {f"repetition.dup_{n}": repeated.dup[:, k] for k, n in enumerate(repetition.DUP_SIZES)}
+            repeated = wordstats.measure_repetition(split.offsets, split.hashes, split.chars)
+            part |= {f"repetition.top_{n}": repeated.top[:, k] for k, n in enumerate(wordstats.TOP_SIZES)}
+            part |= {f"repetition.dup_{n}": repeated.dup[:, k] for k, n in enumerate(wordstats.DUP_SIZES)}
         if kept is not None:
             places = kept.offsets[start : end + 1]
             part |= _named("whole", wordstats.count_whole(split.offsets, split.facts, places, kept.is_whole))
@@ -220,8 +220,8 @@ _PHRASES = {
 
 
 @functools.cache
-def _phrase_table(names: tuple[str, ...]) -> phrases.PhraseTable:
-    return phrases.phrase_table(tuple(_PHRASES[name] for name in names))
+def _phrase_table(names: tuple[str, ...]) -> patterns.PhraseTable:
+    return patterns.phrase_table(tuple(_PHRASES[name] for name in names))
 
 
 @functools.cache
@@ -277,11 +277,11 @@ def _described() -> Iterator[tuple[str, Measure]]:
         ("newline_word_ratio", "marks.newlines", "words.words", "line ends per word"),
         *(
             (f"top_{n}gram_share", f"repetition.top_{n}", "marks.chars", f"characters of the most frequent {n}-gram")
-            for n in repetition.TOP_SIZES
+            for n in wordstats.TOP_SIZES
         ),
         *(
             (f"dup_{n}gram_share", f"repetition.dup_{n}", "marks.chars", f"characters in {n}-grams met before")
-            for n in repetition.DUP_SIZES
+            for n in wordstats.DUP_SIZES
         ),
         ("lorem_ipsum", "phrases.lorem_ipsum", "", "places that say lorem ipsum"),
         ("javascript", "phrases.javascript", "", "places that say javascript"),

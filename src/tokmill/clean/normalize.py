@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.kernels import folding
-from tokmill.kernels import text as text_kernels
+from tokmill.kernels.characters import edit_text, measure_text
 from tokmill.kernels.wordclasses import form_classes
 from tokmill.recipe import Normalize
 from tokmill.schema import large_strings, string_column
@@ -39,7 +39,7 @@ class Normalized(NamedTuple):
 
 def normalize_texts(texts: Any, rules: Normalize) -> Normalized:
     column = string_column(texts)
-    found = text_kernels.measure_text(column.data, column.offsets)
+    found = measure_text(column.data, column.offsets)
     has_nul = (found.nuls > 0) & (rules.nul == "strip")
     has_cr = (found.carriage_returns > 0) & (rules.newlines == "lf")
     other_form = _not_in_form(texts, rules.unicode)
@@ -52,7 +52,7 @@ def normalize_texts(texts: Any, rules: Normalize) -> Normalized:
 
     chosen = string_column(texts.take(pa.array(rows)))
     edited = large_strings(
-        *text_kernels.edit_text(
+        *edit_text(
             chosen.data, chosen.offsets, strip_nul=rules.nul == "strip", lf_newlines=rules.newlines == "lf"
         )
     )
@@ -62,7 +62,7 @@ def normalize_texts(texts: Any, rules: Normalize) -> Normalized:
         )
     whole = apply_edits(texts, rows, edited)
     again = string_column(edited)
-    remeasured = text_kernels.measure_text(again.data, again.offsets)
+    remeasured = measure_text(again.data, again.offsets)
     chars, is_ascii = found.chars.copy(), found.is_ascii.copy()
     chars[rows], is_ascii[rows] = remeasured.chars, remeasured.is_ascii
     reasons = [

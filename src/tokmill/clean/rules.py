@@ -39,7 +39,7 @@ from tokmill.clean.hooks import hook_sha256
 from tokmill.clean.measures import MEASURES, KeptLines, measure_both
 from tokmill.errors import RecipeError
 from tokmill.kernels import lineedits
-from tokmill.kernels.phrases import PhraseTable, phrase_table
+from tokmill.kernels.patterns import PhraseTable, phrase_table
 from tokmill.kernels.wordclasses import class_table
 from tokmill.kernels.wordlists import JAVASCRIPT, POLICY_PHRASES
 from tokmill.recipe import Filter

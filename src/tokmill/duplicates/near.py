@@ -60,8 +60,7 @@ from tokmill.duplicates.shingling import Shingle, all_units, unit_batches
 from tokmill.errors import DedupLimit
 from tokmill.kernels import minhash, wordclasses
 from tokmill.kernels.buckets import count_links, list_links, repeated
-from tokmill.kernels.jaccard import overlap
-from tokmill.kernels.minhash import band_keys
+from tokmill.kernels.minhash import band_keys, overlap
 from tokmill.kernels.survivors import (
     KEPT,
     choose_survivors,

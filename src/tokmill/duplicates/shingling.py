@@ -28,8 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tokmill.kernels import boundaries, classes, folding, shingles, windows, wordclasses
-from tokmill.kernels.columns import Bytes, Offsets
+from tokmill.kernels import boundaries, folding, shingles, windows, wordclasses
+from tokmill.kernels.jit import Bytes, Offsets
+from tokmill.kernels.steps import DIGIT, LETTER, MARK, SPACE, SPACELESS, TERMINAL
 from tokmill.kernels.windows import WordTable
 from tokmill.kernels.wordclasses import COUNT, fold, fold_table
 from tokmill.kernels.wordlists import ABBREVIATIONS
@@ -58,9 +59,9 @@ def word_table() -> WordTable:
     bits = wordclasses.class_table()
     kinds = np.full(COUNT, windows.SEPARATOR, np.uint8)
     for bit, kind in (
-        (classes.LETTER | classes.DIGIT, windows.PART),
-        (classes.SPACELESS, windows.WHOLE),
-        (classes.MARK, windows.MARK),
+        (LETTER | DIGIT, windows.PART),
+        (SPACELESS, windows.WHOLE),
+        (MARK, windows.MARK),
     ):
         kinds[bits & bit != 0] = kind
     kinds[_format_characters()] = windows.IGNORED
@@ -81,8 +82,8 @@ def boundary_kinds() -> NDArray[np.uint8]:
     """What each code point is to the end of a sentence or line, for kernels.boundaries."""
     bits, words = wordclasses.class_table(), word_table()
     kinds = np.full(COUNT, boundaries.OTHER, np.uint8)
-    kinds[bits & classes.TERMINAL != 0] = boundaries.STOP
-    kinds[bits & classes.SPACE != 0] = boundaries.SPACE
+    kinds[bits & TERMINAL != 0] = boundaries.STOP
+    kinds[bits & SPACE != 0] = boundaries.SPACE
     kinds[np.isin(words.kinds, (windows.PART, windows.WHOLE, windows.MARK))] = boundaries.WORD
     for code in np.flatnonzero(words.starts >= 0).tolist():
         if any(
@@ -138,10 +139,10 @@ def unit_kinds() -> NDArray[np.uint8]:
     bits = wordclasses.class_table()
     kinds = np.full(len(bits), shingles.SEPARATOR, np.uint8)
     for bit, kind in (
-        (classes.LETTER, shingles.PART),
-        (classes.SPACELESS, shingles.WHOLE),
-        (classes.MARK, shingles.MARK),
-        (classes.DIGIT, shingles.DIGIT),
+        (LETTER, shingles.PART),
+        (SPACELESS, shingles.WHOLE),
+        (MARK, shingles.MARK),
+        (DIGIT, shingles.DIGIT),
     ):
         kinds[bits & bit != 0] = kind
     kinds.flags.writeable = False

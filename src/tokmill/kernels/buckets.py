@@ -12,15 +12,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Int, frozen
-from tokmill.kernels.raw import raw_kernel
+from tokmill.kernels.jit import HASHES, ROWS, Int, frozen, raw_kernel
+from tokmill.kernels.steps import SPREAD
 
 Keys = NDArray[np.uint64]
 Places = NDArray[np.int64]
 
 U64 = np.uint64
 # The golden ratio in 64 bits: keys of one partition share their top bits, this spreads the others.
-_SPREAD = U64(0x9E3779B97F4A7C15)
 
 
 def repeated(keys: Keys) -> NDArray[np.bool_]:
@@ -79,7 +78,7 @@ def list_links(links: Links, start: int, stop: int) -> tuple[Places, Places]:
     return earlier, later
 
 
-@raw_kernel
+@raw_kernel(lambda: repeated(np.ones(2, U64)))
 def _repeated(keys: Keys, table: Keys, marks: NDArray[np.uint8], found: NDArray[np.bool_]) -> None:
     slots = table.size
     for look in range(2):
@@ -87,7 +86,7 @@ def _repeated(keys: Keys, table: Keys, marks: NDArray[np.uint8], found: NDArray[
             key = keys[row]
             if key == 0:
                 continue
-            slot = np.int64(((key * _SPREAD) >> U64(32)) & U64(slots - 1))
+            slot = np.int64(((key * SPREAD) >> U64(32)) & U64(slots - 1))
             while table[slot] != 0 and table[slot] != key:
                 slot = (slot + 1) & (slots - 1)
             if look == 1:
@@ -98,7 +97,7 @@ def _repeated(keys: Keys, table: Keys, marks: NDArray[np.uint8], found: NDArray[
                 table[slot] = key
 
 
-@raw_kernel
+@raw_kernel(lambda: count_links(HASHES, ROWS, 8, 8))
 def _count_links(
     keys: Keys,
     firsts: Places,
@@ -127,7 +126,7 @@ def _count_links(
         ends[place] = used
 
 
-@raw_kernel
+@raw_kernel(lambda: list_links(count_links(HASHES, ROWS, 8, 8), 0, 1))
 def _list_links(
     firsts: Places,
     starts: Places,

@@ -16,15 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
-from tokmill.kernels.jit import inlined, kernel
+from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, inlined, kernel
+from tokmill.kernels.steps import HIGH_BITS, bytes_before, decode, load_word, store_word
 
 UNSAFE = np.uint8(255)
 ITSELF = np.int32(-1)
 
 U64 = np.uint64
-LOW_BITS = U64(0x0101010101010101)
-HIGH_BITS = U64(0x8080808080808080)
 
 
 class FoldTable(NamedTuple):
@@ -71,7 +69,7 @@ def fold_rows(data: Bytes, offsets: Offsets, table: FoldTable) -> Folded:
     return Folded(folded[:used], folded_offsets, is_exact)
 
 
-@kernel
+@kernel(lambda: suspects(*TEXT, np.zeros(1, np.uint8)))
 def _suspects(data: Bytes, offsets: Offsets, classes: NDArray[np.uint8], found: NDArray[np.bool_]) -> None:
     for row in range(len(offsets) - 1):
         at, end = offsets[row], offsets[row + 1]
@@ -83,7 +81,7 @@ def _suspects(data: Bytes, offsets: Offsets, classes: NDArray[np.uint8], found: 
                 while at + 8 <= end and _is_ascii_word(data, at):
                     at += 8
                 continue
-            code, width = _decode(data, at)
+            code, width = decode(data, at)
             kind = classes[U64(code)]
             if kind == UNSAFE or (kind != 0 and kind < before):
                 found[row] = True
@@ -92,7 +90,11 @@ def _suspects(data: Bytes, offsets: Offsets, classes: NDArray[np.uint8], found: 
             at += width
 
 
-@kernel
+@kernel(
+    lambda: fold_rows(
+        *TEXT, FoldTable(np.zeros(1, np.uint8), np.zeros(1, np.int32), np.zeros(1, np.uint8), 1)
+    )
+)
 def _fold_rows(
     data: Bytes,
     offsets: Offsets,
@@ -112,12 +114,11 @@ def _fold_rows(
             if byte < 128:
                 before = np.uint8(0)
                 while at + 8 <= end:
-                    word = _load_word(data, at)
-                    _store_word(folded, used, word)  # what is beyond ASCII is written over
+                    word = load_word(data, at)
+                    store_word(folded, used, word)  # what is beyond ASCII is written over
                     others = word & HIGH_BITS
                     if others != U64(0):
-                        before_it = ((others & (~others + U64(1))) >> U64(7)) - U64(1)
-                        ascii_bytes = np.int64(((before_it & LOW_BITS) * LOW_BITS) >> U64(56))
+                        ascii_bytes = bytes_before(others)
                         used += ascii_bytes
                         at += ascii_bytes
                         break
@@ -129,7 +130,7 @@ def _fold_rows(
                         used += 1
                         at += 1
                 continue
-            code, width = _decode(data, at)
+            code, width = decode(data, at)
             kind = classes[U64(code)]
             if kind == UNSAFE or (kind != 0 and kind < before):
                 is_exact[row] = False
@@ -152,48 +153,4 @@ def _fold_rows(
 
 @inlined
 def _is_ascii_word(data: Bytes, at: Int) -> bool:
-    return bool((_load_word(data, at) & HIGH_BITS) == U64(0))
-
-
-@inlined
-def _load_word(data: Bytes, at: Int) -> np.uint64:
-    i = U64(at)
-    return (
-        U64(data[i])
-        | U64(data[i + U64(1)]) << U64(8)
-        | U64(data[i + U64(2)]) << U64(16)
-        | U64(data[i + U64(3)]) << U64(24)
-        | U64(data[i + U64(4)]) << U64(32)
-        | U64(data[i + U64(5)]) << U64(40)
-        | U64(data[i + U64(6)]) << U64(48)
-        | U64(data[i + U64(7)]) << U64(56)
-    )
-
-
-@inlined
-def _store_word(into: Bytes, at: Int, word: np.uint64) -> None:
-    """LLVM makes one store of it; a copy byte by byte it must not join: 1.2 ns per byte of ASCII, not 0.2."""
-    i = U64(at)
-    into[i] = word
-    into[i + U64(1)] = word >> U64(8)
-    into[i + U64(2)] = word >> U64(16)
-    into[i + U64(3)] = word >> U64(24)
-    into[i + U64(4)] = word >> U64(32)
-    into[i + U64(5)] = word >> U64(40)
-    into[i + U64(6)] = word >> U64(48)
-    into[i + U64(7)] = word >> U64(56)
-
-
-@inlined
-def _decode(data: Bytes, at: Int) -> tuple[Int, Int]:
-    """The code point of two to four bytes of valid UTF-8, and how many they are."""
-    i = U64(at)
-    lead = np.int64(data[i])
-    second = np.int64(data[i + U64(1)]) & 0x3F
-    if lead < 0xE0:
-        return ((lead & 0x1F) << 6) | second, 2
-    third = np.int64(data[i + U64(2)]) & 0x3F
-    if lead < 0xF0:
-        return ((lead & 0x0F) << 12) | (second << 6) | third, 3
-    fourth = np.int64(data[i + U64(3)]) & 0x3F
-    return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | fourth, 4
+    return bool((load_word(data, at) & HIGH_BITS) == U64(0))

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
-from tokmill.kernels.jit import inlined, kernel
+from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, inlined, kernel
+from tokmill.kernels.steps import SPREAD
 
 # What a tag does. An inline tag does nothing.
 INLINE, BLOCK, BREAK, PRE, PRE_END, LIST, NUMBERED, LIST_END = 0, 1, 2, 3, 4, 5, 6, 7
@@ -66,7 +66,7 @@ def name_table(names: dict[str, int]) -> Names:
         key = 0
         for character in name.encode():
             key = key << 6 | int(_CODES[character])
-        slot = (key * int(_SPREAD) & 0xFFFFFFFFFFFFFFFF) >> 32 & (size - 1)
+        slot = (key * int(SPREAD) & 0xFFFFFFFFFFFFFFFF) >> 32 & (size - 1)
         while values[slot]:
             slot = (slot + 1) & (size - 1)
         keys[slot], values[slot] = key, value
@@ -105,11 +105,10 @@ def _codes() -> NDArray[np.uint8]:
     return codes
 
 
-_SPREAD = U64(0x9E3779B97F4A7C15)
 _CLASSES, _CODES = frozen(_classes(), np.uint8), frozen(_codes(), np.uint8)
 
 
-@kernel
+@kernel(lambda: lay_out(*TEXT, name_table({"a": 1}), name_table({"a": 1}), max_indented_lists=1))
 def _lay_out(
     data: Bytes,
     offsets: Offsets,
@@ -414,7 +413,7 @@ def _name(data: Bytes, at: Int, end: Int, codes: Bytes) -> tuple[np.uint64, Int]
 @inlined
 def _find(keys: NDArray[np.uint64], values: NDArray[np.uint64], key: np.uint64) -> np.uint64:
     last = U64(keys.size - 1)
-    slot: np.uint64 = ((key * _SPREAD) >> U64(32)) & last
+    slot: np.uint64 = ((key * SPREAD) >> U64(32)) & last
     while values[slot] != U64(0) and keys[slot] != key:
         slot = (slot + U64(1)) & last
     found: np.uint64 = values[slot]

@@ -14,6 +14,9 @@ written as 0. So two fingerprints tell how much of their agreement holds whateve
 
 A row with fewer units than n has one shingle, all of it. A row without units has no fingerprint: EMPTY everywhere,
 and the band keys are 0.
+
+`overlap` counts exactly what the fingerprints estimate, for pairs of rows: both become sets of 64-bit hashes of the same
+n-grams. The left row's go into a table of twice their number, then the right row's ask for their place in it.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Int, Offsets, frozen
-from tokmill.kernels.raw import raw_kernel, raw_step
+from tokmill.kernels.jit import ROWS, Int, Offsets, frozen, raw_kernel, raw_step
+from tokmill.kernels.steps import mix64, slots_for
 
 Values = NDArray[np.uint32]
 Keys = NDArray[np.uint64]
@@ -100,7 +103,7 @@ def _mixed_array(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return words ^ (words >> U32(16))
 
 
-@raw_kernel
+@raw_kernel(lambda: sketch(np.ones(1, U32), np.arange(2), 5, 4))
 def _sketch(
     units: NDArray[np.uint32],
     offsets: Offsets,
@@ -180,7 +183,7 @@ def _is_own(values: Values, row: Int, position: np.uint16) -> bool:
     return bool(value != U32(EMPTY) and (U64(value) * U64(values.shape[1])) >> U64(32) == U64(position))
 
 
-@raw_kernel
+@raw_kernel(lambda: band_keys(np.ones((1, 4), U32), 2, 2))
 def _band_keys(values: Values, rows: int, factor: np.uint64, keys: Keys) -> None:
     for row in range(values.shape[0]):
         for band in range(keys.shape[1]):
@@ -191,7 +194,7 @@ def _band_keys(values: Values, rows: int, factor: np.uint64, keys: Keys) -> None
             for step in range(rows):
                 key = (key ^ U64(values[row, band * rows + step])) * factor
                 key ^= key >> U64(32)
-            keys[row, band] = max(_mixed_wide(key), U64(1))
+            keys[row, band] = max(mix64(key), U64(1))
 
 
 @raw_step
@@ -202,9 +205,90 @@ def _mixed(word: np.uint32) -> np.uint32:
     return U32(word ^ (word >> U32(16)))
 
 
-@raw_step
-def _mixed_wide(word: np.uint64) -> np.uint64:
-    """The same for 64 bits."""
-    word = (word ^ (word >> U64(33))) * U64(0xFF51AFD7ED558CCD)
-    word = (word ^ (word >> U64(33))) * U64(0xC4CEB9FE1A85EC53)
-    return word ^ (word >> U64(33))
+# --- exact Jaccard similarity ---
+
+# Nothing up the sleeve: sha256(b"tokmill wide shingle base"), made odd.
+_WIDE_BASE = 0xD8F20AA5E0DC853B
+
+_LEFT, _BOTH, _RIGHT = np.uint8(1), np.uint8(2), np.uint8(3)
+
+
+class Overlap(NamedTuple):
+    shared: NDArray[np.int64]
+    either: NDArray[np.int64]
+
+
+def overlap(
+    units: NDArray[np.uint32],
+    offsets: Offsets,
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
+    n: int,
+) -> Overlap:
+    """`left` and `right` are row numbers, a pair each."""
+    rows = offsets.size - 1
+    if left.shape != right.shape or n < 1:
+        raise ValueError(f"{left.size} and {right.size} rows, n = {n}")
+    if left.size and not (min(left.min(), right.min()) >= 0 and max(left.max(), right.max()) < rows):
+        raise ValueError(f"a pair has a row beyond the {rows} there are")
+    found = Overlap(np.zeros(left.size, np.int64), np.zeros(left.size, np.int64))
+    lengths = np.diff(offsets)
+    slots = slots_for(int((lengths[left] + lengths[right]).max(initial=0)))
+    _overlap(
+        frozen(units, np.uint32),
+        frozen(offsets, np.int64),
+        frozen(left, np.int64),
+        frozen(right, np.int64),
+        n,
+        U64(_WIDE_BASE),
+        U64(pow(_WIDE_BASE, n, 1 << 64)),
+        np.empty(slots, np.uint64),
+        np.empty(slots, np.uint8),
+        *found,
+    )
+    return found
+
+
+@raw_kernel(lambda: overlap(np.ones(1, U32), np.arange(2), ROWS, ROWS, 5))
+def _overlap(
+    units: NDArray[np.uint32],
+    offsets: Offsets,
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
+    n: int,
+    base: np.uint64,
+    base_to_n: np.uint64,
+    hashes: NDArray[np.uint64],
+    marks: NDArray[np.uint8],
+    shared: NDArray[np.int64],
+    either: NDArray[np.int64],
+) -> None:
+    for pair in range(left.size):
+        total = (
+            offsets[left[pair] + 1] - offsets[left[pair]] + offsets[right[pair] + 1] - offsets[right[pair]]
+        )
+        slots = slots_for(total)
+        marks[:slots] = 0
+        for side in range(2):
+            row = left[pair] if side == 0 else right[pair]
+            at, end = offsets[row], offsets[row + 1]
+            shingle = U64(0)
+            for index in range(at, end):
+                shingle = shingle * base + U64(units[index])
+                if index - at >= n:
+                    shingle -= U64(units[index - n]) * base_to_n
+                elif index + 1 == end and index + 1 - at < n:
+                    shingle += U64(end - at) * base_to_n  # as if its length came first: it is no n-gram
+                elif index + 1 - at < n:
+                    continue
+                hashed = mix64(shingle)
+                slot: Int = np.int64(hashed & U64(slots - 1))
+                while marks[slot] != 0 and hashes[slot] != hashed:
+                    slot = (slot + 1) & (slots - 1)
+                if marks[slot] == 0:
+                    hashes[slot] = hashed
+                    marks[slot] = _LEFT if side == 0 else _RIGHT
+                    either[pair] += 1
+                elif side == 1 and marks[slot] == _LEFT:
+                    marks[slot] = _BOTH
+                    shared[pair] += 1

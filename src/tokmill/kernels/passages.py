@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen
-from tokmill.kernels.raw import raw_kernel, raw_step
-from tokmill.kernels.windows import FoldedWords
+from tokmill.kernels.jit import HASHES, ROWS, Bytes, Int, Offsets, frozen, raw_kernel, raw_step
+from tokmill.kernels.steps import SPREAD, slots_for
+from tokmill.kernels.windows import FoldedWords, one_word
 
 Hashes = NDArray[np.uint64]
 Places = NDArray[np.int64]
@@ -28,7 +28,6 @@ COVERED, DIFFERENT = 0, -1
 U64 = np.uint64
 I64 = np.int64
 # The golden ratio in 64 bits: hashes of one partition share their top bits, this spreads the others.
-_SPREAD = U64(0x9E3779B97F4A7C15)
 
 
 class Runs(NamedTuple):
@@ -71,9 +70,7 @@ def first_marks(hashes: Hashes, documents: Places, ranks: Places) -> Places:
 
 
 def empty_window(capacity: int) -> Window:
-    slots = 16
-    while slots < 2 * capacity:
-        slots *= 2
+    slots = slots_for(capacity)
     return Window(
         np.zeros(capacity, np.uint64),
         np.zeros(capacity, np.int64),
@@ -176,12 +173,12 @@ def settle_spans(
     return counts
 
 
-@raw_kernel
+@raw_kernel(lambda: first_marks(HASHES, ROWS, ROWS))
 def _first_marks(hashes: Hashes, documents: Places, ranks: Places, table: Places, found: Places) -> None:
     mask = I64(table.size - 1)
     for look in range(2):
         for mark in range(hashes.size):
-            slot = I64((hashes[mark] * _SPREAD) >> U64(32)) & mask
+            slot = I64((hashes[mark] * SPREAD) >> U64(32)) & mask
             while table[slot] >= 0 and hashes[table[slot]] != hashes[mark]:
                 slot = (slot + 1) & mask
             other = table[slot]
@@ -195,7 +192,7 @@ def _first_marks(hashes: Hashes, documents: Places, ranks: Places, table: Places
                 table[slot] = mark
 
 
-@raw_kernel
+@raw_kernel(lambda: roll_marks(HASHES, ROWS, ROWS, empty_window(1), 0))
 def _roll_marks(
     hashes: Hashes,
     documents: Places,
@@ -228,7 +225,7 @@ def _roll_marks(
                     at = (at + 1) & mask
                     if slots[at] < 0:
                         break
-                    home = I64((ring_hashes[slots[at]] * _SPREAD) >> U64(32)) & mask
+                    home = I64((ring_hashes[slots[at]] * SPREAD) >> U64(32)) & mask
                     if (at - home) & mask >= (at - hole) & mask:
                         slots[hole] = slots[at]
                         hole = at
@@ -241,13 +238,13 @@ def _roll_marks(
 def _slot_of(hashed: np.uint64, ring_hashes: Hashes, slots: Places) -> Int:
     """Where the hash is, or where it would go."""
     mask = I64(slots.size - 1)
-    slot = I64((hashed * _SPREAD) >> U64(32)) & mask
+    slot = I64((hashed * SPREAD) >> U64(32)) & mask
     while slots[slot] >= 0 and ring_hashes[slots[slot]] != hashed:
         slot = (slot + 1) & mask
     return slot
 
 
-@raw_kernel
+@raw_kernel(lambda: extend_runs(one_word(), ROWS, ROWS, ROWS, ROWS, 1))
 def _extend_runs(
     offsets: Offsets,
     hashes: Hashes,
@@ -308,7 +305,7 @@ def _is_same(hashes: Hashes, folds: Offsets, folded: Bytes, a: Int, b: Int) -> b
     return bool(step == length)
 
 
-@raw_kernel
+@raw_kernel(lambda: equal_runs(one_word(), ROWS, one_word(), ROWS, ROWS))
 def _equal_runs(
     left_folds: Offsets,
     left: Bytes,
@@ -336,7 +333,7 @@ def _equal_runs(
         found[pair] = is_same
 
 
-@raw_kernel
+@raw_kernel(lambda: settle_spans(ROWS, ROWS, ROWS, ROWS, ROWS, 0.5, 0, HASHES))
 def _settle_spans(
     rows: Places,
     first_words: Places,

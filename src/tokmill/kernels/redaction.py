@@ -22,8 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
-from tokmill.kernels.jit import inlined, kernel
+from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, inlined, kernel
 
 # The order in which kinds claim what two of them match.
 KINDS = ("secret", "email", "ip", "phone")
@@ -126,7 +125,7 @@ def _joined(found: NDArray[np.int64]) -> Windows:
     return Windows(kinds[at], rows[at], starts[at], np.maximum.reduceat(ends, at))
 
 
-@kernel
+@kernel(lambda: find_windows(*TEXT, (0, 1, 2, 3)))
 def _find_windows(
     data: Bytes,
     offsets: Offsets,

@@ -25,7 +25,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.classes import (
+from tokmill.kernels.folding import ITSELF, UNSAFE, FoldTable
+from tokmill.kernels.steps import (
     CONTROL,
     CUTTER,
     DIGIT,
@@ -43,7 +44,6 @@ from tokmill.kernels.classes import (
     TERMINAL,
     UPPER,
 )
-from tokmill.kernels.folding import ITSELF, UNSAFE, FoldTable
 
 COUNT = 0x110000
 _BLOCK = 256

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from tokmill.formats.ids import cast_ids
 from tokmill.formats.row_index import RowSpans
-from tokmill.kernels.copying import copy_pieces
+from tokmill.kernels.packing import copy_pieces
 from tokmill.packing.plan import (
     LAYOUTS,
     Layout,

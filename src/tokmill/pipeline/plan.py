@@ -157,8 +157,8 @@ def plan_steps(recipe: Recipe, base: Path, out: Path, own: Own | None = None) ->
 
 
 def kernels_needed(steps: Sequence[Step]) -> set[str]:
-    """Modules of kernels that these steps call, besides those that every run needs."""
-    needed: set[str] = set()
+    """Modules of kernels that these steps call."""
+    needed = {"characters", "folding", "hashing", "jsonlines"}  # every run
     for step in steps:
         if step.kind == "ingest" and step.config["reading"]["format"] == "stackexchange":
             needed |= {"xmlrows", "htmltext"}
@@ -166,7 +166,7 @@ def kernels_needed(steps: Sequence[Step]) -> set[str]:
             needed |= examine_kernels(step.config)
         elif step.kind == "dedup":
             if step.config["near"] is not None:
-                needed |= {"shingles", "minhash", "buckets", "jaccard", "survivors"}
+                needed |= {"shingles", "minhash", "buckets", "survivors"}
             if step.config["window"] is not None or step.config["against"] is not None:
                 needed |= {"windows", "passages"}
             if step.config["window"] is not None:
@@ -175,11 +175,11 @@ def kernels_needed(steps: Sequence[Step]) -> set[str]:
             if step.config["method"] in ("counts", "formula") or step.config.get("by") == "cluster":
                 needed |= {"survivors"}
         elif step.kind == "tokens":
-            needed |= {"literals", "sequences"}
+            needed |= {"patterns", "packing"}
         elif step.kind == "mixture":
             needed |= {"mixing"}
         elif step.kind == "build":
-            needed |= {"packing", "copying"}
+            needed |= {"packing"}
             if step.config["balance"] != "none":
                 needed |= {"mixing"}
     return needed

@@ -25,10 +25,10 @@ from tokmill.artifacts.manifest import Json
 from tokmill.audit.built import Builds
 from tokmill.audit.examples import Place, load_texts
 from tokmill.audit.opened import Found, ShardTables, load_of
-from tokmill.kernels import sha256
 from tokmill.reports.drops import Drop
 from tokmill.reports.tally import Tally
-from tokmill.schema import NO_SPLIT, one_piece, string_column
+from tokmill.schema import NO_SPLIT, one_piece
+from tokmill.storage.digest import id_hashes
 from tokmill.storage.parquet import load_table
 
 LISTED = 4_000
@@ -75,8 +75,7 @@ def _choose(found: Found, shards: list[ShardTables]) -> tuple[int, list[tuple[in
     keys, places = np.empty(0, np.uint64), np.empty((0, 2), np.int64)
     for shard in shards:
         ids = load_table(found.artifacts[f"ingest/{shard.source}"].path(shard.documents), ["doc_id"])
-        column = string_column(ids.column("doc_id"))
-        own = sha256.sha256_prefixes(column.data, column.offsets)
+        own = id_hashes(ids.column("doc_id"))
         total += len(own)
         keys = np.concatenate([keys, own])
         here = np.column_stack([np.full(len(own), shard.number), np.arange(len(own))])

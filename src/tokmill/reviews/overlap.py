@@ -23,10 +23,11 @@ from tokmill.artifacts.step import Input
 from tokmill.duplicates.near import NearOptions, compare_pairs, judge_pairs, signatures
 from tokmill.kernels.minhash import band_keys
 from tokmill.reviews.finding import EVAL_DOCUMENTS, TRAIN_BYTES
-from tokmill.sampling.split import TRAIN, hash_keys
+from tokmill.sampling.split import TRAIN
 from tokmill.schema import NO_SPLIT, one_piece
 from tokmill.stages.dedup.near import near_options
 from tokmill.stages.texts import labelled_shards, load_split_texts
+from tokmill.storage.digest import id_hashes
 from tokmill.storage.parquet import load_table
 
 # Documents of a shard that one held-out document is compared with, in each band: boilerplate has thousands of equals.
@@ -244,7 +245,7 @@ def _drawn(table: Any, share: float) -> Any:
     if share >= 1.0:
         return np.ones(table.num_rows, np.bool_)
     # the bits below those that a split by hash goes by: a sample of each split, not of one end of it
-    keys = hash_keys(table.column("doc_id")) << np.uint64(32)
+    keys = id_hashes(table.column("doc_id")) << np.uint64(32)
     return keys < np.uint64(int(share * (1 << 32))) << np.uint64(32)
 
 

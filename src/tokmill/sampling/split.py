@@ -42,8 +42,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.split_names import SPLITS as SPLITS
-from tokmill.kernels import hashing, sha256
+from tokmill.kernels import hashing
 from tokmill.schema import NO_SPLIT, string_column
+from tokmill.storage.digest import id_hashes
 
 # Two odd constants set the two lanes of the hash apart; the seed moves both.
 _LANES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
@@ -75,9 +76,8 @@ def weighted_keys(drawn: NDArray[np.uint64], weights: NDArray[np.float64]) -> ND
 
 def below_fraction(doc_ids: Any, fraction: Decimal, seed: int) -> NDArray[np.bool_]:
     """sha256(doc_id), moved by the seed, against the fraction in integer arithmetic."""
-    column = string_column(doc_ids)
     threshold = int(Fraction(fraction) * (1 << 64))
-    moved = sha256.sha256_prefixes(column.data, column.offsets) + np.uint64((seed * _LANES[0]) & _MASK)
+    moved = id_hashes(doc_ids) + np.uint64((seed * _LANES[0]) & _MASK)
     if threshold >> 64:
         return np.ones(len(moved), np.bool_)
     return moved < np.uint64(threshold)
@@ -120,11 +120,6 @@ Labels = NDArray[np.uint8]
 
 
 # --- keys ---
-
-
-def hash_keys(doc_ids: Any) -> Keys:
-    column = string_column(doc_ids)
-    return sha256.sha256_prefixes(column.data, column.offsets)
 
 
 def shuffle_keys(doc_ids: Any, text_hashes: Keys, source: str, seed: int) -> Keys:

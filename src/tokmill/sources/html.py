@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.kernels import htmltext as kernel
-from tokmill.kernels.columns import Bytes, Offsets
+from tokmill.kernels.jit import Bytes, Offsets
 from tokmill.schema import large_strings
 
 _HIDDEN = ["script", "style", "template", "noframes", "iframe"]

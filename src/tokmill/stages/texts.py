@@ -11,7 +11,7 @@ import pyarrow as pa
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.step import Input, Shard, kept_inputs, list_shards, table_input
 from tokmill.clean.normalize import apply_edits
-from tokmill.kernels import text as text_kernels
+from tokmill.kernels.characters import measure_text
 from tokmill.schema import NO_SPLIT, one_piece, string_column
 from tokmill.storage.parquet import load_table
 
@@ -98,7 +98,7 @@ def _load_rows(by_role: dict[str, str], rows: Any, labels: Any) -> Any:
     doc_ids, *named = (_taken(column, rows) for column in columns)
     chosen = _taken(texts[0] if len(texts) == 1 else pa.concat_arrays(texts), order[rows])
     if "trims" in by_role:  # the marks are of the text before
-        named[-1] = pa.array(text_kernels.measure_text(*string_column(chosen)[:2]).chars)
+        named[-1] = pa.array(measure_text(*string_column(chosen)[:2]).chars)
     return pa.table([rows, labels[rows], doc_ids, chosen, *named], schema=_TEXTS)
 
 

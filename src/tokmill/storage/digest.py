@@ -10,19 +10,34 @@ Each inner hash runs over the whole column as one stream, so row groups, batches
 
 The sequence does not even know where one shard ends and the next begins: a corpus has one, however it is cut
 into files.
+
+A document is known by its id: the first eight bytes of its SHA-256 are what splits, samples and indexes go by.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from tokmill.kernels import digests, hashing
+from tokmill.kernels import hashing
 from tokmill.schema import one_piece, string_column
+
+
+def id_hashes(doc_ids: Any) -> NDArray[np.uint64]:
+    """uint64(sha256(doc_id)[:8]), big-endian; of a null as of "".
+
+    1.2 µs an id, three ids a document: 1.0 % of a run. SHA-256 as a kernel took 0.4 µs, and 2 s to compile.
+    """
+    column = string_column(doc_ids)
+    data, offsets = column.data.data, column.offsets.tolist()
+    prefixes = [hashlib.sha256(data[begin:end]).digest()[:8] for begin, end in itertools.pairwise(offsets)]
+    return np.frombuffer(b"".join(prefixes), ">u8").astype(np.uint64)
 
 
 class TableDigest:
@@ -71,14 +86,14 @@ def row_sequence(table: Any) -> str:
     state = np.zeros((table.num_rows, 2), np.uint64)
     for name in table.column_names:
         hashing.mix_column(*string_column(table.column(name)), state)
-    return _spell(digests.fold_sequence(state))
+    return _spell(hashing.fold_sequence(state))
 
 
 def join_sequences(parts: Iterable[tuple[str, int]]) -> str:
     """The digest of all rows from (sequence, rows) of each shard, in order."""
     whole = (0, 0)
     for sequence, rows in parts:
-        whole = digests.join_sequences(whole, (int(sequence[:16], 16), int(sequence[16:], 16)), rows)
+        whole = hashing.join_sequences(whole, (int(sequence[:16], 16), int(sequence[16:], 16)), rows)
     return _spell(whole)
 
 

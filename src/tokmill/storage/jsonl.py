@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from zlib_ng import zlib_ng
 
 from tokmill.errors import InputError
-from tokmill.kernels import jsonlines, jsonstrings
+from tokmill.kernels import jsonlines
 from tokmill.schema import large_strings
 from tokmill.storage.badlines import explain_error, find_fault, too_large
 from tokmill.storage.commit import Written, open_commit
@@ -261,7 +261,7 @@ def _read_whole(
             span = np.where(span < 0, audit.strings[:, other], span)
         if (span < 0).any():
             return None
-        found = jsonstrings.unescape(np.frombuffer(data, np.uint8), *span.T)
+        found = jsonlines.unescape(np.frombuffer(data, np.uint8), *span.T)
         if found is None:
             return None
         texts |= {want.name: large_strings(*found) for want in wanted if want.keys == own}

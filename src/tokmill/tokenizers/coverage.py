@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from tokmill.clean.measures import measure
 from tokmill.errors import EmptyGlob, InputError
-from tokmill.kernels import text as text_kernels
+from tokmill.kernels.characters import measure_text
 from tokmill.schema import one_piece, string_column
 from tokmill.storage import codecs
 from tokmill.storage.records import Kind, Wanted
@@ -251,7 +251,7 @@ def _count(tokenizer: Tokenizer, unknown_id: int | None, texts: Any) -> list[Any
     return [
         np.ones(len(strings), np.int64),
         np.diff(column.offsets),
-        text_kernels.measure_text(*column[:2]).chars,
+        measure_text(*column[:2]).chars,
         measure(texts, ["words"])["words"],
         encoded.lengths,
         unknown,

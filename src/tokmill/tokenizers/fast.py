@@ -40,10 +40,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import package_version
-from tokmill.kernels import sha256
 from tokmill.kernels.folding import suspects
-from tokmill.kernels.literals import LiteralTable, find_literals, literal_table
+from tokmill.kernels.patterns import LiteralTable, find_literals, literal_table
 from tokmill.schema import StringColumn, large_strings, one_piece, string_column
+from tokmill.storage.digest import id_hashes
 from tokmill.tokenizers.protocol import Encoded
 
 Reference = Callable[[Sequence[str]], Encoded]
@@ -177,12 +177,12 @@ class Difference(NamedTuple):
 
 def rows_to_check(doc_ids: Any, texts: Any, kind: str, literals: LiteralTable) -> NDArray[np.int64]:
     """Ascending."""
-    column, names = string_column(texts), string_column(doc_ids)
+    column = string_column(texts)
     chosen = np.zeros(len(column.offsets) - 1, np.bool_)
     chosen[find_literals(column.data, column.offsets, literals).rows] = True
     drawable = np.flatnonzero(np.diff(column.offsets) <= _MAX_BYTES)
     if len(drawable):
-        draws = _scrambled(sha256.sha256_prefixes(names.data, names.offsets)[drawable])
+        draws = _scrambled(id_hashes(doc_ids)[drawable])
         chosen[drawable[draws < np.uint64((1 << 64) // _ONE_IN[kind])]] = True
         chosen[drawable[int(draws.argmin())]] = True
     return np.flatnonzero(chosen)

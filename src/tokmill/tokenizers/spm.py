@@ -42,7 +42,7 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile
-from tokmill.kernels.literals import literal_table
+from tokmill.kernels.patterns import literal_table
 from tokmill.tokenizers.fast import Fast, encode_column, open_fast
 from tokmill.tokenizers.protocol import Boundaries, Encoded, by_offsets, encode_each
 

@@ -13,16 +13,16 @@ import pytest
 from packing.slow_schedule import schedule_slowly
 from tokmill.artifacts.step import Input, Made, Task
 from tokmill.errors import InputError
-from tokmill.kernels.sha256 import sha256_prefixes
 from tokmill.packing import schedule as turning
 from tokmill.packing.mixture import Mixture, Target
 from tokmill.packing.schedule import Corpus
-from tokmill.schema import LENGTHS, string_column
+from tokmill.schema import LENGTHS
 from tokmill.stages import external as sorting
 from tokmill.stages.build import mixture
 from tokmill.stages.build import mixture as offering
 from tokmill.stages.build.documents import TURNS
 from tokmill.stages.build.mixture import Offering, perform_mixture
+from tokmill.storage.digest import id_hashes
 from tokmill.storage.parquet import load_table, write_table
 
 SOURCES = ("web", "books", "math")
@@ -110,7 +110,7 @@ def test_the_order_is_that_of_the_slow_twin_whatever_is_held_at_a_time(tmp_path:
     for source in SOURCES:
         mine = [(number, load_table(Path(item.path))) for number, owner, item in shards if owner == source]
         whole = pa.concat_tables([table for _, table in mine])
-        identities = sha256_prefixes(*string_column(whole.column("doc_id"))[:2])
+        identities = id_hashes(whole.column("doc_id"))
         columns = [np.asarray(whole.column(name)) for name in ("tokens", "text_bytes")]
         corpora.append(Corpus(source, source, columns[0], identities, columns[1]))
         places.append([(number, row) for number, table in mine for row in range(table.num_rows)])

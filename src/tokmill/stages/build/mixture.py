@@ -36,7 +36,6 @@ from numpy.typing import NDArray
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import FileEntry, Json, sum_counts
 from tokmill.artifacts.step import Conduct, Made, Outcome, Step, Task, write_shard_table
-from tokmill.kernels import sha256
 from tokmill.kernels.mixing import mark_shuffle
 from tokmill.packing.mixture import (
     Holding,
@@ -58,10 +57,11 @@ from tokmill.packing.schedule import (
     refuse_long_documents,
     shuffle_key,
 )
-from tokmill.schema import ORDER, string_column
+from tokmill.schema import ORDER
 from tokmill.stages.build.documents import TURNS
 from tokmill.stages.external import open_table, sort_tables
 from tokmill.stages.tokens.tokenized import TokenShard, shards_of_split, token_shards
+from tokmill.storage.digest import id_hashes
 from tokmill.storage.parquet import load_table
 
 # A document on its way through the mixture: where it lies, and what a build will ask for.
@@ -139,7 +139,7 @@ class Offering:
         def marked() -> Iterator[Any]:
             first = 0
             for table in self._tables():
-                identities = sha256.sha256_prefixes(*string_column(table.column("doc_id"))[:2])
+                identities = id_hashes(table.column("doc_id"))
                 marks = mark_shuffle(identities, key, first, self.documents)
                 first += table.num_rows
                 yield table.append_column(_MARK, pa.array(marks))

@@ -34,13 +34,12 @@ from tokmill.artifacts.step import Made, Step, Task, table_input, write_shard_ta
 from tokmill.artifacts.tombstones import REASON, ROLE, Forgotten, forgotten_ledger
 from tokmill.errors import InputError
 from tokmill.formats.places import write_ids
-from tokmill.kernels import sha256
-from tokmill.kernels import text as text_kernels
+from tokmill.kernels.characters import measure_text
 from tokmill.sampling.split import bottom_k, draws, shuffle_buffer, weighted_keys
 from tokmill.schema import DOCUMENTS, KEYS, SELECTION, ledger_table, one_piece, string_column
 from tokmill.sources.reading import Dropped
 from tokmill.stages import clean
-from tokmill.storage.digest import row_sequence
+from tokmill.storage.digest import id_hashes, row_sequence
 from tokmill.storage.parquet import load_range, load_table
 from tokmill.storage.records import BadRecord
 
@@ -67,7 +66,7 @@ def write_documents_shard(directory: str, key: str, table: Any, counts: Json) ->
     column = string_column(table.column("text"))
     counts["kept"] += table.num_rows
     counts["text_bytes"] += int(column.offsets[-1] - column.offsets[0])
-    counts["text_chars"] += int(text_kernels.measure_text(column.data, column.offsets).chars.sum())
+    counts["text_chars"] += int(measure_text(column.data, column.offsets).chars.sum())
     for name in ("license_tag", "created_at"):
         counts["absent"][name] = counts["absent"].get(name, 0) + table.column(name).null_count
     return msgspec.structs.replace(entry, sequence=row_sequence(table))
@@ -75,9 +74,8 @@ def write_documents_shard(directory: str, key: str, table: Any, counts: Json) ->
 
 def write_ids_of(directory: str, key: str, table: Any) -> FileEntry:
     """Which row has which id: 16 bytes per document."""
-    column = string_column(table.column("doc_id"))
     path = f"ids-{key}.npy"
-    written = write_ids(Path(directory) / path, sha256.sha256_prefixes(column.data, column.offsets))
+    written = write_ids(Path(directory) / path, id_hashes(table.column("doc_id")))
     return file_entry(path, "ids", written, rows=table.num_rows)
 
 
@@ -103,7 +101,7 @@ def _add_gone(counts: Json, chosen: Any) -> None:
     column = string_column(chosen.column("text"))
     total = counts.setdefault("forgotten", {"docs": 0, "chars": 0, "bytes": 0})
     total["docs"] += chosen.num_rows
-    total["chars"] += int(text_kernels.measure_text(column.data, column.offsets).chars.sum())
+    total["chars"] += int(measure_text(column.data, column.offsets).chars.sum())
     total["bytes"] += int(column.offsets[-1] - column.offsets[0])
 
 
@@ -167,12 +165,11 @@ def write_ledger(
 def write_ledger_table(directory: str, key: str, ledger: Any) -> list[FileEntry]:
     """The ledger, and where in it an id is."""
     files = [write_shard_table(directory, f"ledger-{key}.parquet", "ledger", ledger)]
-    column = string_column(ledger.column("doc_id"))
-    rows = np.flatnonzero(column.is_valid)
+    doc_ids = ledger.column("doc_id")
+    rows = np.flatnonzero(doc_ids.is_valid())
     if len(rows):
         path = f"ledger-ids-{key}.npy"
-        hashes = sha256.sha256_prefixes(column.data, column.offsets)[rows]
-        written = write_ids(Path(directory) / path, hashes, rows)
+        written = write_ids(Path(directory) / path, id_hashes(doc_ids)[rows], rows)
         files.append(file_entry(path, "ledger_ids", written, rows=len(rows)))
     return files
 
@@ -192,7 +189,7 @@ class Room:
         column = string_column(table.column("text"))
         sizes = {
             "docs": np.ones(table.num_rows, np.int64),
-            "chars": text_kernels.measure_text(column.data, column.offsets).chars,
+            "chars": measure_text(column.data, column.offsets).chars,
             "bytes": np.diff(column.offsets),
         }
         fitting = table.num_rows

@@ -49,7 +49,6 @@ from tokmill.sampling.split import (
     find_bounds,
     formula_size,
     hash_bounds,
-    hash_keys,
     label_keys,
     shuffle_keys,
 )
@@ -64,6 +63,7 @@ from tokmill.stages.external import (
     read_tables,
     write_run,
 )
+from tokmill.storage.digest import id_hashes
 
 # In order of rows; `text` is half of the exact hash.
 KEYS: Layout = {"key": "<u8", "text": "<u8", "row": "<u4"}
@@ -380,7 +380,7 @@ def perform_keys(task: Task) -> Made:
     marks = task.load("marks", ["exact_high", "exact_low"])
     hashes = np.stack([np.asarray(marks.column(name))[rows] for name in marks.column_names], axis=1)
     if config["method"] == "hash":
-        keys = hash_keys(doc_ids)
+        keys = id_hashes(doc_ids)
     else:
         keys = shuffle_keys(doc_ids, hashes, config["source"], config["seed"])
     return Made([write_run(task, "keys", [keys, hashes[:, 1], rows], KEYS)], {})

@@ -42,7 +42,6 @@ from tokmill.sampling.split import (
     Bound,
     Labels,
     hash_bounds,
-    hash_keys,
     label_keys,
     label_values,
     spelled_field,
@@ -50,6 +49,7 @@ from tokmill.sampling.split import (
 from tokmill.schema import LABELS, NO_SPLIT, ledger_table
 from tokmill.stages.external import open_runs
 from tokmill.stages.split.selection import KEYS, rest_of, select
+from tokmill.storage.digest import id_hashes
 from tokmill.storage.parquet import load_range
 
 LOG = logging.getLogger("tokmill.sampling.split")
@@ -121,7 +121,7 @@ def perform_split(task: Task) -> Made:
         (run,) = open_runs(task.inputs, "keys", KEYS)
         (keys,) = run.read(0, run.rows, ["key"])
     else:
-        keys = hash_keys(doc_ids.take(pa.array(rows)))
+        keys = id_hashes(doc_ids.take(pa.array(rows)))
     numbers = config["start"] + np.arange(len(rows))
     bounds = [Bound(*bound) for bound in config["bounds"]]
     labels = np.full(len(kept), NO_SPLIT, np.uint8)

@@ -21,8 +21,8 @@ from tokmill.artifacts.manifest import FileEntry, Json, Receipt, add_counts, fil
 from tokmill.artifacts.step import Conduct, Input, Made, Outcome, Step, Task, tally, write_shard_table
 from tokmill.errors import TokenizerError
 from tokmill.formats.megatron import write_megatron
-from tokmill.kernels.literals import literal_table
-from tokmill.kernels.sequences import end_sequences
+from tokmill.kernels.packing import end_sequences
+from tokmill.kernels.patterns import literal_table
 from tokmill.schema import LENGTHS, one_piece, string_column
 from tokmill.stages.texts import labelled_shards, load_split_texts
 from tokmill.tokenizers.fast import encode_with_controls, first_difference, rows_to_check, starts

@@ -45,7 +45,7 @@ from tokmill.artifacts.step import (
 )
 from tokmill.errors import TokenizerError
 from tokmill.kernels import hashing
-from tokmill.kernels import text as text_kernels
+from tokmill.kernels.characters import measure_text
 from tokmill.packing.mixture import Mixture, natural_mixture
 from tokmill.schema import one_piece, string_column
 from tokmill.stages.texts import labelled_shards, load_texts
@@ -225,7 +225,7 @@ def perform_sample(task: Task) -> Made:
     column = string_column(texts)
     counts = {
         "samples": len(texts),
-        "characters": int(text_kernels.measure_text(*column[:2]).chars.sum()),
+        "characters": int(measure_text(*column[:2]).chars.sum()),
         "bytes": int(column.offsets[-1] - column.offsets[0]),
     }
     return Made([entry], counts)
