@@ -51,7 +51,6 @@ LATE = {
     ("clean.language", "py3langid.langid"): "the extra `language`",
     ("clean.language", "langdetect.detector_factory"): "likewise",
     ("clean.language", "langdetect.lang_detect_exception"): "likewise",
-    ("duplicates.cuda", "torch"): "the extra `torch`",
     ("engines.ray", "ray"): "the extra `ray`",
     ("engines.dask", "dask"): "the extra `dask`",
     ("engines.dask", "distributed"): "likewise",

@@ -19,7 +19,7 @@ from mill import SHARED
 from tokmill.duplicates import near, shingling
 from tokmill.duplicates.near import (
     NearOptions,
-    exact_jaccard,
+    compare_pairs,
     find_near_duplicates,
     pairs_in_buckets,
     signatures,
@@ -84,6 +84,11 @@ def test_signatures_are_those_of_plain_python(kind: Any, texts: list[str], n: in
     rows = [slow.units(text, kind, keep_digits=False) for text in texts]
     assert found.values.tolist() == [slow.sketch(row, n, 16) for row in rows]
     assert found.shingles.tolist() == [max(len(row) - n + 1, 1) if row else 0 for row in rows]
+
+
+def exact_jaccard(left: Any, right: Any, options: NearOptions) -> Any:
+    texts, rows = pa.concat_arrays([left, right]), np.arange(len(left))
+    return compare_pairs(rows, rows + len(left), options, lambda docs: texts.take(pa.array(docs)))
 
 
 @pytest.mark.parametrize("kind", ["word", "char"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import unicodedata
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from duplicates.passages_in_memory import apply_policy
 from kernels.test_windows import slow_words
 from mill import SHARED
 from tokmill.duplicates.window import (
     Pairs,
-    RollingWindow,
     Spans,
     WindowOptions,
-    apply_policy,
     count_words,
     extend_matches,
     find_passages,
@@ -95,50 +93,6 @@ def test_a_mark_is_matched_with_the_first_of_its_hash_in_keep_order(
     )
     found = match_marks(hashes, documents, np.array(ranks)[documents])
     assert list(zip(found.marks.tolist(), found.firsts.tolist(), strict=True)) == slow_matches(marks, ranks)
-
-
-@ANY
-@given(
-    st.lists(st.lists(st.sampled_from("abcdefg"), max_size=12).map(" ".join), max_size=12),
-    st.integers(1, 12),
-    st.integers(1, 5),
-)
-def test_a_rolling_window_matches_like_a_queue_of_marks_for_any_batches(
-    texts: list[str], capacity: int, step: int
-) -> None:
-    options = WindowOptions(words=2, winnow=1)
-    marks = window_marks(texts_of(texts), options)
-    queue: deque[tuple[int, int, int]] = deque(maxlen=capacity)
-    expected = []
-    for row, hashed, word, *_ in zip(*(part.tolist() for part in marks), strict=True):
-        copies = [(d, w) for h, d, w in queue if h == hashed]
-        first = copies[-1] if copies else (row, word)
-        if first[0] != row:
-            expected.append((row, word, *first))
-        queue.append((hashed, *first))
-    for size in (step, len(texts) + 1):
-        window = RollingWindow(capacity, options)
-        found: list[tuple[int, ...]] = []
-        for start in range(0, len(texts), size):
-            pairs = window.match(texts_of(texts[start : start + size]))
-            found += zip(*(part.tolist() for part in pairs), strict=True)
-        assert found == expected
-        assert (window.documents, window.marks) == (len(texts), len(marks.rows))
-        assert window.forgotten == max(len(marks.rows) - capacity, 0)
-
-
-def test_a_rolling_window_that_holds_everything_finds_what_matching_finds() -> None:
-    shared = prose(0, 120)
-    texts = [f"{prose(k, 90)} {shared if k % 3 else ''} {prose(-k, 40)}" for k in range(1, 30)]
-    options = WindowOptions()
-    pairs = RollingWindow(100_000, options).match(texts_of(texts))
-    by_window = extend_matches(texts_of(texts), pairs, options).spans
-    by_matching = find_passages(texts_of(texts), options)
-    assert all((a == b).all() for a, b in zip(by_window, by_matching, strict=True))
-    assert len(by_matching.rows) == 19
-    tiny = RollingWindow(5, options)
-    assert len(tiny.match(texts_of(texts)).rows) == 0, "copies farther apart than five marks"
-    assert tiny.forgotten > 0
 
 
 # --- spans ---
@@ -621,16 +575,9 @@ SENTENCES = st.lists(
 
 @ANY
 @given(st.lists(SENTENCES.map("".join), max_size=6), st.sampled_from(["drop", "trim"]))
-def test_doing_it_again_changes_nothing_and_cuts_are_places_of_the_text_as_given(
-    texts: list[str], policy: Any
-) -> None:
+def test_cuts_are_places_of_the_text_as_given(texts: list[str], policy: Any) -> None:
     options = WindowOptions(words=4, winnow=3, policy=policy, min_words=3)
     done = apply_policy(texts_of(texts), options)
-    kept = np.flatnonzero(~done.is_dropped)
-    again = apply_policy(done.texts.take(pa.array(kept)), options)
-    assert again.texts.to_pylist() == [done.texts[int(k)].as_py() for k in kept]
-    assert not again.is_dropped.any()
-    assert not len(again.cuts.rows)
     rebuilt = [bytearray(text.encode()) for text in texts]
     for row, start, end in reversed(list(zip(*(part.tolist() for part in done.cuts[1:]), strict=True))):
         del rebuilt[row][start:end]
@@ -680,7 +627,6 @@ def test_templated_prose_loses_the_template_and_keeps_what_is_between() -> None:
     texts = [f"{head}\n\n{body}\n\n{foot}" for body in own]
     done = apply_policy(texts_of(texts), WindowOptions(policy="trim"))
     assert [text.strip() for text in done.texts.to_pylist()] == [texts[0], *own[1:]]
-    assert done.rounds == 2
 
 
 def test_a_book_and_a_book_with_another_preface_share_all_but_the_preface() -> None:

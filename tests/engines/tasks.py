@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from tokmill.artifacts.manifest import DEVICE, Receipt
+from tokmill.artifacts.manifest import Receipt
 from tokmill.artifacts.step import Task
 from tokmill.engines.local import Engine, EngineName, LocalEngine, Resources, open_engine
 from tokmill.errors import DiskFull, TokmillError
@@ -37,7 +37,7 @@ def perform(task: Task) -> Receipt:
         Path(task.config["writes_late"]).touch()
     if "raises" in task.config:
         raise errors()[task.config["raises"]]
-    return task.receipt([], {"pid": os.getpid(), "device": os.environ.get(DEVICE)}, None)
+    return task.receipt([], {"pid": os.getpid()}, None)
 
 
 def errors() -> dict[str, Exception]:

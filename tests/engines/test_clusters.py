@@ -165,10 +165,6 @@ def test_a_private_dask_listens_to_nobody_else_and_on_no_port_that_another_run_m
     assert 8787 not in {address.port for address in listening}
 
 
-def test_a_device_that_the_worker_lacks_is_replaced_by_the_cpu(driven: Driven) -> None:
-    assert {receipt.counts["device"] for receipt in driven.run([task("a"), task("b")]).values()} == {"cpu"}
-
-
 def test_workers_refuse_a_driver_of_another_version(driven: Driven, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = msgspec.structs.replace(own_code(), tokmill="9.9")
     monkeypatch.setattr("tokmill.engines.cluster.own_code", lambda: theirs)

@@ -29,7 +29,7 @@ def test_a_task_arrives_as_it_was_sent() -> None:
         directory="/out/clean",
         followers=[{"function": "x"}],
     )
-    order = encode_order(perform, "cpu", sent)
+    order = encode_order(perform, sent)
     given = msgspec.json.decode(order, type=Order)
     assert given.task == sent
     assert given.task.fingerprint == sent.fingerprint
@@ -37,7 +37,7 @@ def test_a_task_arrives_as_it_was_sent() -> None:
 
 
 def test_what_a_worker_logs_is_logged_by_the_driver(caplog: pytest.LogCaptureFixture) -> None:
-    reply = carry_out(encode_order(perform, "cpu", task("a", warns="this shard")))
+    reply = carry_out(encode_order(perform, task("a", warns="this shard")))
     caplog.clear()
     assert read_reply(reply) is not None
     assert [(r.name, r.levelname, r.getMessage()) for r in caplog.records] == [
@@ -59,7 +59,7 @@ def test_a_worker_refuses_the_order_of_another_tokmill(
 ) -> None:
     here = Code("3.11", "0.1.0", 2)
     monkeypatch.setattr("tokmill.engines.cluster.own_code", lambda: msgspec.structs.replace(here, **change))
-    order = encode_question() if asks == "question" else encode_order(perform, "cpu", task("a"))
+    order = encode_question() if asks == "question" else encode_order(perform, task("a"))
     monkeypatch.setattr("tokmill.engines.cluster.own_code", lambda: here)
     with pytest.raises(EngineError) as caught:
         read_reply(carry_out(order))

@@ -100,13 +100,13 @@ def test_a_branch_becomes_its_commit_and_a_commit_must_exist(hub, client):
         resolve = hub.resolve_revision
         show(nothing=resolve("org/texts", None), main=resolve("org/texts", "main"),
              branch=resolve("org/texts", "refs/convert/parquet"),
-             commit=resolve("org/texts", "{first}"), pin=resolve("org/texts", "{first}", require_pin=True))
+             commit=resolve("org/texts", "{first}"))
         show(no_branch=told(resolve, "org/texts", "dev"), no_commit=told(resolve, "org/texts", "0" * 40),
              no_dataset=told(resolve, "org/nothing", None))
     """)
     assert shown["nothing"] == shown["main"] == second
     assert shown["branch"] == other
-    assert shown["commit"] == shown["pin"] == first
+    assert shown["commit"] == first
     assert shown["no_branch"][:2] == [
         "InputError",
         "hf://datasets/org/texts@dev: no such revision\n  next: check the branch, tag or commit",
@@ -115,15 +115,14 @@ def test_a_branch_becomes_its_commit_and_a_commit_must_exist(hub, client):
     assert "no such dataset, or it is private" in shown["no_dataset"][1]
 
 
-def test_a_required_pin_and_a_wrong_name_are_refused_without_a_request(hub, client):
+def test_a_pin_is_told_from_a_branch_and_a_wrong_name_is_refused_without_a_request(hub, client):
     hub.commit("org/texts", {"a.txt": b"x\n"})
     shown = client("""
-        show(errors=[told(hub.resolve_revision, "org/texts", revision, require_pin=True)
-                     for revision in (None, "main", "abc1234", "A" * 40, "0" * 41)],
+        show(pins=[hub.is_pinned(revision) for revision in (None, "main", "abc1234", "A" * 40, "0" * 41, "0" * 40)],
              names=[told(hub.resolve_revision, name, None) for name in ("../etc", "a/b/c", "/tmp", "hf://x/y", "")],
              moving=told(hub.list_data_files, "org/texts", None, "train", "main"))
     """)
-    assert all("a commit is required" in error[1] for error in shown["errors"])
+    assert shown["pins"] == [False] * 5 + [True]
     assert all("is not the name of a dataset" in error[1] for error in shown["names"])
     assert "'main' is not a commit" in shown["moving"][1]
     assert hub.log == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from packing.in_memory import Corpus
 from tokmill.packing.mixture import (
     Holding,
     Mixture,
@@ -14,7 +15,7 @@ from tokmill.packing.mixture import (
     shares_of,
     source_quotas,
 )
-from tokmill.packing.schedule import Corpus, _in_bits, shuffle_key
+from tokmill.packing.schedule import _in_bits, shuffle_key
 
 Turns = list[tuple[int, int]]
 

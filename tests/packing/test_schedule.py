@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from packing.in_memory import Corpus, Schedule, in_order, schedule
 from packing.slow_schedule import mixed_slowly, schedule_slowly, turns_slowly
 from packing.test_compare import RANKS, real_lengths
 from tokmill.errors import InputError, RecipeError
@@ -19,9 +20,9 @@ from tokmill.kernels.mixing import take_turns
 from tokmill.packing import mixture as balance
 from tokmill.packing import schedule as turning
 from tokmill.packing.compare import Store, gather_rows, plan_layout
-from tokmill.packing.mixture import Holding, Mixture, Target, balance_smallest, row_groups
-from tokmill.packing.plan import plan_document
-from tokmill.packing.schedule import Corpus, Offered, Schedule, Scheduling, in_order, schedule
+from tokmill.packing.mixture import Balance, Holding, Mixture, Target, row_groups
+from tokmill.packing.plan import Plan, plan_document, take_rows
+from tokmill.packing.schedule import Offered, Scheduling
 
 T = TypeVar("T")
 
@@ -407,14 +408,21 @@ def test_balance_in_blocks_keeps_the_rows_with_the_smallest_hashes(rows, seed, c
     assert kept == sorted(expected)
 
 
+def balanced(plan: Plan, groups: np.ndarray, seed: int) -> Plan:
+    """A whole plan at once, as a build does it in blocks."""
+    of_rows = row_groups(plan, groups)
+    rows = np.bincount(of_rows)
+    return take_rows(plan, Balance(rows.tolist(), seed).kept_rows(of_rows, np.zeros(len(rows), np.int64)))
+
+
 def test_larger_domains_lose_rows_until_all_have_as_many_as_the_smallest():
     lengths, groups = np.full(60, 8), np.repeat([0, 1, 3], [30, 20, 10])
     plan = plan_document(lengths, 8, groups)
-    even = balance_smallest(plan, groups, seed=1)
+    even = balanced(plan, groups, seed=1)
     assert np.bincount(row_groups(even, groups)).tolist() == [10, 10, 0, 10]
     assert (even.left_out, even.tokens_kept, even.tokens_in) == (240, 240, 480)
     kept = even.spans().document.tolist()
     assert kept == sorted(kept)
     assert kept[-10:] == list(range(50, 60))
     assert kept[:10] != list(range(10)), "not the first ten: chosen by hash"
-    assert balance_smallest(plan, groups, seed=2).spans().document.tolist() != kept
+    assert balanced(plan, groups, seed=2).spans().document.tolist() != kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from tokmill.tokenizers.load import load_tokenizer
 
 FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 
+GOLDEN_PROBLEMS = Path(__file__).with_name("golden_problems.jsonl")  # 60 of them, whatever the demo generates
 # Changing this means changing output bytes: raise FORMAT_VERSION and say so in CHANGELOG.md.
 GOLDEN = "ab12f7be9d19c7c2b0a26f3e0ad2d618362cd485473ad381906c0477d79b2441"
 
@@ -26,6 +28,7 @@ GOLDEN = "ab12f7be9d19c7c2b0a26f3e0ad2d618362cd485473ad381906c0477d79b2441"
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe = small_corpus(tmp_path_factory.mktemp("finished"))
+    shutil.copy(GOLDEN_PROBLEMS, recipe.parent / "problems.jsonl")
     return mill.run(recipe, workers=1).out
 
 

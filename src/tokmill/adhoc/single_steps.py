@@ -33,8 +33,8 @@ from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json, Receipt, add_counts
 from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.step import Shard, list_shards
+from tokmill.audit.examples import DocIds
 from tokmill.clean.examine import EMPTY
-from tokmill.duplicates.cuda import Device
 from tokmill.errors import InputError, RecipeError
 from tokmill.pipeline.plan import Own
 from tokmill.pipeline.run import run_recipe
@@ -338,15 +338,12 @@ def dedup_files(
     own: Own | None = None,
     replace: bool = False,
     workers: int | None = None,
-    device: Device = "auto",
     progress: Progress | None = None,
 ) -> Json:
     """Deduplicate the sources of `recipe` into `out`. Reference sources are compared with, and not written."""
     asked, path = _asked(recipe), out / f"{DEDUPED.removesuffix('.jsonl.zst')}.manifest.json"
     _check_replaceable([path], asked, replace)
-    result = run_recipe(
-        recipe, base, out / _WORK, workers=workers, device=device, until="dedup", progress=progress, own=own
-    )
+    result = run_recipe(recipe, base, out / _WORK, workers=workers, until="dedup", progress=progress, own=own)
     artifacts = result.artifacts
     asked["inputs"] = _digests(artifacts)
     _check_replaceable([path], asked, replace)
@@ -360,7 +357,7 @@ def dedup_files(
             yield documents
 
     written = write_jsonl_tables(out / DEDUPED, survivors())
-    names = _Names(list_shards(artifacts))
+    names = DocIds(list_shards(artifacts))
     write_jsonl_tables(out / DECISIONS, (_dedup_decisions(shard, artifacts, names) for shard in shards))
     receipts = {receipt.key: receipt for receipt in artifacts["dedup"].manifest.receipts()}
     counts: Json = {"docs_in": 0, "docs": 0, "drops": {}}
@@ -407,20 +404,7 @@ def _survivors(shard: Shard, artifacts: dict[str, Artifact]) -> Any:
     return documents.filter(_verdicts(shard, artifacts).column("kept").filter(pa.array(kept)))
 
 
-class _Names:
-    """doc_id of any document by shard and row; the columns of shards that were asked for stay in memory."""
-
-    def __init__(self, shards: list[Shard]) -> None:
-        self._paths = {shard.name: Path(shard.documents.path) for shard in shards}
-        self._columns: dict[str, Any] = {}
-
-    def of(self, shard: str, row: int) -> str:
-        if shard not in self._columns:
-            self._columns[shard] = load_table(self._paths[shard], ["doc_id"]).column("doc_id")
-        return str(self._columns[shard][row])
-
-
-def _dedup_decisions(shard: Shard, artifacts: dict[str, Artifact], names: _Names) -> Any:
+def _dedup_decisions(shard: Shard, artifacts: dict[str, Artifact], names: DocIds) -> Any:
     documents = load_table(Path(shard.documents.path), ["doc_id", "source", "domain"])
     kept = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept"))
     verdicts = _verdicts(shard, artifacts)
@@ -449,7 +433,7 @@ def _dedup_decisions(shard: Shard, artifacts: dict[str, Artifact], names: _Names
     )
 
 
-def _passages(shards: Sequence[Shard], artifacts: dict[str, Artifact], names: _Names) -> Iterator[Any]:
+def _passages(shards: Sequence[Shard], artifacts: dict[str, Artifact], names: DocIds) -> Iterator[Any]:
     """Per shard: where a passage stands, in bytes of the cleaned text, and where it stood before."""
     every, dedup = list_shards(artifacts), artifacts["dedup"]
     # a document's number in a span is its place among those that nothing had dropped before passages were looked for

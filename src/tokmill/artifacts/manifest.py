@@ -303,9 +303,6 @@ def _damaged(path: Path, what: str) -> ManifestDamaged:
 
 _PACKAGES = ("tokmill", "numpy", "numba", "pyarrow", "msgspec", "tokenizers", "tiktoken", "sentencepiece")
 
-# Environment variable of a worker: where it may compute what is the same on every device.
-DEVICE = "TOKMILL_DEVICE"
-
 
 def available_cores() -> int:
     """Cores this process may use, which in a container is fewer than the machine has."""

@@ -262,7 +262,7 @@ def write_decisions(path: Path, artifacts: Mapping[str, Artifact]) -> Written:
 
 def _tables(artifacts: dict[str, Artifact]) -> Iterator[Any]:
     shards = list_shards(artifacts)
-    ids = _Ids(shards)
+    ids = DocIds(shards)
     for shard in shards:
         documents = load_table(Path(shard.documents.path), ["doc_id", "source", "domain"])
         kept = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept")).copy()
@@ -289,7 +289,7 @@ def _note_cleaning(told: dict[str, list[Any]], cleaned: Artifact, shard: Shard) 
                 told[name][line["row"]] = line[name]
 
 
-def _note_copies(told: dict[str, list[Any]], kept: Any, dedup: Artifact, shard: Shard, ids: _Ids) -> None:
+def _note_copies(told: dict[str, list[Any]], kept: Any, dedup: Artifact, shard: Shard, ids: DocIds) -> None:
     verdicts = load_table(dedup.directory / f"verdicts-{shard.number:05d}.parquet")
     goes = kept & ~np.asarray(verdicts.column("kept"))
     for row in np.flatnonzero(goes).tolist():
@@ -309,7 +309,7 @@ def _note_split(told: dict[str, list[Any]], split: Artifact, shard: Shard, kept:
         told["split"][row] = names[labels[row]]
 
 
-class _Ids:
+class DocIds:
     """doc_id of any document by shard and row; shards that were asked for stay in memory."""
 
     def __init__(self, shards: list[Shard]) -> None:

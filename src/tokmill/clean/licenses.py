@@ -284,12 +284,6 @@ class Compound(NamedTuple):
 Expression = Leaf | Compound
 
 
-def normalize_license(tag: str | None) -> str | None:
-    """The canonical SPDX expression of a tag as found in the world; None for what is not known."""
-    expression = parse_license(tag) if tag is not None else None
-    return None if expression is None else str(expression)
-
-
 @functools.lru_cache(maxsize=4096)  # a corpus has few distinct tags, and many shards
 def parse_license(tag: str) -> Expression | None:
     if len(tag) > _MAX_CHARS:

@@ -11,7 +11,7 @@ import click
 from rich.markup import escape
 
 from tokmill.adhoc.single_steps import clean_files, clean_to_text
-from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
+from tokmill.cli.console import choice_option, json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import (
     either_options,
     either_source,
@@ -69,23 +69,9 @@ def _shared_options(command: Any) -> Any:
     epilog="Example: tokmill normalize 'data/*.jsonl.zst' --unicode NFC --newlines lf --out-dir clean",
 )
 @either_options
-@click.option(
-    "--unicode",
-    type=click.Choice(["none", "NFC", "NFKC"]),
-    default="NFC",
-    show_default=True,
-    help="Unicode form of the texts.",
-)
-@click.option(
-    "--newlines",
-    type=click.Choice(["keep", "lf"]),
-    default="lf",
-    show_default=True,
-    help="Line ends: as they are, or all \\n.",
-)
-@click.option(
-    "--nul", type=click.Choice(["strip", "keep"]), default="strip", show_default=True, help="NUL characters."
-)
+@choice_option("--unicode", choices=["none", "NFC", "NFKC"], default="NFC", help="Unicode form of the texts.")
+@choice_option("--newlines", choices=["keep", "lf"], default="lf", help="Line ends: as they are, or all \\n.")
+@choice_option("--nul", choices=["strip", "keep"], default="strip", help="NUL characters.")
 @click.option(
     "--redact",
     multiple=True,
@@ -118,11 +104,10 @@ def normalize_command(unicode: str, newlines: str, nul: str, redact: tuple[str, 
 @click.option(
     "--language", "languages", multiple=True, help="Keep texts that are detected to be in this language."
 )
-@click.option(
+@choice_option(
     "--detector",
-    type=click.Choice(["fasttext", "py3langid", "langdetect"]),
+    choices=["fasttext", "py3langid", "langdetect"],
     default="fasttext",
-    show_default=True,
     help="Of the language; their scores are not of one scale.",
 )
 @click.option("--min-score", help="Of the language detector [default: 0.65].")
@@ -132,11 +117,10 @@ def normalize_command(unicode: str, newlines: str, nul: str, redact: tuple[str, 
 )
 @click.option("--allow-license", multiple=True, help="Keep documents of this licence.")
 @click.option("--deny-license", multiple=True, help="Drop documents of this licence.")
-@click.option(
+@choice_option(
     "--unknown-license",
-    type=click.Choice(["drop", "keep", "quarantine"]),
+    choices=["drop", "keep", "quarantine"],
     default="drop",
-    show_default=True,
     help="Documents without a licence that is known.",
 )
 @_shared_options

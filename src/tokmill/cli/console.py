@@ -24,7 +24,7 @@ import contextlib
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ParamSpec
 
 import click
@@ -123,6 +123,13 @@ out = Voice(highlight=False, soft_wrap=True, emoji=False)  # a path may have :ke
 err = Voice(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+
+
+def choice_option(
+    *names: str, choices: Sequence[str], default: str, help: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """One of a few words, with a default that is shown."""
+    return click.option(*names, type=click.Choice(choices), default=default, show_default=True, help=help)
 
 
 def print_json(value: Any) -> None:

@@ -10,9 +10,8 @@ from rich.markup import escape
 
 from tokmill.adhoc.single_steps import dedup_files
 from tokmill.audit.examples import Member, compare_members, load_clusters
-from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
-from tokmill.cli.source_options import device_option, replace_option, sources_recipe, workers_option
-from tokmill.duplicates.cuda import Device
+from tokmill.cli.console import choice_option, json_option, open_progress, out, print_json, reports_errors
+from tokmill.cli.source_options import replace_option, sources_recipe, workers_option
 from tokmill.duplicates.near import choose_bands, probability_curve
 
 _SHOWN_PLACES = 8
@@ -39,18 +38,16 @@ _SHOWN_CHARS = 160
     metavar="[NAME=]GLOB",
     help="Compared with, never dropped or written.",
 )
-@click.option(
+@choice_option(
     "--mode",
-    type=click.Choice(["exact", "near", "both", "window", "exact+window", "all"]),
+    choices=["exact", "near", "both", "window", "exact+window", "all"],
     default="both",
-    show_default=True,
     help="Equal texts, similar ones, or both; window: passages that an earlier document has; all of these.",
 )
-@click.option(
+@choice_option(
     "--policy",
-    type=click.Choice(["report", "drop", "trim"]),
+    choices=["report", "drop", "trim"],
     default="report",
-    show_default=True,
     help="Of passages: tell them, drop documents that are mostly repeated, or cut the later copies.",
 )
 @click.option(
@@ -80,19 +77,17 @@ _SHOWN_CHARS = 160
     show_default=True,
     help="--policy trim: a document that would keep fewer words goes.",
 )
-@click.option(
+@choice_option(
     "--scope",
-    type=click.Choice(["global", "per-source"]),
+    choices=["global", "per-source"],
     default="global",
-    show_default=True,
     help="Copies in other sources count, or not; a record that says its source is of that one.",
 )
-@click.option(
+@choice_option(
     "--near-selection",
     "keep",
-    type=click.Choice(["first", "longest", "newest", "best"]),
+    choices=["first", "longest", "newest", "best"],
     default="first",
-    show_default=True,
     help="Which of several is kept.",
 )
 @click.option("--threshold", default="0.8", show_default=True, help="Jaccard similarity of n-gram sets.")
@@ -103,18 +98,11 @@ _SHOWN_CHARS = 160
     show_default=True,
     help="Units in a shingle, which texts are compared by.",
 )
-@click.option(
-    "--unit",
-    type=click.Choice(["word", "char"]),
-    default="word",
-    show_default=True,
-    help="What shingles are made of.",
-)
-@click.option(
+@choice_option("--unit", choices=["word", "char"], default="word", help="What shingles are made of.")
+@choice_option(
     "--verify",
-    type=click.Choice(["exact", "signature"]),
+    choices=["exact", "signature"],
     default="exact",
-    show_default=True,
     help="How a pair is judged: by its texts, or by its fingerprints.",
 )
 @click.option("--text", help="Field that holds the text [default: text or content].")
@@ -128,7 +116,6 @@ _SHOWN_CHARS = 160
 )
 @replace_option
 @workers_option
-@device_option
 @json_option
 @reports_errors
 def dedup_command(
@@ -154,7 +141,6 @@ def dedup_command(
     directory: Path,
     replace: bool,
     workers: int | None,
-    device: Device,
     as_json: bool,
 ) -> None:
     """Keep one of several documents that say the same, exactly or nearly, and one of several copies of a passage.
@@ -188,7 +174,6 @@ def dedup_command(
             own=own,
             replace=replace,
             workers=workers,
-            device=device,
             progress=progress,
         )
     if as_json:

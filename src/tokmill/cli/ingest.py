@@ -18,7 +18,15 @@ from rich.markup import escape
 
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.progress import told_to
-from tokmill.cli.console import describe_counts, json_option, open_progress, out, print_json, reports_errors
+from tokmill.cli.console import (
+    choice_option,
+    describe_counts,
+    json_option,
+    open_progress,
+    out,
+    print_json,
+    reports_errors,
+)
 from tokmill.cli.source_options import (
     files_options,
     files_source,
@@ -145,11 +153,10 @@ def configs(
     "sample", epilog="Example: tokmill sample 'data/*.jsonl.zst' --k 1000 --seed 7 --out some.jsonl.zst"
 )
 @click.argument("patterns", nargs=-1, required=True)
-@click.option(
+@choice_option(
     "--method",
-    type=click.Choice(["reservoir", "weighted", "hash", "head", "shuffle_buffer"]),
+    choices=["reservoir", "weighted", "hash", "head", "shuffle_buffer"],
     default="reservoir",
-    show_default=True,
     help="Only `head` and `shuffle_buffer` leave the rest of the files unread.",
 )
 @click.option("--k", type=click.IntRange(1), help="Documents, for all methods but hash.")

@@ -20,7 +20,7 @@ from rich.table import Table
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.diff import Diff, Share, check_names, diff, failures
 from tokmill.audit.whatif import WhatIf, what_if
-from tokmill.cli.console import err, json_option, out, print_json, reports_errors
+from tokmill.cli.console import choice_option, err, json_option, out, print_json, reports_errors
 from tokmill.cli.documents import number, shown
 from tokmill.cli.source_options import Amount
 from tokmill.errors import RecipeError
@@ -95,14 +95,7 @@ _HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questio
     "review", epilog="Example: tokmill review demo/out --model-params 124M --train-tokens 2.5B --fail-on high"
 )
 @click.argument("target", type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="text",
-    show_default=True,
-    help="What it is written as.",
-)
+@choice_option("--format", "form", choices=FORMATS, default="text", help="What it is written as.")
 @click.option(
     "--out",
     "file",

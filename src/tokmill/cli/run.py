@@ -7,9 +7,16 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
-from tokmill.cli.console import err, json_option, open_progress, out, print_json, reports_errors
-from tokmill.cli.source_options import device_option, workers_option
-from tokmill.duplicates.cuda import Device
+from tokmill.cli.console import (
+    choice_option,
+    err,
+    json_option,
+    open_progress,
+    out,
+    print_json,
+    reports_errors,
+)
+from tokmill.cli.source_options import workers_option
 from tokmill.engines.local import EngineName
 from tokmill.pipeline.plan import plan_steps, steps_until
 from tokmill.pipeline.run import RunResult, default_out, run
@@ -33,11 +40,10 @@ _until = click.option(
 @_recipe
 @_out
 @workers_option
-@click.option(
+@choice_option(
     "--engine",
-    type=click.Choice(["local", "ray", "dask"]),
+    choices=["local", "ray", "dask"],
     default="local",
-    show_default=True,
     help="Who runs the tasks: processes of this machine, Ray or Dask.",
 )
 @click.option(
@@ -46,7 +52,6 @@ _until = click.option(
     "[default: one of its own, on this machine].",
 )
 @click.option("--memory", metavar="SIZE", help="Fewer workers where they would need more, e.g. 4GB.")
-@device_option
 @_until
 @click.option("--wait", is_flag=True, help="Wait for another run in the same directory instead of giving up.")
 @click.option(
@@ -64,7 +69,6 @@ def run_command(
     engine: EngineName,
     address: str | None,
     memory: str | None,
-    device: Device,
     until: str | None,
     wait: bool,
     work: Path | None,
@@ -83,7 +87,6 @@ def run_command(
             engine=engine,
             address=address,
             memory=memory,
-            device=device,
             until=until,
             wait=wait,
             work=work,

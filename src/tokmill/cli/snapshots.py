@@ -25,7 +25,7 @@ from tokmill.artifacts.snapshot import (
     select_shards,
     write_selection,
 )
-from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
+from tokmill.cli.console import choice_option, json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import (
     FILES,
     files_options,
@@ -66,11 +66,10 @@ from tokmill.recipe import Split
 @click.option("--k", type=click.IntRange(1), required=True, help="Documents.")
 @click.option("--seed", type=click.IntRange(0), required=True, help="Another seed, another sample.")
 @click.option("--splits", required=True, metavar="NAME=N,…", help="Exact sizes, k in all.")
-@click.option(
+@choice_option(
     "--method",
-    type=click.Choice(["reservoir", "weighted"]),
+    choices=["reservoir", "weighted"],
     default="reservoir",
-    show_default=True,
     help="Every document alike, or by its weight.",
 )
 @click.option("--weight", help="Field with the weight, for weighted.")
@@ -159,12 +158,8 @@ _SHARED = (
         required=True,
         help="Where corpora/ and manifests/ go.",
     ),
-    click.option(
-        "--unicode",
-        type=click.Choice(["none", "NFC", "NFKC"]),
-        default="none",
-        show_default=True,
-        help="Unicode form of the texts.",
+    choice_option(
+        "--unicode", choices=["none", "NFC", "NFKC"], default="none", help="Unicode form of the texts."
     ),
     click.option(
         "--tokenizer",

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import click
 import yaml
 
+from tokmill.cli.console import choice_option
 from tokmill.errors import RecipeError
 from tokmill.recipe import SOURCE_FORMATS, Recipe
 from tokmill.recipe.file import parse_recipe
@@ -64,12 +65,11 @@ _HUB = (
 _FILES = (
     click.argument("patterns", nargs=-1, required=True),
     click.option("--name", help="Name of the source, of records that say another too [default: files]."),
-    click.option(
+    choice_option(
         "--format",
         "reader",
-        type=click.Choice(["records", *SOURCE_FORMATS]),
+        choices=["records", *SOURCE_FORMATS],
         default="records",
-        show_default=True,
         help="What the files are; records are JSON lines, Parquet or plain text, by their suffix.",
     ),
     click.option(
@@ -83,7 +83,7 @@ _FILES = (
 )
 
 # files, or with --hub a dataset: for commands of which it is no matter where their texts come from
-_EITHER = (
+_EITHER: tuple[Callable[[Command], Command], ...] = (
     click.argument("patterns", nargs=-1),
     *_FILES[1:],
     click.option("--hub", "dataset", metavar="DATASET", help="Read this dataset of the hub, and no files."),
@@ -99,14 +99,6 @@ workers_option = click.option(
 
 replace_option = click.option(
     "--replace", is_flag=True, help="Put the result in the place of a finished one of other options."
-)
-
-device_option = click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
-    default="auto",
-    show_default=True,
-    help="Where fingerprints of near duplicates are made; the result is the same.",
 )
 
 

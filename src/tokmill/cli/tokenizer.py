@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from tokmill.adhoc.mixtures import train_from_mixture
-from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
+from tokmill.cli.console import choice_option, json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import replace_option, workers_option
 from tokmill.tokenizers.coverage import (
     MAX_FALL,
@@ -57,11 +57,10 @@ def tokenizer_command() -> None:
     show_default=True,
     help="Pieces, control symbols among them.",
 )
-@click.option(
+@choice_option(
     "--model-type",
-    type=click.Choice(["unigram", "bpe", "byte_bpe"]),
+    choices=["unigram", "bpe", "byte_bpe"],
     default="unigram",
-    show_default=True,
     help="The first two are SentencePiece models, byte_bpe is a tokenizer.json.",
 )
 @click.option(

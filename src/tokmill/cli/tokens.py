@@ -15,7 +15,7 @@ from tokmill.adhoc.tokens import Asked, build_files, encode, read_listing, shard
 from tokmill.artifacts.manifest import Manifest
 from tokmill.artifacts.split_names import SPLITS
 from tokmill.audit.whatif import compare_artifacts, compare_run
-from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
+from tokmill.cli.console import choice_option, json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import Amount, replace_option, with_options, workers_option
 from tokmill.formats.token_cache import TokenCache
 from tokmill.packing.compare import Cost
@@ -25,34 +25,45 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
-seed_option = click.option(
-    "--seed",
-    type=click.IntRange(0),
-    help="Of every draw and order [default: that of a mixture file, else 0].",
+_SHARED = (
+    replace_option,
+    click.option(
+        "--seed",
+        type=click.IntRange(0),
+        help="Of every draw and order [default: that of a mixture file, else 0].",
+    ),
+    workers_option,
+    json_option,
 )
 
+_eos = click.option("--eos", help="Token, or id, that ends a document [default: the one it has].")
 
-root_option = click.option(
+_TOKENIZER = (
+    click.option(
+        "--tokenizer-path",
+        "tokenizer",
+        type=_FILE,
+        required=True,
+        help="tokenizer.json, .model or .tiktoken.",
+    ),
+    click.option("--tokenizer-sha256", "sha256", help="Refuse a file with other bytes."),
+    click.option("--encoding", help="For a .tiktoken file that is not a published one."),
+    _eos,
+)
+
+_root = click.option(
     "--root",
     type=_DIRECTORY,
     help="Of a corpus manifest: where corpora/ lies [default: where manifests/ lies].",
 )
 
 
-def tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = (
-        click.option(
-            "--tokenizer-path",
-            "tokenizer",
-            type=_FILE,
-            required=True,
-            help="tokenizer.json, .model or .tiktoken.",
-        ),
-        click.option("--tokenizer-sha256", "sha256", help="Refuse a file with other bytes."),
-        click.option("--encoding", help="For a .tiktoken file that is not a published one."),
-        click.option("--eos", help="Token, or id, that ends a document [default: the one it has]."),
-    )
-    return with_options(options, command)
+def _shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    return with_options(_SHARED, command)
+
+
+def _tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    return with_options(_TOKENIZER, command)
 
 
 @click.command(
@@ -65,18 +76,14 @@ def tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--eos", help="Token, or id, that ends an example [default: the one it has].")
 @click.option("--separator", default="\\n", show_default=True, help="Between the sides of a pair.")
-@click.option(
+@choice_option(
     "--normalize",
-    type=click.Choice(["none", "NFC", "NFKC"]),
+    choices=["none", "NFC", "NFKC"],
     default="none",
-    show_default=True,
     help="Unicode form of the texts, before the tokenizer's own rules.",
 )
-@replace_option
-@seed_option
-@root_option
-@workers_option
-@json_option
+@_root
+@_shared_options
 @reports_errors
 def encode_command(
     manifest: Path,
@@ -133,19 +140,17 @@ def encode_command(
 @click.option("--out-dir", "directory", type=_DIRECTORY, help="Output; needed unless --compare is given.")
 @click.option("--num-seqs", "blocks", type=Amount(), help="Rows [default: as many as there are].")
 @click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Tokens in a row.")
-@click.option(
+@choice_option(
     "--layout",
-    type=click.Choice(["concat", "document", "best_fit", "pad"]),
+    choices=["concat", "document", "best_fit", "pad"],
     default="document",
-    show_default=True,
     help="How documents fill rows; --compare shows what each costs.",
 )
-@click.option(
+@choice_option(
     "--format",
     "form",
-    type=click.Choice(["memmap", "npy", "parquet"]),
+    choices=["memmap", "npy", "parquet"],
     default="memmap",
-    show_default=True,
     help="What rows are written as.",
 )
 @click.option(
@@ -158,12 +163,9 @@ def encode_command(
     help="Print what each layout would cost on the documents of a run (or of --manifest), and stop.",
 )
 @click.option("--tokenizer-path", "tokenizer", type=_FILE, help="tokenizer.json, .model or .tiktoken.")
-@click.option("--eos", help="Token, or id, that ends a document [default: the one it has].")
-@replace_option
-@seed_option
-@root_option
-@workers_option
-@json_option
+@_eos
+@_root
+@_shared_options
 @reports_errors
 def pack_command(
     manifest: Path | None,
@@ -224,11 +226,8 @@ def pack_command(
     "--rows-per-shard", type=click.IntRange(1), default=8192, show_default=True, help="Rows in a file."
 )
 @click.option("--log-file", type=click.Path(dir_okay=False, path_type=Path), help="Where the numbers go too.")
-@tokenizer_options
-@replace_option
-@seed_option
-@workers_option
-@json_option
+@_tokenizer_options
+@_shared_options
 @reports_errors
 def shard_command(
     mixture: Path,
@@ -290,19 +289,10 @@ def shard_command(
 )
 @click.option("--dtype", type=click.Choice(["int32", "uint16", "smallest"]), help="For megatron and memmap.")
 @click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Of rows.")
-@click.option(
-    "--order",
-    type=click.Choice(["shuffle", "corpus"]),
-    default="shuffle",
-    show_default=True,
-    help="Of documents.",
-)
-@root_option
-@tokenizer_options
-@replace_option
-@seed_option
-@workers_option
-@json_option
+@choice_option("--order", choices=["shuffle", "corpus"], default="shuffle", help="Of documents.")
+@_root
+@_tokenizer_options
+@_shared_options
 @reports_errors
 def build_command(
     form: str,

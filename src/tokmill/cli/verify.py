@@ -12,7 +12,15 @@ from rich.markup import escape
 
 from tokmill.audit.check import STEPS, check_build
 from tokmill.audit.verify import verify
-from tokmill.cli.console import err, json_option, open_byte_bar, out, print_json, reports_errors
+from tokmill.cli.console import (
+    choice_option,
+    err,
+    json_option,
+    open_byte_bar,
+    out,
+    print_json,
+    reports_errors,
+)
 
 
 @click.command("verify", epilog="Example: tokmill verify demo/out --json")
@@ -53,11 +61,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command("check", epilog="Example: tokmill check demo/out/build/rows")
 @click.argument("build", type=click.Path(file_okay=False, exists=True, path_type=Path))
-@click.option(
+@choice_option(
     "--verify",
-    type=click.Choice(["sizes", "hashes"]),
+    choices=["sizes", "hashes"],
     default="sizes",
-    show_default=True,
     help="Compare the sizes of files with the manifest, or every byte.",
 )
 @click.option(

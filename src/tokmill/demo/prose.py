@@ -8,8 +8,7 @@ Nobody should learn from it. It is there to be read, cleaned, compared, split an
 
 from __future__ import annotations
 
-from tokmill.demo.draw import Draw
-from tokmill.demo.words import GOODS, PEOPLE
+from tokmill.demo.problems import GOODS, PEOPLE, Draw
 
 _PLACES_WORDS = """
     mill harbour market orchard bridge library station workshop chapel quarry bakery garden lighthouse school ferry

@@ -37,8 +37,7 @@ import pyarrow.parquet as pq
 from zlib_ng import gzip_ng
 
 from tokmill.demo.corpus import read_modules
-from tokmill.demo.draw import Draw
-from tokmill.demo.problems import generate_problems
+from tokmill.demo.problems import Draw, generate_problems
 from tokmill.demo.prose import generate_pairs, write_passage, write_sentence
 from tokmill.storage.commit import commit_bytes
 from tokmill.storage.zstd import ZstdCompressor, frame_options

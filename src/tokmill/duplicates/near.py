@@ -73,7 +73,6 @@ from tokmill.kernels.survivors import (
     places_of,
     set_bits,
 )
-from tokmill.schema import one_piece
 
 LEADERS, NEIGHBOURS = 8, 8
 
@@ -371,9 +370,9 @@ def found_share(similarity: float, bands: int, rows: int) -> float:
     return 1.0 - (1.0 - similarity**rows) ** bands
 
 
-def probability_curve(bands: int, rows: int, steps: int = 20) -> list[tuple[float, float]]:
+def probability_curve(bands: int, rows: int) -> list[tuple[float, float]]:
     """(similarity, share of such pairs that are found), from 0 to 1."""
-    return [(step / steps, found_share(step / steps, bands, rows)) for step in range(steps + 1)]
+    return [(step / 20, found_share(step / 20, bands, rows)) for step in range(21)]
 
 
 def choose_bands(threshold: float, permutations: int = BANDS * ROWS) -> tuple[int, int]:
@@ -424,15 +423,9 @@ def judge(values_a: Values, values_b: Values, options: NearOptions) -> Judged:
     return Judged(similarity, is_similar, ~is_similar & (similarity >= options.threshold - margin))
 
 
-def exact_jaccard(texts_a: Any, texts_b: Any, options: NearOptions) -> Similarity:
-    """Jaccard similarity of the shingle sets, digits as written, row by row; 0 where neither text has words."""
-    texts = pa.concat_arrays([one_piece(texts_a), one_piece(texts_b)])
-    rows = np.arange(len(texts_a), dtype=np.int64)
-    return exact_jaccard_of_pairs(texts, rows, rows + len(texts_a), options)
-
-
 def exact_jaccard_of_pairs(texts: Any, left: Docs, right: Docs, options: NearOptions) -> Similarity:
-    """The same for pairs of rows of one column: a text of many pairs is split into words once."""
+    """Jaccard similarity of the shingle sets, digits as written, of pairs of rows; 0 where neither text has words. A text
+    of many pairs is split into words once."""
     rows = all_units(texts, options.shingle, keep_digits=True)
     found = overlap(rows.units, rows.offsets, left, right, options.ngram)
     similarity: Similarity = found.shared / np.maximum(found.either, 1)

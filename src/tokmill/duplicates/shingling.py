@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import unicodedata
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -149,31 +149,19 @@ def unit_kinds() -> NDArray[np.uint8]:
     return kinds
 
 
-class FoldedBatch(NamedTuple):
-    """Consecutive rows in NFKC and casefold, but for the case of ASCII, and the number of the first."""
-
-    start: int
-    data: Bytes
-    offsets: Offsets
-
-
-def folded_batches(texts: Any, batch_bytes: int) -> Iterator[FoldedBatch]:
-    column = string_column(texts)
-    start, rows = 0, len(column.offsets) - 1
-    while start < rows:
-        reach = column.offsets[start] + batch_bytes
-        stop = max(int(np.searchsorted(column.offsets, reach, side="right")) - 1, start + 1)
-        yield FoldedBatch(start, *_folded(column.data, column.offsets[start : stop + 1]))
-        start = stop
-
-
 def unit_batches(
     texts: Any, shingle: Shingle, *, keep_digits: bool
 ) -> Iterator[tuple[int, shingles.UnitRows]]:
     """Units of about a megabyte of text at a time, and the number of the first row."""
     make = shingles.word_units if shingle == "word" else shingles.char_units
-    for start, data, offsets in folded_batches(texts, _BATCH_BYTES):
+    column = string_column(texts)
+    start, rows = 0, len(column.offsets) - 1
+    while start < rows:
+        reach = column.offsets[start] + _BATCH_BYTES
+        stop = max(int(np.searchsorted(column.offsets, reach, side="right")) - 1, start + 1)
+        data, offsets = _folded(column.data, column.offsets[start : stop + 1])
         yield start, make(data, offsets, unit_kinds(), keep_digits=keep_digits)
+        start = stop
 
 
 def all_units(texts: Any, shingle: Shingle, *, keep_digits: bool) -> shingles.UnitRows:

@@ -92,16 +92,6 @@ class Trimmed(NamedTuple):
     ends: Docs
 
 
-class Passages(NamedTuple):
-    """What became of a column: `spans` and cuts of each document in bytes of its text as given."""
-
-    texts: Any  # dropped ones as they were
-    is_dropped: Flags
-    spans: Spans  # those of the first round
-    cuts: Trimmed
-    rounds: int
-
-
 def window_marks(texts: Any, options: WindowOptions) -> WindowMarks:
     column = string_column(texts)
     return windows.window_marks(column.data, column.offsets, word_table(), options.words, options.winnow)
@@ -234,40 +224,7 @@ def trim_texts(texts: Any, spans: Spans) -> Trimmed:
 def find_passages(texts: Any, options: WindowOptions, ranks: Docs | None = None) -> Spans:
     """Marks to spans, for a column that fits in memory."""
     ranks = np.arange(len(texts)) if ranks is None else ranks
-    return _passages_of(texts, window_marks(texts, options), options, ranks)
-
-
-def apply_policy(texts: Any, options: WindowOptions, ranks: Docs | None = None) -> Passages:
-    """All of it, in rounds until a round changes nothing: doing it again to the result changes nothing either.
-
-    One round is nearly all (99.9 % of the bytes cut in the reference texts). The next sees what came together where
-    something was cut, and copies of a passage whose first copy went with its document.
-    """
-    ranks = np.arange(len(texts)) if ranks is None else ranks
-    is_dropped = np.zeros(len(texts), np.bool_)
-    current, first_spans, rounds = texts, None, 0
-    marks, cuts = window_marks(texts, options), _Cuts()
-    while True:
-        spans = _passages_of(current, marks, options, ranks)
-        settled = settle(spans, _totals(current, spans), options, ranks)
-        first_spans = spans if first_spans is None else first_spans
-        is_changed = settled.is_dropped.copy()
-        is_dropped |= settled.is_dropped
-        if options.policy == "trim":
-            trimmed = trim_texts(current, spans.take(settled.counts & ~is_dropped[spans.rows]))
-            cuts.add(trimmed)
-            is_changed[trimmed.rows] = True
-            current = trimmed.texts
-        rounds += 1
-        if not is_changed.any():
-            break
-        current = _with(current, is_dropped, pa.repeat(pa.scalar("", pa.large_string()), len(texts)))
-        marks = _renewed(marks, current, is_changed, options)
-    done = cuts.of(_with(current, is_dropped, texts))
-    return Passages(done.texts, is_dropped, first_spans, done, rounds)
-
-
-def _passages_of(texts: Any, marks: WindowMarks, options: WindowOptions, ranks: Docs) -> Spans:
+    marks = window_marks(texts, options)
     matches = match_marks(marks.hashes, marks.rows, ranks[marks.rows])
     pairs = Pairs(
         marks.rows[matches.marks],
@@ -276,107 +233,3 @@ def _passages_of(texts: Any, marks: WindowMarks, options: WindowOptions, ranks: 
         marks.first_words[matches.firsts],
     )
     return extend_matches(texts, pairs, options, ranks).spans
-
-
-def _totals(texts: Any, spans: Spans) -> Docs:
-    """Words of the documents that have spans; of the others nobody asks."""
-    totals, rows = np.zeros(len(texts), np.int64), np.unique(spans.rows)
-    totals[rows] = count_words(texts.take(pa.array(rows)))
-    return totals
-
-
-def _renewed(marks: WindowMarks, texts: Any, is_changed: Flags, options: WindowOptions) -> WindowMarks:
-    """The marks, with those of changed rows made again."""
-    rows = np.flatnonzero(is_changed)
-    fresh = window_marks(texts.take(pa.array(rows)), options)
-    fresh = fresh._replace(rows=rows[fresh.rows])
-    same = np.flatnonzero(~is_changed[marks.rows])
-    columns = [np.concatenate([old[same], new]) for old, new in zip(marks, fresh, strict=True)]
-    order = np.argsort(columns[0], kind="stable")
-    return WindowMarks(*(column[order] for column in columns))
-
-
-class _Cuts:
-    """Cuts of several rounds, in bytes of the text before the first."""
-
-    def __init__(self) -> None:
-        self._of_row: dict[int, list[tuple[int, int]]] = {}
-
-    def add(self, trimmed: Trimmed) -> None:
-        columns = (trimmed.rows, trimmed.starts, trimmed.ends)
-        fresh: dict[int, list[tuple[int, int]]] = {}
-        for row, start, end in zip(*(column.tolist() for column in columns), strict=True):
-            before = self._of_row.get(row, [])
-            fresh.setdefault(row, []).append((_origin(before, start, True), _origin(before, end, False)))
-        for row, cuts in fresh.items():
-            self._of_row[row] = _joined([*self._of_row.get(row, []), *cuts])
-
-    def of(self, texts: Any) -> Trimmed:
-        found = [(row, *cut) for row in sorted(self._of_row) for cut in self._of_row[row]]
-        columns = np.array(found, np.int64).reshape(-1, 3).T
-        return Trimmed(texts, *(np.ascontiguousarray(column) for column in columns))
-
-
-def _origin(cuts: list[tuple[int, int]], place: int, is_start: bool) -> int:
-    """Where a place of the shortened text was: a start goes after what was cut there, an end before it."""
-    for start, end in cuts:
-        if place < start or (place == start and not is_start):
-            break
-        place += end - start
-    return place
-
-
-def _joined(cuts: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    joined: list[tuple[int, int]] = []
-    for start, end in sorted(cuts):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    return joined
-
-
-def _with(texts: Any, chosen: Flags, others: Any) -> Any:
-    """`others` in the chosen rows, `texts` in the rest."""
-    if not chosen.any():
-        return texts
-    places = np.arange(len(texts)) + np.where(chosen, len(texts), 0)
-    return pa.concat_arrays([texts, others]).take(pa.array(places))
-
-
-class RollingWindow:
-    """The last `capacity` marks of a stream, for one pass over documents in order, batch by batch.
-
-        marks of the stream   m0 m1 m2 │ m3 m4 m5 m6 m7 │ m8 …         m8 is compared with the `capacity` marks before it
-                              forgotten └─── the window ───┘
-
-    It finds what `match_marks` finds, where no two copies of a passage that follow each other lie farther apart than
-    the window: a copy that comes later is taken for a first one. A mark that is seen again is new in the window and
-    remembers its first copy. The result does not depend on how the stream is cut into batches; memory is 24 bytes
-    per mark and 16 to 32 for the table. What is found is a pair of places: extend_matches, with both texts, decides.
-    """
-
-    def __init__(self, capacity: int, options: WindowOptions) -> None:
-        if capacity < 1:
-            raise ValueError(f"a window of {capacity} marks")
-        self.documents = 0  # that went through
-        self.marks = 0
-        self._options = options
-        self._window = passages.empty_window(capacity)
-
-    @property
-    def forgotten(self) -> int:
-        """Marks that nothing is compared with any more."""
-        return max(self.marks - len(self._window.hashes), 0)
-
-    def match(self, texts: Any) -> Pairs:
-        """`rows` and `first_rows` count the documents of the stream from 0, this batch included."""
-        marks = window_marks(texts, self._options)
-        rows = marks.rows + self.documents
-        documents, words = passages.roll_marks(
-            marks.hashes, rows, marks.first_words, self._window, self.marks
-        )
-        self.documents += len(texts)
-        self.marks += len(rows)
-        found = np.flatnonzero(documents >= 0)
-        return Pairs(rows[found], marks.first_words[found], documents[found], words[found])

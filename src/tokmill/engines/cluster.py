@@ -9,7 +9,7 @@ nothing of it can write any more.
 
 What travels between a driver and the workers of a cluster: JSON, and the name of a function; never code.
 
-    driver   Order(perform, device, code, task)  ──bytes──>  carry_out(order)    in a worker
+    driver   Order(perform, code, task)          ──bytes──>  carry_out(order)    in a worker
              Reply(receipt | fault | bug, words) <──bytes──  what was logged meanwhile comes along
 
 A worker whose tokmill or Python is not the driver's refuses each order by name, so that a node which joins late is
@@ -38,10 +38,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tokmill.artifacts.manifest import DEVICE, FORMAT_VERSION, Receipt, package_version
+from tokmill.artifacts.manifest import FORMAT_VERSION, Receipt, package_version
 from tokmill.artifacts.progress import LOGGER
 from tokmill.artifacts.step import Task
-from tokmill.duplicates.cuda import cuda_available
 from tokmill.engines.local import Perform
 from tokmill.errors import EngineError, TaskFailed, TokmillError
 from tokmill.storage.lock import pid_space, process_began
@@ -57,7 +56,6 @@ class Code(msgspec.Struct, frozen=True):
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     perform: str  # module:function; none in an order that only asks who is there
-    device: str
     code: Code
     task: Task | None
 
@@ -80,13 +78,13 @@ class WorkerTraceback(Exception):
     """Where it happened, in a process that is out of reach."""
 
 
-def encode_order(perform: Perform, device: str, task: Task) -> bytes:
+def encode_order(perform: Perform, task: Task) -> bytes:
     name = f"{perform.__module__}:{perform.__qualname__}"
-    return msgspec.json.encode(Order(perform=name, device=device, code=own_code(), task=task))
+    return msgspec.json.encode(Order(perform=name, code=own_code(), task=task))
 
 
 def encode_question() -> bytes:
-    return msgspec.json.encode(Order(perform="", device="cpu", code=own_code(), task=None))
+    return msgspec.json.encode(Order(perform="", code=own_code(), task=None))
 
 
 def carry_out(order: bytes) -> bytes:
@@ -132,7 +130,6 @@ def _obey(order: bytes) -> Receipt | None:
     given = msgspec.json.decode(order, type=Order)
     if given.task is None:
         return None
-    os.environ[DEVICE] = _device_here(given.device)
     module, _, name = given.perform.partition(":")
     perform: Perform = getattr(importlib.import_module(module), name)
     _at_work[threading.get_ident()] = given.task.fingerprint
@@ -168,12 +165,6 @@ def _check_code(wanted: Code) -> None:
 def own_code() -> Code:
     python = ".".join(platform.python_version_tuple()[:2])
     return Code(python, package_version("tokmill") or "unknown", FORMAT_VERSION)
-
-
-@functools.cache
-def _device_here(wanted: str) -> str:
-    """Nodes differ; the fingerprints do not."""
-    return wanted if wanted == "cpu" or cuda_available() else "cpu"
 
 
 class _Listening(logging.Handler):
@@ -244,13 +235,10 @@ class Cluster(Protocol):
 
 
 class ClusterEngine:
-    def __init__(
-        self, cluster: Cluster, workers: int | None, on_restart: Callable[[str], None], *, device: str = "cpu"
-    ) -> None:
+    def __init__(self, cluster: Cluster, workers: int | None, on_restart: Callable[[str], None]) -> None:
         self._cluster = cluster
         self._wanted = workers
         self._on_restart = on_restart
-        self._device = device
         self._running: dict[Any, Task] = {}
         self.name = cluster.name
 
@@ -267,7 +255,7 @@ class ClusterEngine:
             while waiting or self._running:
                 room = self._room(deaths)
                 while waiting and len(self._running) < room:
-                    handle = self._cluster.submit(encode_order(perform, self._device, waiting[0]))
+                    handle = self._cluster.submit(encode_order(perform, waiting[0]))
                     self._running[handle] = waiting.popleft()
                 losses: set[Loss] = set()
                 for handle in self._cluster.wait(list(self._running)):

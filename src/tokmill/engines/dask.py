@@ -44,9 +44,7 @@ _LOOK_SECONDS = 5.0
 _SET_BY_DASK = ("PYTHONHASHSEED", "__DASK_PARENT_PID")
 
 
-def open_dask(
-    address: str | None, workers: int | None, on_restart: Callable[[str], None], *, device: str = "cpu"
-) -> ClusterEngine:
+def open_dask(address: str | None, workers: int | None, on_restart: Callable[[str], None]) -> ClusterEngine:
     """`workers` are the processes of our own; on a cluster, the most tasks at once (default: its threads)."""
     try:
         cluster = DaskCluster(address, workers)
@@ -55,7 +53,7 @@ def open_dask(
             f"the engine dask needs a package that is not installed ({error})",
             next="pip install 'tokmill[dask]'",
         ) from error
-    return ClusterEngine(cluster, None if address is None else workers, on_restart, device=device)
+    return ClusterEngine(cluster, None if address is None else workers, on_restart)
 
 
 class DaskCluster:

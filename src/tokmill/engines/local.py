@@ -45,7 +45,7 @@ from decimal import Decimal
 from multiprocessing import connection
 from typing import Any, Literal, Protocol
 
-from tokmill.artifacts.manifest import DEVICE, Receipt, available_cores
+from tokmill.artifacts.manifest import Receipt, available_cores
 from tokmill.artifacts.progress import LOGGER
 from tokmill.artifacts.step import Task
 from tokmill.engines.collector import spare_collector
@@ -114,9 +114,8 @@ class Engine(Protocol):
 class LocalEngine:
     name = "local"
 
-    def __init__(self, workers: int, on_restart: Callable[[str], None], *, device: str = "cpu") -> None:
+    def __init__(self, workers: int, on_restart: Callable[[str], None]) -> None:
         self.workers = workers
-        self._device = device
         self._on_restart = on_restart
         self._pool: ProcessPoolExecutor | None = None
         self._messages: Any = None  # one queue per pool: a killed worker may leave it locked
@@ -172,7 +171,7 @@ class LocalEngine:
                 self.workers,
                 mp_context=spawn,
                 initializer=_start_worker,
-                initargs=(self._messages, self._device),
+                initargs=(self._messages,),
             )
         return self._pool
 
@@ -219,11 +218,10 @@ def _relay(messages: Any) -> None:
             logging.getLogger(record.name).handle(record)
 
 
-def _start_worker(messages: Any, device: str) -> None:
+def _start_worker(messages: Any) -> None:
     """An interrupt is the driver's to handle, and no worker outlives its driver or waits for its last words."""
     spare_collector()
     messages.cancel_join_thread()
-    os.environ[DEVICE] = device
     logger = logging.getLogger(LOGGER)
     logger.propagate = False
     logger.addHandler(logging.handlers.QueueHandler(messages))
@@ -242,19 +240,12 @@ class InlineEngine:
     name = "local"
     workers = 1
 
-    def __init__(self, *, device: str = "cpu") -> None:
-        self._before = os.environ.get(DEVICE)
-        os.environ[DEVICE] = device
-
     def run(self, perform: Perform, tasks: Sequence[Task]) -> Iterator[tuple[Task, Receipt]]:
         for task in tasks:
             yield task, perform(task)
 
     def close(self) -> None:
-        if self._before is None:
-            os.environ.pop(DEVICE, None)
-        else:
-            os.environ[DEVICE] = self._before
+        pass
 
 
 EngineName = Literal["local", "ray", "dask"]
@@ -288,29 +279,25 @@ def check_resources(resources: Resources) -> None:
         )
 
 
-def open_engine(
-    resources: Resources, shard_bytes: int, say: Callable[[str], None], *, device: str = "cpu"
-) -> Engine:
+def open_engine(resources: Resources, shard_bytes: int, say: Callable[[str], None]) -> Engine:
     if resources.address is not None:
-        return _open_cluster(resources, resources.workers, say, device)
+        return _open_cluster(resources, resources.workers, say)
     workers = resources.workers or available_cores()
     if resources.memory is not None:
         workers = workers_within(resources.memory, workers, shard_bytes, say)
     if resources.engine != "local":
-        return _open_cluster(resources, workers, say, device)
+        return _open_cluster(resources, workers, say)
     if workers > 1 and (fault := without_semaphores()):
         say(f"working in one process: this machine gives no semaphores to share with others ({fault})")
         workers = 1
-    return InlineEngine(device=device) if workers == 1 else LocalEngine(workers, say, device=device)
+    return InlineEngine() if workers == 1 else LocalEngine(workers, say)
 
 
-def _open_cluster(
-    resources: Resources, workers: int | None, say: Callable[[str], None], device: str
-) -> Engine:
+def _open_cluster(resources: Resources, workers: int | None, say: Callable[[str], None]) -> Engine:
     if resources.engine == "ray":
         from tokmill.engines.ray import open_ray
 
-        return open_ray(resources.address, workers, say, device=device)
+        return open_ray(resources.address, workers, say)
     from tokmill.engines.dask import open_dask
 
-    return open_dask(resources.address, workers, say, device=device)
+    return open_dask(resources.address, workers, say)

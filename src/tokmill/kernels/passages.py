@@ -1,7 +1,6 @@
 """What follows from marks that two documents share (kernels.windows makes the marks and the words).
 
 first_marks      equal hashes          -> the one in the earliest document         linear, one table
-roll_marks       the same in a stream  -> among the last `capacity` marks only     bounded memory
 extend_runs      two places            -> the run of equal words around them       compares the words themselves
 settle_spans     spans in keep order   -> which documents go, and which spans still count      a piece at a time
 cut_spans        spans                 -> what lies between sentence or line boundaries inside them
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.kernels.jit import HASHES, ROWS, Bytes, Int, Offsets, frozen, raw_kernel, raw_step
-from tokmill.kernels.steps import SPREAD, slots_for
+from tokmill.kernels.steps import SPREAD
 from tokmill.kernels.windows import FoldedWords, one_word
 
 Hashes = NDArray[np.uint64]
@@ -38,15 +37,6 @@ class Runs(NamedTuple):
     words: Places
 
 
-class Window(NamedTuple):
-    """The last marks of a stream: a ring, and a table from hash to the newest entry that has it."""
-
-    hashes: Hashes
-    documents: Places  # of the first copy
-    first_words: Places
-    slots: Places
-
-
 def first_marks(hashes: Hashes, documents: Places, ranks: Places) -> Places:
     """Per mark, the mark with the same hash in the document of least rank; -1 where that is its own document.
 
@@ -65,36 +55,6 @@ def first_marks(hashes: Hashes, documents: Places, ranks: Places) -> Places:
         frozen(ranks, np.int64),
         np.full(slots, -1, np.int64),
         found,
-    )
-    return found
-
-
-def empty_window(capacity: int) -> Window:
-    slots = slots_for(capacity)
-    return Window(
-        np.zeros(capacity, np.uint64),
-        np.zeros(capacity, np.int64),
-        np.zeros(capacity, np.int64),
-        np.full(slots, -1, np.int64),
-    )
-
-
-def roll_marks(
-    hashes: Hashes, documents: Places, first_words: Places, window: Window, seen: int
-) -> tuple[Places, Places]:
-    """Push marks through the window, of which `seen` went before. Per mark: document and word of its first copy.
-
-    The document is -1 where no other one has the hash among the last marks. A mark that is seen again stays as long
-    as if it were new, and keeps its first copy.
-    """
-    found = np.empty(hashes.size, np.int64), np.empty(hashes.size, np.int64)
-    _roll_marks(
-        frozen(hashes, np.uint64),
-        frozen(documents, np.int64),
-        frozen(first_words, np.int64),
-        *window,
-        seen,
-        *found,
     )
     return found
 
@@ -190,58 +150,6 @@ def _first_marks(hashes: Hashes, documents: Places, ranks: Places, table: Places
                 or (ranks[mark] == ranks[other] and documents[mark] < documents[other])
             ):
                 table[slot] = mark
-
-
-@raw_kernel(lambda: roll_marks(HASHES, ROWS, ROWS, empty_window(1), 0))
-def _roll_marks(
-    hashes: Hashes,
-    documents: Places,
-    first_words: Places,
-    ring_hashes: Hashes,
-    ring_documents: Places,
-    ring_words: Places,
-    slots: Places,
-    seen: int,
-    found_documents: Places,
-    found_words: Places,
-) -> None:
-    mask = I64(slots.size - 1)
-    capacity = I64(ring_hashes.size)
-    for mark in range(hashes.size):
-        hashed = hashes[mark]
-        document, word = documents[mark], first_words[mark]
-        found_documents[mark] = found_words[mark] = -1
-        entry = slots[_slot_of(hashed, ring_hashes, slots)]
-        if entry >= 0:
-            document, word = ring_documents[entry], ring_words[entry]
-            if document != documents[mark]:
-                found_documents[mark], found_words[mark] = document, word
-        place = (I64(seen) + mark) % capacity
-        if seen + mark >= capacity:
-            hole = _slot_of(ring_hashes[place], ring_hashes, slots)
-            if slots[hole] == place:  # no newer entry has its hash: close the gap that it leaves
-                at = hole
-                while True:
-                    at = (at + 1) & mask
-                    if slots[at] < 0:
-                        break
-                    home = I64((ring_hashes[slots[at]] * SPREAD) >> U64(32)) & mask
-                    if (at - home) & mask >= (at - hole) & mask:
-                        slots[hole] = slots[at]
-                        hole = at
-                slots[hole] = -1
-        ring_hashes[place], ring_documents[place], ring_words[place] = hashed, document, word
-        slots[_slot_of(hashed, ring_hashes, slots)] = place
-
-
-@raw_step
-def _slot_of(hashed: np.uint64, ring_hashes: Hashes, slots: Places) -> Int:
-    """Where the hash is, or where it would go."""
-    mask = I64(slots.size - 1)
-    slot = I64((hashed * SPREAD) >> U64(32)) & mask
-    while slots[slot] >= 0 and ring_hashes[slots[slot]] != hashed:
-        slot = (slot + 1) & mask
-    return slot
 
 
 @raw_kernel(lambda: extend_runs(one_word(), ROWS, ROWS, ROWS, ROWS, 1))

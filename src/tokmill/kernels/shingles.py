@@ -12,8 +12,7 @@ a hash of all its digits as written. Rows in which
 more than MAX_DIGIT_SHARE of the word characters are digits keep them in any case: there the numbers are what the
 text says, and tables of one form would be one table.
 
-A word's unit is twice a polynomial of its bytes mod 2^31, c0 B^(k-1) + … + c(k-1): no carry leaves 32 bits, and prefix
-sums give it on an accelerator (tokmill.duplicates.cuda).
+A word's unit is twice a polynomial of its bytes mod 2^31, c0 B^(k-1) + … + c(k-1): no carry leaves 32 bits.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from tokmill.errors import InputError, RecipeError
 from tokmill.kernels.mixing import mark_shuffle
-from tokmill.packing.plan import Plan, pieces_of, take_rows
+from tokmill.packing.plan import Plan, pieces_of
 
 LOG = logging.getLogger("tokmill.mixture")
 
@@ -77,26 +77,6 @@ def natural_mixture(tokens: Mapping[str, int]) -> Mixture:
     """Every domain by the tokens it has: no weights were given, and a budget has to come from somewhere."""
     total = sum(tokens.values())
     return Mixture({name: Fraction(count, total) if total else Fraction(0) for name, count in tokens.items()})
-
-
-def check_mixture(
-    domains: Mapping[str, Number],
-    sources: Mapping[str, Mapping[str, Number]],
-    known: Mapping[str, Sequence[str]],
-    *,
-    normalize: bool,
-) -> Mixture:
-    """`known` are the domains that there are, and the names of their sources."""
-    checked = check_weights(domains, list(known), where="mixture.weights", normalize=normalize)
-    for domain in sources:
-        _refuse_unknown(domain, list(known), "domain", "mixture.sources")
-    within = {
-        domain: check_weights(
-            weights, known[domain], where=f"mixture.sources.{domain}", normalize=normalize, kind="source"
-        )
-        for domain, weights in sources.items()
-    }
-    return Mixture(checked, within)
 
 
 def check_weights(
@@ -384,14 +364,6 @@ class Balance:
             marks = _marks(first, first + len(mine), self._rows[group], self._keys[group])
             is_kept[mine] = marks <= np.uint64(self._bounds[group])
         return np.flatnonzero(is_kept)
-
-
-def balance_smallest(plan: Plan, groups: NDArray[np.integer], seed: int) -> Plan:
-    """A whole plan, balanced; rows that stay keep their order. Its rows must not mix groups."""
-    of_rows = row_groups(plan, groups)
-    rows = np.bincount(of_rows, minlength=1)
-    kept = Balance(rows.tolist(), seed).kept_rows(of_rows, np.zeros(len(rows), np.int64))
-    return take_rows(plan, kept)
 
 
 def row_groups(plan: Plan, groups: NDArray[np.integer]) -> NDArray[np.int32]:

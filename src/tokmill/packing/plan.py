@@ -86,10 +86,6 @@ class Plan:
         columns = self.n_rows * self.seq_len if self.seq_len else self.tokens_kept
         assert columns == self.tokens_kept + self.padding, f"{self.layout}: columns do not add up"
 
-    @property
-    def tokens_dropped(self) -> int:
-        return self.tail_dropped + self.truncated + self.left_out
-
     def spans(self, first_row: int = 0, stop_row: int | None = None) -> RowSpans:
         """Every meeting of a row and a document, in order; of rows first_row to stop_row only, if given."""
         return self.rows.spans(first_row, self.n_rows if stop_row is None else stop_row)

@@ -46,7 +46,6 @@ from tokmill.artifacts.manifest import (
 )
 from tokmill.artifacts.progress import Progress, Silence, open_journal, told_to
 from tokmill.artifacts.step import Conduct, Outcome, Step, Task
-from tokmill.duplicates.cuda import Device, choose_device
 from tokmill.engines.local import Engine, EngineName, Resources, check_resources, open_engine, parse_bytes
 from tokmill.kernels.warm import ensure_compiled
 from tokmill.pipeline.plan import INPUT_STATS, Own, kernels_needed, plan_steps, steps_until, waves
@@ -72,14 +71,12 @@ class Session:
         out: Path,
         resources: Resources,
         shard_bytes: int,
-        device: Device,
         progress: Progress,
     ) -> None:
         self._base = base
         self._out = out
         self._resources = resources
         self._shard_bytes = shard_bytes
-        self._device = device
         self._progress = progress
         self._engine: Engine | None = None
         self._kernels: set[str] = set()
@@ -92,10 +89,6 @@ class Session:
         artifacts: dict[str, Artifact] = {}
         ran, skipped = [], []
         self._kernels = kernels_needed(steps)
-        units = [
-            step.config["near"]["unit"] for step in steps if step.kind == "dedup" and step.config["near"]
-        ]
-        self._device = choose_device(self._device, units[0], self._progress.say) if units else "cpu"
         for wave in waves(steps):
             stale: list[tuple[Step, Standing]] = []
             for step in wave:
@@ -185,9 +178,7 @@ class Session:
     def _open_engine(self) -> Engine:
         if self._engine is None:
             ensure_compiled(self._progress.say, self._kernels)
-            self._engine = open_engine(
-                self._resources, self._shard_bytes, self._progress.say, device=self._device
-            )
+            self._engine = open_engine(self._resources, self._shard_bytes, self._progress.say)
         return self._engine
 
     def describe(self) -> Json:
@@ -254,7 +245,6 @@ def run(
     engine: EngineName = "local",
     address: str | None = None,
     memory: int | str | None = None,
-    device: Device = "auto",
     until: str | None = None,
     wait: bool = False,
     work: str | Path | None = None,
@@ -280,7 +270,6 @@ def run(
                 base,
                 directory,
                 resources=Resources(workers, engine, address, bound),
-                device=device,
                 until=until,
                 wait=wait,
                 progress=progress,
@@ -329,7 +318,6 @@ def run_recipe(
     *,
     workers: int | None = None,
     resources: Resources | None = None,
-    device: Device = "auto",
     until: str | None = None,
     wait: bool = False,
     progress: Progress | None = None,
@@ -348,7 +336,6 @@ def run_recipe(
         out,
         lambda: plan_steps(recipe, base, out, own),
         resources=resources,
-        device=device,
         until=until,
         wait=wait,
         progress=progress,
@@ -362,7 +349,6 @@ def run_steps(
     plan: Callable[[], list[Step]],
     *,
     resources: Resources,
-    device: Device = "auto",
     until: str | None = None,
     wait: bool = False,
     progress: Progress | None = None,
@@ -376,7 +362,7 @@ def run_steps(
         open_journal(out, asked.name, progress) as journal,
         told_to(journal.say),
     ):
-        session = Session(base, out, resources, asked.shard_bytes, device, journal)
+        session = Session(base, out, resources, asked.shard_bytes, journal)
         try:
             remove_leftovers(out)
             every_step = plan()

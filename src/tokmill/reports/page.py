@@ -205,7 +205,7 @@ def _footer(facts: Json) -> str:
     return f"<p>Written by tokmill{f' {shown(version)}' if version else ''} from the artifacts of the run alone. report.json has the same figures.</p>"
 
 
-PAGE, FIGURES = "report.html", "report.json"
+PAGE = "report.html"
 
 
 class Report(NamedTuple):

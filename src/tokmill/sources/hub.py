@@ -222,16 +222,10 @@ def configs_of_language(names: list[str], language: str) -> list[str]:
     return [name for name, parts in split.items() if len(parts) == 2 and parts[0].lower() in tags]
 
 
-def resolve_revision(dataset: str, revision: str | None, *, require_pin: bool = False) -> str:
+def resolve_revision(dataset: str, revision: str | None) -> str:
     """The commit that a branch, a tag or nothing (the main branch) stands for now; a commit must exist."""
     _check_name(dataset)
     is_pin = revision is not None and _PIN.fullmatch(revision) is not None
-    if require_pin and not is_pin:
-        raise InputError(
-            f"the revision {revision!r} can move; a commit is required",
-            where=dataset_url(dataset, None),
-            next="give the 40 hex digits of a commit (without the requirement, a branch is resolved and recorded)",
-        )
     sha = str(_info(dataset, revision).sha)
     if not _PIN.fullmatch(sha) or (is_pin and sha != revision):
         raise InputError(

@@ -13,7 +13,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-DEFAULT_LEVEL = 3
+_LEVEL = 3
 
 CompressionParameter = zstd.CompressionParameter
 ZstdCompressor = zstd.ZstdCompressor
@@ -22,9 +22,9 @@ ZstdError = zstd.ZstdError
 ZstdFile = zstd.ZstdFile
 
 
-def frame_options(level: int = DEFAULT_LEVEL) -> dict[int, int]:
+def frame_options() -> dict[int, int]:
     """Every frame carries a checksum, so that a flipped bit is an error and not other text."""
-    return {CompressionParameter.compression_level: level, CompressionParameter.checksum_flag: 1}
+    return {CompressionParameter.compression_level: _LEVEL, CompressionParameter.checksum_flag: 1}
 
 
 __all__ = [

@@ -258,7 +258,7 @@ def test_a_held_out_split_can_be_kept_whole(tmp_path: Path) -> None:
     out = mill.run(mixed(tmp_path, tokens="5k", held_out="whole"), workers=1).out
     facts = load_manifest(out / "mixture").facts["splits"]
     assert list(facts) == ["train"]
-    assert facts["train"]["reached"] > 4900
+    assert 4800 < facts["train"]["reached"] <= 5000, "less than a document of each source is missing"
     split = load_manifest(out / "split").counts
     assert len(MegatronFile(out / "build/mega/valid/tokens")) == split["valid"]
     assert mill.verify(out).problems == []

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from packing.in_memory import Corpus
 from packing.slow_schedule import schedule_slowly
 from tokmill.artifacts.step import Input, Made, Task
 from tokmill.errors import InputError
 from tokmill.packing import schedule as turning
 from tokmill.packing.mixture import Mixture, Target
-from tokmill.packing.schedule import Corpus
 from tokmill.schema import LENGTHS
 from tokmill.stages import external as sorting
 from tokmill.stages.build import mixture

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import tokmill as mill
+from duplicates.passages_in_memory import apply_policy
 from mill import SHARED, write_recipe
 from tokmill.artifacts.manifest import load_manifest
-from tokmill.duplicates.window import WindowOptions, apply_policy
+from tokmill.duplicates.window import WindowOptions
 from tokmill.storage.parquet import load_table
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]

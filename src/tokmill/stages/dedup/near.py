@@ -14,7 +14,6 @@ Runs are of any number of partitions (tokmill.stages.external), so there are as 
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -22,14 +21,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import DEVICE, FileEntry, Receipt
+from tokmill.artifacts.manifest import FileEntry, Receipt
 from tokmill.artifacts.step import Input, Made, Step, Task, table_input
-from tokmill.duplicates.cuda import signatures_on
 from tokmill.duplicates.near import (
     SHINGLE_NORMALIZATION,
     compare_pairs,
     judge_pairs,
     read_pairs,
+    signatures,
     unique_pairs,
 )
 from tokmill.kernels.buckets import repeated
@@ -173,7 +172,7 @@ def _tables(step: Step, receipts: Sequence[Receipt], name: str) -> list[Input]:
 def perform_fingerprint(task: Task) -> Made:
     options = near_options(task.config["near"])
     ranked = load_ranked(task.inputs, task.config["number"], task.config["keep"])
-    made = signatures_on(os.environ.get(DEVICE, "cpu"), ranked.texts, options)
+    made = signatures(ranked.texts, options)
     has_words = np.flatnonzero(made.digests != 0)
     values = made.values[has_words]
     prints = write_prints(
