@@ -43,7 +43,7 @@ from tokmill.packing.compare import (
 from tokmill.packing.mixture import Holding, Mixture, Target
 from tokmill.packing.plan import LAYOUTS, Plan
 from tokmill.packing.schedule import MAX_EPOCHS, Offered, Scheduling
-from tokmill.storage.zstd import ZstdFile
+from tokmill.storage.reading import ZstdFile
 from tokmill.tokenizers.load import load_tokenizer
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

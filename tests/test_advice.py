@@ -187,7 +187,7 @@ def fault_of(typed: str) -> str | None:
 
 def test_there_is_advice_to_check() -> None:
     assert len(every_advice()) > 300
-    assert {"tokmill.stages.clean", "tokmill.packing.mixture", "tokmill.storage.lock"} <= {
+    assert {"tokmill.stages.clean", "tokmill.packing.mixture", "tokmill.storage.lease"} <= {
         advice.module for advice in every_advice()
     }
 

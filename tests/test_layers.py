@@ -69,10 +69,10 @@ LATE = {
     ("loader.dataset", "tokmill.formats.token_cache"): "where a cache holds several splits",
     ("loader.dataset", "tokmill.formats.npy"): "where nothing describes the files",
     ("loader.contract", "tokmill.storage.location"): "where hashes are asked for",
-    ("storage.objects.cloud", "obstore.store"): "the extras `s3`, `gs` and `az`",
-    ("storage.objects.cloud", "obstore.exceptions"): "likewise",
-    ("storage.objects.cloud", "obstore.auth.boto3"): "likewise, for a profile of ~/.aws",
-    ("storage.objects.memory", "fsspec.implementations.memory"): "likewise, for memory://",
+    ("storage.cloud", "obstore.store"): "the extras `s3`, `gs` and `az`",
+    ("storage.cloud", "obstore.exceptions"): "likewise",
+    ("storage.cloud", "obstore.auth.boto3"): "likewise, for a profile of ~/.aws",
+    ("storage.objects", "fsspec.implementations.memory"): "likewise, for memory://",
     ("demo.corpus", "pydoc_data.topics"): "some distributions leave it out",
 }
 
@@ -82,6 +82,7 @@ BY_NAME = {
     "engines.cluster": "the task function an order names",
     "loader": "names of its public face",
     "cli": "verbs of the command line",
+    "kernels.warm": "the kernels of its own folder that a run names",
 }
 
 # What may be imported by whoever reads a build in a trainer: nothing that is heavy to install.

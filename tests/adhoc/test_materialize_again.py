@@ -12,7 +12,7 @@ import pytest
 import zstandard
 
 from mill import tokmill, write_problems
-from tokmill.storage.lock import open_lock
+from tokmill.storage.lease import open_lease
 
 TEMPLATE = "{question} {answer}"
 
@@ -155,7 +155,7 @@ def test_a_shard_that_is_gone_or_damaged_is_put_back_and_the_others_are_not_touc
 
 def test_a_second_command_on_the_same_corpus_is_refused_while_the_first_works(corpus: Path) -> None:
     before = files_below(corpus / "root")
-    with open_lock(corpus / "root/.materialize-org--problems"):
+    with open_lease(corpus / "root/.materialize-org--problems"):
         report, done = materialize(corpus, "--unicode", "NFC", "--replace")
     assert done.returncode == 1
     assert report["error"]["kind"] == "RunLocked"

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from forked import run_forked
@@ -23,7 +21,7 @@ from tokmill.errors import StorageError, TokmillError
 from tokmill.pipeline.plan import plan_steps
 from tokmill.pipeline.run import run
 from tokmill.recipe.file import load_recipe
-from tokmill.storage.lock import LOCK, Holder, open_lock, process_began
+from tokmill.storage.lease import LOCK, open_lease
 
 # A run that tells when some of its tasks are done, and then waits for a word or kills itself.
 CHILD = """
@@ -151,7 +149,7 @@ def test_a_step_that_was_made_from_something_else_is_not_called_done(tmp_path: P
 
 
 def test_a_run_that_has_only_just_begun(tmp_path: Path) -> None:
-    with open_lock(tmp_path):
+    with open_lease(tmp_path):
         found = status(tmp_path)
     assert (found.state, found.steps) == (RUNNING, [])
     assert f"pid {os.getpid()} " in str(found.holder)
@@ -196,9 +194,7 @@ def test_the_rate_counts_what_was_done_and_not_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten of thirty tasks were there before; ten more took fifty seconds; the last ten will take fifty."""
-    holder = Holder(os.getpid(), socket.gethostname(), process_began(os.getpid()), "just now")
-    (tmp_path / LOCK).write_bytes(msgspec.json.encode(holder))
-    with open_journal(tmp_path, "small", Silence()) as journal:
+    with open_lease(tmp_path), open_journal(tmp_path, "small", Silence()) as journal:
         journal.plan(["ingest/a", "clean/a"])
         journal.begin_step("ingest/a", [])
         journal.expect_tasks("ingest/a", 30, 10)

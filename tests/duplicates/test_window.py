@@ -34,7 +34,7 @@ from tokmill.kernels.steps import TERMINAL
 from tokmill.kernels.survivors import get_bits, no_bits
 from tokmill.kernels.wordclasses import class_table
 from tokmill.kernels.wordlists import ABBREVIATIONS
-from tokmill.storage.zstd import ZstdFile
+from tokmill.storage.reading import ZstdFile
 
 ANY = settings(deadline=None, max_examples=200)
 SMALL = WindowOptions(words=4, winnow=3)

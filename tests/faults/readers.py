@@ -38,7 +38,7 @@ from tokmill.recipe.file import load_recipe
 from tokmill.sources.readers import Chunks, read_documents, settle_reading
 from tokmill.storage.location import find_files
 from tokmill.storage.parquet import load_table
-from tokmill.storage.zstd import ZstdCompressor, frame_options
+from tokmill.storage.reading import ZstdCompressor, frame_options
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.train import train_byte_bpe
 

@@ -13,7 +13,7 @@ import tokmill as mill
 from faults.disk import checked_digest
 from mill import small_corpus
 from tokmill.artifacts.manifest import MANIFEST
-from tokmill.storage.lock import LOCK
+from tokmill.storage.lease import LOCK
 
 
 @pytest.fixture(scope="module")

@@ -31,10 +31,10 @@ from object_servers import Proxy, Request, environment, make_bucket, open_moto, 
 from tokmill.artifacts.manifest import MANIFEST, load_manifest
 from tokmill.errors import StorageError
 from tokmill.publish.publication import fetch, find_publication
-from tokmill.storage.objects import cloud
-from tokmill.storage.objects.claim import CLAIM, Note
-from tokmill.storage.objects.store import Store, open_store
-from tokmill.storage.objects.url import parse_url
+from tokmill.storage import cloud
+from tokmill.storage.lease import CLAIM
+from tokmill.storage.objects import Store, open_store
+from tokmill.storage.url import parse_url
 
 QUICK, WHOLE = 8, 50
 
@@ -190,7 +190,7 @@ def test_a_writer_that_is_killed_publishes_nothing_and_the_next_one_completes(
     scene: Scene, tmp_path: Path
 ) -> None:
     last = count_writes(scene, tmp_path)
-    # the claim, the first upload, somewhere, the manifest; the very last write sets the claim free
+    # the lease, the first upload, somewhere, the manifest; the very last write releases the lease
     points = [1, 2, 4, last // 3, last // 2, last - 3, last - 2, last]
     for index, number in enumerate(points[:QUICK]):
         kill_at(scene, tmp_path, number, arrives=index % 2 == 0)
@@ -259,7 +259,7 @@ def test_of_two_runs_for_one_url_one_wins_and_the_other_says_who(place: Place, t
     place.check_whole()
 
 
-def test_a_run_that_lost_its_claim_cannot_publish_over_the_winner(place: Place, tmp_path: Path) -> None:
+def test_a_run_that_lost_its_lease_cannot_publish_over_the_winner(place: Place, tmp_path: Path) -> None:
     """The first is held up at its manifest for so long that another has taken its place, and was quicker."""
     other = copied(place.scene.milled[1], tmp_path / "other")
     reached, may_go_on = threading.Event(), threading.Event()
@@ -286,13 +286,12 @@ def test_a_run_that_lost_its_claim_cannot_publish_over_the_winner(place: Place, 
     place.check_whole()
 
 
-def test_the_claim_names_no_run_when_all_is_done(place: Place) -> None:
+def test_the_lease_names_no_run_when_all_is_done(place: Place) -> None:
     assert place.publish()[0] == 0
     found = place.store.load(f"runs/x/{CLAIM}")
     assert found is not None
     note = json.loads(found.data)
     assert (note["is_held"], note["unfinished"]) == (False, [])
-    assert Note(is_held=False).unfinished == []
 
 
 # Faults ------------------------------------------------------------------------------------------------------------
@@ -427,8 +426,8 @@ def test_a_fetch_that_is_killed_leaves_no_run_and_goes_on(place: Place, tmp_path
 
 UPLOAD = """
 import os, resource, sys
-from tokmill.storage.objects.store import open_store
-from tokmill.storage.objects.url import parse_url
+from tokmill.storage.objects import open_store
+from tokmill.storage.url import parse_url
 url, size, fail_at = parse_url(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 store = open_store(url)
 store.upload("first", [b"x"], 1)

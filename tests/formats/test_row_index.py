@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats import row_index
 from tokmill.formats.row_index import RowSpans, find_row, read_row_index, write_row_index
-from tokmill.storage.zstd import ZstdFile
+from tokmill.storage.reading import ZstdFile
 
 NAMES = [f"d{number}" for number in range(9)]
 ORIGINS = ["web", "math"] * 4 + ["web"]

@@ -13,7 +13,7 @@ import pytest
 from tokmill.errors import InputError, MissingExtra
 from tokmill.sources import hub as hub_source
 from tokmill.sources import hubfile
-from tokmill.storage.zstd import ZstdCompressor, frame_options
+from tokmill.storage.reading import ZstdCompressor, frame_options
 
 TOKEN = "hf_loopbackSecret0123456789"
 ROWS = [{"text": f"line {number} of a text"} for number in range(20_000)]

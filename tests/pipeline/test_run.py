@@ -233,10 +233,10 @@ def test_per_source_scope_keeps_duplicates_of_other_sources(tmp_path: Path) -> N
 
 
 def test_two_runs_in_one_directory_do_not_mix(tmp_path: Path) -> None:
-    from tokmill.storage.lock import open_lock
+    from tokmill.storage.lease import open_lease
 
     recipe = small_corpus(tmp_path)
-    with open_lock(tmp_path / "out/small"):
+    with open_lease(tmp_path / "out/small"):
         refused = tokmill("run", recipe)
     assert refused.returncode == 1
     assert "RunLocked" in refused.stderr

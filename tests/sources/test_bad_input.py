@@ -21,7 +21,7 @@ from mill import SHARED, digest_of, small_corpus, tokmill, write_recipe
 from mill import write_problems as write_good
 from tokmill.artifacts.manifest import load_manifest
 from tokmill.storage.parquet import load_table
-from tokmill.storage.zstd import ZstdCompressor, frame_options
+from tokmill.storage.reading import ZstdCompressor, frame_options
 
 JSONL_ONLY = {
     "name": "problems",

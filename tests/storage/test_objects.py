@@ -15,12 +15,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tokmill.errors import EmptyGlob, InputChanged, InputError, MissingExtra, StorageError
-from tokmill.storage.location import file_sha256, find_files, local_path, open_binary, open_input
-from tokmill.storage.objects import cloud
-from tokmill.storage.objects.file import ObjectFile, find_objects, from_url
-from tokmill.storage.objects.store import Store, open_store
-from tokmill.storage.objects.url import ObjectUrl, is_url, parse_url, refuse_url
-from tokmill.storage.ranged import RangedBytes
+from tokmill.storage import cloud
+from tokmill.storage.location import (
+    ObjectFile,
+    RangedBytes,
+    file_sha256,
+    find_files,
+    find_objects,
+    from_url,
+    local_path,
+    open_binary,
+    open_input,
+)
+from tokmill.storage.objects import Store, open_store
+from tokmill.storage.url import ObjectUrl, is_url, parse_url, refuse_url
 
 
 @pytest.fixture

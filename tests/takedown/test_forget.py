@@ -29,9 +29,9 @@ from tokmill.audit.trace import trace_document
 from tokmill.cli import main
 from tokmill.errors import InputError, RunLocked, StorageError
 from tokmill.formats.megatron import MegatronFile
-from tokmill.storage.lock import open_lock
+from tokmill.storage.lease import open_lease
 from tokmill.storage.parquet import load_table
-from tokmill.storage.zstd import ZstdFile
+from tokmill.storage.reading import ZstdFile
 from tokmill.takedown.footprint import Selection
 from tokmill.takedown.forgetting import Forgetting, forget
 
@@ -354,7 +354,7 @@ def test_what_is_meant_is_chosen_while_nobody_else_works_in_the_run(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = tree(run)
-    with open_lock(run):
+    with open_lease(run):
         held = tree(run)
         with pytest.raises(RunLocked):
             forget(run, ids("w3"), workers=1, tell=lambda affected: pytest.fail("chosen without the lock"))
@@ -363,7 +363,7 @@ def test_what_is_meant_is_chosen_while_nobody_else_works_in_the_run(
     assert tree(run) == before
 
     def others_are_refused(affected: dict[str, Any]) -> None:
-        with pytest.raises(RunLocked), open_lock(run):
+        with pytest.raises(RunLocked), open_lease(run):
             pass
         heard.append(affected)
 

@@ -41,8 +41,8 @@ from tokmill.sources.hub import resolve_revision
 from tokmill.stages.texts import estimate_tokens, load_clean
 from tokmill.storage.commit import move_committed, remove_file
 from tokmill.storage.jsonl import write_jsonl
+from tokmill.storage.lease import open_lease
 from tokmill.storage.location import file_sha256
-from tokmill.storage.lock import open_lock
 from tokmill.storage.streams import plain_sha256
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import Tokenizer
@@ -150,7 +150,7 @@ def materialize_source(
 @contextlib.contextmanager
 def _locked(work: Path, progress: Progress) -> Iterator[None]:
     try:
-        with open_lock(work, say=progress.say):
+        with open_lease(work, say=progress.say):
             yield
     except RunLocked as error:
         if error.where != str(work):

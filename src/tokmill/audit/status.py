@@ -21,7 +21,6 @@ from importlib import util
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import psutil
 import pyarrow as pa
 
@@ -32,15 +31,12 @@ from tokmill.audit.opened import find_artifacts
 from tokmill.errors import StorageError, TokmillError
 from tokmill.storage import codecs
 from tokmill.storage.digest import table_sha256
-from tokmill.storage.lock import LOCK, Holder, is_here, process_began
-from tokmill.storage.objects.probe import OK, probe_store
-from tokmill.storage.objects.url import parse_url
+from tokmill.storage.lease import find_holder
+from tokmill.storage.objects import OK, probe_store
 from tokmill.storage.records import Kind, Wanted
+from tokmill.storage.url import parse_url
 
 FINISHED, RUNNING, FAILED, STOPPED = "finished", "running", "failed", "stopped"
-
-# The lock is touched every two seconds; the clocks of two machines may differ a little.
-_SILENT_SECONDS = 30
 
 
 class StepStatus(NamedTuple):
@@ -118,19 +114,6 @@ def status(directory: str | Path) -> Status:
         error=dict(journal.error) if journal is not None and journal.error is not None else None,
         said=list(journal.said) if journal is not None else [],
     )
-
-
-def find_holder(directory: Path) -> Holder | None:
-    """Who works in the directory, as far as can be told from here; None: nobody."""
-    note = directory / LOCK
-    try:
-        holder = msgspec.json.decode(note.read_bytes(), type=Holder)
-        age = time.time() - note.stat().st_mtime
-    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-    if is_here(holder):
-        return holder if holder.began and process_began(holder.pid) == holder.began else None
-    return holder if age < _SILENT_SECONDS else None
 
 
 def _step(directory: Path, name: str, journal: Journal | None, now: float, state: str) -> StepStatus:

@@ -54,10 +54,10 @@ from tokmill.formats.parquet import read_parquet
 from tokmill.formats.token_cache import TokenCache
 from tokmill.publish.publication import Publication, list_files, open_manifests, open_publication
 from tokmill.storage.commit import TEMP_PREFIX
+from tokmill.storage.lease import LOCK
 from tokmill.storage.location import file_sha256
-from tokmill.storage.lock import LOCK
-from tokmill.storage.objects.url import is_url, refuse_squeezed_url
 from tokmill.storage.reading import system_error, told_as_unreadable
+from tokmill.storage.url import is_url, refuse_squeezed_url
 
 
 def verify_published(url: str, on_bytes: Callable[[int, int], None] | None = None) -> Verification:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from tokmill.demo.problems import generate_problems
 from tokmill.errors import InputError
 from tokmill.storage.commit import commit_bytes, open_commit
-from tokmill.storage.zstd import ZstdCompressor, frame_options
+from tokmill.storage.reading import ZstdCompressor, frame_options
 
 PROBLEMS = 2_000
 SEED = 42

@@ -40,7 +40,7 @@ from tokmill.demo.corpus import read_modules
 from tokmill.demo.problems import Draw, generate_problems
 from tokmill.demo.prose import generate_pairs, write_passage, write_sentence
 from tokmill.storage.commit import commit_bytes
-from tokmill.storage.zstd import ZstdCompressor, frame_options
+from tokmill.storage.reading import ZstdCompressor, frame_options
 
 SEED = 42
 _MODULE_BYTES = 20_000  # a larger module is left out: one of 200 kB would be half of the code

@@ -43,7 +43,7 @@ from tokmill.artifacts.progress import LOGGER
 from tokmill.artifacts.step import Task
 from tokmill.engines.local import Perform
 from tokmill.errors import EngineError, TaskFailed, TokmillError
-from tokmill.storage.lock import pid_space, process_began
+from tokmill.storage.lease import pid_space, process_began
 
 
 class Code(msgspec.Struct, frozen=True):

@@ -27,8 +27,14 @@ from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile, InputError
 from tokmill.storage.commit import Written, open_commit
-from tokmill.storage.reading import told_as_unreadable, unreadable
-from tokmill.storage.zstd import ZstdCompressor, ZstdDecompressor, ZstdError, frame_options
+from tokmill.storage.reading import (
+    ZstdCompressor,
+    ZstdDecompressor,
+    ZstdError,
+    frame_options,
+    told_as_unreadable,
+    unreadable,
+)
 
 # One frame: about 1 MB of lines at three documents a row, 2 ms to read.
 FRAME_ROWS = 4096

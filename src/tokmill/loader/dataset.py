@@ -36,7 +36,7 @@ from tokmill.loader.contract import (
 from tokmill.loader.origins import Origins, find_domains, load_origins
 from tokmill.loader.rowindex import RowIndex, load_row_index
 from tokmill.loader.stores import MegatronStore, PartedStore, Store, open_store
-from tokmill.storage.objects.url import refuse_url
+from tokmill.storage.url import refuse_url
 
 Example = dict[str, Any]
 Boundaries = Literal["eos", "index"]

@@ -58,8 +58,8 @@ from tokmill.sources.python_objects import write_objects
 from tokmill.stages.registry import CONDUCTORS, perform
 from tokmill.stages.tokens.stage import encoders_of
 from tokmill.storage.commit import remove_file
-from tokmill.storage.lock import open_lock
-from tokmill.storage.objects.url import is_url, refuse_squeezed_url
+from tokmill.storage.lease import open_lease
+from tokmill.storage.url import is_url, refuse_squeezed_url
 
 
 class Session:
@@ -358,7 +358,7 @@ def run_steps(
     check_resources(resources)
     started = time.monotonic()
     with (
-        open_lock(out, wait=wait, say=progress.say),
+        open_lease(out, wait=wait, say=progress.say),
         open_journal(out, asked.name, progress) as journal,
         told_to(journal.say),
     ):

@@ -2,7 +2,7 @@
 
     <url>/manifest.json                      the run's own manifest: it appears last, in one conditional write
     <url>/<digest>/…                         every file of the run, below the digest of that manifest
-    <url>/claim.json                         who publishes (tokmill.storage.objects.claim)
+    <url>/claim.json                         who publishes (tokmill.storage.lease)
 
 A publication that replaces another has keys of its own, so whoever reads the old one never sees a mixture. Readers
 go from the manifest to the files it names and to nothing else: what a listing leaves out or adds changes nothing.
@@ -29,9 +29,8 @@ from tokmill.artifacts.manifest import MANIFEST, FileEntry, Json, Manifest, file
 from tokmill.errors import CorruptFile, ManifestError, StorageError
 from tokmill.storage.commit import TEMP_PREFIX, Written, commit_bytes, open_commit, remove_file
 from tokmill.storage.location import file_sha256, read_whole
-from tokmill.storage.objects.meta import Loaded
-from tokmill.storage.objects.store import Store, open_store
-from tokmill.storage.objects.url import ObjectUrl, parse_url
+from tokmill.storage.objects import Store, open_store
+from tokmill.storage.url import Loaded, ObjectUrl, parse_url
 
 _PIECE_BYTES = 8 << 20
 

@@ -1,6 +1,6 @@
 """A run whose output is an object store: milled in a directory of this machine, then published from there.
 
-    open_target(url, …)  ─ claim ─ is something else published? ─> Target(directory)
+    open_target(url, …)  ─ lease ─ is something else published? ─> Target(directory)
         … the run works in `directory`, and resumes there as ever …
         publish()   files ─ parts, hashed on the way ─> <url>/<digest>/…   each looked at afterwards (size, etag)
                     manifest.json, by one conditional write                until then nothing is published
@@ -34,10 +34,10 @@ from tokmill.artifacts.manifest import (
 from tokmill.errors import CorruptFile, RunLocked, StorageError
 from tokmill.publish.publication import Publication, find_publication, list_files, publication_prefix
 from tokmill.storage.commit import Written, storage_error
+from tokmill.storage.lease import Lease, open_lease
 from tokmill.storage.location import open_binary, read_whole
-from tokmill.storage.objects.claim import Claim, open_claim
-from tokmill.storage.objects.store import Store, open_store
-from tokmill.storage.objects.url import ObjectUrl, parse_url
+from tokmill.storage.objects import Store, open_store
+from tokmill.storage.url import ObjectUrl, parse_url
 
 RUN = "run"
 _UPLOADS = "uploads.jsonl"
@@ -67,10 +67,10 @@ class Target:
     """Where the run works, and how it gets out."""
 
     def __init__(
-        self, url: ObjectUrl, work: Path, claim: Claim, before: Publication | None, replace: bool
+        self, url: ObjectUrl, work: Path, lease: Lease, before: Publication | None, replace: bool
     ) -> None:
         self.directory = work / RUN
-        self._url, self._work, self._claim = url, work, claim
+        self._url, self._work, self._lease = url, work, lease
         self._before, self._replace = before, replace
         self._store = open_store(url)
 
@@ -86,10 +86,10 @@ class Target:
             if not self._replace:
                 raise _other_published(self._before, "its inputs were others")
         prefix = publication_prefix(self._url, manifest)
-        self._claim.write_unfinished([*self._claim.unfinished, prefix.key])
+        self._lease.write_unfinished([*self._lease.unfinished, prefix.key])
         say(f"publishing {len(files):,} files, {size / 1e6:,.1f} MB, to {prefix}")
         sent = self._send(files, prefix)
-        self._claim.check()
+        self._lease.check()
         self._commit(manifest, prefix, files)
         self._sweep(manifest, say)
         return told._replace(sent=sent)
@@ -105,7 +105,7 @@ class Target:
                     future.cancel()
 
     def _send_one(self, entry: FileEntry, prefix: ObjectUrl, notes: _Notes) -> bool:
-        self._claim.check()
+        self._lease.check()
         url = prefix.child(entry.path)
         known = notes.known.get(url.key)
         if known is not None and self._is_there(url, known):
@@ -136,8 +136,8 @@ class Target:
             winner = find_publication(self._url)
             if winner is None or winner.prefix != prefix:  # what the winner published is not ours to remove
                 _remove(self._store, [prefix.child(entry.path).key for entry in files])
-            with contextlib.suppress(RunLocked):  # the winner took the claim over: then it is its own to keep
-                self._claim.write_unfinished([p for p in self._claim.unfinished if p != prefix.key])
+            with contextlib.suppress(RunLocked):  # the winner took the lease over: then it is its own to keep
+                self._lease.write_unfinished([p for p in self._lease.unfinished if p != prefix.key])
             assert winner is not None, "who refused the write?"
             raise _other_published(winner, "it was published while this run was under way")
 
@@ -147,10 +147,10 @@ class Target:
         if self._before is not None:
             keep.add(self._before.prefix.key)
         try:
-            for prefix in self._claim.unfinished:
+            for prefix in self._lease.unfinished:
                 if prefix not in keep:
                     _remove(self._store, [meta.key for meta in self._store.list(f"{prefix}/")])
-            self._claim.write_unfinished([])
+            self._lease.write_unfinished([])
         except StorageError as error:
             say(f"published; what an earlier run left half uploaded could not be removed ({error.what})")
 
@@ -172,11 +172,11 @@ def open_target(
         raise StorageError(
             "a run needs a key of its own", where=str(url), next=f"write e.g. {url}runs/{recipe}"
         )
-    with open_claim(url, recipe, wait=wait, say=say) as claim:
+    with open_lease(url, recipe, wait=wait, say=say) as lease:
         before = find_publication(url)
         if before is not None and before.manifest.config != config and not replace:
             raise _other_published(before, "its recipe was another")
-        yield Target(url, work if work is not None else default_work(url), claim, before, replace)
+        yield Target(url, work if work is not None else default_work(url), lease, before, replace)
 
 
 def default_work(url: ObjectUrl) -> Path:

@@ -22,7 +22,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple, TypeVar, cast
 
 from tokmill.errors import InputChanged, InputError, MissingExtra, StorageError, TokmillError
-from tokmill.storage.ranged import RangedBytes
+from tokmill.storage.location import RangedBytes
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from tokmill.errors import CorruptFile, InputError, TokmillError
 from tokmill.storage.commit import Written, commit_bytes
-from tokmill.storage.jsonobjects import as_object, objects_of
+from tokmill.storage.jsonvalues import as_object, objects_of
 from tokmill.storage.location import AnyPath, open_binary
 from tokmill.storage.reading import is_fault_of_reading, unreadable
 from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Peek, Span, Wanted
@@ -288,3 +288,26 @@ def _unreadable(path: AnyPath, error: Exception) -> TokmillError:
     return CorruptFile(
         f"cannot be read as Parquet ({first_line})", where=str(path), next="copy or download the file again"
     )
+
+
+# Arrow's own file format, uncompressed: rows that are read here and there, mapped instead of loaded
+
+
+def write_arrow(path: Path, table: Any) -> Written:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return commit_bytes(path, sink.getvalue())
+
+
+def open_arrow(path: Path) -> Any:
+    """The whole table, of which only what is touched is read from the disk."""
+    try:
+        with pa.memory_map(str(path)) as source:
+            return pa.ipc.open_file(source).read_all()
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and is_fault_of_reading(error):
+            raise unreadable(error, path) from error
+        raise CorruptFile(
+            f"cannot be read as an Arrow file ({error})", where=str(path), next="run again to rebuild it"
+        ) from error

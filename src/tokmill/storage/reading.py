@@ -7,6 +7,9 @@
     read_at(descriptor, …)          as many bytes as were asked for, fewer only where the file ends
     system_error(error, where)      what nobody expected, at the doors of a task and of a command
 
+Zstandard is the standard library's, and its backport before Python 3.14: its readers raise on a frame that did not end,
+where those of the package `zstandard` return the short data as if it were all (a test keeps both facts).
+
 What could not be read says nothing of what is on disk: only bytes that were read can be called damaged.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +29,24 @@ from numpy.typing import NDArray
 from tokmill.errors import CorruptFile, OutOfMemory, StorageError, TokmillError
 from tokmill.storage.commit import is_refused_write, storage_error
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+CompressionParameter = zstd.CompressionParameter
+ZstdCompressor = zstd.ZstdCompressor
+ZstdDecompressor = zstd.ZstdDecompressor
+ZstdError = zstd.ZstdError
+ZstdFile = zstd.ZstdFile
+
+_LEVEL = 3
 _OF_THE_PATH = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
+
+
+def frame_options() -> dict[int, int]:
+    """Every frame carries a checksum, so that a flipped bit is an error and not other text."""
+    return {CompressionParameter.compression_level: _LEVEL, CompressionParameter.checksum_flag: 1}
 
 
 @contextlib.contextmanager

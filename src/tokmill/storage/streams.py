@@ -22,8 +22,7 @@ from zlib_ng import gzip_ng, zlib_ng
 
 from tokmill.errors import CorruptFile
 from tokmill.storage.location import AnyPath, open_binary
-from tokmill.storage.reading import unreadable
-from tokmill.storage.zstd import ZstdDecompressor, ZstdError
+from tokmill.storage.reading import ZstdDecompressor, ZstdError, unreadable
 
 BLOCK_BYTES = 4 << 20
 _COMPRESSED_BYTES = 1 << 20

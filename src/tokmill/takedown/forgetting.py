@@ -64,8 +64,8 @@ from tokmill.pipeline.plan import INPUT_STATS
 from tokmill.pipeline.run import Asked, run_steps
 from tokmill.pipeline.run_manifest import REVIEW
 from tokmill.storage.commit import commit_bytes
+from tokmill.storage.lease import open_lease
 from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
-from tokmill.storage.lock import open_lock
 from tokmill.takedown.footprint import (
     Affected,
     Chosen,
@@ -295,7 +295,7 @@ def _decide(
 ) -> _Pending | Forgetting:
     """What is to be done, chosen and on disk while nobody else works here: whoever does so next ends it first."""
     _open_finished(out)  # the lock would make a directory that is not there
-    with open_lock(out, say=(progress or Silence()).say):
+    with open_lease(out, say=(progress or Silence()).say):
         pending = _load_pending(out)  # somebody came between
         if pending is not None:
             return pending

@@ -193,7 +193,7 @@ def test_the_dedup_command_tells_every_decision(tmp_path: Path) -> None:
     done = tokmill(*command, "--mode", "both", "--out-dir", out)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
-    from tokmill.storage.zstd import zstd
+    from tokmill.storage.reading import zstd
 
     lines = zstd.decompress((out / "decisions.jsonl.zst").read_bytes()).decode().splitlines()
     decisions = [json.loads(line) for line in lines]

@@ -49,11 +49,10 @@ from tokmill.kernels.characters import measure_text
 from tokmill.packing.mixture import Mixture, natural_mixture
 from tokmill.schema import one_piece, string_column
 from tokmill.stages.texts import labelled_shards, load_texts
-from tokmill.storage.arrowfile import open_arrow, write_arrow
 from tokmill.storage.commit import commit_bytes
 from tokmill.storage.digest import table_sha256
 from tokmill.storage.location import read_whole
-from tokmill.storage.parquet import load_table
+from tokmill.storage.parquet import load_table, open_arrow, write_arrow
 from tokmill.tokenizers.coverage import describe_tokenizer
 from tokmill.tokenizers.load import pinned_tokenizer, resolve_controls, resolve_eos
 from tokmill.tokenizers.train import train_tokenizer

@@ -1,4 +1,7 @@
-"""The address of an object: scheme, bucket and key. It is written down and shown, so it carries no secret."""
+"""The address of an object: scheme, bucket and key; and what a store tells of it, without sending it and with it.
+
+An address is written down and shown, so it carries no secret.
+"""
 
 from __future__ import annotations
 
@@ -87,3 +90,20 @@ def _shown(text: str) -> str:
     text = re.sub(r"://[^/]*@", "://***@", text)
     signed = _SIGNED.search(text)
     return f"{text[: signed.start()]}?***" if signed else text
+
+
+class Meta(NamedTuple):
+    key: str
+    size: int
+    etag: str  # changes whenever the bytes do
+    modified: str  # as text: nothing is computed from it
+
+
+class Loaded(NamedTuple):
+    data: bytes
+    etag: str
+
+
+def wrong_etag(scheme: str) -> str:
+    """Of no object: a write or read on its condition must be refused."""
+    return '"none"@1' if scheme == "gs" else '"none"'

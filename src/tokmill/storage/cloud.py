@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tokmill.errors import InputChanged, MissingExtra, StorageError, TokmillError
-from tokmill.storage.objects.meta import Loaded, Meta
+from tokmill.storage.url import Loaded, Meta
 
 T = TypeVar("T")
 
