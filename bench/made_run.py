@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from tokmill.artifacts.artifact import Artifact, finish
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt, build_manifest, file_entry, write_manifest
 from tokmill.artifacts.step import write_shard_table
+from tokmill.formats.index import PLACES, RowSpans, write_places, write_row_index
 from tokmill.formats.megatron import write_megatron
-from tokmill.formats.places import PLACES, write_places
-from tokmill.formats.row_index import RowSpans, write_row_index
 from tokmill.schema import DOCUMENTS, LABELS, LENGTHS, MARKS, ORDER, VERDICTS, ledger_table
 from tokmill.stages.ingest.shards import no_counts, write_documents_shard, write_ids_of
 from tokmill.storage.commit import Written, commit_bytes

@@ -20,9 +20,9 @@ from tokmill.audit.trace import trace_document
 from tokmill.audit.why import NOT_MEASURED, History, explain_document
 from tokmill.cli import main
 from tokmill.errors import InputError, StorageError
+from tokmill.formats.index import read_row_index
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.memmap import open_memmap
-from tokmill.formats.row_index import read_row_index
 from tokmill.takedown.footprint import Selection
 from tokmill.takedown.forgetting import forget
 from tokmill.tokenizers.load import load_tokenizer

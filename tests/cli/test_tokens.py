@@ -16,8 +16,8 @@ import tokmill as mill
 from mill import small_corpus, tokmill, write_problems
 from tokmill.artifacts.manifest import load_manifest
 from tokmill.audit.check import check_build
+from tokmill.formats.index import read_row_index
 from tokmill.formats.megatron import MegatronFile
-from tokmill.formats.row_index import read_row_index
 from tokmill.formats.token_cache import TokenCache
 from tokmill.loader import list_splits, open_dataset
 from tokmill.tokenizers.load import load_tokenizer

@@ -31,7 +31,7 @@ from tokmill.adhoc.mixtures import mixture_weights, read_mixture_file, to_source
 from tokmill.artifacts.manifest import load_manifest, load_receipts
 from tokmill.artifacts.snapshot import ContainedShard, build_container, list_contained, write_container
 from tokmill.errors import TokmillError
-from tokmill.formats.row_index import find_row, read_row_index
+from tokmill.formats.index import find_row, read_row_index
 from tokmill.loader import Batches, open_dataset
 from tokmill.recipe import Source
 from tokmill.recipe.file import load_recipe

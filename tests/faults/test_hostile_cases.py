@@ -16,10 +16,10 @@ import pytest
 from faults.readers import source
 from tokmill.adhoc.mixtures import read_mixture_file, to_sources
 from tokmill.errors import TokmillError
+from tokmill.formats.index import RowSpans, read_row_index, write_row_index
 from tokmill.formats.memmap import MemmapRows
 from tokmill.formats.npy import NpyRows, write_npy
 from tokmill.formats.parquet import load_meta
-from tokmill.formats.row_index import RowSpans, read_row_index, write_row_index
 from tokmill.formats.token_cache import TokenCache
 from tokmill.loader import open_dataset
 from tokmill.storage.lease import open_lease

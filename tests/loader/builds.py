@@ -9,12 +9,12 @@ import numpy as np
 
 from tokmill.artifacts.artifact import finish
 from tokmill.artifacts.manifest import Receipt, build_manifest, file_entry
+from tokmill.formats.ids import Sequences
+from tokmill.formats.index import RowSpans, write_row_index
 from tokmill.formats.megatron import write_megatron
 from tokmill.formats.memmap import write_memmap
 from tokmill.formats.npy import write_npy
 from tokmill.formats.parquet import write_parquet
-from tokmill.formats.row_index import RowSpans, write_row_index
-from tokmill.formats.sequences import Sequences
 from tokmill.formats.token_cache import EncodeFacts, write_token_cache
 
 SHA = "ab" * 32

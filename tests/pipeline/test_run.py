@@ -12,9 +12,9 @@ import pytest
 import tokmill as mill
 from mill import SHARED, small_corpus, tokmill, write_recipe
 from tokmill.artifacts.manifest import load_manifest
+from tokmill.formats.index import read_row_index
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.memmap import open_memmap
-from tokmill.formats.row_index import read_row_index
 from tokmill.storage.parquet import load_table
 from tokmill.tokenizers.load import load_tokenizer
 

@@ -13,7 +13,7 @@ import pytest
 import tokmill as mill
 from cleaned import prose
 from mill import small_corpus, tokmill
-from tokmill.formats.row_index import read_row_index
+from tokmill.formats.index import read_row_index
 from tokmill.storage.reading import ZstdFile
 
 TEXTS = {

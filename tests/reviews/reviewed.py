@@ -22,7 +22,7 @@ from tokmill.artifacts.manifest import (
     load_manifest,
     write_manifest,
 )
-from tokmill.formats.row_index import IndexRow, RowSpans, read_row_index, write_row_index
+from tokmill.formats.index import IndexRow, RowSpans, read_row_index, write_row_index
 from tokmill.storage.location import file_sha256
 from tokmill.storage.streams import plain_sha256
 

@@ -26,7 +26,7 @@ from tokmill.clean.language import DetectorName, detect_languages
 from tokmill.clean.redact import redact_texts
 from tokmill.duplicates.near import NearOptions, choose_bands, find_near_duplicates
 from tokmill.errors import InputError
-from tokmill.formats.row_index import RowSpans
+from tokmill.formats.index import RowSpans
 from tokmill.kernels.redaction import KINDS
 from tokmill.packing.compare import plan_layout
 from tokmill.packing.plan import Layout, Plan, Tail

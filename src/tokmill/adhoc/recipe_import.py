@@ -44,6 +44,7 @@ from tokmill.adhoc.imported_sources import (
 )
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import RecipeError, TokmillError
+from tokmill.formats import format_names
 from tokmill.recipe import Recipe
 from tokmill.recipe.file import parse_recipe
 from tokmill.storage.location import file_sha256
@@ -53,7 +54,6 @@ _TOKENIZER = ("tokenizer", "tokenizer_path", "tokenizer_file", "tokenizer_name_o
 _TOKENIZER_FILE = re.compile(r"\.(json|model|tiktoken)$")
 _DIRECTORY = ("output_dir", "out_dir", "output_path", "output", "save_dir")
 _WITHIN = ("dir", "directory", "path", *_DIRECTORY)
-_OUTPUT_FORMATS = ("memmap", "megatron", "npy", "parquet", "token_cache")
 _USUAL_EOS = {".model": "</s>"}
 
 
@@ -124,8 +124,8 @@ class Outputs:
     def _build(self, owner: Mapping, form: Value | None, name: str) -> None:
         if form is None:
             return
-        if form.value not in _OUTPUT_FORMATS:
-            owner.tell(form, f"no format that is written; there are {', '.join(_OUTPUT_FORMATS)}")
+        if form.value not in format_names():
+            owner.tell(form, f"no format that is written; there are {', '.join(format_names())}")
             return
         taken = {build["name"] for build in self.builds}
         name = to_name(name)

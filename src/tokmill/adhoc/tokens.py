@@ -33,8 +33,8 @@ from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.snapshot import load_container
 from tokmill.artifacts.split_names import SPLIT_WORDS
 from tokmill.errors import InputChanged, InputError, RecipeError
-from tokmill.formats.row_index import RowSpans, read_row_index, write_row_index
-from tokmill.formats.sequences import Sequences
+from tokmill.formats.ids import Sequences
+from tokmill.formats.index import INDEX, RowSpans, read_row_index, write_row_index
 from tokmill.formats.token_cache import META_NAME as CACHE_NAME
 from tokmill.formats.token_cache import EncodeFacts, TokenCache, write_token_cache
 from tokmill.pipeline.run import run_recipe
@@ -49,7 +49,6 @@ from tokmill.tokenizers.load import find_eos, load_tokenizer
 
 _WORK = ".work"
 _BUILD = "tokens"
-_INDEX = "index.jsonl.zst"
 
 
 @dataclass(frozen=True)
@@ -414,16 +413,16 @@ def _all_parts(caches: dict[str, TokenCache]) -> Iterator[Sequences]:
 
 def _write_index(out: Path, splits: list[Path]) -> dict[str, str]:
     """Which text every example is, in one index through all splits; its name and sha256."""
-    rows = [line.docs[0] for path in splits for line in read_row_index(path / _INDEX)]
+    rows = [line.docs[0] for path in splits for line in read_row_index(path / INDEX)]
     numbers, zeros = np.arange(len(rows)), np.zeros(len(rows), np.int64)
     ends = np.array([row.end for row in rows], np.int64)
     written = write_row_index(
-        out / _INDEX,
+        out / INDEX,
         RowSpans(numbers, numbers, zeros, ends, zeros),
         [row.doc_id for row in rows],
         [row.source for row in rows],
     )
-    return {_INDEX: written.sha256}
+    return {INDEX: written.sha256}
 
 
 def _sample(path: Path, separator: str) -> Listing:

@@ -29,8 +29,7 @@ from tokmill.artifacts.artifact import Artifact
 from tokmill.audit.membership import find_tokenizer
 from tokmill.audit.places import RunPlaces, Turns, entry_of, order_path, splits_of
 from tokmill.errors import InputError
-from tokmill.formats.places import map_places
-from tokmill.formats.row_index import DocumentSpan, find_row
+from tokmill.formats.index import DocumentSpan, find_row, map_places
 from tokmill.loader.dataset import INDEX_NAME, Dataset, first_row, open_dataset
 from tokmill.stages.tokens.tokenized import shards_of_split
 

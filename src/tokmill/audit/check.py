@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from tokmill.audit.membership import check_members
 from tokmill.errors import TokmillError
+from tokmill.formats import find_format
 from tokmill.loader.batches import Batches
 from tokmill.loader.collating import IGNORE_INDEX, Batch, collate
 from tokmill.loader.contract import Verify, path_in_split
 from tokmill.loader.dataset import INDEX_NAME, Dataset, list_splits, open_dataset
-from tokmill.loader.stores import PartedStore
 from tokmill.loader.tiny import lowest_loss, overfit
 
 STEPS = 300
@@ -193,8 +193,9 @@ def check_sizes(dataset: Dataset) -> tuple[bool, str]:
     """As many rows as the manifest counts."""
     manifest = dataset.manifest
     if manifest is None:
-        cache = dataset.store.split if isinstance(dataset.store, PartedStore) else None
-        told = "as ENCODE.meta.json has them" if cache else "there is no manifest to compare"
+        told = "there is no manifest to compare"
+        if dataset.store.split and (checksums := find_format(dataset.store.format).checksums):
+            told = f"as {checksums.file} has them"
         return True, f"{len(dataset):,} examples; {told}"
     mine = [e for e in manifest.files if path_in_split(dataset.directory, e.path) is not None]
     rows = next((entry.rows for entry in mine if entry.table == "index"), None)

@@ -34,7 +34,7 @@ from tokmill.artifacts.tombstones import Forgotten
 from tokmill.audit.opened import ShardTables, load_of
 from tokmill.audit.places import RunPlaces, open_places
 from tokmill.errors import RecipeError
-from tokmill.formats.places import map_ids
+from tokmill.formats.index import map_ids
 from tokmill.schema import NO_SPLIT
 from tokmill.storage.digest import id_hashes
 from tokmill.storage.parquet import load_table

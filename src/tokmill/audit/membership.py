@@ -35,7 +35,7 @@ from tokmill.artifacts.split_names import plain_split
 from tokmill.audit.opened import open_run
 from tokmill.clean.normalize import normalize_texts
 from tokmill.errors import InputChanged, TokenizerError, TokmillError
-from tokmill.formats.row_index import read_row_index
+from tokmill.formats.index import read_row_index
 from tokmill.loader.dataset import INDEX_NAME, Dataset, first_row
 from tokmill.recipe import Normalize, Source
 from tokmill.sampling.split import spelled_field

@@ -31,8 +31,7 @@ from tokmill.artifacts.manifest import FileEntry, Manifest
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, load_forgotten, sha256_of
 from tokmill.audit.opened import ShardTables, find_artifacts, list_shard_tables, numbers_in
 from tokmill.errors import CorruptFile, ManifestDamaged, StorageError
-from tokmill.formats.places import find_id, find_places, hash_id
-from tokmill.formats.row_index import RowSpans
+from tokmill.formats.index import RowSpans, find_id, find_places, hash_id
 from tokmill.stages.tokens.tokenized import SplitShard, shards_of_split
 from tokmill.storage.parquet import load_table
 

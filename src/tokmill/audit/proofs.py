@@ -23,7 +23,7 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -43,9 +43,8 @@ from tokmill.artifacts.manifest import (
 from tokmill.artifacts.snapshot import CORPORA, MANIFESTS, Container, default_root, load_container
 from tokmill.artifacts.tombstones import Forgotten, digest_of_source, load_forgotten
 from tokmill.errors import CorruptFile, InputError, TokmillError
-from tokmill.formats import token_cache
-from tokmill.formats.places import map_ids
-from tokmill.formats.token_cache import TokenCache
+from tokmill.formats import Format, all_formats
+from tokmill.formats.index import map_ids
 from tokmill.schema import one_piece
 from tokmill.storage.location import is_within, read_whole
 from tokmill.storage.parquet import load_table
@@ -252,12 +251,15 @@ def _count(path: Path, gone: Forgotten) -> int:
 _MAX_BYTES = 64 << 20
 _SHARD_MANIFEST = ".manifest.json"
 
-# What a directory is told that holds nothing of all this.
-PROVABLE = (
-    "nothing here lists files that could be proven: neither a manifest.json (runs, builds, shards), manifests/*.json "
-    f"(corpora), {token_cache.META_NAME} (token caches), {META_NAME} (samples) nor *{_SHARD_MANIFEST} "
-    "(normalize, filter)"
-)
+
+def provable() -> str:
+    """What a directory is told that holds nothing of all this."""
+    formats = (f"{file} ({one.checksums.kind})" for file, one in with_checksums().items() if one.checksums)
+    return (
+        "nothing here lists files that could be proven: neither a manifest.json (runs, builds, shards), "
+        f"manifests/*.json (corpora), {', '.join(formats)}, {META_NAME} (samples) nor *{_SHARD_MANIFEST} "
+        "(normalize, filter)"
+    )
 
 
 class Listing(NamedTuple):
@@ -274,13 +276,14 @@ def find_listings(
     top: Path, corpora: Path | None, claimed: set[Path], problems: list[Problem]
 ) -> Iterator[Listing]:
     """Every listing below `top` that is not itself a file of a run."""
-    for path in sorted(_candidates(top)):
+    formats = with_checksums()
+    for path in sorted(_candidates(top, formats)):
         if path in claimed:
             continue
         place = path.relative_to(top).as_posix()
         try:
-            if path.name == token_cache.META_NAME:
-                yield _cache(path, place)
+            if path.name in formats:
+                yield _listed(path, place, formats[path.name])
             elif path.name == META_NAME:
                 yield _sample(path, place)
             elif path.name.endswith(_SHARD_MANIFEST):
@@ -291,8 +294,8 @@ def find_listings(
             problems.append(Problem(place, error.what if isinstance(error, TokmillError) else str(error)))
 
 
-def _candidates(top: Path) -> set[Path]:
-    named = [path for name in (token_cache.META_NAME, META_NAME) for path in top.rglob(name)]
+def _candidates(top: Path, formats: Iterable[str]) -> set[Path]:
+    named = [path for name in (*formats, META_NAME) for path in top.rglob(name)]
     manifests = [path for path in top.rglob(f"{MANIFESTS}/*.json") if (path.parent.parent / CORPORA).is_dir()]
     return {*named, *top.rglob(f"*{_SHARD_MANIFEST}"), *manifests, *top.glob("*.json")}
 
@@ -364,35 +367,34 @@ def _lines(path: Path) -> tuple[int, str]:
     return rows, digest.hexdigest()
 
 
-# -- token caches ------------------------------------------------------------------------------------------------
+# -- formats that list their files (tokmill.formats) ----------------------------------------------------------------
 
 
-def _cache(path: Path, name: str) -> Listing:
-    cache = TokenCache(path.parent, model_sha256=None)
+def with_checksums() -> dict[str, Format]:
+    """Formats whose directories list their files, by the name of the file that does."""
+    return {one.checksums.file: one for one in all_formats() if one.checksums is not None}
+
+
+def _listed(path: Path, name: str, format: Format) -> Listing:
+    checksums, directory = format.checksums, path.parent
+    assert checksums is not None, "it was found by them"
     files = [
-        (path.parent / part.file, _entry(path.parent, part.file, "examples", part.examples, part.sha256))
-        for part in cache.meta.parts
+        (directory / one.path, _entry(directory, one.path, "examples", one.rows, one.sha256))
+        for one in checksums.read(directory)
     ]
     return Listing(
         name,
         fingerprint_of(json.loads(path.read_bytes())),
         path,
         files,
-        lambda: _cache_faults(path, cache),
-        strict=path.parent / token_cache.PARTS_NAME,
+        lambda: _format_faults(format, directory),
+        strict=directory / checksums.parts,
     )
 
 
-def _cache_faults(path: Path, cache: TokenCache) -> Iterator[tuple[Path, str]]:
-    examples = tokens = 0
-    for part in cache.read_parts():
-        examples += len(part.lengths)
-        tokens += len(part.ids)
-        if len(part.ids) and not 0 <= int(part.ids.min()) <= int(part.ids.max()) < cache.meta.vocab_size:
-            yield path, f"a part has ids outside of the vocabulary of {cache.meta.vocab_size:,}"
-    if (examples, tokens) != (cache.meta.examples, cache.meta.tokens):
-        said = f"{cache.meta.examples:,} examples and {cache.meta.tokens:,} tokens"
-        yield path, f"says {said}; its parts hold {examples:,} and {tokens:,}"
+def _format_faults(format: Format, directory: Path) -> Iterator[tuple[Path, str]]:
+    format.check(directory)
+    yield from ()
 
 
 # -- samples -----------------------------------------------------------------------------------------------------

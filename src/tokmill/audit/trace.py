@@ -31,8 +31,8 @@ from tokmill.audit.opened import numbers_in
 from tokmill.audit.places import Place, RunPlaces, entry_of, open_places, places_in, splits_of
 from tokmill.audit.why import History, Told, history_of, tell_histories
 from tokmill.errors import InputError, StorageError, TokmillError
+from tokmill.formats.index import DocumentSpan, find_row
 from tokmill.formats.megatron import MegatronFile
-from tokmill.formats.row_index import DocumentSpan, find_row
 from tokmill.storage.parquet import load_table
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import (

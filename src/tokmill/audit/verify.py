@@ -30,11 +30,10 @@ from typing import TypeVar
 
 from tokmill.adhoc import subset
 from tokmill.artifacts.artifact import Artifact
-from tokmill.artifacts.manifest import MANIFEST, RECEIPTS, STALE_MANIFEST, FileEntry, Manifest, load_manifest
+from tokmill.artifacts.manifest import MANIFEST, RECEIPTS, STALE_MANIFEST, FileEntry, load_manifest
 from tokmill.artifacts.progress import JOURNAL
 from tokmill.artifacts.tombstones import PENDING_FILE
 from tokmill.audit.proofs import (
-    PROVABLE,
     Listing,
     Problem,
     Verification,
@@ -43,15 +42,13 @@ from tokmill.audit.proofs import (
     find_listings,
     flow_problems,
     list_container,
+    provable,
     verification_of,
+    with_checksums,
 )
 from tokmill.errors import CorruptFile, InputChanged, OutOfMemory, StorageError, TokmillError
-from tokmill.formats import token_cache
+from tokmill.formats import find_format
 from tokmill.formats.megatron import MegatronFile
-from tokmill.formats.memmap import open_memmap
-from tokmill.formats.npy import NpyRows
-from tokmill.formats.parquet import read_parquet
-from tokmill.formats.token_cache import TokenCache
 from tokmill.publish.publication import Publication, list_files, open_manifests, open_publication
 from tokmill.storage.commit import TEMP_PREFIX
 from tokmill.storage.lease import LOCK
@@ -116,12 +113,8 @@ def verify(
     refuse_squeezed_url(directory)
     path, corpora = Path(directory), None if root is None else Path(root)
     on_bytes = on_bytes or (lambda done, total: None)
-    if _twice(path, path.is_file) and path.name in (
-        MANIFEST,
-        token_cache.META_NAME,
-        subset.META_NAME,
-        subset.MANIFEST_NAME,
-    ):
+    around = (MANIFEST, subset.META_NAME, subset.MANIFEST_NAME, *with_checksums())
+    if _twice(path, path.is_file) and path.name in around:
         path = path.parent  # what these describe lies around them
     if _twice(path, path.is_file):
         listing = _twice(path, lambda: list_container(path, path.name, corpora))
@@ -154,7 +147,7 @@ def _verify_below(root: Path, corpora: Path | None, on_bytes: Callable[[int, int
     problems += [*unlisted, *unfinished]
     problems += _twice(root, lambda: list(_strangers(root, artifacts, listings, strict, unread)))
     if not artifacts and not listings and not problems:
-        problems.append(Problem(".", PROVABLE))
+        problems.append(Problem(".", provable()))
     listed += [file for listing in listings for file in listing.files]
     problems += _files(root, list(dict.fromkeys(listed)), on_bytes)
     if not unread:  # or what they say would be missed in the sums of the others
@@ -304,32 +297,30 @@ def _file_fault(path: Path, entry: FileEntry) -> str | None:
 
 
 def _builds(root: Path, artifacts: dict[str, Artifact]) -> Iterator[Problem]:
-    """What a trainer will map, opened as a trainer would."""
+    """What a trainer will map, and the tokens it is made of, opened as their readers would."""
     for artifact in artifacts.values():
-        for entry in artifact.manifest.files:
-            path = artifact.path(entry)
+        for check in _checks(artifact):
             try:
-                _twice(path, functools.partial(_open_build, artifact.manifest, entry.table, path))
+                _twice(artifact.directory, check)
             except TokmillError as error:
-                yield Problem(path.relative_to(root).as_posix(), error.what)
+                where = Path(error.where)
+                yield Problem(_place(root, where if where.exists() else artifact.directory), error.what)
 
 
-def _open_build(manifest: Manifest, table: str, path: Path) -> None:
-    if table == "sequences":
-        MegatronFile(path.with_suffix("")).check()
-    elif table == "rows":
-        open_memmap(path.parent)
-    elif table == "meta" and manifest.kind == "build":
-        _open_shards(manifest.config["format"], path.parent)
+def _checks(artifact: Artifact) -> Iterator[Callable[[], None]]:
+    """Each raises what is wrong. A build is a directory of its format for each split, beside the index of it."""
+    manifest = artifact.manifest
+    if manifest.kind == "build":
+        for entry in manifest.entries("index"):
+            yield functools.partial(_check_split, manifest.config["format"], artifact.path(entry).parent)
+    else:
+        for entry in manifest.entries("sequences"):
+            yield functools.partial(_check_pair, artifact.path(entry).with_suffix(""))
 
 
-def _open_shards(build_format: str, directory: Path) -> None:
-    if build_format == "npy":
-        for _ in NpyRows(directory).read_shards():
-            pass
-    elif build_format == "parquet":
-        for _ in read_parquet(directory):
-            pass
-    elif build_format == "token_cache":
-        for _ in TokenCache(directory, model_sha256=None).read_parts():
-            pass
+def _check_split(format: str, directory: Path) -> None:
+    find_format(format).check(directory)
+
+
+def _check_pair(prefix: Path) -> None:
+    MegatronFile(prefix).check()

@@ -17,6 +17,7 @@ from tokmill.artifacts.split_names import SPLITS
 from tokmill.audit.whatif import compare_artifacts, compare_run
 from tokmill.cli.console import choice_option, json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import Amount, replace_option, with_options, workers_option
+from tokmill.formats import format_names
 from tokmill.formats.token_cache import TokenCache
 from tokmill.packing.compare import Cost
 from tokmill.storage.commit import commit_bytes
@@ -149,7 +150,7 @@ def encode_command(
 @choice_option(
     "--format",
     "form",
-    choices=["memmap", "npy", "parquet"],
+    choices=format_names("rows"),
     default="memmap",
     help="What rows are written as.",
 )
@@ -277,9 +278,7 @@ def shard_command(
     epilog="Example: tokmill build megatron --manifest manifests/fineweb-edu_1a2b.json "
     "--tokenizer-path o200k_base.tiktoken --tokens 200M --valid-fraction 0.1 --out-dir healing",
 )
-@click.argument(
-    "form", metavar="FORMAT", type=click.Choice(["megatron", "memmap", "npy", "parquet", "token_cache"])
-)
+@click.argument("form", metavar="FORMAT", type=click.Choice(format_names()))
 @click.option("--manifest", type=_FILE, required=True, help="A corpus manifest, a mixture or a sample.")
 @click.option("--out-dir", "directory", type=_DIRECTORY, required=True, help="Output: train/ and valid/.")
 @click.option("--tokens", type=Amount(), help="At most so many, all splits together: 200M [default: all].")

@@ -25,6 +25,7 @@ from tokmill.loader.collating import (
     IGNORE_INDEX,
     Batch,
     Collation,
+    Mask,
     Targets,
     TooLong,
     collate_block,
@@ -35,8 +36,6 @@ from tokmill.loader.dataset import Dataset
 from tokmill.loader.order import Bucketing, Order, Placed, Shuffle
 from tokmill.loader.origins import Origins, origins_of
 from tokmill.loader.prefetch import Ahead
-from tokmill.loader.segments import Mask
-from tokmill.loader.stores import RowStore
 
 _STATE_VERSION = 1
 
@@ -113,7 +112,7 @@ class Batches:
         self.epoch, self.position = 0, 0
         seq_lens = {one.facts.seq_len for one in self.datasets}
         self._is_block = len(seq_lens) == 1 and all(
-            isinstance(one.store, RowStore) and one.index is None for one in self.datasets
+            one.store.seq_len is not None and one.index is None for one in self.datasets
         )
         self._rows_at = self._plain_rows()
         self._origins = self._shared_origins() if origins else None
@@ -149,7 +148,7 @@ class Batches:
         store, facts = self.datasets[0].store, self.datasets[0].facts
         is_one = self._is_block and len(self.datasets) == 1 and facts.pad_id is None
         is_plain = is_one and self.how.is_plain and self.how.length in (None, facts.seq_len)
-        return store.block if is_plain and isinstance(store, RowStore) else None
+        return store.block if is_plain else None
 
     def _lengths(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         return self.datasets[source].lengths(rows)
@@ -261,7 +260,6 @@ class Batches:
         for number, dataset in enumerate(self.datasets):
             mine = np.flatnonzero(placed.source == number)
             if mine.size:
-                assert isinstance(dataset.store, RowStore)
                 block[mine] = dataset.store.block(placed.row[mine])
                 if dataset.facts.pad_id is not None:
                     lengths[mine] = dataset.real_lengths(block[mine])

@@ -16,10 +16,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tokmill.errors import CorruptFile, EosMissing, InputError, TokenizerMismatch, VocabTooLarge
-from tokmill.loader.stores import PartedStore, Store
-
-# Formats whose ids are of the dtype that was asked for; of the others they are int32.
-_DTYPED = ("memmap", "megatron")
+from tokmill.formats import find_format
+from tokmill.formats.stores import Store
+from tokmill.storage.location import file_sha256
 
 Verify = Literal["sizes", "hashes"]
 
@@ -53,7 +52,7 @@ def agree_on_facts(
             )
     if manifest is not None:
         planned = manifest.config.get("dtype", store.dtype)
-        if planned in ("uint16", "int32") and planned != store.dtype and store.format in _DTYPED:
+        if planned in ("uint16", "int32") and planned != store.dtype:
             raise CorruptFile(
                 f"ids are {store.dtype}, but the manifest says {planned}",
                 where=str(where),
@@ -160,8 +159,6 @@ def _check_size(path: Path, expected: int) -> None:
 
 
 def _check_hashes(store: Store, recorded: dict[Path, str], directory: Path) -> None:
-    from tokmill.storage.location import file_sha256
-
     known = recorded or dict(store.digests())
     for path, expected in known.items():
         if file_sha256(path) != expected:
@@ -172,8 +169,8 @@ def _check_hashes(store: Store, recorded: dict[Path, str], directory: Path) -> N
             )
     if known:
         return
-    if isinstance(store, PartedStore):
-        store.check_content()
+    if store.content():
+        find_format(store.format).check(directory)
     elif store.size:
         raise InputError(
             "hashes are in the manifest of the build, and there is none",

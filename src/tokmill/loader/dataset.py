@@ -23,8 +23,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.artifacts.manifest import MANIFEST, load_manifest
 from tokmill.artifacts.split_names import find_split
 from tokmill.errors import InputError
+from tokmill.formats import Format, recognize, require_packages
+from tokmill.formats.stores import Store
 from tokmill.loader.contract import (
     Facts,
     Verify,
@@ -33,16 +36,12 @@ from tokmill.loader.contract import (
     check_unchanged,
     path_in_split,
 )
-from tokmill.loader.origins import Origins, find_domains, load_origins
-from tokmill.loader.rowindex import RowIndex, load_row_index
-from tokmill.loader.stores import MegatronStore, PartedStore, Store, open_store
+from tokmill.loader.origins import Origins, RowIndex, find_domains, load_origins, load_row_index
 from tokmill.storage.url import refuse_url
 
 Example = dict[str, Any]
 Boundaries = Literal["eos", "index"]
 
-_MARKS = {"ENCODE.meta.json": "token_cache", "input_ids.mmap": "memmap", "tokens.idx": "megatron"}
-_MANIFEST = "manifest.json"
 INDEX_NAME = "index.jsonl.zst"
 
 # Of the files, to know them again: a few reads, whatever their size.
@@ -66,7 +65,7 @@ def open_dataset(
     refuse_url(path, "the loader")
     directory, format, part = _locate(Path(path), split)
     manifest = _manifest_of(directory)
-    store = open_store(directory, format, part)
+    store = require_packages(format).open_store(directory, part)
     own = store.meta.get("split")
     if split is not None and own is not None and find_split(split, [str(own)]) is None:
         raise InputError(
@@ -84,7 +83,7 @@ def open_dataset(
 
 def first_row(store: Store) -> int | None:
     """Of the split, in an index that goes through all splits of a cache; None: the split has its own."""
-    return store.first if isinstance(store, PartedStore) and store.split is not None else None
+    return store.first if store.split is not None else None
 
 
 class Dataset:
@@ -116,8 +115,7 @@ class Dataset:
     def __reduce__(self) -> tuple[Any, ...]:
         """To another process goes the place; it maps the files again."""
         boundaries = "eos" if self.index is None else "index"
-        split = self.store.split if isinstance(self.store, PartedStore) else None
-        return _opened_again, (str(self.directory), split, self.facts.eos_id, boundaries)
+        return _opened_again, (str(self.directory), self.store.split, self.facts.eos_id, boundaries)
 
     def __getitem__(self, row: int) -> Example:
         size = len(self)
@@ -131,7 +129,7 @@ class Dataset:
         if self._is_padded:
             ids = ids[: int(self.real_lengths(ids[None])[0])]
         example: Example = {"ids": ids, "length": len(ids)}
-        if isinstance(self.store, PartedStore) and (doc_id := self.store.doc_id(row)) is not None:
+        if (doc_id := self.store.doc_id(row)) is not None:
             example["doc_id"] = doc_id
         return example
 
@@ -144,7 +142,6 @@ class Dataset:
         if self.index is not None:
             return self.index.ends[rows].astype(np.int64)
         if self._is_padded:
-            assert not isinstance(self.store, MegatronStore), "has no rows of one length"
             blocks = [rows[start : start + 4096] for start in range(0, len(rows), 4096)]
             return np.concatenate(
                 [np.empty(0, np.int64), *(self.real_lengths(self.store.block(some)) for some in blocks)]
@@ -189,10 +186,9 @@ class Dataset:
         """The same wherever the files lie: from their sizes and some of their bytes, or from the digests they carry."""
         store = self.store
         digest = hashlib.sha256(f"{store.format} {store.size} {store.seq_len} {store.dtype}".encode())
-        if isinstance(store, PartedStore):
-            digest.update(f"{store.split or ''}".encode())
-            for part in store.content():
-                digest.update(part.encode())
+        digest.update((store.split or "").encode())
+        if content := store.content():
+            digest.update("".join(content).encode())
             return digest.hexdigest()
         total = sum(size for _, size in self._sizes)
         step = max(total // _PROBES, _PROBE_BYTES)
@@ -211,23 +207,22 @@ def _opened_again(directory: str, split: str | None, eos_id: int | None, boundar
 
 def list_splits(path: str | os.PathLike[str]) -> list[str]:
     """The splits of the build at `path`, train first."""
-    if _format_of(Path(path)) == "token_cache":
-        from tokmill.formats.token_cache import TokenCache
-
-        return [one.name for one in TokenCache(Path(path), model_sha256=None).meta.splits]
-    found = [entry.name for entry in sorted(Path(path).iterdir()) if entry.is_dir() and _format_of(entry)]
+    format = recognize(Path(path))
+    if format is not None and (names := format.list_splits(Path(path))):
+        return names
+    found = [entry.name for entry in sorted(Path(path).iterdir()) if entry.is_dir() and recognize(entry)]
     return sorted(found, key=lambda name: (name != "train", name))
 
 
-def _locate(path: Path, split: str | None) -> tuple[Path, str, str | None]:
+def _locate(path: Path, split: str | None) -> tuple[Path, Format, str | None]:
     """The directory of the split, its format, and its name where the directory holds several."""
     if not path.is_dir():
         raise InputError(
             "no such directory", where=str(path), next="give the directory of a build or a split"
         )
-    format = _format_of(path)
+    format = recognize(path)
     if format is not None:
-        if format == "token_cache" and list_splits(path):
+        if format.list_splits(path):
             return path, format, split
         if split is not None and find_split(split, [path.name]) is None:
             raise InputError(
@@ -236,7 +231,7 @@ def _locate(path: Path, split: str | None) -> tuple[Path, str, str | None]:
                 next="give the build directory above, or no split",
             )
         return path, format, None
-    if (path / "receipts").is_dir() and not (path / _MANIFEST).is_file():
+    if (path / "receipts").is_dir() and not (path / MANIFEST).is_file():
         raise InputError(
             "the build is not finished: it has no manifest.json",
             where=str(path),
@@ -258,43 +253,16 @@ def _locate(path: Path, split: str | None) -> tuple[Path, str, str | None]:
         raise InputError(
             f"has no split {wanted!r}", where=str(path), next=f"set split to one of {', '.join(names)}"
         )
-    format = _format_of(path / name)
+    format = recognize(path / name)
     assert format is not None, "a split that was just listed"
     return path / name, format, None
 
 
-def _format_of(directory: Path) -> str | None:
-    for name, format in _MARKS.items():
-        if (directory / name).is_file():
-            return format
-    if (directory / "meta.json").is_file():
-        if (directory / "shard_00000.parquet").is_file():
-            return "parquet"
-        # of no rows at all there is no shard: the description tells
-        return "parquet" if b'"shards"' in (directory / "meta.json").read_bytes() else "npy"
-    if _is_bare(directory):
-        return "bare"
-    return None
-
-
-def _is_bare(directory: Path) -> bool:
-    """`.npy` files, and nothing of ours beside them: a build that is being written is not finished, and not bare."""
-    unfinished = ("receipts", ".work")
-    ours = [directory / name for name in (_MANIFEST, "manifest.stale.json", *unfinished)]
-    if any(path.exists() for path in [*ours, *(directory.parent / name for name in unfinished)]):
-        return False
-    from tokmill.formats.npy import list_bare
-
-    return bool(list_bare(directory))
-
-
 def _manifest_of(directory: Path) -> Any | None:
     """That of the build around this split, or in it; one that lists nothing of it is somebody else's."""
-    place = directory if (directory / _MANIFEST).is_file() else directory.parent
-    if not (place / _MANIFEST).is_file():
+    place = directory if (directory / MANIFEST).is_file() else directory.parent
+    if not (place / MANIFEST).is_file():
         return None
-    from tokmill.artifacts.manifest import load_manifest
-
     manifest = load_manifest(place)
     mine = [entry for entry in manifest.files if path_in_split(directory, entry.path) is not None]
     return manifest if mine and manifest.kind == "build" else None

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.formats.ids import cast_ids
-from tokmill.formats.row_index import RowSpans
+from tokmill.formats.index import RowSpans
 from tokmill.kernels.packing import copy_pieces
 from tokmill.packing.plan import (
     LAYOUTS,

@@ -50,7 +50,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.errors import InputError, RecipeError
-from tokmill.formats.row_index import RowSpans
+from tokmill.formats.index import RowSpans
 from tokmill.kernels.packing import Pieces, best_fit_bins, list_pieces, window_bins
 
 Layout = Literal["concat", "document", "best_fit", "pad", "indexed"]

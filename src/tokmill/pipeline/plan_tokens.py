@@ -17,14 +17,12 @@ from pathlib import Path
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Step
 from tokmill.errors import RecipeError, TokenizerError, TokenizerMismatch
+from tokmill.formats import find_format, format_names
 from tokmill.packing.mixture import check_weights
 from tokmill.recipe import Build, Mixture, Pack, Recipe, Source, Training
-from tokmill.recipe.tokens import ROW_FORMATS
 from tokmill.storage.location import file_sha256
 from tokmill.tokenizers.load import check_dtype, load_tokenizer
 from tokmill.tokenizers.train import settle_options
-
-_SEQUENCE_FORMATS = ("megatron", "token_cache")
 
 
 def build_steps(recipe: Recipe, out: Path, documents: Sequence[str]) -> list[Step]:
@@ -106,15 +104,17 @@ def _build_config(recipe: Recipe, build: Build) -> Json:
     pack = build.pack or recipe.pack
     balance = recipe.mixture.balance if recipe.mixture is not None else "none"
     config = build.model_dump(mode="json", exclude={"pack", "rows_per_shard"})
-    if build.format in ("npy", "parquet"):
+    format = find_format(build.format)
+    if format.is_sharded:
         config["rows_per_shard"] = build.rows_per_shard
-    if build.format in _SEQUENCE_FORMATS:
+    if "rows" not in format.shapes:
         pack = Pack(layout="indexed")
-    if build.format in ROW_FORMATS and pack.layout == "indexed":
+    if "documents" not in format.shapes and pack.layout == "indexed":
+        *others, last = format_names("documents")
         raise RecipeError(
             f"{build.format} is made of rows, and the layout `indexed` has none",
             where=f"builds.{build.name}",
-            next="choose another layout for it with `pack`, or the format megatron, parquet or `token_cache`",
+            next=f"choose another layout for it with `pack`, or the format {', '.join(others)} or `{last}`",
         )
     config["pack"] = _pack_config(pack, balance)
     if pack.layout != "indexed":

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
+from pydantic_core import PydanticKnownError
 
+from tokmill.formats import find_format, format_names, is_format
 from tokmill.recipe.section import Amount, Name, Path_, Section, Share, Weight, part_of
 
 # which options belong to which models; all others belong to each
@@ -179,14 +181,25 @@ class Pack(Section):
     )
 
 
-ROW_FORMATS = ("memmap", "npy")
+class _FormatName:
+    """A name of the registry, told as a choice: which there are depends on what is installed."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"type": "string", "enum": format_names()}
+
+
+def _check_format(name: Any) -> Any:
+    if isinstance(name, str) and is_format(name):
+        return name
+    choices = ", ".join(f"'{known}'" for known in format_names())
+    raise PydanticKnownError("literal_error", {"expected": choices})
 
 
 class Build(Section):
     """One of the forms that the tokens are written in. megatron and token_cache keep documents as they are."""
 
     name: Name
-    format: Literal["memmap", "megatron", "npy", "parquet", "token_cache"]
+    format: Annotated[str, BeforeValidator(_check_format), _FormatName()]
     dtype: Literal["int32", "uint16", "smallest"] = Field(
         "int32", description="for memmap and megatron; smallest: what holds the vocabulary"
     )
@@ -196,13 +209,19 @@ class Build(Section):
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
-        form = given.get("format")
-        if given.get("dtype") not in (None, "int32") and form not in ("memmap", "megatron", None):
-            yield ("dtype",), f"{form} is always int32"
-        if given.get("pack") is not None and form in ("megatron", "token_cache"):
-            yield ("pack",), f"{form} keeps documents as they are"
-        if form in ROW_FORMATS and part_of(given.get("pack"), "layout") == "indexed":
-            yield ("pack", "layout"), f"{form} is made of rows; use megatron, parquet or token_cache"
+        name = given.get("format")
+        if not isinstance(name, str) or not is_format(name):
+            return
+        format = find_format(name)
+        if format.write is None:
+            yield ("format",), f"{name} is only read: nothing writes it"
+        if given.get("dtype") not in (None, "int32") and format.dtypes == ("int32",):
+            yield ("dtype",), f"{name} is always int32"
+        if given.get("pack") is not None and "rows" not in format.shapes:
+            yield ("pack",), f"{name} keeps documents as they are"
+        if "documents" not in format.shapes and part_of(given.get("pack"), "layout") == "indexed":
+            others = format_names("documents")
+            yield ("pack", "layout"), f"{name} is made of rows; use {', '.join(others[:-1])} or {others[-1]}"
 
 
 class TrainingPlan(Section):

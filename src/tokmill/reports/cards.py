@@ -30,6 +30,7 @@ from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import FileEntry, Json
 from tokmill.audit.opened import Found, find_artifacts
 from tokmill.clean.licenses import find_license
+from tokmill.formats import all_formats
 from tokmill.reports.charts import NOT_MEASURED, count, percent, plural, size, spoken, visible
 from tokmill.reports.facts import describe_builds
 from tokmill.reports.tally import UNKNOWN
@@ -289,15 +290,17 @@ def front_matter(facts: Json, builds: list[Json]) -> str:
 
 
 def _configs(builds: list[Json]) -> list[str]:
-    """Parquet builds can be loaded as they are."""
+    """Builds that `datasets` loads as they are."""
     told = []
+    hub_files = {one.name: one.hub_files for one in all_formats()}
     for build in builds:
-        if build["format"] != "parquet":
+        files = hub_files.get(build["format"])
+        if files is None:
             continue
         told += [f"- config_name: {_scalar(build['name'])}", "  data_files:"]
         for split in build["splits"]:
             name = {"valid": "validation"}.get(split["split"], split["split"])
-            path = f"build/{build['name']}/{split['split']}/*.parquet"
+            path = f"build/{build['name']}/{split['split']}/{files}"
             told += [f"  - split: {_scalar(name)}", f"    path: {_scalar(path)}"]
     return ["configs:", *told] if told else []
 

@@ -37,9 +37,9 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.built import read_meetings
 from tokmill.audit.places import entry_of
-from tokmill.formats.row_index import FRAME_ROWS, DocumentSpan, IndexRow, read_row_index
+from tokmill.formats.index import FRAME_ROWS, DocumentSpan, IndexRow, read_row_index
+from tokmill.formats.stores import Store
 from tokmill.loader.dataset import open_dataset
-from tokmill.loader.stores import RowStore, Store
 from tokmill.reviews.finding import PROBE_TRAIN_TOKENS, NotMeasured, share
 from tokmill.reviews.subject import Build, Subject
 
@@ -173,7 +173,7 @@ def _scan_split(
 def _judge(found: SplitRows, batch: list[IndexRow], store: Store, eos: int) -> None:
     """Where EOS is, against where documents end; the rows of a batch at once."""
     used = np.array([line.docs[-1].end if line.docs else 0 for line in batch], np.int64)
-    if isinstance(store, RowStore):
+    if store.seq_len is not None:
         ids = store.block(np.arange(batch[0].row, batch[0].row + len(batch)))
         begins = np.arange(len(batch)) * ids.shape[1]
         flat = ids.reshape(-1)
@@ -327,7 +327,7 @@ def tokens_of(pieces: Pieces, chosen: Any, lengths: Ints) -> tuple[Ints, Ints]:
 
 
 def _pieces(lines: list[IndexRow], store: Store) -> Pieces:
-    if isinstance(store, RowStore):
+    if store.seq_len is not None:
         block = store.block(np.array([line.row for line in lines], np.int64))
         begins = np.arange(len(lines)) * block.shape[1]
         ids = block.reshape(-1)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from tokmill.artifacts.manifest import FileEntry, Json, Manifest, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import Conduct, Made, Outcome, Step, Task, shard_key, table_input
 from tokmill.artifacts.tombstones import REASON, Forgotten, forgotten_inputs, forgotten_ledger, load_forgotten
-from tokmill.formats.places import map_ids
+from tokmill.formats.index import map_ids
 from tokmill.schema import LEDGER, one_piece
 from tokmill.stages.ingest.shards import (
     no_counts,

@@ -23,7 +23,7 @@ from tokmill.artifacts.tombstones import Forgotten, ids_of, sha256_of
 from tokmill.audit.opened import ShardTables, load_of
 from tokmill.audit.places import RunPlaces, entry_of, splits_of
 from tokmill.errors import InputError
-from tokmill.formats.places import map_ids, map_places
+from tokmill.formats.index import map_ids, map_places
 from tokmill.schema import one_piece
 from tokmill.storage.parquet import load_table
 

@@ -14,8 +14,7 @@ from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.step import Made, Task
 from tokmill.audit.opened import open_run
 from tokmill.errors import ManifestDamaged
-from tokmill.formats.places import find_places
-from tokmill.formats.row_index import read_row_index
+from tokmill.formats.index import find_places, read_row_index
 from tokmill.pipeline.plan import plan_steps
 from tokmill.recipe.file import load_recipe
 from tokmill.stages.build import blocks, mixture

@@ -14,8 +14,8 @@ import tokmill as mill
 from mill import small_corpus, tokmill
 from tokmill.artifacts.manifest import load_manifest
 from tokmill.errors import InputError, RecipeError
+from tokmill.formats.index import read_row_index
 from tokmill.formats.megatron import MegatronFile
-from tokmill.formats.row_index import read_row_index
 from tokmill.formats.token_cache import TokenCache
 from tokmill.storage.parquet import load_table
 

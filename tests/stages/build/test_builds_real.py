@@ -10,7 +10,7 @@ import pytest
 import tokmill as mill
 from mill import SHARED
 from tokmill.artifacts.manifest import load_manifest
-from tokmill.formats.row_index import read_row_index
+from tokmill.formats.index import read_row_index
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.formats.row_index import RowSpans
+from tokmill.formats.index import RowSpans
 from tokmill.packing.compare import Store, gather_rows, plan_layout
 from tokmill.stages.build import blocks
 from tokmill.stages.build.blocks import Block, Blocks, read_meetings

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
-from tokmill.formats.row_index import RowSpans
+from tokmill.formats.index import RowSpans
 from tokmill.packing.compare import plan_layout, row_batches
 from tokmill.packing.mixture import Balance, row_groups
 from tokmill.packing.plan import Plan, Tail, take_rows

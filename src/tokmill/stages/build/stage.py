@@ -22,7 +22,7 @@ from tokmill.formats.ids import smallest_dtype
 from tokmill.packing.mixture import Limit, imbalance_warning
 from tokmill.stages.build.blocks import Block, Blocks
 from tokmill.stages.build.documents import open_chunks
-from tokmill.stages.build.writing import Request, write_build
+from tokmill.stages.build.writing import SplitTokens, write_split
 from tokmill.stages.tokens.tokenized import SplitShard, shards_of_split
 from tokmill.tokenizers.load import check_dtype
 
@@ -170,7 +170,7 @@ def perform_build(task: Task) -> Made:
     tokens = counts["tokens"]
     if tokens["in"] != sum(tokens[name] for name in ("written", "tail_dropped", "truncated", "left_out")):
         raise ConservationBroken(f"{tokens}", where=f"build {task.config['name']}")
-    return Made(write_build(Request(task, blocks, counts)), counts)
+    return Made(write_split(SplitTokens(task, blocks, counts)), counts)
 
 
 _SHARES = ("domains", "sources", "languages", "licenses")

@@ -33,7 +33,7 @@ from tokmill.artifacts.manifest import FileEntry, Json, Receipt, file_entry, fin
 from tokmill.artifacts.step import Made, Step, Task, table_input, write_shard_table, write_sorted_shard_table
 from tokmill.artifacts.tombstones import REASON, ROLE, Forgotten, forgotten_ledger
 from tokmill.errors import InputError
-from tokmill.formats.places import write_ids
+from tokmill.formats.index import write_ids
 from tokmill.kernels.characters import measure_text
 from tokmill.sampling.split import bottom_k, draws, shuffle_buffer, weighted_keys
 from tokmill.schema import DOCUMENTS, KEYS, SELECTION, ledger_table, one_piece, string_column
