@@ -24,7 +24,7 @@ from tokmill.cli import main
 from tokmill.cli.console import TYPED, fit_advice
 from tokmill.recipe import Recipe
 from tokmill.recipe.whole import key_paths, names_keys
-from tokmill.reviews.registry import CHECKS
+from tokmill.reviews.review import CHECKS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "tokmill"
@@ -53,7 +53,7 @@ def modules() -> dict[str, ast.Module]:
 
 @functools.cache
 def every_advice() -> list[Advice]:
-    found = [Advice("tokmill.reviews.registry", 0, check.advice) for check in CHECKS]
+    found = [Advice("tokmill.reviews.review", 0, check.advice) for check in CHECKS]
     for module, tree in modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):

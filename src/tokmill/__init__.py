@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     )
     from tokmill.recipe.file import load_recipe
     from tokmill.reports.verbs import report
-    from tokmill.reviews.reviewing import review
+    from tokmill.reviews.review import review
     from tokmill.takedown.forgetting import forget
 
 __version__ = "0.1.0"
@@ -74,7 +74,7 @@ _HOMES = {
     ],
     "tokmill.recipe.file": ["load_recipe"],
     "tokmill.reports.verbs": ["report"],
-    "tokmill.reviews.reviewing": ["review"],
+    "tokmill.reviews.review": ["review"],
     "tokmill.takedown.forgetting": ["forget"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from audit.recount import Recount
 from mill import tokmill
+from recount import Recount
 from reviews.variants import DOMAINS, write_variant
 from tokmill.reports.facts import gather_facts
-from tokmill.reviews.reviewing import review
+from tokmill.reviews.review import review
 
 Recipe = dict[str, Any]
 

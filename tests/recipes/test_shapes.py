@@ -20,7 +20,7 @@ from recipes.shelved import Milled, Shelved
 from tokmill.cli import main
 from tokmill.loader import Batches, open_dataset
 from tokmill.recipe.file import find_recipe
-from tokmill.reviews.reviewing import review
+from tokmill.reviews.review import review
 from tokmill.tokenizers.load import load_tokenizer
 
 

@@ -171,6 +171,16 @@ def test_fates_are_those_that_why_tells(ran: Path, facts: dict[str, Any]) -> Non
         assert (history.source, doc_id, history.fate, tokens) in listed
 
 
+def test_documents_of_a_run_without_deduplication_are_told_to_their_builds(tmp_path: Path) -> None:
+    out = run(write_corpus(tmp_path, dedup={"exact": False}), workers=1).out
+    rows = [row for row in gather_facts(out)["documents"]["rows"] if row["source"] == "wild"]
+    assert {row["fate"].partition(",")[0] for row in rows} == {"kept", "dropped by clean: too_short"}
+    for row in rows:
+        (history,) = explain_document(out, row["doc_id"])
+        tokens = history.tokens["tokens"] if history.tokens else None
+        assert (row["fate"], row.get("tokens")) == (history.fate, tokens)
+
+
 def test_digest_is_the_one_that_verify_proves(ran: Path, facts: dict[str, Any]) -> None:
     assert facts["run"]["digest"] == verify(ran).digest
     for step in facts["chain"]:

@@ -23,8 +23,7 @@ from reviews.reviewed import (
 )
 from tokmill.reviews.evidence import Limits
 from tokmill.reviews.finding import Review
-from tokmill.reviews.registry import CHECKS
-from tokmill.reviews.reviewing import review
+from tokmill.reviews.review import CHECKS, review
 
 Recipe = dict[str, Any]
 

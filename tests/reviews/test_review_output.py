@@ -11,9 +11,7 @@ import pytest
 
 from reviews.reviewed import Corpus, mill
 from tokmill.reviews.finding import SEVERITIES, Finding, Measure, Review
-from tokmill.reviews.questions import QUESTIONS
-from tokmill.reviews.registry import CHECKS
-from tokmill.reviews.reviewing import FORMATS, Format, render, review
+from tokmill.reviews.review import CHECKS, FORMATS, QUESTIONS, Format, render, review
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "review.md"
 HOSTILE = "<script>|\x1b[31m`*"
@@ -116,13 +114,13 @@ def test_ten_questions_are_answered_with_figures_and_say_what_they_rest_on(found
 
 def test_a_finding_without_a_figure_cannot_be_made() -> None:
     with pytest.raises(AssertionError, match="without evidence"):
-        Finding("padding", "low", "a build", "looks bad", (), Measure("padding", 2, "%", ""))
+        Finding("low", "a build", "looks bad", (), Measure("padding", 2, "%", ""))
 
 
 def test_it_fails_on_a_severity_and_on_worse_ones() -> None:
     def with_finding(severity: Any) -> Review:
         figure = Measure("padding", 3.0, "%", "manifest.json")
-        finding = Finding("padding", severity, "a build", "3 % hold nothing", (figure,), figure)
+        finding = Finding(severity, "a build", "3 % hold nothing", (figure,), figure)
         return Review("x", "run", (), (), (finding,), (), ())
 
     table = {(found, at): with_finding(found).fails(at) for found in SEVERITIES for at in SEVERITIES}

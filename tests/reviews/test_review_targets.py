@@ -19,7 +19,7 @@ from tokmill.cli import main
 from tokmill.errors import InputError, RecipeError, StorageError
 from tokmill.reviews.evidence import Limits
 from tokmill.reviews.finding import SEVERITIES, Review
-from tokmill.reviews.reviewing import review
+from tokmill.reviews.review import review
 
 
 def spoil(corpus: dict[str, list[dict[str, Any]]], recipe: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from reviews.reviewed import Corpus, clean_run, copied, edit_config, mill, remove_ends, words
 from tokmill.reviews.finding import Finding
-from tokmill.reviews.reviewing import review
+from tokmill.reviews.review import review
 from tokmill.reviews.surface import _skewed
 
 Recipe = dict[str, Any]

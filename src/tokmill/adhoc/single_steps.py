@@ -33,14 +33,13 @@ from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json, Receipt, add_counts
 from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.step import Shard, list_shards
-from tokmill.audit.examples import DocIds
 from tokmill.clean.examine import EMPTY
 from tokmill.errors import InputError, RecipeError
 from tokmill.pipeline.plan import Own
 from tokmill.pipeline.run import run_recipe
 from tokmill.recipe import Recipe
 from tokmill.schema import one_piece
-from tokmill.stages.texts import CHARS_PER_TOKEN, estimate_tokens, load_clean, trim_inputs
+from tokmill.stages.texts import CHARS_PER_TOKEN, DocIds, estimate_tokens, load_clean, trim_inputs
 from tokmill.storage.commit import commit_bytes, remove_file
 from tokmill.storage.jsonl import write_jsonl, write_jsonl_tables
 from tokmill.storage.location import read_whole

@@ -2,15 +2,14 @@
 
     recipe      key by key
     tokenizer   file, vocabulary, control tokens
-    documents   that came, went, changed or moved, and why                tokmill.audit.diff
+    documents   that came, went, changed or moved, and why
     shares      of tokens, by domain, source, language and licence        before and after
     builds      documents, rows and tokens                                before and after
 
-Runs may have other steps, and may have been cut short: what one of them lacks is said.
+Runs may have other steps, and may have been cut short: what one of them lacks is said. Documents are compared source by
+source, on hashes alone:
 
-Which documents two runs have, and why the one has what the other has not: source by source, on hashes alone.
-
-    per document    hash of the id · hash of the cleaned text · fate (kept in a split, or the step and reason)
+    per document    hash of the id · hash of the cleaned text · outcome (kept in a split, or the step and reason)
     matched         1. id and text equal    2. id equal, text another    3. no document of that id on the other side
 
 Ids need not be unique: equal documents are matched one to one, in order. 30 bytes per document of one source are held
@@ -25,13 +24,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.artifacts.artifact import Artifact, open_artifact
 from tokmill.artifacts.manifest import Json, add_counts, explain_changes
 from tokmill.artifacts.tombstones import Forgotten
-from tokmill.audit.opened import ShardTables, load_of
+from tokmill.audit.opened import ShardTables, load_of, read_ledgers
 from tokmill.audit.places import RunPlaces, open_places
 from tokmill.errors import RecipeError
 from tokmill.formats.index import map_ids
@@ -47,7 +45,7 @@ _EXAMPLES = 5  # of each reason
 Numbers = NDArray[np.int64]
 
 
-class Fates:
+class Outcomes:
     """What can become of a document, by number; those that start with "kept" are in."""
 
     def __init__(self) -> None:
@@ -70,7 +68,7 @@ class Side(NamedTuple):
 
     ids: NDArray[np.uint64]
     texts: NDArray[np.uint64]  # (documents, 2)
-    fates: NDArray[np.int32]
+    outcomes: NDArray[np.int32]
     shards: NDArray[np.int32]
     rows: NDArray[np.int32]
 
@@ -92,27 +90,23 @@ class DocumentDiff(NamedTuple):
 
 
 def diff_documents(a: RunPlaces, b: RunPlaces) -> DocumentDiff:
-    fates, tally = Fates(), _Tally()
-    sources = dict.fromkeys([*_sources(a), *_sources(b)])
-    for source in sources:
-        before, after = _side(a, source, fates), _side(b, source, fates)
-        _compare(a, b, source, before, after, fates, tally)
-    return DocumentDiff(
-        tally.same,
-        dict(sorted(tally.moved.items())),
-        tally.changed,
-        dict(sorted(tally.came.items())),
-        dict(sorted(tally.went.items())),
-        tuple(tally.examples),
-    )
+    found = _Comparison(a, b)
+    for source in dict.fromkeys([*_sources(a), *_sources(b)]):
+        found.compare(source)
+    came, went, moved = (dict(sorted(c.items())) for c in (found.came, found.went, found.moved))
+    return DocumentDiff(found.same, moved, found.changed, came, went, tuple(found.examples))
 
 
 def _sources(run: RunPlaces) -> list[str]:
     return [name.removeprefix("ingest/") for name in run.of_kind("ingest")]
 
 
-class _Tally:
-    def __init__(self) -> None:
+class _Comparison:
+    """Of two runs, source by source."""
+
+    def __init__(self, a: RunPlaces, b: RunPlaces) -> None:
+        self._a, self._b = a, b
+        self._outcomes = Outcomes()
         self.same = self.changed = 0
         self.moved: Counter[str] = Counter()
         self.came: Counter[str] = Counter()
@@ -120,7 +114,54 @@ class _Tally:
         self.examples: list[Json] = []
         self._shown: Counter[tuple[str, str]] = Counter()
 
-    def show(self, run: RunPlaces, source: str, what: str, why: str, side: Side, chosen: Numbers) -> None:
+    def compare(self, source: str) -> None:
+        before, after = (_side(run, source, self._outcomes) for run in (self._a, self._b))
+        keys = [np.column_stack([side.ids, side.texts]) for side in (before, after)]
+        at_a, at_b, rest_a, rest_b = match_equal_rows(*keys)
+        self._judge(source, before, after, at_a, at_b, is_same_text=True)
+        ids = [before.ids[rest_a][:, None], after.ids[rest_b][:, None]]
+        again_a, again_b, alone_a, alone_b = match_equal_rows(*ids)
+        self._judge(source, before, after, rest_a[again_a], rest_b[again_b], is_same_text=False)
+        for run, other, side, alone, counts, what, absent in (
+            (self._a, self._b, before, rest_a[alone_a], self.went, "went", GONE),
+            (self._b, self._a, after, rest_b[alone_b], self.came, "came", NEW),
+        ):
+            alone = alone[self._outcomes.is_kept(side.outcomes[alone])]
+            is_forgotten = Forgotten.of_source(other.forgotten, source).holds(side.ids[alone])
+            absent = absent if source in _sources(other) else NO_SOURCE
+            for why, chosen in ((FORGOTTEN, alone[is_forgotten]), (absent, alone[~is_forgotten])):
+                if len(chosen):
+                    counts[why] += len(chosen)
+                    self._show(run, source, what, why, side, chosen)
+
+    def _judge(
+        self, source: str, before: Side, after: Side, at_a: Numbers, at_b: Numbers, *, is_same_text: bool
+    ) -> None:
+        """Documents that are on both sides: what each is here and there."""
+        was, now = before.outcomes[at_a], after.outcomes[at_b]
+        pairs, counts = np.unique(np.stack([was, now], axis=1), axis=0, return_counts=True)
+        for (old, new), count in zip(pairs.tolist(), counts.tolist(), strict=True):
+            chosen = np.flatnonzero((was == old) & (now == new))
+            names = self._outcomes.names[old], self._outcomes.names[new]
+            is_in = [name.startswith(KEPT) for name in names]
+            if all(is_in):
+                if not is_same_text:
+                    self.changed += count
+                    self._show(self._b, source, "changed", "another text", after, at_b[chosen])
+                elif old == new:
+                    self.same += count
+                else:
+                    sides = " → ".join(name.removeprefix(f"{KEPT}, ") for name in names)
+                    self.moved[sides] += count
+                    self._show(self._b, source, "moved", sides, after, at_b[chosen])
+            elif is_in[0]:
+                self.went[names[1]] += count
+                self._show(self._a, source, "went", names[1], before, at_a[chosen])
+            elif is_in[1]:
+                self.came[names[0]] += count
+                self._show(self._b, source, "came", names[0], after, at_b[chosen])
+
+    def _show(self, run: RunPlaces, source: str, what: str, why: str, side: Side, chosen: Numbers) -> None:
         """Some of `chosen`, by their ids."""
         room = _EXAMPLES - self._shown[what, why]
         for at in chosen[:room].tolist():
@@ -129,67 +170,6 @@ class _Tally:
             doc_id = load_table(path, ["doc_id"]).column("doc_id")[int(side.rows[at])].as_py()
             self.examples.append({"what": what, "why": why, "source": source, "doc_id": doc_id})
             self._shown[what, why] += 1
-
-
-def _compare(
-    a: RunPlaces, b: RunPlaces, source: str, before: Side, after: Side, fates: Fates, tally: _Tally
-) -> None:
-    keys = [np.column_stack([side.ids, side.texts]) for side in (before, after)]
-    at_a, at_b, rest_a, rest_b = match_equal_rows(*keys)
-    _judge(a, b, source, before, after, fates, tally, at_a, at_b, is_same_text=True)
-    ids = [before.ids[rest_a][:, None], after.ids[rest_b][:, None]]
-    again_a, again_b, alone_a, alone_b = match_equal_rows(*ids)
-    _judge(a, b, source, before, after, fates, tally, rest_a[again_a], rest_b[again_b], is_same_text=False)
-    for run, other, side, alone, counts, what, absent in (
-        (a, b, before, rest_a[alone_a], tally.went, "went", GONE),
-        (b, a, after, rest_b[alone_b], tally.came, "came", NEW),
-    ):
-        alone = alone[fates.is_kept(side.fates[alone])]
-        if source not in _sources(other):
-            absent = NO_SOURCE
-        is_forgotten = Forgotten.of_source(other.forgotten, source).holds(side.ids[alone])
-        for why, chosen in ((FORGOTTEN, alone[is_forgotten]), (absent, alone[~is_forgotten])):
-            if len(chosen):
-                counts[why] += len(chosen)
-                tally.show(run, source, what, why, side, chosen)
-
-
-def _judge(
-    a: RunPlaces,
-    b: RunPlaces,
-    source: str,
-    before: Side,
-    after: Side,
-    fates: Fates,
-    tally: _Tally,
-    at_a: Numbers,
-    at_b: Numbers,
-    *,
-    is_same_text: bool,
-) -> None:
-    """Documents that are on both sides: what each is here and there."""
-    was, now = before.fates[at_a], after.fates[at_b]
-    pairs, counts = np.unique(np.stack([was, now], axis=1), axis=0, return_counts=True)
-    for (old, new), count in zip(pairs.tolist(), counts.tolist(), strict=True):
-        chosen = np.flatnonzero((was == old) & (now == new))
-        names = fates.names[old], fates.names[new]
-        is_in = [name.startswith(KEPT) for name in names]
-        if all(is_in):
-            if not is_same_text:
-                tally.changed += count
-                tally.show(b, source, "changed", "another text", after, at_b[chosen])
-            elif old == new:
-                tally.same += count
-            else:
-                sides = " → ".join(name.removeprefix(f"{KEPT}, ") for name in names)
-                tally.moved[sides] += count
-                tally.show(b, source, "moved", sides, after, at_b[chosen])
-        elif is_in[0]:
-            tally.went[names[1]] += count
-            tally.show(a, source, "went", names[1], before, at_a[chosen])
-        elif is_in[1]:
-            tally.came[names[0]] += count
-            tally.show(b, source, "came", names[0], after, at_b[chosen])
 
 
 def match_equal_rows(
@@ -221,30 +201,16 @@ def match_equal_rows(
 # --- reading ---
 
 
-def _side(run: RunPlaces, source: str, fates: Fates) -> Side:
-    parts: list[Side] = []
+def _side(run: RunPlaces, source: str, outcomes: Outcomes) -> Side:
+    none = np.empty(0, np.int32)
+    parts = [Side(np.empty(0, np.uint64), np.empty((0, 2), np.uint64), none, none, none)]
     for at, shard in enumerate(run.shards):
         if shard.source == source:
             size = shard.documents.rows
-            parts.append(
-                Side(
-                    _id_hashes(run, shard),
-                    _text_hashes(run, shard),
-                    _fates(run, shard, fates),
-                    np.full(size, at, np.int32),
-                    np.arange(size, dtype=np.int32),
-                )
-            )
-    if not parts:
-        none = np.empty(0, np.int32)
-        return Side(np.empty(0, np.uint64), np.empty((0, 2), np.uint64), none, none, none)
-    return Side(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.texts for part in parts]),
-        np.concatenate([part.fates for part in parts]),
-        np.concatenate([part.shards for part in parts]),
-        np.concatenate([part.rows for part in parts]),
-    )
+            place = np.full(size, at, np.int32), np.arange(size, dtype=np.int32)
+            hashes = _id_hashes(run, shard), _text_hashes(run, shard)
+            parts.append(Side(*hashes, _outcomes(run, shard, outcomes), *place))
+    return Side(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def _id_hashes(run: RunPlaces, shard: ShardTables) -> NDArray[np.uint64]:
@@ -266,29 +232,26 @@ def _text_hashes(run: RunPlaces, shard: ShardTables) -> NDArray[np.uint64]:
     return np.stack([np.asarray(column) for column in marks.columns], axis=1)
 
 
-def _fates(run: RunPlaces, shard: ShardTables, fates: Fates) -> NDArray[np.int32]:
+def _outcomes(run: RunPlaces, shard: ShardTables, outcomes: Outcomes) -> NDArray[np.int32]:
     """By the last step that spoke: kept in a split, or why not."""
-    found = np.full(shard.documents.rows, fates.number(KEPT), np.int32)
-    ledger = _table(run, f"clean/{shard.source}", f"ledger-{shard.key}.parquet", ["row", "verdict", "reason"])
-    if ledger is not None:
-        _lay(found, ledger.filter(pc.not_equal(ledger.column("verdict"), "edit")), "clean", fates)
-    for step in ("dedup", "split"):
-        path = f"ledger-{shard.number:05d}.parquet"
-        ledger = _table(run, step, path, ["row", "verdict", "reason"])
+    found = np.full(shard.documents.rows, outcomes.number(KEPT), np.int32)
+    for step, ledger in read_ledgers(run.artifacts, shard, ["row", "verdict", "reason"]):
         if ledger is not None:
-            _lay(found, ledger.filter(pc.not_equal(ledger.column("verdict"), "edit")), step, fates)
+            _lay(found, ledger, step, outcomes)
     labels = _table(run, "split", f"labels-{shard.number:05d}.parquet", ["split"])
     if labels is not None:
         numbers = np.asarray(labels.column("split"))
         for number, split in enumerate(run.artifacts["split"].manifest.facts["splits"]):
-            found[numbers == number] = fates.number(f"{KEPT}, {split}")
-        assert not ((numbers == NO_SPLIT) & fates.is_kept(found)).any(), "a document of no split has a reason"
+            found[numbers == number] = outcomes.number(f"{KEPT}, {split}")
+        assert not ((numbers == NO_SPLIT) & outcomes.is_kept(found)).any(), (
+            "a document of no split has a reason"
+        )
     return found
 
 
-def _lay(found: NDArray[np.int32], ledger: Any, step: str, fates: Fates) -> None:
+def _lay(found: NDArray[np.int32], ledger: Any, step: str, outcomes: Outcomes) -> None:
     coded = ledger.column("reason").combine_chunks().dictionary_encode()
-    numbers = [fates.number(f"{step}: {reason}") for reason in coded.dictionary.to_pylist()]
+    numbers = [outcomes.number(f"{step}: {reason}") for reason in coded.dictionary.to_pylist()]
     if numbers:
         found[np.asarray(ledger.column("row"))] = np.array(numbers, np.int32)[np.asarray(coded.indices)]
 

@@ -1,26 +1,16 @@
-"""Some documents of every reason, to read: who left, was changed or is in no row, at whichever step; and how many.
+"""Documents of a run to read: some of every reason, the largest clusters of near duplicates, and a line for each.
 
-    clean       examples-<shard>: chosen while it was cleaned
-    ledgers     of ingest, dedup and split, and edits: the first few of each source and reason
-    mixture     documents that have no turn                        over_budget, no_weight
-    builds      documents that have one, and no token in a row     left_out, tail
-    manifests   all reasons with their counts; of what is written down nowhere (not_sampled) there is no more
+    load_examples     of each source and reason a few, with their texts; `count_reasons` has how many there are
+      clean           examples-<shard>: chosen while it was cleaned
+      ledgers         of ingest, dedup and split, and edits: the first few
+      mixture         documents that have no turn                        over_budget, no_weight
+      builds          documents that have one, and no token in a row     left_out, tail
+    write_decisions   ledgers, verdicts, labels ─ shard by shard ─> decisions.jsonl.zst
+      {"doc_id": …, "source": …, "domain": …, "keep": false, "stage": "clean", "verdict": "drop", "reason": "too_short",
+       "value": 12.0, "threshold": 100.0}                            or dup_of and similarity, or the split it is in
+    load_clusters     clusters.parquet; `compare_members` has what two of them do not share
 
-Texts are as the report shows them: cleaned, or as received with the redactions of the recipe.
-
-Beginnings of documents, to read: by shard, so that each is opened once.
-
-A document that cleaning kept is shown as cleaned; one that it dropped as received, but with the redactions of
-the recipe: what was not to be kept is not to be shown either.
-
-What became of every document of a run, as lines to read: one file for whoever asks no further.
-
-clean/<source>/ledger-*  dedup/verdicts-*  split/labels-* ─ shard by shard ─> decisions.jsonl.zst
-
-{"doc_id": …, "source": …, "domain": …, "keep": false, "stage": "clean", "verdict": "drop", "reason": "too_short",
- "value": 12.0, "threshold": 100.0}                            or dup_of and similarity, or the split it is in
-
-The largest clusters of near duplicates, and what two of their members do not share.
+What is written down nowhere (not_sampled) has no example.
 """
 
 from __future__ import annotations
@@ -33,17 +23,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Shard, list_shards
-from tokmill.audit.built import BuiltSplit, load_built, load_scheduled
 from tokmill.audit.opened import Found, find_artifacts, list_shard_tables, numbers_in, open_run
-from tokmill.audit.places import RunPlaces, splits_of
+from tokmill.audit.places import BuiltSplit, RunPlaces, load_built, load_scheduled, splits_of
 from tokmill.clean.normalize import apply_edits
 from tokmill.clean.redact import redact_texts
 from tokmill.errors import InputError
 from tokmill.schema import NO_SPLIT, one_piece
+from tokmill.stages.texts import DocIds
 from tokmill.storage.commit import Written
 from tokmill.storage.jsonl import write_jsonl_tables
 from tokmill.storage.parquet import load_table
@@ -62,26 +53,28 @@ class Text(NamedTuple):
     chars: int  # of all of it
 
 
-def load_texts(found: Found, places: Iterable[Place], max_chars: int = EXCERPT_CHARS) -> dict[Place, Text]:
+def load_texts(
+    artifacts: Mapping[str, Artifact], places: Iterable[Place], max_chars: int = EXCERPT_CHARS
+) -> dict[Place, Text]:
+    """Beginnings of documents, by shard, so that each is opened once."""
     by_shard: dict[str, set[int]] = {}
     for place in places:
         by_shard.setdefault(place.shard, set()).add(place.row)
     loaded: dict[Place, Text] = {}
     for shard in sorted(by_shard):
         rows = sorted(by_shard[shard])
-        ids, texts = _load_rows(found, shard, np.array(rows))
+        ids, texts = _load_rows(artifacts, shard, np.array(rows))
         for row, doc_id, text in zip(rows, ids, texts, strict=True):
             loaded[Place(shard, row)] = Text(doc_id, text[:max_chars], len(text))
     return loaded
 
 
-def _load_rows(found: Found, shard: str, rows: Any) -> tuple[list[str], list[str]]:
+def _load_rows(artifacts: Mapping[str, Artifact], shard: str, rows: Any) -> tuple[list[str], list[str]]:
+    """As cleaned; who was dropped as received, but redacted: what was not to be kept is not to be shown either."""
     source, _, key = shard.rpartition("/")
-    documents = load_table(
-        found.artifacts[f"ingest/{source}"].directory / f"documents-{key}.parquet", ["doc_id", "text"]
-    ).take(pa.array(rows))
+    documents = load_table(_documents(artifacts, shard), ["doc_id", "text"]).take(pa.array(rows))
     texts = one_piece(documents.column("text"))
-    cleaned = found.artifacts.get(f"clean/{source}")
+    cleaned = artifacts.get(f"clean/{source}")
     if cleaned is not None:
         redact = cleaned.manifest.config.get("redact")
         if redact:
@@ -89,6 +82,11 @@ def _load_rows(found: Found, shard: str, rows: Any) -> tuple[list[str], list[str
             texts = apply_edits(texts, redacted.rows, redacted.texts)
         texts = _edited(cleaned.directory / f"edits-{key}.parquet", rows, texts)
     return documents.column("doc_id").to_pylist(), texts.to_pylist()
+
+
+def _documents(artifacts: Mapping[str, Artifact], shard: str) -> Path:
+    source, _, key = shard.rpartition("/")
+    return artifacts[f"ingest/{source}"].directory / f"documents-{key}.parquet"
 
 
 def _edited(path: Any, rows: Any, texts: Any) -> Any:
@@ -231,7 +229,7 @@ def _add_texts(found: Found, examples: list[Json]) -> None:
     matches = {
         id(one): Place(one["match_shard"], one["match_row"]) for one in examples if one.get("match_shard")
     }
-    texts = load_texts(found, [*places.values(), *matches.values()], _CHARS)
+    texts = load_texts(found.artifacts, [*places.values(), *matches.values()], _CHARS)
     for one in examples:
         if id(one) in places:
             one["text"] = texts[places[id(one)]].text
@@ -309,18 +307,7 @@ def _note_split(told: dict[str, list[Any]], split: Artifact, shard: Shard, kept:
         told["split"][row] = names[labels[row]]
 
 
-class DocIds:
-    """doc_id of any document by shard and row; shards that were asked for stay in memory."""
-
-    def __init__(self, shards: list[Shard]) -> None:
-        self._paths = {shard.name: Path(shard.documents.path) for shard in shards}
-        self._columns: dict[str, Any] = {}
-
-    def of(self, shard: str, row: int) -> str:
-        if shard not in self._columns:
-            self._columns[shard] = load_table(self._paths[shard], ["doc_id"]).column("doc_id")
-        return str(self._columns[shard][row])
-
+# --- clusters ---
 
 _DIFF_CHARS = 40_000  # of each text: difflib is quadratic at its worst
 _CONTEXT_WORDS = 4
@@ -351,17 +338,63 @@ def load_clusters(directory: str | Path, count: int, members: int) -> list[Clust
         raise InputError(
             "this run did not look for near duplicates", where=str(directory), next="set `dedup: {near: {}}`"
         )
-    table = load_table(dedup.path(dedup.manifest.entries("clusters")[0]))
-    numbers, sizes = np.asarray(table.column("cluster")), np.asarray(table.column("cluster_size"))
-    names, first = np.unique(numbers, return_index=True)
-    largest = names[np.lexsort((names, -sizes[first]))[:count]]
-    found = []
-    for cluster in largest.tolist():
-        rows = table.filter(pa.array(numbers == cluster)).to_pylist()
-        rows.sort(key=lambda row: (not row["kept"], -row["similarity"], row["shard"], row["row"]))
-        shown = [_member(run, row) for row in rows[:members]]
-        found.append(Cluster(cluster, len(rows), shown))
-    return found
+    ids = DocIds(list_shards(run))
+    return [
+        Cluster(
+            cluster.number,
+            cluster.size,
+            [
+                Member(r["shard"], r["row"], ids.of(r["shard"], r["row"]), r["kept"], r["similarity"])
+                for r in cluster.rows[:members]
+            ],
+        )
+        for cluster in largest_clusters(dedup, count, members)
+    ]
+
+
+class LargeCluster:
+    """Its first `most` members and the very last one: survivors first, then by likeness."""
+
+    def __init__(self, number: int, size: int, most: int) -> None:
+        self.number, self.size, self.kept = number, size, 0
+        self.rows: list[Json] = []
+        self._most = most
+
+    def add(self, row: Json) -> None:
+        self.kept += row["kept"]
+        self.rows.append(row)
+        if len(self.rows) > 1_000:  # a cluster may have millions
+            self.trim()
+
+    def trim(self) -> None:
+        self.rows.sort(key=lambda row: (not row["kept"], -row["similarity"], row["shard"], row["row"]))
+        if len(self.rows) > self._most:
+            self.rows = [*self.rows[: self._most], self.rows[-1]]
+
+
+def largest_clusters(dedup: Artifact, count: int, members: int) -> list[LargeCluster]:
+    """Largest first; the table is read in batches, twice."""
+    sizes: dict[int, int] = {}
+    for batch in _read_clusters(dedup, ["cluster", "cluster_size"]):
+        numbers, first = np.unique(np.asarray(batch.column("cluster")), return_index=True)
+        seen = zip(numbers.tolist(), np.asarray(batch.column("cluster_size"))[first].tolist(), strict=True)
+        ranked = sorted((sizes | dict(seen)).items(), key=lambda item: (-item[1], item[0]))
+        sizes = dict(ranked[:count])
+    found = {number: LargeCluster(number, size, members) for number, size in sizes.items()}
+    wanted = pa.array(list(sizes), pa.int64())
+    columns = ["cluster", "shard", "row", "kept", "survivor_shard", "survivor_row", "similarity"]
+    for batch in _read_clusters(dedup, columns):
+        for row in batch.filter(pc.is_in(batch.column("cluster"), wanted)).to_pylist():
+            found[row["cluster"]].add(row)
+    for cluster in found.values():
+        cluster.trim()
+    return list(found.values())
+
+
+def _read_clusters(dedup: Artifact, columns: list[str]) -> Iterator[Any]:
+    for entry in dedup.manifest.entries("clusters"):
+        with pq.ParquetFile(dedup.path(entry)) as file:
+            yield from file.iter_batches(columns=columns)
 
 
 class Difference(NamedTuple):
@@ -376,7 +409,9 @@ class Difference(NamedTuple):
 def compare_members(directory: str | Path, one: Member, other: Member) -> list[Difference]:
     """What has to change in the first to get the second, word by word."""
     run = open_run(Path(directory))
-    left, right = (_text(run, member.shard, member.row)[:_DIFF_CHARS].split() for member in (one, other))
+    places = [Place(member.shard, member.row) for member in (one, other)]
+    texts = load_texts(run, places, _DIFF_CHARS)
+    left, right = (texts[place].text.split() for place in places)
     matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
     return [
         Difference(
@@ -388,22 +423,3 @@ def compare_members(directory: str | Path, one: Member, other: Member) -> list[D
         for kind, a, b, c, d in matcher.get_opcodes()
         if kind != "equal"
     ]
-
-
-def _member(run: Mapping[str, Artifact], row: dict[str, Any]) -> Member:
-    source, _, key = row["shard"].rpartition("/")
-    ids = load_table(run[f"ingest/{source}"].directory / f"documents-{key}.parquet", ["doc_id"])
-    return Member(
-        row["shard"], row["row"], ids.column("doc_id")[row["row"]].as_py(), row["kept"], row["similarity"]
-    )
-
-
-def _text(run: Mapping[str, Artifact], shard: str, row: int) -> str:
-    source, _, key = shard.rpartition("/")
-    documents = load_table(run[f"ingest/{source}"].directory / f"documents-{key}.parquet", ["text"])
-    texts = one_piece(documents.column("text"))
-    edits = run[f"clean/{source}"].directory / f"edits-{key}.parquet"
-    if edits.is_file():
-        table = load_table(edits, ["row", "text"])
-        texts = apply_edits(texts, np.asarray(table.column("row")), one_piece(table.column("text")))
-    return str(texts[row])

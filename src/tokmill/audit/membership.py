@@ -8,12 +8,10 @@
 The files of a split say how many rows they have and the index which documents: neither says that they are the right
 ones. What does is read here, from where it was decided. What is not at hand is named, and not taken for good.
 
-What belongs to a build and lies beside it: its tokenizer, and the listing that it was made from.
+The tokenizer of a build and the listing that it was made from lie beside it, and are known by their sha256:
 
     <run>/tokenizer/…   <run>/build/rows/train/…            a build of a recipe
     <out>/tokenizer/…   <out>/train/… or <out>/…            of `build`, `pack`, `shard`, `encode`
-
-A listing is known by its sha256, and so is a tokenizer: nothing is taken at its name.
 """
 
 from __future__ import annotations
@@ -153,8 +151,19 @@ def check_members(
     if isinstance(reference, str):
         return True, f"not compared: {reference}"
     held = _spans(dataset)
-    spans, chosen = held.spans, held.chosen
     loaded, lacking = _tokenizer(dataset, tokenizer)
+    found = _compare(dataset, reference, held, loaded)
+    return _told(dataset, reference, held, found, lacking)
+
+
+class _Compared(NamedTuple):
+    labels: dict[Key, set[str | None]]
+    matched: set[Key]
+    differing: set[Key]  # with other tokens than their texts
+    belonging: int  # documents that the reference puts into the split
+
+
+def _compare(dataset: Dataset, reference: Reference, held: _Held, tokenizer: Tokenizer | None) -> _Compared:
     split = _split_of(dataset)
     labels: dict[Key, set[str | None]] = {}
     differing: set[Key] = set()
@@ -165,17 +174,17 @@ def check_members(
         belonging += sum(label == split for label in table.splits)
         wanted = []
         for at, (key, label) in enumerate(zip(keys, table.splits, strict=True)):
-            if key in spans:
+            if key in held.spans:
                 labels.setdefault(key, set()).add(label)
-                if key in chosen and label == split and key not in matched:
+                if key in held.chosen and label == split and key not in matched:
                     wanted.append(at)
-        if loaded is not None and wanted:
-            for at, ids in zip(wanted, _encoded(table, wanted, loaded, dataset), strict=True):
+        if tokenizer is not None and wanted:
+            for at, ids in zip(wanted, _encoded(table, wanted, tokenizer, dataset), strict=True):
                 key = keys[at]
-                same = all(_is_same(dataset, span, ids) for span in spans[key])
+                same = all(_is_same(dataset, span, ids) for span in held.spans[key])
                 (matched if same else differing).add(key)
-    differing -= matched  # of several documents of one name, one has these tokens
-    return _told(_Outcome(dataset, reference, held, labels, matched, differing, belonging, lacking))
+    # of several documents of one name, one has these tokens
+    return _Compared(labels, matched, differing - matched, belonging)
 
 
 class _Held(NamedTuple):
@@ -186,22 +195,12 @@ class _Held(NamedTuple):
     is_sample: bool
 
 
-class _Outcome(NamedTuple):
-    dataset: Dataset
-    reference: Reference
-    held: _Held
-    labels: dict[Key, set[str | None]]
-    matched: set[Key]
-    differing: set[Key]
-    belonging: int
-    lacking: str
-
-
-def _told(found: _Outcome) -> tuple[bool, str]:
-    dataset, name = found.dataset, found.reference.name
-    split, spans = _split_of(dataset), found.held.spans
+def _told(
+    dataset: Dataset, reference: Reference, held: _Held, found: _Compared, lacking: str
+) -> tuple[bool, str]:
+    name, split, spans = reference.name, _split_of(dataset), held.spans
     strangers = [key for key, labels in found.labels.items() if split not in labels]
-    unknown = [] if found.reference.is_partial else [key for key in spans if key not in found.labels]
+    unknown = [] if reference.is_partial else [key for key in spans if key not in found.labels]
     faults = []
     if strangers:
         label = ", ".join(sorted(str(one) for one in found.labels[strangers[0]]))
@@ -211,21 +210,18 @@ def _told(found: _Outcome) -> tuple[bool, str]:
     if unknown:
         faults.append(f"{len(unknown):,} are not in {name} ({_named(unknown)})")
     if found.differing:
-        faults.append(
-            f"{len(found.differing):,} have other tokens than their texts ({_named(sorted(found.differing))})"
-        )
-    is_whole = dataset.facts.seq_len is None and not _is_chosen(dataset) and not found.reference.is_partial
+        named = _named(sorted(found.differing))
+        faults.append(f"{len(found.differing):,} have other tokens than their texts ({named})")
+    is_whole = dataset.facts.seq_len is None and not _is_chosen(dataset) and not reference.is_partial
     if is_whole and found.belonging != len(dataset):
         faults.append(f"{found.belonging:,} belong here by {name}, and {len(dataset):,} are here")
-    told = f"{'a sample of ' if found.held.is_sample else ''}{len(spans):,} documents, "
+    told = f"{'a sample of ' if held.is_sample else ''}{len(spans):,} documents, "
     if faults:
         return False, told + "; ".join(faults)
     told += f"each {split} by {name}"
     count = f"{len(found.matched):,}" + (f" of {len(spans):,}" if len(found.matched) < len(spans) else "")
-    told += f"; tokens of {count} encoded again, equal" if not found.lacking else f"; {found.lacking}"
-    if found.reference.is_partial:
-        told += f"; {found.reference.is_partial}"
-    return True, told
+    told += f"; tokens of {count} encoded again, equal" if not lacking else f"; {lacking}"
+    return True, told + (f"; {reference.is_partial}" if reference.is_partial else "")
 
 
 def _named(keys: list[Key]) -> str:

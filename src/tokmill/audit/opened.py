@@ -1,11 +1,11 @@
-"""A run, opened to be read: its artifacts by step, and the tables of a shard.
+"""A run, opened to be read: its artifacts by step, what is missing, and the tables of a shard.
 
-What a run directory holds, finished or cut short: the artifacts that belong together, and what is missing.
+manifest.json of the run   ─ it lists every step                     a finished run
+none                       ─ the step directories that have their own, each made from the one beside it
 
-    manifest.json of the run   ─ it lists every step                     a finished run
-    none                       ─ the step directories that have their own, each made from the one beside it
-
-An artifact that was made from another input than the one that lies here is set aside, not read.
+open_run         a finished run, or an error
+find_artifacts   as much as there is; an artifact that was made from another input than the one here is set aside
+read_ledgers     what clean, dedup and split decided about the documents of a shard
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.artifacts.artifact import Artifact, open_artifact
@@ -37,17 +38,22 @@ class ShardTables(NamedTuple):
         return f"{self.source}/{self.key}"
 
 
-def open_run(directory: Path) -> dict[str, Artifact]:
-    """Artifacts by step, in the order of the run."""
-    root = open_artifact(directory)
+def load_finished(directory: Path) -> Manifest:
+    """The manifest of a run that came to its end."""
+    root = open_artifact(directory) if directory.is_dir() else None
     if root is None or root.manifest.kind != "run":
         raise StorageError(
             "is not the directory of a finished run",
             where=str(directory),
             next="give the output directory of `tokmill run`; run the recipe again if it was cut short",
         )
+    return root.manifest
+
+
+def open_run(directory: Path) -> dict[str, Artifact]:
+    """Artifacts by step, in the order of the run."""
     found: dict[str, Artifact] = {}
-    for entry in root.manifest.entries("manifest"):
+    for entry in load_finished(directory).entries("manifest"):
         artifact = open_artifact((directory / entry.path).parent)
         if artifact is None:
             raise StorageError("is missing", where=str(directory / entry.path), next="run the recipe again")
@@ -71,6 +77,23 @@ def load_of(artifact: Artifact, path: str, columns: list[str] | None = None) -> 
     if all(entry.path != path for entry in artifact.manifest.files):
         return None
     return load_table(artifact.directory / path, columns)
+
+
+def read_ledgers(
+    artifacts: Mapping[str, Artifact], shard: ShardTables, columns: list[str] | None = None
+) -> Iterator[tuple[str, Any | None]]:
+    """Of each step that there is: who left, edits aside; None: it has no ledger, and kept them all."""
+    by_number = f"ledger-{shard.number:05d}.parquet"
+    for step, path in (
+        (f"clean/{shard.source}", f"ledger-{shard.key}.parquet"),
+        ("dedup", by_number),
+        ("split", by_number),
+    ):
+        if step in artifacts:
+            ledger = load_of(artifacts[step], path, columns)
+            if ledger is not None:
+                ledger = ledger.filter(pc.not_equal(ledger.column("verdict"), "edit"))
+            yield step.partition("/")[0], ledger
 
 
 def numbers_in(table: Any, column: str) -> NDArray[Any]:
@@ -109,13 +132,17 @@ class Found(NamedTuple):
         return list(list_shard_tables(self.artifacts))
 
 
-def find_artifacts(directory: str | Path) -> Found:
-    """Reads manifests only."""
-    directory = Path(directory)
-    if not directory.is_dir():
+def existing(directory: str | Path) -> Path:
+    if not Path(directory).is_dir():
         raise StorageError(
             "no such directory", where=str(directory), next="give the output directory of a run"
         )
+    return Path(directory)
+
+
+def find_artifacts(directory: str | Path) -> Found:
+    """Reads manifests only."""
+    directory = existing(directory)
     root = open_artifact(directory)
     if root is not None and root.manifest.kind == "run":
         steps = [Path(entry.path).parent.as_posix() for entry in root.manifest.entries("manifest")]

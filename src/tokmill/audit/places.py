@@ -3,18 +3,22 @@
     doc_id ─ ids-<shard>.npy ─> shard, row ─ lengths-<shard> ─> sequence ─ order-<split> ─> turns ─ places.npy ─> rows
     row ─ index.jsonl.zst ─> source, doc_id ─ … as above, and the one whose rows meet this one
 
+    BuiltSplit    of each turn of a split, the document and its tokens in rows; without places documents are built whole
+
+A document that has no turn is in no row; neither need one that has: the rows of a domain that is balanced, those after
+the last whole one and those beyond a number of blocks are left out. Some 20 bytes for each turn.
+
 Manifests of a finished run are read without proving each digest in them: the run's own manifest knows their bytes.
 
-The order of a mixture, order-<split>.parquet: shard number and sequence of the document that has each turn.
-
-find_turns     the turns of one document, piece by piece: 0.08 s of CPU for ten million turns, against 0.29 for the
-               whole in a process that is new, which meets each of 80 MB for the first time
-load_order     all of it, for whoever asks about many documents
+order-<split>.parquet has the shard number and sequence of the document of each turn of a mixture. `find_turns` looks one
+document up, piece by piece: 0.08 s of CPU for ten million turns, against 0.29 for `load_order` in a new process, which
+meets each of 80 MB for the first time.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +35,7 @@ from tokmill.artifacts.manifest import FileEntry, Manifest
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, load_forgotten, sha256_of
 from tokmill.audit.opened import ShardTables, find_artifacts, list_shard_tables, numbers_in
 from tokmill.errors import CorruptFile, ManifestDamaged, StorageError
-from tokmill.formats.index import RowSpans, find_id, find_places, hash_id
+from tokmill.formats.index import RowSpans, find_id, find_places, hash_id, map_places
 from tokmill.stages.tokens.tokenized import SplitShard, shards_of_split
 from tokmill.storage.parquet import load_table
 
@@ -301,3 +305,77 @@ def order_path(artifacts: Mapping[str, Artifact], split: str) -> Path | None:
         if mixture is not None and entry.path == f"order-{split}.parquet":
             return mixture.path(entry)
     return None
+
+
+# --- what a build holds ---
+
+_MEETINGS_AT_ONCE = 1 << 20
+
+
+class BuiltSplit(NamedTuple):
+    turns: Turns
+    position: NDArray[np.int64]  # of the document of each turn, among those that the build could have
+    written: NDArray[np.int64]  # tokens of each turn in rows
+
+    def once(self) -> int:
+        """Tokens of the documents that have a turn, each counted once however often it repeats."""
+        lengths = self.turns.lengths()
+        first = np.zeros(len(lengths), np.bool_)
+        first[np.unique(self.position, return_index=True)[1]] = True
+        return int(lengths[first].sum())
+
+    def documents(self) -> int:
+        """In rows, each once."""
+        return len(np.unique(self.position[self.written > 0]))
+
+    def in_rows(self) -> dict[int, NDArray[np.bool_]]:
+        """By the number of the shard: which of its sequences have a token in a row."""
+        sizes = [shard.lengths.rows for shard in self.turns.shards]
+        marks = np.zeros(sum(sizes), np.bool_)
+        marks[self.position[self.written > 0]] = True
+        parts = np.split(marks, np.cumsum(sizes)[:-1]) if sizes else []
+        return {shard.number: part for shard, part in zip(self.turns.shards, parts, strict=True)}
+
+
+Builds = dict[str, dict[str, BuiltSplit]]  # by build and split
+
+
+def load_built(run: RunPlaces, step: str, split: str) -> BuiltSplit:
+    """Of the build that `step` made."""
+    build, whole = run.artifacts[step], _whole(run.turns(step, split))
+    if entry_of(build, split, "places") is None:
+        return whole
+    written = np.zeros(len(whole.position), np.int64)
+    for document, _, width in read_meetings(build, split):
+        np.add.at(written, document, width)
+    return whole._replace(written=written)
+
+
+def load_scheduled(artifacts: Mapping[str, Artifact], split: str) -> BuiltSplit:
+    """Of a run that has no build yet: every turn, whole."""
+    return _whole(Turns(shards_of_split(artifacts, split), [], order_path(artifacts, split)))
+
+
+def _whole(turns: Turns) -> BuiltSplit:
+    ends = np.cumsum([0, *(shard.lengths.rows for shard in turns.shards)]).tolist()
+    position = turns.in_turn([np.arange(first, stop) for first, stop in itertools.pairwise(ends)])
+    return BuiltSplit(turns, position, turns.lengths())
+
+
+def read_meetings(build: Artifact, split: str) -> Iterator[tuple[Any, Any, Any]]:
+    """(turn, row, tokens) of every meeting of a document and a row, in order of turns, some at a time."""
+    entry = entry_of(build, split, "places")
+    if entry is None:
+        return
+    places = map_places(build.path(entry), entry.rows)
+    for first in range(0, entry.rows, _MEETINGS_AT_ONCE):
+        part = slice(first, first + _MEETINGS_AT_ONCE)
+        width = places.end[part].astype(np.int64) - places.start[part]
+        yield places.document[part].astype(np.int64), places.row[part].astype(np.int64), width
+
+
+def load_builds(run: RunPlaces) -> Builds:
+    return {
+        step.partition("/")[2]: {split: load_built(run, step, split) for split in splits_of(build)}
+        for step, build in run.of_kind("build").items()
+    }

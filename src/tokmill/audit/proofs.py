@@ -1,20 +1,13 @@
-"""What lies outside of runs and lists files with their digests, and how each is proven.
+"""What a proof says, and its parts beyond the bytes of artifacts: chain and flow, takedowns, and what else lists files.
 
-    <root>/manifests/*.json          a corpus or a selection  ─ shards below corpora/, of this root or of --root
-    <cache>/ENCODE.meta.json         a token cache            ─ token_cache/part-*.npz
-    <out>/MANIFEST.meta.json         a sample                 ─ manifest.jsonl
-    <out>/<shard>.manifest.json      normalize and filter     ─ <shard>.jsonl.zst
-
-`files` have a size and a sha256 each; when those hold, `check` reads them as their reader would and counts again.
-
-What a proof of a run says, and the part of it that needs the manifests alone.
-
-chain   inputs the ones its neighbours hold?
-flow    in = kept + dropped + quarantined, and out of one step = into the next?
-
-That what was taken down is gone: none of it is in a shard of its source, in an index, or has tokens.
-
-forgotten.parquet ─ ids by source ─ against every doc_id of documents-*, ids-*, lengths-*, turns-*
+chain_problems    inputs the ones its neighbours hold?
+flow_problems     in = kept + dropped + quarantined, and out of one step = into the next?
+find_forgotten    forgotten.parquet ─ ids by source ─ against every doc_id of documents-*, ids-*, lengths-*, turns-*
+find_listings     outside of runs; `files` have a size and a sha256 each, `check` reads them as their reader would
+  <root>/manifests/*.json          a corpus or a selection  ─ shards below corpora/, of this root or of --root
+  <cache>/ENCODE.meta.json         a token cache            ─ token_cache/part-*.npz
+  <out>/MANIFEST.meta.json         a sample                 ─ manifest.jsonl
+  <out>/<shard>.manifest.json      normalize and filter     ─ <shard>.jsonl.zst
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""How far a run is, from what it leaves behind; nothing is changed, and nothing is read but manifests and counts.
+"""How far a run is, from what it leaves behind; and whether this machine is ready. Nothing is changed.
 
-manifest.json of the run        finished
-journal.json, its process lives running: steps, tasks done of known, rate, time left
-journal.json, it does not       failed with an error, or stopped without a word
-neither                         interrupted: steps with a manifest are done, receipts say how far the others got
+    manifest.json of the run        finished
+    journal.json, its process lives running: steps, tasks done of known, rate, time left
+    journal.json, it does not       failed with an error, or stopped without a word
+    neither                         interrupted: steps with a manifest are done, receipts say how far the others got
 
-Is this machine ready? Facts and a self-test, nothing is changed.
-
-An object store that is named is asked too: does it keep the conditions of conditional writes, or only take them?
+`examine` has facts of the machine and a self-test. An object store that is named is asked too: does it keep the conditions
+of conditional writes, or only take them?
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ import pyarrow as pa
 from tokmill.artifacts.artifact import open_artifact
 from tokmill.artifacts.manifest import RECEIPTS, Json, available_cores, package_version
 from tokmill.artifacts.progress import Journal, StepNote, load_journal
-from tokmill.audit.opened import find_artifacts
-from tokmill.errors import StorageError, TokmillError
+from tokmill.audit.opened import existing, find_artifacts
+from tokmill.errors import TokmillError
 from tokmill.storage import codecs
 from tokmill.storage.digest import table_sha256
 from tokmill.storage.lease import find_holder
@@ -78,11 +77,7 @@ class Status(NamedTuple):
 
 
 def status(directory: str | Path) -> Status:
-    directory = Path(directory)
-    if not directory.is_dir():
-        raise StorageError(
-            "no such directory", where=str(directory), next="give the output directory of a run"
-        )
+    directory = existing(directory)
     journal = load_journal(directory)
     holder = find_holder(directory)
     set_aside: dict[str, str] = {}

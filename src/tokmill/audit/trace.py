@@ -1,19 +1,13 @@
-"""From a token back to the characters of its document.
+"""From a token back to the characters of its document, and from a document to its tokens.
 
     build, row, column ─ which document ─ which of its tokens ─ which characters ─ source, licence, history
-
-The other way, `tokmill.audit.trace`. A build taken out of its run answers with what its index says; the history is in the run.
-
-The text of a document as it was encoded, and the characters that a stretch of its tokens was read from.
+    run, doc_id ─ history with its tokens (why.py) ─ origin: file and digest, or dataset and revision; licence, language
 
     documents-<shard> ─ edits-<shard> laid over ─ trims-<shard> laid over ─ ids that spell it ─> bounds of every token
                                                                           └ or encoded again ┘
 
 What is stored must spell the text, or be what the text is encoded to: what is said of characters is proven, or not said.
-
-From a document to its tokens: where they are in every build, or where and why it left.
-
-run, doc_id ─ history (why.py), with its tokens ─ origin: file and digest, or dataset and revision; licence, language
+A build taken out of its run answers with what its index says; the history is in the run.
 """
 
 from __future__ import annotations

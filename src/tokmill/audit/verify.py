@@ -1,4 +1,4 @@
-"""Prove a run, or any part of it, from its files alone.
+"""Prove a run, or any part of it, from its files alone; what is published at a URL, object by object.
 
     every manifest.json below DIR   sealed? · every file there, of its size, with its sha256?
                                     any file nobody listed? · inputs the ones its neighbours hold?
@@ -6,18 +6,11 @@
     every build                     lengths, pointers, ids and description agree?
     whatever is not as it should    looked at once more: a disk may err, and only what it says twice is told
     forgotten.parquet               is none of these documents in a shard, and has none of them tokens?
-    what else lists files           corpora, selections, token caches, samples (tokmill.audit.proofs)
+    what else lists files           corpora, selections, token caches, samples (proofs.py)
+    a URL                           manifests, their files and the flow; builds are not opened and takedowns not searched
+                                    for: both need the files, so fetch and verify
 
-`digest` is one string for the content of all artifacts: two runs are equal when it is. What is published at a URL is
-proven object by object (tokmill.audit.verify).
-
-Prove a published run, object by object, without bringing it here.
-
-    <url>/manifest.json   sealed? ─ every manifest it names: there, of its sha256, sealed?
-    every file of those   there, of its size, with its sha256?      what is not named is not looked for
-    the manifests         in = kept + dropped + quarantined, and out of one step = into the next?
-
-Builds are not opened as a trainer would, and takedowns not searched for: both need the files, so fetch and verify.
+`digest` is one string for the content of all artifacts: two runs are equal when it is.
 """
 
 from __future__ import annotations

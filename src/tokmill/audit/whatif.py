@@ -1,15 +1,13 @@
-"""What would change if a bound were another: answered from the measurements, without reading a text.
+"""What would change: if a threshold were another, or a layout; and which sources lost most of their documents to one rule.
 
-    measures, marks, ledger of every shard ─ judge with the old bounds ┐
-                                           └ judge with the new bounds ┴─> who changes sides, why, how near the line
+    what_if         measures, marks, ledger of every shard ─ judge with the old thresholds ┐
+                                                           └ judge with the new thresholds ┴─> who changes sides, and why
+    compare_run     lengths of the training documents ─> what each layout would cost
+    losses_of_run   counts of manifests ─> losses over the limit
 
-A document that has no licence to be here, is empty (or would be after the edits) or is in another language stays
-out whatever the rules say; what they would have measured of it is null. The answer is about cleaning: deduplication
-comes after it.
-
-What each layout would cost on the documents of a run, from their lengths alone.
-
-Sources that lost most of their documents to one rule, as the manifests of a run count them.
+No text is read. A document that has no licence to be here, is empty (or would be after the edits) or is in another language
+stays out whatever the rules say; what they would have measured of it is null. The answer is about cleaning:
+deduplication comes after it.
 """
 
 from __future__ import annotations

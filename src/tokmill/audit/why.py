@@ -1,19 +1,15 @@
 """The history of a document, from its source to its tokens, read from the artifacts alone.
 
     doc_id ─ ids ─> ingest: file, shard, row ─ clean: every rule with value and margin, edits ─ dedup: survivor
-                 │                           ─ split ─ tokens: how many, where ─ builds: rows
+                 │                           ─ split ─ tokens: how many, where ─ builds: rows, for every turn
                  ├ ledgers of ingest: a record that never became a document
                  └ forgotten.parquet: it was taken down
-
-Documents are found by the indexes (places.py) and their tokens too (trace_tokens.py), as `tokmill trace` does.
-`(source, doc_id)` need not be unique: every document of that name has its own history.
-
-Where the tokens of a document are: in its shard, and in every build, for every turn that a mixture gave it.
 
     place, split ─ lengths-<shard> ─> sequence, first token ─┬ order-<split> ─> turns
                                                              └ places.npy, tokens.idx ─> rows and columns, or a sequence
 
-`tokmill why` and `tokmill trace` both tell it, from here.
+`tokmill trace` tells the tokens from here too. `(source, doc_id)` need not be unique: every document of that name has its
+own history.
 """
 
 from __future__ import annotations

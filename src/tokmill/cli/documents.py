@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from tokmill.artifacts.manifest import Json
-from tokmill.audit.built import Peeked, peek
+from tokmill.audit.check import Peeked, peek
 from tokmill.audit.examples import count_reasons, load_examples
 from tokmill.audit.trace import Traced, TracedDocument, find_offset, open_build, trace_document, trace_row
 from tokmill.audit.why import History, RuleOutcome, explain_document

@@ -29,7 +29,7 @@ from tokmill.reports.page import report
 from tokmill.reports.verbs import is_of_verbs, report_verbs
 from tokmill.reviews.evidence import Limits
 from tokmill.reviews.finding import SEVERITIES, Severity
-from tokmill.reviews.reviewing import FORMATS, Format, render, review, summary
+from tokmill.reviews.review import FORMATS, Format, render, review, summary
 from tokmill.storage.commit import commit_bytes
 
 

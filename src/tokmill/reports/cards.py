@@ -1,21 +1,12 @@
-"""DATACARD.md: a dataset card as the Hugging Face Hub reads it, from measured facts only.
+"""Two cards of a run, from measured facts only: DATACARD.md for the Hugging Face Hub, croissant.json for everybody.
 
-    facts of the report ─ front matter (YAML: licences, languages, size, configs) + sections ─> DATACARD.md
-                        └ croissant.json
+    facts of the report ─┬─ front matter (YAML between two lines of dashes, in the Hub's own words) + sections ─> DATACARD.md
+                         └─ Croissant 1.0 (schema.org) ─> croissant.json
+                              distribution   every file of every build, by its place in the run, with its sha256
+                              record sets    for Parquet builds, which others can read by column
 
-Names come from sources and recipes: none of them can break a table or bring markup of its own.
-
-croissant.json: the builds of a run as a Croissant 1.0 dataset (schema.org, with the files and their sha256).
-
-    name, description, licences, languages   from the facts of the report
-    distribution                             every file of every build, by its place in the run
-    record sets                              for Parquet builds, which others can read by column
-
-What nobody measured is not said: who publishes the dataset adds `url`, `creator`, `citeAs` and `datePublished`.
-
-What the Hugging Face Hub reads of a dataset card: the YAML between its first two lines of dashes.
-
-The words are the Hub's own. A licence that is not on its list is `other`, and is named.
+Names come from sources and recipes: none of them can break a table or bring markup of its own. What nobody measured is
+not said: who publishes the dataset adds `url`, `creator`, `citeAs` and `datePublished`.
 """
 
 from __future__ import annotations
@@ -33,300 +24,11 @@ from tokmill.clean.licenses import find_license
 from tokmill.formats import all_formats
 from tokmill.reports.charts import NOT_MEASURED, count, percent, plural, size, spoken, visible
 from tokmill.reports.facts import describe_builds
+from tokmill.reports.page import resource
 from tokmill.reports.tally import UNKNOWN
 from tokmill.storage.commit import commit_bytes
 
-CROISSANT = "croissant.json"
-_SPDX = "https://spdx.org/licenses/"
-_TYPES = {
-    ".parquet": "application/x-parquet",  # as the specification and mlcroissant call it
-    ".json": "application/json",
-    ".jsonl": "application/jsonl",
-    ".zst": "application/zstd",
-    ".npy": "application/x-npy",
-}
-
-# The context of the specification, https://docs.mlcommons.org/croissant/docs/croissant-spec.html
-_CONTEXT: Json = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
-    "conformsTo": "dct:conformsTo",
-    "cr": "http://mlcommons.org/croissant/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/",
-    "equivalentProperty": "cr:equivalentProperty",
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileProperty": "cr:fileProperty",
-    "fileObject": "cr:fileObject",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
-    "parentField": "cr:parentField",
-    "path": "cr:path",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
-    "sc": "https://schema.org/",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
-}
-
-
-def describe_croissant(found: Found, facts: Json, description: str) -> Json:
-    builds = found.of_kind("build")
-    licenses = known_names(facts, "license")
-    languages = known_names(facts, "language")
-    return {
-        "@context": _CONTEXT,
-        "@type": "sc:Dataset",
-        "name": found.name,
-        "description": description,
-        "conformsTo": "http://mlcommons.org/croissant/1.0",
-        **({"license": [license_url(name) for name in licenses]} if licenses else {}),
-        **({"inLanguage": languages} if languages else {}),
-        "identifier": f"sha256:{facts['run']['digest']}",
-        "keywords": ["tokens", "language modeling"],
-        "isLiveDataset": False,
-        "distribution": [
-            part
-            for name, build in builds.items()
-            for part in (*_files(name, build), *_file_sets(name, build))
-        ],
-        "recordSet": [part for name, build in builds.items() for part in _record_sets(name, build)],
-    }
-
-
-def known_names(facts: Json, key: str) -> list[str]:
-    """Licences or languages of what was encoded, or else of what was cleaned; the most first, unknown never."""
-    if facts["shares"] is not None:
-        return [row["name"] for row in facts["shares"][key] if row["name"] != UNKNOWN]
-    totals: dict[str, int] = {}
-    for source in facts["sources"]:
-        for name, total in (source[f"{key}s"] or {}).items():
-            totals[name] = totals.get(name, 0) + total["docs"]
-    return [name for name in sorted(totals, key=lambda name: (-totals[name], name)) if name != UNKNOWN]
-
-
-def license_url(name: str) -> str:
-    """Of a licence that SPDX lists; an expression or another name stays as it is."""
-    is_listed = find_license(name) == name and not name.startswith("LicenseRef-")
-    return f"{_SPDX}{name}.html" if is_listed else name
-
-
-def _files(name: str, build: Artifact) -> list[Json]:
-    return [
-        {
-            "@type": "cr:FileObject",
-            "@id": _path(name, entry),
-            "name": _path(name, entry),
-            "contentUrl": _path(name, entry),
-            "contentSize": f"{entry.bytes} B",
-            "encodingFormat": _TYPES.get(PurePosixPath(entry.path).suffix, "application/octet-stream"),
-            "sha256": entry.sha256,
-        }
-        for entry in build.manifest.files
-    ]
-
-
-def _path(name: str, entry: FileEntry) -> str:
-    return f"build/{name}/{entry.path}"
-
-
-def _parquet_splits(build: Artifact) -> list[str]:
-    shards = [entry.path for entry in build.manifest.files if entry.path.endswith(".parquet")]
-    return list(dict.fromkeys(str(PurePosixPath(path).parent) for path in shards))
-
-
-def _file_sets(name: str, build: Artifact) -> list[Json]:
-    return [
-        {
-            "@type": "cr:FileSet",
-            "@id": f"{name}-{split}-shards",
-            "name": f"{name}-{split}-shards",
-            "encodingFormat": _TYPES[".parquet"],
-            "includes": f"build/{name}/{split}/*.parquet",
-        }
-        for split in _parquet_splits(build)
-    ]
-
-
-def _record_sets(name: str, build: Artifact) -> list[Json]:
-    """Sequences of ids; where a row is one document, its id too."""
-    columns = [("input_ids", "sc:Integer", True)]
-    if (build.manifest.config.get("pack") or {}).get("layout") == "indexed":
-        columns.append(("doc_id", "sc:Text", False))
-    return [
-        {
-            "@type": "cr:RecordSet",
-            "@id": f"{name}-{split}",
-            "name": f"{name}-{split}",
-            "field": [
-                {
-                    "@type": "cr:Field",
-                    "@id": f"{name}-{split}/{column}",
-                    "name": column,
-                    "dataType": kind,
-                    **({"repeated": True} if is_list else {}),
-                    "source": {
-                        "fileSet": {"@id": f"{name}-{split}-shards"},
-                        "extract": {"column": column},
-                    },
-                }
-                for column, kind, is_list in columns
-            ],
-        }
-        for split in _parquet_splits(build)
-    ]
-
-
-# https://huggingface.co/docs/hub/repositories-licenses, those that have an SPDX identifier
-_HUB_LICENSES = frozenset(
-    [
-        "apache-2.0",
-        "mit",
-        "afl-3.0",
-        "artistic-2.0",
-        "bsl-1.0",
-        "bsd-2-clause",
-        "bsd-3-clause",
-        "bsd-3-clause-clear",
-        "cc0-1.0",
-        "cc-by-2.0",
-        "cc-by-2.5",
-        "cc-by-3.0",
-        "cc-by-4.0",
-        "cc-by-sa-3.0",
-        "cc-by-sa-4.0",
-        "cc-by-nc-2.0",
-        "cc-by-nc-3.0",
-        "cc-by-nc-4.0",
-        "cc-by-nd-4.0",
-        "cc-by-nc-nd-3.0",
-        "cc-by-nc-nd-4.0",
-        "cc-by-nc-sa-2.0",
-        "cc-by-nc-sa-3.0",
-        "cc-by-nc-sa-4.0",
-        "cdla-sharing-1.0",
-        "cdla-permissive-1.0",
-        "cdla-permissive-2.0",
-        "wtfpl",
-        "ecl-2.0",
-        "epl-1.0",
-        "epl-2.0",
-        "etalab-2.0",
-        "eupl-1.1",
-        "eupl-1.2",
-        "agpl-3.0",
-        "gpl-2.0",
-        "gpl-3.0",
-        "lgpl-2.1",
-        "lgpl-3.0",
-        "isc",
-        "lppl-1.3c",
-        "ms-pl",
-        "mpl-2.0",
-        "odc-by",
-        "odbl",
-        "osl-3.0",
-        "postgresql",
-        "ofl-1.1",
-        "ncsa",
-        "unlicense",
-        "zlib",
-        "pddl",
-    ]
-)
-_SIZES = (
-    *((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M")),
-    *((10**8, "10M<n<100M"), (10**9, "100M<n<1B"), (10**10, "1B<n<10B"), (10**11, "10B<n<100B")),
-    *((10**12, "100B<n<1T"),),
-)
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9 _./-]*")
-_YAML_WORDS = {"yes", "no", "true", "false", "on", "off", "null", "y", "n"}
-
-
-def hub_license(spdx: str) -> str:
-    """As the Hub calls it: GPL-3.0-only is gpl-3.0, ODC-By-1.0 is odc-by; otherwise `other`."""
-    name = spdx.lower().removesuffix("-only").removesuffix("-or-later")
-    name = {"odc-by-1.0": "odc-by", "odbl-1.0": "odbl", "pddl-1.0": "pddl"}.get(name, name)
-    return name if name in _HUB_LICENSES else "other"
-
-
-def front_matter(facts: Json, builds: list[Json]) -> str:
-    licenses, languages = known_names(facts, "license"), known_names(facts, "language")
-    names = list(dict.fromkeys(hub_license(name) for name in licenses))
-    others = [name for name in licenses if hub_license(name) == "other"]
-    lines = ["---", f"pretty_name: {_scalar(facts['run']['name'])}"]
-    lines += _yaml_list("license", names or ["unknown"])
-    if others:
-        # https://huggingface.co/docs/hub/repositories-licenses: how a licence that is not on the list is told
-        lines += [
-            f"license_name: {_scalar(' AND '.join(others))}",
-            f"license_link: {_scalar(license_url(others[0]))}",
-        ]
-    if languages:
-        lines += _yaml_list("language", languages)
-        lines += _yaml_list("multilinguality", ["monolingual" if len(languages) == 1 else "multilingual"])
-    lines += _yaml_list("size_categories", [_size_category(facts["totals"]["kept"])])
-    lines += _yaml_list("task_categories", ["text-generation"])
-    lines += _yaml_list("tags", ["tokenized", "tokmill"])
-    lines += _configs(builds)
-    return "\n".join([*lines, "---", ""])
-
-
-def _configs(builds: list[Json]) -> list[str]:
-    """Builds that `datasets` loads as they are."""
-    told = []
-    hub_files = {one.name: one.hub_files for one in all_formats()}
-    for build in builds:
-        files = hub_files.get(build["format"])
-        if files is None:
-            continue
-        told += [f"- config_name: {_scalar(build['name'])}", "  data_files:"]
-        for split in build["splits"]:
-            name = {"valid": "validation"}.get(split["split"], split["split"])
-            path = f"build/{build['name']}/{split['split']}/{files}"
-            told += [f"  - split: {_scalar(name)}", f"    path: {_scalar(path)}"]
-    return ["configs:", *told] if told else []
-
-
-def _size_category(documents: int) -> str:
-    return next((name for bound, name in _SIZES if documents < bound), "n>1T")
-
-
-def _yaml_list(key: str, values: Iterable[str]) -> list[str]:
-    return [f"{key}:", *(f"- {_scalar(value)}" for value in values)]
-
-
-def _scalar(value: str) -> str:
-    """Plain where YAML cannot take it for anything else, quoted otherwise. JSON would not do: YAML does not join
-    the two halves of a character that JSON writes as a pair."""
-    plain = _PLAIN.fullmatch(value) and value.lower() not in _YAML_WORDS and value.strip() == value
-    return value if plain else f'"{"".join(map(_quoted, value))}"'
-
-
-def _quoted(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    return character if " " <= character <= "~" else f"\\U{ord(character):08x}"
-
-
-CARD = "DATACARD.md"
+CARD, CROISSANT = "DATACARD.md", "croissant.json"
 
 
 class Cards(NamedTuple):
@@ -442,12 +144,8 @@ def _composition(facts: Json) -> str:
     if facts["shares"] is None:
         return ""
     text = "## Composition\n\nShares of tokens, before mixing and packing.\n"
-    for key, label in (("domain", "domain"), ("language", "language")):
-        rows = [
-            [_line(row["name"]), count(row["tokens"]), percent(row["share"], 2), count(row["docs"])]
-            for row in facts["shares"][key]
-        ]
-        text += "\n" + _table([label, "tokens", "share", "documents"], rows)
+    for key in ("domain", "language"):
+        text += "\n" + _share_table(key, facts["shares"][key])
     return text
 
 
@@ -476,11 +174,7 @@ def _licensing(facts: Json) -> str:
     text = "## Licences\n\n"
     if facts["shares"] is None:
         return text + "See `ATTRIBUTION.md`.\n"
-    rows = [
-        [_line(row["name"]), count(row["tokens"]), percent(row["share"], 2), count(row["docs"])]
-        for row in facts["shares"]["license"]
-    ]
-    text += _table(["licence", "tokens", "share", "documents"], rows)
+    text += _share_table("licence", facts["shares"]["license"])
     return text + "\nWhat they ask for, by source: `ATTRIBUTION.md`.\n"
 
 
@@ -495,3 +189,276 @@ def _provenance(facts: Json) -> str:
     return (
         "## Provenance and warnings\n\n" + "\n".join(told) + "\n\n`tokmill verify` proves every file of it.\n"
     )
+
+
+def _share_table(label: str, rows: list[Json]) -> str:
+    cells = [
+        [_line(row["name"]), count(row["tokens"]), percent(row["share"], 2), count(row["docs"])]
+        for row in rows
+    ]
+    return _table([label, "tokens", "share", "documents"], cells)
+
+
+# --- front matter ---
+
+
+# https://huggingface.co/docs/hub/repositories-licenses, those that have an SPDX identifier
+_HUB_LICENSES = frozenset(
+    [
+        "apache-2.0",
+        "mit",
+        "afl-3.0",
+        "artistic-2.0",
+        "bsl-1.0",
+        "bsd-2-clause",
+        "bsd-3-clause",
+        "bsd-3-clause-clear",
+        "cc0-1.0",
+        "cc-",
+        "by-2.0",
+        "cc-by-2.5",
+        "cc-by-3.0",
+        "cc-by-4.0",
+        "cc-by-sa-3.0",
+        "cc-by-sa-4.0",
+        "cc-by-nc-2.0",
+        "cc-by-nc-3.0",
+        "cc-by-",
+        "nc-4.0",
+        "cc-by-nd-4.0",
+        "cc-by-nc-nd-3.0",
+        "cc-by-nc-nd-4.0",
+        "cc-by-nc-sa-2.0",
+        "cc-by-nc-sa-3.0",
+        "cc-by-nc-sa-4.0",
+        "cdla-sharing-1.0",
+        "cdla-permissive-1.0",
+        "cdla-permissive-2.0",
+        "wtfpl",
+        "ecl-2.0",
+        "epl-1.0",
+        "epl-2.0",
+        "etalab-2.0",
+        "eupl-1.1",
+        "eupl-1.2",
+        "agpl-3.0",
+        "gpl-2.0",
+        "gpl-3.0",
+        "lgpl-2.1",
+        "lgpl-3.0",
+        "isc",
+        "lppl-1.3c",
+        "ms-pl",
+        "mpl-2.0",
+        "odc-by",
+        "odbl",
+        "osl-3.0",
+        "postgresql",
+        "ofl-1.1",
+        "ncsa",
+        "unlicense",
+        "zlib",
+        "pddl",
+    ]
+)
+
+
+_SIZES = (
+    *((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M")),
+    *((10**8, "10M<n<100M"), (10**9, "100M<n<1B"), (10**10, "1B<n<10B"), (10**11, "10B<n<100B")),
+    *((10**12, "100B<n<1T"),),
+)
+
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9 _./-]*")
+
+
+_YAML_WORDS = {"yes", "no", "true", "false", "on", "off", "null", "y", "n"}
+
+
+def front_matter(facts: Json, builds: list[Json]) -> str:
+    licenses, languages = known_names(facts, "license"), known_names(facts, "language")
+    names = list(dict.fromkeys(hub_license(name) for name in licenses))
+    others = [name for name in licenses if hub_license(name) == "other"]
+    lines = ["---", f"pretty_name: {_scalar(facts['run']['name'])}"]
+    lines += _yaml_list("license", names or ["unknown"])
+    if others:
+        # https://huggingface.co/docs/hub/repositories-licenses: how a licence that is not on the list is told
+        lines += [
+            f"license_name: {_scalar(' AND '.join(others))}",
+            f"license_link: {_scalar(license_url(others[0]))}",
+        ]
+    if languages:
+        lines += _yaml_list("language", languages)
+        lines += _yaml_list("multilinguality", ["monolingual" if len(languages) == 1 else "multilingual"])
+    lines += _yaml_list("size_categories", [_size_category(facts["totals"]["kept"])])
+    lines += _yaml_list("task_categories", ["text-generation"])
+    lines += _yaml_list("tags", ["tokenized", "tokmill"])
+    lines += _configs(builds)
+    return "\n".join([*lines, "---", ""])
+
+
+def hub_license(spdx: str) -> str:
+    """As the Hub calls it: GPL-3.0-only is gpl-3.0, ODC-By-1.0 is odc-by; otherwise `other`."""
+    name = spdx.lower().removesuffix("-only").removesuffix("-or-later")
+    name = {"odc-by-1.0": "odc-by", "odbl-1.0": "odbl", "pddl-1.0": "pddl"}.get(name, name)
+    return name if name in _HUB_LICENSES else "other"
+
+
+def _configs(builds: list[Json]) -> list[str]:
+    """Builds that `datasets` loads as they are."""
+    hub_files = {one.name: one.hub_files for one in all_formats()}
+    told = []
+    for build in builds:
+        files = hub_files.get(build["format"])
+        if files is None:
+            continue
+        told += [f"- config_name: {_scalar(build['name'])}", "  data_files:"]
+        for split in build["splits"]:
+            name = {"valid": "validation"}.get(split["split"], split["split"])
+            path = f"build/{build['name']}/{split['split']}/{files}"
+            told += [f"  - split: {_scalar(name)}", f"    path: {_scalar(path)}"]
+    return ["configs:", *told] if told else []
+
+
+def _size_category(documents: int) -> str:
+    return next((name for bound, name in _SIZES if documents < bound), "n>1T")
+
+
+def _yaml_list(key: str, values: Iterable[str]) -> list[str]:
+    return [f"{key}:", *(f"- {_scalar(value)}" for value in values)]
+
+
+def _scalar(value: str) -> str:
+    """Plain where YAML cannot take it for anything else, quoted otherwise. JSON would not do: YAML does not join
+    the two halves of a character that JSON writes as a pair."""
+    plain = _PLAIN.fullmatch(value) and value.lower() not in _YAML_WORDS and value.strip() == value
+    return value if plain else f'"{"".join(map(_quoted, value))}"'
+
+
+def _quoted(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    return character if " " <= character <= "~" else f"\\U{ord(character):08x}"
+
+
+# --- croissant ---
+
+
+_SPDX = "https://spdx.org/licenses/"
+
+
+_TYPES = {
+    ".parquet": "application/x-parquet",  # as the specification and mlcroissant call it
+    ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".zst": "application/zstd",
+    ".npy": "application/x-npy",
+}
+
+
+def describe_croissant(found: Found, facts: Json, description: str) -> Json:
+    builds = found.of_kind("build")
+    licenses = known_names(facts, "license")
+    languages = known_names(facts, "language")
+    return {
+        "@context": json.loads(resource("croissant_context.json")),
+        "@type": "sc:Dataset",
+        "name": found.name,
+        "description": description,
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        **({"license": [license_url(name) for name in licenses]} if licenses else {}),
+        **({"inLanguage": languages} if languages else {}),
+        "identifier": f"sha256:{facts['run']['digest']}",
+        "keywords": ["tokens", "language modeling"],
+        "isLiveDataset": False,
+        "distribution": [
+            part
+            for name, build in builds.items()
+            for part in (*_files(name, build), *_file_sets(name, build))
+        ],
+        "recordSet": [part for name, build in builds.items() for part in _record_sets(name, build)],
+    }
+
+
+def known_names(facts: Json, key: str) -> list[str]:
+    """Licences or languages of what was encoded, or else of what was cleaned; the most first, unknown never."""
+    if facts["shares"] is not None:
+        return [row["name"] for row in facts["shares"][key] if row["name"] != UNKNOWN]
+    totals: dict[str, int] = {}
+    for source in facts["sources"]:
+        for name, total in (source[f"{key}s"] or {}).items():
+            totals[name] = totals.get(name, 0) + total["docs"]
+    return [name for name in sorted(totals, key=lambda name: (-totals[name], name)) if name != UNKNOWN]
+
+
+def license_url(name: str) -> str:
+    """Of a licence that SPDX lists; an expression or another name stays as it is."""
+    is_listed = find_license(name) == name and not name.startswith("LicenseRef-")
+    return f"{_SPDX}{name}.html" if is_listed else name
+
+
+def _files(name: str, build: Artifact) -> list[Json]:
+    return [
+        {
+            "@type": "cr:FileObject",
+            "@id": _path(name, entry),
+            "name": _path(name, entry),
+            "contentUrl": _path(name, entry),
+            "contentSize": f"{entry.bytes} B",
+            "encodingFormat": _TYPES.get(PurePosixPath(entry.path).suffix, "application/octet-stream"),
+            "sha256": entry.sha256,
+        }
+        for entry in build.manifest.files
+    ]
+
+
+def _path(name: str, entry: FileEntry) -> str:
+    return f"build/{name}/{entry.path}"
+
+
+def _parquet_splits(build: Artifact) -> list[str]:
+    shards = [entry.path for entry in build.manifest.files if entry.path.endswith(".parquet")]
+    return list(dict.fromkeys(str(PurePosixPath(path).parent) for path in shards))
+
+
+def _file_sets(name: str, build: Artifact) -> list[Json]:
+    return [
+        {
+            "@type": "cr:FileSet",
+            "@id": f"{name}-{split}-shards",
+            "name": f"{name}-{split}-shards",
+            "encodingFormat": _TYPES[".parquet"],
+            "includes": f"build/{name}/{split}/*.parquet",
+        }
+        for split in _parquet_splits(build)
+    ]
+
+
+def _record_sets(name: str, build: Artifact) -> list[Json]:
+    """Sequences of ids; where a row is one document, its id too."""
+    columns = [("input_ids", "sc:Integer", True)]
+    if (build.manifest.config.get("pack") or {}).get("layout") == "indexed":
+        columns.append(("doc_id", "sc:Text", False))
+    return [
+        {
+            "@type": "cr:RecordSet",
+            "@id": f"{name}-{split}",
+            "name": f"{name}-{split}",
+            "field": [
+                {
+                    "@type": "cr:Field",
+                    "@id": f"{name}-{split}/{column}",
+                    "name": column,
+                    "dataType": kind,
+                    **({"repeated": True} if is_list else {}),
+                    "source": {
+                        "fileSet": {"@id": f"{name}-{split}-shards"},
+                        "extract": {"column": column},
+                    },
+                }
+                for column, kind, is_list in columns
+            ],
+        }
+        for split in _parquet_splits(build)
+    ]

@@ -1,19 +1,13 @@
-"""Charts as SVG, drawn with integers and a few fixed decimals: the same figures give the same bytes.
+"""Text, numbers, tables and charts as they may stand in a page: the same figures give the same bytes.
 
-Each has a title and a description for who cannot see it; labels carry the meaning, colour only helps.
+    shown, prose, visible     texts are anybody's: markup is escaped, and what turns a line or draws nothing is spelled out
+    count, brief, size, …     numbers as people read them
+    Section, table            an anchor, a heading, a sentence that says what one sees, and the body
+    histogram, packing, bars  SVG, drawn with integers and a few fixed decimals
+    sankey                    nodes as high as what flows through them, one below the other in columns; those that left last;
+                              the fullest column fills HEIGHT, and ribbons meet nodes in the order of those they join
 
-Text and numbers as they may stand in a page.
-
-Texts are anybody's. `shown` makes them inert and visible: markup is escaped, and characters that turn the
-direction of a line or draw nothing are spelled out.
-
-A part of the page: an anchor, a heading, a sentence that says what one sees, and the body.
-
-A river in columns: nodes as high as what flows through them, ribbons between them.
-
-nodes of a column one below the other, as they come; those that left last
-scale     the fullest column fills HEIGHT
-ribbons   leave and arrive in the order of the nodes they join, so that none crosses without need
+Each chart has a title and a description for who cannot see it; labels carry the meaning, colour only helps.
 """
 
 from __future__ import annotations

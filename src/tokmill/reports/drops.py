@@ -1,18 +1,16 @@
-"""Who left, at which step, for which reason, and who was nearest to the line on either side of it.
+"""Who left, at which step, for which reason: how many, some of them, and the largest clusters of near duplicates.
 
-    ledgers ─ reason, value, threshold ─> by reason: how many of which source, the nearest that went
+    ledgers ─ reason, value, threshold ─> by reason: how many of which source, the nearest to the threshold that went
     measures, marks ─ the rule of the reason ─> the nearest that stayed
+    clusters.parquet ─> the largest, each with its survivor beside the member least like it, word against word
 
-Near is measured in shares of the bound: |value - bound| / bound.
-
-The largest clusters of near duplicates, each with its survivor beside the member least like it.
-
-clusters.parquet ─ sizes, in batches ─> the largest ─ their members ─> two texts, word against word
+Near is measured in shares of the threshold: |value - threshold| / threshold.
 """
 
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -20,12 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.audit.examples import Place, load_texts
-from tokmill.audit.opened import Found, ShardTables, load_of
+from tokmill.audit.examples import Place, largest_clusters, load_texts
+from tokmill.audit.opened import Found, ShardTables, load_of, read_ledgers
 from tokmill.audit.whatif import rules_of
 from tokmill.storage.parquet import load_table
 
@@ -79,7 +75,7 @@ def find_drops(found: Found) -> list[Drop]:
 def describe_drops(found: Found, drops: list[Drop]) -> list[Json]:
     marks = [mark for drop in drops for mark in (*drop.out, *drop.kept)]
     survivors = [place for mark in marks if (place := _survivor(mark)) is not None]
-    texts = load_texts(found, [*(mark.place for mark in marks), *survivors])
+    texts = load_texts(found.artifacts, [*(mark.place for mark in marks), *survivors])
 
     def example(mark: Mark) -> Json:
         text, survivor = texts[mark.place], _survivor(mark)
@@ -138,21 +134,10 @@ def _note_records(source: str, ledger: Any, drops: dict[tuple[str, str, str], Dr
                 drop.records.append({"source": source, **{key: row[key] for key in told}})
 
 
-def _ledgers(found: Found, shard: ShardTables) -> Iterator[tuple[str, Any]]:
-    cleaned = found.artifacts.get(f"clean/{shard.source}")
-    if cleaned is not None:
-        yield "clean", load_of(cleaned, f"ledger-{shard.key}.parquet", _COLUMNS)
-    for stage in ("dedup", "split"):
-        artifact = found.artifacts.get(stage)
-        if artifact is not None:
-            yield stage, load_of(artifact, f"ledger-{shard.number:05d}.parquet", _COLUMNS)
-
-
 def _note_ledgers(found: Found, shard: ShardTables, drops: dict[tuple[str, str, str], Drop]) -> None:
-    for stage, ledger in _ledgers(found, shard):
+    for stage, ledger in read_ledgers(found.artifacts, shard, _COLUMNS):
         if ledger is None:
             continue
-        ledger = ledger.filter(pc.not_equal(ledger.column("verdict"), "edit"))
         pairs = pa.table([ledger.column("verdict"), ledger.column("reason")], names=["verdict", "reason"])
         for pair in pairs.group_by(["verdict", "reason"]).aggregate([]).sort_by("reason").to_pylist():
             verdict, reason = pair["verdict"], pair["reason"]
@@ -262,20 +247,19 @@ def describe_clusters(found: Found) -> Json | None:
     if dedup is None or not dedup.manifest.entries("clusters") or not dedup.manifest.config.get("near"):
         return None
     counted: Json = dedup.manifest.facts.get("near", {})
-    largest = _largest(dedup)
-    members = _members(dedup, [number for number, _ in largest])
-    pairs = {number: _pair(of.rows) for number, of in members.items()}
-    places = [_place(row) for of in members.values() for row in of.rows]
-    texts = load_texts(found, [*places, *(place for pair in pairs.values() for place in pair)], _DIFF_CHARS)
+    largest = largest_clusters(dedup, SHOWN_CLUSTERS, _SHOWN_MEMBERS)
+    pairs = [_pair(cluster.rows) for cluster in largest]
+    places = [_place(row) for cluster in largest for row in cluster.rows]
+    texts = load_texts(found.artifacts, [*places, *itertools.chain(*pairs)], _DIFF_CHARS)
     clusters = []
-    for number, size in largest:
-        left, right = (texts[place] for place in pairs[number])
-        last = members[number].rows[-1]
+    for cluster, pair in zip(largest, pairs, strict=True):
+        left, right = (texts[place] for place in pair)
+        last = cluster.rows[-1]
         clusters.append(
             {
-                "cluster": number,
-                "size": size,
-                "kept": members[number].kept,
+                "cluster": cluster.number,
+                "size": cluster.size,
+                "kept": cluster.kept,
                 "members": [
                     {
                         "source": row["shard"].rpartition("/")[0],
@@ -283,7 +267,7 @@ def describe_clusters(found: Found) -> Json | None:
                         "kept": row["kept"],
                         "similarity": round(row["similarity"], 6),
                     }
-                    for row in members[number].rows[:_SHOWN_MEMBERS]
+                    for row in cluster.rows[:_SHOWN_MEMBERS]
                 ],
                 "left": left.doc_id,
                 "right": right.doc_id,
@@ -298,57 +282,6 @@ def describe_clusters(found: Found) -> Json | None:
         "threshold": float(dedup.manifest.config["near"]["threshold"]),
         "shown": clusters,
     }
-
-
-def _batches(dedup: Artifact, columns: list[str]) -> Iterator[Any]:
-    for entry in dedup.manifest.entries("clusters"):
-        with pq.ParquetFile(dedup.path(entry)) as file:
-            yield from file.iter_batches(columns=columns)
-
-
-def _largest(dedup: Artifact) -> list[tuple[int, int]]:
-    """Number and size, largest first."""
-    best: dict[int, int] = {}
-    for batch in _batches(dedup, ["cluster", "cluster_size"]):
-        sizes = pa.Table.from_batches([batch]).group_by("cluster").aggregate([("cluster_size", "max")])
-        best.update(
-            zip(
-                sizes.column("cluster").to_pylist(), sizes.column("cluster_size_max").to_pylist(), strict=True
-            )
-        )
-        best = dict(sorted(best.items(), key=lambda item: (-item[1], item[0]))[:SHOWN_CLUSTERS])
-    return list(best.items())
-
-
-class _Members:
-    """Those of one cluster that are shown: survivors first, then by likeness; and the very last one."""
-
-    def __init__(self) -> None:
-        self.kept = 0
-        self.rows: list[Json] = []
-
-    def add(self, row: Json) -> None:
-        self.kept += row["kept"]
-        self.rows.append(row)
-        if len(self.rows) > 1_000:  # a cluster may have millions
-            self.trim()
-
-    def trim(self) -> None:
-        self.rows.sort(key=lambda row: (not row["kept"], -row["similarity"], row["shard"], row["row"]))
-        if len(self.rows) > _SHOWN_MEMBERS:
-            self.rows = [*self.rows[:_SHOWN_MEMBERS], self.rows[-1]]
-
-
-def _members(dedup: Artifact, numbers: list[int]) -> dict[int, _Members]:
-    found = {number: _Members() for number in numbers}
-    wanted = pa.array(numbers, pa.int64())
-    columns = ["cluster", "shard", "row", "kept", "survivor_shard", "survivor_row", "similarity"]
-    for batch in _batches(dedup, columns):
-        for row in batch.filter(pc.is_in(batch.column("cluster"), wanted)).to_pylist():
-            found[row["cluster"]].add(row)
-    for members in found.values():
-        members.trim()
-    return found
 
 
 def _pair(rows: list[Json]) -> tuple[Place, Place]:

@@ -1,8 +1,11 @@
 """All that the report says, as one plain structure: report.json is this, and the page shows nothing else.
 
-The token side as its manifests tell it: tokenizer, mixture, builds. What a manifest does not say is None.
+    manifests ─── totals, sources, tokenizer, mixture, builds, chain, pace, warnings ┐
+    drops.py ──── who left and why, clusters                                         ├─ gather_facts
+    tally.py ──── shares, fertility, lengths                                         │
+    flow.py ───── Sankey diagrams, documents to look up                              ┘
 
-Where it all comes from, how long it took, and what a reader should know before using it.
+What a manifest does not say is None.
 """
 
 from __future__ import annotations
@@ -13,18 +16,133 @@ from typing import Any
 
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.audit.built import Builds, load_builds
 from tokmill.audit.opened import KINDS, Found, find_artifacts
-from tokmill.audit.places import RunPlaces
+from tokmill.audit.places import Builds, RunPlaces, load_builds
 from tokmill.audit.whatif import loss_limit, losses_of_run
 from tokmill.reports.charts import percent
 from tokmill.reports.drops import describe_clusters, describe_drops, find_drops
-from tokmill.reports.flow import describe_fates, flow_of_documents, flow_of_tokens
+from tokmill.reports.flow import flow_of_documents, flow_of_tokens, list_outcomes
 from tokmill.reports.tally import UNKNOWN, Tally, tally_chars, tally_tokens, word_column
 
+REPORT_VERSION = 1
 _TOKENIZER = ("kind", "file", "vocab_size", "padded_vocab_size", "eos_id", "encoding", "sha256", "engine")
 _LOST = ("tail_dropped", "truncated", "left_out")
 _NAMED = {"source": "sources", "domain": "domains", "language": "languages", "license": "licenses"}
+_HIGH_LOSS = 0.5  # of the documents of one source
+_ENVIRONMENT = (
+    "created_at",
+    "engine",
+    "workers",
+    "cores",
+    "machine",
+    "system",
+    "python",
+    "packages",
+    "git_sha",
+    "git_dirty",
+)
+
+
+def gather_facts(directory: str | Path) -> Json:
+    """Of a run that is finished, or of as much of it as there is."""
+    found = find_artifacts(directory)
+    drops = find_drops(found)
+    tally = tally_tokens(found)
+    built = load_builds(RunPlaces(found.directory, found.artifacts, found.missing))
+    shown = [mark.place for drop in drops for mark in (*drop.out, *drop.kept)]
+    return {
+        "report_version": REPORT_VERSION,
+        "run": describe_run(found),
+        "totals": _totals(found, built),
+        "sources": _sources(found),
+        "flow": {"documents": flow_of_documents(found, drops), "tokens": flow_of_tokens(found, tally, built)},
+        "drops": describe_drops(found, drops),
+        "lengths": {"chars": tally_chars(found), "tokens": tally.tokens_histogram if tally else None},
+        "shares": tally.shares if tally else None,
+        "tokenizer": describe_tokenizer(found),
+        "fertility": tally.fertility if tally else None,
+        "words_measured_by": {source: word_column(found, source) for source in found.of_kind("clean")},
+        "clusters": describe_clusters(found),
+        "mixture": describe_mixture(found),
+        "builds": describe_builds(found),
+        "pace": describe_pace(found),
+        "chain": describe_chain(found),
+        "environment": describe_environment_of(found),
+        "warnings": list_warnings(found, tally),
+        "documents": list_outcomes(found, shown, built),
+    }
+
+
+def describe_run(found: Found) -> Json:
+    return {
+        "name": found.name,
+        "digest": found.digest,
+        "experiment_id": found.root.experiment_id if found.root is not None else None,
+        "seed": found.root.config.get("seed") if found.root is not None else None,
+        "is_finished": found.is_finished,
+        "steps": list(found.artifacts),
+        "missing": found.missing,
+        "set_aside": found.set_aside,
+    }
+
+
+def _totals(found: Found, built: Builds) -> Json:
+    """None: the run did not get there."""
+    ingested, cleaned = found.of_kind("ingest"), found.of_kind("clean")
+    split, tokens = found.artifacts.get("split"), found.artifacts.get("tokens")
+    last = split or found.artifacts.get("dedup")
+    if last is not None:
+        kept = last.manifest.counts["kept"]
+    else:
+        kept = sum(a.manifest.counts["kept"] for a in (cleaned or ingested).values())
+    builds = found.of_kind("build")
+    written = {name: a.manifest.counts.get("tokens", {}).get("written") for name, a in builds.items()}
+    return {
+        "records": sum(a.manifest.counts["in"] for a in ingested.values()),
+        "kept": kept,
+        "text_bytes": sum(a.manifest.counts.get("text_bytes", 0) for a in ingested.values()),
+        "kept_bytes": sum(a.manifest.counts.get("kept_bytes", 0) for a in cleaned.values())
+        if cleaned
+        else None,
+        "tokens": sum(tokens.manifest.counts["tokens"].values()) if tokens is not None else None,
+        "tokens_by_split": tokens.manifest.counts["tokens"] if tokens is not None else None,
+        "tokens_written": written or None,
+        "documents_built": {
+            name: sum(one.documents() for one in splits.values()) for name, splits in built.items()
+        }
+        or None,
+    }
+
+
+def _sources(found: Found) -> list[Json]:
+    cleaned = found.of_kind("clean")
+    rows = []
+    for name, artifact in found.of_kind("ingest").items():
+        reading: Json = artifact.manifest.config.get("reading", {})
+        counts = artifact.manifest.counts
+        own = cleaned[name].manifest if name in cleaned else None
+        hub: Json = artifact.manifest.config.get("hub") or {}
+        rows.append(
+            {
+                "name": name,
+                "domain": reading.get("domain"),
+                "declared_license": reading.get("license"),
+                "dataset": (hub.get("asked") or {}).get("dataset"),
+                "revision": hub.get("revision"),
+                "records": counts["in"],
+                "ingested": counts["kept"],
+                "text_bytes": counts.get("text_bytes"),
+                "kept_by_clean": own.counts["kept"] if own else None,
+                "edited": own.counts.get("edited", {}) if own else None,
+                "licenses": own.counts.get("licenses", {}) if own else None,
+                "languages": own.counts.get("languages", {}) if own else None,
+                "scanned": artifact.manifest.facts.get("scanned"),
+            }
+        )
+    return rows
+
+
+# --- tokens: tokenizer, mixture, builds ---
 
 
 def describe_tokenizer(found: Found) -> Json | None:
@@ -135,19 +253,7 @@ def _share(part: int, whole: int | None) -> float | None:
     return round(part / whole, 6) if whole else None
 
 
-_HIGH_LOSS = 0.5  # of the documents of one source
-_ENVIRONMENT = (
-    "created_at",
-    "engine",
-    "workers",
-    "cores",
-    "machine",
-    "system",
-    "python",
-    "packages",
-    "git_sha",
-    "git_dirty",
-)
+# --- provenance and pace ---
 
 
 def describe_chain(found: Found) -> list[Json]:
@@ -222,6 +328,9 @@ def _bytes_through(found: Found, kind: str) -> int | None:
     return None if None in counted or not counted else sum(counted)
 
 
+# --- warnings ---
+
+
 def list_warnings(found: Found, tally: Tally | None) -> list[Json]:
     """Each with what was measured. Whether it matters is for the reader, or for `tokmill review`."""
     return [{"where": where, "what": what} for where, what in _warnings(found, tally)]
@@ -244,17 +353,13 @@ def _warnings(found: Found, tally: Tally | None) -> Iterator[tuple[str, str]]:
         yield step, str(loss)
     for row in tally.shares["license"] if tally is not None else []:
         if row["name"] == UNKNOWN:
-            yield (
-                "tokens",
-                f"{row['tokens']:,} tokens ({percent(row['share'], 2)}) are of documents without a known licence",
-            )
+            tokens = f"{row['tokens']:,} tokens ({percent(row['share'], 2)})"
+            yield "tokens", f"{tokens} are of documents without a known licence"
     for build in describe_builds(found):
         packing = build["packing"]
         if packing and packing.get("truncated"):
-            yield (
-                f"build/{build['name']}",
-                f"{packing['truncated']:,} tokens were cut off documents longer than a row",
-            )
+            tokens = f"{packing['truncated']:,} tokens"
+            yield f"build/{build['name']}", f"{tokens} were cut off documents longer than a row"
     mixture = describe_mixture(found)
     for split in mixture["splits"] if mixture else []:
         for source in split["sources"]:
@@ -283,105 +388,3 @@ def _told_by(artifact: Artifact) -> Iterator[str]:
 
 def _texts(value: Any) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else []
-
-
-REPORT_VERSION = 1
-
-
-def gather_facts(directory: str | Path) -> Json:
-    """Of a run that is finished, or of as much of it as there is."""
-    found = find_artifacts(directory)
-    drops = find_drops(found)
-    tally = tally_tokens(found)
-    built = load_builds(RunPlaces(found.directory, found.artifacts, found.missing))
-    shown = [mark.place for drop in drops for mark in (*drop.out, *drop.kept)]
-    return {
-        "report_version": REPORT_VERSION,
-        "run": describe_run(found),
-        "totals": _totals(found, built),
-        "sources": _sources(found),
-        "flow": {"documents": flow_of_documents(found, drops), "tokens": flow_of_tokens(found, tally, built)},
-        "drops": describe_drops(found, drops),
-        "lengths": {"chars": tally_chars(found), "tokens": tally.tokens_histogram if tally else None},
-        "shares": tally.shares if tally else None,
-        "tokenizer": describe_tokenizer(found),
-        "fertility": tally.fertility if tally else None,
-        "words_measured_by": {source: word_column(found, source) for source in found.of_kind("clean")},
-        "clusters": describe_clusters(found),
-        "mixture": describe_mixture(found),
-        "builds": describe_builds(found),
-        "pace": describe_pace(found),
-        "chain": describe_chain(found),
-        "environment": describe_environment_of(found),
-        "warnings": list_warnings(found, tally),
-        "documents": describe_fates(found, shown, built),
-    }
-
-
-def describe_run(found: Found) -> Json:
-    return {
-        "name": found.name,
-        "digest": found.digest,
-        "experiment_id": found.root.experiment_id if found.root is not None else None,
-        "seed": found.root.config.get("seed") if found.root is not None else None,
-        "is_finished": found.is_finished,
-        "steps": list(found.artifacts),
-        "missing": found.missing,
-        "set_aside": found.set_aside,
-    }
-
-
-def _totals(found: Found, built: Builds) -> Json:
-    """None: the run did not get there."""
-    ingested, cleaned = found.of_kind("ingest"), found.of_kind("clean")
-    split, tokens = found.artifacts.get("split"), found.artifacts.get("tokens")
-    last = split or found.artifacts.get("dedup")
-    if last is not None:
-        kept = last.manifest.counts["kept"]
-    else:
-        kept = sum(a.manifest.counts["kept"] for a in (cleaned or ingested).values())
-    builds = found.of_kind("build")
-    written = {name: a.manifest.counts.get("tokens", {}).get("written") for name, a in builds.items()}
-    return {
-        "records": sum(a.manifest.counts["in"] for a in ingested.values()),
-        "kept": kept,
-        "text_bytes": sum(a.manifest.counts.get("text_bytes", 0) for a in ingested.values()),
-        "kept_bytes": sum(a.manifest.counts.get("kept_bytes", 0) for a in cleaned.values())
-        if cleaned
-        else None,
-        "tokens": sum(tokens.manifest.counts["tokens"].values()) if tokens is not None else None,
-        "tokens_by_split": tokens.manifest.counts["tokens"] if tokens is not None else None,
-        "tokens_written": written or None,
-        "documents_built": {
-            name: sum(one.documents() for one in splits.values()) for name, splits in built.items()
-        }
-        or None,
-    }
-
-
-def _sources(found: Found) -> list[Json]:
-    cleaned = found.of_kind("clean")
-    rows = []
-    for name, artifact in found.of_kind("ingest").items():
-        reading: Json = artifact.manifest.config.get("reading", {})
-        counts = artifact.manifest.counts
-        own = cleaned[name].manifest if name in cleaned else None
-        hub: Json = artifact.manifest.config.get("hub") or {}
-        rows.append(
-            {
-                "name": name,
-                "domain": reading.get("domain"),
-                "declared_license": reading.get("license"),
-                "dataset": (hub.get("asked") or {}).get("dataset"),
-                "revision": hub.get("revision"),
-                "records": counts["in"],
-                "ingested": counts["kept"],
-                "text_bytes": counts.get("text_bytes"),
-                "kept_by_clean": own.counts["kept"] if own else None,
-                "edited": own.counts.get("edited", {}) if own else None,
-                "licenses": own.counts.get("licenses", {}) if own else None,
-                "languages": own.counts.get("languages", {}) if own else None,
-                "scanned": artifact.manifest.facts.get("scanned"),
-            }
-        )
-    return rows

@@ -1,14 +1,11 @@
-"""Two rivers: documents through the steps, tokens into the first build.
+"""Two Sankey diagrams as nodes and links, and what became of single documents.
 
     sources ─ clean ─ dedup ─ split ─ mixture        documents; at each step, who left and why
     sources ─ split ─ rows of a build                tokens; what was cut, and what repeats
+    ledgers, labels, lengths, builds ─>              documents to look up: id, source, outcome, tokens, first words of some
 
-A node has what flows into it; nothing is made up between two manifests.
-
-Documents to look up on the page: id, source, fate, tokens, and of some the first words.
-
-A run of up to LISTED documents has them all here. Of a larger one those are listed whose ids have the smallest
-hashes: the same ones whatever else is in the run.
+A node has what flows into it; nothing is made up between two manifests. A run of up to LISTED documents has them all to
+look up; of a larger one those whose ids have the smallest hashes, the same ones whatever else is in the run.
 """
 
 from __future__ import annotations
@@ -22,9 +19,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
-from tokmill.audit.built import Builds
 from tokmill.audit.examples import Place, load_texts
-from tokmill.audit.opened import Found, ShardTables, load_of
+from tokmill.audit.opened import Found, ShardTables, load_of, read_ledgers
+from tokmill.audit.places import Builds
 from tokmill.reports.drops import Drop
 from tokmill.reports.tally import Tally
 from tokmill.schema import NO_SPLIT, one_piece
@@ -37,7 +34,7 @@ _WORDS_CHARS = 240
 _SHARDS_OPENED = 32  # for their texts: a large run has thousands
 
 
-def describe_fates(found: Found, shown: Iterable[Place] = (), built: Builds | None = None) -> Json:
+def list_outcomes(found: Found, shown: Iterable[Place] = (), built: Builds | None = None) -> Json:
     """`shown`: documents whose words are elsewhere on the page; they can be looked up too, whatever their hash."""
     shards = found.shards()
     shown = sorted(set(shown))
@@ -54,7 +51,7 @@ def describe_fates(found: Found, shown: Iterable[Place] = (), built: Builds | No
         shard = shards[number]
         own = sorted(by_shard[number])
         at = np.array([row for row, _ in own])
-        for told, (row, key) in zip(_fates(found, shard, at), own, strict=True):
+        for told, (row, key) in zip(_outcomes(found, shard, at), own, strict=True):
             keys[Place(shard.name, row)] = key
             rows.append({"source": shard.source, "shard": shard.name, "row": row, **told})
     if built:
@@ -86,49 +83,36 @@ def _choose(found: Found, shards: list[ShardTables]) -> tuple[int, list[tuple[in
     return total, [(int(k), int(n), int(r)) for k, (n, r) in zip(keys, places, strict=True)]
 
 
-def _fates(found: Found, shard: ShardTables, rows: NDArray[np.int64]) -> list[Json]:
+def _outcomes(found: Found, shard: ShardTables, rows: NDArray[np.int64]) -> list[Json]:
     """What became of these rows, in their order."""
     ids = load_table(found.artifacts[f"ingest/{shard.source}"].path(shard.documents), ["doc_id"])
     told: list[Json] = [{"doc_id": doc_id, "fate": "ingested"} for doc_id in _at(ids, "doc_id", rows)]
-    cleaned = found.artifacts.get(f"clean/{shard.source}")
-    if cleaned is None:
-        return told
-    _note(told, rows, load_of(cleaned, f"ledger-{shard.key}.parquet"), "clean", "kept by clean")
-    for stage in ("dedup", "split"):
-        artifact = found.artifacts.get(stage)
-        if artifact is None:
-            return told
-        _note(told, rows, load_of(artifact, f"ledger-{shard.number:05d}.parquet"), stage, f"kept by {stage}")
-    _note_tokens(found, shard, rows, told)
+    for stage, ledger in read_ledgers(found.artifacts, shard):
+        _note(told, rows, ledger, stage)
+    if "split" in found.artifacts:
+        _note_tokens(found, shard, rows, told)
     return told
 
 
-def _note(told: list[Json], rows: NDArray[np.int64], ledger: Any, stage: str, kept: str) -> None:
-    """Those still here go on as `kept`, but for the ones that the ledger of this stage names."""
+def _note(told: list[Json], rows: NDArray[np.int64], ledger: Any, stage: str) -> None:
+    """Those still here are kept by this stage, but for the ones that its ledger names."""
     gone: dict[int, Json] = {}
     if ledger is not None:
-        chosen = pc.and_(
-            pc.not_equal(ledger.column("verdict"), "edit"),
-            pc.is_in(ledger.column("row"), pa.array(rows, pa.uint32())),
-        )
-        gone = {line["row"]: line for line in ledger.filter(chosen).to_pylist()}
+        chosen = ledger.filter(pc.is_in(ledger.column("row"), pa.array(rows, pa.uint32())))
+        gone = {line["row"]: line for line in chosen.to_pylist()}
     for one, row in zip(told, rows.tolist(), strict=True):
         if one.get("gone"):
             continue
         line = gone.get(row)
         if line is None:
-            one["fate"] = kept
+            one["fate"] = f"kept by {stage}"
             continue
         verdict = {"drop": "dropped", "quarantine": "quarantined"}[line["verdict"]]
         one["gone"] = True
         one["fate"] = f"{verdict} by {stage}: {line['reason']}"
-        for key, value in (
-            ("value", line["value"]),
-            ("bound", line["threshold"]),
-            ("similarity", line["similarity"]),
-        ):
-            if value is not None:
-                one[key] = value
+        for key, column in (("value", "value"), ("bound", "threshold"), ("similarity", "similarity")):
+            if line[column] is not None:
+                one[key] = line[column]
 
 
 def _note_tokens(found: Found, shard: ShardTables, rows: NDArray[np.int64], told: list[Json]) -> None:
@@ -198,7 +182,7 @@ def _first_words(found: Found, keys: dict[Place, int], shown: list[Place]) -> di
             chosen.append(place)
         if len(chosen) >= _WITH_WORDS + len(shown):
             break
-    return {place: text.text for place, text in load_texts(found, chosen, _WORDS_CHARS).items()}
+    return {place: text.text for place, text in load_texts(found.artifacts, chosen, _WORDS_CHARS).items()}
 
 
 _SHOWN_REASONS = 5

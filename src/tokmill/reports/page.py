@@ -1,18 +1,15 @@
-"""The page: one file that needs nothing else, and runs nothing but its own script.
+"""report.html and report.json of a run, beside it or where asked.
 
-    facts ─ sections ─ frame: style, navigation, documents to look up, script ─> report.html
+    facts ─┬─ report.json
+           └─ sections, documents to look up ─ frame: style, navigation, script ─> report.html
 
-The content policy names the script and the style by their sha256: whatever a document says, nothing else can run
-and nothing can be fetched.
-
-The documents that the page can find, as its script reads them: small, and spelled out already.
+The page is one file that needs nothing else. Its content policy names its script and its style by their sha256: whatever
+a document says, nothing else can run and nothing can be fetched. What can be looked up is small, and spelled out already:
 
     {"sources": […], "fates": […], "rows": [[source, id, fate, detail, tokens, words?], …]}      names by number
 
 Ids are as long as a source likes and the page is to stay small: rows beyond ROOM_BYTES are left out, those without
 words first.
-
-report.html and report.json, beside the run or where asked.
 """
 
 from __future__ import annotations
@@ -100,44 +97,35 @@ _SECTIONS = (
 def render_page(facts: Json) -> str:
     sections = [make(facts) for make in _SECTIONS]
     lookup = make_lookup(facts["documents"])
-    style, script = (_resource(name) for name in ("page.css", "page.js"))
-    policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
-    name = shown(facts["run"]["name"])
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
-        f'<link rel="icon" href="data:,"><title>{name} · tokmill report</title><style>{style}</style></head>\n'
-        f"<body>{_header(facts)}{_navigation(sections)}\n<main>{_search(len(lookup['rows']), facts['documents']['documents'])}\n"
-        + "\n".join(section.render() for section in sections)
-        + f"</main>\n<footer>{_footer(facts)}</footer>"
-        f'<div id="tip" role="status" hidden></div>'
-        f'<script type="application/json" id="documents">{safe_json(lookup)}</script>'
-        f"<script>{script}</script></body></html>\n"
-    )
+    search = _search(len(lookup["rows"]), facts["documents"]["documents"])
+    data = f'<script type="application/json" id="documents">{safe_json(lookup)}</script>'
+    return frame(facts["run"]["name"], _header(facts), sections, _footer(facts), search, data)
 
 
-def frame(name: str, header: str, sections: list[Section], footer: str) -> str:
-    """A page of sections alone: the same style, nothing to look up, and no script at all."""
-    style = _resource("page.css")
-    policy = (
-        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
-    )
+def frame(
+    name: str, header: str, sections: list[Section], footer: str, search: str = "", lookup: str = ""
+) -> str:
+    """A page of sections; one with nothing to look up has no script at all."""
+    style, script = resource("page.css"), resource("page.js") if lookup else ""
+    scripts = f" script-src '{_hash(script)}';" if script else ""
+    policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}';{scripts} base-uri 'none'; form-action 'none'"
+    find = '<a href="#find">Find</a>' if search else ""
     links = "".join(f'<a href="#{section.key}">{section.title}</a>' for section in sections)
+    run = f'<div id="tip" role="status" hidden></div>{lookup}<script>{script}</script>' if script else ""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
         f'<link rel="icon" href="data:,"><title>{shown(name)} · tokmill report</title><style>{style}</style></head>\n'
-        f'<body>{header}<nav aria-label="Sections"><div>{links}</div></nav>\n<main>'
+        f'<body>{header}<nav aria-label="Sections"><div>{find}{links}</div></nav>\n<main>{search}'
         + "\n".join(section.render() for section in sections)
-        + f"</main>\n<footer>{footer}</footer></body></html>\n"
+        + f"</main>\n<footer>{footer}</footer>{run}</body></html>\n"
     )
 
 
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
+    """A file that lies beside this one."""
     return files("tokmill.reports").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -181,11 +169,6 @@ def _header(facts: Json) -> str:
     )
 
 
-def _navigation(sections: list[Section]) -> str:
-    links = "".join(f'<a href="#{section.key}">{section.title}</a>' for section in sections)
-    return f'<nav aria-label="Sections"><div><a href="#find">Find</a>{links}</div></nav>'
-
-
 def _search(listed: int, total: int) -> str:
     scope = (
         f"All {plural(total, 'document')} can be found by id, some by their first words."
@@ -196,7 +179,7 @@ def _search(listed: int, total: int) -> str:
         f'<section id="find"><h2><a href="#find">Find a document</a></h2><p class="says">{prose(scope)}</p>'
         f'<input id="q" type="search" autocomplete="off" spellcheck="false" placeholder="an id, a part of one, or words" '
         f'aria-label="Find a document by id or words"><p id="found" class="meta" role="status"></p>'
-        f'<ol id="results"></ol></section>'
+        f'<ol id="results"></ol></section>\n'
     )
 
 
@@ -225,17 +208,15 @@ class Report(NamedTuple):
 
 def report(directory: str | Path, out: str | Path | None = None) -> Report:
     """`out`: the page, or a directory for it; the figures go beside it. The run itself is only read."""
-    page = page_path(Path(directory), out)
     facts = gather_facts(directory)
-    text = json.dumps(facts, ensure_ascii=False, indent=1, allow_nan=False)
-    commit_bytes(page, render_page(facts).encode())
+    return write_report(Path(directory), out, facts, render_page(facts))
+
+
+def write_report(directory: Path, out: str | Path | None, facts: Json, html: str) -> Report:
+    page = Path(out) if out is not None else directory
+    page = page if out is not None and page.suffix in (".html", ".htm") else page / PAGE
+    commit_bytes(page, html.encode())
     figures = page.with_suffix(".json")
+    text = json.dumps(facts, ensure_ascii=False, indent=1, allow_nan=False)
     commit_bytes(figures, text.encode() + b"\n")
     return Report(page, figures, facts)
-
-
-def page_path(directory: Path, out: str | Path | None) -> Path:
-    if out is None:
-        return directory / PAGE
-    chosen = Path(out)
-    return chosen if chosen.suffix in (".html", ".htm") else chosen / PAGE

@@ -1,6 +1,6 @@
-"""The two rivers, and how long documents are.
+"""Sections of the page about documents: how they flow, how long they are, who left and why, and who is nearly the same.
 
-Who left and why, with the documents nearest to each line, and the largest clusters of near duplicates.
+facts ─ flow, totals ─ lengths ─ drops ─ clusters ─> a Section each, with the documents nearest to each threshold
 """
 
 from __future__ import annotations

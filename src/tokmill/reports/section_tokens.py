@@ -1,6 +1,6 @@
-"""What the tokens are made of, how they are laid into rows, and how the text was cut into them.
+"""Sections of the page about tokens, and about the run: sources, shares, mixture, packing, tokenizer; warnings, pace, chain.
 
-Where everything came from, how long it took, and what to know before use.
+facts ─> a Section each: what the tokens are made of, how they are laid into rows, where everything came from
 """
 
 from __future__ import annotations

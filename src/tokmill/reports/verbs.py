@@ -33,9 +33,8 @@ from tokmill.reports.charts import (
     table,
 )
 from tokmill.reports.facts import describe_build
-from tokmill.reports.page import Report, frame, page_path
+from tokmill.reports.page import Report, frame, write_report
 from tokmill.reports.page import report as report_run
-from tokmill.storage.commit import commit_bytes
 
 _SHARDS, _CACHE = "*.manifest.json", "ENCODE.meta.json"
 _CLEAN, _BUILD, _CACHED = "clean", "build", "token cache"
@@ -60,13 +59,8 @@ def report(directory: str | Path, out: str | Path | None = None) -> Report:
 
 def report_verbs(directory: Path, out: str | Path | None = None) -> Report:
     """report.html and report.json; nothing else is written."""
-    page = page_path(directory, out)
     facts = gather_steps(directory)
-    text = json.dumps(facts, ensure_ascii=False, indent=1, allow_nan=False)
-    commit_bytes(page, _page(facts).encode())
-    figures = page.with_suffix(".json")
-    commit_bytes(figures, text.encode() + b"\n")
-    return Report(page, figures, facts)
+    return write_report(directory, out, facts, _page(facts))
 
 
 def gather_steps(directory: Path) -> Json:
@@ -80,12 +74,7 @@ def gather_steps(directory: Path) -> Json:
         )
     names = sorted({name for step in steps for name in step["domains"]})
     return {
-        "run": {
-            "name": directory.resolve().name,
-            "digest": None,
-            "is_finished": True,
-            "missing": [],
-        },
+        "run": {"name": directory.resolve().name, "digest": None, "is_finished": True, "missing": []},
         "steps": steps,
         "domains": {
             name: {step["name"]: step["domains"][name] for step in steps if name in step["domains"]}
@@ -139,18 +128,16 @@ def _shards(name: str, manifests: list[Json]) -> Json:
         own = {key: manifest["counts"][key] for key in ("docs", "bytes", "est_tokens")}
         counts, drops = add_counts(counts, own), add_counts(drops, manifest["drops"])
         domains = add_counts(domains, manifest.get("domains") or {manifest.get("domain", "default"): own})
-    return {
-        "name": name,
-        "kind": manifests[0].get("kind", _CLEAN),
-        "files": len(manifests),
-        "docs_in": counts["docs"] + sum(drops.values()),
+    return _step(
+        name,
+        manifests[0].get("kind", _CLEAN),
+        len(manifests),
+        docs_in=counts["docs"] + sum(drops.values()),
         **counts,
-        "tokens": None,
-        "rows": None,
-        "drops": dict(sorted(drops.items())),
-        "domains": dict(sorted(domains.items())),
+        drops=dict(sorted(drops.items())),
+        domains=dict(sorted(domains.items())),
         **{key: manifests[0][key] for key in ("hub",) if key in manifests[0]},
-    }
+    )
 
 
 def _built(name: str, artifact: Any) -> Json:
@@ -158,37 +145,29 @@ def _built(name: str, artifact: Any) -> Json:
     shares = build["shares"]["domain"] or []
     packing = build["packing"] or {}
     counts = artifact.manifest.counts
-    return {
-        "name": name,
-        "kind": _BUILD,
-        "files": build["files"],
-        "docs_in": counts.get("in"),
-        "docs": build["docs"],
-        "bytes": build["bytes"],
-        "est_tokens": None,
-        "tokens": packing.get("written"),
-        "rows": build["rows"],
-        "drops": dict(sorted((counts.get("dropped") or {}).items())),
-        "domains": {row["name"]: {"docs": row.get("docs"), "tokens": row.get("tokens")} for row in shares},
-        "packing": packing,
-        "format": build["format"],
-    }
+    return _step(
+        name,
+        _BUILD,
+        build["files"],
+        docs_in=counts.get("in"),
+        tokens=packing.get("written"),
+        **{key: build[key] for key in ("docs", "bytes", "rows")},
+        drops=dict(sorted((counts.get("dropped") or {}).items())),
+        domains={row["name"]: {"docs": row.get("docs"), "tokens": row.get("tokens")} for row in shares},
+        packing=packing,
+        format=build["format"],
+    )
 
 
 def _cached(name: str, meta: Json) -> Json:
-    return {
-        "name": name,
-        "kind": _CACHED,
-        "files": 1,
-        "docs_in": meta.get("examples"),
-        "docs": meta.get("examples"),
-        "bytes": None,
-        "est_tokens": None,
-        "tokens": meta.get("tokens"),
-        "rows": None,
-        "drops": {},
-        "domains": {},
-    }
+    docs = meta.get("examples")
+    return _step(name, _CACHED, 1, docs_in=docs, docs=docs, tokens=meta.get("tokens"))
+
+
+def _step(name: str, kind: str, files: int, **figures: Any) -> Json:
+    """What a step does not know is None."""
+    unknown = dict.fromkeys(("docs_in", "docs", "bytes", "est_tokens", "tokens", "rows"))
+    return {"name": name, "kind": kind, "files": files, **unknown, "drops": {}, "domains": {}, **figures}
 
 
 def _open(directory: Path) -> Any:

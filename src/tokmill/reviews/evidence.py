@@ -1,6 +1,9 @@
-"""Evidence, gathered when a check first asks for it, and once: what cannot be had says why.
+"""What checks and answers are given: evidence, measured when it is first asked for, and once.
 
-An answer while it is put together: sentences, figures, and what they rest on.
+    Subject ─ Evidence ─┬─ @check(advice): findings, and what was taken for granted
+                        └─ Answering: sentences, figures, what they rest on, what was not measured
+
+What cannot be measured is `NotMeasured`, with the reason; asked for again it is the same.
 """
 
 from __future__ import annotations
@@ -13,19 +16,17 @@ import pyarrow as pa
 
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.audit.built import BuiltSplit, load_built
-from tokmill.audit.places import RunPlaces
+from tokmill.audit.places import BuiltSplit, RunPlaces, load_built
 from tokmill.audit.proofs import Verification
 from tokmill.audit.verify import verify
 from tokmill.errors import TokmillError
 from tokmill.recipe import Recipe
-from tokmill.reviews import finding as thresholds
 from tokmill.reviews import overlap
-from tokmill.reviews.finding import Answer, NotMeasured
-from tokmill.reviews.probing import Probe, probe
+from tokmill.reviews.finding import Answer, Found, NotMeasured
+from tokmill.reviews.probe import Probe, probe
 from tokmill.reviews.rows import Boundaries, BuildRows, classes, find_boundaries, scan_rows
 from tokmill.reviews.subject import TRAIN, Build, Lengths, Subject, Turns, load_turns, tally_lengths
-from tokmill.reviews.texts import Scan, scan_texts
+from tokmill.reviews.texts import SCANNED_BYTES, Scan, scan_texts
 
 T = TypeVar("T")
 
@@ -36,9 +37,9 @@ RECIPE_ALONE = "a recipe alone has no documents, tokens or files"
 class Limits(NamedTuple):
     """How much is read of what is large."""
 
-    scanned_bytes: int = thresholds.SCANNED_BYTES
-    eval_documents: int = thresholds.EVAL_DOCUMENTS
-    train_bytes: int = thresholds.TRAIN_BYTES
+    scanned_bytes: int = SCANNED_BYTES
+    eval_documents: int = overlap.EVAL_DOCUMENTS
+    train_bytes: int = overlap.TRAIN_BYTES
     reads_every_byte: bool = True
 
 
@@ -94,9 +95,7 @@ class Evidence:
         if name not in self._measured:
             try:
                 self._measured[name] = measure()
-            except NotMeasured as reason:
-                self._measured[name] = reason
-            except READ_ERRORS as error:
+            except (NotMeasured, *READ_ERRORS) as error:
                 self._measured[name] = NotMeasured(told(error, self.subject.directory))
         found = self._measured[name]
         if isinstance(found, NotMeasured):
@@ -185,11 +184,24 @@ READ_ERRORS = (TokmillError, OSError, pa.ArrowException)
 
 def told(error: BaseException, directory: Path) -> str:
     """One line, with no path of this machine in it."""
+    if isinstance(error, NotMeasured):
+        return str(error)
     if isinstance(error, TokmillError):
         text = f"{error.where}: {error.what}"
     else:
         text = f"{type(error).__name__}: {error}"
     return text.splitlines()[0].replace(f"{directory.resolve()}/", "").replace(f"{directory}/", "")
+
+
+class Check(NamedTuple):
+    name: str
+    make: Callable[[Evidence], Found]
+    advice: str  # what to do about what it finds
+
+
+def check(advice: str) -> Callable[[Callable[[Evidence], Found]], Check]:
+    """A function becomes the check of its name; its docstring is the question that it asks."""
+    return lambda make: Check(make.__name__, make, advice)
 
 
 def together(builds: Iterable[Build], figures: Callable[[Build], T | None]) -> list[tuple[list[Build], T]]:
@@ -214,8 +226,13 @@ def named(builds: list[Build]) -> str:
     return f"build{'s' if len(builds) > 1 else ''} {', '.join(build.name for build in builds)}"
 
 
+def place_of(build: Build) -> str:
+    """Where its files are, from where findings name theirs."""
+    return "" if build.name == "." else f"build/{build.name}/"
+
+
 def manifest_of(build: Build) -> str:
-    return "manifest.json" if build.name == "." else f"build/{build.name}/manifest.json"
+    return f"{place_of(build)}manifest.json"
 
 
 class Answering:
@@ -242,9 +259,7 @@ class Answering:
         """The figure, or None: then the answer says why it is not there."""
         try:
             return measure()
-        except NotMeasured as reason:
-            self.lack(str(reason))
-        except READ_ERRORS as error:
+        except (NotMeasured, *READ_ERRORS) as error:
             self.lack(told(error, self._evidence.subject.directory))
         return None
 

@@ -22,13 +22,16 @@ from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.step import Input
 from tokmill.duplicates.near import NearOptions, compare_pairs, judge_pairs, signatures
 from tokmill.kernels.minhash import band_keys
-from tokmill.reviews.finding import EVAL_DOCUMENTS, TRAIN_BYTES
 from tokmill.sampling.split import TRAIN
 from tokmill.schema import NO_SPLIT, one_piece
 from tokmill.stages.dedup.near import near_options
 from tokmill.stages.texts import labelled_shards, load_split_texts
 from tokmill.storage.digest import id_hashes
 from tokmill.storage.parquet import load_table
+
+EVAL_DOCUMENTS = 20_000  # held-out documents whose near duplicates are looked for: 25 MB of fingerprints
+TRAIN_BYTES = 1 << 30  # of training text that they are compared with: thirteen seconds of one core
+
 
 # Documents of a shard that one held-out document is compared with, in each band: boilerplate has thousands of equals.
 _COMPARED = 8

@@ -1,25 +1,18 @@
-"""The rows of a build beside their index: do documents end in EOS, and is one document on two sides of the split?
+"""The rows of a build beside their index, in batches: where documents begin and end, and where they are cut.
 
     index.jsonl.zst   columns [start, end) of row r are tokens [offset, …) of a document
     ids               what a trainer maps
 
-    end known      another document follows in the row, or padding does; of a build of documents, every end
-    cut document   one split has the tokens before `offset`, another those from it on: rows were dealt out, not documents
+    row 7 │ …end of a│eos│ whole of b │eos│ beginning of c… │ padding │      three pieces: one lacks its beginning, one its end
 
-One pass over each split, a few thousand rows at a time; held-out splits first, whose cuts are remembered.
+    SplitPieces       the pieces of a batch of rows as columns; of more than `max_tokens` some rows, by a hash of their numbers
+    scan_rows         every row: ends without EOS, EOS inside, documents on both sides of a split
+    find_boundaries   training rows: what the pieces in them lack, and of how many domains they are
 
-The rows of a split in batches: their ids end to end, and the pieces of documents that they hold, as columns.
+    end known         another document follows in the row, or padding does; of a build of documents, every end
+    cut document      one split has the tokens before `offset`, another those from it on: rows were dealt out, not documents
 
-    row 7    │ piece of a │ piece of b        │ padding │        index.jsonl.zst: [start, end) and offset of each piece
-    ids      … 17 4 9 eos   8 8 21 6 2 9 3 1                   padding is in no piece
-
-Of more than `max_tokens` some rows are taken, by a hash of their numbers: the same ones on every machine.
-
-Where documents begin and end in the training rows of a build, counted in its index and beside its ids.
-
-    row │ …end of a│eos│ whole of b │eos│ beginning of c… │       three pieces: one lacks its beginning, one its end
-
-A trainer sees a row by itself: what a piece lacks is not there, wherever else it is. Ends are where EOS is.
+A trainer sees a row by itself: what a piece lacks is not there, wherever else it is.
 """
 
 from __future__ import annotations
@@ -28,20 +21,20 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import Json
-from tokmill.audit.built import read_meetings
-from tokmill.audit.places import entry_of
-from tokmill.formats.index import FRAME_ROWS, DocumentSpan, IndexRow, read_row_index
+from tokmill.audit.places import entry_of, read_meetings
+from tokmill.formats.index import FRAME_ROWS, IndexRow, read_row_index
 from tokmill.formats.stores import Store
 from tokmill.loader.dataset import open_dataset
-from tokmill.reviews.finding import PROBE_TRAIN_TOKENS, NotMeasured, share
+from tokmill.reviews.finding import NotMeasured
 from tokmill.reviews.subject import Build, Subject
+
+PROBE_TRAIN_TOKENS, PROBE_HELD_OUT_TOKENS = 64 << 20, 16 << 20  # of rows that are told apart: some seconds
+
 
 INDEX = "index.jsonl.zst"
 
@@ -94,14 +87,10 @@ def scan_rows(build: Build) -> BuildRows:
     waiting = _Cuts()
     cut: set[Cut] = set()
     for split in reversed(build.splits):  # train last
-        directory = build.artifact.directory / split
-        if not (directory / INDEX).is_file():
+        if not (build.artifact.directory / split / INDEX).is_file():
             raise NotMeasured(f"{build.name}/{split}/{INDEX} is missing")
         mine = _Cuts()
-        found.append(
-            _scan_split(directory, split, int(eos), _size(build, split), mine, waiting if found else None)
-        )
-        _count_documents(found[-1], build, split)
+        found.append(_scan_split(build, split, int(eos), mine, waiting if found else None))
         if len(found) > 1:
             cut |= mine.parted
         if split != build.splits[0]:
@@ -122,16 +111,15 @@ class _Cuts:
         self.starts |= other.starts - other.ends
         self.ends |= other.ends - other.starts
 
-    def note(self, span: DocumentSpan, waiting: _Cuts | None) -> None:
+    def note(self, begin: Cut, end: Cut, waiting: _Cuts | None) -> None:
         """All cuts of a held-out split; of the others, only those at which a held-out split is waiting."""
-        begin: Cut = (span.source, span.doc_id, span.offset)
-        end: Cut = (span.source, span.doc_id, span.offset + span.end - span.start)
+        is_cut = begin[2] > 0
         if waiting is None:
-            if span.offset:
+            if is_cut:
                 self.starts.add(begin)
             self.ends.add(end)
             return
-        if span.offset and begin in waiting.ends:
+        if is_cut and begin in waiting.ends:
             self.begun_elsewhere.add(begin)
         if begin in waiting.starts:
             self.starts.add(begin)
@@ -146,75 +134,73 @@ class _Cuts:
         return (self.begun_elsewhere - self.ends) | (self.ended_elsewhere - self.starts)
 
 
-def _scan_split(
-    directory: Path, split: str, eos: int, rows: int, cuts: _Cuts, waiting: _Cuts | None
-) -> SplitRows:
-    found = SplitRows(split)
-    store = open_dataset(directory).store
-    if store.size != rows:
-        raise NotMeasured(f"{split or directory.name} has {store.size:,} rows, its index {rows:,}")
-    for batch in _batches(directory / INDEX):
-        _judge(found, batch, store, eos)
-        for line in batch:
-            half = int(2 * line.row >= rows)
-            _count_neighbours(found, line)
-            for span in line.docs:
-                cuts.note(span, waiting)
-                tokens = span.end - span.start
-                found.by_source.setdefault(span.source, [0, 0])[half] += tokens
-                found.tokens += tokens
-                reach = span.offset + tokens
-                if reach > found.longest[0]:
-                    found.longest = (reach, span.doc_id, span.source)
-        found.rows += len(batch)
+def _scan_split(build: Build, split: str, eos: int, cuts: _Cuts, waiting: _Cuts | None) -> SplitRows:
+    found, batches = SplitRows(split), SplitPieces(build, split)
+    path = f"{split}/{INDEX}" if split else INDEX
+    rows = next(entry.rows for entry in build.artifact.manifest.entries("index") if entry.path == path)
+    if batches.store.size != rows:
+        name = split or build.artifact.directory.name
+        raise NotMeasured(f"{name} has {batches.store.size:,} rows, its index {rows:,}")
+    for pieces in batches:
+        found.rows += pieces.rows
+        if len(pieces.row):
+            _count_tokens(found, pieces, rows)
+            _count_ends(found, pieces, eos, batches.store.seq_len)
+        reaches = (pieces.offset + pieces.lengths).tolist()
+        for source, doc_id, offset, reach in zip(
+            pieces.sources, pieces.doc_ids, pieces.offset.tolist(), reaches, strict=True
+        ):
+            cuts.note((source, doc_id, offset), (source, doc_id, reach), waiting)
+    _count_documents(found, build, split, batches.store.seq_len)
     return found
 
 
-def _judge(found: SplitRows, batch: list[IndexRow], store: Store, eos: int) -> None:
-    """Where EOS is, against where documents end; the rows of a batch at once."""
-    used = np.array([line.docs[-1].end if line.docs else 0 for line in batch], np.int64)
-    if store.seq_len is not None:
-        ids = store.block(np.arange(batch[0].row, batch[0].row + len(batch)))
-        begins = np.arange(len(batch)) * ids.shape[1]
-        flat = ids.reshape(-1)
-    else:
-        parts = [np.asarray(store.view(line.row)) for line in batch]
-        begins = np.cumsum([0, *map(len, parts)])[:-1]
-        flat = np.concatenate(parts)
-    is_eos = flat == eos
-    spans = [(begin, span) for begin, line in zip(begins.tolist(), batch, strict=True) for span in line.docs]
-    lasts = np.array([begin + span.end - 1 for begin, span in spans], np.int64)
-    known = np.array([*_known_ends(batch, begins.tolist(), store.seq_len)], np.int64)
-    missing = known[~is_eos[known]]
-    found.ends += len(known)
+def _count_tokens(found: SplitRows, pieces: Pieces, rows: int) -> None:
+    found.tokens += int(pieces.lengths.sum())
+    codes = {source: code for code, source in enumerate(dict.fromkeys(pieces.sources))}
+    halves = np.zeros((len(codes), 2), np.int64)
+    is_last_half = (2 * pieces.numbers >= rows)[pieces.row].astype(np.int64)
+    code = np.array([codes[source] for source in pieces.sources], np.int64)
+    np.add.at(halves, (code, is_last_half), pieces.lengths)
+    for source, (first, last) in zip(codes, halves.tolist(), strict=True):
+        sums = found.by_source.setdefault(source, [0, 0])
+        sums[0] += first
+        sums[1] += last
+    reach = pieces.offset + pieces.lengths
+    at = int(reach.argmax())
+    if reach[at] > found.longest[0]:
+        found.longest = (int(reach[at]), pieces.doc_ids[at], pieces.sources[at])
+    begun = np.cumsum(~pieces.goes_on())
+    # another document of the row has begun since its first
+    is_after = begun > begun[np.searchsorted(pieces.row, pieces.row)]
+    found.beginnings += int(np.count_nonzero(pieces.offset == 0))
+    found.several += len(np.unique(pieces.row[is_after]))
+    found.after_another += int(pieces.lengths[is_after].sum())
+
+
+def _count_ends(found: SplitRows, pieces: Pieces, eos: int, seq_len: int | None) -> None:
+    """Where EOS is, against where documents end."""
+    is_ended = pieces.ids[pieces.end - 1] == eos
+    ends_row = np.append(np.diff(pieces.row) > 0, True)
+    # at the end of a whole row a document may go on in the next
+    is_short = seq_len is None or pieces.end - pieces.begins[pieces.row] < seq_len
+    is_known = np.where(ends_row, is_short, np.append(~pieces.goes_on()[1:], True))
+    missing = np.flatnonzero(is_known & ~is_ended)
+    found.ends += int(np.count_nonzero(is_known))
     found.ends_without_eos += len(missing)
     if len(missing) and not found.first_without:
-        found.first_without = next(s.doc_id for begin, s in spans if begin + s.end - 1 == missing[0])
-    found.endings += int(np.count_nonzero(is_eos[lasts]))
-    # in the last column of a row EOS may end a document or not: that is not told as inside
-    found.eos_inside += int(np.count_nonzero(is_eos) - np.count_nonzero(is_eos[lasts]))
-    stops = np.append(begins[1:], len(flat))
-    for at in np.flatnonzero(begins + used < stops).tolist():  # padding is spelled like EOS
-        found.eos_inside -= int(np.count_nonzero(is_eos[begins[at] + used[at] : stops[at]]))
+        found.first_without = pieces.doc_ids[int(missing[0])]
+    found.endings += int(np.count_nonzero(is_ended))
+    # in the last column of a row EOS may end a document or not, and padding is spelled like it: neither is inside
+    at = np.flatnonzero(pieces.ids == eos)
+    piece = np.searchsorted(pieces.start, at, side="right") - 1
+    found.eos_inside += int(np.count_nonzero((piece >= 0) & (at < pieces.end[piece] - 1)))
 
 
-def _count_neighbours(found: SplitRows, line: IndexRow) -> None:
-    """Of a truncated document the end follows its beginning in the same row: that is no other document."""
-    others = 0
-    last: tuple[str, str] | None = None
-    for span in line.docs:
-        found.beginnings += span.offset == 0
-        if last is not None and (span.offset == 0 or (span.source, span.doc_id) != last):
-            others += 1
-        last = span.source, span.doc_id
-        found.after_another += span.end - span.start if others else 0
-    found.several += others > 0
-
-
-def _count_documents(found: SplitRows, build: Build, split: str) -> None:
+def _count_documents(found: SplitRows, build: Build, split: str, seq_len: int | None) -> None:
     """By their places, which know one turn of a document from the next; where there are none, a row is a document."""
     if entry_of(build.artifact, split, "places") is None:
-        if open_dataset(build.artifact.directory / split).store.seq_len is not None:
+        if seq_len is not None:
             raise NotMeasured(f"build {build.name} has no places.npy, so its documents cannot be told apart")
         found.documents = found.beginnings
         return
@@ -230,34 +216,14 @@ def _count_documents(found: SplitRows, build: Build, split: str) -> None:
         last = np.array([turn[-1], row[-1]])
 
 
-def _known_ends(batch: list[IndexRow], begins: list[int], seq_len: int | None) -> Iterator[int]:
-    for begin, line in zip(begins, batch, strict=True):
-        for span, after in itertools.pairwise(line.docs):
-            if after.offset == 0 or (span.doc_id, span.source) != (after.doc_id, after.source):
-                yield begin + span.end - 1
-        # at the end of a whole row a document may go on in the next
-        if line.docs and (seq_len is None or line.docs[-1].end < seq_len):
-            yield begin + line.docs[-1].end - 1
-
-
-def _batches(path: Path) -> Iterator[list[IndexRow]]:
-    lines = read_row_index(path)
-    while batch := list(itertools.islice(lines, FRAME_ROWS)):
-        yield batch
-
-
-def _size(build: Build, split: str) -> int:
-    path = f"{split}/{INDEX}" if split else INDEX
-    return next(entry.rows for entry in build.artifact.manifest.entries("index") if entry.path == path)
-
-
 Ints = NDArray[np.int64]
 
 
 class Pieces(NamedTuple):
     """Of some rows; `start` and `end` are places in `ids`, `row` is the place of a row among these rows."""
 
-    rows: int
+    numbers: Ints  # of the rows
+    begins: Ints  # of the rows, in `ids`
     ids: NDArray[np.integer]
     row: Ints
     start: Ints
@@ -267,8 +233,19 @@ class Pieces(NamedTuple):
     doc_ids: list[str]
 
     @property
+    def rows(self) -> int:
+        return len(self.numbers)
+
+    @property
     def lengths(self) -> Ints:
         return self.end - self.start
+
+    def goes_on(self) -> NDArray[np.bool_]:
+        """Is a piece the rest of the document before it in the same row? So it is where its middle was cut out."""
+        named = list(zip(self.sources, self.doc_ids, strict=True))
+        is_same = np.array([one == before for before, one in itertools.pairwise(named)], np.bool_)
+        is_next = is_same & (np.diff(self.row) == 0) & (self.offset[1:] > 0)
+        return np.concatenate((np.zeros(min(1, len(self.row)), np.bool_), is_next))
 
 
 class Taken(NamedTuple):
@@ -281,14 +258,16 @@ class Taken(NamedTuple):
 class SplitPieces:
     """Iterated once; `taken` is known then."""
 
-    def __init__(self, build: Build, split: str, max_tokens: int) -> None:
+    def __init__(self, build: Build, split: str, max_tokens: int | None = None) -> None:
         if not (build.artifact.directory / split / INDEX).is_file():
             raise NotMeasured(
                 f"build {build.name} has no {INDEX}, so whose the tokens of a row are is not known"
             )
         self._directory = build.artifact.directory / split
-        self._store: Store = open_dataset(self._directory).store
-        self._share = _share(build, split, max_tokens)
+        self.store: Store = open_dataset(self._directory).store
+        # of the rows, so that about `max_tokens` are read
+        written = int(build.counts(split).get("tokens", {}).get("written", 0))
+        self._share = Fraction(1) if max_tokens is None else Fraction(max_tokens, max(written, 1))
         self.taken = Taken(0, 0)
 
     def __iter__(self) -> Iterator[Pieces]:
@@ -299,10 +278,10 @@ class SplitPieces:
             chosen = is_chosen(np.array([line.row for line in batch], np.uint64), self._share)
             mine = [line for line, is_mine in zip(batch, chosen.tolist(), strict=True) if is_mine]
             rows += len(mine)
-            if mine and int(mine[-1].row) >= self._store.size:
-                raise NotMeasured(f"{self._directory.name} has {self._store.size:,} rows, its index more")
+            if mine and int(mine[-1].row) >= self.store.size:
+                raise NotMeasured(f"{self._directory.name} has {self.store.size:,} rows, its index more")
             if mine:
-                yield _pieces(mine, self._store)
+                yield _pieces(mine, self.store)
         self.taken = Taken(rows, of_rows)
 
 
@@ -339,7 +318,8 @@ def _pieces(lines: list[IndexRow], store: Store) -> Pieces:
     row = np.repeat(np.arange(len(lines)), [len(line.docs) for line in lines])
     begin = begins[row]
     return Pieces(
-        len(lines),
+        np.array([line.row for line in lines], np.int64),
+        begins,
         ids,
         row,
         begin + np.array([span.start for span in spans], np.int64),
@@ -348,13 +328,6 @@ def _pieces(lines: list[IndexRow], store: Store) -> Pieces:
         [span.source for span in spans],
         [span.doc_id for span in spans],
     )
-
-
-def _share(build: Build, split: str, max_tokens: int) -> Fraction:
-    """Of the rows, so that about `max_tokens` are read."""
-    manifest = build.artifact.manifest
-    counts = next((one.counts for one in manifest.receipts() if one.key == split), manifest.counts)
-    return Fraction(max_tokens, max(int(counts.get("tokens", {}).get("written", 0)), 1))
 
 
 class Classes(NamedTuple):
@@ -394,7 +367,7 @@ def find_boundaries(build: Build, found: Classes, eos: int | None) -> Boundaries
         alone = np.bincount(amounts[of_row == 1].argmax(1), minlength=len(names))
         for domain, rows in enumerate(alone.tolist()):
             sums.rows_by_class[names[domain]] += rows
-        goes_on = _goes_on(pieces)
+        goes_on = pieces.goes_on()
         is_begun, is_ended = ~goes_on, np.append(~goes_on[1:], True)[: len(goes_on)]
         headless = is_begun & (pieces.offset > 0)
         sums.pieces += int(is_begun.sum())
@@ -410,49 +383,6 @@ def find_boundaries(build: Build, found: Classes, eos: int | None) -> Boundaries
         sums.neither += int((headless[is_begun] & endless).sum())
     sums.taken = split.taken
     return sums
-
-
-def _goes_on(pieces: Pieces) -> NDArray[np.bool_]:
-    """Is a piece the rest of the document before it in the same row? So it is where its middle was cut out."""
-    named = list(zip(pieces.sources, pieces.doc_ids, strict=True))
-    is_same = np.array([one == before for before, one in itertools.pairwise(named)], np.bool_)
-    is_next = is_same & (np.diff(pieces.row) == 0) & (pieces.offset[1:] > 0)
-    return np.concatenate((np.zeros(min(1, len(pieces.row)), np.bool_), is_next))
-
-
-def boundary_sentences(build: Build, found: Boundaries) -> list[str]:
-    rows = f"{found.taken.rows:,} training rows"
-    if found.taken.rows < found.taken.of_rows:
-        rows += f" (of {found.taken.of_rows:,}, chosen by the hash of their numbers)"
-    about = f"Build {build.name}" if build.name != "." else "This build"
-    mixed = share(found.several_classes, found.taken.rows)
-    ends = (
-        f", {share(found.without_end, found.pieces)} without their end"
-        if found.without_end is not None
-        else ""
-    )
-    headless = share(found.without_beginning, found.pieces)
-    lacking = share(found.tokens_without_beginning, found.tokens)
-    return [
-        f"{about}, {rows}: {mixed} hold more than one {found.classes.word}.",
-        f"Of {found.pieces:,} pieces of documents {headless} stand in a row without their beginning{ends}.",
-        f"{lacking} of the tokens are in such a piece without its beginning.",
-    ]
-
-
-def boundary_figures(found: Boundaries) -> Json:
-    return {
-        "rows": found.taken.rows,
-        "of_rows": found.taken.of_rows,
-        f"rows_of_several_{found.classes.word}s": found.several_classes,
-        f"rows_by_{found.classes.word}": found.rows_by_class,
-        "pieces": found.pieces,
-        "pieces_without_beginning": found.without_beginning,
-        "pieces_without_end": found.without_end,
-        "pieces_with_neither": found.neither,
-        "tokens": found.tokens,
-        "tokens_without_beginning": found.tokens_without_beginning,
-    }
 
 
 def classes(subject: Subject, build: Build) -> Classes:

@@ -1,4 +1,8 @@
-"""What a probe of the surface found, said: how well domains are told apart, by which tokens, and how noisy their losses are."""
+"""How well single tokens tell the domains apart, by which tokens, and how noisy a domain's held-out loss is.
+
+rows of a build ─ probe.py: naive Bayes, unigram losses ─┬─ checks: surface_shortcut, held_out_noise
+                                                         └─ answers: separability, and the noise of what is held out
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,8 @@ import numpy as np
 
 from tokmill.errors import TokmillError
 from tokmill.loader.dataset import open_dataset
-from tokmill.reviews.evidence import RECIPE_ALONE, Answering, Evidence, manifest_of, named
+from tokmill.reviews.evidence import RECIPE_ALONE, Answering, Evidence, check, named, place_of
 from tokmill.reviews.finding import (
-    MAX_NOISE,
-    SURFACE_DROP,
-    SURFACE_LOW,
-    Assumption,
     Finding,
     Found,
     Measure,
@@ -25,10 +25,16 @@ from tokmill.reviews.finding import (
     share,
     spelled,
 )
-from tokmill.reviews.probing import FIRST, MASKED, SHOWN, Noise, Probe, View
+from tokmill.reviews.probe import FIRST, MASKED, SHOWN, Noise, Probe, View
 from tokmill.reviews.rows import Taken
 from tokmill.reviews.subject import Build
 from tokmill.tokenizers.load import load_tokenizer
+
+MAX_NOISE = 0.05  # half of a 95 % interval, of a domain's held-out loss
+SURFACE_LOW = 0.95  # of held-out rows that single tokens tell the domain of, each domain counted alike
+# of these, lost when twenty markers of each domain are masked: a template, not a language
+SURFACE_DROP = 0.10
+
 
 WIDE = 1.96  # standard errors on either side: 95 %
 CONFOUND = (
@@ -59,22 +65,31 @@ def probed_builds(evidence: Evidence) -> list[tuple[Build, Probe]]:
 # --- checks ---
 
 
+@check(
+    "Report routing and probes beside this baseline, and on rows whose markers are masked; take templates and marks out "
+    "of the texts."
+)
 def surface_shortcut(evidence: Evidence) -> Found:
-    """That domains differ is no fault; that a few marks give them away is."""
+    """Do single tokens tell the domains apart? That domains differ is no fault; that a few marks give them away is."""
     for build, found in probed_builds(evidence):
         if assumption := sampled(found):
-            yield Assumption("surface_shortcut", assumption)
+            yield assumption
         rows = found.views[0]
         accuracy, remaining = rows.accuracy(), rows.accuracy(MASKED[0])
         if accuracy < SURFACE_LOW:
             continue
         drop = accuracy - remaining
-        read_from = f"{manifest_of(build).removesuffix('manifest.json')}*/index.jsonl.zst and the rows"
+        read_from = f"{place_of(build)}*/index.jsonl.zst and the rows"
         is_few = drop > SURFACE_DROP
         says = f"{spelled(100 * accuracy)} % of held-out rows are told apart by single tokens (chance {spelled(100 * rows.chance)} %)"
         says += f"; without {MASKED[0]} markers of each {spelled(100 * remaining)} %"
+        if is_few:
+            lost = f"lost without {MASKED[0]} markers of each domain"
+            bound = Measure(lost, 100 * SURFACE_DROP, "points", found.split)
+        else:
+            counted = f"{found.split}, each counted alike"
+            bound = Measure("told apart", 100 * SURFACE_LOW, "% of held-out rows", counted)
         yield Finding(
-            "surface_shortcut",
             "medium" if is_few else "low",
             f"{found.word}s {', '.join(found.domains)}",
             says,
@@ -88,54 +103,35 @@ def surface_shortcut(evidence: Evidence) -> Found:
                 for view in found.views
                 for masked in (0, *MASKED)
             ),
-            Measure(
-                f"lost without {MASKED[0]} markers of each domain", 100 * SURFACE_DROP, "points", found.split
-            )
-            if is_few
-            else Measure(
-                "told apart",
-                100 * SURFACE_LOW,
-                "% of held-out rows",
-                f"{found.split}, each counted alike",
-            ),
+            bound,
         )
 
 
+@check(
+    "Hold out more documents of the domain (a larger `split.valid_fraction`), and compare models document by document."
+)
 def held_out_noise(evidence: Evidence) -> Found:
+    """Is a domain's held-out loss known well enough?"""
     for build, found in probed_builds(evidence):
-        read_from = (
-            f"{manifest_of(build).removesuffix('manifest.json')}{found.split}/index.jsonl.zst and the rows"
-        )
+        read_from = f"{place_of(build)}{found.split}/index.jsonl.zst and the rows"
         for domain, noise in zip(found.domains, found.noise, strict=True):
             if noise is None:
-                yield Assumption(
-                    "held_out_noise",
-                    f"{found.word} {domain} has fewer than two held-out documents: its loss has no error",
-                )
+                yield f"{found.word} {domain} has fewer than two held-out documents: its loss has no error"
             elif WIDE * noise.error > MAX_NOISE * noise.loss:
+                half, unit = "half of a 95 % interval", "% of the loss"
+                documents = plural(noise.documents, "held-out document")
                 yield Finding(
-                    "held_out_noise",
                     "medium",
                     f"{found.word} {domain}",
-                    f"{plural(noise.documents, 'held-out document')}: its loss is known to ± {share(WIDE * noise.error, noise.loss)}",
+                    f"{documents}: its loss is known to ± {share(WIDE * noise.error, noise.loss)}",
                     (
                         Measure("held-out documents", noise.documents, "documents", read_from),
                         Measure("held-out tokens", noise.tokens, "tokens", read_from),
                         Measure("mean loss under a unigram model", noise.loss, "nats a token", read_from),
                         Measure("one standard error, by document", noise.error, "nats", read_from),
-                        Measure(
-                            "half of a 95 % interval",
-                            percent(WIDE * noise.error, noise.loss),
-                            "% of the loss",
-                            read_from,
-                        ),
+                        Measure(half, percent(WIDE * noise.error, noise.loss), unit, read_from),
                     ),
-                    Measure(
-                        "half of a 95 % interval",
-                        100 * MAX_NOISE,
-                        "% of the loss",
-                        f"a {found.word} of {found.split}",
-                    ),
+                    Measure(half, 100 * MAX_NOISE, unit, f"a {found.word} of {found.split}"),
                 )
 
 
@@ -184,7 +180,7 @@ def separability(evidence: Evidence, found: Answering) -> None:
             "first_tokens": FIRST,
             "views": {view.name: _figures(probe, view, names) for view in probe.views},
         }
-        found.base(f"{manifest_of(build).removesuffix('manifest.json')}*/index.jsonl.zst and the rows")
+        found.base(f"{place_of(build)}*/index.jsonl.zst and the rows")
 
 
 def _told_apart(view: View) -> str:

@@ -1,13 +1,17 @@
-"""Licences of what is kept: there at all, and within the policy of the whole recipe.
+"""Where documents come from: pins, code, how they were drawn, what was lost, labels and licences.
 
-Where documents come from: pins, code, how they were drawn, labels.
+the recipe ────────────────────── what is asked for ──┐
+manifests of ingest and clean ─── what was read ──────┼─ a check for each, and the answer: what does each source give
+texts.py, counts of tokens ────── labels, licences ───┘
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import Json
@@ -15,48 +19,52 @@ from tokmill.artifacts.step import UNKNOWN
 from tokmill.audit.whatif import loss_limit, losses_of_run
 from tokmill.clean.license_policy import KEEP, LicensePolicy, judge_licenses, make_policy
 from tokmill.recipe import Source
-from tokmill.reviews.evidence import Evidence
+from tokmill.reviews.evidence import Answering, Evidence, check
 from tokmill.reviews.finding import (
-    LITTLE_SCANNED,
-    MAX_UNLABELLED,
-    Assumption,
     Finding,
     Found,
     Measure,
     NotMeasured,
+    Severity,
+    Value,
+    part,
     percent,
     plural,
     share,
 )
-from tokmill.reviews.subject import remote_code_keys
+from tokmill.reviews.subject import Build, remote_code_keys
+
+LITTLE_SCANNED = 0.10  # of a source: what its head says of the rest is a guess
+MAX_UNLABELLED = 0.01  # of the documents of a source
+
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
+@check(
+    "Write the commit that was read into `hub.revision`, and the tokenizer's sha256 into `tokenizer.sha256`."
+)
 def unpinned_revision(evidence: Evidence) -> Found:
-    """A branch or tag means other bytes tomorrow; so does a tokenizer file without its sha256."""
+    """Is every remote dataset at a commit, and the tokenizer at its sha256? Else there are other bytes tomorrow."""
     pinned = Measure("a commit", 40, "hex digits", "hub.revision")
-    asked = dict(_asked_of_hub(evidence))
-    for source, (hub, resolved, read_from) in asked.items():
+    for source, hub, resolved, read_from in _asked_of_hub(evidence):
         revision = hub.get("revision")
         if revision is not None and _COMMIT.fullmatch(str(revision)):
             continue
-        evidence_of = [Measure("revision asked for", str(revision or "the default branch"), "", read_from)]
+        figures = [Measure("revision asked for", str(revision or "the default branch"), "", read_from)]
         if resolved is not None:
-            evidence_of.append(Measure("commit that was read", resolved, "", read_from))
+            figures.append(Measure("commit that was read", resolved, "", read_from))
         yield Finding(
-            "unpinned_revision",
             "medium" if resolved is not None else "high",
             f"source {source}",
             f"{hub.get('dataset')} at {revision or 'its default branch'}, not at a commit",
-            tuple(evidence_of),
+            tuple(figures),
             pinned,
             "other than",
         )
     tokenizer = evidence.recipe.tokenizer
     if tokenizer is not None and tokenizer.path is not None and tokenizer.sha256 is None:
         yield Finding(
-            "unpinned_revision",
             "low",
             "tokenizer",
             f"{tokenizer.path} is not pinned by its sha256",
@@ -66,31 +74,32 @@ def unpinned_revision(evidence: Evidence) -> Found:
         )
 
 
-def _asked_of_hub(evidence: Evidence) -> Iterator[tuple[str, tuple[Json, str | None, str]]]:
+def _asked_of_hub(evidence: Evidence) -> Iterator[tuple[str, Json, str | None, str]]:
+    """Source, what was asked for, the commit that was read, and where that is written."""
     ingested = evidence.subject.of_kind("ingest")
     for name, artifact in ingested.items():
         hub = artifact.manifest.config.get("hub")
         if hub:
-            yield name, (hub["asked"], hub["revision"], f"ingest/{name}/manifest.json")
+            yield name, hub["asked"], hub["revision"], f"ingest/{name}/manifest.json"
     if evidence.subject.recipe is not None:
         for source in evidence.subject.recipe.sources:
             if source.hub is not None and source.name not in ingested:
-                yield source.name, (source.hub.model_dump(mode="json"), None, evidence.subject.recipe_file)
+                yield source.name, source.hub.model_dump(mode="json"), None, evidence.subject.recipe_file
     elif not ingested:
         evidence.ingested()
 
 
+@check("Take the key out, and export the dataset once to files that need no code; the mill runs none.")
 def remote_code(evidence: Evidence) -> Found:
+    """Does anything ask for code that comes with the data?"""
     subject = evidence.subject
     places = remote_code_keys(subject.asked)
-    for name, artifact in subject.artifacts.items():
-        if artifact.manifest.kind == "ingest":
-            places += [(f"{name}: {key}", v) for key, v in remote_code_keys(artifact.manifest.config)]
+    for name, artifact in subject.of_kind("ingest").items():
+        places += [(f"ingest/{name}: {key}", v) for key, v in remote_code_keys(artifact.manifest.config)]
     if not subject.asked and not subject.artifacts:
         raise NotMeasured("a published build does not say what was asked of its sources")
     for place, value in places:
         yield Finding(
-            "remote_code",
             "high",
             place,
             "asks for code that comes with the data to be run",
@@ -99,8 +108,7 @@ def remote_code(evidence: Evidence) -> Found:
         )
     hooks = sorted({str(hook) for hook in _hooks(subject.asked)})
     if hooks:
-        says = f"{', '.join(hooks)}: code beside the recipe, which runs with it and is part of its identity; not reviewed here"
-        yield Assumption("remote_code", says)
+        yield f"{', '.join(hooks)}: code beside the recipe, which runs with it and is part of its identity; not reviewed here"
 
 
 def _hooks(asked: object) -> Iterator[object]:
@@ -114,11 +122,15 @@ def _hooks(asked: object) -> Iterator[object]:
             yield from _hooks(value)
 
 
-# --- sampling ---
+# --- sampling, losses, labels ---
 
 
+@check(
+    "Draw from the whole source: `sample: {method: reservoir, k: …}` or `hash`; `shuffle_buffer` if it cannot be "
+    "read whole."
+)
 def head_sampling(evidence: Evidence) -> Found:
-    """A limit, or `sample: head`, takes what comes first; a crawl or a dump is ordered by something."""
+    """Was a source cut off at its head? A crawl or a dump is ordered by something."""
     bound = Measure("of the source unread by a head", 0, "%", "or a sample that looks at all of it")
     ingested = evidence.subject.of_kind("ingest")
     for name, artifact in ingested.items():
@@ -127,32 +139,23 @@ def head_sampling(evidence: Evidence) -> Found:
         if sample.get("method") not in (None, "head", "hash") or scanned.get("is_complete", True):
             continue
         read_from = f"ingest/{name}/manifest.json"
-        part = float(scanned["fraction"])
+        fraction = float(scanned["fraction"])
         figures = [
-            Measure("scanned", 100 * part, "% of the bytes", read_from),
+            Measure("scanned", 100 * fraction, "% of the bytes", read_from),
             Measure("records read", scanned["records"], "records", read_from),
         ]
-        told = f"reading stopped early, after {share(part, 1)} of its bytes at most, in their order"
+        told = f"reading stopped early, after {share(fraction, 1)} of its bytes at most, in their order"
         try:
             tally = evidence.texts.sources.get(name)
             if tally is not None and tally.docs and evidence.texts.is_complete:
-                figures.append(
-                    Measure(
-                        f"longest run of one origin ({tally.longest_origin})",
-                        tally.longest_run,
-                        f"of {plural(tally.docs, 'document')}",
-                        f"ingest/{name}/documents-*.parquet",
-                    )
-                )
-                told += (
-                    f"; {tally.longest_run:,} of {plural(tally.docs, 'document')} in one run of one origin"
-                )
+                of = f"of {plural(tally.docs, 'document')}"
+                run = f"longest run of one origin ({tally.longest_origin})"
+                figures.append(Measure(run, tally.longest_run, of, f"ingest/{name}/documents-*.parquet"))
+                told += f"; {tally.longest_run:,} {of} in one run of one origin"
         except NotMeasured as reason:
-            yield Assumption(
-                "head_sampling", f"source {name}: longest run of one origin not measured: {reason}"
-            )
-        severity = "high" if part < LITTLE_SCANNED else "medium"
-        yield Finding("head_sampling", severity, f"source {name}", told, tuple(figures), bound)  # type: ignore[arg-type]
+            yield f"source {name}: longest run of one origin not measured: {reason}"
+        severity: Severity = "high" if fraction < LITTLE_SCANNED else "medium"
+        yield Finding(severity, f"source {name}", told, tuple(figures), bound)
     if evidence.subject.recipe is None:
         if not ingested:
             evidence.ingested()
@@ -161,11 +164,10 @@ def head_sampling(evidence: Evidence) -> Found:
         if source.name not in ingested and _takes_head(source):
             key = "sample.method: head" if source.sample is not None else "limit without sample"
             yield Finding(
-                "head_sampling",
                 "medium",
                 f"source {source.name}",
                 f"{key} takes what comes first; the share that is read is not known before a run",
-                (Measure("how it is drawn", key, "", f"{evidence.subject.recipe_file}: {source.name}"),),
+                (_in_recipe(evidence, source, "how it is drawn", key),),
                 bound,
             )
 
@@ -176,18 +178,22 @@ def _takes_head(source: Source) -> bool:
     return source.sample.method == "head" or (source.sample.method == "hash" and source.limit is not None)
 
 
-# --- losses ---
+def _in_recipe(evidence: Evidence, source: Source, name: str, value: Value = 0) -> Measure:
+    return Measure(name, value, "", f"{evidence.subject.recipe_file}: {source.name}")
 
 
+@check(
+    "Read some (`tokmill why OUT --reason REASON`), and ask `tokmill whatif` what another bound would keep; set "
+    "`dedup.warn_source_loss` higher where the loss is meant."
+)
 def source_loss(evidence: Evidence) -> Found:
-    """To one rule, or as copies of one kind: what is left is hardly the source that was chosen."""
+    """Does a source lose most of its documents to one rule? What is left is hardly the source that was chosen."""
     if not evidence.subject.artifacts:
         evidence.artifact("clean")
     limit = loss_limit(evidence.subject.asked)
     for step, loss in losses_of_run(evidence.subject.artifacts, limit):
         read_from = f"{step}/manifest.json"
         yield Finding(
-            "source_loss",
             "high",
             f"source {loss.source}",
             str(loss),
@@ -201,49 +207,35 @@ def source_loss(evidence: Evidence) -> Found:
         )
 
 
-# --- labels ---
-
-
+@check("Carry the label along with `fields: {meta: [repo, url, subset, …]}`.")
 def subsource_labels(evidence: Evidence) -> Found:
-    """Without a label of its own a document says only which source it is of, and no share within it can be checked."""
+    """Do documents say where in their source they are from? Without a label no share within it can be checked."""
     bound = Measure("documents without a label", 100 * MAX_UNLABELLED, "% of a source", "a string in `meta`")
     if evidence.subject.kind == "recipe":
         for source in evidence.recipe.sources:
             if not source.fields.meta and source.format == "records":
                 yield Finding(
-                    "subsource_labels",
                     "low",
                     f"source {source.name}",
                     "carries no field along that says where in the source a document is from",
-                    (
-                        Measure(
-                            "fields carried along", 0, "", f"{evidence.subject.recipe_file}: {source.name}"
-                        ),
-                    ),
+                    (_in_recipe(evidence, source, "fields carried along"),),
                     bound,
                 )
         return
     for name, tally in evidence.texts.sources.items():
         missing = tally.docs - tally.labelled
         if tally.docs and missing > MAX_UNLABELLED * tally.docs:
+            read_from = f"ingest/{name}/documents-*.parquet: meta"
             yield Finding(
-                "subsource_labels",
                 "low",
                 f"source {name}",
                 f"{missing:,} of {plural(tally.docs, 'document')} ({share(missing, tally.docs)}) have no label within the source",
-                (
-                    Measure(
-                        "without a label", missing, "documents", f"ingest/{name}/documents-*.parquet: meta"
-                    ),
-                    Measure(
-                        "of the source",
-                        percent(missing, tally.docs),
-                        "%",
-                        f"ingest/{name}/documents-*.parquet: meta",
-                    ),
-                ),
+                part("without a label", missing, "documents", "of the source", tally.docs, read_from),
                 bound,
             )
+
+
+# --- licences ---
 
 
 def _licenses(evidence: Evidence) -> Iterator[tuple[str, Json, str]]:
@@ -260,93 +252,75 @@ def _licenses(evidence: Evidence) -> Iterator[tuple[str, Json, str]]:
             yield "all sources", build.artifact.manifest.counts.get("licenses", {}), "manifest.json"
 
 
+@check(
+    "Name the licence of the source (`license`), or the field that holds it (`fields.license`); drop the rest "
+    "with `license: {unknown: drop}`."
+)
 def license_missing(evidence: Evidence) -> Found:
-    bound = Measure(
-        "documents without a licence", 0, "documents", "SPDX expression, or one that can be read as one"
-    )
+    """Has every document a licence?"""
     counted = list(_licenses(evidence))
     for source, totals, read_from in counted:
         unknown = totals.get(UNKNOWN, {}).get("docs", 0)
         docs = sum(total["docs"] for total in totals.values())
         if unknown:
-            figures = [Measure("without a licence", unknown, "documents", read_from)]
-            if "tokens" in totals[UNKNOWN]:
-                figures.append(Measure("of them", totals[UNKNOWN]["tokens"], "tokens", read_from))
-            figures.append(Measure("of the source", percent(unknown, docs), "%", read_from))
+            of_documents, of_source = part(
+                "without a licence", unknown, "documents", "of the source", docs, read_from
+            )
+            tokens = totals[UNKNOWN].get("tokens")
+            of_them = () if tokens is None else (Measure("of them", tokens, "tokens", read_from),)
+            spdx = "SPDX expression, or one that can be read as one"
             yield Finding(
-                "license_missing",
                 "medium",
                 f"source {source}",
                 f"{unknown:,} of {plural(docs, 'document')} ({share(unknown, docs)}) have no known licence",
-                tuple(figures),
-                bound,
+                (of_documents, *of_them, of_source),
+                Measure("documents without a licence", 0, "documents", spdx),
             )
     if counted or evidence.subject.recipe is None:
         return
-    for source_ in evidence.recipe.sources:
-        if source_.license is None and source_.fields.license is None:
+    keys = "keys that name a licence"
+    for asked in evidence.recipe.sources:
+        if asked.license is None and asked.fields.license is None:
             yield Finding(
-                "license_missing",
                 "medium",
-                f"source {source_.name}",
+                f"source {asked.name}",
                 "neither `license` nor `fields.license` says what its documents may be used for",
-                (
-                    Measure(
-                        "keys that name a licence", 0, "", f"{evidence.subject.recipe_file}: {source_.name}"
-                    ),
-                ),
-                Measure(
-                    "keys that name a licence", 1, "", "or documents with a field `license` of their own"
-                ),
+                (_in_recipe(evidence, asked, keys),),
+                Measure(keys, 1, "", "or documents with a field `license` of their own"),
                 "less than",
             )
 
 
+@check("Tighten the source's own `license` section, or widen the recipe's with the reason written down.")
 def license_outside_policy(evidence: Evidence) -> Found:
-    """By the policy of the whole recipe: a source or a domain may have a looser one of its own."""
+    """Is every licence one that the recipe's policy allows? A source or a domain may have a looser one of its own."""
     if evidence.recipe.license is None:
         raise NotMeasured("the recipe has no `license` policy, so nothing can be outside of it")
     asked = evidence.recipe.license
     policy = make_policy(asked.allow, asked.deny, "drop")
-    bound = Measure(
-        "documents outside the policy",
-        0,
-        "documents",
-        f"license: allow {_listed(policy.allow)}, deny {_listed(policy.deny)}",
-    )
+    allow, deny = (", ".join(names) or "(none)" for names in (policy.allow, policy.deny))
+    rule = f"license: allow {allow}, deny {deny}"
+    bound = Measure("documents outside the policy", 0, "documents", rule)
     counted = list(_licenses(evidence))
     for source, totals, read_from in counted:
         docs = sum(total["docs"] for total in totals.values())
         for name, total in totals.items():
             if name != UNKNOWN and not _passes(name, policy):  # without one: `license_missing`
+                kept = f"kept with licence {name}"
                 yield Finding(
-                    "license_outside_policy",
                     "high",
                     f"source {source}",
                     f"{plural(total['docs'], 'document')} of licence {name}, which the recipe's policy refuses",
-                    (
-                        Measure(f"kept with licence {name}", total["docs"], "documents", read_from),
-                        Measure("of the source", percent(total["docs"], docs), "%", read_from),
-                    ),
+                    part(kept, total["docs"], "documents", "of the source", docs, read_from),
                     bound,
                 )
-    if counted:
-        return
-    for source_ in evidence.recipe.sources:
-        if source_.license is not None and not _passes(source_.license, policy):
+    for declared in evidence.recipe.sources if not counted else ():
+        if declared.license is not None and not _passes(declared.license, policy):
             yield Finding(
-                "license_outside_policy",
                 "high",
-                f"source {source_.name}",
-                f"declares {source_.license}, which the recipe's policy refuses",
-                (
-                    Measure(
-                        "declared licence",
-                        source_.license,
-                        "",
-                        f"{evidence.subject.recipe_file}: {source_.name}",
-                    ),
-                ),
+                f"source {declared.name}",
+                f"declares {declared.license}, which the recipe's policy refuses",
+                (_in_recipe(evidence, declared, "declared licence", declared.license),),
                 bound,
             )
 
@@ -356,5 +330,73 @@ def _passes(license: str | None, policy: LicensePolicy) -> bool:
     return bool(judged.verdict[0] == KEEP)
 
 
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names) or "(none)"
+# --- the answer ---
+
+
+def source_choice(evidence: Evidence, found: Answering) -> None:
+    """Which sources, and what does each give?"""
+    ingested = evidence.subject.of_kind("ingest")
+    if not ingested and evidence.subject.kind == "build":
+        for build in found.attempt(evidence.builds) or []:
+            counts = build.artifact.manifest.counts.get("sources", {})
+            total = sum(told["tokens"] for told in counts.values())
+            for name, told in counts.items():
+                found.say(
+                    f"{name}: {plural(told['docs'], 'document')}, {share(told['tokens'], total)} of the tokens."
+                )
+                found.figures[name] = dict(told)
+            found.base("manifest.json: counts.sources")
+        return
+    if not ingested:
+        for source in evidence.recipe.sources:
+            place = (
+                source.hub.dataset
+                if source.hub is not None
+                else ", ".join(source.files or ["a corpus manifest"])
+            )
+            found.say(f"{source.name} ({source.domain}): {place}, licence {source.license or 'not stated'}.")
+            found.figures[source.name] = {"domain": source.domain, "license": source.license}
+        found.base("the recipe").lack("documents, tokens and what each source loses: a recipe alone has none")
+        return
+    lengths = found.attempt(lambda: evidence.lengths)
+    tokens = lengths.tokens_by("source") if lengths is not None else {}
+    docs = lengths.docs_by("source") if lengths is not None else {}
+    total = sum(tokens.values())
+    built = (found.attempt(lambda: _built_sources(evidence, evidence.builds()[0])) if lengths else None) or {}
+    for name, artifact in ingested.items():
+        counts = artifact.manifest.counts
+        figures = {"records": counts["in"], "ingested": counts["kept"], "text_bytes": counts["text_bytes"]}
+        told = f"{name} ({artifact.manifest.config['reading']['domain']}): {plural(counts['in'], 'record')}"
+        if name in tokens:
+            figures |= {"documents": docs[name], "tokens": tokens[name]}
+            told += f", {docs[name]:,} of them kept, {tokens[name]:,} tokens ({share(tokens[name], total)})"
+        if name in built:
+            figures |= {"built_documents": built[name].docs, "built_tokens": built[name].tokens}
+            told += f", {built[name].docs:,} of them built ({share(built[name].docs, counts['in'])})"
+            told += f" with {built[name].tokens:,} tokens"
+        scanned = artifact.manifest.facts.get("scanned", {})
+        if not scanned.get("is_complete", True):
+            told += f", {share(scanned['fraction'], 1)} of the source read"
+        found.say(f"{told}, licence {artifact.manifest.config['reading'].get('license') or 'by document'}.")
+        found.figures[name] = figures
+    found.base("ingest/*/manifest.json", "tokens/*/lengths-*.parquet" if tokens else "")
+
+
+class BuiltSource(NamedTuple):
+    docs: int  # with a token in a row, each once
+    tokens: int  # in rows, repeats counted again
+
+
+def _built_sources(evidence: Evidence, build: Build) -> dict[str, BuiltSource]:
+    """What a build that lies in its run has of each source, all splits together."""
+    found: dict[str, BuiltSource] = {}
+    for split in build.splits:
+        built = evidence.built(build, split)
+        shards = built.turns.shards
+        ends = np.cumsum([shard.lengths.rows for shard in shards])
+        shard_of = np.searchsorted(ends, built.position, side="right")
+        written = np.bincount(shard_of, weights=built.written, minlength=len(shards)).astype(np.int64)
+        for shard, tokens, marks in zip(shards, written.tolist(), built.in_rows().values(), strict=True):
+            before = found.get(shard.source, BuiltSource(0, 0))
+            found[shard.source] = BuiltSource(before.docs + int(marks.sum()), before.tokens + tokens)
+    return found

@@ -1,11 +1,9 @@
-"""What is under review, opened: a recipe, a run (finished or cut short), or a build, with what can be known of it.
+"""What is under review, opened: a recipe, a run (finished or cut short), or a build, and the lengths of its documents.
 
 recipe.yaml            ─> recipe
 out/NAME               ─> recipe as the run wrote it down, artifacts
 out/NAME/build/ROWS    ─> the same, and of the builds only this one
 anywhere/              ─> a published build: its manifest and its files, no texts
-
-What the tokens step counted, document by document: from small columns, a shard at a time.
 
 lengths-<shard>  (tokens, text_bytes, language, license)  ─> sums by split, domain and source
 the rows of a build, turn by turn ────────────────────────> the first half of the training documents, and the last
@@ -16,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,10 +24,10 @@ from numpy.typing import NDArray
 from pydantic_core import to_jsonable_python
 
 from tokmill.artifacts.artifact import Artifact, open_artifact
-from tokmill.artifacts.manifest import MANIFEST, Json
+from tokmill.artifacts.manifest import MANIFEST, Json, add_counts
 from tokmill.artifacts.step import tally
-from tokmill.audit.built import BuiltSplit, load_scheduled
 from tokmill.audit.opened import Found, find_artifacts
+from tokmill.audit.places import BuiltSplit, load_scheduled
 from tokmill.errors import InputError, RecipeError, TokmillError
 from tokmill.pipeline.run_manifest import REVIEW
 from tokmill.recipe import Build as RecipeBuild
@@ -60,6 +58,11 @@ class Build:
         names = [entry.path.rpartition("/")[0] for entry in self.artifact.manifest.entries("index")]
         return sorted(names, key=lambda name: (name not in ("train", ""), name))
 
+    def counts(self, split: str) -> Json:
+        """Of one split; of a published build without its receipts, of all splits together."""
+        manifest = self.artifact.manifest
+        return next((one.counts for one in manifest.receipts() if one.key == split), manifest.counts)
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -71,9 +74,7 @@ class Subject:
     found: Found | None  # of a run
     builds: list[Build] = field(default_factory=list)
     recipe_file: str = ""
-    training: TrainingPlan = field(
-        default_factory=TrainingPlan
-    )  # what is to be trained on it, as far as it is said
+    training: TrainingPlan = field(default_factory=TrainingPlan)  # on it, as far as it is said
 
     @property
     def artifacts(self) -> dict[str, Artifact]:
@@ -110,17 +111,7 @@ def open_subject(target: str | Path) -> Subject:
             return _published(path, here)
         mine = [build for build in subject.builds if build.artifact.directory.name == path.resolve().name]
         if mine:
-            return Subject(
-                "build",
-                run,
-                mine[0].name,
-                subject.recipe,
-                subject.asked,
-                subject.found,
-                mine,
-                subject.recipe_file,
-                subject.training,
-            )
+            return replace(subject, kind="build", directory=run, name=mine[0].name, builds=mine)
     return _published(path, here)
 
 
@@ -156,10 +147,9 @@ def _recipe(path: Path) -> Subject:
         recipe = load_recipe(path)
     except RecipeError as mistakes:
         tree = _tree(path)
-        if tree is None or not remote_code_keys(_plain(tree)):
+        asked = _take_remote_code(tree) if tree is not None else {}
+        if not remote_code_keys(asked):
             raise
-        asked = _plain(tree)
-        _remove_remote_code(tree)
         try:
             recipe = parse_recipe(yaml.serialize(tree, allow_unicode=True).encode(), str(path))
         except RecipeError:
@@ -215,21 +205,18 @@ def _tree(path: Path) -> Any:
         return None
 
 
-def _plain(node: Any) -> Any:
+def _take_remote_code(node: Any) -> Any:
+    """Out of the nodes; and what they were, as plain values."""
     if isinstance(node, yaml.MappingNode):
-        return {str(key.value): _plain(value) for key, value in node.value}
+        plain = {str(key.value): _take_remote_code(value) for key, value in node.value}
+        node.value = [(key, value) for key, value in node.value if key.value not in REMOTE_CODE]
+        return plain
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(item) for item in node.value]
+        return [_take_remote_code(item) for item in node.value]
     return node.value
 
 
-def _remove_remote_code(node: Any) -> None:
-    if isinstance(node, yaml.MappingNode):
-        node.value = [(key, value) for key, value in node.value if key.value not in REMOTE_CODE]
-    for item in node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else ():
-        for part in item if isinstance(item, tuple) else (item,):
-            _remove_remote_code(part)
-
+# --- tokens, document by document ---
 
 TRAIN = "train"
 
@@ -275,7 +262,11 @@ def tally_lengths(artifacts: Mapping[str, Artifact]) -> Lengths:
             key = split, shard.domain, shard.source
             before = parts.get(key, Part(*key, 0, 0, 0, {}, {}))
             named = [
-                _added(sums, tally(table.column(name).combine_chunks(), tokens=lengths))
+                dict(
+                    sorted(
+                        add_counts(sums, tally(table.column(name).combine_chunks(), tokens=lengths)).items()
+                    )
+                )
                 for name, sums in (("language", before.languages), ("license", before.licenses))
             ]
             parts[key] = Part(
@@ -286,15 +277,6 @@ def tally_lengths(artifacts: Mapping[str, Artifact]) -> Lengths:
                 *named,
             )
     return Lengths(list(parts.values()))
-
-
-def _added(sums: Json, more: Json) -> Json:
-    whole = {name: dict(total) for name, total in sums.items()}
-    for name, total in more.items():
-        mine = whole.setdefault(name, {"docs": 0, "tokens": 0})
-        for amount in ("docs", "tokens"):
-            mine[amount] += total[amount]
-    return dict(sorted(whole.items()))
 
 
 # --- first and last half ---
@@ -394,9 +376,8 @@ def load_turns(artifacts: Mapping[str, Artifact], built: BuiltSplit | None = Non
 
 def _half(lengths: Any, sizes: Any, sources: Any, names: list[str]) -> Half:
     def squared(a: Any, b: Any) -> float:
-        return float(
-            (a.astype(np.float64) * b).sum()
-        )  # whole numbers would overflow at ten million documents
+        # whole numbers would overflow at ten million documents
+        return float((a.astype(np.float64) * b).sum())
 
     return Half(
         len(lengths),

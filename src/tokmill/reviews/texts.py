@@ -1,25 +1,14 @@
-"""What kept texts look like, counted in one pass: how they begin, what hides in them, and how they are labelled.
+"""What kept texts look like, counted in one pass: how they begin and end, what hides in them, and how they are labelled.
 
-shard ─ texts as they were encoded ─┬─ the first 1, 8, 12 … 32 characters ─> how often each
-                                    ├─ whitespace, invisible characters, literals of control tokens ─> documents
-                                    └─ meta and ids ─> labels, code languages; in mathematics, forms of answers
-
-A corpus of more than SCANNED_BYTES is looked at in some of its shards, chosen by the hash of their names.
-
-Which language a file of code is in, by its ending.
-
-How mathematics is written, form by form: final answers, calculator marks, LaTeX. A price is none of them.
-
-    \boxed{18}   #### 72   <<48/2=24>>   The answer is …   Answer:   Solution:
-    \frac \\sqrt \\sum …     \begin{align*}     $x^2 + 1$     $$…$$ \\[…\\] \\(…\\)
+    shard ─ texts as they were encoded ─┬─ the first 1, 8, 12 … 32 characters, the last 8 … 32 ─> how often each
+                                        ├─ whitespace, invisible characters, literals of control tokens ─> documents
+                                        ├─ artefacts: <unk>   @-@   "word , word"   &amp;   U+FFFD   â€™ ─> documents
+                                        ├─ meta and ids ─> labels, languages of code (by its label, or the ending of its file)
+                                        └─ in mathematics, forms: \\boxed{18}   #### 72   <<48/2=24>>   \\frac   $x^2 + 1$
 
 Between two dollars stands mathematics when it is a number alone, or has a command, or is made of short names, digits and
 operators; and when neither dollar can be that of a price: `$5 for a book and $3` has words, `$12+$10` a digit behind.
-
-What datasets leave in their texts: marks of an old tokenizer, blanks at the ends, broken encodings, endings that all have.
-
-<unk>   @-@   "word , word"   &amp;   U+FFFD   â€™            documents of each source that hold one
-a blank first or last        the last 8, 12 … 32 characters   how often each
+A corpus of more than SCANNED_BYTES is looked at in some of its shards, chosen by the hash of their names.
 """
 
 from __future__ import annotations
@@ -41,23 +30,17 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.step import Input, Shard
-from tokmill.reviews.finding import (
-    COMMON_SUFFIX,
-    MAX_ARTEFACT,
-    MIN_DOCUMENTS,
-    PREFIX_CHARS,
-    SCANNED_BYTES,
-    Finding,
-    Found,
-    Measure,
-    percent,
-    plural,
-    quoted,
-    share,
-)
 from tokmill.schema import one_piece
 from tokmill.stages.texts import labelled_shards, load_split_texts
 from tokmill.storage.parquet import load_table
+
+# "Problem: " has nine characters; the longest that is over the threshold is shown
+PREFIX_CHARS = (8, 12, 16, 24, 32)
+PREFIX_HIGH, PREFIX_MEDIUM = 0.50, 0.20  # of the documents of a domain
+MIN_DOCUMENTS = 20  # of a domain: in fewer, one document is more than a twentieth
+COMMON_SUFFIX = 0.50  # of the documents of a source end alike
+SCANNED_BYTES = 4 << 30  # of text: less than a minute of one core (89 MB/s measured)
+
 
 # Endings of which nobody doubts the language; others are told as they are.
 _ENDINGS = {
@@ -170,72 +153,6 @@ ARTEFACTS = {
 }
 
 
-@dataclass
-class Leftovers:
-    """Of one source."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    suffixes: dict[int, Counter[str]] = field(
-        default_factory=lambda: {size: Counter() for size in PREFIX_CHARS}
-    )
-
-    def count(self, texts: Any) -> None:
-        for name, artefact in ARTEFACTS.items():
-            self.counts[name] += int(np.asarray(pc.match_substring_regex(texts, artefact.pattern)).sum())
-
-    def common_suffix(self, docs: int, at_least: float = COMMON_SUFFIX) -> tuple[str, int] | None:
-        """The longest ending of those counted that more than this share have."""
-        found = None
-        for size in PREFIX_CHARS:
-            best = min(self.suffixes[size].items(), key=lambda item: (-item[1], item[0]), default=None)
-            if best is None or best[1] <= at_least * docs:
-                break
-            found = best
-        return found
-
-
-def is_meant(name: str, domain: str) -> bool:
-    """What is no artefact in code."""
-    return ARTEFACTS[name].of == "text" and "code" in domain.lower()
-
-
-def judge(source: str, domain: str, docs: int, left: Leftovers) -> Found:
-    if docs < MIN_DOCUMENTS:
-        return
-    read_from = "texts of ingest/* and clean/*"
-    for name, artefact in ARTEFACTS.items():
-        count = left.counts[name]
-        if not artefact.is_told or is_meant(name, domain) or count <= MAX_ARTEFACT * docs:
-            continue
-        yield Finding(
-            "dataset_artefacts",
-            "low" if artefact.of == "text" else "medium",
-            f"source {source}",
-            f"{count:,} of {plural(docs, 'document')} ({share(count, docs)}) {artefact.says}",
-            (
-                Measure(name, count, "documents", read_from),
-                Measure("of the source", percent(count, docs), "%", read_from),
-            ),
-            Measure("with an artefact", 100 * MAX_ARTEFACT, "% of a source", ""),
-        )
-    suffix = left.common_suffix(docs)
-    if suffix is not None:
-        text, count = suffix
-        yield Finding(
-            "dataset_artefacts",
-            "medium",
-            f"source {source}",
-            f"{share(count, docs)} of {plural(docs, 'document')} end with {quoted(text)}",
-            (
-                Measure(f"end with {quoted(text)}", count, "documents", read_from),
-                Measure("of the source", percent(count, docs), "%", read_from),
-            ),
-            Measure(
-                "one ending", 100 * COMMON_SUFFIX, "% of a source", f"{PREFIX_CHARS[0]} characters or more"
-            ),
-        )
-
-
 # Nothing to see, and nothing a person typed: soft hyphens, zero-width spaces, marks and overrides of direction, byte
 # order marks, control characters. Joiners are left out: Persian, Hindi and emoji are spelled with them.
 INVISIBLE = (
@@ -262,6 +179,9 @@ DOCUMENTS = "documents"
 _HELD, _KEPT = 200_000, 20_000
 
 
+Ends = dict[int, Counter[str]]  # by their length in characters
+
+
 @dataclass
 class TextTally:
     """Of one source."""
@@ -270,9 +190,8 @@ class TextTally:
     domain: str
     docs: int = 0
     first: Counter[str] = field(default_factory=Counter)
-    prefixes: dict[int, Counter[str]] = field(
-        default_factory=lambda: {size: Counter() for size in PREFIX_CHARS}
-    )
+    prefixes: Ends = field(default_factory=lambda: {size: Counter() for size in PREFIX_CHARS})
+    suffixes: Ends = field(default_factory=lambda: {size: Counter() for size in PREFIX_CHARS})
     leading_space: int = 0
     invisible: int = 0
     reserved: Counter[str] = field(default_factory=Counter)  # literal -> documents
@@ -281,9 +200,10 @@ class TextTally:
     endings: Counter[str] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
     styles: dict[str, Counter[str]] = field(default_factory=dict)  # the same by origin, and DOCUMENTS
-    left: Leftovers = field(default_factory=Leftovers)
+    artefacts: Counter[str] = field(default_factory=Counter)
     text_bytes: int = 0
-    languages: dict[str, list[int]] = field(default_factory=dict)  # of code -> documents, bytes of text
+    code_docs: Counter[str] = field(default_factory=Counter)  # by programming language
+    code_bytes: Counter[str] = field(default_factory=Counter)  # of their texts
     told_by: Counter[str] = field(default_factory=Counter)  # label, file ending
     longest_run: int = 0  # of documents of one origin, one after the other
     longest_origin: str = ""
@@ -360,9 +280,10 @@ def _count(tally: TextTally, shard: Shard, inputs: list[Input], pattern: str, fi
     for size, counts in tally.prefixes.items():
         _add(counts, pc.utf8_slice_codeunits(texts, 0, size))
     ends = pc.utf8_slice_codeunits(texts, -max(PREFIX_CHARS), None)
-    for size, counts in tally.left.suffixes.items():
+    for size, counts in tally.suffixes.items():
         _add(counts, pc.utf8_slice_codeunits(ends, -size, None))
-    tally.left.count(texts)
+    for name, artefact in ARTEFACTS.items():
+        tally.artefacts[name] += _true(pc.match_substring_regex(texts, artefact.pattern))
     sizes = np.asarray(pc.binary_length(texts))
     tally.text_bytes += int(sizes.sum())
     tally.leading_space += _true(pc.utf8_is_space(first))
@@ -397,8 +318,7 @@ def _add(counts: Counter[str], values: Any) -> None:
         dict(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True))
     )
     if len(counts) > _HELD:
-        rarest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[_KEPT:]
-        for value, _ in rarest:
+        for value, _ in ranked_counts(counts)[_KEPT:]:
             del counts[value]
 
 
@@ -433,9 +353,8 @@ def _count_labels(
             if label is not None or ending is not None:
                 language = label.lower() if label is not None else language_of(ending[1])  # type: ignore[index]
                 tally.told_by["label in meta" if label is not None else "file ending"] += 1
-                sums = tally.languages.setdefault(language, [0, 0])
-                sums[0] += 1
-                sums[1] += size
+                tally.code_docs[language] += 1
+                tally.code_bytes[language] += size
     return origins
 
 
@@ -470,11 +389,36 @@ def _text_bytes(artifacts: Mapping[str, Artifact]) -> Iterator[int]:
             )
 
 
-def joined(tallies: Sequence[TextTally], size: int) -> Counter[str]:
-    """Prefixes of so many characters, of several sources."""
-    return sum((one.prefixes[size] for one in tallies), Counter[str]())
+# --- ends that many have ---
+
+
+def longest_prefix(
+    tallies: Sequence[TextTally], at_least: float, sizes: Sequence[int] = PREFIX_CHARS
+) -> tuple[str, int] | None:
+    """The beginning that more than this share of the documents have, and how many: the longest of those counted."""
+    docs = sum(one.docs for one in tallies)
+    ends = {size: sum((one.prefixes[size] for one in tallies), Counter[str]()) for size in sizes}
+    return _longest(ends, at_least * docs)
+
+
+def longest_suffix(one: TextTally) -> tuple[str, int] | None:
+    return _longest(one.suffixes, COMMON_SUFFIX * one.docs)
+
+
+def _longest(ends: Ends, more_than: float) -> tuple[str, int] | None:
+    found = None
+    for counts in ends.values():
+        best = most_common(counts)
+        if best is None or best[1] <= more_than:
+            break
+        found = best
+    return found
+
+
+def ranked_counts(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The most first; of equal ones the first in order of the alphabet."""
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def most_common(counts: Mapping[str, int]) -> tuple[str, int] | None:
-    """Of equal ones the first in order of the alphabet."""
     return min(counts.items(), key=lambda item: (-item[1], item[0]), default=None)

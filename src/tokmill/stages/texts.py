@@ -139,3 +139,16 @@ CHARS_PER_TOKEN = 4
 def estimate_tokens(chars: Any) -> int:
     """Of documents with so many characters each."""
     return int((-(-chars // CHARS_PER_TOKEN)).sum())
+
+
+class DocIds:
+    """doc_id of any document by shard and row; shards that were asked for stay in memory."""
+
+    def __init__(self, shards: list[Shard]) -> None:
+        self._paths = {shard.name: Path(shard.documents.path) for shard in shards}
+        self._columns: dict[str, Any] = {}
+
+    def of(self, shard: str, row: int) -> str:
+        if shard not in self._columns:
+            self._columns[shard] = load_table(self._paths[shard], ["doc_id"]).column("doc_id")
+        return str(self._columns[shard][row])

@@ -7,25 +7,16 @@
 
 Between the two nobody else can do harm: whoever works in the run finds what is to be done, and does it first.
 
-Sources are not read: shards are made from shards. The steps are conducted as in any run, so tasks that nothing was
-taken from keep their receipts, and a takedown that was killed goes on where it stopped when the command is given again.
-Running the recipe afterwards changes nothing, and never brings the documents back: ingest knows the list.
+Sources are not read, nor a recipe: shards are made from shards, and steps are planned from the manifests of the run (hooks
+and benchmarks, which lie outside of it, must be the files that it was made with). They are conducted as in any run, so tasks
+that nothing was taken from keep their receipts, and a takedown that was killed goes on where it stopped when the command is
+given again. Running the recipe afterwards changes nothing, and never brings the documents back: ingest knows the list.
 
-Which takedowns a run has had, of those that name no ids: so that one which is done can be told from a misspelled one.
+A takedown that names no ids is noted, so that one which is done can be told from a misspelled one:
 
     forgotten.parquet, metadata "takedowns"    [{"source": null, "license": "gpl-3.0", "parent": "<digest of the run>"}, …]
 
-Of a source that was taken down whole the ids say so. Of a licence nothing else does: the documents that had it are gone.
-It is written with the list, before anything is done: a takedown that was killed has documents left to choose, and is not
-taken for done.
-
-The steps of a finished run, planned from its own manifests: no recipe file and no source is read.
-
-    <step>/manifest.json, or the one set aside ─ config, inputs ─┬ ingest: with the list of what is forgotten as it is now
-                                                                 ├ clean:  hooks, where the recipe lies
-                                                                 └ dedup:  benchmarks, where the recipe lies
-
-What lies outside of the run must be the files that it was made with.
+Of a source that was taken down whole the ids say so; of a licence nothing else does, for the documents that had it are gone.
 """
 
 from __future__ import annotations
@@ -36,7 +27,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tokmill.artifacts.artifact import begin, open_artifact
+from tokmill.artifacts.artifact import begin
 from tokmill.artifacts.manifest import (
     MANIFEST,
     STALE_MANIFEST,
@@ -56,10 +47,11 @@ from tokmill.artifacts.tombstones import (
     load_forgotten,
     write_forgotten,
 )
+from tokmill.audit.opened import load_finished
 from tokmill.audit.places import RunPlaces, open_places
 from tokmill.clean.hooks import hook_path
 from tokmill.engines.local import Resources
-from tokmill.errors import InputError, StorageError
+from tokmill.errors import InputError
 from tokmill.pipeline.plan import INPUT_STATS
 from tokmill.pipeline.run import Asked, run_steps
 from tokmill.pipeline.run_manifest import REVIEW
@@ -215,15 +207,8 @@ class Forgetting(NamedTuple):
     removed: tuple[str, ...] = ()  # files that quoted documents
 
     def as_json(self) -> Json:
-        return {
-            "directory": str(self.directory),
-            "is_done": self.is_done,
-            "affected": self.affected,
-            "parent": self.parent,
-            "ran": list(self.ran),
-            "skipped": list(self.skipped),
-            "removed": list(self.removed),
-        }
+        lists = {name: list(getattr(self, name)) for name in ("ran", "skipped", "removed")}
+        return {**self._asdict(), "directory": str(self.directory), **lists}
 
 
 class _Pending(msgspec.Struct):
@@ -327,14 +312,8 @@ def _choose(run: RunPlaces, selection: Selection, batch_size: int | None) -> tup
 
 
 def _open_finished(out: Path) -> tuple[RunPlaces, Manifest]:
-    root = open_artifact(out) if out.is_dir() else None
-    if root is None or root.manifest.kind != "run":
-        raise StorageError(
-            "is not the directory of a finished run",
-            where=str(out),
-            next="give the output directory of `tokmill run`; run the recipe again if it was cut short",
-        )
-    return open_places(out), root.manifest
+    root = load_finished(out)
+    return open_places(out), root
 
 
 def _set_out(

@@ -1,6 +1,9 @@
-"""Review: every check on whatever is there, and what could not be checked said beside it.
+"""Review: every check and every question on whatever is there, and what could not be measured said beside it.
 
-A review as text for a terminal, as Markdown, and as JSON: the same words in the same order.
+    subject ─ evidence ─┬─ CHECKS ─> findings, by severity; assumptions; recommendations ─┐
+                        └─ QUESTIONS ─> answers ──────────────────────────────────────────┴─ render: text, Markdown, JSON
+
+All formats say the same words in the same order.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from pathlib import Path
 from typing import Literal
 
 from tokmill.recipe import TrainingPlan
-from tokmill.reviews.evidence import READ_ERRORS, Evidence, Limits, told
+from tokmill.reviews import composition, held_out, mixture, packing, separability, size, sources, surface
+from tokmill.reviews.evidence import READ_ERRORS, Answering, Check, Evidence, Limits, answering, told
 from tokmill.reviews.finding import (
     SEVERITIES,
     Answer,
@@ -24,9 +28,60 @@ from tokmill.reviews.finding import (
     plural,
     spelled,
 )
-from tokmill.reviews.questions import answer_questions
-from tokmill.reviews.registry import CHECKS, Check
 from tokmill.reviews.subject import Subject, open_subject
+
+# In the order in which they are told.
+CHECKS: tuple[Check, ...] = (
+    sources.unpinned_revision,
+    sources.remote_code,
+    sources.license_missing,
+    sources.license_outside_policy,
+    sources.head_sampling,
+    sources.subsource_labels,
+    held_out.exact_overlap,
+    held_out.near_overlap,
+    held_out.split_after_packing,
+    held_out.held_out,
+    separability.held_out_noise,
+    surface.constant_prefix,
+    surface.first_character,
+    surface.hidden_characters,
+    surface.dataset_artefacts,
+    separability.surface_shortcut,
+    mixture.domain_imbalance,
+    mixture.built_mix,
+    mixture.starved_build,
+    sources.source_loss,
+    composition.language_mixture,
+    mixture.source_repeats,
+    mixture.budget_epochs,
+    size.tokens_per_parameter,
+    size.plan_epochs,
+    composition.drift,
+    composition.giant_document,
+    packing.tail_drop,
+    packing.padding,
+    packing.truncation,
+    packing.missing_eos,
+    surface.control_tokens,
+    held_out.giant_clusters,
+    held_out.contamination,
+    composition.counts_and_hashes,
+)
+
+# What a project of code, mathematics and prose asks before it trains.
+QUESTIONS: tuple[tuple[str, Callable[[Evidence, Answering], None]], ...] = (
+    ("Which sources, and what does each give?", sources.source_choice),
+    ("Is it large enough?", size.size_target),
+    ("Are the domains in balance, and what does that cost?", mixture.balance),
+    ("Which programming languages is the code in?", surface.code_languages),
+    ("Do two styles of mathematics mix?", surface.math_styles),
+    ("What have the datasets left in their texts?", surface.leftovers),
+    ("What is held out, is it clean, and is it enough to measure?", held_out.held_out_set),
+    ("What does packing cost, and what does a row lack?", packing.packing),
+    ("How well are domains told apart by surface tokens alone?", separability.separability),
+    ("What would make an evaluation look better than it is?", held_out.evaluation_risks),
+)
 
 
 def review(
@@ -60,14 +115,13 @@ def review(
             on_check(check.name)
         try:
             for one in check.make(evidence):
-                findings.append(one) if isinstance(one, Finding) else assumptions.append(one)
+                if isinstance(one, Finding):
+                    findings.append(replace(one, check=check.name))
+                else:
+                    assumptions.append(Assumption(check.name, one))
             made.append(check.name)
-        except NotMeasured as reason:
-            assumptions.append(Assumption(check.name, f"not measured: {reason}"))
-            not_made.append(check.name)
-        except READ_ERRORS as error:
-            says = f"not measured: {told(error, subject.directory)}"
-            assumptions.append(Assumption(check.name, says))
+        except (NotMeasured, *READ_ERRORS) as error:
+            assumptions.append(Assumption(check.name, f"not measured: {told(error, subject.directory)}"))
             not_made.append(check.name)
     order = [check.name for check in checks]
     findings.sort(
@@ -75,7 +129,7 @@ def review(
     )
     if on_check is not None:
         on_check("questions")
-    answers = answer_questions(evidence)
+    answers = [answering(question, answer, evidence) for question, answer in QUESTIONS]
     advice = {check.name: check.advice for check in checks}
     return Review(
         target=subject.name,
@@ -89,31 +143,22 @@ def review(
     )
 
 
-def _of_subject(subject: Subject) -> list[Assumption]:
+def _of_subject(subject: Subject) -> Iterator[Assumption]:
     """What holds for the review as a whole."""
     if subject.kind == "recipe":
-        return [
-            Assumption(
-                "recipe", "nothing was measured: this is what the recipe says, not what its documents are"
-            )
-        ]
-    if subject.found is None:
-        return [
-            Assumption(
-                "build", "the build was reviewed by itself: the run that made it, and its texts, are not here"
-            )
-        ]
-    said = [
-        Assumption("run", f"{step} is not there: the run was cut short") for step in subject.found.missing
-    ]
-    said += [
-        Assumption("run", f"{step} was not read: it {why}") for step, why in subject.found.set_aside.items()
-    ]
-    if subject.kind == "build":
-        said.append(
-            Assumption("build", f"files of build {subject.name} were proven, those of its run were not")
-        )
-    return said
+        says = "nothing was measured: this is what the recipe says, not what its documents are"
+        yield Assumption("recipe", says)
+    elif subject.found is None:
+        says = "the build was reviewed by itself: the run that made it, and its texts, are not here"
+        yield Assumption("build", says)
+    else:
+        for step in subject.found.missing:
+            yield Assumption("run", f"{step} is not there: the run was cut short")
+        for step, why in subject.found.set_aside.items():
+            yield Assumption("run", f"{step} was not read: it {why}")
+        if subject.kind == "build":
+            says = f"files of build {subject.name} were proven, those of its run were not"
+            yield Assumption("build", says)
 
 
 Format = Literal["text", "markdown", "json"]

@@ -11,29 +11,31 @@ Without `train_tokens` the build is passed once.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import NamedTuple
 
-from tokmill.recipe import Limit, Recipe
-from tokmill.reviews.evidence import Evidence, manifest_of, named, together
-from tokmill.reviews.finding import (
-    EPOCHS_HIGH,
-    EPOCHS_MEDIUM,
-    TOKENS_PER_PARAMETER,
-    Assumption,
-    Finding,
-    Found,
-    Measure,
-    NotMeasured,
-    percent,
-    spelled,
-)
+from tokmill.packing.mixture import Holding, Mixture, largest_budget
+from tokmill.recipe import Limit, Recipe, TrainingPlan
+from tokmill.reviews.evidence import Answering, Evidence, check, manifest_of, named, together
+from tokmill.reviews.finding import Finding, Found, Measure, NotMeasured, percent, share, spelled
+from tokmill.reviews.mixture import EPOCHS_HIGH, EPOCHS_MEDIUM, domain_weights, mixed_facts, train_share
 from tokmill.reviews.subject import TRAIN, Build
 
+TOKENS_PER_PARAMETER = 20  # compute-optimal (Hoffmann et al. 2022)
+
+
 HOFFMANN, MUENNIGHOFF = "Hoffmann et al. 2022", "Muennighoff et al. 2023"
+
+
 _REPEATS_DECAY = 15.39  # R_D* there: repeats beyond so many are worth little, whatever their number
+
+
 BYTES_PER_TOKEN = 4  # of a recipe, which has neither: as `limit.tokens` is reckoned
 
+
 NO_MODEL = "how large the model is was not said (`--model-params`, or `review.model_params` in the recipe)"
+
+
 NO_TOKENS = "how long is trained was not said (`--train-tokens`, or `review.train_tokens` in the recipe)"
 
 
@@ -78,10 +80,6 @@ class Passes(NamedTuple):
         )
 
 
-def built_tokens(build: Build) -> int:
-    return sum(_by_source(build).values())
-
-
 def passes_of(evidence: Evidence, build: Build) -> Passes:
     built = _by_source(build)
     total = sum(built.values())
@@ -100,14 +98,10 @@ def passes_of(evidence: Evidence, build: Build) -> Passes:
 
 def _by_source(build: Build) -> dict[str, int]:
     """Training tokens of the build; of a published one without its receipts, all of them."""
-    counts = build.artifact.manifest.counts
-    for receipt in build.artifact.manifest.receipts():
-        if receipt.key == TRAIN:
-            counts = receipt.counts
-    return {name: int(total["tokens"]) for name, total in counts.get("sources", {}).items()}
+    return {name: int(total["tokens"]) for name, total in build.counts(TRAIN).get("sources", {}).items()}
 
 
-# --- a recipe, which has only its bounds ---
+# --- a recipe, which has only its limits ---
 
 
 def bounded_tokens(recipe: Recipe) -> dict[str, int] | None:
@@ -152,55 +146,57 @@ def spelled_limit(limit: Limit) -> str:
 # --- checks ---
 
 
+@check("Train a smaller model, or on more tokens: about 20 per parameter are compute-optimal.")
 def tokens_per_parameter(evidence: Evidence) -> Found:
-    training = evidence.subject.training
-    if training.model_params is None:
+    """Is the model trained on enough tokens?"""
+    params, train_tokens = evidence.subject.training.model_params, evidence.subject.training.train_tokens
+    if params is None:
         raise NotMeasured(NO_MODEL)
-    bound = Measure("tokens per parameter", TOKENS_PER_PARAMETER, "", f"compute-optimal, {HOFFMANN}")
-    if training.train_tokens is not None:
-        trained = [("training", training.train_tokens, "review.train_tokens, or --train-tokens")]
+    if train_tokens is not None:
+        trained = [("training", train_tokens, "review.train_tokens, or --train-tokens")]
     else:
         trained = [
             (named(builds), built, manifest_of(builds[0]))
-            for builds, built in together(evidence.builds(), built_tokens)
+            for builds, built in together(evidence.builds(), lambda build: sum(_by_source(build).values()))
         ]
-        yield Assumption("tokens_per_parameter", f"the build is passed once: {NO_TOKENS}")
+        yield f"the build is passed once: {NO_TOKENS}"
     for about, tokens, read_from in trained:
-        each = tokens / training.model_params
+        each = tokens / params
         if each < TOKENS_PER_PARAMETER:
             yield Finding(
-                "tokens_per_parameter",
                 "medium",
                 about,
                 f"{spelled(each)} tokens per parameter: a smaller model, or more tokens, would have a lower loss",
                 (
                     Measure("trained on", tokens, "tokens", read_from),
-                    Measure(
-                        "model", training.model_params, "parameters", "review.model_params, or --model-params"
-                    ),
+                    Measure("model", params, "parameters", "review.model_params, or --model-params"),
                     Measure("tokens per parameter", each, "", read_from),
                 ),
-                bound,
+                Measure("tokens per parameter", TOKENS_PER_PARAMETER, "", f"compute-optimal, {HOFFMANN}"),
                 "less than",
             )
 
 
+@check(
+    "Find more text, or train on less: up to four epochs repeats are nearly as good as new text, beyond that they are "
+    "worth less and less."
+)
 def plan_epochs(evidence: Evidence) -> Found:
-    training = evidence.subject.training
-    if training.train_tokens is None:
+    """Does training see its tokens too often?"""
+    train_tokens = evidence.subject.training.train_tokens
+    if train_tokens is None:
         raise NotMeasured(NO_TOKENS)
     if evidence.subject.kind == "recipe":
-        yield from _bounded_epochs(evidence, training.train_tokens)
+        yield from _bounded_epochs(evidence, train_tokens)
         return
     for builds, passes in together(evidence.builds(), lambda build: passes_of(evidence, build)):
-        most = max(passes.supplies, key=lambda one: (passes.epochs(one), one.source))
-        if passes.epochs(most) <= EPOCHS_MEDIUM or passes.train_tokens <= passes.built:
+        most = max(passes.epochs(one) for one in passes.supplies)
+        if most <= EPOCHS_MEDIUM or passes.train_tokens <= passes.built:
             continue
-        is_high = passes.epochs(most) > EPOCHS_HIGH
         read_from = manifest_of(builds[0])
-        yield Finding(
-            "plan_epochs",
-            "high" if is_high else "low",
+        new = percent(passes.built, passes.train_tokens)
+        yield _seen_again(
+            most,
             named(builds),
             f"{passes.train_tokens:,} tokens are {spelled(passes.number)} passes over its {passes.built:,}; "
             f"worth about {spelled_tokens(passes.worth)} new ones",
@@ -210,15 +206,15 @@ def plan_epochs(evidence: Evidence) -> Found:
                     Measure(f"source {one.source} is seen", passes.epochs(one), "times", read_from)
                     for one in passes.supplies
                 ),
-                Measure(
-                    "of the tokens trained on are new",
-                    percent(passes.built, passes.train_tokens),
-                    "%",
-                    read_from,
-                ),
+                Measure("of the tokens trained on are new", new, "%", read_from),
             ),
-            Measure("epochs", EPOCHS_HIGH if is_high else EPOCHS_MEDIUM, "", MUENNIGHOFF),
         )
+
+
+def _seen_again(epochs: float, about: str, says: str, evidence: tuple[Measure, ...]) -> Finding:
+    is_high = epochs > EPOCHS_HIGH
+    bound = Measure("epochs", EPOCHS_HIGH if is_high else EPOCHS_MEDIUM, "", MUENNIGHOFF)
+    return Finding("high" if is_high else "low", about, says, evidence, bound)
 
 
 def _bounded_epochs(evidence: Evidence, train_tokens: int) -> Found:
@@ -227,16 +223,11 @@ def _bounded_epochs(evidence: Evidence, train_tokens: int) -> Found:
         raise NotMeasured("a recipe alone has no tokens, and not every source has a `limit` that bounds them")
     most = sum(bounds.values())
     at_least = train_tokens / most
-    yield Assumption(
-        "plan_epochs",
-        f"limits were taken as tokens of {BYTES_PER_TOKEN} bytes each, of which nothing is dropped",
-    )
+    yield f"limits were taken as tokens of {BYTES_PER_TOKEN} bytes each, of which nothing is dropped"
     if at_least > EPOCHS_MEDIUM:
-        is_high = at_least > EPOCHS_HIGH
         read_from = f"{evidence.subject.recipe_file}: limit"
-        yield Finding(
-            "plan_epochs",
-            "high" if is_high else "low",
+        yield _seen_again(
+            at_least,
             "sources",
             f"their limits allow about {most:,} tokens: {train_tokens:,} are {spelled(at_least)} passes at least",
             (
@@ -246,11 +237,91 @@ def _bounded_epochs(evidence: Evidence, train_tokens: int) -> Found:
                     for name, count in bounds.items()
                 ),
             ),
-            Measure("epochs", EPOCHS_HIGH if is_high else EPOCHS_MEDIUM, "", MUENNIGHOFF),
         )
 
 
-# --- sentences ---
+# --- the answer ---
+
+
+def size_target(evidence: Evidence, found: Answering) -> None:
+    """Is it large enough: how large can the build be, how large is it, and how large should it be?"""
+    if evidence.subject.kind == "recipe":
+        _asked_size(evidence, found)
+        return
+    lengths = found.attempt(lambda: evidence.lengths)
+    if lengths is not None:
+        tokens = lengths.tokens_by("source", TRAIN)
+        available = sum(tokens.values())
+        found.say(
+            f"There are {available:,} training tokens in {sum(lengths.docs_by('source', TRAIN).values()):,} documents."
+        )
+        found.figures["available_tokens"] = available
+        weights = domain_weights(evidence)
+        if weights:
+            domains = {part.source: part.domain for part in lengths.parts}
+            holdings = [Holding(name, domains[name], count) for name, count in tokens.items()]
+            reach = largest_budget(
+                holdings, Mixture({name: weights.get(name, Fraction(0)) for name in domains.values()})
+            )
+            found.say(f"With the weights asked for, {reach:,} can be built before a source is exhausted.")
+            found.figures["reach_without_repeats"] = reach
+        found.base("tokens/train/*/lengths-*.parquet")
+    if evidence.has("mixture"):
+        facts, config = mixed_facts(evidence), evidence.artifact("mixture").manifest.config
+        found.say(f"The schedule has {facts.get('tokens', 0):,} training tokens.")
+        if config["target"]:
+            part = float(train_share(evidence, config))
+            found.say(
+                f"The target is {config['target'][1]:,} {config['target'][0]}, of which {share(part, 1)} is for training."
+            )
+        found.figures |= {"target": config["target"], "scheduled_tokens": facts.get("tokens")}
+        found.base("mixture/manifest.json")
+    for builds, written in together(
+        evidence.subject.builds, lambda build: build.artifact.manifest.counts.get("tokens", {}).get("written")
+    ):
+        found.say(f"{named(builds).capitalize()}: {written:,} tokens written, all splits together.")
+        found.figures.setdefault("written_tokens", {})[named(builds)] = written
+        found.base("build/*/manifest.json" if evidence.subject.found else "manifest.json")
+    _for_the_model(evidence, found)
+
+
+def _lack_of_plan(training: TrainingPlan, found: Answering) -> None:
+    for planned, reason in ((training.model_params, NO_MODEL), (training.train_tokens, NO_TOKENS)):
+        if planned is None:
+            found.lack(reason)
+
+
+def _for_the_model(evidence: Evidence, found: Answering) -> None:
+    training = evidence.subject.training
+    _lack_of_plan(training, found)
+    builds_of = evidence.subject.builds
+    groups = found.attempt(lambda: together(builds_of, lambda build: passes_of(evidence, build))) or []
+    for builds, passes in groups[1:]:
+        found.say(
+            f"{named(builds).capitalize()}: {spelled(passes.number)} passes over {passes.built:,} training tokens."
+        )
+    for _, passes in groups[:1]:
+        for sentence in size_sentences(evidence, passes):
+            found.say(sentence)
+        found.figures["training"] = {
+            "model_params": training.model_params,
+            "train_tokens": passes.train_tokens,
+            "tokens_per_parameter": training.model_params
+            and round(passes.train_tokens / training.model_params, 6),
+            "built_tokens": passes.built,
+            "passes": round(passes.number, 6),
+            "worth_tokens": round(passes.worth),
+            "first_to_repeat": passes.first.source,
+            "sources": {
+                one.source: {
+                    "built": one.built,
+                    "available": one.available,
+                    "epochs": round(passes.epochs(one), 6),
+                    "lasts_tokens": round(one.lasts(passes.built)),
+                }
+                for one in passes.supplies
+            },
+        }
 
 
 def size_sentences(evidence: Evidence, passes: Passes) -> list[str]:
@@ -284,6 +355,47 @@ def size_sentences(evidence: Evidence, passes: Passes) -> list[str]:
         f"{spelled_tokens(enough)} parameters."
     )
     return said
+
+
+def _asked_size(evidence: Evidence, found: Answering) -> None:
+    """What a recipe alone bounds: its target, and the limits of its sources."""
+    recipe, training = evidence.recipe, evidence.subject.training
+    target = recipe.mixture.target if recipe.mixture is not None else None
+    limited = {source.name: source.limit for source in recipe.sources if source.limit is not None}
+    if target:
+        found.say(f"The recipe asks for {target[1]:,} {target[0]}.")
+    else:
+        found.say(
+            "The recipe sets no target for the whole: "
+            + ("its limits bound what is read." if limited else "all that there is is built.")
+        )
+    for name, limit in limited.items():
+        found.say(f"{name}: at most {spelled_limit(limit)} are read.")
+    for source in recipe.sources:
+        if source.fallback:
+            found.say(
+                f"{source.fallback} is read for what {source.name} lacks of its limit, and for no more."
+            )
+    bounds = bounded_tokens(recipe)
+    if bounds is not None:
+        total = sum(bounds.values())
+        listed = ", ".join(f"{name} {spelled_tokens(count)}" for name, count in bounds.items())
+        found.say(
+            f"That is at most about {spelled_tokens(total)} tokens ({listed}), at {BYTES_PER_TOKEN} bytes each."
+        )
+        found.figures["tokens_at_most"] = bounds
+    if recipe.mixture is not None and recipe.mixture.balance == "smallest":
+        found.say("`balance: smallest` then leaves of each domain as many rows as the smallest has.")
+    if training.model_params is not None and training.train_tokens is not None:
+        found.say(
+            f"{training.model_params:,} parameters on {training.train_tokens:,} tokens: "
+            f"{spelled(training.train_tokens / training.model_params)} per parameter (about {TOKENS_PER_PARAMETER} are "
+            f"compute-optimal, {HOFFMANN})."
+        )
+    _lack_of_plan(training, found)
+    found.figures["target"] = list(target) if target else None
+    found.figures["limits"] = {name: limit.model_dump(exclude_none=True) for name, limit in limited.items()}
+    found.base("the recipe: mixture, sources[].limit").lack("what there is: a recipe alone has no tokens")
 
 
 def spelled_tokens(count: float) -> str:

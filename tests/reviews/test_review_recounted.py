@@ -16,18 +16,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import recount
 import tokmill
-from audit import recounted
 from mill import SHARED
-from reviews.reviewed import Corpus, again, clean_corpus, clean_recipe, copied, mill, write_recipe
+from reviews.reviewed import Corpus, again, copied, mill, write_recipe
 from tokmill.artifacts.manifest import load_manifest, write_manifest
 from tokmill.cli import main
-from tokmill.reviews.probing import probe
+from tokmill.reviews.probe import probe
 from tokmill.reviews.rows import Classes, SplitPieces, is_chosen
 from tokmill.reviews.separability import sampled
 from tokmill.reviews.subject import open_subject
-from tokmill.takedown.footprint import Selection
-from tokmill.takedown.forgetting import forget
 
 DATA = SHARED / "data"
 GPT2 = DATA / "tokenizers/hf/gpt2-tokenizer.json"
@@ -129,9 +127,9 @@ def check_told_apart(run: Path, name: str) -> dict[str, Any]:
     eos, _ = tokenizer_facts(build)
     domain_of = domains_of(run)
     figures: dict[str, Any] = answer(reviewed(run), "surface tokens")["figures"][name]
-    assert set(figures["views"]) == set(recounted.VIEWS)
+    assert set(figures["views"]) == set(recount.VIEWS)
     for view, told in figures["views"].items():
-        slow = recounted.tell_apart(build, view, domain_of, eos)
+        slow = recount.tell_apart(build, view, domain_of, eos)
         whole, taught = slow[0]
         assert told["units"] == whole.asked
         assert told["trained_on"] == whole.trained_on
@@ -255,7 +253,7 @@ def check_noise_and_boundaries(run: Path, name: str) -> None:
     build = run / "build" / name
     eos, vocab_size = tokenizer_facts(build)
     found = reviewed(run)
-    slow = recounted.losses(build, domains_of(run), vocab_size)
+    slow = recount.losses(build, domains_of(run), vocab_size)
     noise = answer(found, "held out")["figures"]["noise"]
     assert set(noise) == set(slow)
     for domain, (documents, tokens, loss, error) in slow.items():
@@ -264,7 +262,7 @@ def check_noise_and_boundaries(run: Path, name: str) -> None:
         assert noise[domain]["error"] == pytest.approx(error, abs=1e-4)
     told = answer(found, "a row lack")["figures"]["boundaries"][name]
     assert told.pop("of_rows") == told["rows"]
-    assert told == recounted.boundaries(build, domains_of(run), eos)
+    assert told == recount.boundaries(build, domains_of(run), eos)
 
 
 @needs_data
@@ -284,7 +282,7 @@ def test_tokens_per_parameter_and_passes_follow_from_the_rows_that_are_there(mad
     told = answer(found, "large enough")["figures"]["training"]
     built: Counter[str] = Counter()
     unique: dict[str, set[tuple[str, int]]] = {}
-    for ids, docs in recounted.read_rows(made / "build/rows/train"):
+    for ids, docs in recount.read_rows(made / "build/rows/train"):
         assert len(ids) == 48
         for doc in docs:
             built[doc["source"]] += doc["end"] - doc["start"]
@@ -344,9 +342,7 @@ def test_what_balancing_leaves_out_is_what_the_rows_lack_and_the_alternative_lea
     domain_of = domains_of(real)
     for path in (real / "tokens/train").rglob("*.bin"):  # the ids themselves, of each source
         available[_domain_of_file(path, domain_of)] += path.stat().st_size // _bytes_per_id(real)
-    rows = Counter(
-        domain_of[docs[0]["source"]] for _, docs in recounted.read_rows(real / "build/blocks/train")
-    )
+    rows = Counter(domain_of[docs[0]["source"]] for _, docs in recount.read_rows(real / "build/blocks/train"))
     assert figures["left_out"]["rows"] == dict(rows)
     assert len(set(rows.values())) == 1
     written = 512 * sum(rows.values())
@@ -447,93 +443,6 @@ def test_an_ending_that_most_documents_of_a_source_have_is_a_finding(tmp_path: P
     assert "ights reserved." in finding["says"]
 
 
-# --- a recipe says what is trained, and no byte of the output changes ---
-
-
-def files_of(run: Path) -> dict[str, bytes]:
-    """All but JSON, which has times in it."""
-    paths = [
-        path
-        for path in sorted(run.rglob("*"))
-        if path.is_file() and path.suffix in (".parquet", ".mmap", ".npy", ".zst", ".bin", ".idx", ".md")
-    ]
-    return {path.relative_to(run).as_posix(): path.read_bytes() for path in paths}
-
-
-def test_a_review_section_changes_no_byte_and_no_digest(tmp_path: Path) -> None:
-    corpus, recipe = clean_corpus(), clean_recipe()
-    for name in ("with", "without"):
-        (tmp_path / name).mkdir()
-        for domain, records in corpus.items():
-            (tmp_path / name / f"{domain}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-        (tmp_path / name / "bench.jsonl").write_text(
-            '{"question": "How many zebras graze on the nine hills of the town?"}\n'
-        )
-    with_it = tokmill.run(write_recipe(tmp_path / "with", recipe), workers=1)
-    plain = {key: value for key, value in recipe.items() if key != "review"}
-    without = tokmill.run(write_recipe(tmp_path / "without", plain), workers=1)
-    assert tokmill.verify(with_it.out).digest == tokmill.verify(without.out).digest
-    for name in ("", "ingest/code", "tokens", "mixture", "build/rows"):
-        one, other = load_manifest(with_it.out / name), load_manifest(without.out / name)
-        assert (one.config, one.fingerprint, one.identity) == (
-            other.config,
-            other.fingerprint,
-            other.identity,
-        )
-    assert files_of(with_it.out) == files_of(without.out) != {}
-    # said later, nothing is made again, and the review knows it
-    later = tokmill.run(write_recipe(tmp_path / "without", recipe), workers=1)
-    assert later.ran == []
-    assert tokmill.verify(later.out).problems == []
-    told = answer(reviewed(later.out), "large enough")["figures"]["training"]
-    assert (told["model_params"], told["train_tokens"]) == (500, 10_000)
-    # a takedown keeps it
-    forgotten = Path(shutil.copytree(later.out, tmp_path / "forgotten"))
-    forget(forgotten, Selection(((None, "prose-0003"),)), base=tmp_path / "without", workers=1)
-    assert answer(reviewed(forgotten), "large enough")["figures"]["training"]["model_params"] == 500
-    # and taken out again, it is forgotten
-    tokmill.run(write_recipe(tmp_path / "without", plain), workers=1)
-    assert answer(reviewed(later.out), "large enough")["figures"]["training"]["model_params"] is None
-
-
-# --- recipes ---
-
-
-def limited(tmp_path: Path, **mixture: Any) -> Path:
-    recipe = clean_recipe()
-    for source in recipe["sources"]:
-        source["limit"] = {"megabytes": 10}
-    recipe["mixture"] = mixture
-    return write_recipe(tmp_path, recipe)
-
-
-def test_a_recipe_with_limits_and_balance_is_not_said_to_have_neither(tmp_path: Path) -> None:
-    found = reviewed(limited(tmp_path, balance="smallest"))
-    size, balance = answer(found, "large enough"), answer(found, "in balance")
-    assert size["figures"]["limits"] == {name: {"megabytes": 10} for name in ("code", "math", "prose")}
-    assert size["figures"]["tokens_at_most"] == dict.fromkeys(("code", "math", "prose"), 2_500_000)
-    assert any("at most 10 MB of text" in one for one in size["says"])
-    assert not any("all that there is is built" in one for one in size["says"])
-    assert balance["figures"]["balance"] == "smallest"
-    assert any("equal size" in one for one in balance["says"])
-    assert not any("as large as" in one for one in balance["says"])
-
-
-def test_a_recipe_whose_limits_are_passed_too_often_is_told_before_it_is_run(tmp_path: Path) -> None:
-    found = reviewed(limited(tmp_path, balance="smallest"), "--train-tokens", "75M", "--model-params", "1M")
-    (finding,) = (one for one in found["findings"] if one["check"] == "plan_epochs")
-    assert finding["severity"] == "high"
-    assert finding["evidence"][0]["value"] == 10
-
-
-def test_a_recipe_without_limits_target_and_weights_builds_all_that_there_is(tmp_path: Path) -> None:
-    recipe = clean_recipe()
-    recipe["mixture"] = {}
-    found = reviewed(write_recipe(tmp_path, recipe))
-    assert any("all that there is is built" in one for one in answer(found, "large enough")["says"])
-    assert any("as large as their sources" in one for one in answer(found, "in balance")["says"])
-
-
 # --- builds by themselves ---
 
 
@@ -571,6 +480,6 @@ def test_a_build_by_itself_is_judged_by_domains_where_it_says_them(made: Path, t
     assert told["figures"]["."]["domains"] == ["signs", "words"]
     assert not any("sources are told apart" in one for one in told["not_measured"])
     eos, _ = tokenizer_facts(build)
-    slow, _ = recounted.tell_apart(build, "row", domain_of, eos)[0]
+    slow, _ = recount.tell_apart(build, "row", domain_of, eos)[0]
     assert told["figures"]["."]["views"]["row"]["right"] == pytest.approx(slow.right)
     assert told["figures"]["."]["views"]["row"]["chance"] == 0.5

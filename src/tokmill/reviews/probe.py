@@ -23,8 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
-from tokmill.reviews.finding import PROBE_HELD_OUT_TOKENS, PROBE_TRAIN_TOKENS, NotMeasured
-from tokmill.reviews.rows import Classes, Ints, Pieces, SplitPieces, Taken, tokens_of
+from tokmill.reviews.finding import NotMeasured
+from tokmill.reviews.rows import (
+    PROBE_HELD_OUT_TOKENS,
+    PROBE_TRAIN_TOKENS,
+    Classes,
+    Ints,
+    Pieces,
+    SplitPieces,
+    Taken,
+    tokens_of,
+)
 from tokmill.reviews.subject import Build
 
 FIRST = 16  # tokens: about ten words
