@@ -30,7 +30,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from tokmill.packing.compare import (
+from tokmill.packing.mixture import Holding, Mixture, Target
+from tokmill.packing.plan import LAYOUTS, Plan
+from tokmill.packing.rows import (
     BATCH_TOKENS,
     Cost,
     Store,
@@ -40,8 +42,6 @@ from tokmill.packing.compare import (
     plan_layout,
     row_batches,
 )
-from tokmill.packing.mixture import Holding, Mixture, Target
-from tokmill.packing.plan import LAYOUTS, Plan
 from tokmill.packing.schedule import MAX_EPOCHS, Offered, Scheduling
 from tokmill.storage.reading import ZstdFile
 from tokmill.tokenizers.load import load_tokenizer

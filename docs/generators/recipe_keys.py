@@ -47,7 +47,7 @@ MORE = {
     "Cleaning.language": "in the place of the recipe's",
     "Cleaning.filters": "in the place of the recipe's",
     "Cleaning.redact": "in the place of the recipe's",
-    "Corpus.manifest": "of a container or of a selection",
+    "Corpus.manifest": "of a snapshot or of a selection",
     "Counts.valid": "documents",
     "Counts.test": "documents",
     "Dataset.name": "no two have the same",

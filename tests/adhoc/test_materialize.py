@@ -181,7 +181,7 @@ def test_duplicates_do_not_change_who_is_drawn(tmp_path: Path, corpus: Path) -> 
 
 def test_too_few_documents_say_how_many_there_are(tmp_path: Path) -> None:
     path = write_corpus(tmp_path / "c.jsonl", [*numbered(9), {"text": "Sentence  number 1"}])
-    with pytest.raises(InputError, match=r"there are 9 documents .* 10 were read, less 1 exact_dup"):
+    with pytest.raises(InputError, match=r"but 9 documents can be drawn from: 10 read, less 1 exact_dup"):
         materialize(path, tmp_path / "out", k=10, seed=1, splits=SIZES)
     assert not (tmp_path / "out").exists()
 
@@ -189,7 +189,7 @@ def test_too_few_documents_say_how_many_there_are(tmp_path: Path) -> None:
 def test_files_that_are_not_there_and_files_without_records(tmp_path: Path) -> None:
     with pytest.raises(EmptyGlob):
         materialize(tmp_path / "no*.jsonl", tmp_path / "out", k=10, seed=1, splits=SIZES)
-    with pytest.raises(InputError, match="there are 0 documents"):
+    with pytest.raises(InputError, match="but 0 documents can be drawn from: 0 read"):
         materialize(write_corpus(tmp_path / "c.jsonl", []), tmp_path / "out", k=10, seed=1, splits=SIZES)
 
 

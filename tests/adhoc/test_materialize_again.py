@@ -206,7 +206,7 @@ def test_a_filter_that_nothing_passes_is_an_error_that_says_what_was_found(
     )
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert "no document is left to write: 1 records were read, 1 " in done.stderr
+    assert "no document is left to write: 1 record read, 1 " in done.stderr
     assert "loosen `--where`" in done.stderr
     assert not list((tmp_path / "root").iterdir())
 

@@ -49,7 +49,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("--root", directory / "volume", "--out", repository / "some.json"),
     )
     (directory / "m.yaml").write_text("datasets: [{name: texts, files: texts.jsonl}]\n")
-    options = ("--model-type", "byte_bpe", "--vocab-size", "300", "--output-dir", directory / "tok")
+    options = ("--model", "byte_bpe", "--vocab-size", "300", "--out-dir", directory / "tok")
     run("tokenizer", "train", "--manifest", directory / "m.yaml", *options)
     return directory
 
@@ -144,12 +144,12 @@ def test_pack_and_encode_take_the_root_too(shelf: Path, tmp_path: Path) -> None:
     model = shelf / "tok/tokenizer.json"
     rows = ("--tokenizer-path", model, "--length", "64", "--out-dir", tmp_path / "rows")
     assert run("pack", "--manifest", manifest, *rows, *volume)["counts"]["in"] == len(documents_of(shelf))
-    run("encode", manifest, "--model", model, "--out", tmp_path / "cache", *volume)
+    run("encode", manifest, "--tokenizer-path", model, "--out", tmp_path / "cache", *volume)
     lengths = [
         np.load(part)["lengths"] for part in sorted((tmp_path / "cache/token_cache").glob("part-*.npz"))
     ]
     assert sum(map(len, lengths)) == len(documents_of(shelf))
-    wrong = tokmill("encode", shelf / "m.yaml", "--model", model, "--out", tmp_path / "x", *volume)
+    wrong = tokmill("encode", shelf / "m.yaml", "--tokenizer-path", model, "--out", tmp_path / "x", *volume)
     assert (wrong.returncode, "give no root" in wrong.stderr) == (1, True)
 
 

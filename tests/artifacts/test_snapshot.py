@@ -12,7 +12,7 @@ import pytest
 import tokmill as mill
 from mill import NOTES, tokmill, write_problems, write_recipe
 from tokmill.artifacts.manifest import load_manifest
-from tokmill.artifacts.snapshot import load_container
+from tokmill.artifacts.snapshot import load_snapshot
 from tokmill.storage.codecs import read_batches
 from tokmill.storage.location import file_sha256
 from tokmill.storage.records import Kind, Wanted
@@ -67,7 +67,7 @@ def texts_of(paths: list[Path]) -> list[str]:
 
 def test_shards_and_manifest_lie_where_the_layout_says(corpus: Path) -> None:
     path = manifest_in(corpus)
-    container = load_container(path)
+    container = load_snapshot(path)
     assert path.name == f"org--problems_{container.revision}.json"
     folder = corpus / "root/corpora/org--problems" / container.revision
     files = sorted(folder.iterdir())
@@ -117,7 +117,7 @@ def test_a_recipe_reads_a_container_and_refuses_a_shard_with_another_byte(corpus
     recipe = recipe_for(corpus, manifest_in(corpus))
     result = mill.run(recipe, workers=1)
     assert result.artifacts["ingest/problems"].manifest.counts["kept"] == 9000
-    shard = corpus / "root" / load_container(manifest_in(corpus)).shards[1].path
+    shard = corpus / "root" / load_snapshot(manifest_in(corpus)).shards[1].path
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
@@ -126,7 +126,7 @@ def test_a_recipe_reads_a_container_and_refuses_a_shard_with_another_byte(corpus
     assert "the manifest lists this shard with sha256" in refused.stderr
     assert shard.name in refused.stderr
     shard.unlink()
-    assert "a shard of the container is not there" in tokmill("run", recipe).stderr
+    assert "a shard of the snapshot is missing" in tokmill("run", recipe).stderr
 
 
 def test_a_container_elsewhere_is_found_by_its_root(corpus: Path) -> None:
@@ -144,19 +144,19 @@ def test_an_edited_manifest_is_refused(corpus: Path) -> None:
     assert refused.returncode == 1
     assert "it was edited" in refused.stderr
     path.write_text("[]")
-    assert "not a manifest of a container" in tokmill("select", path, "--out", corpus / "x.json").stderr
+    assert "not a manifest of a snapshot" in tokmill("select", path, "--out", corpus / "x.json").stderr
 
 
 def test_a_selection_is_the_same_for_a_seed_and_holds_what_was_asked(corpus: Path) -> None:
     path = manifest_in(corpus)
-    container = load_container(path)
+    container = load_snapshot(path)
     half = container.invariants["tokens"] // 2
     chosen = []
     for number, seed in enumerate((7, 7, 8)):
         target = corpus / f"root/manifests/some-{number}.json"
         done = tokmill("select", path, "--tokens", str(half), "--seed", str(seed), "--out", target, "--json")
         assert done.returncode == 0, done.stdout
-        chosen.append(load_container(target))
+        chosen.append(load_snapshot(target))
     assert chosen[0] == chosen[1]
     assert chosen[0].about["of"]["digest"] == container.digest
     for selection in chosen:
@@ -171,11 +171,11 @@ def test_a_selection_is_the_same_for_a_seed_and_holds_what_was_asked(corpus: Pat
 def test_a_selection_by_name_and_what_it_cannot_find(corpus: Path) -> None:
     path, target = manifest_in(corpus), corpus / "root/manifests/first.json"
     assert tokmill("select", path, "--shard", "*-00000.*", "--out", target).returncode == 0
-    assert [Path(s.path).name for s in load_container(target).shards] == ["train-00000.jsonl.zst"]
+    assert [Path(s.path).name for s in load_snapshot(target).shards] == ["train-00000.jsonl.zst"]
     nothing = tokmill("select", path, "--shard", "valid-*", "--out", target)
-    assert "none of the" in nothing.stderr
+    assert "none of 4 shards" in nothing.stderr
     too_many = tokmill("select", path, "--rows", "9001", "--out", target)
-    assert "9,001 rows are asked for, and the matching shards hold 9,000" in too_many.stderr
-    shard = corpus / "root" / load_container(path).shards[0].path
+    assert "9,001 rows are requested, and the matching shards hold 9,000" in too_many.stderr
+    shard = corpus / "root" / load_snapshot(path).shards[0].path
     shard.write_bytes(shard.read_bytes() + b"x")
     assert "but it is" in tokmill("select", path, "--shards", "1", "--out", target).stderr

@@ -185,7 +185,7 @@ def test_every_reason_has_its_number_and_examples_with_their_texts(runs: list[Pa
             shown = why(run, "--reason", reason)
             if reason in UNWRITTEN:
                 assert told["examples"] == []
-                assert shown.endswith("nothing of them was written down, so none can be shown\n")
+                assert shown.endswith("no example of them was recorded\n")
                 continue
             steps = {one["step"] for one in told["examples"]}
             assert steps == {step for step, own in counted if own == reason}, (run, reason)

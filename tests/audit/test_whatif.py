@@ -22,9 +22,9 @@ from tokmill.artifacts.manifest import load_manifest
 from tokmill.audit import opened, whatif
 from tokmill.audit.opened import open_run
 from tokmill.audit.whatif import rules_of, what_if
-from tokmill.clean.examine import sift
+from tokmill.clean.examine import apply_filters
 from tokmill.clean.normalize import normalize_texts
-from tokmill.clean.rules import Sieve
+from tokmill.clean.rules import CompiledFilters
 from tokmill.cli import main
 from tokmill.duplicates.exact import exact_hashes
 from tokmill.errors import InputError
@@ -156,21 +156,21 @@ def test_the_prediction_is_what_a_run_with_that_bound_does(
 def measure_everybody(out: Path) -> int:
     """The slow way: the tables of a run as if nobody had been out before the rules. How many were."""
     config = load_manifest(out / "clean/one").config
-    sieve = msgspec.convert(config["sieve"], Sieve)
+    filters = msgspec.convert(config["sieve"], CompiledFilters)
     unmeasured = 0
     for path in sorted((out / "ingest/one").glob("documents-*.parquet")):
         texts = one_piece(load_table(path, ["text"]).column("text"))
         normal = normalize_texts(texts, Normalize.model_validate(config["normalize"]))
-        sifted = sift(normal.texts, {}, sieve, {}, config["redact"])
+        filtered = apply_filters(normal.texts, {}, filters, {}, config["redact"])
         own = {
             name: out / "clean/one" / path.name.replace("documents", name) for name in ("measures", "marks")
         }
         table = load_table(own["measures"])
         unmeasured += max(column.null_count for column in table.columns)
-        measured = {name: table.column(name) for name in table.column_names} | sifted.measures
+        measured = {name: table.column(name) for name in table.column_names} | filtered.measures
         pq.write_table(pa.table(measured), own["measures"])
-        looks = measure_text(*string_column(sifted.texts)[:2])
-        hashes = exact_hashes(sifted.texts, looks.is_ascii)
+        looks = measure_text(*string_column(filtered.texts)[:2])
+        hashes = exact_hashes(filtered.texts, looks.is_ascii)
         marks = load_table(own["marks"])
         new = {"chars": looks.chars, "exact_high": hashes[:, 0], "exact_low": hashes[:, 1]}
         columns = [new.get(name, marks.column(name)) for name in marks.column_names]
@@ -247,7 +247,7 @@ def test_the_command_says_it_in_words_and_as_json(base: Path) -> None:
     assert shown.exit_code == 0
     assert f"kept {found.kept_now} → {found.kept_then} documents" in shown.stdout
     assert "too_few_words" in shown.stdout
-    assert shown.stdout.count("(bound 60)") == 1
+    assert shown.stdout.count("(threshold 60)") == 1
     told = json.loads(whatif_("--set", "gopher-quality.min_words=60", "--json").stdout)
     assert set(told) == {"ok", "kept", "chars", "changes", "examples"}
     assert set(told["examples"][0]) == {

@@ -296,13 +296,13 @@ def test_examples_of_a_reason_can_be_read_and_cannot_talk_to_the_terminal(run: P
         ("too_few_words", "first", "short"),
     }
     shown = why(run, "--reason", "too_few_words")
-    assert "too_few_words (5, bound 30)  first short" in shown.stdout
+    assert "too_few_words (5, threshold 30)  first short" in shown.stdout
     assert "\ufffd[31mred\ufffd[0m" in shown.stdout
     assert "\x1b" not in shown.stdout
     assert "license_denied  second denied" in why(run, "--reason", "all").stdout
     none = why(run, "--reason", "too_many_words")
     others = "exact_dup, license_denied, newlines_to_lf, other_kind, too_few_words"
-    assert none.stdout == f"no such examples in this run; it has some of: {others}\n"
+    assert none.stdout == f"no examples of this reason in this run; it has some of: {others}\n"
     told = json.loads(why(run, "--reason", "too_few_words", "--json").stdout)
     assert [(e["source"], e["doc_id"], e["text"]) for e in told["examples"]] == [("first", "short", SHORT)]
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from tokmill.artifacts.manifest import Json
 from tokmill.clean import examine as examine_module
-from tokmill.clean.examine import Examined, Sifted, examine, examine_config, sift
+from tokmill.clean.examine import Examined, Filtered, apply_filters, examine, examine_config
 from tokmill.clean.language import LanguagePlan
-from tokmill.clean.rules import settle_sieve
+from tokmill.clean.rules import compile_filters
 from tokmill.duplicates.exact import exact_hashes
 from tokmill.recipe import Filter, License, Normalize
 from tokmill.schema import DOCUMENTS
@@ -44,7 +44,7 @@ def documents(given: list[Document]) -> Any:
 def config(*filters: Filter, redact: tuple[str, ...] = (), **others: Any) -> Json:
     asked = {"license": None, "language": None, "normalize": Normalize(), **others}
     return examine_config(
-        "s", asked["normalize"], asked["license"], asked["language"], settle_sieve(filters, Path()), redact
+        "s", asked["normalize"], asked["license"], asked["language"], compile_filters(filters, Path()), redact
     )
 
 
@@ -239,11 +239,11 @@ def test_a_hook_is_asked_only_about_documents_that_are_open(tmp_path: Path) -> N
 def test_where_nobody_is_out_no_text_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
-    def watched(texts: Any, *others: Any) -> Sifted:
+    def watched(texts: Any, *others: Any) -> Filtered:
         seen.append(texts)
-        return sift(texts, *others)
+        return apply_filters(texts, *others)
 
-    monkeypatch.setattr(examine_module, "sift", watched)
+    monkeypatch.setattr(examine_module, "apply_filters", watched)
     table = documents([("a text", "MIT", "en"), ("another", "MIT", "en")])
     examine(table, config(WORDS, license=ALLOWED, language=BY_FIELD), {})
     (texts,) = seen

@@ -160,7 +160,7 @@ def expected(sample: Path, split: str) -> list[list[int]]:
 def made_by(sample: Path, out: Path, *words: str | Path) -> Path:
     model = sample.parent.parent / "spm.model"
     where = (
-        ["--out", out, "--model", model]
+        ["--out", out, "--tokenizer-path", model]
         if words[0] == "encode"
         else ["--out-dir", out, "--tokenizer-path", model]
     )
@@ -240,9 +240,9 @@ def test_a_cache_of_the_old_form_is_refused_and_can_be_made_anew(sample: Path, t
     with pytest.raises(InputError, match="make it anew: `tokmill encode"):
         open_dataset(cache, "valid")
     model = sample.parent.parent / "spm.model"
-    again = tokmill("encode", sample, "--model", model, "--out", cache)
+    again = tokmill("encode", sample, "--tokenizer-path", model, "--out", cache)
     assert "--replace" in again.stderr
-    done = tokmill("encode", sample, "--model", model, "--out", cache, "--replace")
+    done = tokmill("encode", sample, "--tokenizer-path", model, "--out", cache, "--replace")
     assert done.returncode == 0, done.stderr
     assert [e["ids"].tolist() for e in open_dataset(cache, "valid")] == expected(sample, "valid")
 

@@ -39,7 +39,7 @@ def bad(tmp_path: Path) -> Path:
 def test_a_good_recipe_is_called_good(good: Path) -> None:
     shown = tokmill("check", good)
     assert shown.exit_code == 0
-    assert shown.stdout == f"✓ {good}: 1 sources, 0 builds\n"
+    assert shown.stdout == f"✓ {good}: 1 source, 0 builds\n"
     assert shown.stderr == ""
 
 

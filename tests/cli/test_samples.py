@@ -143,7 +143,9 @@ def test_a_recipe_reads_the_words_that_records_use(tmp_path: Path) -> None:
 def test_texts_are_brought_into_a_unicode_form_before_they_are_encoded(
     sample: Path, model: Path, tmp_path: Path, form: str
 ) -> None:
-    done = tokmill("encode", sample, "--model", model, "--out", tmp_path / "cache", "--normalize", form)
+    done = tokmill(
+        "encode", sample, "--tokenizer-path", model, "--out", tmp_path / "cache", "--unicode", form
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "cache/ENCODE.meta.json").read_text())["normalization"]["unicode"] == form
     found = [e["ids"].tolist() for e in open_dataset(tmp_path / "cache", "train")]

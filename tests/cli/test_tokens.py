@@ -39,7 +39,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     made = tokmill(
         "tokenizer", "train", "--manifest", directory / "mixture.yaml", "--vocab-size", "400",
-        "--model-type", "bpe", "--output-dir", directory / "tok",
+        "--model", "bpe", "--out-dir", directory / "tok",
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
     done = tokmill(
@@ -113,7 +113,7 @@ def test_packed_rows_have_the_shares_of_the_mixture_and_their_number_is_exact(
     out = tmp_path / "rows"
     run_json(
         "pack", "--manifest", corpus / "mixture.yaml", "--tokenizer-path", model, "--length", "512",
-        "--num-seqs", "40", "--layout", "concat", "--out-dir", out,
+        "--blocks", "40", "--layout", "concat", "--out-dir", out,
     )  # fmt: skip
     meta = json.loads((out / "meta.json").read_text())
     rows = np.fromfile(out / "input_ids.mmap", "<i4").reshape(-1, 512)
@@ -269,13 +269,15 @@ def test_a_sample_is_encoded_split_by_split_and_never_drawn_again(
     assert ranges == {"train": (0, 96), "valid": (96, 12), "test": (108, 12)}
     assert sample.read_bytes() == before
     sample.write_bytes(before + b"\n")
-    refused = tokmill("encode", sample, "--model", model, "--out", tmp_path / "other")
+    refused = tokmill("encode", sample, "--tokenizer-path", model, "--out", tmp_path / "other")
     assert refused.returncode != 0
     assert "is not the sample that MANIFEST.meta.json describes" in refused.stderr
 
 
 def test_a_cache_of_another_tokenizer_is_refused(corpus: Path, model: Path, tmp_path: Path) -> None:
-    found = run_json("encode", corpus / "mixture.yaml", "--model", model, "--out", tmp_path / "cache")
+    found = run_json(
+        "encode", corpus / "mixture.yaml", "--tokenizer-path", model, "--out", tmp_path / "cache"
+    )
     assert found["examples"] == 800
     from tokmill.errors import TokenizerMismatch
 

@@ -17,7 +17,7 @@ import pytest
 
 from engines.tasks import errors, perform, task
 from tokmill.artifacts.manifest import Receipt
-from tokmill.artifacts.progress import told_to
+from tokmill.artifacts.progress import warnings_to
 from tokmill.artifacts.step import Task
 from tokmill.engines.cluster import own_code
 from tokmill.engines.local import Engine, Resources, check_resources, open_engine
@@ -141,7 +141,7 @@ def test_a_bug_in_a_worker_arrives_with_the_workers_traceback(driven: Driven) ->
 
 def test_what_a_worker_warns_of_is_said_by_the_driver(driven: Driven) -> None:
     said: list[str] = []
-    with told_to(said.append):
+    with warnings_to(said.append):
         driven.run([task("a", warns="a shard"), task("b")])
     assert said == ["a shard is odd"]
     assert logging.getLogger("tokmill").propagate

@@ -111,7 +111,7 @@ def test_check_and_peek_say_what_is_known(tmp_path):
     assert told["members"].startswith("not compared: index.jsonl.zst")
     shown = CliRunner().invoke(main, ["peek", str(tmp_path / "bare")])
     assert shown.exit_code != 0
-    assert "give its file with `--tokenizer`" in shown.stderr
+    assert "give its file (`--tokenizer`)" in shown.stderr
 
 
 def test_what_a_killed_build_left_is_not_taken_for_a_bare_folder(tmp_path):

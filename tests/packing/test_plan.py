@@ -20,7 +20,6 @@ from packing.slow_packing import (
 )
 from tokmill.errors import InputError, RecipeError
 from tokmill.packing import plan as fitting
-from tokmill.packing.compare import plan_layout
 from tokmill.packing.plan import (
     LAYOUTS,
     Plan,
@@ -31,6 +30,7 @@ from tokmill.packing.plan import (
     plan_pad,
     take_rows,
 )
+from tokmill.packing.rows import plan_layout
 
 
 def array(lengths: list[int]) -> np.ndarray:

@@ -19,9 +19,9 @@ from tokmill.errors import InputError, RecipeError
 from tokmill.kernels.mixing import take_turns
 from tokmill.packing import mixture as balance
 from tokmill.packing import schedule as turning
-from tokmill.packing.compare import Store, gather_rows, plan_layout
 from tokmill.packing.mixture import Balance, Holding, Mixture, Target, row_groups
 from tokmill.packing.plan import Plan, plan_document, take_rows
+from tokmill.packing.rows import Store, gather_rows, plan_layout
 from tokmill.packing.schedule import Offered, Scheduling
 
 T = TypeVar("T")

@@ -100,7 +100,7 @@ def test_the_digest_of_the_options_of_a_build_does_not_depend_on_the_spelling(tm
     (tmp_path / "m.yaml").write_text(
         f'datasets: [{{name: p, files: {problems}, template: "{{question}} {{answer}}"}}]\n'
     )
-    trained = ("--vocab-size", "300", "--model-type", "byte_bpe", "--output-dir", tmp_path / "tok")
+    trained = ("--vocab-size", "300", "--model", "byte_bpe", "--out-dir", tmp_path / "tok")
     done = tokmill("tokenizer", "train", "--manifest", tmp_path / "m.yaml", *trained, "--json")
     assert done.returncode == 0, done.stderr + done.stdout
     model = json.loads(done.stdout)["path"]

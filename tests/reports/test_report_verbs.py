@@ -66,7 +66,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     done(
         "tokenizer", "train", "--manifest", root / "mixture.yaml", "--vocab-size", "300",
-        "--model-type", "byte_bpe", "--output-dir", root / "tok",
+        "--model", "byte_bpe", "--out-dir", root / "tok",
     )  # fmt: skip
     done(
         "pack", "--manifest", root / "mixture.yaml", "--tokenizer-path", root / "tok/tokenizer.json",

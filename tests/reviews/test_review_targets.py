@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from mill import tokmill
 from reviews.reviewed import copied, flip_byte, mill, write_recipe
-from tokmill.adhoc.tokens import Asked, build_files, read_listing
+from tokmill.adhoc.tokens import TokenizerOptions, build_files, read_listing
 from tokmill.artifacts.manifest import MANIFEST
 from tokmill.cli import main
 from tokmill.errors import InputError, RecipeError, StorageError
@@ -132,7 +132,7 @@ def published(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_files(
         read_listing(directory / "mixture.yaml"),
         out,
-        Asked(run / "tokenizer" / "tokenizer.json", eos="<|endoftext|>"),
+        TokenizerOptions(run / "tokenizer" / "tokenizer.json", eos="<|endoftext|>"),
         {"format": "memmap"},
         split={"valid_fraction": "0.1"},
         pack={"length": 32},

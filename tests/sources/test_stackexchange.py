@@ -98,7 +98,7 @@ def mill(
 ) -> Milled:
     found = find_files(files, base)
     source = Source.model_validate({"name": "se", "files": files, "stackexchange": section})
-    options = stackexchange.settle(source, found)
+    options = stackexchange.resolve(source, found)
     if partitions is not None:
         options["partitions"] = partitions
     reading = Reading("se", "qa", None, "stackexchange", options, 1 << 20)
@@ -794,7 +794,7 @@ def test_a_file_looked_at_alone_gives_the_same_documents(tmp_path: Path) -> None
     milled = mill(DATA, tmp_path, files=name, partitions=1)
     found = find_files(name, DATA)
     source = Source.model_validate({"name": "se", "files": name, "stackexchange": {}})
-    reading = Reading("se", "qa", None, "stackexchange", stackexchange.settle(source, found), 1 << 20)
+    reading = Reading("se", "qa", None, "stackexchange", stackexchange.resolve(source, found), 1 << 20)
     taken = [
         row
         for part in stackexchange.read(found[0].path, name, WHOLE, reading)

@@ -383,7 +383,7 @@ def test_another_hook_is_another_result_and_nothing_is_read_again(tmp_path: Path
         ({"filters": [{"measure": "chars", "pack": "c4", "min": 1}]}, "needs one of `pack`, `measure`"),
         ({"filters": [{"measure": "chars", "min": 9, "max": 1}]}, "nothing would be kept"),
         ({"filters": [{"measure": "chars", "min": "many"}]}, "filters[0].min"),
-        ({"filters": [{"pack": "c4", "max": 1}]}, "change its bounds with `set`"),
+        ({"filters": [{"pack": "c4", "max": 1}]}, "change its thresholds with `set`"),
         ({"filters": [{"hook": "hooks.py", "max": 1}]}, "filters[0].hook"),
         ({"filters": [{"hook": "hooks.py:loud", "max": 1}]}, "no such file"),
         ({"license": {"allow": ["MITT"]}}, "did you mean MIT"),

@@ -562,7 +562,7 @@ def test_the_command_says_what_is_affected_and_proves_it_done(run: Path, tmp_pat
         main, ["forget", str(run), "--doc-ids", str(listed), "--batch-size", "2", "--dry-run"]
     )
     assert dry.exit_code == 0, dry.output
-    assert "2 documents are meant" in dry.stdout
+    assert "selected: 2 documents" in dry.stdout
     assert "nothing was changed" in dry.stdout
     done = CliRunner().invoke(
         main, ["forget", str(run), "--doc-ids", str(listed), "--workers", "1", "--json"]

@@ -10,7 +10,7 @@ import pytest
 from tokmill.errors import EmptyGlob, InputError
 from tokmill.tokenizers.coverage import Coverage, Tally, compare_coverage, measure_coverage
 from tokmill.tokenizers.load import load_tokenizer
-from tokmill.tokenizers.train import settle_options, train_tokenizer
+from tokmill.tokenizers.train import resolve_options, train_tokenizer
 
 DOCUMENTS = [
     {"text": "the cat sat on the mat", "source": "a", "language": "en"},
@@ -32,7 +32,7 @@ def files(tmp_path_factory):
 
 def train(directory, **asked):
     texts = [document["text"] for document in DOCUMENTS[:3]] * 9
-    options = settle_options({"model": "bpe", "vocab_size": 400, "hard_vocab_limit": False, **asked})
+    options = resolve_options({"model": "bpe", "vocab_size": 400, "hard_vocab_limit": False, **asked})
     name, trained = train_tokenizer(texts, options, eos="</s>")
     path = directory / name
     path.write_bytes(trained.data)

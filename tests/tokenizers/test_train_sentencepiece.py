@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokmill.errors import InputError, RecipeError, TokenizerError
 from tokmill.tokenizers.load import load_tokenizer, resolve_eos
 from tokmill.tokenizers.spm import read_spm_model
-from tokmill.tokenizers.train import settle_options, train_tokenizer
+from tokmill.tokenizers.train import resolve_options, train_tokenizer
 
 END = "<|endoftext|>"
 PROSE = [
@@ -25,7 +25,7 @@ PROSE = [
 
 
 def train(texts, *, model="unigram", vocab_size=330, control=(), eos=END, **asked):
-    options = settle_options({"model": model, "vocab_size": vocab_size, "hard_vocab_limit": False, **asked})
+    options = resolve_options({"model": model, "vocab_size": vocab_size, "hard_vocab_limit": False, **asked})
     return train_tokenizer(texts, options, eos=eos, control=control)
 
 
@@ -43,12 +43,12 @@ CODE = """
 import hashlib, os, random, sys
 model, cores, order = sys.argv[1:]
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:int(cores)])
-from tokmill.tokenizers.train import settle_options, train_tokenizer
+from tokmill.tokenizers.train import resolve_options, train_tokenizer
 draw = random.Random(5)
 words = ["".join(draw.choices("abcdefgh é漢", k=draw.randint(2, 9))) for _ in range(3000)]
 texts = [" ".join(draw.choices(words, k=60)) + "\\n" for _ in range(300)]
 random.Random(int(order)).shuffle(texts)
-options = settle_options({"model": model, "vocab_size": 900})
+options = resolve_options({"model": model, "vocab_size": 900})
 name, trained = train_tokenizer(iter(texts), options, eos="</s>")
 print(name, hashlib.sha256(trained.data).hexdigest())
 """
@@ -260,8 +260,8 @@ def test_a_vocabulary_without_room_for_the_characters_is_an_error_that_says_the_
 @pytest.mark.parametrize(
     ("eos", "control", "symbols", "message"),
     [
-        ("<e>", ["<e>"], [], "'<e>' is asked for twice"),
-        ("<e>", ["<a>"], ["<a>"], "'<a>' is asked for twice"),
+        ("<e>", ["<e>"], [], "'<e>' is given twice"),
+        ("<e>", ["<a>"], ["<a>"], "'<a>' is given twice"),
         ("<e>", [""], [], "a symbol is empty"),
         ("<e>", [], ["a b"], "the user symbol 'a b' has a space"),
         ("<unk>", [], [], "SentencePiece keeps <unk> for itself"),

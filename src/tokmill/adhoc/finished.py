@@ -1,19 +1,15 @@
-"""What an earlier command finished in a directory, and whether another may work there.
+"""What an earlier command finished in a directory, whether another may work there, and how a build leaves its run.
 
-    nothing finished             go on: a killed attempt resumes
-    the same, all there          nothing to do
-    the same, not whole          make it again
-    another                      refused, with what differs; --replace makes the new one in its place
+    find_finished ─┬─ nothing                     go on: a killed attempt resumes
+                   ├─ same options, all there     nothing to do
+                   ├─ same options, not whole     make it again
+                   └─ other options               refused, with what differs; --replace makes the new one in its place
 
-The same is what was asked for in the same words. Those are all that can change a byte: options, the listing, the sha256
-of the tokenizer and of every local file.
+    <run>/build/<name>/<split>/…  ─ moved ─> <target>/<split>/…  tokenizer/<file>  manifest.json (last)
+                                             <target>/…          where there is one split only
 
-A build taken out of its run: the files by themselves, with a manifest that says what they were made from.
-
-<run>/build/<name>/<split>/…  ─ moved ─> <target>/<split>/…  tokenizer/<file>  manifest.json (last)
-                                         <target>/…          where there is one split only
-
-`tokmill verify` proves it, and a trainer opens it, wherever it is copied.
+Options are all that can change a byte: those of the command, the listing, the sha256 of the tokenizer and of every local
+file. `tokmill verify` proves a build that was moved out, and a trainer opens it, wherever it is copied.
 """
 
 from __future__ import annotations
@@ -47,7 +43,7 @@ _SHOWN = 4  # differences; a listing of hundreds of files may differ in all of t
 
 
 class Finished(NamedTuple):
-    """Files of a finished result, relative to its directory, and what was asked for (None: not recorded)."""
+    """Files of a finished result, relative to its directory, and its options (None: not recorded)."""
 
     directory: Path
     files: list[str]
@@ -80,7 +76,7 @@ def find_finished(directory: Path) -> Finished | None:
         return None
     try:
         meta = TokenCache(directory, model_sha256=None).meta
-    except InputError:  # of the old form, or damaged: whatever it is, it is not what is asked for now
+    except InputError:  # of the old form, or damaged: whatever it is, its options are others
         return Finished(directory, [META_NAME], None, False)
     files = [*(part.file for part in meta.parts), *meta.files]
     is_whole = all((directory / name).is_file() for name in files)
@@ -94,13 +90,13 @@ def is_done(finished: Finished | None, asked: Json, *, replace: bool) -> bool:
     if finished.asked == asked:
         return finished.is_whole
     if not replace:
-        told = None if finished.asked is None else _as_told(finished.asked)
-        raise other_options(finished.directory, told, _as_told(asked))
+        before = None if finished.asked is None else _as_recorded(finished.asked)
+        raise other_options(finished.directory, before, _as_recorded(asked))
     return False
 
 
 def other_options(place: Path, before: Json | None, now: Json) -> InputError:
-    """What is finished in `place` was asked for in other words (None: it does not say in which)."""
+    """What is finished in `place` has other options (None: it does not record them)."""
     if before is None:
         what = "holds a finished result that does not say what it was made from"
     else:
@@ -116,7 +112,7 @@ def other_options(place: Path, before: Json | None, now: Json) -> InputError:
     )
 
 
-def _as_told(asked: Json) -> Json:
+def _as_recorded(asked: Json) -> Json:
     """Options by the names of a recipe: people did not write the sections that hold them."""
     return {**asked["sections"], "listing": asked["listing"], "inputs": asked["inputs"]}
 
@@ -148,7 +144,7 @@ def publish(
         environment=made.environment,
     )
     write_manifest(target, manifest)
-    _remove_strangers(target, manifest)
+    _remove_unlisted(target, manifest)
     return manifest
 
 
@@ -173,7 +169,7 @@ def copy_tokenizer(tokenizer: Artifact, target: Path) -> FileEntry:
     return file_entry(name, "tokenizer", written, rows=entry.rows)
 
 
-def _remove_strangers(target: Path, manifest: Manifest) -> None:
+def _remove_unlisted(target: Path, manifest: Manifest) -> None:
     """What an earlier, larger build left: shards beside ours."""
     listed = {entry.path for entry in manifest.files}
     for directory in sorted({(target / path).parent for path in listed}):

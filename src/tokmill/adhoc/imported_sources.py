@@ -1,15 +1,13 @@
-"""Entries of other projects' lists of data, as sources of a recipe.
+"""Entries of other projects' lists of data, as sources of a recipe; every key is mapped, or reported with its line.
 
-{path: org/name, name: config, split: train}       as load_dataset takes them ─┐
-{dataset: org/name, subset: config}                                            ├ Sources.add_all ─> found, shares, told
-{files: "data/*.jsonl", text_column: body}                                     │
-org/name                                                                       ┘
-
-YAML whose keys know their lines, so that each of them is either taken or told.
+    {path: org/name, name: config, split: train}       as load_dataset takes them ─┐
+    {dataset: org/name, subset: config}                                            ├ Sources.add_all ─> sources, shares
+    {files: "data/*.jsonl", text_column: body}                                     │                    unmapped keys
+    org/name                                                                       ┘
 
     read_lines ─> Mapping ─ take("weight", "probability") ─> Value(line, path, value)
                           └ leave("streaming", why)       ─> Unmapped(line, key, why)
-                  whatever was neither taken nor left is told in the end
+                  what was neither taken nor left is reported in the end
 
 Numbers with a point stay as they are written: 0.1 is a tenth. Aliases and merge keys (`<<`) are followed.
 """
@@ -70,7 +68,7 @@ class Mapping:
         return key in self._taken
 
     def take(self, *keys: str) -> Value | None:
-        """The first of `keys` that is there and has a value; the others are told."""
+        """The first of `keys` that is there and has a value; the others are reported."""
         found = [
             self.values[key] for key in keys if key in self.values and self.values[key].value is not None
         ]
@@ -90,7 +88,7 @@ class Mapping:
             return None if found is None else found.value
         if isinstance(found.value, int) and not isinstance(found.value, bool):
             return str(found.value)  # a name or a date that looks like a number
-        self.tell(found, "should be text")
+        self.report(found, "should be text")
         return None
 
     def take_whole(self, *keys: str) -> int | None:
@@ -101,10 +99,10 @@ class Mapping:
         try:
             return parse_amount(found.value)
         except ValueError:
-            self.tell(found, "should be a whole number from 1 up")
+            self.report(found, "should be a whole number from 1 up")
         return None
 
-    def tell(self, value: Value, why: str) -> None:
+    def report(self, value: Value, why: str) -> None:
         self._left.append(Unmapped(value.line, value.path, why))
 
     def leave(self, why: str, *keys: str) -> None:
@@ -119,7 +117,7 @@ class Mapping:
         self._taken.update(self.values)
         self._left.append(Unmapped(self.line, self.path, why))
 
-    def untold(self) -> Iterator[Unmapped]:
+    def unmapped(self) -> Iterator[Unmapped]:
         yield from self._left
         for key, value in self.values.items():
             if key not in self._taken:
@@ -129,11 +127,11 @@ class Mapping:
 
 
 def _inside(value: Any) -> Iterator[Unmapped]:
-    """Of mappings that were looked into; one that was not is told as a whole."""
+    """Of mappings that were looked into; one that was not is reported as a whole."""
     items = value if isinstance(value, list) else [Value(0, "", value)]
     for item in items:
         if isinstance(item.value, Mapping) and (item.value._taken or item.value._left):
-            yield from item.value.untold()
+            yield from item.value.unmapped()
         elif isinstance(item.value, list):
             yield from _inside(item.value)
 
@@ -239,7 +237,7 @@ class Sources:
         self._base = base
         self.found: list[Json] = []
         self.shares: dict[str, Decimal] = {}
-        self.told: list[Unmapped] = []
+        self.unmapped: list[Unmapped] = []
 
     def add_all(self, listed: Value, domain: str | None) -> None:
         """A list of entries, or a mapping from their names; an entry may be the bare name of a dataset."""
@@ -258,7 +256,7 @@ class Sources:
                 values = {"path": Value(item.line, item.path, name), "weight": item}
                 self._add(Mapping(item.line, item.path, values), None, domain)
             else:
-                self.told.append(
+                self.unmapped.append(
                     Unmapped(item.line, item.path, "is neither a mapping nor the name of a dataset")
                 )
 
@@ -283,14 +281,14 @@ class Sources:
             if unit.value in _UNITS:
                 source["unit"] = unit.value
             else:
-                entry.tell(unit, f"should be one of {', '.join(_UNITS)}")
+                entry.report(unit, f"should be one of {', '.join(_UNITS)}")
         if rule := take_bounds(entry):
             source["clean"] = {"filters": [rule]}
         share = entry.take(*SHARE)
         if share is not None:
             weight = parse_share(share.value)
             if weight is None:
-                entry.tell(share, "a share should be a number from 0 up")
+                entry.report(share, "a share should be a number from 0 up")
             else:
                 self.shares[source["name"]] = weight
         entry.leave("data is always read as a stream; nothing to set", "streaming")
@@ -314,9 +312,9 @@ class Sources:
             assert chosen is not None
             patterns = chosen.value if isinstance(chosen.value, list) else [chosen]
             if files is not None and isinstance(where, str) and where not in _BUILDERS and given is not None:
-                entry.tell(given, f"`{files.path}` says where the data is")
+                entry.report(given, f"`{files.path}` says where the data is")
             if not all(isinstance(item.value, str) for item in patterns):
-                entry.tell(chosen, "should be a path, or a list of paths")
+                entry.report(chosen, "should be a path, or a list of paths")
                 return None
             entry.leave(
                 "belongs to a dataset of the hub; these are files", "split", "revision", "subset", "config"
@@ -324,7 +322,7 @@ class Sources:
             formats = sorted({name for item in patterns if (name := _format(item.value))})
             for item in patterns:
                 if not (formats or item.value.endswith((*codecs.SUFFIXES, "*"))):
-                    entry.tell(item, f"no reader for this ending; known: {' '.join(codecs.SUFFIXES)}")
+                    entry.report(item, f"no reader for this ending; known: {' '.join(codecs.SUFFIXES)}")
             moved: Json = {"files": [moved_path(item.value, self._path, self._base) for item in patterns]}
             return moved | {name: {} for name in formats}
         if not isinstance(where, str) or given is None or not _DATASET.fullmatch(where):
@@ -339,7 +337,7 @@ class Sources:
             sliced = _SLICE.fullmatch(str(split.value))
             hub["split"] = sliced[1] if sliced else str(split.value)
             if sliced:
-                entry.tell(
+                entry.report(
                     split,
                     f"a part of a split ([{sliced[2]}]); all of `{sliced[1]}` is read: set `limit` or `sample`",
                 )
@@ -381,7 +379,7 @@ def _reading(entry: Mapping) -> Json:
             template_parts(str(template.value))
             found["template"] = str(template.value)
         except ValueError:
-            entry.tell(template, "is no template of plain {field} names")
+            entry.report(template, "is no template of plain {field} names")
     if "template" in found:
         entry.leave("the template says what the text is", *_TEXT)
     fields = {"text": entry.take_text(*_TEXT), "id": entry.take_text("id_field", "id_column", "id_key")}
@@ -393,7 +391,7 @@ def _reading(entry: Mapping) -> Json:
     if where is not None and isinstance(where.value, Mapping):
         found["where"] = {key: str(item.value) for key, item in where.value.take_all()}
     elif where is not None:
-        entry.tell(where, "should be a mapping of fields to their values")
+        entry.report(where, "should be a mapping of fields to their values")
     return found
 
 

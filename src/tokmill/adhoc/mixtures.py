@@ -1,12 +1,4 @@
-"""Train a tokenizer on the datasets of a mixture file, without a recipe.
-
-    mixture.yaml ─ a recipe of its datasets ─ ingest ─ clean ─ split (nothing held out) ─ tokenizer
-                 ─> <out>/spm_<vocabulary>_<model>.model or tokenizer.json, and the log
-
-The working directory `.tokmill` inside the output makes a killed command resume, and goes when it is done. The
-log says what was asked for; a tokenizer that was asked for in other words stays, unless it may be replaced.
-
-A list of datasets with weights, in a file of its own: for commands that need texts and no recipe.
+"""A mixture file: datasets with weights, for commands that need texts and no recipe; and a tokenizer trained on one.
 
     seed: 42
     datasets:
@@ -18,12 +10,15 @@ A list of datasets with weights, in a file of its own: for commands that need te
       web: {weight: 0.7, sources: [{name: mdn, files: "mdn/*.parquet", weight: 0.2}, {name: wiki, …, weight: 0.8}]}
       books: {weight: 0}
 
-    read_mixture_file ─ the same YAML and the same kind of mistakes as a recipe ─> MixtureFile
+    read_mixture_file ─ the same YAML and the same mistakes as in a recipe ─> MixtureFile
     to_mixture        ─ weights as the mixture of a recipe has them
     to_sources        ─ dataset: a source of the hub, files: local; samples: a reservoir; max_records: a head
-                      ─> sources of a recipe
+    train_from_mixture ─ ingest ─ clean ─ split (nothing held out) ─ tokenizer ─> <out>/spm_<vocabulary>_<model>.model
+                                                                                   or tokenizer.json, and the log
 
-Paths are relative to the file. What has the weight 0 is left out, and needs no files.
+Paths are relative to the file. What has the weight 0 is left out, and needs no files. Training works in `.tokmill`
+inside the output, so a killed command resumes. The log records the options: a tokenizer of other options stays, unless
+it may be replaced.
 """
 
 from __future__ import annotations
@@ -166,9 +161,9 @@ def mixture_weights(mixture: MixtureFile) -> dict[str, Fraction] | None:
     if mixture.datasets:
         if not any("weight" in item.model_fields_set for item in mixture.datasets):
             return None
-        given = {item.name: item.weight for item in mixture.datasets}
+        weights = {item.name: item.weight for item in mixture.datasets}
         checked = check_weights(
-            given, list(given), where="datasets", normalize=mixture.normalize, kind="dataset"
+            weights, list(weights), where="datasets", normalize=mixture.normalize, kind="dataset"
         )
         return {name: weight for name, weight in checked.items() if weight}
     shares = check_weights(
@@ -279,11 +274,11 @@ def train_from_mixture(
     made = result.artifacts["tokenizer"]
     (model,) = made.manifest.entries("tokenizer")
     log = json.loads(read_whole(made.directory / LOG, _MAX_BYTES))
-    given, commits = {item.name: item for _, item in mixture.listed()}, hub_commits(result.artifacts)
-    for told in log["datasets"]:
-        item = given[told["name"]]
-        told["dataset"] = item.dataset or ", ".join(item.files or [])
-        told["revision"] = commits.get(told["name"], {}).get("revision")
+    items, commits = {item.name: item for _, item in mixture.listed()}, hub_commits(result.artifacts)
+    for entry in log["datasets"]:
+        item = items[entry["name"]]
+        entry["dataset"] = item.dataset or ", ".join(item.files or [])
+        entry["revision"] = commits.get(entry["name"], {}).get("revision")
     commit_bytes(out / model.path, read_whole(made.path(model), _MAX_BYTES))
     log["asked"] = asked
     commit_bytes(where, json.dumps(log, indent=1, ensure_ascii=False).encode() + b"\n")
@@ -321,5 +316,5 @@ def _recipe(mixture: MixtureFile, options: Json, eos: str, seed: int) -> Recipe:
         "split": {"valid_fraction": 0},
         "tokenizer": {"train": training, "eos": eos},
     }
-    # JSON is YAML: mistakes in the options are told as those of a recipe
+    # JSON is YAML: mistakes in the options are reported as those of a recipe
     return parse_recipe(json.dumps(content, ensure_ascii=False).encode(), "the command line")

@@ -1,4 +1,4 @@
-"""Other projects' lists of data as recipes, as far as they map; the rest is told line by line.
+"""Other projects' lists of data as recipes, as far as they map; the rest is reported line by line.
 
     datasets:                         domains:                          domains: {web: 0.7, math: 0.3}
       - path: org/name                  web:                            sources:
@@ -6,17 +6,15 @@
         split: train                      sources: [{…, weight: 1}]
         weight: 0.5
 
+    tokenizer: tok/spm.model                          path, sha256 and eos, read from the file where it exists
+    output_dir: /data/out                             `--out` of a run
+    outputs: {dir: /data/out, format: npy}            the same, and a build in that format
+    outputs: [{name: rows, format: memmap}, …]        builds
+
     file ─ read_lines ─ every key taken, or left with a reason ─> Recipe, its text, and what did not map
 
 The keys are those that such files have: `path` and `name` as `load_dataset` takes them, or `dataset` and `subset`; a
 share is called weight, probability, proportion, ratio or share.
-
-What other projects' lists of data say about tokens: the tokenizer's file, and what is written where.
-
-tokenizer: tok/spm.model                          path, sha256 and eos, read from the file where it is at hand
-output_dir: /data/out                             `--out` of a run
-outputs: {dir: /data/out, format: npy}            the same, and a build in that format
-outputs: [{name: rows, format: memmap}, …]        builds
 """
 
 from __future__ import annotations
@@ -81,7 +79,7 @@ class Outputs:
             return None
         if not isinstance(named.value, str) or not _TOKENIZER_FILE.search(named.value):
             why = "no file of a tokenizer; name one: `tokenizer: {path: …, sha256: …, eos: …}`; one is trained otherwise"
-            self._top.tell(named, why)
+            self._top.report(named, why)
             return None
         section: Json = {"path": moved_path(named.value, self._path, self._base)}
         eos = inner.take("eos", "eos_token", "eos_id") if inner is not None else None
@@ -99,7 +97,9 @@ class Outputs:
             return find_eos(load_tokenizer(file))
         except TokmillError:
             usual = _USUAL_EOS.get(file.suffix, "<|endoftext|>")
-            self._top.tell(named, f"cannot be read here; a document is taken to end in {usual}: check `eos`")
+            self._top.report(
+                named, f"cannot be read here; a document is taken to end in {usual}: check `eos`"
+            )
             return usual
 
     def _add(self, item: Value) -> None:
@@ -115,9 +115,9 @@ class Outputs:
 
     def _put(self, owner: Mapping, directory: Value) -> None:
         if not isinstance(directory.value, str):
-            owner.tell(directory, "should be a directory")
+            owner.report(directory, "should be a directory")
         elif self.out is not None:
-            owner.tell(directory, f"a run writes all into one directory, {self.out}")
+            owner.report(directory, f"a run writes all into one directory, {self.out}")
         else:
             self.out = directory.value
 
@@ -125,7 +125,7 @@ class Outputs:
         if form is None:
             return
         if form.value not in format_names():
-            owner.tell(form, f"no format that is written; there are {', '.join(format_names())}")
+            owner.report(form, f"no format that is written; there are {', '.join(format_names())}")
             return
         taken = {build["name"] for build in self.builds}
         name = to_name(name)
@@ -164,7 +164,7 @@ def import_manifest(path: Path, base: Path) -> Imported:
     content = {"name": to_name(top.take_text("name", "experiment", "run_name") or path.stem)}
     outputs = Outputs(top, path, base)
     content |= _sections(top, sources, domains, outputs)
-    unmapped = sorted({*top.untold(), *sources.told})
+    unmapped = sorted({*top.unmapped(), *sources.unmapped})
     text = _spell(content, unmapped, path.name, outputs.out)
     return Imported(parse_recipe(text.encode(), f"{path}, as a recipe"), text, unmapped, outputs.out)
 
@@ -197,7 +197,7 @@ def _domain_weights(top: Mapping, sources: Sources) -> dict[str, Decimal]:
                 weight = given
             share = parse_share(weight.value)
             if share is None:
-                top.tell(weight, "a share should be a number from 0 up")
+                top.report(weight, "a share should be a number from 0 up")
             else:
                 found[to_name(name)] = share
     return found
@@ -219,7 +219,7 @@ def _sections(top: Mapping, sources: Sources, domains: dict[str, Decimal], outpu
     if seed is not None and isinstance(seed.value, int) and seed.value >= 0:
         content["seed"] = seed.value
     elif seed is not None:
-        top.tell(seed, "should be a whole number from 0 up")
+        top.report(seed, "should be a whole number from 0 up")
     mixture = _mixture(top, sources, domains)
     content["sources"] = sources.found
     if rule := take_bounds(top):
@@ -230,12 +230,12 @@ def _sections(top: Mapping, sources: Sources, domains: dict[str, Decimal], outpu
         if share is not None and share < 1:
             content["split"] = {"method": "hash", "valid_fraction": _Number(share)}
         else:
-            top.tell(fraction, "should be a share below 1")
+            top.report(fraction, "should be a share below 1")
     tokenizer, vocabulary = outputs.tokenizer(), top.take_whole("vocab_size")
     if tokenizer is not None:
         content["tokenizer"] = tokenizer
         if vocabulary is not None:
-            top.tell(top.values["vocab_size"], "the tokenizer's file has its own")
+            top.report(top.values["vocab_size"], "the tokenizer's file has its own")
     elif vocabulary is not None or mixture or outputs.builds:  # weights are shares of tokens
         training = {"vocab_size": vocabulary} if vocabulary else {"model": "byte_bpe"}
         content["tokenizer"] = {"train": training, "eos": "<|endoftext|>"}
@@ -279,15 +279,15 @@ def _mixture(top: Mapping, sources: Sources, domains: dict[str, Decimal]) -> Jso
         for name in given:
             if name not in named:
                 own_place = place.value.values.get(name) if isinstance(place.value, Mapping) else None
-                top.tell(own_place or place, f"no source has the domain {name}")
+                top.report(own_place or place, f"no source has the domain {name}")
         for name in named:
             if name not in given:
-                top.tell(place, f"{name} has no weight: it is taken as 0, and is not read")
+                top.report(place, f"{name} has no weight: it is taken as 0, and is not read")
         weights, within = _shares(members, domains, sources.shares)
         for name in (
             own for shares in within.values() for own in shares if domains and own not in sources.shares
         ):
-            top.tell(
+            top.report(
                 place, f"{name} has no weight beside others of its domain: it is taken as 0, and is not read"
             )
         found["weights"] = _written(weights)
@@ -346,10 +346,10 @@ _Spelling.add_representer(str, _text)
 
 
 def _spell(content: Json, unmapped: list[Unmapped], name: str, out: str | None) -> str:
-    told = [f"# Imported from {name}. Paths are relative to this file."]
+    lines = [f"# Imported from {name}. Paths are relative to this file."]
     if out is not None:
-        told.append(f"# Its results go to: tokmill run … --out {shlex.quote(out)}")
+        lines.append(f"# Its results go to: tokmill run … --out {shlex.quote(out)}")
     if unmapped:
-        told += ["# What did not map:", *(f"#   {item}" for item in unmapped)]
+        lines += ["# What did not map:", *(f"#   {item}" for item in unmapped)]
     body = yaml.dump(content, Dumper=_Spelling, sort_keys=False, allow_unicode=True, width=110)
-    return "\n".join(told) + "\n\n" + body
+    return "\n".join(lines) + "\n\n" + body

@@ -1,6 +1,6 @@
-"""One stage over files, without a recipe: JSONL.zst in, JSONL.zst out, every decision told.
+"""One stage over files, without a recipe: JSONL.zst in, JSONL.zst out, every decision recorded.
 
-    clean_files   files ─ ingest ─ clean ─┬─> <source>-00000.jsonl.zst …        what is kept, edits laid over
+    clean_files   files ─ ingest ─ clean ─┬─> <source>-00000.jsonl.zst …        what is kept, edits applied
                                           ├─> <source>-00000.manifest.json …    counts and drops of that shard
                                           └─> decisions.jsonl.zst               per document: kept or why not
     clean_to_text files ─ ingest ─ clean ─┬─> <name>.txt                        the texts alone, a separator after each
@@ -10,10 +10,10 @@
                                           ├─> decisions.jsonl.zst               per document: kept, or of whom a copy
                                           └─> passages.jsonl.zst                per passage: who had it before
 
-Records that say which source and domain they are of keep both, unless an option says otherwise (`own`).
+Records that name their source and domain keep both, unless an option sets them (`own`).
 
 The working directory `.work` inside the output makes a killed command resume, and goes when it is done. Each manifest
-says what was asked for; a result that was asked for in other words stays, unless it may be replaced.
+records the options; a result of other options stays, unless it may be replaced.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def _not_read(artifacts: Mapping[str, Artifact]) -> Json:
 
 
 def _asked(recipe: Recipe) -> Json:
-    """The options that were given. Files are told by their digests, once they were read."""
+    """The options that were given. Files are known by their digests, once they were read."""
     return recipe.model_dump(
         mode="json", exclude_defaults=True, exclude={"name": True, "sources": {"__all__": {"files"}}}
     )
@@ -301,7 +301,7 @@ def _decisions(artifacts: dict[str, Artifact]) -> Iterator[Any]:
     for shard in list_shards(artifacts):
         documents = load_table(Path(shard.documents.path), ["doc_id", "source", "domain"])
         kept = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept"))
-        told: dict[str, list[Any]] = {
+        columns: dict[str, list[Any]] = {
             name: [None] * len(kept) for name in ("verdict", "reason", "value", "threshold", "detail")
         }
         cleaned = artifacts[f"clean/{shard.source}"]
@@ -309,17 +309,17 @@ def _decisions(artifacts: dict[str, Artifact]) -> Iterator[Any]:
         if path.is_file():
             for line in load_table(path).to_pylist():
                 if line["verdict"] != "edit":
-                    for name, column in told.items():
+                    for name, column in columns.items():
                         column[line["row"]] = line[name]
         yield pa.table(
             {
                 **{name: documents.column(name) for name in ("doc_id", "source", "domain")},
                 "keep": kept,
-                "verdict": pa.array(told["verdict"], pa.string()),
-                "reason": pa.array(told["reason"], pa.string()),
-                "value": pa.array(told["value"], pa.float64()),
-                "threshold": pa.array(told["threshold"], pa.float64()),
-                "detail": pa.array(told["detail"], pa.string()),
+                "verdict": pa.array(columns["verdict"], pa.string()),
+                "reason": pa.array(columns["reason"], pa.string()),
+                "value": pa.array(columns["value"], pa.float64()),
+                "threshold": pa.array(columns["threshold"], pa.float64()),
+                "detail": pa.array(columns["detail"], pa.string()),
             }
         )
 
@@ -441,23 +441,23 @@ def _passages(shards: Sequence[Shard], artifacts: dict[str, Artifact], names: Do
     entries = {entry.path: entry for entry in dedup.manifest.entries("spans")}
     for shard in shards:
         spans = load_table(dedup.path(entries[f"spans-s{shard.number:05d}.parquet"]))
-        told: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         for prefix, column in (("", "document"), ("first_", "first_document")):
             numbers = np.asarray(spans.column(column))
             places = np.searchsorted(starts, numbers, side="right") - 1
-            told[f"{prefix}doc_id"] = pa.array(
+            columns[f"{prefix}doc_id"] = pa.array(
                 [
                     names.of(every[place].name, int(rows[place][number - starts[place]]))
                     for place, number in zip(places.tolist(), numbers.tolist(), strict=True)
                 ],
                 pa.string(),
             )
-            told[f"{prefix}source"] = pa.array(
+            columns[f"{prefix}source"] = pa.array(
                 [every[place].source for place in places.tolist()], pa.string()
             )
             for bound in ("start", "end"):
-                told[f"{prefix}{bound}"] = spans.column(f"{prefix}{bound}")
-        yield pa.table({**told, "words": spans.column("words")})
+                columns[f"{prefix}{bound}"] = spans.column(f"{prefix}{bound}")
+        yield pa.table({**columns, "words": spans.column("words")})
 
 
 def _before_passages(shard: Shard, artifacts: dict[str, Artifact]) -> Any:

@@ -1,12 +1,12 @@
-"""Bring one source into a container (`tokmill.artifacts.snapshot`): read, normalize, write shards, then the manifest.
+"""Write a snapshot of one source (`tokmill.artifacts.snapshot`): read, normalize, write shards, then the manifest.
 
-    source ─ ingest ─ clean ─> working shards ─ kept rows, edits laid over ─> .materialize-<dataset>/shards/…
+    source ─ ingest ─ clean ─> working shards ─ kept rows, edits applied ─> .materialize-<dataset>/shards/…
                                                                                       │ moved, when all are there
                         manifests/<dataset>_<revision>.json  <─ last ─  <split>-00000.jsonl.zst …
 
-A container that was asked for in the same words is there already: nothing is read and no network is touched. A
-branch that was resolved once stays resolved. One that was asked for in other words is never replaced unasked: a
-selection, here or in somebody's repository, may name its shards.
+Where a snapshot of the same options exists, nothing is read and no network is touched. A branch that was resolved once
+stays resolved. A snapshot of other options is never replaced unasked: a selection, here or in somebody's repository,
+may name its shards.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import numpy as np
 
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json, explain_changes
-from tokmill.artifacts.progress import Progress, Silence, told_to
+from tokmill.artifacts.progress import Progress, Silence, warnings_to
 from tokmill.artifacts.snapshot import (
     CORPORA,
     MANIFESTS,
-    ContainedShard,
-    Container,
-    build_container,
+    Snapshot,
+    SnapshotShard,
+    build_snapshot,
     folder_name,
-    load_container,
-    write_container,
+    load_snapshot,
+    write_snapshot,
 )
 from tokmill.artifacts.step import Shard, list_shards
-from tokmill.errors import InputError, RecipeError, RunLocked, TokmillError
+from tokmill.errors import InputError, RecipeError, RunLocked, TokmillError, plural
 from tokmill.pipeline.run import run_recipe
 from tokmill.recipe import Recipe
 from tokmill.sources.hub import resolve_revision
@@ -67,10 +67,10 @@ class _Place(NamedTuple):
 
 
 class Materialized(NamedTuple):
-    """A container, and what had to go for it."""
+    """A snapshot, and what was removed for it."""
 
     path: Path  # of the manifest
-    container: Container
+    snapshot: Snapshot
     removed: tuple[str, ...] = ()  # shards of a former one that are gone or hold something else now
     broken: tuple[str, ...] = ()  # manifests of the same root that list one of these
 
@@ -110,7 +110,7 @@ def materialize_source(
     place = _Place(root, work, work.is_dir())
     with _locked(work, progress):
         if source.hub is not None:
-            with told_to(progress.say):
+            with warnings_to(progress.say):
                 revision = resolve_revision(source.hub.dataset, source.hub.revision)
             if not replace:  # before anything is fetched
                 _check_free(place, dataset, revision, asked)
@@ -139,10 +139,10 @@ def materialize_source(
             for number, shard in enumerate(list_shards(result.artifacts))
         ]
         about = {"asked": asked, **_about(ingested, cleaned)}
-        container = build_container(
+        snapshot = build_snapshot(
             "container", dataset, revision, about, shards, tokens_are_estimated=tokenizer is None
         )
-        made = _put_in_place(place, folder, container, replace)
+        made = _put_in_place(place, folder, snapshot, replace)
         shutil.rmtree(work)
     return made
 
@@ -167,53 +167,53 @@ def _locked(work: Path, progress: Progress) -> Iterator[None]:
 # -- what is there already ---------------------------------------------------------------------------------------
 
 
-def _manifests_in(root: Path) -> Iterator[tuple[Path, Container]]:
+def _manifests_in(root: Path) -> Iterator[tuple[Path, Snapshot]]:
     """All that can be read, under whatever name."""
     for path in sorted((root / MANIFESTS).glob("*.json")):
         with contextlib.suppress(TokmillError, OSError):
-            yield path, load_container(path)
+            yield path, load_snapshot(path)
 
 
-def _containers_of(root: Path, dataset: str) -> Iterator[tuple[Path, Container]]:
+def _snapshots_of(root: Path, dataset: str) -> Iterator[tuple[Path, Snapshot]]:
     """Those of this folder: two names that differ in / and -- share one."""
-    for path, container in _manifests_in(root):
-        if container.kind == "container" and folder_name(container.dataset) == folder_name(dataset):
-            yield path, container
+    for path, snapshot in _manifests_in(root):
+        if snapshot.kind == "container" and folder_name(snapshot.dataset) == folder_name(dataset):
+            yield path, snapshot
 
 
 def _held(root: Path, dataset: str, asked: Json) -> Materialized | None:
-    """The container of an earlier, equal request, if its shards are all there."""
-    for path, container in _containers_of(root, dataset):
+    """The snapshot of an earlier, equal request, if its shards are all there."""
+    for path, snapshot in _snapshots_of(root, dataset):
         with contextlib.suppress(OSError):
-            places = [(root / shard.path, shard.bytes) for shard in container.shards]
-            if (container.dataset, container.about.get("asked")) == (dataset, asked) and all(
+            places = [(root / shard.path, shard.bytes) for shard in snapshot.shards]
+            if (snapshot.dataset, snapshot.about.get("asked")) == (dataset, asked) and all(
                 place.stat().st_size == size for place, size in places
             ):
-                return Materialized(path, container)
+                return Materialized(path, snapshot)
     return None
 
 
 def _check_free(place: _Place, dataset: str, revision: str, asked: Json) -> None:
-    """Nothing that was asked for in other words is in the place of this revision."""
-    for path, container in _containers_of(place.root, dataset):
-        if container.revision != revision:
+    """No snapshot of this revision with other options exists."""
+    for path, snapshot in _snapshots_of(place.root, dataset):
+        if snapshot.revision != revision:
             continue
-        before = {"dataset": container.dataset, **container.about.get("asked", {})}
+        before = {"dataset": snapshot.dataset, **snapshot.about.get("asked", {})}
         changes = explain_changes(before, {"dataset": dataset, **asked})
         if changes:
             what = "was materialized with other options: " + "; ".join(changes)
-            raise _refusal(place, path, container, what)
+            raise _refusal(place, path, snapshot, what)
 
 
-def _refusal(place: _Place, path: Path, container: Container, what: str) -> TokmillError:
-    users = _naming(place.root, {shard.path for shard in container.shards}, but=path)
+def _refusal(place: _Place, path: Path, snapshot: Snapshot, what: str) -> TokmillError:
+    users = _naming(place.root, {shard.path for shard in snapshot.shards}, but=path)
     return place.refuse(
         RecipeError(
-            f"{container.dataset} at {container.revision} {what}"
+            f"{snapshot.dataset} at {snapshot.revision} {what}"
             + (f" (its shards are listed by {', '.join(users)} too)" if users else ""),
             where=str(path),
-            next="give the former options, keep both with another `--name` or `--root`, or put this one in its place "
-            "with `--replace`",
+            next="give the former options, keep both under another name or root (`--name`, `--root`), or replace it "
+            "(`--replace`)",
         )
     )
 
@@ -222,8 +222,8 @@ def _naming(root: Path, shards: set[str], *, but: Path) -> list[str]:
     """Manifests of this root that list one of the shards."""
     return [
         path.relative_to(root).as_posix()
-        for path, container in _manifests_in(root)
-        if path != but and any(shard.path in shards for shard in container.shards)
+        for path, snapshot in _manifests_in(root)
+        if path != but and any(shard.path in shards for shard in snapshot.shards)
     ]
 
 
@@ -237,11 +237,11 @@ def _check_some(place: _Place, ingested: Artifact, cleaned: Artifact) -> None:
     lost = {**read.counts["quarantined"], **read.counts["dropped"]}
     for counts in (cleaned.manifest.counts["quarantined"], cleaned.manifest.counts["dropped"]):
         lost = {**lost, **{reason: lost.get(reason, 0) + count for reason, count in counts.items()}}
-    told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(lost.items()) if count)
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(lost.items()) if count)
     raise place.refuse(
         InputError(
-            f"no document is left to write: {read.counts['in']:,} records were read"
-            + (f", {told}" if told else ""),
+            f"no document is left to write: {plural(read.counts['in'], 'record')} read"
+            + (f", {reasons}" if reasons else ""),
             where=f"source {read.config['reading']['source']}",
             next="loosen `where`"
             if read.config["where"]
@@ -250,19 +250,19 @@ def _check_some(place: _Place, ingested: Artifact, cleaned: Artifact) -> None:
     )
 
 
-def _put_in_place(place: _Place, folder: Path, container: Container, replace: bool) -> Materialized:
+def _put_in_place(place: _Place, folder: Path, snapshot: Snapshot, replace: bool) -> Materialized:
     """The staged shards under their names. Until the manifest is written, a former one is the only that counts."""
     root = place.root
-    path = root / MANIFESTS / f"{folder_name(container.dataset)}_{container.revision}.json"
-    listed = {root / shard.path: shard.sha256 for shard in container.shards}
+    path = root / MANIFESTS / f"{folder_name(snapshot.dataset)}_{snapshot.revision}.json"
+    listed = {root / shard.path: shard.sha256 for shard in snapshot.shards}
     present = {file: file_sha256(file) for file in sorted((root / folder).glob(_SHARDS))}
-    strangers = [file for file, sha256 in present.items() if listed.get(file) != sha256]
+    unlisted = [file for file, sha256 in present.items() if listed.get(file) != sha256]
     formers = [
-        pair for pair in _containers_of(root, container.dataset) if pair[1].revision == container.revision
+        pair for pair in _snapshots_of(root, snapshot.dataset) if pair[1].revision == snapshot.revision
     ]
     if formers and not replace:
         former_path, former = formers[0]
-        if not _holds_the_same(former, container):
+        if not _holds_the_same(former, snapshot):
             what = "was made by another tokmill, which wrote other texts"
             raise _refusal(place, former_path, former, what)
         expected = {root / shard.path: shard.sha256 for shard in former.shards}
@@ -271,27 +271,27 @@ def _put_in_place(place: _Place, folder: Path, container: Container, replace: bo
             raise _refusal(place, former_path, former, "has shards that are damaged or gone")
         _move(place, amiss)
         return Materialized(former_path, former)
-    if strangers and not replace:
+    if unlisted and not replace:
         raise place.refuse(
             RecipeError(
                 "is there, holds something else, and no manifest beside corpora/ describes it: its manifest was "
-                "moved, or a command was cut short",
-                where=str(strangers[0]),
-                next="keep both with another `--name` or `--root`, or put this one in its place with `--replace`",
+                "moved, or a command was interrupted",
+                where=str(unlisted[0]),
+                next="keep both under another name or root (`--name`, `--root`), or replace it (`--replace`)",
             )
         )
     for former_path, _ in formers:
         remove_file(former_path)  # until all is there, nothing is
     _move(place, [file for file, sha256 in listed.items() if present.get(file) != sha256])
-    for file in strangers:
+    for file in unlisted:
         if file not in listed:
             remove_file(file)
-    write_container(path, container)
-    removed = {file.relative_to(root).as_posix() for file in strangers}
-    return Materialized(path, container, tuple(sorted(removed)), tuple(_naming(root, removed, but=path)))
+    write_snapshot(path, snapshot)
+    removed = {file.relative_to(root).as_posix() for file in unlisted}
+    return Materialized(path, snapshot, tuple(sorted(removed)), tuple(_naming(root, removed, but=path)))
 
 
-def _holds_the_same(one: Container, other: Container) -> bool:
+def _holds_the_same(one: Snapshot, other: Snapshot) -> bool:
     """Whatever the compressor made of it: its version may be another by now."""
     about = [
         (c.dataset, c.about.get("asked"), [(s.path, s.rows, s.tokens, s.content_sha256) for s in c.shards])
@@ -305,14 +305,14 @@ def _move(place: _Place, files: list[Path]) -> None:
         move_committed(place.work / "shards" / file.relative_to(place.root), file)
 
 
-def _write_shard(base: Path, name: Path, shard: Shard, tokenizer: Tokenizer | None) -> ContainedShard:
+def _write_shard(base: Path, name: Path, shard: Shard, tokenizer: Tokenizer | None) -> SnapshotShard:
     documents, chars = load_clean(shard.inputs())
     written = write_jsonl(base / name, documents)
     if tokenizer is None:
         tokens = estimate_tokens(chars)
     else:
         tokens = int(tokenizer.encode(documents.column("text").to_pylist()).lengths.sum())
-    return ContainedShard(
+    return SnapshotShard(
         path=name.as_posix(),
         bytes=written.bytes,
         rows=documents.num_rows,

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from tokmill.adhoc.subset_drawing import Filters, draw_documents
 from tokmill.artifacts.manifest import Json, explain_changes, fingerprint_of
 from tokmill.duplicates.exact import HASH_NORMALIZATION
-from tokmill.errors import InputError, ManifestDamaged, RecipeError
+from tokmill.errors import InputError, ManifestDamaged, RecipeError, plural
 from tokmill.recipe import Hub, Source
 from tokmill.sampling.split import draws
 from tokmill.sources.hub import resolve_revision
@@ -78,7 +78,7 @@ def materialize(
     directory = Path(out)
     _check_numbers(k, seed, splits, directory)
     _check_method(method, weight, directory)
-    wanted, source = _settled(files, filters, parallel, text, template, weight, directory)
+    wanted, source = _resolved(files, filters, parallel, text, template, weight, directory)
     held = None if resample else _held_meta(directory)
     found = (
         _listed(source)
@@ -126,7 +126,7 @@ def materialize(
     return path
 
 
-# -- what is asked for -------------------------------------------------------------------------------------------
+# -- options ----------------------------------------------------------------------------------------------------
 
 
 def _check_numbers(k: int, seed: int, splits: Mapping[str, int], directory: Path) -> None:
@@ -143,7 +143,7 @@ def _check_numbers(k: int, seed: int, splits: Mapping[str, int], directory: Path
         mistakes.append(f"splits: {shown} is {sum(splits.values())}, but k is {k}")
     if mistakes:
         raise RecipeError(
-            "; ".join(mistakes), where=str(directory), next="mend these; the sizes in `splits` sum to k"
+            "; ".join(mistakes), where=str(directory), next="fix these; the sizes in `splits` sum to k"
         )
 
 
@@ -156,7 +156,7 @@ def _check_method(method: str, weight: str | None, directory: Path) -> None:
         )
 
 
-def _settled(
+def _resolved(
     files: Files | Mapping[str, Any],
     filters: Mapping[str, Any] | None,
     parallel: Mapping[str, Any] | None,
@@ -228,8 +228,8 @@ class _Found(NamedTuple):
 
 def _listed(source: Source) -> _Found:
     files = list_source(source, Path.cwd())
-    told = [{"name": f.name, "bytes": f.bytes, "sha256": file_sha256(local_path(f.path))} for f in files]
-    return _Found(files, told)
+    described = [{"name": f.name, "bytes": f.bytes, "sha256": file_sha256(local_path(f.path))} for f in files]
+    return _Found(files, described)
 
 
 def _listed_on_hub(hub: Hub, held: Json | None, named: str, directory: Path) -> _Found:
@@ -244,11 +244,11 @@ def _listed_on_hub(hub: Hub, held: Json | None, named: str, directory: Path) -> 
         return _Found([], held["inputs"], hub.dataset, held["revision"])
     revision = resolve_revision(hub.dataset, hub.revision)
     files = list_hub(hub, revision)
-    told = [
+    described = [
         {"name": f.name, "bytes": f.bytes, "sha256": f"hub:{f.path.sha256 or f.path.oid}"}  # type: ignore[union-attr]
         for f in files
     ]
-    return _Found(files, told, hub.dataset, revision)
+    return _Found(files, described, hub.dataset, revision)
 
 
 # -- what is there already ---------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def _too_few(counts: Json, k: int, inputs: list[InputFile]) -> InputError:
     ]
     where = str(inputs[0].path) + (f" and {len(inputs) - 1} more" if len(inputs) > 1 else "")
     return InputError(
-        f"k is {k:,}, but there are {counts['available']:,} documents to draw from: {counts['read']:,} were read"
+        f"k is {k:,}, but {plural(counts['available'], 'document')} can be drawn from: {counts['read']:,} read"
         + (f", less {', '.join(lost)}" if lost else ""),
         where=where,
         next="lower k and `splits`, loosen the filters, or add files",

@@ -22,14 +22,14 @@ from pydantic import Field
 
 from tokmill.artifacts.manifest import Json, add_counts, check_conservation
 from tokmill.clean.examine import EMPTY
-from tokmill.clean.rules import judge, settle_sieve
+from tokmill.clean.rules import compile_filters, judge
 from tokmill.duplicates.exact import exact_hashes, match_equal
 from tokmill.errors import InputChanged
 from tokmill.kernels.characters import measure_text
 from tokmill.recipe import Filter, Path_, Section, Source
 from tokmill.sampling.split import bottom_k
 from tokmill.schema import DOCUMENTS, one_piece, string_column
-from tokmill.sources.readers import check_presence, read_documents, settle_reading
+from tokmill.sources.readers import check_presence, read_documents, resolve_reading
 from tokmill.sources.reading import Reading
 from tokmill.stages.ingest.shards import sample_keys
 from tokmill.storage.location import InputFile
@@ -72,7 +72,7 @@ class _Reader:
 
     def __init__(self, inputs: list[InputFile], reading: Reading, wanted: Filters) -> None:
         self._inputs, self._reading = inputs, reading
-        self._rules = settle_sieve(_rules(wanted), Path()).rules
+        self._rules = compile_filters(_rules(wanted), Path()).rules
         self.read = 0
         self.dropped: Counter[str] = Counter()
         self.quarantined: Counter[str] = Counter()
@@ -105,7 +105,7 @@ class _Reader:
 def draw_documents(
     source: Source, inputs: list[InputFile], wanted: Filters, k: int, sample: Json, *, dedup: bool
 ) -> Drawn:
-    reading = settle_reading(source, inputs)
+    reading = resolve_reading(source, inputs)
     reader = _Reader(inputs, reading, wanted)
     hashes, keys, at_hand = [np.empty((0, 2), np.uint64)], [np.empty(0, np.uint64)], _AtHand(4 * k + _SPARE)
     for kept in reader.batches():

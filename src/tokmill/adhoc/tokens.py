@@ -1,13 +1,13 @@
 """Tokens from a listing of texts, without a recipe: what `encode`, `pack`, `shard` and `build` do.
 
     listing     mixture.yaml        datasets with weights, domains with weights and sources
-                container.json      shards of `tokmill materialize` or `select`
+                snapshot.json       shards of `tokmill materialize` or `select`
                 manifest.jsonl      a small sample with its splits, drawn once
     listing ─ a recipe ─ the ordinary steps in <out>/.work ─ publish ─> <out>
 
-Whatever was done stays in `.work` until the command has finished, so a killed one resumes; then it goes. A directory
-that holds a finished result of other words is not touched unless it may be replaced (`finished_files`). A sample that
-says the split of each text keeps it: nothing that it holds out is ever among the training data.
+Work stays in `.work` until the command has finished, so a killed one resumes; then it goes. A finished result of other
+options is not touched unless it may be replaced (`adhoc.finished`). A sample that records the split of each text keeps
+it: nothing that it holds out is ever among the training data.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tokmill.adhoc.subset import META_NAME
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import MANIFEST, Json, Manifest, fingerprint_of, load_manifest
 from tokmill.artifacts.progress import Progress
-from tokmill.artifacts.snapshot import load_container
+from tokmill.artifacts.snapshot import load_snapshot
 from tokmill.artifacts.split_names import SPLIT_WORDS
 from tokmill.errors import InputChanged, InputError, RecipeError
 from tokmill.formats.ids import Sequences
@@ -69,7 +69,7 @@ class Listing:
 
     @property
     def names_files(self) -> bool:
-        """A mixture says where its texts are; samples and corpus manifests know their bytes."""
+        """A mixture says where its texts are; samples and snapshots know their bytes."""
         return self.path.suffix in (".yaml", ".yml")
 
     def described(self) -> dict[str, str | None]:
@@ -85,7 +85,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TokenizerOptions:
     """What the tokens are made with."""
 
     tokenizer: Path
@@ -98,11 +98,11 @@ class Asked:
         eos = self.eos
         if eos is None:
             eos = find_eos(load_tokenizer(self.tokenizer, sha256=self.sha256, encoding=self.encoding))
-        given = {"sha256": self.sha256, "encoding": self.encoding}
+        pinned = {"sha256": self.sha256, "encoding": self.encoding}
         return {
             "path": str(self.tokenizer.resolve()),
             "eos": eos,
-            **{key: value for key, value in given.items() if value is not None},
+            **{key: value for key, value in pinned.items() if value is not None},
         }
 
 
@@ -118,7 +118,7 @@ def read_listing(
 def _read_listing(path: Path, separator: str, root: Path | None) -> Listing:
     if root is not None and path.suffix != ".json":
         raise InputError(
-            "has no corpora/: it is not a corpus manifest (.json)", where=str(path), next="give no root"
+            "has no corpora/: it is not a snapshot (.json)", where=str(path), next="give no root"
         )
     if path.suffix in (".yaml", ".yml"):
         mixture = read_mixture_file(path)
@@ -127,21 +127,21 @@ def _read_listing(path: Path, separator: str, root: Path | None) -> Listing:
     if path.suffix == ".json":
         corpus = {"manifest": str(path.resolve()), **({"root": str(root.resolve())} if root else {})}
         return Listing(
-            path, [{"name": "corpus", "corpus": corpus}], split=load_container(path).about.get("split")
+            path, [{"name": "corpus", "corpus": corpus}], split=load_snapshot(path).about.get("split")
         )
     if path.suffix == ".jsonl":
         return _sample(path, separator)
     raise InputError(
-        "neither a mixture (.yaml), a corpus manifest (.json) nor a sample (.jsonl)",
+        "neither a mixture (.yaml), a snapshot or selection (.json) nor a sample (.jsonl)",
         where=str(path),
         next="give one of these; `tokmill materialize` and `tokmill sample` write them",
     )
 
 
 def _asked(listing: Listing, sections: Json, inputs: Json) -> Json:
-    told = _without_paths(sections)
-    told["tokenizer"]["sha256"] = file_sha256(Path(sections["tokenizer"]["path"]))
-    return {"listing": listing.words(), "sections": told, "inputs": inputs}
+    recorded = _without_paths(sections)
+    recorded["tokenizer"]["sha256"] = file_sha256(Path(sections["tokenizer"]["path"]))
+    return {"listing": listing.words(), "sections": recorded, "inputs": inputs}
 
 
 def _inputs_now(listing: Listing) -> Json:
@@ -170,7 +170,7 @@ def _inputs_read(listing: Listing, made: dict[str, Artifact]) -> Json:
 
 
 def split_rule(listing: Listing, valid_fraction: str | None) -> Json:
-    """What was asked for, or what the selection was made for; nothing else may contradict that."""
+    """The option, or the rule that the selection was made for; the two may not contradict each other."""
     asked = None if valid_fraction is None else shortest_spelling(valid_fraction)
     rule = listing.split
     if rule is not None and asked in (None, rule["valid_fraction"]):
@@ -209,7 +209,7 @@ def run_listing(
 def build_files(
     listing: Listing,
     out: Path,
-    asked: Asked,
+    tokenizer: TokenizerOptions,
     build: Json,
     *,
     split: Json,
@@ -226,7 +226,7 @@ def build_files(
     """
     sections: Json = {
         "split": _split_of(listing, split),
-        "tokenizer": asked.section(),
+        "tokenizer": tokenizer.section(),
         "builds": [{"name": _BUILD, **build}],
         **({"mixture": mixture} if mixture else {}),
         **({"pack": pack} if pack else {}),
@@ -249,13 +249,13 @@ def build_files(
 def tokenized(
     listing: Listing,
     out: Path,
-    asked: Asked,
+    tokenizer: TokenizerOptions,
     *,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[dict[str, Artifact]]:
     """The texts as tokens for a while: to be looked at, not to be kept."""
-    sections: Json = {"split": {"valid_fraction": 0}, "tokenizer": asked.section()}
+    sections: Json = {"split": {"valid_fraction": 0}, "tokenizer": tokenizer.section()}
     yield run_listing(listing, out, sections, workers=workers, progress=progress)
     shutil.rmtree(out / _WORK)
 
@@ -263,7 +263,7 @@ def tokenized(
 def shard_files(
     listing: Listing,
     out: Path,
-    asked: Asked,
+    tokenizer: TokenizerOptions,
     *,
     seq_len: int,
     rows_per_shard: int = 8192,
@@ -275,7 +275,7 @@ def shard_files(
     names = [source["name"] for source in listing.sources]
     sections: Json = {
         "split": _split_of(listing, {"valid_fraction": 0}),
-        "tokenizer": asked.section(),
+        "tokenizer": tokenizer.section(),
         "pack": {"length": seq_len},
         "builds": [
             {"name": name, "format": "npy", "rows_per_shard": rows_per_shard, "sources": [name]}
@@ -346,7 +346,7 @@ def encode(
     sections: Json = {
         "normalize": {"unicode": normalize},
         "split": _split_of(listing, {"valid_fraction": 0}),
-        "tokenizer": Asked(Path(spm_model), eos=eos).section(),
+        "tokenizer": TokenizerOptions(Path(spm_model), eos=eos).section(),
         "builds": [{"name": _BUILD, "format": "token_cache"}],
     }
     former = find_finished(out)
@@ -365,13 +365,13 @@ def encode(
         (tokenizer := copy_tokenizer(made["tokenizer"], out)).path: tokenizer.sha256
     }
     facts = next(iter(caches.values())).meta
-    told = {name: getattr(facts, name) for name in EncodeFacts.__struct_fields__}
-    told["normalization"] = {**facts.normalization, "unicode": normalize}
-    told["hub"] = hub_commits(made)
+    fields = {name: getattr(facts, name) for name in EncodeFacts.__struct_fields__}
+    fields["normalization"] = {**facts.normalization, "unicode": normalize}
+    fields["hub"] = hub_commits(made)
     written = write_token_cache(
         out,
         _all_parts(caches),
-        EncodeFacts(**told),
+        EncodeFacts(**fields),
         splits={name: len(cache) for name, cache in caches.items()} if listing.has_splits else {},
         about={
             "files": files,
@@ -387,7 +387,7 @@ def encode(
 
 
 def _split_of(listing: Listing, asked: Json) -> Json:
-    """A sample's own splits, whatever they are called; else what is asked for."""
+    """A sample's own splits, whatever they are called; else the option."""
     fraction = asked.get("valid_fraction")
     if isinstance(fraction, str):
         fraction = shortest_spelling(fraction)
@@ -465,13 +465,13 @@ def _origin(listing: Listing, sections: Json, made: dict[str, Artifact]) -> Json
 
 
 def _without_paths(sections: Json) -> Json:
-    """Where a tokenizer lies on this machine is not part of what was asked for."""
+    """Where a tokenizer lies on this machine is not one of the options."""
     return {**sections, "tokenizer": {k: v for k, v in sections["tokenizer"].items() if k != "path"}}
 
 
 def _recipe(content: Json) -> Recipe:
     try:
-        # JSON is YAML: mistakes in the options are told as those of a recipe
+        # JSON is YAML: mistakes in the options are reported as those of a recipe
         return parse_recipe(json.dumps(content, ensure_ascii=False).encode(), "the command line")
     except RecipeError as error:
         raise RecipeError(

@@ -2,7 +2,7 @@
 
     begin    manifest.json that no longer fits  ->  manifest.stale.json   (the artifact is gone, its receipts are not)
              leftovers of killed writers        ->  removed
-    reuse    a receipt holds when its fingerprint is asked for again and every file has its sha256
+    reuse    a receipt holds when a task has its fingerprint and every file its sha256
     finish   manifest.json written  ->  files of no task removed, for good  ->  receipts and stale manifest removed
 
 Killing the process, or the machine, between any two of these steps loses at most the work of the tasks in flight. A disk
@@ -139,7 +139,7 @@ def sweep(artifact: Artifact) -> None:
 
 
 def discard(directory: Path) -> None:
-    """Remove an artifact, finished or not. Its evidence goes last: a removal that was cut short can go on."""
+    """Remove an artifact, finished or not. Its evidence goes last: an interrupted removal can be resumed."""
     evidence = directory / RECEIPTS
     changed = set()
     try:

@@ -11,9 +11,7 @@ Three digests, each over canonical JSON (sorted keys, no spaces):
 
 A step is up to date when its fingerprint, made from kind, config and the identities of its inputs, is the one
 in the manifest. Identities chain steps together, so a step that was rebuilt to the same content rebuilds
-nothing after it.
-
-The part of a manifest that may differ between two equal runs: when, where and with what it was made.
+nothing after it. `environment` is what may differ between two equal runs: when, where and with what it was made.
 """
 
 from __future__ import annotations
@@ -204,7 +202,7 @@ def load_manifest(directory: Path, name: str = MANIFEST) -> Manifest:
     if not all(is_within(entry.path) for entry in manifest.files):
         raise _damaged(path, "it lists a file outside of its directory")
     if data != _serialize(manifest):
-        raise _damaged(path, "it was reformatted: not the bytes that the mill wrote")
+        raise _damaged(path, "it was reformatted: not the bytes that tokmill wrote")
     return manifest
 
 

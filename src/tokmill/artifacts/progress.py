@@ -1,14 +1,12 @@
-"""What a run says while it works. The library is silent; the command line draws bars.
+"""What a run reports while it works: messages and progress for who started it, journal.json for who asks how far it is.
 
-Code that works deep down, in a worker too, warns through `logging.getLogger("tokmill.…")`; engines carry such
-messages to the driver, and `told_to` hands them to whoever runs it.
+    Progress        steps and tasks as they begin and end; the library is silent, the command line draws bars
+    warnings_to     what deep code logs through logging.getLogger("tokmill.…"), in a worker too, goes to `say`
+    open_journal    a Progress that passes everything on and records the planned steps, tasks done of known, the last
+                    error in journal.json                                            (who works is in the lock)
 
-What a run leaves for whoever asks how far it is: journal.json, while it works and where it did not end well.
-
-    open_journal(out, recipe, progress) ─ a Progress that passes everything on and writes down:
-        the planned steps, tasks done of known, the last error          (who works is in the lock)
-    the run ends well  ->  removed: its manifest says it all
-    it fails           ->  stays, with the error;  it is killed -> stays, without one
+    the run ends well  ->  the journal is removed: its manifest says it all
+    it fails           ->  it stays, with the error;  it is killed -> it stays, without one
 
 Nothing here can change a byte of an artifact. Times are for rates; readers of artifacts never see them.
 """
@@ -62,7 +60,7 @@ class Silence:
 
 
 @contextlib.contextmanager
-def told_to(say: Callable[[str], None]) -> Iterator[None]:
+def warnings_to(say: Callable[[str], None]) -> Iterator[None]:
     """What is logged meanwhile is said, and nowhere else."""
     logger, handler = logging.getLogger(LOGGER), _Saying(say)
     was_passed_on, logger.propagate = logger.propagate, False

@@ -1,4 +1,4 @@
-"""What splits are called: ours are three, and the field has more words for the second of them."""
+"""Names of splits: train, valid and test, and the field's other words for the second of them."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""What was taken down, known by the hashes of ids alone: which ingest leaves out, now and whenever it runs again.
+"""Tombstones: documents that were taken down, known by the hashes of their ids, which ingest leaves out for good.
 
     <run>/forgotten.parquet     source, id_sha256, parent       one row per id, sorted
                                 parent: the digest of the run that it was taken out of
 
-A source knows its part by a digest in its config; a source of which nothing was forgotten does not know of the file.
-Every document with the id goes, wherever in the source it is. No text and no id is kept.
+    load_forgotten ─ the part of a source, and its digest ─> the config of its ingest step
+    documents ─ rows with such an id ─> left out; the ledger keeps the row, without id and text
 
-Forgotten documents among others: rows to leave out, what the ledger keeps of them, what a run says of them.
+A source of which nothing was forgotten does not know of the file. Every document with the id goes, wherever in the source
+it is. No text and no id is kept.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tokmill.storage.location import file_sha256
 from tokmill.storage.parquet import load_table, write_table
 
 FORGOTTEN_FILE = "forgotten.parquet"
-PENDING_FILE = "forgetting.json"  # a takedown is under way, or was cut short
+PENDING_FILE = "forgetting.json"  # a takedown is under way, or was interrupted
 REASON = "forgotten"
 ROLE = "forgotten"  # of an input
 
@@ -147,9 +148,9 @@ def forgotten_facts(out: Path) -> tuple[Json, list[FileEntry]]:
     removals: dict[str, int] = {}
     for parent in table.column("parent").to_pylist():
         removals[parent] = removals.get(parent, 0) + 1
-    told = [{"parent": parent, "reason": REASON, "ids": count} for parent, count in sorted(removals.items())]
+    facts = [{"parent": parent, "reason": REASON, "ids": count} for parent, count in sorted(removals.items())]
     written = Written(path.stat().st_size, file_sha256(path))
     entry = file_entry(
         FORGOTTEN_FILE, "forgotten", written, rows=table.num_rows, content_sha256=table_sha256(table)
     )
-    return {"forgotten": told}, [entry]
+    return {"forgotten": facts}, [entry]

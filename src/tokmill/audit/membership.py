@@ -38,7 +38,7 @@ from tokmill.loader.dataset import INDEX_NAME, Dataset, first_row
 from tokmill.recipe import Normalize, Source
 from tokmill.sampling.split import spelled_field
 from tokmill.schema import one_piece
-from tokmill.sources.readers import list_source, read_documents, settle_reading
+from tokmill.sources.readers import list_source, read_documents, resolve_reading
 from tokmill.stages.texts import labelled_shards, load_split_texts
 from tokmill.storage.location import file_sha256
 from tokmill.storage.records import WHOLE
@@ -66,7 +66,7 @@ def _tokenizer_beside(dataset: Dataset) -> Path:
     raise TokenizerError(
         "the tokenizer of this build is not beside it",
         where=str(dataset.directory),
-        next="give its file with `--tokenizer`",
+        next="give its file (`--tokenizer`)",
     )
 
 
@@ -344,7 +344,7 @@ def _read_listing(asked: Json, path: Path) -> Iterator[Labelled]:
         where = {} if "files" in listed else _place(path)
         source = Source.model_validate({**listed, **where})
         files = list_source(source, path.resolve().parent)
-        reading = settle_reading(source, files)
+        reading = resolve_reading(source, files)
         for file in files:
             for batch in read_documents(file.path, file.name, WHOLE, reading):
                 documents = batch.documents

@@ -33,7 +33,7 @@ from tokmill.artifacts.manifest import (
     fingerprint_of,
     sum_counts,
 )
-from tokmill.artifacts.snapshot import CORPORA, MANIFESTS, Container, default_root, load_container
+from tokmill.artifacts.snapshot import CORPORA, MANIFESTS, Snapshot, default_root, load_snapshot
 from tokmill.artifacts.tombstones import Forgotten, digest_of_source, load_forgotten
 from tokmill.errors import CorruptFile, InputError, TokmillError
 from tokmill.formats import Format, all_formats
@@ -281,8 +281,8 @@ def find_listings(
                 yield _sample(path, place)
             elif path.name.endswith(_SHARD_MANIFEST):
                 yield _cleaned(path, place)
-            elif path.parent.name == MANIFESTS or _is_container(path):
-                yield list_container(path, place, corpora)
+            elif path.parent.name == MANIFESTS or _is_snapshot(path):
+                yield list_snapshot(path, place, corpora)
         except (TokmillError, OSError) as error:
             problems.append(Problem(place, error.what if isinstance(error, TokmillError) else str(error)))
 
@@ -293,7 +293,7 @@ def _candidates(top: Path, formats: Iterable[str]) -> set[Path]:
     return {*named, *top.rglob(f"*{_SHARD_MANIFEST}"), *manifests, *top.glob("*.json")}
 
 
-def _is_container(path: Path) -> bool:
+def _is_snapshot(path: Path) -> bool:
     try:
         content = json.loads(read_whole(path, _MAX_BYTES))
     except (TokmillError, ValueError, RecursionError):
@@ -304,8 +304,8 @@ def _is_container(path: Path) -> bool:
 # -- corpora and selections --------------------------------------------------------------------------------------
 
 
-def list_container(path: Path, name: str, corpora: Path | None) -> Listing:
-    container = load_container(path)
+def list_snapshot(path: Path, name: str, corpora: Path | None) -> Listing:
+    snapshot = load_snapshot(path)
     root = corpora or default_root(path)
     if not (root / CORPORA).is_dir():
         raise InputError(f"{CORPORA}/ is not in {root}: say where it is with --root", where=str(path))
@@ -321,31 +321,31 @@ def list_container(path: Path, name: str, corpora: Path | None) -> Listing:
                 content_sha256=shard.content_sha256,
             ),
         )
-        for shard in container.shards
+        for shard in snapshot.shards
     ]
     return Listing(
         name,
-        container.digest,
+        snapshot.digest,
         path,
         files,
-        lambda: _container_faults(path, container, files),
+        lambda: _snapshot_faults(path, snapshot, files),
         strict=root / CORPORA,
     )
 
 
-def _container_faults(
-    path: Path, container: Container, files: list[tuple[Path, FileEntry]]
+def _snapshot_faults(
+    path: Path, snapshot: Snapshot, files: list[tuple[Path, FileEntry]]
 ) -> Iterator[tuple[Path, str]]:
     for place, entry in files:
         rows, content_sha256 = _lines(place)
         if (rows, content_sha256) != (entry.rows, entry.content_sha256):
             yield place, f"holds {rows:,} documents and other content than the manifest says ({entry.rows:,})"
-    if container.kind == "selection":
+    if snapshot.kind == "selection":
         for sibling in sorted(path.parent.glob("*.json")):
-            parent = load_container(sibling) if sibling != path and _is_container(sibling) else None
-            if parent is None or parent.digest != container.about.get("of", {}).get("digest"):
+            parent = load_snapshot(sibling) if sibling != path and _is_snapshot(sibling) else None
+            if parent is None or parent.digest != snapshot.about.get("of", {}).get("digest"):
                 continue  # elsewhere, or replaced by now: what is listed here is proven all the same
-            strange = [shard.path for shard in container.shards if shard not in parent.shards]
+            strange = [shard.path for shard in snapshot.shards if shard not in parent.shards]
             if strange:
                 yield path, f"lists {strange[0]}, which {sibling.name}, of which it is, does not"
 

@@ -241,7 +241,7 @@ def find_offset(found: BuildSplit, token: int) -> tuple[int, int]:
         raise InputError(
             f"a build of the format {found.build.manifest.config['format']} has no tokens.bin",
             where=str(found.build.directory),
-            next="give `--row`, and `--column`",
+            next="give a row and a column (`--row`, `--column`)",
         )
     sequences = MegatronFile(found.build.path(entry).with_suffix(""))
     if not 0 <= token < len(sequences.ids):

@@ -34,7 +34,7 @@ from tokmill.audit.proofs import (
     find_forgotten,
     find_listings,
     flow_problems,
-    list_container,
+    list_snapshot,
     provable,
     verification_of,
     with_checksums,
@@ -110,7 +110,7 @@ def verify(
     if _twice(path, path.is_file) and path.name in around:
         path = path.parent  # what these describe lies around them
     if _twice(path, path.is_file):
-        listing = _twice(path, lambda: list_container(path, path.name, corpora))
+        listing = _twice(path, lambda: list_snapshot(path, path.name, corpora))
         problems = [*_files(path.parent, listing.files, on_bytes)]
         problems = problems or [*_listing_problems(path.parent, [listing])]
         return verification_of(path, {}, problems, [listing])

@@ -28,9 +28,9 @@ from tokmill.audit.opened import ShardTables, list_shard_tables, load_of, open_r
 from tokmill.clean.examine import EMPTY, is_blank
 from tokmill.clean.language import LANGUAGE_SCORE, OTHER_LANGUAGE, UNSURE_LANGUAGE, is_known, is_wanted
 from tokmill.clean.license_policy import DENIED, NOT_ALLOWED, UNKNOWN
-from tokmill.clean.rules import Rule, Sieve, columns_of, judge
+from tokmill.clean.rules import CompiledFilters, Rule, columns_of, judge
 from tokmill.errors import InputError
-from tokmill.packing.compare import Cost, compare_strategies
+from tokmill.packing.rows import Cost, compare_strategies
 from tokmill.recipe.cleaning import WARN_SOURCE_LOSS
 from tokmill.schema import one_piece
 from tokmill.stages.losses import Loss, by_source, cleaning_losses, find_losses
@@ -158,7 +158,7 @@ def _movers(
 def rules_of(cleaned: Artifact) -> list[Rule]:
     """The rules of a source in order; the least score of a language is one of them."""
     config = cleaned.manifest.config
-    rules = list(msgspec.convert(config["sieve"], Sieve).rules)
+    rules = list(msgspec.convert(config["sieve"], CompiledFilters).rules)
     language = config["language"]
     if language and language["applied"] == "detect" and language["asked"]["keep"]:
         least = float(language["asked"]["min_score"])

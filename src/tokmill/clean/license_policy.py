@@ -1,4 +1,4 @@
-"""Which licences a corpus may have: one verdict per distinct tag, spread over the whole column.
+"""Which licences a corpus may have, and what they ask for: one verdict per distinct tag, and ATTRIBUTION.md.
 
     tags ─ null? the source's default ─ distinct ─ parse ─ judge each ─> verdict and reason per row
 
@@ -7,14 +7,11 @@
     X WITH E, X+      by an entry for exactly that, if there is one; else by the entries for X
     not a licence     what `unknown` says: drop, keep or quarantine
 
+    LicenseTotals per (source, licence) ─ sum, sort ─> ATTRIBUTION.md: a table of licences, then a section for each
+
 An entry of the policy is one licence, in any spelling, or a family: `CC-BY-*` is every version (and port) of CC-BY
-and CC-BY without a version, but not CC-BY-SA-4.0, because `*` stands for a version.
-
-ATTRIBUTION.md: what the corpus is made of, by licence and by source, and what the licences ask for.
-
-    LicenseTotals per (source, licence) ─ sum, sort ─> one table of licences, then one section per licence
-
-The same totals give the same text, in whatever order they come.
+and CC-BY without a version, but not CC-BY-SA-4.0, because `*` stands for a version. The same totals give the same
+attribution, in whatever order they come.
 """
 
 from __future__ import annotations

@@ -1,23 +1,21 @@
-"""What a licence tag says, as an SPDX expression in canonical form.
+"""A licence tag, as people write it, as an SPDX expression in canonical form.
 
     tag ─ is the whole of it one licence? ─ yes ─> leaf                        (names of licences hold "and" and "or")
         └ no: split at ( ) AND OR WITH / ─ every part known? ─> expression      MIT OR (Apache-2.0 AND CC-BY-4.0)
                                          └ no ──────────────> None: unknown
-
-Canonical: identifiers in the spelling of the list, deprecated ones replaced, operands of one operator flattened,
-sorted and without repetition, parentheses only where AND stands around an OR. So two tags that say the same have
-one form, and totals per licence add up. Total and bounded: a tag of over 2,000 characters is no tag.
-
-One licence as people write it -> its SPDX identifier.
 
     "Apache License, Version 2.0" ─ fold ─> "apache-license-2.0" ─ without noise ─> "apache-2.0" ─ table ─> Apache-2.0
     "cc-by-sa-3.0-unported"       ─ the Creative Commons grammar ─> CC-BY-SA-3.0
     "GPLv3+"                      ─ the GNU grammar ──────────────> GPL-3.0-or-later
     "https://…/by/4.0/deed.en"    ─ the address ──────────────────> CC-BY-4.0
 
-What is known: the SPDX list, the table of aliases (with every licence tag of the Hugging Face hub), and names for
-licences without an SPDX identifier (`LicenseRef-…`). Nothing is guessed: a licence without its version is another
-identifier (`LicenseRef-CC-BY`) than the licence with one, and what is in no table is None.
+Known are the SPDX list, the table of aliases (with every licence tag of the Hugging Face hub), and names for licences
+without an SPDX identifier (`LicenseRef-…`). Nothing is guessed: a licence without its version is another identifier
+(`LicenseRef-CC-BY`) than the licence with one, and what is in no table is None.
+
+Canonical: identifiers in the spelling of the list, deprecated ones replaced, operands of one operator flattened,
+sorted and without repetition, parentheses only where AND stands around an OR. So two tags that say the same have
+one form, and totals per licence add up. Total and bounded: a tag of over 2,000 characters is no tag.
 """
 
 from __future__ import annotations

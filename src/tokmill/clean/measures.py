@@ -1,17 +1,17 @@
-"""One compiled look at each document: every number that a rule can ask for.
+"""One compiled pass over each document: every number that a rule can ask for.
 
     texts ─┬─ marks       characters, braces, # and …          bytes alone
            ├─ characters  shares of digits, capitals, symbols  class table
-           ├─ lines       lines, paragraphs, what is said twice
+           ├─ lines       lines, paragraphs, repeated ones
            ├─ phrases     lorem ipsum, javascript, policies, boilerplate
            └─ words ──┬── lengths, stop words, sentences
                       └── repetition of n-grams
 
-Only the groups that the asked names need are computed. A share is one division of two whole numbers, so it is the
-same on any machine and for any cut of the documents into batches; of nothing it is 0. docs/measures.md defines each.
-
     texts ─ line edits ─> edited        measure_both: words are split once; those of the edited texts are the words of
                                         the lines that stayed whole, and of those something was taken out of
+
+Only the groups that the requested names need are computed. A share is one division of two whole numbers, so it is the
+same on any machine and for any cut of the documents into batches; of nothing it is 0. docs/measures.md defines each.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ def _described() -> Iterator[tuple[str, Measure]]:
         ("javascript", "phrases.javascript", "", "places that say javascript"),
         ("policy_phrases", "phrases.policy_phrases", "", "places that speak of policies or cookies"),
         ("urls", "phrases.urls", "", "places with http:// or https://"),
-        ("boilerplate_lines", "phrases.boilerplate_lines", "", "lines with a phrase of site furniture"),
+        ("boilerplate_lines", "phrases.boilerplate_lines", "", "lines with a phrase of site boilerplate"),
         ("boilerplate_line_share", "phrases.boilerplate_lines", "enough_lines", "the same, of filled lines; 0 below 6"),
     ]  # fmt: skip
     for name, counted, of, description in rows:

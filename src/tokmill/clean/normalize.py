@@ -2,7 +2,7 @@
 
     texts ─ measure (one compiled pass) ─ which rows need what? ─ edit those rows alone ─> Edits
 
-One more compiled look finds the rows that may not be in the asked Unicode form; only those reach `unicodedata`.
+One more compiled pass finds the rows that may not be in the recipe's Unicode form; only those reach `unicodedata`.
 """
 
 from __future__ import annotations

@@ -1,21 +1,19 @@
-"""Personal data and secrets replaced by constants. What was replaced, and where, is told; never the value.
+"""Personal data and secrets replaced by constants. What was replaced, and where, is recorded; never the value.
 
     texts ─ windows (one compiled pass) ─ patterns in the windows alone ─ overlaps: the first kind keeps it ─> claims
       claims ─ changed rows with the constants in place ─ look again ─ nothing more? ─> Redactions
                                                         └ something: join it with the claims it touches, look again
 
-The second look is for values that only stand free once their neighbour is gone; it makes redacting twice the same
-as redacting once, whatever the text. It reads changed rows only. Offsets are bytes of the original UTF-8 text. A
-row's result depends on that row alone, so any cut of a column into batches gives the same.
-
-What is redacted, exactly: one pattern per kind over UTF-8 bytes, a second look at each match, and a constant.
-
     window ─ pattern.search ─ second look (top-level domain, public range, number of digits) ─> Span(start, end, constant)
+
+Looking again is for values that only stand free once their neighbour is gone; it makes redacting twice the same as
+redacting once, whatever the text. It reads changed rows only. Offsets are bytes of the original UTF-8 text. A row's
+result depends on that row alone, so any cut of a column into batches gives the same.
 
 Precision comes first: what might as well be code, a version or a table is left. Every pattern is linear (possessive,
 bounded repetitions) and sees at most CONTEXT bytes beside its match; the kernel's anchors rely on both. A constant is
 never matched itself, and begins and ends with a letter or digit as the values do, so its neighbours look the same as
-before: redacting twice is redacting once. (`2001:db8::1` would not do: `1(212) 555-1234` is a number.)
+before. (`2001:db8::1` would not do: `1(212) 555-1234` is a number.)
 """
 
 from __future__ import annotations

@@ -1,24 +1,16 @@
-"""Rules are bounds on measured columns: measuring never drops, deciding never reads text.
+"""Rules are thresholds on measured columns, packs are rules by name: measuring never drops, deciding never reads text.
 
-    filters of the recipe ─ settle_sieve ─> Sieve: rules in order, line edits, versions        driver
-    columns {words, digit_share, …} ─ judge ─> for each document the first rule that it breaks  worker, whatif
+    filters of the recipe ─ compile_filters ─> CompiledFilters: rules in order, line edits, versions    driver
+    columns {words, digit_share, …} ─ judge ─> for each document the first rule that it breaks          worker, whatif
+    texts ─ edit_lines (one compiled pass) ─> LineEdits: what is left, and what was taken out of each row
+          ─ edit_and_measure ─> the same, and what was measured before and after
 
-A rule is a name, a column, one bound and a reason. The column `digit_share` is measured on the normalized text,
-`after.digit_share` on what the line edits of a pack left, `hook.<name>` comes from a function of the user's.
+    packs/*.yaml    gopher-quality, c4, web-en …    name, version, rules: measure, threshold, reason; or other packs
 
-The line edits of C4: furniture of web pages goes, line by line, before the document is judged.
-
-texts ─ edit_lines (one compiled pass) ─> LineEdits: what is left, and what was taken out of each row
-
-texts ─ edit_and_measure ─> the same, and what was measured before and after
-
-Packs: rules of the field, by name, as data files beside this module.
-
-    gopher-quality ┐            name, version, rules: measure, bound, reason
-    c4             ├ packs/*.yaml
-    web-en         ┘            packs, in order: each judges what the line edits of those before it left
-
-A pack's rules judge the text after its own line edits. Changing a bound or an edit in a file means a new version.
+A rule is a name, a column, one threshold and a reason. The column `digit_share` is measured on the normalized text,
+`after.digit_share` on what the line edits of a pack left (those of C4: boilerplate of web pages), `hook.<name>` comes
+from a function of the user's. A pack's rules judge the text after its own line edits, and those of packs before it.
+Changing a threshold or an edit in a file means a new version.
 """
 
 from __future__ import annotations
@@ -194,12 +186,12 @@ class Rule(msgspec.Struct, frozen=True):
         return broken
 
     def margins(self, values: Column) -> Column:
-        """How far inside the bound; below zero is outside."""
+        """How far inside the threshold; below zero is outside."""
         inside: Column = values - self.threshold if self.bound == "min" else self.threshold - values
         return inside
 
 
-class Sieve(msgspec.Struct, frozen=True):
+class CompiledFilters(msgspec.Struct, frozen=True):
     """All that judges a source, in order."""
 
     rules: list[Rule] = []
@@ -213,7 +205,7 @@ class Sieve(msgspec.Struct, frozen=True):
         return list(dict.fromkeys(rule.column for rule in self.rules))
 
 
-def settle_sieve(filters: Sequence[Filter], base: Path, *, skip_packs: bool = False) -> Sieve:
+def compile_filters(filters: Sequence[Filter], base: Path, *, skip_packs: bool = False) -> CompiledFilters:
     """`skip_packs`: the packs judge prose; code is judged by the rules that were meant for it, and no others."""
     rules: list[Rule] = []
     edits: LineOptions | None = None
@@ -247,7 +239,7 @@ def settle_sieve(filters: Sequence[Filter], base: Path, *, skip_packs: bool = Fa
             rules += _own_rules(rule, AFTER if edits is not None else "")
             if rule.hook is not None:
                 hooks[rule.hook] = hook_sha256(rule.hook, base)
-    return Sieve(rules, edits._asdict() if edits is not None else None, packs, skipped, hooks)
+    return CompiledFilters(rules, edits._asdict() if edits is not None else None, packs, skipped, hooks)
 
 
 def _pack_rule(pack: str, rule: PackRule, prefix: str, other: float | None) -> Rule:

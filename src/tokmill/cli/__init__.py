@@ -1,5 +1,7 @@
 """The command line: parse, call, render. One file per group of verbs, loaded when its verb is used.
 
+    tokmill VERB … ─ GROUPS names its module ─ options that were renamed get their new names ─> its command
+
 `tokmill --help` must stay quick, so the table below holds each verb's summary and nothing else is imported.
 """
 
@@ -12,64 +14,82 @@ from typing import Any
 
 import click
 
-from tokmill.cli.talking import add_talking, begin, guard_streams
+from tokmill.cli.output import add_output_options, begin_log, guard_streams
 from tokmill.engines.collector import spare_collector
 from tokmill.errors import TokmillError
 
-_VERBS = {
-    "run": ("tokmill.cli.run", "Mill a recipe: raw text to verified tokens."),
-    "plan": ("tokmill.cli.run", "Show what `run` would do, and why."),
-    "verify": ("tokmill.cli.verify", "Prove every file of a run, or find what is wrong."),
-    "fetch": ("tokmill.cli.status", "Bring a published run, or one build of it, to a directory."),
-    "why": ("tokmill.cli.documents", "Tell the history of a document, or show what was dropped."),
-    "whatif": ("tokmill.cli.report", "Say what other bounds would keep and drop."),
-    "check": (
-        "tokmill.cli.verify",
-        "Try a build as a trainer would: files, ids, masks, one batch learnt by heart.",
-    ),
-    "peek": ("tokmill.cli.documents", "Show the text of a row of a build."),
-    "trace": ("tokmill.cli.documents", "Find the characters behind a token, or the tokens of a document."),
-    "diff": ("tokmill.cli.report", "Say what differs between two runs, and why."),
-    "forget": ("tokmill.cli.forget", "Take documents down: out of every file of a run."),
-    "report": ("tokmill.cli.report", "Write what a run did, as a page to read and as figures."),
-    "review": ("tokmill.cli.report", "Say what is wrong with a run, a build or a recipe, with numbers."),
-    "status": ("tokmill.cli.status", "Say how far a run is, or why it ended."),
-    "ingest": ("tokmill.cli.ingest", "Bring one source in, and nothing more."),
-    "normalize": ("tokmill.cli.clean", "Normalize the texts of files."),
-    "filter": ("tokmill.cli.clean", "Filter files by measured rules, language and licence."),
-    "dedup": ("tokmill.cli.dedup", "Keep one of several documents that say the same."),
-    "clusters": ("tokmill.cli.dedup", "Show the largest clusters of near duplicates."),
-    "sample": ("tokmill.cli.ingest", "Take some documents of some files, honestly."),
-    "encode": ("tokmill.cli.tokens", "Encode a sample, or a corpus, into a token cache."),
-    "pack": ("tokmill.cli.tokens", "Lay documents into rows, or compare the ways to."),
-    "shard": ("tokmill.cli.tokens", "Tokenize each dataset of a mixture into .npy shards."),
-    "build": ("tokmill.cli.tokens", "Build training data from a corpus, to a token budget."),
-    "materialize": (
-        "tokmill.cli.snapshots",
-        "Write a corpus that travels: shards, and a manifest to commit.",
-    ),
-    "select": ("tokmill.cli.snapshots", "Choose shards of such a corpus."),
-    "tokenizer": ("tokmill.cli.tokenizer", "Train, check and compare tokenizers."),
-    "hub": ("tokmill.cli.ingest", "Look at datasets of the Hugging Face hub."),
-    "recipe": ("tokmill.cli.recipe", "Check, describe, start or import a recipe."),
-    "demo": ("tokmill.cli.recipe", "Mill a small corpus that every machine has."),
-    "doctor": ("tokmill.cli.status", "Versions, resources, and a self-test."),
+GROUPS = {
+    "Run a recipe": {
+        "demo": ("tokmill.cli.recipe", "Run a recipe over a small corpus that every machine has."),
+        "recipe": ("tokmill.cli.recipe", "Check, describe, start or import a recipe."),
+        "run": ("tokmill.cli.run", "Run a recipe: raw text to verified tokens."),
+        "plan": ("tokmill.cli.run", "Show what `run` would do, and why."),
+        "status": ("tokmill.cli.status", "Say how far a run is, or why it ended."),
+        "fetch": ("tokmill.cli.status", "Download a published run, or one build of it."),
+        "forget": ("tokmill.cli.forget", "Take documents down: out of every file of a run."),
+        "doctor": ("tokmill.cli.status", "Versions, resources, and a self-test."),
+    },
+    "Look at a run": {
+        "verify": ("tokmill.cli.verify", "Prove every file of a run, or find what is wrong."),
+        "check": (
+            "tokmill.cli.verify",
+            "Try a build as a trainer would: files, ids, masks, overfit one batch.",
+        ),
+        "report": ("tokmill.cli.report", "Write what a run did, as a page to read and as figures."),
+        "review": ("tokmill.cli.report", "Say what is wrong with a run, a build or a recipe, with numbers."),
+        "why": ("tokmill.cli.documents", "Show the history of a document, or what was dropped."),
+        "trace": (
+            "tokmill.cli.documents",
+            "Find the characters behind a token, or the tokens of a document.",
+        ),
+        "peek": ("tokmill.cli.documents", "Show the text of a row of a build."),
+        "clusters": ("tokmill.cli.dedup", "Show the largest clusters of near duplicates."),
+        "whatif": ("tokmill.cli.report", "Say what other thresholds would keep and drop."),
+        "diff": ("tokmill.cli.report", "Say what differs between two runs, and why."),
+    },
+    "Single steps, without a recipe": {
+        "ingest": ("tokmill.cli.ingest", "Read one source, and nothing more."),
+        "sample": ("tokmill.cli.ingest", "Draw documents from files."),
+        "normalize": ("tokmill.cli.clean", "Normalize the texts of files."),
+        "filter": ("tokmill.cli.clean", "Filter files by measured rules, language and licence."),
+        "dedup": ("tokmill.cli.dedup", "Keep one of several documents that say the same."),
+        "encode": ("tokmill.cli.tokens", "Encode a sample, or a corpus, into a token cache."),
+        "pack": ("tokmill.cli.tokens", "Pack documents into rows, or compare the layouts."),
+        "shard": ("tokmill.cli.tokens", "Tokenize each dataset of a mixture into .npy shards."),
+        "build": ("tokmill.cli.tokens", "Build training data from a corpus, to a token budget."),
+    },
+    "Corpora": {
+        "materialize": ("tokmill.cli.snapshots", "Write a snapshot: shards, and a manifest to commit."),
+        "select": ("tokmill.cli.snapshots", "Choose shards of a snapshot."),
+        "hub": ("tokmill.cli.ingest", "Look at datasets of the Hugging Face hub."),
+    },
+    "Tokenizers": {
+        "tokenizer": ("tokmill.cli.tokenizer", "Train, check and compare tokenizers."),
+    },
 }
 
+_VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
+
 # These work on a directory of this machine, and say so to a URL before click asks whether it exists.
-_WORK_HERE = {
-    "why",
-    "whatif",
-    "check",
-    "peek",
-    "trace",
-    "diff",
-    "forget",
-    "report",
-    "review",
-    "status",
-    "clusters",
+_WORK_HERE = {*GROUPS["Look at a run"], "forget", "status"} - {"verify"}
+
+# Options that have the name of their recipe key now. What was typed before still works.
+RENAMED = {
+    "dedup": {"--near-selection": "--keep"},
+    "encode": {"--model": "--tokenizer-path", "--normalize": "--unicode"},
+    "ingest": {"--date-field": "--created-at-field"},
+    "materialize": {"--date-field": "--created-at-field", "--tokenizer": "--tokenizer-path"},
+    "normalize": {"--date-field": "--created-at-field"},
+    "filter": {"--date-field": "--created-at-field"},
+    "pack": {"--num-seqs": "--blocks"},
+    "tokenizer": {"--model-type": "--model", "--output-dir": "--out-dir"},
 }
+
+
+def _with_new_names(verb: str, words: list[str]) -> list[str]:
+    renamed, ends = RENAMED.get(verb, {}), words.index("--") if "--" in words else len(words)
+    pairs = [word.partition("=") for word in words[:ends]]
+    return ["".join((renamed.get(name, name), *value)) for name, *value in pairs] + words[ends:]
 
 
 class _Verbs(click.Group):
@@ -78,9 +98,7 @@ class _Verbs(click.Group):
         guard_streams()
         try:
             return super().__call__(*args, **options)
-        except (
-            TokmillError
-        ) as error:  # met outside of any verb, which tell their own: --help into a full disk
+        except TokmillError as error:  # outside of any verb: --help into a full disk
             click.echo(f"{type(error).__name__} {error}", err=True)
             raise SystemExit(1) from None
 
@@ -91,21 +109,23 @@ class _Verbs(click.Group):
         if name not in _VERBS:
             return None
         command: click.Command = getattr(importlib.import_module(_VERBS[name][0]), f"{name}_command")
-        return add_talking(command)
+        return add_output_options(command)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in _VERBS.items()])
+        width = max(map(len, _VERBS))
+        for title, verbs in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), summary) for name, (_, summary) in verbs.items()])
 
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] in _WORK_HERE and any(re.match(r"(s3|gs|az|memory)://", word) for word in args[1:]):
-            hint = "Bring the run here first: tokmill fetch URL DIRECTORY"
+            hint = "Download the run first: tokmill fetch URL DIRECTORY"
             raise click.UsageError(f"`{args[0]}` works on a directory of this machine. {hint}", context)
-        begin(args)
+        begin_log(args)
         try:
-            return super().resolve_command(context, args)
+            return super().resolve_command(context, [args[0], *_with_new_names(args[0], args[1:])])
         except click.UsageError:
             near = difflib.get_close_matches(args[0], _VERBS, n=1)
             hint = f" Did you mean `{near[0]}`?" if near else ""
@@ -122,9 +142,9 @@ def main() -> None:
     Start here:
       tokmill demo                    a complete run on a corpus that needs no download
       tokmill recipe init             write a recipe of your own
-      tokmill run recipe.yaml         mill it
+      tokmill run recipe.yaml         run it
       tokmill verify out/NAME         prove it
     """
 
 
-add_talking(main)
+add_output_options(main)

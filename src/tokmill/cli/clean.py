@@ -21,19 +21,22 @@ from tokmill.cli.source_options import (
     with_options,
     workers_option,
 )
-from tokmill.errors import RecipeError
+from tokmill.errors import RecipeError, plural
 
 NEWLINE = "\\n"
-_RULE = re.compile(r"^(?P<measure>[a-z0-9_]+)(?P<sign><=|>=)(?P<bound>-?[0-9.]+)$")
+_RULE = re.compile(r"^(?P<measure>[a-z0-9_]+)(?P<sign><=|>=)(?P<threshold>-?[0-9.]+)$")
 
 _SHARED: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--domain",
-        help="Whose rules apply: code is not judged by rules for prose. Of records that say another too "
-        "[default: default].",
+        help="Domain of the documents, also where records carry another [default: default].",
     ),
     click.option(
-        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Recorded in the manifests."
+        "--seed",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Seed, recorded in the manifests.",
     ),
     click.option(
         "--out-dir",
@@ -76,12 +79,12 @@ def _shared_options(command: Any) -> Any:
     "--redact",
     multiple=True,
     type=click.Choice(["email", "ip", "phone", "secret"]),
-    help="Put a mark in its place; may be given more than once.",
+    help="Replace these by a mark; may be repeated.",
 )
 @_shared_options
 @reports_errors
 def normalize_command(unicode: str, newlines: str, nul: str, redact: tuple[str, ...], **given: Any) -> None:
-    """Normalize the texts of files: Unicode form, line ends, NULs, and what is to be redacted.
+    """Normalize the texts of files: Unicode form, line ends, NULs, redaction.
 
     Writes JSONL.zst shards, a manifest for each, and decisions.jsonl.zst; or, with --out, the texts alone. PATTERNS
     may be quoted globs or the files that the shell made of them; --hub reads a dataset of the hub instead.
@@ -98,19 +101,26 @@ def normalize_command(unicode: str, newlines: str, nul: str, redact: tuple[str, 
 )
 @either_options
 @click.option(
-    "--pack", "packs", multiple=True, help="gopher-quality, gopher-repetition, c4, fineweb, stage-a, web-en."
+    "--pack",
+    "packs",
+    multiple=True,
+    help="Filter pack: gopher-quality, gopher-repetition, c4, fineweb, stage-a or web-en.",
 )
-@click.option("--rule", "rules", multiple=True, metavar="MEASURE<=BOUND", help="Or MEASURE>=BOUND.")
 @click.option(
-    "--language", "languages", multiple=True, help="Keep texts that are detected to be in this language."
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="MEASURE<=THRESHOLD",
+    help="A rule on a measure; or MEASURE>=THRESHOLD.",
 )
+@click.option("--language", "languages", multiple=True, help="Keep texts that are detected as this language.")
 @choice_option(
     "--detector",
     choices=["fasttext", "py3langid", "langdetect"],
     default="fasttext",
-    help="Of the language; their scores are not of one scale.",
+    help="Language detector; scores of two detectors cannot be compared.",
 )
-@click.option("--min-score", help="Of the language detector [default: 0.65].")
+@click.option("--min-score", help="Lowest score of the language detector [default: 0.65].")
 @click.option(
     "--recall",
     help="Instead of --min-score: keep this share of English texts, such as 0.99; the same for every detector.",
@@ -121,7 +131,7 @@ def normalize_command(unicode: str, newlines: str, nul: str, redact: tuple[str, 
     "--unknown-license",
     choices=["drop", "keep", "quarantine"],
     default="drop",
-    help="Documents without a licence that is known.",
+    help="What to do with documents without a known licence.",
 )
 @_shared_options
 @reports_errors
@@ -139,15 +149,15 @@ def filter_command(
 ) -> None:
     """Filter the documents of files by packs and rules on measures, by language and by licence.
 
-    Writes JSONL.zst shards, a manifest for each, and decisions.jsonl.zst, which tells for every document whether it
+    Writes JSONL.zst shards, a manifest for each, and decisions.jsonl.zst, which says of every document whether it
     was kept, and if not why; or, with --out, the texts alone. PATTERNS may be quoted globs or the files that the shell
     made of them; --hub reads a dataset of the hub instead.
     """
     sections: dict[str, Any] = {"filters": [*packs, *(_rule(rule) for rule in rules)]}
     if languages:
-        asked: dict[str, Any] = {"method": "detect", "keep": list(languages), "detector": detector}
-        bounds = {"min_score": min_score, "recall": recall}
-        sections["language"] = {**asked, **{key: bound for key, bound in bounds.items() if bound}}
+        keys: dict[str, Any] = {"method": "detect", "keep": list(languages), "detector": detector}
+        thresholds = {"min_score": min_score, "recall": recall}
+        sections["language"] = {**keys, **{key: value for key, value in thresholds.items() if value}}
     elif min_score or recall or detector != "fasttext":
         raise RecipeError(
             "no language to keep", where="--detector, --min-score and --recall", next="add `--language en`"
@@ -165,10 +175,10 @@ def filter_command(
 
 
 def _rule(text: str) -> dict[str, Any]:
-    found = _RULE.match(text.replace(" ", ""))
-    if not found:
+    parsed = _RULE.match(text.replace(" ", ""))
+    if not parsed:
         raise RecipeError(f"{text} is not a rule", where="--rule", next="for example `digit_share<=0.3`")
-    return {"measure": found["measure"], "max" if found["sign"] == "<=" else "min": found["bound"]}
+    return {"measure": parsed["measure"], "max" if parsed["sign"] == "<=" else "min": parsed["threshold"]}
 
 
 def _clean(given: dict[str, Any], sections: dict[str, Any]) -> None:
@@ -178,7 +188,7 @@ def _clean(given: dict[str, Any], sections: dict[str, Any]) -> None:
     as_json = given.pop("as_json")
     if (directory is None) == (target is None):
         raise click.UsageError("needs either --out-dir DIRECTORY or --out FILE.txt")
-    # of the source itself: what is asked for by name holds for code too
+    # of the source itself: rules that are named here hold for code too
     source = {**either_source(**given), "clean": sections, **({"domain": domain} if domain else {})}
     recipe = one_source_recipe(source, seed=seed)
     own = {source["name"]: own_labels(name=given["name"], domain=domain)}
@@ -199,13 +209,15 @@ def _clean(given: dict[str, Any], sections: dict[str, Any]) -> None:
         for label, reasons in (("dropped", totals["drops"]), ("not read", totals["not_read"]))
         for reason, count in sorted(reasons.items())
     )
-    count = totals.get("shards")
-    where = str(target) if count is None else f"{count} {'shard' if count == 1 else 'shards'} in {directory}"
-    out.print(f"{totals['docs']:,} of {totals['docs_in']:,} documents{escape(drops)} → {escape(where)}")
+    shards = totals.get("shards")
+    where = str(target) if shards is None else f"{plural(shards, 'shard')} in {directory}"
+    out.print(
+        f"{totals['docs']:,} of {plural(totals['docs_in'], 'document')}{escape(drops)} → {escape(where)}"
+    )
     if "hub" in totals:
         out.print(f"{escape(totals['hub']['dataset'])} at {totals['hub']['revision']}")
     if totals.get("reshaped"):
         out.print(
-            f"{totals['reshaped']:,} texts had {'line ends' if separator == NEWLINE else 'blank lines'} inside, and "
-            "have not now; another --separator keeps them"
+            f"{'line ends' if separator == NEWLINE else 'blank lines'} were removed from "
+            f"{plural(totals['reshaped'], 'text')}; another --separator keeps them"
         )

@@ -1,21 +1,19 @@
-"""What every command shares: where words go, how errors look, how progress is drawn.
+"""What every command shares: consoles, errors with advice that can be followed, progress.
 
-Results go to stdout, everything said on the way to stderr; with --json stdout holds one JSON object. How much is
-said, `tokmill.cli.talking` knows.
+    out, err             results to stdout, messages to stderr (tokmill.cli.output says how many)
+    reports_errors       a TokmillError ─ fit_advice ─> a message, or with --json one object on stdout; exit status 1
+    open_progress        a bar per step on a terminal, a line per step elsewhere
+    open_byte_bar        for commands that read many bytes: how far, and how fast
 
-Advice that can be followed where it is met.
-
-An error says what to do in the words of a recipe, since most errors are met by `tokmill run`. Beneath a command that
-has no recipe it speaks of that command's options instead:
+An error gives its advice as keys of a recipe, since most errors are met by `tokmill run`. For a command without a
+recipe, `fit_advice` names that command's options instead:
 
     `dtype: int32`            the command has --dtype: `--dtype int32`
-                              it has not: so it is said that this is a key of recipes
+                              it has not: the message adds that this is a key of recipes
     `--out`                   the command calls it --out-dir: `--out-dir`
     wait (`--wait` does)      the command has no --wait: left out
 
 What can be typed stands between backticks, in every message.
-
-A bar for commands that read many bytes: how far, and how fast.
 """
 
 from __future__ import annotations
@@ -42,8 +40,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from tokmill.cli.talking import note, talk
-from tokmill.errors import OutputLost, TokmillError
+from tokmill.cli.output import verbosity, write_log
+from tokmill.errors import OutputLost, TokmillError, plural
 from tokmill.recipe.whole import names_keys
 from tokmill.storage.reading import system_error
 
@@ -57,16 +55,16 @@ def fit_advice(advice: str, command: click.Command) -> str:
     outputs = [name for name in _OUTPUTS if name in options]
     if outputs:
         advice = re.sub(r"`--out(?=[` ])", f"`{outputs[0]}", advice)
-    advice = _ASIDE.sub(lambda aside: "" if _strangers(aside[0], options) else aside[0], advice)
+    advice = _ASIDE.sub(lambda aside: "" if _names_others(aside[0], options) else aside[0], advice)
     clauses = re.split(r"(; |, or |, and )", advice)
-    fitting = [at for at in range(0, len(clauses), 2) if not _strangers(clauses[at], options)]
+    fitting = [at for at in range(0, len(clauses), 2) if not _names_others(clauses[at], options)]
     if fitting:
         advice = clauses[fitting[0]] + "".join(clauses[at - 1] + clauses[at] for at in fitting[1:])
     makes_without_recipe = outputs and not any(param.name == "recipe" for param in command.params)
     return _with_options_for_keys(advice, options) if makes_without_recipe else advice
 
 
-def _strangers(clause: str, options: set[str]) -> bool:
+def _names_others(clause: str, options: set[str]) -> bool:
     """Does it ask for an option that the command does not have?"""
     return any(
         typed.startswith("--") and typed.split()[0].partition("=")[0] not in options
@@ -98,29 +96,29 @@ def _with_options_for_keys(advice: str, options: set[str]) -> str:
 P = ParamSpec("P")
 
 
-class Voice(Console):
-    """A console that is as talkative as was asked for, and writes down what it says."""
+class LoggedConsole(Console):
+    """Prints as much as -v and -q say, and all of it to the log file."""
 
     def print(self, *objects: Any, markup: bool | None = None, **style: Any) -> None:
-        if talk.log is not None:
-            note(" ".join(_plain(said, markup is not False) for said in objects))
-        if not (self.stderr and talk.is_quiet):
+        if verbosity.log is not None:
+            write_log(" ".join(_plain(shown, markup is not False) for shown in objects))
+        if not (self.stderr and verbosity.is_quiet):
             super().print(*objects, markup=markup, **style)
 
     def status(self, status: Any, **style: Any) -> Any:
-        return contextlib.nullcontext() if talk.is_quiet else super().status(status, **style)
+        return contextlib.nullcontext() if verbosity.is_quiet else super().status(status, **style)
 
 
-def _plain(said: Any, has_markup: bool) -> str:
-    if isinstance(said, str):
-        return Text.from_markup(said).plain if has_markup else said
+def _plain(shown: Any, has_markup: bool) -> str:
+    if isinstance(shown, str):
+        return Text.from_markup(shown).plain if has_markup else shown
     with out.capture() as captured:  # a table
-        Console.print(out, said)
+        Console.print(out, shown)
     return "\n" + captured.get().rstrip()
 
 
-out = Voice(highlight=False, soft_wrap=True, emoji=False)  # a path may have :key: in it
-err = Voice(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+out = LoggedConsole(highlight=False, soft_wrap=True, emoji=False)  # a path may have :key: in it
+err = LoggedConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 
@@ -145,26 +143,26 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except TokmillError as error:
-            _tell(error, as_json=bool(kwargs.get("as_json")))
+            _print_error(error, as_json=bool(kwargs.get("as_json")))
             raise SystemExit(1) from None
         except BrokenPipeError:
             raise  # whoever read our result has enough
         except (OSError, MemoryError) as error:
-            _tell(
+            _print_error(
                 system_error(error, click.get_current_context().command_path),
                 as_json=bool(kwargs.get("as_json")),
             )
             raise SystemExit(1) from None
         except KeyboardInterrupt:
-            talk.is_quiet = False
-            err.print("interrupted; the same command goes on where this one stopped")
+            verbosity.is_quiet = False
+            err.print("interrupted; the same command resumes it")
             raise SystemExit(130) from None
 
     return wrapped
 
 
-def _tell(error: TokmillError, *, as_json: bool) -> None:
-    """With --json on stdout, unless it is stdout that is lost. What to do is said in the words of this command."""
+def _print_error(error: TokmillError, *, as_json: bool) -> None:
+    """With --json on stdout, unless it is stdout that is lost. The advice names options of this command."""
     error.next = fit_advice(error.next, click.get_current_context().command)
     if as_json and not isinstance(error, OutputLost):
         fault = {
@@ -173,10 +171,10 @@ def _tell(error: TokmillError, *, as_json: bool) -> None:
             "where": error.where,
             "next": error.next,
         }
-        note(f"{type(error).__name__} {error}")
+        write_log(f"{type(error).__name__} {error}")
         print_json({"ok": False, "error": fault})
     else:
-        talk.is_quiet = False  # an error is always told
+        verbosity.is_quiet = False  # an error is always printed
         err.print(f"[bold red]{type(error).__name__}[/] {escape(str(error))}")
 
 
@@ -190,7 +188,7 @@ def open_progress() -> Iterator[RunProgress]:
         TimeElapsedColumn(),
         console=err,
         transient=True,
-        disable=not err.is_terminal or talk.is_quiet,
+        disable=not err.is_terminal or verbosity.is_quiet,
     )
     with bars:
         yield RunProgress(bars)
@@ -208,8 +206,8 @@ class RunProgress:
         err.print(f"[dim]{escape(message)}[/]")
 
     def begin_step(self, name: str, reasons: list[str]) -> None:
-        shown = len(reasons) if talk.is_verbose else 3
-        if reasons and (reasons != ["not built yet"] or talk.is_verbose):
+        shown = len(reasons) if verbosity.is_verbose else 3
+        if reasons and (reasons != ["not built yet"] or verbosity.is_verbose):
             more = f" (and {len(reasons) - shown} more)" if len(reasons) > shown else ""
             err.print(f"[dim]rebuilding {escape(name)}: {escape('; '.join(reasons[:shown]))}{more}[/]")
         self._tasks[name] = self._bars.add_task(name, total=None)
@@ -218,14 +216,14 @@ class RunProgress:
         self._bars.update(self._tasks[name], total=total, completed=reused)
         self._expected[name] = (total, reused)
         if reused and reused < total:
-            self.say(f"{name}: {reused} of {total} shards were already done")
+            self.say(f"{name}: {reused:,} of {plural(total, 'shard')} were already done")
 
     def finish_task(self, name: str) -> None:
         self._bars.advance(self._tasks[name])
         total, done = self._expected[name]
         self._expected[name] = (total, done + 1)
-        if talk.is_verbose:
-            self.say(f"{name}: {done + 1} of {total} tasks")
+        if verbosity.is_verbose:
+            self.say(f"{name}: {done + 1:,} of {plural(total, 'task')}")
 
     def finish_step(self, name: str, seconds: float, counts: dict[str, object]) -> None:
         self._bars.remove_task(self._tasks.pop(name))
@@ -243,26 +241,30 @@ def describe_counts(counts: dict[str, Any]) -> str:
     """One line: how many came in, how many stayed, and why the others did not."""
     if "in" not in counts:
         return ""
-    parts = [f"{counts['kept']:,} of {counts['in']:,} documents"]
+    parts = [f"{counts['kept']:,} of {plural(counts['in'], 'document')}"]
     for label in ("dropped", "quarantined"):
         for reason, number in sorted(counts.get(label, {}).items()):
             parts.append(f"{label} {number:,} {reason}")
     if counts.get("repeats"):
-        parts.append(f"{counts['repeats']:,} repeats")
+        parts.append(plural(counts["repeats"], "repeat"))
     tokens = counts.get("tokens", {})
     if "written" in tokens:
         lost = [f"{tokens[key]:,} {label}" for key, label in _LOST.items() if tokens.get(key)]
         parts.append(
-            ", ".join([f"{tokens['written']:,} tokens written", *lost, f"{tokens['padding']:,} padding"])
+            ", ".join(
+                [f"{plural(tokens['written'], 'token')} written", *lost, f"{tokens['padding']:,} padding"]
+            )
         )
     elif tokens:
-        parts.append(", ".join(f"{number:,} tokens {split}" for split, number in sorted(tokens.items())))
+        parts.append(
+            ", ".join(f"{plural(number, 'token')} {split}" for split, number in sorted(tokens.items()))
+        )
     return " · ".join(parts)
 
 
 @contextlib.contextmanager
 def open_byte_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """What it gives is told (bytes done, bytes in all). Nothing is drawn where nobody looks."""
+    """Gives a callback for (bytes done, bytes in all). Nothing is drawn where there is no terminal."""
     columns = (TextColumn(label), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
         bar = bars.add_task(label, total=None)

@@ -1,4 +1,4 @@
-"""`tokmill dedup` and `tokmill clusters`."""
+"""`tokmill dedup` and `tokmill clusters`: copies, and the clusters that they form."""
 
 from __future__ import annotations
 
@@ -13,14 +13,22 @@ from tokmill.audit.examples import Member, compare_members, load_clusters
 from tokmill.cli.console import choice_option, json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import replace_option, sources_recipe, workers_option
 from tokmill.duplicates.near import choose_bands, probability_curve
+from tokmill.errors import plural
 
+_MODES = ("exact", "near", "window", "exact+near", "exact+window", "near+window", "exact+near+window")
+_FORMER_MODES = {"both": "exact+near", "all": "exact+near+window"}
 _SHOWN_PLACES = 8
 _SHOWN_CHARS = 160
 
 
+class _Mode(click.Choice):  # type: ignore[type-arg]  # older clicks take none
+    def convert(self, value: Any, param: Any, context: Any) -> Any:
+        return super().convert(_FORMER_MODES.get(value, value), param, context)
+
+
 @click.command(
     "dedup",
-    epilog="Example: tokmill dedup 'data/*.jsonl.zst' --mode both --threshold 0.8 --out-dir unique\n\n"
+    epilog="Example: tokmill dedup 'data/*.jsonl.zst' --mode exact+near --threshold 0.8 --out-dir unique\n\n"
     "tokmill dedup 'data/*.jsonl.zst' --mode window --policy trim --out-dir unique",
 )
 @click.argument("files", nargs=-1)
@@ -29,33 +37,34 @@ _SHOWN_CHARS = 160
     "inputs",
     multiple=True,
     metavar="[NAME=]GLOB",
-    help="A source; may repeat. NAME is that of its records too, whatever they say.",
+    help="A source; may be repeated. NAME holds for its records too, whatever they carry.",
 )
 @click.option(
     "--reference",
     "references",
     multiple=True,
     metavar="[NAME=]GLOB",
-    help="Compared with, never dropped or written.",
+    help="A source to compare with, never dropped or written.",
 )
-@choice_option(
+@click.option(
     "--mode",
-    choices=["exact", "near", "both", "window", "exact+window", "all"],
-    default="both",
-    help="Equal texts, similar ones, or both; window: passages that an earlier document has; all of these.",
+    type=_Mode(_MODES),
+    default="exact+near",
+    show_default=True,
+    help="Equal texts, similar ones, passages that an earlier document has: keys of `dedup` in a recipe.",
 )
-@choice_option(
+@click.option(
     "--policy",
     choices=["report", "drop", "trim"],
     default="report",
-    help="Of passages: tell them, drop documents that are mostly repeated, or cut the later copies.",
+    help="What to do with passages: list them, drop documents that mostly repeat, or cut the later copies.",
 )
 @click.option(
     "--window-words",
     type=click.IntRange(5, 10_000),
     default=50,
     show_default=True,
-    help="Shorter passages are never found.",
+    help="Words of the shortest passage to look for.",
 )
 @click.option(
     "--winnow",
@@ -68,42 +77,46 @@ _SHOWN_CHARS = 160
     "--max-share",
     default="0.5",
     show_default=True,
-    help="--policy drop: documents with more of their words in passages go.",
+    help="With --policy drop: drop documents with more of their words in passages.",
 )
 @click.option(
     "--min-words",
     type=click.IntRange(0),
     default=50,
     show_default=True,
-    help="--policy trim: a document that would keep fewer words goes.",
+    help="With --policy trim: drop documents that would keep fewer words.",
 )
 @choice_option(
     "--scope",
     choices=["global", "per-source"],
     default="global",
-    help="Copies in other sources count, or not; a record that says its source is of that one.",
+    help="Look for copies in all sources, or within each; records that carry a source belong to it.",
 )
 @choice_option(
-    "--near-selection",
-    "keep",
+    "--keep",
     choices=["first", "longest", "newest", "best"],
     default="first",
-    help="Which of several is kept.",
+    help="Which of several copies is kept.",
 )
-@click.option("--threshold", default="0.8", show_default=True, help="Jaccard similarity of n-gram sets.")
+@click.option(
+    "--threshold",
+    default="0.8",
+    show_default=True,
+    help="Jaccard similarity of n-gram sets from which texts are near duplicates.",
+)
 @click.option(
     "--ngram",
     type=click.IntRange(1, 64),
     default=5,
     show_default=True,
-    help="Units in a shingle, which texts are compared by.",
+    help="Words or characters in a shingle.",
 )
-@choice_option("--unit", choices=["word", "char"], default="word", help="What shingles are made of.")
+@choice_option("--unit", choices=["word", "char"], default="word", help="Unit of shingles.")
 @choice_option(
     "--verify",
     choices=["exact", "signature"],
     default="exact",
-    help="How a pair is judged: by its texts, or by its fingerprints.",
+    help="Verify a pair by its texts, or by its fingerprints alone.",
 )
 @click.option("--text", help="Field that holds the text [default: text or content].")
 @click.option("--max-cluster", type=click.IntRange(2), help="Stop if a cluster is larger.")
@@ -145,17 +158,18 @@ def dedup_command(
 ) -> None:
     """Keep one of several documents that say the same, exactly or nearly, and one of several copies of a passage.
 
-    Writes deduped.jsonl.zst and decisions.jsonl.zst, which tells for every document whether it was kept, and if not
+    Writes deduped.jsonl.zst and decisions.jsonl.zst, which says of every document whether it was kept, and if not
     which document it repeats and how similar they are. A document is dropped only for one that is kept and to which
-    it is itself similar enough. With passages, passages.jsonl.zst tells each of them, and where it stood before.
+    it is itself similar enough. With passages, passages.jsonl.zst lists each of them, and where it was before.
     """
     near = {"threshold": threshold, "ngram": ngram, "unit": unit, "verify": verify}
-    bounds = {"max_share": max_share, "min_words": min_words}
-    window = {"words": window_words, "winnow": winnow, "policy": policy, **bounds}
+    limits = {"max_share": max_share, "min_words": min_words}
+    window = {"words": window_words, "winnow": winnow, "policy": policy, **limits}
+    kinds = mode.split("+")
     dedup: dict[str, Any] = {
-        "exact": mode not in ("near", "window"),
-        "near": near if mode in ("near", "both", "all") else None,
-        "window": window if mode in ("window", "exact+window", "all") else None,
+        "exact": "exact" in kinds,
+        "near": near if "near" in kinds else None,
+        "window": window if "window" in kinds else None,
         "scope": scope,
         "keep": keep,
         "max_cluster": max_cluster,
@@ -180,22 +194,24 @@ def dedup_command(
         print_json({"ok": True, "directory": str(directory), **found})
         return
     drops = "".join(f" · dropped {count:,} {reason}" for reason, count in sorted(found["drops"].items()))
-    out.print(f"{found['docs']:,} of {found['docs_in']:,} documents{drops} → {escape(str(directory))}")
+    out.print(
+        f"{found['docs']:,} of {plural(found['docs_in'], 'document')}{drops} → {escape(str(directory))}"
+    )
     if found["clusters"]:
         facts = found["clusters"]
-        out.print(f"{facts['clusters']:,} clusters, the largest of {facts['largest_cluster']:,}")
+        out.print(f"{plural(facts['clusters'], 'cluster')}, the largest of {facts['largest_cluster']:,}")
     if "passages" in found:
         _render_passages(found["passages"], policy)
 
 
 def _render_passages(facts: dict[str, Any], policy: str) -> None:
-    told = f"{facts['passages']:,} passages in {facts['documents']:,} documents, {facts['repeated_words']:,} words"
+    passages, documents = plural(facts["passages"], "passage"), plural(facts["documents"], "document")
     done = {
         "report": "nothing is cut or dropped for them: --policy drop or --policy trim",
         "drop": "documents that are mostly repeated are dropped",
-        "trim": f"{facts['bytes_cut']:,} bytes cut from the later copies",
+        "trim": f"{plural(facts['bytes_cut'], 'byte')} cut from the later copies",
     }
-    out.print(f"{told}; {done[policy]}")
+    out.print(f"{passages} in {documents}, {plural(facts['repeated_words'], 'word')}; {done[policy]}")
 
 
 def _render_curve(threshold: float, as_json: bool) -> None:
@@ -204,17 +220,27 @@ def _render_curve(threshold: float, as_json: bool) -> None:
     if as_json:
         print_json({"ok": True, "bands": bands, "rows": rows, "curve": curve})
         return
-    out.print(f"{bands} bands of {rows} rows; share of pairs that become candidates, by similarity:")
+    out.print(
+        f"{plural(bands, 'band')} of {plural(rows, 'row')}; share of pairs that become candidates, by similarity:"
+    )
     for similarity, share in curve:
         out.print(f"  {similarity:4.2f}  {share:7.2%}  {'█' * round(40 * share)}")
 
 
 @click.command("clusters", epilog="Example: tokmill clusters out/web --count 5 --diff")
 @click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
-@click.option("--count", type=click.IntRange(1), default=10, show_default=True, help="The largest.")
-@click.option("--members", type=click.IntRange(2), default=5, show_default=True, help="Shown of each.")
 @click.option(
-    "--diff", is_flag=True, help="Show what the first of the members shown and the last do not share."
+    "--count",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Clusters to show, the largest first.",
+)
+@click.option(
+    "--members", type=click.IntRange(2), default=5, show_default=True, help="Members to show of each cluster."
+)
+@click.option(
+    "--diff", is_flag=True, help="Show the differences between the first and the last member shown."
 )
 @json_option
 @reports_errors
@@ -227,17 +253,17 @@ def clusters_command(directory: Path, count: int, members: int, diff: bool, as_j
     if not found:
         out.print("no two documents are near duplicates")
     for cluster in found:
-        out.print(f"[bold]cluster {cluster.cluster}[/]: {cluster.size:,} documents")
+        out.print(f"[bold]cluster {cluster.cluster}[/]: {plural(cluster.size, 'document')}")
         for member in cluster.members:
-            fate = "[green]kept[/]   " if member.kept else f"[red]{member.similarity:.3f}[/]  "
-            out.print(f"  {fate} {escape(member.shard)}:{member.row}  {escape(member.doc_id)}")
+            outcome = "[green]kept[/]   " if member.kept else f"[red]{member.similarity:.3f}[/]  "
+            out.print(f"  {outcome} {escape(member.shard)}:{member.row}  {escape(member.doc_id)}")
         if diff and len(cluster.members) > 1:  # with `policy: report` the last is kept too
             _render_difference(directory, cluster.members[0], cluster.members[-1])
 
 
 def _render_difference(directory: Path, one: Member, other: Member) -> None:
     found = compare_members(directory, one, other)
-    out.print(f"    {escape(one.doc_id)} → {escape(other.doc_id)}: {len(found)} places differ")
+    out.print(f"    {escape(one.doc_id)} → {escape(other.doc_id)}: {plural(len(found), 'difference')}")
     for place in found[:_SHOWN_PLACES]:
         removed, added = _shortened(place.removed), _shortened(place.added)
         out.print(

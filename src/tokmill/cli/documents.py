@@ -1,10 +1,10 @@
-"""`tokmill peek`: a row of a build as text.
+"""`tokmill why`, `trace` and `peek`: what happened to a document, where its tokens are, and a row as text.
 
-The history of a document in words, for every command that tells one.
+    why     document ─> every rule with its value and margin, verdicts, split, tokens       render_history
+    trace   token ─> characters of a document, and its history;  document ─> its rows       render_tokens
+    peek    row ─> text, document by document
 
-`tokmill why`: what happened to a document.
-
-`tokmill trace`: from a token to its document, and from a document to its tokens.
+Texts of documents go through `shown`, so that none can control the terminal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tokmill.audit.examples import count_reasons, load_examples
 from tokmill.audit.trace import Traced, TracedDocument, find_offset, open_build, trace_document, trace_row
 from tokmill.audit.why import History, RuleOutcome, explain_document
 from tokmill.cli.console import err, json_option, out, print_json, reports_errors
-from tokmill.errors import RecipeError
+from tokmill.errors import RecipeError, plural
 
 _SHOWN_ROWS = 8
 
@@ -53,7 +53,7 @@ def render_history(history: History) -> None:
 
 
 def render_tokens(tokens: Json | None, builds: Sequence[Json]) -> None:
-    """Where they are: in their shard, and in every build, turn by turn."""
+    """Where they are: in their shard, and in every build, once per epoch."""
     if tokens is not None:
         line("tokens", tokens)
     for build in builds:
@@ -76,7 +76,7 @@ def _spelled_turn(turn: Json) -> Json:
 
 def _render_rules(rules: tuple[RuleOutcome, ...]) -> None:
     """Whole names, however wide: `tokmill whatif --set` takes them."""
-    rows = [("rule", "value", "bound", "margin")]
+    rows = [("rule", "value", "threshold", "margin")]
     rows += [(r.rule, number(r.value), r.bound, number(r.margin, "+")) for r in rules]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     colours = ["dim", *("red" if r.margin < 0 else "default" for r in rules)]
@@ -92,8 +92,12 @@ def line(label: str, facts: dict[str, Any]) -> None:
 
 
 def shown(text: str) -> str:
-    """Texts are anybody's: what is not to be printed could talk to the terminal."""
-    return escape("".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text))
+    return escape(_printable(text))
+
+
+def _printable(text: str) -> str:
+    """Anybody may have written a text: what is not printable could control the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 
 def _spelled(value: Any) -> str:
@@ -118,14 +122,15 @@ _SHOWN_CHARS = 300
 @click.argument("doc_id", required=False)
 @click.option("--source", help="Only documents of this source.")
 @click.option(
-    "--reason", help="Show some documents of this reason, and how many there are (`all`: of every)."
+    "--reason",
+    help="Show examples of documents dropped for this reason, and their number; `all`: every reason.",
 )
 @json_option
 @reports_errors
 def why_command(
     directory: Path, doc_id: str | None, source: str | None, reason: str | None, as_json: bool
 ) -> None:
-    """Tell the history of DOC_ID in the run in DIRECTORY: where it came from, every rule with its value and
+    """Show the history of DOC_ID in the run in DIRECTORY: where it came from, every rule with its value and
     margin, what was decided, and where its tokens are."""
     if (doc_id is None) == (reason is None):
         raise RecipeError(
@@ -148,11 +153,12 @@ def why_command(
         if chosen:
             _render_examples(chosen)
         elif counted:
-            out.print("nothing of them was written down, so none can be shown")
+            out.print("no example of them was recorded")
         else:
             others = ", ".join(sorted({one["reason"] for one in [*examples, *counts]}))
             out.print(
-                "no such examples in this run" + (f"; it has some of: {shown(others)}" if others else "")
+                "no examples of this reason in this run"
+                + (f"; it has some of: {shown(others)}" if others else "")
             )
         return
     histories = explain_document(directory, doc_id, source)
@@ -167,7 +173,7 @@ def _render_examples(examples: list[dict[str, Any]]) -> None:
     for example in examples:
         measured = ""
         if example["value"] is not None and example["threshold"] is not None:
-            measured = f" ({number(example['value'])}, bound {number(example['threshold'])})"
+            measured = f" ({number(example['value'])}, threshold {number(example['threshold'])})"
         name = example["doc_id"] or f"{example['file']} at {example['offset']:,}"
         out.print(f"[red]{shown(example['reason'])}[/]{measured}  {shown(example['source'])} {shown(name)}")
         told = [example["step"], example.get("detail")]
@@ -191,7 +197,7 @@ def _render_examples(examples: list[dict[str, Any]]) -> None:
 @click.option("--row", type=click.IntRange(0), help="A row, or a sequence, of a build.")
 @click.option("--column", type=click.IntRange(0), help="One token of the row.")
 @click.option("--offset", type=click.IntRange(0), help="A token of tokens.bin (Megatron), counted from 0.")
-@click.option("--split", help="Of the build [default: its first].")
+@click.option("--split", help="Split of the build [default: its first].")
 @click.option("--doc-id", help="A document of a run: where its tokens are, or why it has none.")
 @click.option("--source", help="With --doc-id: only of this source.")
 @json_option
@@ -287,12 +293,12 @@ _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 @click.command("peek", epilog="Example: tokmill peek demo/out/build/rows --row 3")
 @click.argument("build", type=click.Path(file_okay=False, exists=True, path_type=Path))
-@click.option("--row", type=int, default=0, show_default=True, help="Which; -1 is the last.")
-@click.option("--split", help="Of the build; train, unless it has only one.")
+@click.option("--row", type=int, default=0, show_default=True, help="Row to show; -1 is the last.")
+@click.option("--split", help="Split of the build [default: train, or its only one].")
 @click.option(
     "--tokenizer",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Its file, where the build has moved away from it.",
+    help="Tokenizer file, where it is not beside the build.",
 )
 @json_option
 @reports_errors
@@ -308,20 +314,15 @@ def peek_command(build: Path, row: int, split: str | None, tokenizer: Path | Non
 def _render(found: Peeked) -> None:
     padding = f", {found.padding:,} padding" if found.padding else ""
     out.print(
-        f"[bold]{found.split}[/] row {found.row:,} of {found.rows:,}: {found.length:,} tokens{padding}, "
-        f"{len(found.pieces)} documents"
+        f"[bold]{found.split}[/] row {found.row:,} of {found.rows:,}: {plural(found.length, 'token')}{padding}, "
+        f"{plural(len(found.pieces), 'document')}"
     )
     for number, piece in enumerate(found.pieces):
         colour = _COLOURS[number % len(_COLOURS)]
         name = " of ".join(part for part in (piece.doc_id, piece.source) if part)
         where = f"[{piece.start}:{piece.end}]"
         begun = f"from its token {piece.offset:,}" if piece.offset else ""
-        ended = "" if piece.is_ended else "goes on or was cut"
+        ended = "" if piece.is_ended else "continues or was truncated"
         told = ", ".join(part for part in (name, begun, ended) if part)
         out.print(Text(_printable(f"── {where} {told}"), style=f"dim {colour}"))
         out.print(Text(_printable(piece.text), style=colour))
-
-
-def _printable(text: str) -> str:
-    """Texts are anybody's: what is not to be printed could talk to the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)

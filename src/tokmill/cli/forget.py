@@ -1,4 +1,4 @@
-"""`tokmill forget`: a takedown."""
+"""`tokmill forget`: take documents down."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tokmill.artifacts.manifest import Json
 from tokmill.cli.console import err, json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.documents import shown
 from tokmill.cli.source_options import workers_option
-from tokmill.errors import InputError, RecipeError
+from tokmill.errors import InputError, RecipeError, plural
 from tokmill.takedown.footprint import Selection
 from tokmill.takedown.forgetting import Forgetting, forget
 
@@ -55,7 +55,7 @@ def forget_command(
     """Take documents out of every file of the run in DIRECTORY: texts, tokens, rows, ledgers.
 
     Says first what they are in, then rebuilds what must change from the run's own shards. No source is read. The
-    new manifest names the run before and the removal, `tokmill verify` proves that they are gone, and running the
+    new manifest names the former run and the removal, `tokmill verify` proves that they are gone, and running the
     recipe again does not bring them back. Copies of a build elsewhere are not touched.
     """
     if (doc_ids is None and source is None and license_name is None) or (doc_ids and license_name):
@@ -88,7 +88,7 @@ def forget_command(
 
 def read_doc_ids(path: Path, source: str | None) -> list[tuple[str | None, str]]:
     """Each with the source it is of, or None for any."""
-    found: list[tuple[str | None, str]] = []
+    ids: list[tuple[str | None, str]] = []
     try:
         lines = path.read_bytes().decode().split("\n")
     except UnicodeDecodeError as error:
@@ -108,12 +108,12 @@ def read_doc_ids(path: Path, source: str | None) -> list[tuple[str | None, str]]
                     where=str(path),
                     next='write it as `{"source": "NAME", "doc_id": "ID"}`, or the id alone',
                 ) from None
-            found.append((record.source or source, record.doc_id))
+            ids.append((record.source or source, record.doc_id))
         else:
-            found.append((source, line))
-    if not found:
+            ids.append((source, line))
+    if not ids:
         raise InputError("lists no id", where=str(path), next="give an id per line")
-    return found
+    return ids
 
 
 class _Named(msgspec.Struct):
@@ -122,28 +122,29 @@ class _Named(msgspec.Struct):
 
 
 def _render_affected(affected: Json) -> None:
-    out.print(f"[bold]{affected['documents']:,} documents[/] are meant")
-    for source, told in affected["sources"].items():
-        out.print(f"  {shown(source)}: {told['documents']:,} documents in {len(told['shards']):,} shards")
+    out.print(f"selected: [bold]{plural(affected['documents'], 'document')}[/]")
+    for source, part in affected["sources"].items():
+        documents, shards = plural(part["documents"], "document"), plural(len(part["shards"]), "shard")
+        out.print(f"  {shown(source)}: {documents} in {shards}")
     for split, tokens in affected["tokens"].items():
-        out.print(f"  {shown(split)}: {tokens:,} tokens")
+        out.print(f"  {shown(split)}: {plural(tokens, 'token')}")
     for build in affected["builds"]:
-        steps = f", {build['steps']:,} of {build['of_steps']:,} steps" if "steps" in build else ""
+        steps = f", {build['steps']:,} of {plural(build['of_steps'], 'step')}" if "steps" in build else ""
         out.print(
-            f"  {shown(build['build'])} {shown(build['split'])}: {build['tokens']:,} tokens in "
-            f"{build['rows']:,} of {build['of_rows']:,} rows{steps}"
+            f"  {shown(build['build'])} {shown(build['split'])}: {plural(build['tokens'], 'token')} in "
+            f"{build['rows']:,} of {plural(build['of_rows'], 'row')}{steps}"
         )
     copies = affected["copies"]
     if copies["documents"]:
         out.print(
-            f"  {copies['documents']:,} documents were dropped as copies of these, and may come back: they are others"
+            f"  dropped as copies of these, and may come back: {plural(copies['documents'], 'document')}"
         )
         for copy in copies["examples"]:
             out.print(f"    {shown(copy['source'])} {shown(copy['doc_id'])} [dim]{shown(copy['reason'])}[/]")
     for label in ("not_found", "already"):
         if affected[label]:
-            words = "ids are of no document" if label == "not_found" else "ids were forgotten before"
-            out.print(f"  [yellow]{affected[label]:,} {words}[/]")
+            what = "not found" if label == "not_found" else "forgotten before"
+            out.print(f"  [yellow]{what}: {plural(affected[label], 'id')}[/]")
 
 
 def _render_done(result: Forgetting) -> None:
@@ -151,9 +152,9 @@ def _render_done(result: Forgetting) -> None:
         out.print("nothing to do: they are forgotten already")
         return
     out.print(
-        f"forgotten: {result.affected['documents']:,} documents; {len(result.ran)} steps made again, "
-        f"{len(result.skipped)} left as they were"
+        f"forgotten: {plural(result.affected['documents'], 'document')}; {plural(len(result.ran), 'step')} rebuilt, "
+        f"{len(result.skipped):,} unchanged"
     )
     for name in result.removed:
-        out.print(f"  [dim]removed {escape(name)}: it may quote them; make it again[/]")
+        out.print(f"  [dim]removed {escape(name)}: it may quote them; write it again[/]")
     err.print(f"[dim]prove it with: tokmill verify {escape(str(result.directory))}[/]")

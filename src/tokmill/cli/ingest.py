@@ -1,8 +1,8 @@
-"""`tokmill ingest hub | files`: one source, without a recipe file.
+"""`tokmill ingest`, `sample` and `hub`: read sources without a recipe.
 
-`tokmill hub configs`.
-
-`tokmill sample`: some documents of some files, into one file.
+ingest hub | files    one source ─> documents as received, and their manifest
+sample                files ─ draw ─> one file
+hub configs           the configs of a dataset
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from rich.markup import escape
 
 from tokmill.artifacts.artifact import Artifact
-from tokmill.artifacts.progress import told_to
+from tokmill.artifacts.progress import warnings_to
 from tokmill.cli.console import (
     choice_option,
     describe_counts,
@@ -50,7 +50,7 @@ _out_option = click.option(
 
 @click.group("ingest", epilog="Example: tokmill ingest hub openai/gsm8k --config main --out gsm8k")
 def ingest_command() -> None:
-    """Bring one source in, and nothing more: documents as received, with their manifest."""
+    """Read one source, and nothing more: documents as received, with their manifest."""
 
 
 @ingest_command.command(
@@ -140,7 +140,7 @@ def configs(
     as_json: bool,
 ) -> None:
     """List the configs of DATASET, by language and script tags or by name."""
-    with open_progress() as progress, told_to(progress.say):
+    with open_progress() as progress, warnings_to(progress.say):
         names = list_configs(dataset, lang=lang, script=script, contains=contains, revision=revision)
     if as_json:
         print_json({"ok": True, "dataset": dataset, "configs": names})
@@ -168,7 +168,7 @@ def configs(
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Of the draw: another seed, another sample.",
+    help="Another seed, another sample.",
 )
 @click.option("--text", help="Field that holds the text [default: text or content].")
 @click.option("--template", help='Text made from fields, e.g. "Problem: {question}\\n\\nSolution: {answer}".')

@@ -1,7 +1,4 @@
-"""`tokmill recipe check | schema | init | import`.
-
-`tokmill demo`.
-"""
+"""`tokmill recipe check | schema | init | import`, and `tokmill demo`: a recipe to start from, and one that runs as it is."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from tokmill.cli.console import (
 from tokmill.cli.source_options import workers_option
 from tokmill.demo.corpus import write_corpus, write_recipe
 from tokmill.demo.stand_in import write_stand_in
-from tokmill.errors import RecipeError
+from tokmill.errors import RecipeError, plural
 from tokmill.pipeline.plan import check_cleaning
 from tokmill.pipeline.run import run
 from tokmill.recipe import Recipe
@@ -43,7 +40,7 @@ seed: 42
 
 sources:
   - name: mine
-    domain: web                       # domains are what mixtures and reports speak of
+    domain: web                       # mixtures weigh domains, and reports count by them
     files: {files}
     # license: CC-BY-4.0              # for documents that carry none of their own
     # fields: {{text: text, id: id}}    # which key holds what; template: "Q: {{question}}\\nA: {{answer}}"
@@ -88,7 +85,8 @@ def check(recipe: Path, as_json: bool) -> None:
         print_json({"ok": True, "recipe": loaded.model_dump(mode="json")})
     else:
         out.print(
-            f"[green]✓[/] {escape(str(recipe))}: {len(loaded.sources)} sources, {len(loaded.builds)} builds"
+            f"[green]✓[/] {escape(str(recipe))}: {plural(len(loaded.sources), 'source')}, "
+            f"{plural(len(loaded.builds), 'build')}"
         )
 
 
@@ -134,7 +132,7 @@ def init(
         copy_recipe(like, path, offline=offline)
         if offline:
             made = len(write_stand_in(path.parent / STAND_IN))
-            err.print(f"wrote {made} small files into {escape(str(path.parent / STAND_IN))}")
+            err.print(f"wrote {plural(made, 'small file')} into {escape(str(path.parent / STAND_IN))}")
     else:
         text = STARTER.format(
             name=json.dumps("corpus" if name is None else name),
@@ -156,7 +154,7 @@ def init(
 def import_(file: Path, path: Path, as_json: bool) -> None:
     """Turn FILE, a YAML list of datasets or of domains with weights, into a recipe at PATH.
 
-    Every key of FILE becomes a key of the recipe, or is told with its line and the reason. An existing PATH is never
+    Every key of FILE becomes a key of the recipe, or is reported with its line and the reason. An existing PATH is never
     overwritten.
     """
     _refuse_existing(path)
@@ -168,15 +166,15 @@ def import_(file: Path, path: Path, as_json: bool) -> None:
                 "ok": True,
                 "path": str(path),
                 "out": imported.out,
-                "unmapped": [told._asdict() for told in imported.unmapped],
+                "unmapped": [unmapped._asdict() for unmapped in imported.unmapped],
             }
         )
         return
-    for told in imported.unmapped:
-        err.print(escape(f"{file}, {told}"), soft_wrap=True)
-    count = len(imported.recipe.sources)
-    left = f"{len(imported.unmapped)} keys did not map" if imported.unmapped else "every key mapped"
-    out.print(f"wrote {escape(str(path))}: {count} sources; {left}")
+    for unmapped in imported.unmapped:
+        err.print(escape(f"{file}, {unmapped}"), soft_wrap=True)
+    sources = plural(len(imported.recipe.sources), "source")
+    left = f"{plural(len(imported.unmapped), 'key')} did not map" if imported.unmapped else "every key mapped"
+    out.print(f"wrote {escape(str(path))}: {sources}; {left}")
     if imported.out is not None:  # a recipe does not say where its results go
         out.print(escape(f"next: tokmill run {shlex.quote(str(path))} --out {shlex.quote(imported.out)}"))
 
@@ -205,7 +203,7 @@ LINE = "\n"
     "--decisions",
     "has_decisions",
     is_flag=True,
-    help="Also write decisions.jsonl.zst: what became of every document, and why.",
+    help="Also write decisions.jsonl.zst: the verdict on every document, and why.",
 )
 @workers_option
 @json_option
@@ -213,8 +211,8 @@ LINE = "\n"
 def demo_command(
     directory: Path, has_report: bool, has_decisions: bool, workers: int | None, as_json: bool
 ) -> None:
-    """Mill what every machine has: the Python standard library, its language reference, and a small corpus
-    of our own. Trains a tokenizer, so nothing is downloaded."""
+    """Run a recipe over what every machine has: the Python standard library, its language reference, and a small
+    corpus of our own. Trains a tokenizer, so nothing is downloaded."""
     corpus, recipe = directory / "corpus", directory / "recipe.yaml"
     if not recipe.exists():
         err.print("[dim]writing the corpus …[/]")

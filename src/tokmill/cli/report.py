@@ -1,10 +1,9 @@
-"""`tokmill report`.
+"""`tokmill report`, `review`, `whatif` and `diff`: a run as a whole, as figures.
 
-`tokmill review`: what is wrong with a run, a build or a recipe, with numbers.
-
-`tokmill diff`: what differs between two runs, and why.
-
-`tokmill whatif`: what would happen with other bounds. By itself: it loads the rules, 0.6 s that `why` does without.
+report    a run ─> report.html, report.json, cards
+review    a run, a build or a recipe ─> findings with numbers; --fail-on sets the exit status
+whatif    a run and other thresholds ─> who would change sides, from the measures alone
+diff      two runs ─> recipe, tokenizer, documents, shares, builds; --fail-on sets the exit status
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tokmill.audit.whatif import WhatIf, what_if
 from tokmill.cli.console import choice_option, err, json_option, out, print_json, reports_errors
 from tokmill.cli.documents import number, shown
 from tokmill.cli.source_options import Amount
-from tokmill.errors import RecipeError
+from tokmill.errors import RecipeError, plural
 from tokmill.reports.cards import write_cards
 from tokmill.reports.page import report
 from tokmill.reports.verbs import is_of_verbs, report_verbs
@@ -47,13 +46,13 @@ from tokmill.storage.commit import commit_bytes
 def report_command(directory: Path, target: Path | None, cards: bool, as_json: bool) -> None:
     """Write what the run in DIRECTORY did as one page to read (report.html) and as figures (report.json).
 
-    The page needs no network and can be passed on as it is. A run that was cut short is reported as far as it got.
+    The page needs no network and can be passed on as it is. An unfinished run is reported as far as it got.
     Where DIRECTORY is not a run but holds what normalize, filter, dedup, pack, shard, build or encode have written, the
     report is over their manifests: documents, drops and tokens by domain of every step.
     """
     if is_of_verbs(directory):
         if cards:
-            raise click.UsageError("--cards are of the run of a recipe")
+            raise click.UsageError("--cards needs the run of a recipe")
         _report_verbs(directory, target, as_json)
         return
     with err.status("reading the run …"):
@@ -64,7 +63,7 @@ def report_command(directory: Path, target: Path | None, cards: bool, as_json: b
         return
     paths = [made.page, made.figures, *(written or ())]
     for path in paths:
-        out.print(f"{path.stat().st_size:>12,} bytes  {escape(str(path))}")
+        out.print(f"{plural(path.stat().st_size, 'byte'):>18}  {escape(str(path))}")
     for step in made.facts["run"]["missing"]:
         err.print(f"[yellow]not finished[/]: {escape(step)} has no artifact")
 
@@ -80,11 +79,11 @@ def _report_verbs(directory: Path, target: Path | None, as_json: bool) -> None:
         reasons = sorted(step["drops"].items(), key=lambda item: (-item[1], item[0]))
         drops = ", ".join(f"{count:,} {reason}" for reason, count in reasons[:3])
         more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""
-        came, kept = (f"{step[key]:,}" if step[key] is not None else "" for key in ("docs_in", "docs"))
-        table.add_row(escape(step["name"]), step["kind"], came, kept, tokens, escape(drops + more))
+        read, kept = (f"{step[key]:,}" if step[key] is not None else "" for key in ("docs_in", "docs"))
+        table.add_row(escape(step["name"]), step["kind"], read, kept, tokens, escape(drops + more))
     out.print(table)
     for path in (made.page, made.figures):
-        out.print(f"{path.stat().st_size:>12,} bytes  {escape(str(path))}")
+        out.print(f"{plural(path.stat().st_size, 'byte'):>18}  {escape(str(path))}")
 
 
 _STYLES = {"HIGH": "bold red", "MEDIUM": "yellow", "LOW": "cyan"}
@@ -95,23 +94,23 @@ _HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questio
     "review", epilog="Example: tokmill review demo/out --model-params 124M --train-tokens 2.5B --fail-on high"
 )
 @click.argument("target", type=click.Path(exists=True, path_type=Path))
-@choice_option("--format", "form", choices=FORMATS, default="text", help="What it is written as.")
+@choice_option("--format", "form", choices=FORMATS, default="text", help="Output format.")
 @click.option(
     "--out",
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write it there instead of to stdout.",
+    help="Output file [default: stdout].",
 )
 @click.option(
     "--fail-on",
     type=click.Choice(SEVERITIES),
     help="Exit with status 1 when there is a finding of this severity, or of a worse one.",
 )
-@click.option("--model-params", type=Amount(), help="Parameters of the model that is to be trained: 7B.")
+@click.option("--model-params", type=Amount(), help="Parameters of the model to train: 7B.")
 @click.option(
     "--train-tokens",
     type=Amount(),
-    help="Tokens that it is trained on, repeats counted again: 200B [default: the build once].",
+    help="Tokens to train it on, over all epochs: 200B [default: the build once].",
 )
 @click.option("--no-verify", is_flag=True, help="Do not read every byte to compare it with its sha256.")
 @json_option
@@ -128,7 +127,7 @@ def review_command(
 ) -> None:
     """Look for what usually goes wrong with training data, in TARGET: a run, a build of it, a build by itself, or a recipe.
 
-    Findings come by severity, each with what was measured and the bound it is held against; then what was not measured, and
+    Findings come by severity, each with what was measured and its threshold; then what was not measured, and
     why; then what to do. Ten questions that a project asks before it trains are answered with the same figures. Nothing is
     changed. What the model is may stand in the recipe too (`review: {model_params: 7B, train_tokens: 200B}`).
     """
@@ -200,7 +199,7 @@ def _render(found: Diff) -> None:
         if steps:
             err.print(f"[yellow]{label} has no[/] {shown(', '.join(steps))}")
     if found.recipe is None:
-        out.print("[bold]recipe[/]  not known: a run was cut short")
+        out.print("[bold]recipe[/]  not known: a run is unfinished")
     else:
         _render_lines("recipe", found.recipe)
     _render_lines("tokenizer", found.tokenizer)
@@ -260,21 +259,32 @@ def _render_build(build: Json) -> None:
 @click.command("whatif", epilog="Example: tokmill whatif out/web --set gopher-quality.min_words=30")
 @click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
 @click.option(
-    "--set", "changes", multiple=True, required=True, metavar="RULE=BOUND", help="Another bound for a rule."
+    "--set",
+    "changes",
+    multiple=True,
+    required=True,
+    metavar="RULE=THRESHOLD",
+    help="Another threshold for a rule.",
 )
-@click.option("--examples", type=click.IntRange(0), default=8, show_default=True, help="Nearest to the line.")
+@click.option(
+    "--examples",
+    type=click.IntRange(0),
+    default=8,
+    show_default=True,
+    help="Documents to show, nearest to the threshold first.",
+)
 @json_option
 @reports_errors
 def whatif_command(directory: Path, changes: tuple[str, ...], examples: int, as_json: bool) -> None:
-    """Say which documents would change sides with other bounds, from the measurements alone: no text is read."""
-    found = what_if(directory, dict(_bound(change) for change in changes))
+    """Say which documents would change sides with other thresholds, from the measures alone: no text is read."""
+    found = what_if(directory, dict(_threshold(change) for change in changes))
     if as_json:
         print_json({"ok": True, **found.as_json(examples)})
     else:
         _render_whatif(found, examples)
 
 
-def _bound(change: str) -> tuple[str, float]:
+def _threshold(change: str) -> tuple[str, float]:
     name, _, value = change.partition("=")
     with contextlib.suppress(ValueError):
         if math.isfinite(float(value)):
@@ -286,20 +296,20 @@ def _bound(change: str) -> tuple[str, float]:
 
 def _render_whatif(found: WhatIf, examples: int) -> None:
     out.print(
-        f"kept {found.kept_now:,} → {found.kept_then:,} documents, "
-        f"{found.chars_now:,} → {found.chars_then:,} characters"
+        f"kept {found.kept_now:,} → {plural(found.kept_then, 'document')}, "
+        f"{found.chars_now:,} → {plural(found.chars_then, 'character')}"
     )
     for change in found.changes():
         colour = "green" if change["becomes"] == "kept" else "red"
         out.print(
-            f"  [{colour}]{change['becomes']:<8}[/] {change['docs']:>8,} documents {change['chars']:>12,} characters  "
+            f"  [{colour}]{change['becomes']:<8}[/] {plural(change['docs'], 'document'):>18} {plural(change['chars'], 'character'):>23}  "
             f"{shown(change['reason'])}  [dim]{shown(change['source'])}[/]"
         )
     nearest = found.nearest(examples)
     if nearest:
-        out.print("nearest to the line:")
+        out.print("nearest to the threshold:")
     for mover in nearest:
         out.print(
-            f"  {number(mover.value)} (bound {number(mover.threshold)})  {mover.becomes}  "
+            f"  {number(mover.value)} (threshold {number(mover.threshold)})  {mover.becomes}  "
             f"{shown(mover.source)} {shown(mover.doc_id)}"
         )

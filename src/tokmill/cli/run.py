@@ -18,6 +18,7 @@ from tokmill.cli.console import (
 )
 from tokmill.cli.source_options import workers_option
 from tokmill.engines.local import EngineName
+from tokmill.errors import plural
 from tokmill.pipeline.plan import plan_steps, steps_until
 from tokmill.pipeline.run import RunResult, default_out, run
 from tokmill.pipeline.run_manifest import review_plan
@@ -44,14 +45,14 @@ _until = click.option(
     "--engine",
     choices=["local", "ray", "dask"],
     default="local",
-    help="Who runs the tasks: processes of this machine, Ray or Dask.",
+    help="What runs the tasks: processes of this machine, Ray or Dask.",
 )
 @click.option(
     "--address",
-    help="A cluster that runs: auto, HOST:PORT or ray://HOST:PORT for Ray, tcp://HOST:PORT for Dask "
+    help="A running cluster: auto, HOST:PORT or ray://HOST:PORT for Ray, tcp://HOST:PORT for Dask "
     "[default: one of its own, on this machine].",
 )
-@click.option("--memory", metavar="SIZE", help="Fewer workers where they would need more, e.g. 4GB.")
+@click.option("--memory", metavar="SIZE", help="Start no more workers than fit into this, e.g. 4GB.")
 @_until
 @click.option("--wait", is_flag=True, help="Wait for another run in the same directory instead of giving up.")
 @click.option(
@@ -59,7 +60,7 @@ _until = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="Where a run that is published to a URL works [default: a directory of the user's cache].",
 )
-@click.option("--replace", is_flag=True, help="Publish in the place of another run.")
+@click.option("--replace", is_flag=True, help="Replace another run that is published there.")
 @json_option
 @reports_errors
 def run_command(
@@ -75,7 +76,7 @@ def run_command(
     replace: bool,
     as_json: bool,
 ) -> None:
-    """Mill RECIPE: every step that is not up to date, resuming where an earlier run stopped.
+    """Run every step of RECIPE that is not up to date, resuming where an earlier run stopped.
 
     The result depends on the recipe and its inputs alone, not on workers, engines or interruptions.
     """
@@ -113,13 +114,13 @@ def plan_command(recipe: Path, out: str | None, until: str | None, as_json: bool
     reviewed = review_plan(steps_until(steps, until))
     if as_json:
         rows = [
-            {"step": s.name, "current": standing.is_current, "reasons": standing.reasons}
-            for s, standing in reviewed
+            {"step": s.name, "current": freshness.is_current, "reasons": freshness.reasons}
+            for s, freshness in reviewed
         ]
         print_json({"ok": True, "recipe": loaded.name, "steps": rows})
         return
-    for step, standing in reviewed:
-        _render_step(step.name, standing.reasons)
+    for step, freshness in reviewed:
+        _render_step(step.name, freshness.reasons)
 
 
 def _directory_of(out: str) -> Path:
@@ -132,18 +133,24 @@ def _render_step(name: str, reasons: list[str]) -> None:
     out.print(f"{mark} {escape(name):<26} {escape('; '.join(reasons[:4])) or 'up to date'}")
 
 
+def _up_to_date(steps: int) -> str:
+    return f"{plural(steps, 'step')} {'is' if steps == 1 else 'are'} up to date"
+
+
 def _render(result: RunResult) -> None:
     if not result.ran:
-        out.print(f"nothing to do: {len(result.skipped)} steps are up to date ({result.seconds:.2f} s)")
+        out.print(f"nothing to do: {_up_to_date(len(result.skipped))} ({result.seconds:.2f} s)")
     else:
         out.print(
-            f"{escape(result.recipe)}: {len(result.ran)} steps run, {len(result.skipped)} up to date, "
+            f"{escape(result.recipe)}: {plural(len(result.ran), 'step')} run, {len(result.skipped):,} up to date, "
             f"{result.seconds:.1f} s → {escape(str(result.out))}"
         )
     published = result.published
     if published is not None:
         sent = (
-            f"{published.sent:,} of {published.files:,} files sent" if published.sent else "was there already"
+            f"{published.sent:,} of {plural(published.files, 'file')} sent"
+            if published.sent
+            else "was there already"
         )
         out.print(f"published: {sent} → {escape(published.url)}")
     if result.ran or published is not None:

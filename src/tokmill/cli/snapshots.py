@@ -1,6 +1,8 @@
-"""`tokmill materialize` and `tokmill select`: corpora that travel, with a manifest to commit.
+"""`tokmill materialize` and `tokmill select`: snapshots of corpora, with a manifest to commit.
 
-`tokmill materialize sample`: a small sample with its splits, drawn once.
+materialize hub | files    one source ─> a snapshot: shards, and a manifest that lists their sha256
+materialize sample         files or a dataset ─> k documents with exact split sizes, drawn once
+select                     a snapshot ─> a manifest of some of its shards
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from rich.markup import escape
 
 from tokmill.adhoc.snapshot import materialize_source
 from tokmill.adhoc.subset import META_NAME, Method, materialize
-from tokmill.artifacts.progress import told_to
+from tokmill.artifacts.progress import warnings_to
 from tokmill.artifacts.snapshot import (
-    Container,
+    Snapshot,
     check_shards,
     default_root,
-    load_container,
+    load_snapshot,
     select_shards,
     write_selection,
 )
@@ -38,7 +40,7 @@ from tokmill.cli.source_options import (
     with_options,
     workers_option,
 )
-from tokmill.errors import RecipeError
+from tokmill.errors import RecipeError, plural
 from tokmill.recipe import Split
 
 
@@ -51,7 +53,7 @@ from tokmill.recipe import Split
 @click.option("--dataset", help="A dataset of the hub, instead of files.")
 @click.option("--config", help="Config of the dataset.")
 @click.option(
-    "--split", default="train", show_default=True, help="Of the dataset; or several: train+validation."
+    "--split", default="train", show_default=True, help="Split of the dataset, or several: train+validation."
 )
 @click.option("--revision", help="Branch, tag or commit; resolved once and recorded [default: main].")
 @click.option("--text", help="Field that holds the text [default: text or content].")
@@ -61,20 +63,24 @@ from tokmill.recipe import Split
 @click.option(
     "--where", multiple=True, metavar="FIELD=VALUE", help="Keep records whose field has this value."
 )
-@click.option("--min-chars", type=click.IntRange(0), help="Of a text, or of each side of a pair.")
-@click.option("--max-chars", type=click.IntRange(0), help="Of a text, or of each side of a pair.")
-@click.option("--k", type=click.IntRange(1), required=True, help="Documents.")
+@click.option(
+    "--min-chars", type=click.IntRange(0), help="Fewest characters of a text, or of each side of a pair."
+)
+@click.option(
+    "--max-chars", type=click.IntRange(0), help="Most characters of a text, or of each side of a pair."
+)
+@click.option("--k", type=click.IntRange(1), required=True, help="Documents to draw.")
 @click.option("--seed", type=click.IntRange(0), required=True, help="Another seed, another sample.")
-@click.option("--splits", required=True, metavar="NAME=N,…", help="Exact sizes, k in all.")
+@click.option("--splits", required=True, metavar="NAME=N,…", help="Exact sizes of the splits, k in all.")
 @choice_option(
     "--method",
     choices=["reservoir", "weighted"],
     default="reservoir",
-    help="Every document alike, or by its weight.",
+    help="Uniform, or by weight.",
 )
 @click.option("--weight", help="Field with the weight, for weighted.")
 @click.option("--keep-duplicates", is_flag=True, help="Draw from equal texts too.")
-@click.option("--resample", is_flag=True, help="Draw again in the place of a sample that is there.")
+@click.option("--resample", is_flag=True, help="Replace an existing sample.")
 @click.option(
     "--out",
     "directory",
@@ -107,9 +113,9 @@ def sample_command(
     directory: Path,
     as_json: bool,
 ) -> None:
-    """Draw k documents, of the files that PATTERNS name or of --dataset, and divide them by --splits.
+    """Draw k documents, from the files that PATTERNS name or from --dataset, and divide them by --splits.
 
-    All of them are read; equal texts count once. A sample that is there is never drawn again unasked.
+    All of them are read; equal texts count once. An existing sample stays, unless --resample is given.
     """
     if bool(patterns) == bool(dataset):
         raise click.UsageError("needs either PATTERNS or --dataset")
@@ -124,7 +130,7 @@ def sample_command(
     filters = {**({"where": named_pairs("--where", where)} if where else {}), **({} if pair else bounds)}
     hub = {"dataset": dataset, "config": config, "split": split, "revision": revision}
     sizes = named_pairs("--splits", tuple(splits.split(",")))
-    with open_progress() as progress, told_to(progress.say):
+    with open_progress() as progress, warnings_to(progress.say):
         path = materialize(
             hub if dataset else list(patterns),
             directory,
@@ -148,7 +154,9 @@ def sample_command(
         out.print(f"{escape(dataset)} at {meta['revision']}")
     counts = meta["counts"]
     shown = ", ".join(f"{name} {size:,}" for name, size in meta["splits"].items())
-    out.print(f"{counts['taken']:,} of {counts['available']:,} documents ({shown}) → {escape(str(path))}")
+    out.print(
+        f"{counts['taken']:,} of {plural(counts['available'], 'document')} ({shown}) → {escape(str(path))}"
+    )
 
 
 _SHARED = (
@@ -156,13 +164,14 @@ _SHARED = (
         "--root",
         type=click.Path(file_okay=False, path_type=Path),
         required=True,
-        help="Where corpora/ and manifests/ go.",
+        help="Directory for corpora/ and manifests/.",
     ),
     choice_option(
         "--unicode", choices=["none", "NFC", "NFKC"], default="none", help="Unicode form of the texts."
     ),
     click.option(
-        "--tokenizer",
+        "--tokenizer-path",
+        "tokenizer",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="Count tokens with this file instead of estimating them.",
     ),
@@ -173,9 +182,7 @@ _SHARED = (
         show_default=True,
         help="Text per shard.",
     ),
-    click.option(
-        "--replace", is_flag=True, help="Put it in the place of one that was made with other options."
-    ),
+    click.option("--replace", is_flag=True, help="Replace a snapshot that was made with other options."),
     workers_option,
     json_option,
 )
@@ -190,14 +197,14 @@ def _shared_options(command: Any) -> Any:
     epilog="Example: tokmill materialize hub HuggingFaceFW/fineweb-edu --config sample-10BT --root /data",
 )
 def materialize_command() -> None:
-    """Write a corpus as compressed shards plus a small manifest to commit.
+    """Write a snapshot of a corpus: compressed shards, and a small manifest to commit.
 
     \b
     ROOT/corpora/DATASET/REVISION/*.jsonl.zst
     ROOT/manifests/DATASET_REVISION.json
 
-    A recipe reads it back with `corpus: {manifest: …}`, and refuses a shard whose sha256 is another. A corpus that is
-    there stays: one with other options needs another name or root, or --replace.
+    A recipe reads it back with `corpus: {manifest: …}`, and refuses a shard with another sha256. An existing snapshot
+    stays: one with other options needs another name or root, or --replace.
     """
 
 
@@ -248,12 +255,12 @@ def _materialize(to_source: Any, given: dict[str, Any], to_name: Any) -> None:
         if made.removed:
             progress.say(f"removed or replaced: {', '.join(made.removed)}")
         if made.broken:
-            progress.say(f"these list shards that are gone now; select again: {', '.join(made.broken)}")
-    _render(made.path, made.container, as_json, replaced={"shards": made.removed, "manifests": made.broken})
+            progress.say(f"these list shards that no longer exist; select again: {', '.join(made.broken)}")
+    _render(made.path, made.snapshot, as_json, replaced={"shards": made.removed, "manifests": made.broken})
 
 
 def _hub_name(*, dataset: str, config: str | None, split: str, **_: Any) -> str:
-    """A config and a split other than the usual are other corpora: they must not take each other's place."""
+    """Another config or split is another corpus: they must not replace each other."""
     return (
         dataset
         + (f".{config}" if config else "")
@@ -266,19 +273,19 @@ def _hub_name(*, dataset: str, config: str | None, split: str, **_: Any) -> str:
     epilog="Example: tokmill select manifests/notes_4f….json --tokens 1000000 --seed 7 --out manifests/some.json",
 )
 @click.argument("manifest", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--shard", "patterns", multiple=True, metavar="GLOB", help="Shards whose name matches.")
-@click.option("--shards", "count", type=click.IntRange(1), help="As many shards.")
+@click.option("--shard", "patterns", multiple=True, metavar="GLOB", help="Take shards whose name matches.")
+@click.option("--shards", "count", type=click.IntRange(1), help="Number of shards.")
 @click.option("--rows", type=click.IntRange(1), help="Shards until they hold this many documents.")
 @click.option("--tokens", type=click.IntRange(1), help="Shards until they hold this many tokens.")
 @click.option("--seed", type=click.IntRange(0), help="Take shards in an order drawn by this seed.")
 @click.option(
     "--valid-fraction",
-    help="The rule that it is for: held out, by sha256 of the document's id. `build` goes by it.",
+    help="Record this rule, which `build` follows: held out, by sha256 of the document's id.",
 )
 @click.option(
     "--root",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where corpora/ lies [default: where manifests/ lies].",
+    help="Directory that holds corpora/ [default: where manifests/ lies].",
 )
 @click.option(
     "--out",
@@ -287,7 +294,7 @@ def _hub_name(*, dataset: str, config: str | None, split: str, **_: Any) -> str:
     required=True,
     help="Manifest to write.",
 )
-@click.option("--replace", is_flag=True, help="Write it in the place of another selection.")
+@click.option("--replace", is_flag=True, help="Replace another selection.")
 @json_option
 @reports_errors
 def select_command(
@@ -303,12 +310,12 @@ def select_command(
     replace: bool,
     as_json: bool,
 ) -> None:
-    """Choose shards of the container that MANIFEST describes, and write a manifest that lists only those.
+    """Choose shards of the snapshot that MANIFEST describes, and write a manifest that lists only those.
 
     Every chosen shard is read and must have the sha256 that MANIFEST lists.
     """
     selection = select_shards(
-        load_container(manifest),
+        load_snapshot(manifest),
         patterns=patterns,
         count=count,
         rows=rows,
@@ -333,15 +340,15 @@ def _hash_split(valid_fraction: str) -> dict[str, Any]:
         ) from None
 
 
-def _render(path: Path, container: Container, as_json: bool, **more: Any) -> None:
+def _render(path: Path, snapshot: Snapshot, as_json: bool, **more: Any) -> None:
     if as_json:
-        described = msgspec.to_builtins(container, order="deterministic")
+        described = msgspec.to_builtins(snapshot, order="deterministic")
         print_json({"ok": True, "manifest": str(path), **more, **described})
         return
-    have = container.invariants
-    about = " (estimated)" if container.tokens_are_estimated else ""
-    out.print(f"{escape(container.dataset)} at {container.revision}")
+    totals = snapshot.invariants
+    about = " (estimated)" if snapshot.tokens_are_estimated else ""
+    out.print(f"{escape(snapshot.dataset)} at {snapshot.revision}")
     out.print(
-        f"{have['rows']:,} documents · {have['tokens']:,} tokens{about} · "
-        f"{have['shards']} shards, {have['bytes'] / 1e6:,.1f} MB → {escape(str(path))}"
+        f"{plural(totals['rows'], 'document')} · {plural(totals['tokens'], 'token')}{about} · "
+        f"{plural(totals['shards'], 'shard')}, {totals['bytes'] / 1e6:,.1f} MB → {escape(str(path))}"
     )

@@ -1,10 +1,9 @@
-"""One source described by options of the command line: the same for every command that reads one.
+"""A source as options of the command line: the same for every command that reads one, with the names of recipe keys.
 
-@hub_options / @files_options      a command that takes DATASET / PATTERNS and what can be said about them
+@hub_options / @files_options      DATASET / PATTERNS, and how to read them
 @either_options                    PATTERNS, or --hub DATASET
-hub_source / files_source / …      what was given, as a source of a recipe
-
-Amounts on the command line as in a recipe: 200M, 1.5B, 50k.
+hub_source / files_source / …      the options as a source of a recipe
+Amount                             200M, 1.5B, 50k, as in a recipe
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tokmill.sources.hub import is_pinned
 
 Command = Callable[..., Any]
 
-FILES = "files"  # how a source of files is called that nobody named
+FILES = "files"  # the name of a source of files without one
 
 _READING = (
     click.option("--text", help="Field that holds the text [default: text or content]."),
@@ -37,23 +36,31 @@ _READING = (
     ),
     click.option("--id-field", help="Field that holds the id [default: id or doc_id]."),
     click.option("--license-field", help="Field that holds the licence [default: license or license_tag]."),
-    click.option("--date-field", help="Field that holds the date [default: created_at]."),
-    click.option("--language-field", help="Field that holds the language; it is carried along."),
+    click.option("--created-at-field", help="Field that holds the date [default: created_at]."),
+    click.option("--language-field", help="Field that holds the language, which is kept."),
     click.option(
-        "--meta", multiple=True, metavar="FIELD", help="Carry this field along; may be given again."
+        "--meta", multiple=True, metavar="FIELD", help="Keep this field in `meta`; may be repeated."
     ),
     click.option("--license", "license_tag", help="Licence of documents that carry none."),
     click.option(
         "--where", multiple=True, metavar="FIELD=VALUE", help="Keep records whose field has this value."
     ),
-    click.option("--limit", multiple=True, metavar="BOUND=N", help="docs=, chars=, megabytes= or tokens=."),
+    click.option(
+        "--limit",
+        multiple=True,
+        metavar="UNIT=N",
+        help="Read at most this much: docs=, chars=, megabytes= or tokens=.",
+    ),
 )
 
 _HUB = (
     click.argument("dataset"),
     click.option("--config", help="Config of the dataset."),
     click.option(
-        "--split", default="train", show_default=True, help="Of the dataset; or several: train+validation."
+        "--split",
+        default="train",
+        show_default=True,
+        help="Split of the dataset, or several: train+validation.",
     ),
     click.option(
         "--revision", help="Branch, tag or commit; resolved to its commit once and recorded [default: main]."
@@ -64,7 +71,7 @@ _HUB = (
 
 _FILES = (
     click.argument("patterns", nargs=-1, required=True),
-    click.option("--name", help="Name of the source, of records that say another too [default: files]."),
+    click.option("--name", help="Name of the source, also for records that carry another [default: files]."),
     choice_option(
         "--format",
         "reader",
@@ -82,7 +89,7 @@ _FILES = (
     *_READING,
 )
 
-# files, or with --hub a dataset: for commands of which it is no matter where their texts come from
+# files, or with --hub a dataset
 _EITHER: tuple[Callable[[Command], Command], ...] = (
     click.argument("patterns", nargs=-1),
     *_FILES[1:],
@@ -98,7 +105,7 @@ workers_option = click.option(
 )
 
 replace_option = click.option(
-    "--replace", is_flag=True, help="Put the result in the place of a finished one of other options."
+    "--replace", is_flag=True, help="Replace a finished result that was made with other options."
 )
 
 
@@ -167,7 +174,7 @@ def either_source(**given: Any) -> dict[str, Any]:
     of_hub = {key: given.pop(key) for key in ("dataset", "config", "split", "revision", "require_pin")}
     if (of_hub["dataset"] is None) == (not given["patterns"]):
         raise RecipeError(
-            "says no texts" if of_hub["dataset"] is None else "names files, and a dataset with --hub",
+            "names no texts" if of_hub["dataset"] is None else "names files, and a dataset with --hub",
             where="the command line",
             next="give files ('data/*.jsonl.zst'), or `--hub DATASET` and no files",
         )
@@ -187,7 +194,7 @@ def one_source_recipe(source: dict[str, Any], **sections: Any) -> Recipe:
 
 
 def own_labels(*, name: str | None = None, domain: str | None = None) -> list[str]:
-    """What records say of themselves that is kept: all that no option says otherwise."""
+    """The labels of records that are kept: those that no option sets."""
     return [label for label, given in (("source", name), ("domain", domain)) if given is None]
 
 
@@ -258,7 +265,7 @@ def _reading_keys(
     template: str | None,
     id_field: str | None,
     license_field: str | None,
-    date_field: str | None,
+    created_at_field: str | None,
     language_field: str | None,
     meta: tuple[str, ...],
     license_tag: str | None,
@@ -273,7 +280,7 @@ def _reading_keys(
             "text": text,
             "id": id_field,
             "license": license_field,
-            "created_at": date_field,
+            "created_at": created_at_field,
             "language": language_field,
             "meta": list(meta),
         },

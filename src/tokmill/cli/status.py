@@ -1,9 +1,4 @@
-"""`tokmill status`.
-
-`tokmill doctor`.
-
-`tokmill fetch`.
-"""
+"""`tokmill status`, `fetch` and `doctor`: how far a run is, how to get a published one, and what this machine can."""
 
 from __future__ import annotations
 
@@ -14,6 +9,7 @@ from rich.markup import escape
 
 from tokmill.audit.status import FAILED, FINISHED, RUNNING, Status, StepStatus, examine, status
 from tokmill.cli.console import err, json_option, open_byte_bar, out, print_json, reports_errors
+from tokmill.errors import plural
 from tokmill.publish.publication import fetch
 
 _COLOURS = {FINISHED: "green", RUNNING: "cyan", FAILED: "red"}
@@ -41,13 +37,13 @@ def _render(found: Status) -> None:
     colour = _COLOURS.get(found.state, "yellow")
     took = f", {_time(found.seconds)}" if found.seconds is not None else ""
     out.print(
-        f"[bold]{escape(found.recipe)}[/]  [{colour}]{found.state}[/]  {found.done} of {len(found.steps)} steps{took}"
+        f"[bold]{escape(found.recipe)}[/]  [{colour}]{found.state}[/]  {found.done} of {plural(len(found.steps), 'step')}{took}"
     )
     for step in found.steps:
         _render_step(step)
     if found.shards_per_second is not None and found.seconds_left is not None:
         out.print(
-            f"{found.shards_per_second:.3g} shards/s; the steps at work need about {_time(found.seconds_left)} more"
+            f"{found.shards_per_second:.3g} shards/s; the running steps need about {_time(found.seconds_left)} more"
         )
     if found.holder is not None:
         out.print(f"[dim]{escape(found.holder)}[/]")
@@ -58,7 +54,7 @@ def _render(found: Status) -> None:
             out.print(f"  next: {escape(found.error['next'])}")
     elif found.state not in (FINISHED, RUNNING):
         out.print(
-            "[dim]no error was written down: it was killed, or the machine stopped; run the recipe again to resume[/]"
+            "[dim]no error was recorded: it was killed, or the machine stopped; run the recipe again to resume[/]"
         )
 
 
@@ -74,8 +70,9 @@ def _render_step(step: StepStatus) -> None:
 def _shards(step: StepStatus) -> str:
     if step.shards_done is None:
         return ""
-    of = f"of {step.shards:,} shards" if step.shards is not None else "shards so far"
-    return f"{step.shards_done:,} {of}"
+    if step.shards is None:
+        return f"{plural(step.shards_done, 'shard')} so far"
+    return f"{step.shards_done:,} of {plural(step.shards, 'shard')}"
 
 
 def _time(seconds: float) -> str:
@@ -87,7 +84,7 @@ def _time(seconds: float) -> str:
 
 
 @click.command("doctor", epilog="Example: tokmill doctor --storage s3://bucket/runs --json")
-@click.option("--storage", metavar="URL", help="Ask this object store too whether it keeps its promises.")
+@click.option("--storage", metavar="URL", help="Also test conditional writes of this object store.")
 @json_option
 @reports_errors
 def doctor_command(storage: str | None, as_json: bool) -> None:
@@ -116,15 +113,17 @@ def doctor_command(storage: str | None, as_json: bool) -> None:
 @json_option
 @reports_errors
 def fetch_command(url: str, directory: Path, build: str | None, as_json: bool) -> None:
-    """Bring the run that is published at URL to DIRECTORY, every file checked against its manifest.
+    """Download the run that is published at URL to DIRECTORY, every file checked against its manifest.
 
-    A fetch that was cut short goes on where it stopped.
+    An interrupted fetch resumes.
     """
-    with open_byte_bar("fetching") as told:
-        result = fetch(url, directory, build=build, on_bytes=told)
+    with open_byte_bar("fetching") as on_bytes:
+        result = fetch(url, directory, build=build, on_bytes=on_bytes)
     if as_json:
         print_json(result.as_json())
         return
     kept = f", {result.reused:,} of them were there" if result.reused else ""
-    out.print(f"{result.files:,} files, {result.bytes:,} bytes{kept} → {escape(str(result.directory))}")
+    out.print(
+        f"{plural(result.files, 'file')}, {plural(result.bytes, 'byte')}{kept} → {escape(str(result.directory))}"
+    )
     err.print(f"[dim]prove it with: tokmill verify {escape(str(result.directory))}[/]")

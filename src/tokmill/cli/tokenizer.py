@@ -1,4 +1,4 @@
-"""`tokmill tokenizer train | check | coverage | guard`."""
+"""`tokmill tokenizer train | check | coverage | guard`: train one, look at one, measure it, compare two."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.markup import escape
 from tokmill.adhoc.mixtures import train_from_mixture
 from tokmill.cli.console import choice_option, json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import replace_option, workers_option
+from tokmill.errors import plural
 from tokmill.tokenizers.coverage import (
     MAX_FALL,
     MAX_RISE,
@@ -28,8 +29,10 @@ _EOS = {"byte_bpe": "<|endoftext|>"}
 _path = click.Path(dir_okay=False, path_type=Path)
 _files = click.argument("files", nargs=-1, required=True, type=_path)
 _text = click.option("--text", help="Field that holds the text [default: text or content].")
-_by = click.option("--by", type=click.Choice(["source", "language"]), help="Each of them, besides the total.")
-_encoding = click.option("--encoding", help="Of a .tiktoken file that is not a published one.")
+_by = click.option(
+    "--by", type=click.Choice(["source", "language"]), help="Group by this, besides the total."
+)
+_encoding = click.option("--encoding", help="Encoding of a .tiktoken file that is not a published one.")
 
 
 @click.group(
@@ -41,8 +44,8 @@ def tokenizer_command() -> None:
 
 @tokenizer_command.command(
     "train",
-    epilog="Example: tokmill tokenizer train --manifest mixture.yaml --vocab-size 32000 --model-type unigram "
-    "--output-dir tok --log-file tok/log.json",
+    epilog="Example: tokmill tokenizer train --manifest mixture.yaml --vocab-size 32000 --model unigram "
+    "--out-dir tok --log-file tok/log.json",
 )
 @click.option(
     "--manifest",
@@ -55,22 +58,26 @@ def tokenizer_command() -> None:
     type=click.IntRange(257, 1 << 24),
     default=32000,
     show_default=True,
-    help="Pieces, control symbols among them.",
+    help="Tokens, control symbols included.",
 )
 @choice_option(
-    "--model-type",
+    "--model",
     choices=["unigram", "bpe", "byte_bpe"],
     default="unigram",
-    help="The first two are SentencePiece models, byte_bpe is a tokenizer.json.",
+    help="unigram and bpe are SentencePiece models, byte_bpe is a tokenizer.json.",
 )
 @click.option(
-    "--output-dir",
+    "--out-dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
     help="Output.",
 )
-@click.option("--log-file", type=_path, help="[default: tokenizer.log.json in the output directory]")
+@click.option(
+    "--log-file",
+    type=_path,
+    help="Log of the training [default: tokenizer.log.json in the output directory].",
+)
 @click.option("--eos", help="The token that ends a document [default: </s>; byte_bpe: <|endoftext|>].")
 @click.option(
     "--sample-megabytes",
@@ -79,21 +86,37 @@ def tokenizer_command() -> None:
     show_default=True,
     help="Text to learn from, all sources together.",
 )
-@click.option("--seed", type=click.IntRange(0), help="[default: that of the manifest]")
+@click.option("--seed", type=click.IntRange(0), help="Seed of the sample [default: that of the manifest].")
 @click.option("--character-coverage", help="Share of characters with pieces of their own [default: 0.9995].")
 @click.option(
-    "--byte-fallback/--no-byte-fallback", default=None, help="Other characters in bytes [default: yes]."
+    "--byte-fallback/--no-byte-fallback", default=None, help="Spell other characters in bytes [default: yes]."
 )
 @click.option(
-    "--hard-vocab-limit/--no-hard-vocab-limit", default=None, help="No smaller vocabulary [default: yes]."
+    "--hard-vocab-limit/--no-hard-vocab-limit",
+    default=None,
+    help="Refuse a smaller vocabulary [default: yes].",
 )
 @click.option("--normalization", help="identity, nfkc, nmt_nfkc, nfkc_cf or nmt_nfkc_cf [default: identity].")
-@click.option("--user-symbol", "user_symbols", multiple=True, help="A piece that is never cut; may repeat.")
-@click.option("--control-symbol", "control_symbols", multiple=True, help="A control token; may repeat.")
-@click.option("--add-dummy-prefix/--no-add-dummy-prefix", default=None, help="[default: yes]")
-@click.option("--remove-extra-whitespaces/--keep-whitespaces", default=None, help="[default: keep]")
-@click.option("--split-digits/--no-split-digits", default=None, help="[default: no]")
-@click.option("--min-frequency", type=click.IntRange(1), help="Of merged pairs, for byte_bpe [default: 2].")
+@click.option(
+    "--user-symbol", "user_symbols", multiple=True, help="A piece that is never cut; may be repeated."
+)
+@click.option("--control-symbol", "control_symbols", multiple=True, help="A control token; may be repeated.")
+@click.option(
+    "--add-dummy-prefix/--no-add-dummy-prefix",
+    default=None,
+    help="Spell the first word as one after a space [default: yes].",
+)
+@click.option(
+    "--remove-extra-whitespaces/--keep-whitespaces", default=None, help="Runs of spaces [default: keep]."
+)
+@click.option(
+    "--split-digits/--no-split-digits", default=None, help="Make every digit a piece [default: no]."
+)
+@click.option(
+    "--min-frequency",
+    type=click.IntRange(1),
+    help="Lowest count of a merged pair, for byte_bpe [default: 2].",
+)
 @replace_option
 @workers_option
 @json_option
@@ -101,7 +124,7 @@ def tokenizer_command() -> None:
 def train(
     manifest: Path,
     vocab_size: int,
-    model_type: str,
+    model: str,
     directory: Path,
     log_file: Path | None,
     eos: str | None,
@@ -115,11 +138,11 @@ def train(
 ) -> None:
     """Train a tokenizer on a sample of the datasets in MANIFEST, drawn by weight.
 
-    The same manifest, texts and options give the same bytes, whatever the number of workers and cores. A command that
-    was killed goes on where it stopped.
+    The same manifest, texts and options give the same bytes, whatever the number of workers and cores. A killed
+    command resumes.
     """
     options |= {
-        "model": model_type,
+        "model": model,
         "vocab_size": vocab_size,
         "user_symbols": list(user_symbols) or None,
         "control_symbols": list(control_symbols) or None,
@@ -129,7 +152,7 @@ def train(
             manifest,
             directory,
             options,
-            eos=eos or _EOS.get(model_type, "</s>"),
+            eos=eos or _EOS.get(model, "</s>"),
             log_file=log_file,
             seed=seed,
             replace=replace,
@@ -139,10 +162,10 @@ def train(
     if as_json:
         print_json({"ok": True, **made})
         return
-    samples = sum(told["samples"] for told in made["datasets"])
-    characters = sum(told["characters"] for told in made["datasets"])
+    samples = sum(dataset["samples"] for dataset in made["datasets"])
+    characters = sum(dataset["characters"] for dataset in made["datasets"])
     out.print(
-        f"{made['vocab_size']:,} tokens from {samples:,} documents, {characters:,} characters "
+        f"{plural(made['vocab_size'], 'token')} from {plural(samples, 'document')}, {plural(characters, 'character')} "
         f"→ {escape(made['path'])}"
     )
     out.print(f"sha256 {made['sha256']}")
@@ -157,7 +180,7 @@ def train(
 @json_option
 @reports_errors
 def check(model: Path, sha256: str | None, encoding: str | None, as_json: bool) -> None:
-    """Say what MODEL is; fail if it cannot be used, or is not the file that was meant."""
+    """Say what MODEL is; fail if it cannot be used, or is not the pinned file."""
     found = check_tokenizer(model, sha256=sha256, encoding=encoding)
     if as_json:
         print_json({"ok": True, "path": str(model), **found.as_json()})
@@ -200,7 +223,7 @@ def coverage(
     for name, tally in rows:
         out.print(_row(name.ljust(width), tally))
     if found.unreadable:
-        out.print(f"[yellow]{found.unreadable:,} records are no documents[/]")
+        out.print(f"[yellow]not documents: {plural(found.unreadable, 'record')}[/]")
 
 
 def _row(name: str, tally: Tally) -> str:
@@ -227,19 +250,19 @@ def _shown(value: float | None, form: str = ".4f") -> str:
     type=click.FloatRange(0),
     default=MAX_RISE,
     show_default=True,
-    help="Of tokens per word.",
+    help="Allowed rise of tokens per word.",
 )
 @click.option(
     "--max-fall",
     type=click.FloatRange(0, 1),
     default=MAX_FALL,
     show_default=True,
-    help="Of the share of known tokens, and of documents that come back unchanged.",
+    help="Allowed fall of the share of known tokens, and of documents that come back unchanged.",
 )
 @_by
 @_text
-@click.option("--base-encoding", help="Of a .tiktoken file that is not a published one.")
-@click.option("--new-encoding", help="Likewise.")
+@click.option("--base-encoding", help="Encoding of BASE, a .tiktoken file that is not a published one.")
+@click.option("--new-encoding", help="Likewise, of NEW.")
 @json_option
 @reports_errors
 def guard(
@@ -254,7 +277,7 @@ def guard(
     new_encoding: str | None,
     as_json: bool,
 ) -> None:
-    """Compare tokenizer NEW with BASE on FILES; exit status 1 if it is worse than the bounds allow."""
+    """Compare tokenizer NEW with BASE on FILES; exit status 1 if it is worse than the thresholds allow."""
     measured = [
         measure_coverage(load_tokenizer(path, encoding=encoding), files, text=text)
         for path, encoding in ((base, base_encoding), (new, new_encoding))
@@ -291,6 +314,6 @@ def _render_changes(changes: list[Change], max_rise: float, max_fall: float) -> 
     faults = sum(change.is_fault for change in changes)
     if faults:
         out.print(
-            f"[red]{faults} of {len(changes)} figures are beyond the bounds[/] "
+            f"[red]{faults} of {plural(len(changes), 'figure')} beyond the thresholds[/] "
             f"(tokens per word +{max_rise:g}, shares -{max_fall:g})"
         )

@@ -1,4 +1,4 @@
-"""`tokmill encode`, `pack`, `shard` and `build`: tokens from a listing of texts, without a recipe."""
+"""`tokmill encode`, `pack`, `shard` and `build`: tokens from a listing (a mixture, a snapshot, a sample), without a recipe."""
 
 from __future__ import annotations
 
@@ -11,15 +11,24 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from tokmill.adhoc.tokens import Asked, build_files, encode, read_listing, shard_files, split_rule, tokenized
+from tokmill.adhoc.tokens import (
+    TokenizerOptions,
+    build_files,
+    encode,
+    read_listing,
+    shard_files,
+    split_rule,
+    tokenized,
+)
 from tokmill.artifacts.manifest import Manifest
 from tokmill.artifacts.split_names import SPLITS
 from tokmill.audit.whatif import compare_artifacts, compare_run
 from tokmill.cli.console import choice_option, json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import Amount, replace_option, with_options, workers_option
+from tokmill.errors import plural
 from tokmill.formats import format_names
 from tokmill.formats.token_cache import TokenCache
-from tokmill.packing.compare import Cost
+from tokmill.packing.rows import Cost
 from tokmill.storage.commit import commit_bytes
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -31,7 +40,7 @@ _SHARED = (
     click.option(
         "--seed",
         type=click.IntRange(0),
-        help="Of every draw and order [default: that of a mixture file, else 0].",
+        help="Seed of draws and orders [default: that of a mixture file, else 0].",
     ),
     workers_option,
     json_option,
@@ -55,7 +64,7 @@ _TOKENIZER = (
 _root = click.option(
     "--root",
     type=_DIRECTORY,
-    help="Of a corpus manifest: where corpora/ lies [default: where manifests/ lies].",
+    help="Directory that holds corpora/ of a snapshot [default: where manifests/ lies].",
 )
 
 
@@ -68,17 +77,24 @@ def _tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command(
-    "encode", epilog="Example: tokmill encode mini/manifest.jsonl --model spm_8000_unigram.model --out cache"
+    "encode",
+    epilog="Example: tokmill encode mini/manifest.jsonl --tokenizer-path spm_8000_unigram.model --out cache",
 )
 @click.argument("manifest", type=_FILE)
-@click.option("--model", type=_FILE, required=True, help="A tokenizer file.")
+@click.option(
+    "--tokenizer-path",
+    "tokenizer",
+    type=_FILE,
+    required=True,
+    help="tokenizer.json, .model or .tiktoken.",
+)
 @click.option(
     "--out", "directory", type=_DIRECTORY, required=True, help="Output: token_cache/ and ENCODE.meta.json."
 )
 @click.option("--eos", help="Token, or id, that ends an example [default: the one it has].")
-@click.option("--separator", default="\\n", show_default=True, help="Between the sides of a pair.")
+@click.option("--separator", default="\\n", show_default=True, help="Text between the sides of a pair.")
 @choice_option(
-    "--normalize",
+    "--unicode",
     choices=["none", "NFC", "NFKC"],
     default="none",
     help="Unicode form of the texts, before the tokenizer's own rules.",
@@ -88,11 +104,11 @@ def _tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @reports_errors
 def encode_command(
     manifest: Path,
-    model: Path,
+    tokenizer: Path,
     directory: Path,
     eos: str | None,
     separator: str,
-    normalize: Literal["none", "NFC", "NFKC"],
+    unicode: Literal["none", "NFC", "NFKC"],
     replace: bool,
     seed: int | None,
     root: Path | None,
@@ -101,17 +117,17 @@ def encode_command(
 ) -> None:
     """Encode the texts that MANIFEST lists into a token cache.
 
-    MANIFEST is a sample (manifest.jsonl), a corpus manifest (.json) or a mixture (.yaml). It is only read: with
+    MANIFEST is a sample (manifest.jsonl), a snapshot or selection (.json) or a mixture (.yaml). It is only read: with
     another tokenizer the same texts are encoded again.
     """
     with open_progress() as progress:
         cache = encode(
             manifest,
-            model,
+            tokenizer,
             directory,
             eos=_token_or_id(eos),
             separator=separator.replace("\\n", "\n").replace("\\t", "\t"),
-            normalize=normalize,
+            normalize=unicode,
             replace=replace,
             seed=seed,
             root=root,
@@ -125,9 +141,9 @@ def encode_command(
         facts |= {"experiment_id": meta.experiment_id, "input_manifest": meta.input_manifest}
         print_json({"ok": True, "directory": str(cache), "model_sha256": meta.model_sha256, **facts})
     else:
-        told = ", ".join(f"{one.name} {one.examples:,}" for one in meta.splits)
+        sizes = ", ".join(f"{one.name} {one.examples:,}" for one in meta.splits)
         out.print(
-            f"{meta.examples:,} examples, {meta.tokens:,} tokens{f' ({told})' if told else ''} "
+            f"{plural(meta.examples, 'example')}, {plural(meta.tokens, 'token')}{f' ({sizes})' if sizes else ''} "
             f"→ {escape(str(cache))}"
         )
 
@@ -135,11 +151,13 @@ def encode_command(
 @click.command(
     "pack",
     epilog="Example: tokmill pack --manifest mixture.yaml --tokenizer-path tok.json --length 4096 "
-    "--num-seqs 10000 --out-dir rows\n\ntokmill pack --compare out/my-run --length 2048",
+    "--blocks 10000 --out-dir rows\n\ntokmill pack --compare out/my-run --length 2048",
 )
-@click.option("--manifest", type=_FILE, help="A mixture (.yaml), a corpus manifest (.json) or a sample.")
+@click.option(
+    "--manifest", type=_FILE, help="A mixture (.yaml), a snapshot (.json) or a sample (manifest.jsonl)."
+)
 @click.option("--out-dir", "directory", type=_DIRECTORY, help="Output; needed unless --compare is given.")
-@click.option("--num-seqs", "blocks", type=Amount(), help="Rows [default: as many as there are].")
+@click.option("--blocks", type=Amount(), help="Rows, exactly [default: as many as there are].")
 @click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Tokens in a row.")
 @choice_option(
     "--layout",
@@ -152,7 +170,7 @@ def encode_command(
     "form",
     choices=format_names("rows"),
     default="memmap",
-    help="What rows are written as.",
+    help="Output format.",
 )
 @click.option(
     "--compare",
@@ -184,24 +202,24 @@ def pack_command(
     workers: int | None,
     as_json: bool,
 ) -> None:
-    """Lay documents into rows of one length, in the shares of a mixture; or compare the ways to do so."""
+    """Pack documents into rows of one length, in the shares of a mixture; or compare what each layout costs."""
     if run_directory is not None and run_directory != Path():
         _render_costs(compare_run(run_directory, length), length, as_json)
         return
     if manifest is None or tokenizer is None or directory is None:
         raise click.UsageError("needs --manifest, --tokenizer-path and --out-dir, or --compare RUN")
     listing = read_listing(manifest, seed=seed, root=root)
-    asked = Asked(tokenizer, eos=_token_or_id(eos))
+    options = TokenizerOptions(tokenizer, eos=_token_or_id(eos))
     with open_progress() as progress:
         if run_directory is not None:
-            with tokenized(listing, directory, asked, workers=workers, progress=progress) as made_tokens:
+            with tokenized(listing, directory, options, workers=workers, progress=progress) as made_tokens:
                 costs = compare_artifacts(made_tokens, length, str(manifest))
             _render_costs(costs, length, as_json)
             return
         made = build_files(
             listing,
             directory,
-            asked,
+            options,
             {"format": form},
             split={"valid_fraction": 0},
             mixture={**listing.mixture, **({"blocks": blocks} if blocks else {})} or None,
@@ -226,7 +244,11 @@ def pack_command(
 @click.option(
     "--rows-per-shard", type=click.IntRange(1), default=8192, show_default=True, help="Rows in a file."
 )
-@click.option("--log-file", type=click.Path(dir_okay=False, path_type=Path), help="Where the numbers go too.")
+@click.option(
+    "--log-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the figures there, as JSON.",
+)
 @_tokenizer_options
 @_shared_options
 @reports_errors
@@ -251,10 +273,10 @@ def shard_command(
     Tokens are counted as written.
     """
     with open_progress() as progress:
-        found = shard_files(
+        sharded = shard_files(
             read_listing(mixture, seed=seed),
             directory,
-            Asked(tokenizer, sha256, encoding, _token_or_id(eos)),
+            TokenizerOptions(tokenizer, sha256, encoding, _token_or_id(eos)),
             seq_len=length,
             rows_per_shard=rows_per_shard,
             replace=replace,
@@ -262,12 +284,12 @@ def shard_command(
             progress=progress,
         )
     if log_file is not None:
-        commit_bytes(log_file, json.dumps(found, indent=2, ensure_ascii=False).encode() + b"\n")
+        commit_bytes(log_file, json.dumps(sharded, indent=2, ensure_ascii=False).encode() + b"\n")
     if as_json:
-        print_json({"ok": True, **found})
+        print_json({"ok": True, **sharded})
         return
     table = Table("dataset", "records", "sequences", "tokens", "shards", "directory")
-    for row in found["stats"]:
+    for row in sharded["stats"]:
         counts = (f"{row[key]:,}" for key in ("records", "sequences", "tokens", "shards"))
         table.add_row(escape(row["name"]), *counts, escape(row["output_dir"]))
     out.print(table)
@@ -279,16 +301,31 @@ def shard_command(
     "--tokenizer-path o200k_base.tiktoken --tokens 200M --valid-fraction 0.1 --out-dir healing",
 )
 @click.argument("form", metavar="FORMAT", type=click.Choice(format_names()))
-@click.option("--manifest", type=_FILE, required=True, help="A corpus manifest, a mixture or a sample.")
+@click.option(
+    "--manifest",
+    type=_FILE,
+    required=True,
+    help="A mixture (.yaml), a snapshot (.json) or a sample (manifest.jsonl).",
+)
 @click.option("--out-dir", "directory", type=_DIRECTORY, required=True, help="Output: train/ and valid/.")
-@click.option("--tokens", type=Amount(), help="At most so many, all splits together: 200M [default: all].")
+@click.option("--tokens", type=Amount(), help="Token budget, all splits together: 200M [default: all].")
 @click.option(
     "--valid-fraction",
-    help="Held out, by sha256 of the document's id [default: as the selection says, or 0].",
+    help="Share to hold out, by sha256 of the document's id [default: as the selection says, or 0].",
 )
-@click.option("--dtype", type=click.Choice(["int32", "uint16", "smallest"]), help="For megatron and memmap.")
-@click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Of rows.")
-@choice_option("--order", choices=["shuffle", "corpus"], default="shuffle", help="Of documents.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["int32", "uint16", "smallest"]),
+    help="Integer type of ids, for megatron and memmap.",
+)
+@click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Tokens in a row.")
+@click.option(
+    "--order",
+    type=click.Choice(["shuffle", "corpus"]),
+    default="shuffle",
+    show_default=True,
+    help="Order of documents.",
+)
 @_root
 @_tokenizer_options
 @_shared_options
@@ -322,7 +359,7 @@ def build_command(
         made = build_files(
             listing,
             directory,
-            Asked(tokenizer, sha256, encoding, _token_or_id(eos)),
+            TokenizerOptions(tokenizer, sha256, encoding, _token_or_id(eos)),
             {"format": form, **({"dtype": dtype} if dtype else {})},
             split=split_rule(listing, valid_fraction),
             mixture={**mixture, "order": order} if mixture else None,
@@ -340,14 +377,15 @@ def _render_build(made: Manifest, directory: Path, as_json: bool) -> None:
         print_json({"ok": True, "directory": str(directory), "counts": counts, "facts": made.facts})
         return
     tokens = counts["tokens"]
-    rows = f"{counts['rows']:,} rows, " if made.config["pack"]["layout"] != "indexed" else ""
-    out.print(f"{counts['kept']:,} documents, {rows}{tokens['written']:,} tokens → {escape(str(directory))}")
+    rows = f"{plural(counts['rows'], 'row')}, " if made.config["pack"]["layout"] != "indexed" else ""
+    documents, written = plural(counts["kept"], "document"), plural(tokens["written"], "token")
+    out.print(f"{documents}, {rows}{written} → {escape(str(directory))}")
     lost = {key: tokens[key] for key in ("tail_dropped", "truncated", "left_out", "padding") if tokens[key]}
     if lost:
         out.print("  " + ", ".join(f"{key.replace('_', ' ')} {count:,}" for key, count in lost.items()))
     reached = made.facts["budget"]["splits"]  # of a manifest that was read, in the order of its keys
     for split, facts in sorted(reached.items(), key=lambda item: SPLITS.index(item[0])):
-        out.print(f"  {split}: {facts['tokens']:,} tokens, {facts['left_over']:,} left over")
+        out.print(f"  {split}: {plural(facts['tokens'], 'token')}, {facts['left_over']:,} left over")
 
 
 def _render_costs(costs: list[Cost], length: int, as_json: bool) -> None:
@@ -377,7 +415,8 @@ def _render_costs(costs: list[Cost], length: int, as_json: bool) -> None:
         )
     out.print(table)
     first = costs[0]
-    out.print(f"{first.documents:,} documents, {first.tokens_in:,} tokens, rows of {length:,}")
+    documents, tokens = plural(first.documents, "document"), plural(first.tokens_in, "token")
+    out.print(f"{documents}, {tokens}, rows of {length:,}")
 
 
 def _token_or_id(given: str | None) -> str | int | None:

@@ -1,7 +1,4 @@
-"""`tokmill verify`.
-
-`tokmill check`: is a build ready to be trained on?
-"""
+"""`tokmill verify` and `tokmill check`: are the bytes those of the manifests, and can a build be trained on?"""
 
 from __future__ import annotations
 
@@ -21,6 +18,7 @@ from tokmill.cli.console import (
     print_json,
     reports_errors,
 )
+from tokmill.errors import plural
 
 
 @click.command("verify", epilog="Example: tokmill verify demo/out --json")
@@ -28,7 +26,7 @@ from tokmill.cli.console import (
 @click.option(
     "--root",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where corpora/ lies [default: where manifests/ lies].",
+    help="Directory that holds corpora/ [default: where manifests/ lies].",
 )
 @json_option
 @reports_errors
@@ -41,8 +39,8 @@ def verify_command(directory: str, root: Path | None, as_json: bool) -> None:
     Exit status 1 when anything is damaged, missing, extra or edited. The digest stands for the content of
     all artifacts: two runs are equal when their digests are.
     """
-    with open_byte_bar("verifying") as told:
-        result = verify(directory, on_bytes=told, root=root)
+    with open_byte_bar("verifying") as on_bytes:
+        result = verify(directory, on_bytes=on_bytes, root=root)
     if as_json:
         print_json(result.as_json())
     else:
@@ -50,7 +48,8 @@ def verify_command(directory: str, root: Path | None, as_json: bool) -> None:
             out.print(f"[red]✗[/] {escape(str(problem))}")
         if result.ok:
             out.print(
-                f"[green]✓[/] {result.artifacts} artifacts, {result.files} files, {result.bytes:,} bytes: all proven"
+                f"[green]✓[/] {plural(result.artifacts, 'artifact')}, {plural(result.files, 'file')}, "
+                f"{plural(result.bytes, 'byte')}: all proven"
             )
         out.print(f"digest {result.digest}")
     raise SystemExit(0 if result.ok else 1)
@@ -72,10 +71,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.IntRange(0),
     default=STEPS,
     show_default=True,
-    help="Of a small model on one batch at most; 0: none.",
+    help="Training steps to overfit one batch in, at most; 0: skip that check.",
 )
-@click.option("--manifest", type=_FILE, help="What the build was made from, where it is not beside it.")
-@click.option("--tokenizer", type=_FILE, help="Its tokenizer, likewise.")
+@click.option("--manifest", type=_FILE, help="Manifest of the build, where it is not beside it.")
+@click.option("--tokenizer", type=_FILE, help="Tokenizer file of the build, where it is not beside it.")
 @json_option
 @reports_errors
 def check_command(
@@ -83,7 +82,7 @@ def check_command(
 ) -> None:
     """Open BUILD (or one split of it) as a trainer does and try it: files, facts, range of ids, ends of documents, sizes
     of splits, whether their documents are those that belong there, shapes, targets and masks of a batch, and whether a
-    small model learns that batch by heart.
+    small model can overfit that one batch.
 
     Exit status 1 when anything is not in order.
     """

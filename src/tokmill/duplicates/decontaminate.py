@@ -3,7 +3,7 @@
     files ─ load_benchmark ─ Items ─ ngram_index ─┐
     texts ────────────────────────────────────────┴─ find_contamination ─ compare the words ─> Hits
 
-Every run of n words of an item is looked for (13, as for GPT-3), in the words of dedup.wordforms: case, punctuation and
+Every run of n words of an item is looked for (13, as for GPT-3), in words as `shingling` folds them: case, punctuation and
 layout do not count, digits do. An item of fewer than n words is looked for as a whole if it has at least min_words;
 with fewer it would be found in any text, so it is not used, and said so. A hash only says where to look: a hit is n
 equal words, or a whole short item.
@@ -99,7 +99,7 @@ def load_benchmark(paths: Sequence[Path], fields: Sequence[str]) -> Items:
             raise InputError(
                 f"no item of the benchmarks has the field `{field}`",
                 where="dedup.against.fields",
-                next=f"take it out, or mend its name; the items have {', '.join(sorted(seen))}",
+                next=f"remove it, or fix its name; the items have {', '.join(sorted(seen))}",
             )
     counts = [len(texts) for texts in found]
     return Items(

@@ -1,22 +1,19 @@
 """Near duplicates: fingerprints, bands, and the check of every pair before it may delete anything.
 
-    texts ─ signatures ─ band_keys ─┐                                    in the cleaning pass, into `marks`
-                                    ├─ pairs_in_buckets ─ verify_pairs ─ resolve ─> survivors
-    signatures, texts by number ────┴───────────────────────┘            dedup.buckets, dedup.components
+    texts ─ signatures ─ band_keys ─┐                                               in the cleaning pass, into `marks`
+                                    ├─ pairs_in_buckets ─ verify_pairs ─> edges ─ resolve ─> survivors
+    signatures, texts by number ────┴───────────────────────┘
 
-Shingles are word 5-grams of the text in SHINGLE_NORMALIZATION: NFKC, casefold, what is no letter, mark or digit as a
-space, spaces collapsed; a letter of a script without spaces counts as a word. A text of fewer words than n is one
-shingle; a text without words has no fingerprint and is never a candidate.
+Finding candidates may guess; deleting may not.
 
-Fingerprints take every digit for a 0, so they find what differs in dates and counters alone. But a form letter or a
-table differs in nothing else: exact Jaccard takes digits as written, and an estimate decides without it only where
-the agreement without any digit is enough.
+**Fingerprints.** Shingles are word 5-grams of the text in SHINGLE_NORMALIZATION: NFKC, casefold, what is no letter, mark
+or digit as a space, spaces collapsed; a letter of a script without spaces counts as a word. A text of fewer words than n
+is one shingle; a text without words has no fingerprint and is never a candidate. Fingerprints take every digit for a 0,
+so they find what differs in dates and counters alone. But a form letter or a table differs in nothing else: exact Jaccard
+takes digits as written, and an estimate decides without it only where the agreement without any digit is enough.
 
-Candidates: documents that share the key of a band, from one partition of (key, document) rows.
-
-    band keys ─ range of keys ─ one partition at a time ─ buckets of equal keys ─> pairs worth comparing
-
-A bucket can hold a million documents, and pairs of all with all would be 5 * 10^11. What is promised instead:
+**Candidates** share the key of a band. Keys are cut into ranges, one partition at a time, and equal keys are a bucket. A
+bucket can hold a million documents, and pairs of all with all would be 5 * 10^11. What is promised instead:
 
     up to LEADERS + NEIGHBOURS + 1 different fingerprints    every pair
     more than that       every document with the bucket's first LEADERS, and with the NEIGHBOURS before it
@@ -27,22 +24,13 @@ greedy walk keeps most often; the neighbours are for what lies together, such as
 that is similar to a kept one but meets it in none of its buckets survives: an error on the side of keeping. The pairs
 depend on what is in each bucket and on the order of precedence alone, never on where partitions or batches were cut.
 
-Survivors: which documents stay, given the verified edges between them.
+**Survivors.** Documents in keep order: dropped if similar enough to one that is kept already, else kept. A chain
+A ~ B ~ C with A unlike C keeps A and C: B is dropped for A, and then nothing is left that C could be dropped for. Every
+dropped document has an edge of its own to its survivor. Memory goes with the edges, not with the corpus.
 
-    edges ─ union-find ─ components
-          ─ documents in keep order: dropped if similar enough to one that is kept already, else kept
-
-A chain A ~ B ~ C with A unlike C keeps A and C: B is dropped for A, and then nothing is left that C could be dropped
-for. Every dropped document has an edge of its own to its survivor. Memory goes with the edges, not with the corpus:
-documents without an edge are kept, and cost only their place in the answer.
-
-The documents that have edges, where a corpus has more documents than fit in memory as numbers.
-
-    edges ─ add ─> a bit per document ─ seal ─> place of a member: the bits that are set before its own
-    edges ─ join ─> the first member, in keep order, of each component
-
-What it takes, with n documents of which m have an edge: n / 8 bytes for the bits and n / 64 to count them, 4 m for
-the components, and 8 m for ranks, if they are not all the same. `dedup.components` does it for documents in memory.
+**Clusters** are the components of the edges (union-find). `Members` and `Components` find them where a corpus has more
+documents than fit in memory as numbers: with n documents of which m have an edge, n / 8 bytes for the bits and n / 64 to
+count them, 4 m for the components, and 8 m for ranks, if they are not all the same.
 """
 
 from __future__ import annotations
@@ -74,10 +62,114 @@ from tokmill.kernels.survivors import (
     set_bits,
 )
 
+# Grows when the same text may get other shingles; the Unicode version grows by itself.
+SHINGLE_NORMALIZATION = f"nfkc-casefold-digits0-words-1 ({wordclasses.VERSION})"
+
+# 14 x 8: finds 92 % of pairs at Jaccard 0.8, 99 % at 0.85 and 56 % at 0.7 in theory; docs/near-duplicates.md measures it.
+BANDS, ROWS = 14, 8
+# What a choice of bands must find of the pairs right at the threshold; 14 x 8 does at 0.8.
+MIN_FOUND = 0.92
+# Standard errors around the threshold within which an estimate decides nothing.
+SIGMAS = 3.0
+
+# Documents of a bucket that every other one in it is compared with: its first ones, and those before it.
 LEADERS, NEIGHBOURS = 8, 8
 
 # Pairs that are listed at a time: 16 MB. Of 4 million rows in large buckets there may be 68 million, 1.1 GB.
 _LISTED_PAIRS = 1_000_000
+# Pairs looked at together: 2 x 8192 fingerprints of 112 positions are 7 MB.
+_ESTIMATED_PAIRS = 8192
+_EXACT_PAIRS = 256
+
+Docs = NDArray[np.int64]
+Values = NDArray[np.uint32]
+Similarity = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NearOptions:
+    threshold: float = 0.8
+    shingle: Shingle = "word"
+    ngram: int = 5
+    bands: int = BANDS
+    rows: int = ROWS
+    verify: Literal["exact", "signature"] = "exact"
+
+    @property
+    def positions(self) -> int:
+        return self.bands * self.rows
+
+
+class Signatures(NamedTuple):
+    values: Values  # documents x positions
+    shingles: NDArray[np.int64]  # all n-grams, repeated ones counted again; 0: no words, no fingerprint
+    digests: NDArray[np.uint64]  # of all positions and of the digits as written; 0: no fingerprint
+
+
+class Judged(NamedTuple):
+    """Of pairs: the estimate, and what it decides. Neither similar nor doubtful: not similar."""
+
+    similarity: Similarity
+    is_similar: NDArray[np.bool_]
+    is_doubtful: NDArray[np.bool_]
+
+
+class Edges(NamedTuple):
+    """Pairs that are similar enough, `a` before `b` in keep order, and what decided it."""
+
+    a: Docs
+    b: Docs
+    similarity: Similarity
+    is_exact: NDArray[np.bool_]  # exact Jaccard; else estimated from the fingerprints
+
+
+# --- fingerprints ---
+
+
+def signatures(texts: Any, options: NearOptions) -> Signatures:
+    rows = len(texts)
+    found = Signatures(
+        np.empty((rows, options.positions), np.uint32), np.empty(rows, np.int64), np.empty(rows, np.uint64)
+    )
+    for start, part in unit_batches(texts, options.shingle, keep_digits=False):
+        sketches = minhash.sketch(part.units, part.offsets, options.ngram, options.positions)
+        stop = start + len(sketches.values)
+        found.values[start:stop] = sketches.values
+        found.shingles[start:stop] = sketches.shingles
+        found.digests[start:stop] = signature_digests(sketches.values, part.numbers)
+    return found
+
+
+def signature_digests(values: Values, numbers: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """One band of all positions, and the numbers: who has both in common is as good as equal. 0: no fingerprint."""
+    keys = band_keys(values, 1, values.shape[1])[:, 0]
+    return np.where(keys == 0, keys, (keys ^ numbers.astype(np.uint64)) | np.uint64(1))
+
+
+# --- bands ---
+
+
+def found_share(similarity: float, bands: int, rows: int) -> float:
+    """How many pairs of this similarity share the key of at least one band."""
+    return 1.0 - (1.0 - similarity**rows) ** bands
+
+
+def probability_curve(bands: int, rows: int) -> list[tuple[float, float]]:
+    """(similarity, share of such pairs that are found), from 0 to 1."""
+    return [(step / 20, found_share(step / 20, bands, rows)) for step in range(21)]
+
+
+def choose_bands(threshold: float, permutations: int = BANDS * ROWS) -> tuple[int, int]:
+    """The most rows, which is the fewest false candidates, that still find MIN_FOUND of pairs at the threshold."""
+    if not 0.0 < threshold <= 1.0 or permutations < 1:
+        raise ValueError(f"no bands for threshold {threshold} with {permutations} permutations")
+    for rows in range(permutations, 1, -1):
+        if found_share(threshold, permutations // rows, rows) >= MIN_FOUND:
+            return permutations // rows, rows
+    return permutations, 1
+
+
+# --- candidates ---
 
 
 class Pairs(NamedTuple):
@@ -154,235 +246,6 @@ def _firsts(keys: NDArray[np.uint64], digests: NDArray[np.generic]) -> NDArray[n
     firsts = np.empty(len(keys), np.int64)
     firsts[order] = order[np.maximum.accumulate(np.where(is_first, np.arange(len(keys)), 0))]
     return firsts
-
-
-Docs = NDArray[np.int64]
-
-
-class Resolved(NamedTuple):
-    """One row per document."""
-
-    survivor: Docs  # the document it is dropped for, -1: it is kept
-    similarity: NDArray[np.float64]  # with the survivor; 0 where kept
-    component: Docs  # the first document, in keep order, of its connected component; itself if it is alone
-    component_size: Docs
-
-
-def resolve(
-    n_docs: int,
-    a: Docs,
-    b: Docs,
-    similarity: NDArray[np.float64],
-    order: Docs | None = None,
-    is_reference: NDArray[np.bool_] | None = None,
-) -> Resolved:
-    """Edges in any order, either end first, repeated or not.
-
-    `order` ranks the documents, the least is kept first, ties by number; None is their numbers. Reference documents
-    come before all others and are never dropped. At a billion documents give only those that have edges: `linked`.
-    """
-    is_edge = a != b
-    found = linked(a[is_edge], b[is_edge])
-    ranks = found.docs if order is None else order[found.docs]
-    is_safe = np.zeros(len(ranks), np.bool_) if is_reference is None else is_reference[found.docs]
-    by_precedence = np.lexsort((found.docs, ranks, ~is_safe))
-    nodes, is_safe = found.docs[by_precedence], is_safe[by_precedence]
-    place = np.empty(len(nodes), np.int64)
-    place[by_precedence] = np.arange(len(nodes))
-    one, other = place[found.a], place[found.b]
-    earlier, later = np.minimum(one, other), np.maximum(one, other)
-    by_later = np.argsort(later, kind="stable")
-    roots = join_components(len(nodes), earlier, later)
-    survivors, best = choose_survivors(
-        earlier[by_later], later[by_later], similarity[is_edge][by_later].astype(np.float64), is_safe
-    )
-    resolved = Resolved(
-        np.full(n_docs, KEPT, np.int64),
-        np.zeros(n_docs, np.float64),
-        np.arange(n_docs, dtype=np.int64),
-        np.ones(n_docs, np.int64),
-    )
-    resolved.survivor[nodes] = np.where(survivors == KEPT, KEPT, nodes[survivors])
-    resolved.similarity[nodes] = best
-    resolved.component[nodes] = nodes[roots]
-    resolved.component_size[nodes] = np.bincount(roots, minlength=len(nodes))[roots]
-    return resolved
-
-
-class Linked(NamedTuple):
-    """The documents that have edges, ascending, and the edges in their new numbers."""
-
-    docs: Docs
-    a: Docs
-    b: Docs
-
-
-def linked(a: Docs, b: Docs) -> Linked:
-    docs = np.unique(np.concatenate([a, b]))
-    return Linked(docs, np.searchsorted(docs, a), np.searchsorted(docs, b))
-
-
-Numbers = NDArray[np.int64]
-
-# A member is known by 4 bytes.
-_MOST = (1 << 32) - 1
-_COUNTED = 1 << 20
-
-
-class Members:
-    def __init__(self, documents: int) -> None:
-        self.count = 0
-        self._bits = no_bits(documents)
-        self._before = np.zeros(1, np.int64)
-
-    def add(self, numbers: Numbers) -> None:
-        set_bits(self._bits, numbers)
-
-    def seal(self) -> None:
-        """All have been added: from here on they have places."""
-        self._before = count_before(self._bits)
-        self.count = int(self._before[-1])
-        if self.count > _MOST:
-            raise DedupLimit(
-                f"{self.count:,} documents are like another one, more than {_MOST:,}",
-                where="dedup.near",
-                next="raise `near.threshold`, or deduplicate sources by themselves with `scope: per-source`",
-            )
-
-    def places(self, numbers: Numbers) -> Numbers:
-        return places_of(self._bits, self._before, numbers)
-
-    def numbers(self, places: Numbers) -> Numbers:
-        """The other way."""
-        return numbers_at(self._bits, self._before, places)
-
-    def between(self, start: int, stop: int) -> Numbers:
-        """Members from number `start` to before `stop`, ascending."""
-        words = self._bits[start >> 6 : (stop + 63) >> 6]
-        bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")
-        found = np.flatnonzero(bits) + (start >> 6 << 6)
-        return found[(found >= start) & (found < stop)]
-
-
-class Components:
-    """`ranks` are those of all members, by place; none where all have the same."""
-
-    def __init__(self, members: int, ranks: Numbers | None) -> None:
-        self.roots = np.arange(members, dtype=np.uint32)
-        self._ranks = np.empty(0, np.int64) if ranks is None else ranks
-
-    def join(self, one: Numbers, other: Numbers) -> None:
-        """Members by their places, either first."""
-        join_members(self.roots, self._ranks, one, other)
-
-    def seal(self) -> None:
-        list_roots(self.roots)
-        self._ranks = np.empty(0, np.int64)
-
-    def count(self) -> int:
-        places = np.arange(0, len(self.roots), _COUNTED)
-        return sum(
-            int(np.count_nonzero(part == np.arange(start, start + len(part), dtype=np.uint32)))
-            for start, part in ((at, self.roots[at : at + _COUNTED]) for at in places.tolist())
-        )
-
-
-# Grows when the same text may get other shingles; the Unicode version grows by itself.
-SHINGLE_NORMALIZATION = f"nfkc-casefold-digits0-words-1 ({wordclasses.VERSION})"
-
-# 14 x 8: finds 92 % of pairs at Jaccard 0.8, 99 % at 0.85 and 56 % at 0.7 in theory; docs/near-duplicates.md measures it.
-BANDS, ROWS = 14, 8
-# What a choice of bands must find of the pairs right at the threshold; 14 x 8 does at 0.8.
-MIN_FOUND = 0.92
-# Standard errors around the threshold within which an estimate decides nothing.
-SIGMAS = 3.0
-
-# Pairs looked at together: 2 x 8192 fingerprints of 112 positions are 7 MB.
-_ESTIMATED_PAIRS = 8192
-_EXACT_PAIRS = 256
-
-Values = NDArray[np.uint32]
-Similarity = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class NearOptions:
-    threshold: float = 0.8
-    shingle: Shingle = "word"
-    ngram: int = 5
-    bands: int = BANDS
-    rows: int = ROWS
-    verify: Literal["exact", "signature"] = "exact"
-
-    @property
-    def positions(self) -> int:
-        return self.bands * self.rows
-
-
-class Signatures(NamedTuple):
-    values: Values  # documents x positions
-    shingles: NDArray[np.int64]  # all n-grams, repeated ones counted again; 0: no words, no fingerprint
-    digests: NDArray[np.uint64]  # of all positions and of the digits as written; 0: no fingerprint
-
-
-class Judged(NamedTuple):
-    """Of pairs: the estimate, and what it settles. Neither similar nor doubtful is settled, too: not similar."""
-
-    similarity: Similarity
-    is_similar: NDArray[np.bool_]
-    is_doubtful: NDArray[np.bool_]
-
-
-class Edges(NamedTuple):
-    """Pairs that are similar enough, `a` before `b` in keep order, and what decided it."""
-
-    a: Docs
-    b: Docs
-    similarity: Similarity
-    is_exact: NDArray[np.bool_]  # exact Jaccard; else estimated from the fingerprints
-
-
-def signatures(texts: Any, options: NearOptions) -> Signatures:
-    rows = len(texts)
-    found = Signatures(
-        np.empty((rows, options.positions), np.uint32), np.empty(rows, np.int64), np.empty(rows, np.uint64)
-    )
-    for start, part in unit_batches(texts, options.shingle, keep_digits=False):
-        sketches = minhash.sketch(part.units, part.offsets, options.ngram, options.positions)
-        stop = start + len(sketches.values)
-        found.values[start:stop] = sketches.values
-        found.shingles[start:stop] = sketches.shingles
-        found.digests[start:stop] = signature_digests(sketches.values, part.numbers)
-    return found
-
-
-def signature_digests(values: Values, numbers: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """One band of all positions, and the numbers: who has both in common is as good as equal. 0: no fingerprint."""
-    keys = band_keys(values, 1, values.shape[1])[:, 0]
-    return np.where(keys == 0, keys, (keys ^ numbers.astype(np.uint64)) | np.uint64(1))
-
-
-# --- bands ---
-
-
-def found_share(similarity: float, bands: int, rows: int) -> float:
-    """How many pairs of this similarity share the key of at least one band."""
-    return 1.0 - (1.0 - similarity**rows) ** bands
-
-
-def probability_curve(bands: int, rows: int) -> list[tuple[float, float]]:
-    """(similarity, share of such pairs that are found), from 0 to 1."""
-    return [(step / 20, found_share(step / 20, bands, rows)) for step in range(21)]
-
-
-def choose_bands(threshold: float, permutations: int = BANDS * ROWS) -> tuple[int, int]:
-    """The most rows, which is the fewest false candidates, that still find MIN_FOUND of pairs at the threshold."""
-    if not 0.0 < threshold <= 1.0 or permutations < 1:
-        raise ValueError(f"no bands for threshold {threshold} with {permutations} permutations")
-    for rows in range(permutations, 1, -1):
-        if found_share(threshold, permutations // rows, rows) >= MIN_FOUND:
-            return permutations // rows, rows
-    return permutations, 1
 
 
 # --- verification ---
@@ -466,6 +329,138 @@ def verify_pairs(
     similarity[doubtful] = compare_pairs(a[doubtful], b[doubtful], options, load_texts)
     is_edge[doubtful] = similarity[doubtful] >= options.threshold
     return Edges(a[is_edge], b[is_edge], similarity[is_edge], is_doubtful[is_edge])
+
+
+# --- survivors and clusters ---
+
+
+class Resolved(NamedTuple):
+    """One row per document."""
+
+    survivor: Docs  # the document it is dropped for, -1: it is kept
+    similarity: NDArray[np.float64]  # with the survivor; 0 where kept
+    component: Docs  # the first document, in keep order, of its connected component; itself if it is alone
+    component_size: Docs
+
+
+def resolve(
+    n_docs: int,
+    a: Docs,
+    b: Docs,
+    similarity: NDArray[np.float64],
+    order: Docs | None = None,
+    is_reference: NDArray[np.bool_] | None = None,
+) -> Resolved:
+    """Edges in any order, either end first, repeated or not.
+
+    `order` ranks the documents, the least is kept first, ties by number; None is their numbers. Reference documents
+    come before all others and are never dropped. At a billion documents give only those that have edges: `linked`.
+    """
+    is_edge = a != b
+    found = linked(a[is_edge], b[is_edge])
+    ranks = found.docs if order is None else order[found.docs]
+    is_safe = np.zeros(len(ranks), np.bool_) if is_reference is None else is_reference[found.docs]
+    by_precedence = np.lexsort((found.docs, ranks, ~is_safe))
+    nodes, is_safe = found.docs[by_precedence], is_safe[by_precedence]
+    place = np.empty(len(nodes), np.int64)
+    place[by_precedence] = np.arange(len(nodes))
+    one, other = place[found.a], place[found.b]
+    earlier, later = np.minimum(one, other), np.maximum(one, other)
+    by_later = np.argsort(later, kind="stable")
+    roots = join_components(len(nodes), earlier, later)
+    survivors, best = choose_survivors(
+        earlier[by_later], later[by_later], similarity[is_edge][by_later].astype(np.float64), is_safe
+    )
+    resolved = Resolved(
+        np.full(n_docs, KEPT, np.int64),
+        np.zeros(n_docs, np.float64),
+        np.arange(n_docs, dtype=np.int64),
+        np.ones(n_docs, np.int64),
+    )
+    resolved.survivor[nodes] = np.where(survivors == KEPT, KEPT, nodes[survivors])
+    resolved.similarity[nodes] = best
+    resolved.component[nodes] = nodes[roots]
+    resolved.component_size[nodes] = np.bincount(roots, minlength=len(nodes))[roots]
+    return resolved
+
+
+class Linked(NamedTuple):
+    """The documents that have edges, ascending, and the edges in their new numbers."""
+
+    docs: Docs
+    a: Docs
+    b: Docs
+
+
+def linked(a: Docs, b: Docs) -> Linked:
+    docs = np.unique(np.concatenate([a, b]))
+    return Linked(docs, np.searchsorted(docs, a), np.searchsorted(docs, b))
+
+
+# A member is known by 4 bytes.
+_MOST = (1 << 32) - 1
+_COUNTED = 1 << 20
+
+
+class Members:
+    def __init__(self, documents: int) -> None:
+        self.count = 0
+        self._bits = no_bits(documents)
+        self._before = np.zeros(1, np.int64)
+
+    def add(self, numbers: Docs) -> None:
+        set_bits(self._bits, numbers)
+
+    def seal(self) -> None:
+        """All have been added: from here on they have places."""
+        self._before = count_before(self._bits)
+        self.count = int(self._before[-1])
+        if self.count > _MOST:
+            raise DedupLimit(
+                f"{self.count:,} documents are like another one, more than {_MOST:,}",
+                where="dedup.near",
+                next="raise `near.threshold`, or deduplicate sources by themselves with `scope: per-source`",
+            )
+
+    def places(self, numbers: Docs) -> Docs:
+        return places_of(self._bits, self._before, numbers)
+
+    def numbers(self, places: Docs) -> Docs:
+        """The other way."""
+        return numbers_at(self._bits, self._before, places)
+
+    def between(self, start: int, stop: int) -> Docs:
+        """Members from number `start` to before `stop`, ascending."""
+        words = self._bits[start >> 6 : (stop + 63) >> 6]
+        bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")
+        found = np.flatnonzero(bits) + (start >> 6 << 6)
+        return found[(found >= start) & (found < stop)]
+
+
+class Components:
+    """`ranks` are those of all members, by place; none where all have the same."""
+
+    def __init__(self, members: int, ranks: Docs | None) -> None:
+        self.roots = np.arange(members, dtype=np.uint32)
+        self._ranks = np.empty(0, np.int64) if ranks is None else ranks
+
+    def join(self, one: Docs, other: Docs) -> None:
+        """Members by their places, either first."""
+        join_members(self.roots, self._ranks, one, other)
+
+    def seal(self) -> None:
+        list_roots(self.roots)
+        self._ranks = np.empty(0, np.int64)
+
+    def count(self) -> int:
+        places = np.arange(0, len(self.roots), _COUNTED)
+        return sum(
+            int(np.count_nonzero(part == np.arange(start, start + len(part), dtype=np.uint32)))
+            for start, part in ((at, self.roots[at : at + _COUNTED]) for at in places.tolist())
+        )
+
+
+# --- all of it, in memory ---
 
 
 def find_near_duplicates(

@@ -1,19 +1,16 @@
-"""Text columns as rows of units: folded, then split by kernels.shingles, a megabyte at a time.
+"""Texts as rows of words or characters, for near duplicates (shingles) and for passages (word forms).
 
-    texts ─ NFKC, casefold (rows beyond ASCII) ─ words or characters ─> uint32 units per row
+    texts ─ NFKC, casefold (rows beyond ASCII) ─ words or characters ─> uint32 units per row       near duplicates
+    Straße №5, e.g. étude      ->      strasse│no5│e│g│étude (decomposed)                          passages, benchmarks
 
-Batches bound the memory; where they are cut changes nothing.
+Texts are folded and split by kernels.shingles, a megabyte at a time: batches bound the memory, and where they are cut
+changes nothing.
 
-What a word is where passages are compared, in tables for the kernels.
-
-    Straße №5, e.g. e\u0301tude      ->      strasse│no5│e│g│étude (decomposed)
-
-Every code point is fully decomposed and casefolded on its own. Letters, marks and digits make words, invisible format
-characters are as if they were not there, whatever else there is separates. A letter of a script without spaces is a
-word with the marks on it. Digits stay as they are: two tables with other figures share no passage.
-
-Decomposed, because then a text is folded by looking at one code point after the other, and no place in it is lost;
-composed and decomposed spellings meet all the same. Marks that stand in another order than the canonical one do not.
+Word forms are tables for the kernels. Every code point is fully decomposed and casefolded on its own. Letters, marks and
+digits make words, invisible format characters are as if they were not there, whatever else there is separates. A letter
+of a script without spaces is a word with the marks on it. Digits stay as they are: two tables with other figures share no
+passage. Decomposed, because then a text is folded by looking at one code point after the other, and no place in it is
+lost; composed and decomposed spellings meet all the same. Marks in another order than the canonical one do not.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 A passage of `words + winnow - 1` words that two documents share is always found, one of fewer than `words` never.
 Nothing is decided by a hash: a span is a run of equal words around two equal marks, and marks without such a run
-come to nothing. What a word is: dedup.wordforms. docs/passages.md says what each policy does with the spans.
+come to nothing. What a word is: `shingling`. docs/passages.md says what each policy does with the spans.
 """
 
 from __future__ import annotations

@@ -4,18 +4,16 @@
        ^                                           │
        └────── its worker or its node died ────────┘   three deaths of its worker: given up, and named
 
-Whatever ends the run (an error, Ctrl-C, a consumer that goes away) cancels what is running, and waits until
-nothing of it can write any more.
+    driver   Order(perform, device, code, task)   ──bytes──>  carry_out(order)    in a worker
+             Reply(receipt | fault | bug, logged) <──bytes──  what was logged meanwhile comes along
 
-What travels between a driver and the workers of a cluster: JSON, and the name of a function; never code.
+Whatever ends the run (an error, Ctrl-C, a consumer that goes away) cancels what is running, and waits until nothing of
+it can write any more.
 
-    driver   Order(perform, code, task)          ──bytes──>  carry_out(order)    in a worker
-             Reply(receipt | fault | bug, words) <──bytes──  what was logged meanwhile comes along
-
-A worker whose tokmill or Python is not the driver's refuses each order by name, so that a node which joins late is
-found out too. An error of ours arrives as it was raised; anything else arrives with the worker's traceback.
-
-What is around a driver: is anybody listening at that address, and what did killed drivers leave behind.
+What travels is JSON and the name of a function, never code. A worker whose tokmill or Python is not the driver's refuses
+each order by name, so that a node which joins late is found out too. An error of ours arrives as it was raised; anything
+else arrives with the worker's traceback. Before connecting, an address must have a listener (`require_listener`), and
+what killed drivers left behind is removed (`remove_abandoned`).
 """
 
 from __future__ import annotations
@@ -44,6 +42,8 @@ from tokmill.artifacts.step import Task
 from tokmill.engines.local import Perform
 from tokmill.errors import EngineError, TaskFailed, TokmillError
 from tokmill.storage.lease import pid_space, process_began
+
+# --- orders and replies ---
 
 
 class Code(msgspec.Struct, frozen=True):
@@ -127,14 +127,14 @@ def _obey(order: bytes) -> Receipt | None:
     # First without the task: an order of another tokmill may not even be readable.
     wanted = msgspec.json.decode(order, type=_OrderHead)
     _check_code(wanted.code)
-    given = msgspec.json.decode(order, type=Order)
-    if given.task is None:
+    parsed = msgspec.json.decode(order, type=Order)
+    if parsed.task is None:
         return None
-    module, _, name = given.perform.partition(":")
+    module, _, name = parsed.perform.partition(":")
     perform: Perform = getattr(importlib.import_module(module), name)
-    _at_work[threading.get_ident()] = given.task.fingerprint
+    _at_work[threading.get_ident()] = parsed.task.fingerprint
     try:
-        return perform(given.task)
+        return perform(parsed.task)
     finally:
         del _at_work[threading.get_ident()]
 
@@ -202,6 +202,8 @@ def _kinds() -> dict[str, type[TokmillError]]:
         waiting += kind.__subclasses__()
     return found
 
+
+# --- the engine ---
 
 _ALONE_AFTER = 2
 _GIVE_UP_AFTER = 3
@@ -305,6 +307,8 @@ def _count(loss: Loss, task: Task, deaths: dict[str, int], lost_nodes: dict[str,
             "or a smaller `shards.megabytes`",
         )
 
+
+# --- around a driver ---
 
 _CONNECT_SECONDS = 5.0
 

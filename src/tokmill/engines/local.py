@@ -1,28 +1,21 @@
-"""The default engine: a pool of spawned processes on this machine that outlives its workers.
+"""Engines of this machine, and the choice of one: what runs the tasks of a run.
 
-    run(perform, tasks) yields (task, receipt) as tasks finish, in any order
+    open_engine ─┬─ local   InlineEngine: the driver itself, where one worker is enough or no more can be had
+                 │          LocalEngine: a pool of spawned processes that outlives its workers
+                 ├─ ray     a private instance, or the cluster at an address
+                 └─ dask    likewise
 
-A worker that is killed breaks the pool; the pool is made anew and the tasks that were in flight run again.
-A task that was in flight at two such deaths runs alone, so that the one that kills its worker is found; after
-five it is given up and named. Workers end themselves when the driver is gone.
+    engine.run(perform, tasks) yields (task, receipt) as tasks finish, in any order
 
-How many workers a bound on memory allows.
+    memory  >=  driver  +  workers x (worker + SHARD_FACTOR x shard)            workers_within
 
-    memory  >=  driver  +  workers x (worker + SHARD_FACTOR x shard)
+A worker that is killed breaks the pool; the pool is made anew and the tasks that were in flight run again. A task that
+was in flight at two such deaths runs alone, so that the one that kills its worker is found; after five it is given up
+and named. Workers end themselves when the driver is gone. One worker runs inline, because a process takes two seconds
+to start, longer than a small recipe; a killed driver resumes from its receipts all the same.
 
-The size of a shard is the recipe's, for it decides the bytes that are written; so a bound can only lower the
-number of workers. Training a tokenizer is outside this sum: `tokenizer.train.sample_megabytes` bounds it.
-
-The engine for one worker: tasks run in the driver itself, one after the other.
-
-A process of its own takes two seconds to start, which is longer than a small recipe. What is lost is the second life
-of a killed worker; a killed driver resumes from its receipts all the same.
-
-Who runs the tasks of a run: what was asked for, and the engine that fits.
-
-local   the driver itself where one worker is enough or no more can be had, else processes of its own
-ray     a private instance, or the cluster at an address
-dask    likewise
+The size of a shard is the recipe's, for it decides the bytes that are written; so --memory can only lower the number of
+workers. Training a tokenizer is outside this sum: `tokenizer.train.sample_megabytes` bounds it.
 """
 
 from __future__ import annotations
@@ -49,7 +42,9 @@ from tokmill.artifacts.manifest import Receipt, available_cores
 from tokmill.artifacts.progress import LOGGER
 from tokmill.artifacts.step import Task
 from tokmill.engines.collector import spare_collector
-from tokmill.errors import RecipeError, TaskFailed
+from tokmill.errors import RecipeError, TaskFailed, plural
+
+# --- memory ---
 
 _WRITTEN = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kKMGT]?)(i?)[bB]?")
 _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
@@ -85,7 +80,7 @@ def workers_within(memory: int, wanted: int, shard_bytes: int, say: Callable[[st
     fitting = max((memory - DRIVER_BYTES) // each, 1)
     if fitting < wanted:
         say(
-            f"{fitting} of {wanted} workers fit into {_gigabytes(memory)} ({_gigabytes(each)} for each, "
+            f"{fitting} of {plural(wanted, 'worker')} fit into {_gigabytes(memory)} ({_gigabytes(each)} for each, "
             f"shards of {shard_bytes >> 20} MiB)"
         )
     return min(fitting, wanted)
@@ -94,6 +89,8 @@ def workers_within(memory: int, wanted: int, shard_bytes: int, say: Callable[[st
 def _gigabytes(size: int) -> str:
     return f"{size / 1e9:.1f} GB"
 
+
+# --- a pool of processes ---
 
 Perform = Callable[[Task], Receipt]
 
@@ -236,6 +233,9 @@ def _end_with_driver() -> None:
         os._exit(1)
 
 
+# --- one worker: the driver itself ---
+
+
 class InlineEngine:
     name = "local"
     workers = 1
@@ -247,6 +247,8 @@ class InlineEngine:
     def close(self) -> None:
         pass
 
+
+# --- the choice of an engine ---
 
 EngineName = Literal["local", "ray", "dask"]
 

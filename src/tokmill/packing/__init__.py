@@ -1,7 +1,7 @@
 """What goes into the training data and where: decided on lengths alone, carried out later.
 
-documents per source, weights, budget ─ schedule ─> which documents, in which order      mixture budget scheduling turning
-their lengths ─ plan_* ─> Plan: rows, and the spans of documents in them                 concat fitting single
-Plan, ids ─ gather_rows ─> rows of ids                                                   gather
-lengths ─ compare_strategies ─> what each strategy would cost                            compare
+documents per source, weights, budget ─ schedule ─> which documents, in which order      mixture, schedule
+their lengths ─ plan_* ─> Plan: rows, and the spans of documents in them                 plan
+Plan, ids ─ gather_rows ─> rows of ids                                                  rows
+lengths ─ compare_strategies ─> what each layout would cost                              rows
 """

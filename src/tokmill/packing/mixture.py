@@ -1,29 +1,25 @@
-"""Weights: how much of the built tokens each domain, and within it each source, should be.
+"""How much of what is built: weights of domains and sources, a target, the quotas that follow, and equal domains.
 
-    domains   web 0.7            math 0.3                   add up to 1, or are made to, and that is said
+    domains   web 0.7            math 0.3                   add up to 1, or are made to, with a warning
     sources   mdn 0.2  wiki 0.8  gsm8k, proofs: no weights  add up to 1 in each domain; none: by the tokens they have
     shares    0.14     0.56      0.3 * tokens of each / tokens of both
 
-Weights are exact fractions of the decimals that were written: 0.1 is a tenth.
-
-How much is built: a target in tokens, blocks, documents or megabytes, and its parts.
-
     target    tokens 200M   blocks 97,656 (of seq_len tokens)   documents 50k   megabytes 800 (of text, 10^6 bytes)
     split     valid = floor(target * its fraction), train = the rest
-    quotas    tokens of each source: what its weight asks for, as far as it has them
+    quotas    tokens of each source: its share of the target, as far as it has them
 
-A source that has too little
-    stop          is an error that says how far the mixture would get
-    renormalize   gives all it has; what is missing comes from its domain, then from the other domains, by weight
-    repeat        gives its documents again, up to max_epochs times; beyond that, an error
+    exhausted     a source that has too little
+      stop          is an error that says how far the mixture would get
+      renormalize   gives all it has; what is missing comes from its domain, then from the other domains, by weight
+      repeat        gives its documents again, up to max_epochs times; beyond that, an error
 
-Domains of equal size: the larger ones lose rows, chosen by a keyed hash, until all have as many as the smallest.
+    balance       the larger domains lose rows, chosen by a keyed hash, until all have as many as the smallest
+      row of the domain ─ keyed hash, its number in the low bits ─> mark        kept: the rows with the smallest marks
+      marks ─ counted by their leading bits, then by the next, … ─> the largest mark that is kept
 
-    row of the domain ─ keyed hash, its number in the low bits ─> mark          kept: the rows with the smallest marks
-    marks ─ counted by their leading bits, then by the next, … ─> the largest mark that is kept
-
-A mark follows from the number of a row alone, so nothing is stored: what a row's fate hangs on is one number for
-each domain, and finding it takes a table of 512 KB, whatever the number of rows.
+Weights are exact fractions of the decimals that were written: 0.1 is a tenth. A mark follows from the number of a row
+alone, so nothing is stored: one number for each domain decides, and finding it takes a table of 512 KB, whatever the
+number of rows.
 """
 
 from __future__ import annotations
@@ -40,9 +36,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.errors import InputError, RecipeError
+from tokmill.errors import InputError, RecipeError, plural
 from tokmill.kernels.mixing import mark_shuffle
 from tokmill.packing.plan import Plan, pieces_of
+
+# --- weights ---
 
 LOG = logging.getLogger("tokmill.mixture")
 
@@ -202,6 +200,8 @@ def _refuse_unknown(name: str, known: Sequence[str], kind: str, where: str) -> N
         )
 
 
+# --- target and quotas ---
+
 Unit = Literal["tokens", "blocks", "documents", "megabytes"]
 Exhausted = Literal["stop", "renormalize", "repeat"]
 
@@ -326,10 +326,10 @@ def exhausted_error(
     )
     if not has:  # no epoch of nothing is more than nothing
         other = "give it documents, set its weight to 0 (with `mixture: {normalize: true}`), or set a target and `exhausted: renormalize`"
-    lower = f", or lower the budget to {reach:,} tokens" if reach else ""
+    lower = f", or lower the budget to {plural(reach, 'token')}" if reach else ""
     return InputError(
-        f"{name} is exhausted: it has {has:,} tokens{times}, and its weight asks for {wants:,}; "
-        f"the mixture reaches {reach:,} of {budget:,} tokens ({100 * reach / budget:.1f} %)",
+        f"{name} is exhausted: it has {plural(has, 'token')}{times}, and its weight asks for {wants:,}; "
+        f"the mixture reaches {reach:,} of {plural(budget, 'token')} ({100 * reach / budget:.1f} %)",
         where="mixture",
         next=f"{other}{lower}",
     )
@@ -338,6 +338,8 @@ def exhausted_error(
 def _within(holdings: Sequence[Holding], mixture: Mixture, domain: str) -> dict[str, Fraction]:
     return mixture.within_domain(domain, {h.name: h.tokens for h in holdings if h.domain == domain})
 
+
+# --- equal domains ---
 
 # Marks are made so many at a time, and narrowed down by so many bits in each look.
 _BATCH_ROWS = 1 << 20
@@ -382,19 +384,19 @@ def _largest_kept(rows: int, kept: int, key: int) -> int:
     if not rows:
         return 0
     assert 0 < kept <= rows, f"{kept} of {rows} rows"
-    prefix, settled, rank = 0, 0, kept
-    while settled < 64:
-        shift = 64 - settled - _LOOK_BITS
+    prefix, fixed_bits, rank = 0, 0, kept
+    while fixed_bits < 64:
+        shift = 64 - fixed_bits - _LOOK_BITS
         counts = np.zeros(1 << _LOOK_BITS, np.int64)
         for marks in _all_marks(rows, key):
-            if settled:
-                marks = marks[marks >> np.uint64(64 - settled) == np.uint64(prefix)]
+            if fixed_bits:
+                marks = marks[marks >> np.uint64(64 - fixed_bits) == np.uint64(prefix)]
             digits = (marks >> np.uint64(shift)) & np.uint64((1 << _LOOK_BITS) - 1)
             counts += np.bincount(digits.astype(np.int64), minlength=len(counts))
         ends = np.cumsum(counts)
         digit = int(np.searchsorted(ends, rank, "left"))
         rank -= int(ends[digit] - counts[digit])
-        prefix, settled = prefix << _LOOK_BITS | digit, settled + _LOOK_BITS
+        prefix, fixed_bits = prefix << _LOOK_BITS | digit, fixed_bits + _LOOK_BITS
     return prefix
 
 

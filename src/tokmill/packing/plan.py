@@ -5,40 +5,29 @@
     tokens_in = tokens_kept + tail_dropped + truncated + left_out
     n_rows * seq_len = tokens_kept + padding
 
-Rows can be gathered in any order and in parallel, and every token of every row has an origin.
-
-Concatenate and cut: documents one after another, cut into rows of equal length.
-
-documents   |----0----|--1--|-------------2-------------|-3-|
-rows        |=====0=====|=====1=====|=====2=====|=====3=====|
-                                                        ^^^^ tail: dropped, or padded to a full row
-
-No padding but in the last row, and a document is cut wherever a row ends. Spans are found when they are asked for,
-so such a plan takes 8 bytes per document.
-
-With `groups` (domains, say) each group is a stream of its own, with a tail of its own; rows come in the order of their
-first token, so the streams are interleaved as their documents were.
-
-Rows of whole documents: nothing is cut but what is longer than a row.
+    documents   |----0----|--1--|-------------2-------------|-3-|
+    concat      |=====0=====|=====1=====|=====2=====|=====3=====|       one stream, cut into rows
+                                                            ^^^^ tail: dropped, or padded to a full row
 
     documents   |--0---|----------1------------|-2-|---3---|-4--|
     best_fit    |--0---|-4--|   |----1-----|   |----1-----|   |-1-|---3---|   |-2-|=======|
     document    |--0---|-2-|=|   |----1-----|   |----1-----|   |-1-|---3---|   |-4--|======|
                             ^ padding                           ^ the rest of a long document is an item too
 
+    documents   |--0--|---------------1---------------|-2-|
+    pad         |--0--|=====|   |----1----|!|   |-2-|=======|       fixed length; 1 is truncated: ! is its last token
+    indexed     |--0--|   |---------------1---------------|   |-2-|      no packing: sequences as they are
+
+    concat      no padding but in the last row, and a document is cut wherever a row ends; spans are found when they
+                are asked for, so such a plan takes 8 bytes per document
     best_fit    items from the largest to the smallest, each into the row with the least room that is enough:
                 hardly any padding; documents that share a row come from anywhere in the corpus
     document    items in order, each into one of a few rows that are open: some padding; what stands together in the
                 corpus stays together, and all rows of a long document follow each other
 
-With `groups` (domains, say) no row holds documents of two. Rows are in the order of their first document, documents
-in a row in theirs: both follow the order that a mixture gave them.
-
-One document per row.
-
-documents   |--0--|---------------1---------------|-2-|
-pad         |--0--|=====|   |----1----|!|   |-2-|=======|       fixed length; 1 is truncated, once: ! is its last token
-indexed     |--0--|   |---------------1---------------|   |-2-|      no packing: sequences as they are
+Rows can be gathered in any order and in parallel, and every token of every row has an origin. With `groups` (domains,
+say) no row holds documents of two: each group of concat is a stream with a tail of its own. Rows are in the order of
+their first document or token, documents in a row in theirs: both follow the order that a mixture gave them.
 """
 
 from __future__ import annotations
@@ -197,6 +186,8 @@ def check_row_length(seq_len: int) -> None:
         )
 
 
+# --- concat ---
+
 Tail = Literal["drop", "pad"]
 
 
@@ -295,6 +286,8 @@ class Stream:
         return RowSpans(row, document, start, start + widths, begins - document_begins)
 
 
+# --- best_fit and document ---
+
 # Padding at 2,048 on the bench texts, and CPU seconds for 20 million documents: 1 row (next fit) 15.4 % and 1.1 s, 8 rows
 # 5.1 % and 2.1 s, 32 rows 3.2 % and 2.9 s, 128 rows 1.9 % and 5.4 s, which is what best fit takes.
 _OPEN_ROWS = 128
@@ -335,6 +328,8 @@ def _listed(layout: Layout, lengths: NDArray[np.int64], bins: NDArray[np.int32],
         padding=n_rows * seq_len - tokens,
     )
 
+
+# --- pad and indexed ---
 
 _MAX_SEQUENCE = (1 << 31) - 1
 

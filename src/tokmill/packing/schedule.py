@@ -4,6 +4,11 @@
     source b  ▇▇ ▇▇▇▇ …      weight 0.3         counted in tokens, not in documents
     source c  ▇▇▇▇▇▇▇ …      weight 0.1
 
+    Source        totals, and its documents epoch by epoch, in batches    ┐
+    Scheduling    ─ quotas ─ turns, in batches ─ summary                  ┴ bounded, whatever the sources hold
+    Turning       … taken │▇▇▇ ▇ ▇▇ window │ still to be read …           a window that is used up is refilled
+    schedule      the same for documents whose lengths are in memory: whole columns in, whole columns out
+
 Nothing is drawn. Documents of a source come in the order of a keyed hash of their identity (a shuffle that no other
 document, worker or cut can change), another one in each epoch; or in corpus order.
 
@@ -11,17 +16,9 @@ A budget in tokens is met from below, source by source: a document that would ta
 over for one of the next that fits. So shares are met to a fraction of a document, and the budget too; what is missing
 is recorded. A budget in documents or megabytes ends the schedule before the first document that exceeds it.
 
-    Source        totals, and its documents epoch by epoch, in batches    ┐
-    Scheduling    ─ quotas ─ turns, in batches ─ summary                  ┴ bounded, whatever the sources hold
-
-Turns of many sources, a window of each at a time: memory is bounded by the windows, not by the sources.
-
-    source a   … taken │▇▇▇ ▇ ▇▇ window │ still to be read …        a window that is used up is filled from its source
-    source b   … taken │▇▇ ▇▇▇▇ window │ …
-                          └─ go_on ─> turns: (source, position in the source), a batch at a time
-
-A source that is next and has shown all it has read waits for more; then the turns go on where they were. So turns do not
-depend on the size of the windows, nor on how a source cuts its documents into batches.
+Memory is bounded by the windows, not by the sources. A source that is next and has used up what it has read waits for
+more; then the turns go on where they were. So turns do not depend on the size of the windows, nor on how a source cuts
+its documents into batches.
 """
 
 from __future__ import annotations
@@ -48,6 +45,8 @@ from tokmill.packing.mixture import (
     shares_of,
     source_quotas,
 )
+
+# --- turns ---
 
 # Documents in the windows of all sources together: 16 MB of lengths and costs, and what the caller keeps for them.
 _WINDOW_DOCUMENTS = 1 << 20
@@ -159,6 +158,8 @@ def _after(offered: Offered, count: int) -> Offered | None:
     costs = offered.costs
     return Offered(offered.lengths[count:], None if costs is None else costs[count:])
 
+
+# --- sources of any size ---
 
 # Muennighoff et al. 2023 (Scaling Data-Constrained Language Models): up to four epochs are nearly as good as new data.
 MAX_EPOCHS = 4

@@ -3,14 +3,10 @@
     ingest/<source> ─ clean/<source> ┐
     ingest/<source> ─ clean/<source> ┴ dedup ─ split ─ tokenizer ─ tokens ─ mixture ─ build/<name> …
 
-A step knows what it needs; whether it is up to date, `standing` says.
+    how a source is cleaned      sources[].clean  >  domains.<domain>  >  the recipe's own sections
 
-How each source is cleaned: what it says of itself, else its domain, else the recipe.
-
-    sources[].clean  >  domains.<domain>  >  the recipe's own sections
-
-Packs and languages are of prose: a source of the domain `code` is judged by them only where its own name, or its
-domain's, asks for it.
+A step knows what it needs; `run_manifest.assess` says whether it is up to date. Packs and languages are for prose: a
+source of the domain `code` is judged by them only where its own name, or its domain's, asks for it.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from tokmill.clean.examine import examine_config, examine_kernels
 from tokmill.clean.hooks import hook_path
 from tokmill.clean.language import LanguagePlan, known_languages, model_sha256, primary_code, score_for_recall
 from tokmill.clean.license_policy import make_policy
-from tokmill.clean.rules import settle_sieve
+from tokmill.clean.rules import compile_filters
 from tokmill.duplicates.near import choose_bands
 from tokmill.errors import RecipeError, TokmillError
 from tokmill.pipeline.plan_tokens import build_steps, is_left_out, narrow_builds, tokenizer_step
@@ -42,7 +38,7 @@ from tokmill.sources.readers import (
     list_hub_of_language,
     list_source,
     reading_config,
-    settle_reading,
+    resolve_reading,
 )
 from tokmill.stages.dedup.exact import OWN_SOURCE
 from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
@@ -71,7 +67,7 @@ def settle_cleaning(recipe: Recipe, source: Source, base: Path) -> tuple[Json, d
     filters = recipe.filters if own_filters is None else own_filters
     # packs and languages are of prose; code is judged by them only where its own name asks for it
     is_code = source.domain == CODE
-    sieve = settle_sieve(filters, base, skip_packs=own_filters is None and is_code)
+    sieve = compile_filters(filters, base, skip_packs=own_filters is None and is_code)
     language: Language | None = own_section("language", recipe, source) or (
         None if is_code else recipe.language
     )
@@ -223,7 +219,7 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path, own: Se
         digests = _input_digests(files, ingest_directory)
         if source.corpus is not None:
             _check_listed(source.corpus, base, digests)
-        found = _Found(files, digests, reading_config(settle_reading(source, files, own)), None)
+        found = _Found(files, digests, reading_config(resolve_reading(source, files, own)), None)
     cleaning, hooks = settle_cleaning(recipe, source, base)
     normalize = own_section("normalize", recipe, source) or recipe.normalize
     ingest = Step(
@@ -296,7 +292,7 @@ class _Found(NamedTuple):
 
 
 def _check_listed(corpus: Corpus, base: Path, digests: Mapping[str, str]) -> None:
-    """No shard of a container is used whose bytes are not the listed ones."""
+    """No shard of a snapshot is used whose bytes are not the listed ones."""
     for file, expected in list_corpus(corpus, base):
         if digests[file.name] != expected:
             raise wrong_shard(file.path, digests[file.name], expected)
@@ -307,7 +303,7 @@ def _find_on_hub(
 ) -> _Found:
     """From the manifest of an earlier ingest if it was asked the same; only otherwise from the network."""
     asked = hub.model_dump(mode="json")
-    reading = reading_config(settle_reading(source, [], own))
+    reading = reading_config(resolve_reading(source, [], own))
     revision = None
     with contextlib.suppress(TokmillError):
         artifact = open_artifact(directory)
@@ -328,7 +324,7 @@ def _find_on_hub(
             _LOG.warning("%s: %s is commit %s now", hub.dataset, hub.revision or "main", revision)
     read, files = list_hub_of_language(hub, revision, languages)
     digests = {file.name: f"hub:{file.path.sha256 or file.path.oid}" for file in files}  # type: ignore[union-attr]
-    settle_reading(source, files, own)  # a typo is told before anything is downloaded
+    resolve_reading(source, files, own)  # a typo is told before anything is downloaded
     found: Json = {"asked": asked, "revision": revision}
     if read.config != hub.config:
         found["chosen"] = {"config": read.config, "languages": languages}

@@ -1,11 +1,7 @@
-"""The steps from tokens to builds: what each is asked for, with weights, targets and layouts settled.
+"""The steps from the tokenizer to builds, with weights, targets and layouts resolved.
 
-tokens ─ mixture (which documents, in which order) ─ build/<name> …      without a mixture: all, in the order of the corpus
-
-The tokenizer's step: a file that is pinned, or all that training one depends on.
-
-train   options with their defaults, the size of the sample, the shares of the sources in it
-path    the file's sha256
+tokenizer   path: the file's sha256    train: options with their defaults, the sample and the shares of sources in it
+tokens ─ mixture (which documents, in which order) ─ build/<name> …      without a mixture: all, in corpus order
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from tokmill.packing.mixture import check_weights
 from tokmill.recipe import Build, Mixture, Pack, Recipe, Source, Training
 from tokmill.storage.location import file_sha256
 from tokmill.tokenizers.load import check_dtype, load_tokenizer
-from tokmill.tokenizers.train import settle_options
+from tokmill.tokenizers.train import resolve_options
 
 
 def build_steps(recipe: Recipe, out: Path, documents: Sequence[str]) -> list[Step]:
@@ -182,7 +178,7 @@ def _training_config(recipe: Recipe, training: Training) -> Json:
     options = training.options()
     control_symbols = options.pop("control_symbols")
     return {
-        "train": {**settle_options(options), "control_symbols": control_symbols},
+        "train": {**resolve_options(options), "control_symbols": control_symbols},
         "sample_megabytes": training.sample_megabytes,
         "shares": _shares(recipe, training),
         "datasets": {source.name: source.hub.dataset if source.hub else None for source in recipe.sources},

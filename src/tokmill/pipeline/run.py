@@ -1,18 +1,13 @@
 """Run a recipe: every step that is not up to date, in order, so that a kill at any moment only costs time.
 
-    for each wave   steps that are current are left alone
-                    the others: begin ─ tasks (those without a receipt that holds) ─ conservation ─ manifest
+    wave of steps ─ up to date? left alone
+                  └ stale: begin ─ conduct ─ tasks without a receipt that holds ─ engine ─ receipts ─┐
+                                      └────────────────── until it has an outcome ───────────────────┤
+                                                              conservation ─ manifest ─ artifact  <──┘
     at the end      <out>/manifest.json   names every artifact with its digests
 
 One run at a time works in an output directory; a lock that dies with its process sees to it. Where `out` is the URL
 of an object store the run works in a directory of this machine and is published from there, whole or not at all.
-
-The engine and the steps of one run: who is asked for what, and what becomes of the answers.
-
-wave of steps ─ current? left alone
-              └ stale: begin ─ conduct ─ tasks without a receipt that holds ─ engine ─ receipts ─┐
-                                  └────────────────── until it has an outcome ───────────────────┤
-                                                          conservation ─ manifest ─ artifact  <──┘
 """
 
 from __future__ import annotations
@@ -44,13 +39,13 @@ from tokmill.artifacts.manifest import (
     describe_environment,
     fingerprint_of,
 )
-from tokmill.artifacts.progress import Progress, Silence, open_journal, told_to
+from tokmill.artifacts.progress import Progress, Silence, open_journal, warnings_to
 from tokmill.artifacts.step import Conduct, Outcome, Step, Task
 from tokmill.engines.local import Engine, EngineName, Resources, check_resources, open_engine, parse_bytes
 from tokmill.kernels.warm import ensure_compiled
 from tokmill.pipeline.plan import INPUT_STATS, Own, kernels_needed, plan_steps, steps_until, waves
 from tokmill.pipeline.run_manifest import Asked as Asked
-from tokmill.pipeline.run_manifest import Standing, assess, step_inputs, write_run_manifest
+from tokmill.pipeline.run_manifest import Freshness, assess, step_inputs, write_run_manifest
 from tokmill.publish.target import Published, open_target
 from tokmill.recipe import Recipe
 from tokmill.recipe.file import recipe_of
@@ -90,17 +85,17 @@ class Session:
         ran, skipped = [], []
         self._kernels = kernels_needed(steps)
         for wave in waves(steps):
-            stale: list[tuple[Step, Standing]] = []
+            stale: list[tuple[Step, Freshness]] = []
             for step in wave:
-                standing = assess(step, artifacts)
-                if standing.is_current and standing.artifact is not None:
-                    if is_unswept(standing.artifact):
-                        sweep(standing.artifact)
+                freshness = assess(step, artifacts)
+                if freshness.is_current and freshness.artifact is not None:
+                    if is_unswept(freshness.artifact):
+                        sweep(freshness.artifact)
                     self._progress.skip_step(step.name)
-                    artifacts[step.name] = standing.artifact
+                    artifacts[step.name] = freshness.artifact
                     skipped.append(step.name)
                 else:
-                    stale.append((step, standing))
+                    stale.append((step, freshness))
             if stale:
                 remove_file(self._out / MANIFEST)  # until this run ends, the directory is unfinished
                 artifacts.update(self._rebuild(stale, artifacts))
@@ -108,14 +103,14 @@ class Session:
         return {step.name: artifacts[step.name] for step in steps}, ran, skipped
 
     def _rebuild(
-        self, stale: Sequence[tuple[Step, Standing]], artifacts: Mapping[str, Artifact]
+        self, stale: Sequence[tuple[Step, Freshness]], artifacts: Mapping[str, Artifact]
     ) -> Iterator[tuple[str, Artifact]]:
         """Conduct the steps side by side: whatever tasks they ask for go to the engine together."""
         started = time.monotonic()
         conducts: dict[str, tuple[Step, Conduct]] = {}
         asked: dict[str, list[Task]] = {}
-        for step, standing in stale:
-            self._progress.begin_step(step.name, standing.reasons)
+        for step, freshness in stale:
+            self._progress.begin_step(step.name, freshness.reasons)
             begin(step.directory)
             if step.kind == "ingest" and step.extra["follower"] is not None:
                 begin(Path(step.extra["follower"]["directory"]))  # cleaned in the same pass
@@ -323,7 +318,7 @@ def run_recipe(
     progress: Progress | None = None,
     own: Own | None = None,
 ) -> RunResult:
-    """Mill a recipe whose paths are relative to `base`.
+    """Run a recipe whose paths are relative to `base`.
 
     `own`: by source, which of "source" and "domain" documents keep where their records say them.
     """
@@ -360,7 +355,7 @@ def run_steps(
     with (
         open_lease(out, wait=wait, say=progress.say),
         open_journal(out, asked.name, progress) as journal,
-        told_to(journal.say),
+        warnings_to(journal.say),
     ):
         session = Session(base, out, resources, asked.shard_bytes, journal)
         try:

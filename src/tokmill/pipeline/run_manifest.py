@@ -1,20 +1,18 @@
-"""The run's own manifest: every artifact that belongs to the recipe as it stands, and what is nobody else's.
+"""Whether steps are up to date, where a build comes from, and the run's own manifest.
 
-    artifacts ─┬─ ATTRIBUTION.md          by licence and source, in tokens where there are tokens
-               └─ <out>/manifest.json     names every artifact with its digests; written last
+    assess        a step and its artifact ─> Freshness: up to date, or the reasons why not; from manifests alone
+    origin_of     what a build was made from, for its own manifest: a trainer has the build, and seldom the run
+    write_run_manifest
+        artifacts ─┬─ ATTRIBUTION.md          by licence and source, in tokens where there are tokens
+                   └─ <out>/manifest.json     names every artifact with its digests; written last
 
-Artifacts of sources and builds that the recipe no longer has are removed first.
+    origin        hub               per source: dataset, config, split and the commit that was read, pinned or not
+                  split, budget     the rule that held documents out; the target and what was reached
+                  skipped           per step: what was dropped or quarantined, by reason
+                  config_sha256     of the settings of every step before it
 
-What a build was made from, said in its own manifest: a trainer has the build, and seldom the run around it.
-
-    hub               per source: dataset, config, split and the commit that was read, pinned or not
-    split, budget     the rule that held documents out; what was asked for and what was reached
-    skipped           per step: what was dropped or quarantined, by reason
-    config_sha256     of the settings of every step before it
-
-They are facts, and no part of what the build holds: a run that finds other ones writes the manifest again, and nothing else.
-
-Whether a step is up to date, read from its manifest alone; and if not, why.
+Artifacts of sources and builds that the recipe no longer has are removed first. Origins are facts, and no part of what a
+build holds: a run that finds other ones writes the manifest again, and nothing else.
 """
 
 from __future__ import annotations
@@ -46,6 +44,8 @@ from tokmill.clean.license_policy import LicenseTotals, attribution
 from tokmill.errors import OutOfMemory, StorageError, TokmillError
 from tokmill.storage.commit import commit_bytes, remove_file
 from tokmill.storage.location import file_sha256
+
+# --- where a build comes from ---
 
 
 def hub_commits(artifacts: Mapping[str, Artifact]) -> dict[str, Json]:
@@ -112,6 +112,9 @@ def stale_origins(artifacts: Mapping[str, Artifact]) -> dict[str, Artifact]:
     return {name: a for name, a in stamped.items() if a.manifest.digest != builds[name].manifest.digest}
 
 
+# --- freshness ---
+
+
 def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
     """What the step's fingerprint sees of its inputs: content, never places."""
     inputs = {f"step {name}": upstream[name].manifest.identity for name in step.needs}
@@ -119,7 +122,7 @@ def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
     return inputs
 
 
-class Standing:
+class Freshness:
     """Whether a step is up to date, and if not, why."""
 
     def __init__(self, artifact: Artifact | None, reasons: list[str]) -> None:
@@ -131,35 +134,35 @@ class Standing:
         return not self.reasons
 
 
-def assess(step: Step, upstream: Mapping[str, Artifact]) -> Standing:
+def assess(step: Step, upstream: Mapping[str, Artifact]) -> Freshness:
     try:
         artifact = open_artifact(step.directory)
     except (StorageError, OutOfMemory):
         raise  # what cannot be read may be sound: no reason to make its files again
     except TokmillError as error:
-        return Standing(None, [error.what])
+        return Freshness(None, [error.what])
     if artifact is None:
-        return Standing(None, ["not built yet"])
+        return Freshness(None, ["not built yet"])
     missing = [name for name in step.needs if name not in upstream]
     if missing:
-        return Standing(artifact, [f"depends on {missing[0]}, which is to be rebuilt"])
+        return Freshness(artifact, [f"depends on {missing[0]}, which is to be rebuilt"])
     inputs = step_inputs(step, upstream)
     if artifact.manifest.fingerprint == step_fingerprint(step.kind, step.config, inputs):
-        return Standing(
+        return Freshness(
             artifact, [] if has_all_files(artifact) else ["a file is missing or has another size"]
         )
-    return Standing(artifact, _differences(artifact.manifest, step, inputs))
+    return Freshness(artifact, _differences(artifact.manifest, step, inputs))
 
 
-def review_plan(steps: Sequence[Step]) -> list[tuple[Step, Standing]]:
+def review_plan(steps: Sequence[Step]) -> list[tuple[Step, Freshness]]:
     """The standing of every step as far as it can be known without running anything."""
     upstream: dict[str, Artifact] = {}
     found = []
     for step in steps:
-        standing = assess(step, upstream)
-        if standing.is_current and standing.artifact is not None:
-            upstream[step.name] = standing.artifact
-        found.append((step, standing))
+        freshness = assess(step, upstream)
+        if freshness.is_current and freshness.artifact is not None:
+            upstream[step.name] = freshness.artifact
+        found.append((step, freshness))
     return found
 
 
@@ -175,6 +178,8 @@ def _differences(manifest: Manifest, step: Step, inputs: dict[str, str]) -> list
         reasons.append(f"format version {manifest.format_version} → {FORMAT_VERSION}")
     return reasons or ["its fingerprint is another"]
 
+
+# --- the run's manifest ---
 
 ATTRIBUTION = "ATTRIBUTION.md"
 REVIEW = "review"  # in `environment`: the section of the recipe
@@ -200,9 +205,9 @@ def write_run_manifest(
 ) -> None:
     for step in steps[len(artifacts) :]:  # later steps, if they still hold
         if all(name in artifacts for name in step.needs):
-            standing = assess(step, artifacts)
-            if standing.is_current and standing.artifact is not None:
-                artifacts[step.name] = standing.artifact
+            freshness = assess(step, artifacts)
+            if freshness.is_current and freshness.artifact is not None:
+                artifacts[step.name] = freshness.artifact
     stamped = stale_origins(artifacts)
     if stamped:
         remove_file(out / MANIFEST)  # it lists the manifests that are written next

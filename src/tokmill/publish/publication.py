@@ -1,18 +1,16 @@
-"""A run that was published to an object store, as its readers see it.
+"""A run that was published to an object store, as its readers see it, and how it is fetched.
 
     <url>/manifest.json                      the run's own manifest: it appears last, in one conditional write
     <url>/<digest>/…                         every file of the run, below the digest of that manifest
-    <url>/claim.json                         who publishes (tokmill.storage.lease)
+    <url>/claim.json                         the lease of who publishes (tokmill.storage.lease)
+
+    fetch    <url>/manifest.json ─ names ─> <url>/<digest>/… ─ checked on the way ─> DIRECTORY/…   manifests last
 
 A publication that replaces another has keys of its own, so whoever reads the old one never sees a mixture. Readers
 go from the manifest to the files it names and to nothing else: what a listing leaves out or adds changes nothing.
 
-Bring a published run, or one build of it, to a directory of this machine.
-
-    <url>/manifest.json ─ names ─> <url>/<digest>/… ─ checked on the way ─> DIRECTORY/…     manifests after their files
-
-Nothing has its final name before it is whole. A fetch that was cut short goes on: files that are there and have their
-sha256 are not sent again. The directory is a run, or holds a build, when its manifest is there, which comes last.
+Nothing has its final name before it is whole. An interrupted fetch resumes: files that are there and have their sha256
+are not sent again. The directory is a run, or holds a build, when its manifest is there, which comes last.
 """
 
 from __future__ import annotations
@@ -109,7 +107,7 @@ def open_publication(location: str) -> Publication:
         raise StorageError(
             "nothing is published here: there is no manifest.json",
             where=str(url),
-            next="check the URL; a run that was cut short publishes when the same command is given again",
+            next="check the URL; an interrupted run publishes when the same command is run again",
         )
     return found
 
@@ -152,6 +150,8 @@ def _prove(directory: Path, url: ObjectUrl) -> Manifest:
     raise CorruptFile(what, where=str(url), next="publish the run again")
 
 
+# --- fetch ---
+
 _NOTE = ".fetch"  # the digest of what is being fetched here
 
 
@@ -175,7 +175,7 @@ def fetch(
     build: str | None = None,
     on_bytes: Callable[[int, int], None] | None = None,
 ) -> Fetched:
-    """`on_bytes(done, total)` is told how far it is."""
+    """`on_bytes(done, total)` is called as it goes."""
     publication = open_publication(url)
     target = Path(directory)
     label = f"{publication.manifest.digest} {build or ''}\n"
@@ -189,7 +189,7 @@ def fetch(
     commit_bytes(target / _NOTE, label.encode())
     for path in sorted(target.rglob(f"{TEMP_PREFIX}*")):  # of a fetch that was killed
         remove_file(path)
-    told = on_bytes or (lambda done, total: None)
+    report = on_bytes or (lambda done, total: None)
     total, done, reused = sum(entry.bytes for entry in files), 0, 0
     for entry in files:
         if _is_here(target / entry.path, entry):
@@ -199,7 +199,7 @@ def fetch(
                 for piece in publication.read(entry):
                     file.write(piece)
         done += entry.bytes
-        told(done, total)
+        report(done, total)
     if build is None:
         commit_bytes(target / MANIFEST, publication.loaded.data)
     remove_file(target / _NOTE)

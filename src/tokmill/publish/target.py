@@ -1,11 +1,12 @@
-"""A run whose output is an object store: milled in a directory of this machine, then published from there.
+"""A run whose output is an object store: it works in a directory of this machine, then is published from there.
 
     open_target(url, …)  ─ lease ─ is something else published? ─> Target(directory)
         … the run works in `directory`, and resumes there as ever …
-        publish()   files ─ parts, hashed on the way ─> <url>/<digest>/…   each looked at afterwards (size, etag)
+        publish()   files ─ parts, hashed on the way ─> <url>/<digest>/…   each checked afterwards (size, etag)
                     manifest.json, by one conditional write                until then nothing is published
 
-<work>/run          the run            <work>/uploads.jsonl    which objects are there, with their etags
+    <work>/run          the run            <work>/uploads.jsonl    which objects are there, with their etags
+
 A kill costs time: what uploads.jsonl knows and the store still has is not sent again.
 """
 
@@ -31,7 +32,7 @@ from tokmill.artifacts.manifest import (
     fingerprint_of,
     load_manifest,
 )
-from tokmill.errors import CorruptFile, RunLocked, StorageError
+from tokmill.errors import CorruptFile, RunLocked, StorageError, plural
 from tokmill.publish.publication import Publication, find_publication, list_files, publication_prefix
 from tokmill.storage.commit import Written, storage_error
 from tokmill.storage.lease import Lease, open_lease
@@ -78,21 +79,21 @@ class Target:
         manifest = load_manifest(self.directory)
         files = _files_of(self.directory, manifest)
         size = sum(entry.bytes for entry in files)
-        told = Published(str(self._url), manifest.digest, len(files), size, 0)
+        published = Published(str(self._url), manifest.digest, len(files), size, 0)
         if self._before is not None:
             if self._before.manifest.identity == manifest.identity:
                 self._sweep(self._before.manifest, say)
-                return told._replace(digest=self._before.manifest.digest)
+                return published._replace(digest=self._before.manifest.digest)
             if not self._replace:
                 raise _other_published(self._before, "its inputs were others")
         prefix = publication_prefix(self._url, manifest)
         self._lease.write_unfinished([*self._lease.unfinished, prefix.key])
-        say(f"publishing {len(files):,} files, {size / 1e6:,.1f} MB, to {prefix}")
+        say(f"publishing {plural(len(files), 'file')}, {size / 1e6:,.1f} MB, to {prefix}")
         sent = self._send(files, prefix)
         self._lease.check()
         self._commit(manifest, prefix, files)
         self._sweep(manifest, say)
-        return told._replace(sent=sent)
+        return published._replace(sent=sent)
 
     def _send(self, files: list[FileEntry], prefix: ObjectUrl) -> int:
         """Every file is in the store, whole, when this ends. How many had to be sent."""
@@ -185,7 +186,7 @@ def default_work(url: ObjectUrl) -> Path:
 
 
 class _Notes:
-    """Objects that are in the store, one line each: a line that was cut short is no note."""
+    """Objects that are in the store, one line each: a truncated line does not count."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -254,5 +255,5 @@ def _other_published(found: Publication, why: str) -> StorageError:
     return StorageError(
         f"another run is published here (recipe {manifest.step}, experiment {manifest.experiment_id}): {why}",
         where=str(found.url),
-        next="publish elsewhere (`tokmill run --out`), or in its place with `tokmill run --replace`",
+        next="publish elsewhere (`tokmill run --out`), or replace it with `tokmill run --replace`",
     )

@@ -1,8 +1,8 @@
-"""Sections that say how documents are cleaned, for the whole recipe, a domain or one source.
+"""Sections for documents: how they are cleaned, which are copies of others, and which are held out.
 
-Sections that say which documents are copies of others, and what becomes of them.
-
-The section that says which documents are held out.
+normalize, license, language, filters, redact    Cleaning: for the whole recipe, a domain or one source
+dedup                                            exact, near, window (passages), against (benchmarks)
+split                                            hash, counts, formula or a field
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Filter(Section):
     pack: str | None = Field(
         None, description="gopher-quality, gopher-repetition, c4, fineweb, stage-a, web-en"
     )
-    set: dict[str, Bound] = Field({}, description="other bounds for rules of the pack, e.g. {min_words: 30}")
+    set: dict[str, Bound] = Field(
+        {}, description="other thresholds for rules of the pack, e.g. {min_words: 30}"
+    )
     measure: str | None = None
     hook: str | None = Field(None, pattern=r"^[^:]+\.py:[A-Za-z_]\w*$", description="hooks.py:function")
     min: Bound | None = None
@@ -67,7 +69,7 @@ class Filter(Section):
         if kinds == ["pack"]:
             for key in ("min", "max", "reason"):
                 if given.get(key) is not None:
-                    yield (key,), "a pack has its own; change its bounds with `set`"
+                    yield (key,), "a pack has its own; change its thresholds with `set`"
         elif given.get("set"):
             yield ("set",), "is for packs; this rule has its own `min` and `max`"
         elif low is None and high is None:
@@ -132,6 +134,8 @@ class Cleaning(Section):
     filters: Filters | None = None
     redact: list[Redaction] | None = None
 
+
+# --- copies ---
 
 # More than half: what is left is no longer the source that was chosen.
 WARN_SOURCE_LOSS = Decimal("0.5")
@@ -214,6 +218,8 @@ class Dedup(Section):
         description="of the hashes: at least so many, and more where the documents call for it",
     )
 
+
+# --- splits ---
 
 # A key that belongs to another method is refused: it would be read as if it did something.
 _KEYS: dict[str, tuple[str, ...]] = {
@@ -348,7 +354,7 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 def _decimal(value: Any) -> Decimal:
-    """A mistake in the number itself is told elsewhere."""
+    """A mistake in the number itself is reported elsewhere."""
     try:
         number = Decimal(str(value))
     except InvalidOperation:

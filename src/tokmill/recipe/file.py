@@ -1,11 +1,9 @@
-"""From a YAML file to a Recipe (or another Section), or to all its mistakes at once.
+"""From a YAML file to a Recipe (or another Section), or to all its mistakes at once; and the example recipes.
 
 recipe.yaml ─ plain YAML only ─ validate ─> Recipe
                                      └────> line, path, what is wrong, the key that was probably meant
 
-The recipes of real projects that come with tokmill: `recipes/` of a checkout, or the same folder in the package.
-
-recipes/<name>.yaml            against the hub
+recipes/<name>.yaml            examples of real projects, against the hub: of a checkout, or of the package
 recipes/offline/<name>.yaml    the same with other `sources`: files that write_stand_in makes beside it
 recipes/README.md              a section `## <name>` for each
 
@@ -25,7 +23,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, get_arg
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from tokmill.errors import RecipeError
+from tokmill.errors import RecipeError, plural
 from tokmill.recipe import Path_, Recipe, Section
 from tokmill.storage.commit import commit_bytes
 from tokmill.storage.location import read_whole
@@ -35,7 +33,7 @@ S = TypeVar("S", bound=Section)
 _MAX_RECIPE_BYTES = 4 << 20
 _MAX_NODES = 50_000  # 4,500 sources of five keys, for which PyYAML needs 2.5 s
 _MAX_DEPTH = 32
-_MAX_MISTAKES = 100  # told at once: nobody reads more
+_MAX_MISTAKES = 100  # reported at once: nobody reads more
 
 
 def load_recipe(recipe: str | Path) -> Recipe:
@@ -110,11 +108,11 @@ def _parse(data: bytes, where: str, section: type[S], next: str) -> S:
         mistakes += [_describe(fault, node, section) for fault in faults[:_MAX_MISTAKES]]
     if not mistakes:
         return found
-    told = sorted(mistakes, key=lambda mistake: mistake.line)[:_MAX_MISTAKES]
-    count = "1 mistake" if len(told) == 1 else f"{len(told)} mistakes"
+    listed = sorted(mistakes, key=lambda mistake: mistake.line)[:_MAX_MISTAKES]
+    count = plural(len(listed), "mistake")
     raise RecipeError(
-        f"{count}{' or more' if len(told) == _MAX_MISTAKES else ''}\n"
-        + "\n".join(f"  {mistake}" for mistake in told),
+        f"{count}{' or more' if len(listed) == _MAX_MISTAKES else ''}\n"
+        + "\n".join(f"  {mistake}" for mistake in listed),
         where=where,
         next=next,
     )
@@ -265,18 +263,20 @@ def _model_in(annotation: Any) -> Any:
     return None
 
 
+# --- example recipes ---
+
 STAND_IN = "stand-in"  # beside an offline recipe; `tokmill.demo.stand_in` writes it
 _README = "README.md"
 
 
-def shelf() -> Path:
+def examples_directory() -> Path:
     """A wheel has the folder inside the package; a checkout at its root, where people look for it."""
     inside = Path(__file__).with_name("recipes")
     return inside if inside.is_dir() else Path(__file__).parents[2] / "recipes"
 
 
 def recipe_names() -> list[str]:
-    return sorted(path.stem for path in shelf().glob("*.yaml"))
+    return sorted(path.stem for path in examples_directory().glob("*.yaml"))
 
 
 def find_recipe(name: str, *, offline: bool = False) -> Path:
@@ -285,10 +285,10 @@ def find_recipe(name: str, *, offline: bool = False) -> Path:
         near = difflib.get_close_matches(name, names, n=1)
         raise RecipeError(
             f"no recipe is called {name}",
-            where=str(shelf()),
+            where=str(examples_directory()),
             next=(f"did you mean `{near[0]}`? " if near else "") + f"there are: {', '.join(names)}",
         )
-    return (shelf() / "offline" if offline else shelf()) / f"{name}.yaml"
+    return (examples_directory() / "offline" if offline else examples_directory()) / f"{name}.yaml"
 
 
 def copy_recipe(name: str, path: Path, *, offline: bool = False) -> None:
@@ -300,7 +300,7 @@ def copy_recipe(name: str, path: Path, *, offline: bool = False) -> None:
 
 def about(name: str) -> list[str]:
     """The lines of its section in the README, without the heading."""
-    lines = (shelf() / _README).read_text(encoding="utf-8").splitlines()
+    lines = (examples_directory() / _README).read_text(encoding="utf-8").splitlines()
     start = lines.index(f"## {name}") + 1
     end = next((n for n in range(start, len(lines)) if lines[n].startswith("## ")), len(lines))
     return "\n".join(lines[start:end]).strip("\n").splitlines()

@@ -1,7 +1,4 @@
-"""What every section of a recipe is made of: strict keys, exact numbers, and all mistakes told at once.
-
-Amounts as people write them: 200M, 1.5B, 50k, 2_000_000.
-"""
+"""What every section of a recipe is made of: strict keys, exact numbers, amounts (200M, 1.5B, 50k), all mistakes at once."""
 
 from __future__ import annotations
 
@@ -82,7 +79,7 @@ class Section(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _every_mistake(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Contradictions are told with the mistakes in single keys, not after those are mended."""
+        """Contradictions are reported with the mistakes in single keys, not after those are fixed."""
         found = cls._contradictions(given) if isinstance(given, dict) else ()
         faults = [
             InitErrorDetails(type="value_error", loc=place, input=None, ctx={"error": ValueError(why)})

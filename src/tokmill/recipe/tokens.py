@@ -1,8 +1,10 @@
-"""What a project trains on the tokens: said for the review, and for nothing that is built.
+"""Sections for tokens: the tokenizer, the mixture, rows and builds, and the model that is to be trained.
 
-The section that says what turns text into ids: a pinned file, or one to train.
-
-Sections that say how much of what is built, in which rows and which files.
+tokenizer    a pinned file, or one to train
+mixture      how much of which domain and source
+pack         how documents are laid into rows
+builds       in which formats
+review       the model: for `tokmill review` alone, and for nothing that is built
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class Training(Section):
         None, description="of characters that get a piece of their own [0.9995]"
     )
     byte_fallback: bool | None = Field(None, description="spell the other characters in bytes [true]")
-    hard_vocab_limit: bool | None = Field(None, description="no smaller vocabulary than asked for [true]")
+    hard_vocab_limit: bool | None = Field(None, description="no smaller vocabulary than `vocab_size` [true]")
     user_symbols: list[str] | None = Field(
         None, description="pieces that are found in text and never cut; not for special tokens"
     )

@@ -1,6 +1,7 @@
-"""The recipe as a whole.
+"""The recipe as a whole, and the names of its keys.
 
-The names of a recipe's keys, as paths: ("dedup", "near", "threshold"). Lists and names of one's own are passed through.
+Recipe ─ key_paths ─> ("dedup", "near", "threshold"), …      lists, and names that the user chose, are passed through
+names_keys("near.threshold")                                 is that something a recipe can have?
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Recipe(Section):
                 if isinstance(name, str) and first.setdefault(name, index) != index:
                     yield (section, index, "name"), f"{section}[{first[name]}] is called {name} too"
         yield from _fallback_mistakes(given.get("sources"))
-        yield from _strangers(given)
+        yield from _unknown_names(given)
         yield from split_mistakes(given)
         for key in ("builds", "mixture"):
             if given.get(key) and given.get("tokenizer") is None:
@@ -92,7 +93,7 @@ def _fallback_mistakes(sources: Any) -> Iterator[tuple[Path_, str]]:
             yield ("sources", index, "fallback"), "needs a `limit` that can be missed"
 
 
-def _strangers(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+def _unknown_names(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
     """Names of sources and domains that no source has."""
     listed = given.get("sources")
     sources = [s for s in listed if isinstance(s, (dict, Source))] if isinstance(listed, list) else []

@@ -1,9 +1,18 @@
-"""Which documents are held out: decided by identity, never by order or chance.
+"""Which documents are drawn and which are held out: decided by identity, never by order or chance.
 
-    hash      key = uint64(sha256(doc_id)[:8])         valid below floor(valid_fraction * 2^64), then test
-    counts    key = hash(seed, source, doc_id, text)   the documents with the least keys are valid, the next test …
-    formula   the same keys, domain by domain          formula_size(n) of n documents
-    field     no key: the document says it itself
+    draws(documents, seed)      uint64 per document from (seed, doc_id, text): as good as random, the same anywhere
+    bottom_k(draws, k)          the k smallest: a uniform sample, which merges across chunks and needs one pass
+    weighted_keys(draws, w)     -ln(u)/w: the k smallest are a weighted sample (A-ES, Efraimidis & Spirakis 2006)
+    below_fraction(ids, f)      stable under growth: a document is in or out whatever else is there
+    shuffle_buffer(n, k, size)  which of the first n records a shuffle buffer hands out: near the head, not uniform
+
+    split   hash      key = uint64(sha256(doc_id)[:8])         valid below floor(valid_fraction * 2^64), then test
+            counts    key = hash(seed, source, doc_id, text)   the least keys are valid, the next test …
+            formula   the same keys, domain by domain          formula_size(n) of n documents
+            field     no key: the document says it itself
+
+A classic reservoir draws a number per record from a generator and so depends on the order in which workers read.
+Keeping the k smallest of one number per record has the same distribution and depends on the records alone.
 
 In order of their keys the documents of a split lie together, so a split is known by the `Bound` where it ends, and
 a shard can be labelled by itself. Documents that must not be parted are taken or left as one, at the key of the
@@ -15,17 +24,6 @@ first of them:
     test takes                                    └──────┘          passed clusters first, if they fit
 
 A decimal fraction is exact; growing a corpus never moves a document that is split by hash to the other side.
-
-Which documents of a source are taken: decided by a keyed hash of what they are.
-
-    draws(documents, seed)      uint64 per document from (seed, doc_id, text): as good as random, the same anywhere
-    bottom_k(draws, k)          the k smallest: a uniform sample, which merges across chunks and needs one pass
-    weighted_keys(draws, w)     -ln(u)/w: the k smallest are a weighted sample (A-ES, Efraimidis & Spirakis 2006)
-    below_fraction(ids, f)      stable under growth: a document is in or out whatever else is there
-    shuffle_buffer(n, k, size)  which of the first n records a shuffle buffer hands out: near the head, not uniform
-
-A classic reservoir draws a number per record from a generator and so depends on the order in which workers read.
-Keeping the k smallest of one number per record has the same distribution and depends on the records alone.
 """
 
 from __future__ import annotations
@@ -49,6 +47,9 @@ from tokmill.storage.digest import id_hashes
 # Two odd constants set the two lanes of the hash apart; the seed moves both.
 _LANES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 _MASK = (1 << 64) - 1
+
+
+# --- draws ---
 
 
 def draws(documents: Any, seed: int, by: Sequence[str] = ("doc_id", "text")) -> NDArray[np.uint64]:

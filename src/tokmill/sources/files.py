@@ -1,16 +1,15 @@
 """Files of records, or of plain text: which fields are wanted, and how they become records.
 
-    settle   the recipe ─ keys to ask every record for; the first records only tell a typo early
+    resolve  the recipe ─ keys to ask every record for; the first records only show a typo early
     read     wanted columns ─ template ─ text, id, license, created_at, meta (source, domain)
+
+    members of objects: what `translation.fr` names in {"translation": {"en": …, "fr": …}}
+        nested_wanted(name, "translation.fr", kind)    -> the columns to read: the key as it is spelled, and the object
+        read_nested(table, name, "translation.fr")     -> the texts, and the rows that have none
+        with_offsets(batches, …)                       -> batches with the place of each row, to say where a bad one lies
 
 Every record is asked for every field that could matter: what came before it, in its file or in another, decides
 nothing. Of several well-known names the first that a record has counts, record by record.
-
-Members of objects: what `translation.fr` names in {"translation": {"en": …, "fr": …}}.
-
-nested_wanted(name, "translation.fr", kind)    -> the columns to read: the key as it is spelled, and the object
-read_nested(table, name, "translation.fr")     -> the texts, and the rows that have none
-with_offsets(batches, …)                       -> batches with the place of each row, to say where such a row lies
 """
 
 from __future__ import annotations
@@ -40,6 +39,9 @@ from tokmill.storage.records import BadRecord, Batch, Kind, Span, Wanted
 from tokmill.storage.streams import Oversize, read_blocks
 
 Faults = dict[int, tuple[str, str]]  # by row: reason and detail
+
+
+# --- members of objects ---
 
 
 def outer_of(key: str) -> str:
@@ -169,6 +171,8 @@ def _first_row(path: AnyPath, span: Span) -> int:
         return sum(file.metadata.row_group(group).num_rows for group in range(span.start))
 
 
+# --- the reader ---
+
 _TEXT_KEYS = ["text", "content"]
 _ID_KEYS = ["id", "doc_id"]
 _LICENSE_KEYS = ["license", "license_tag"]
@@ -191,7 +195,7 @@ class Fields(msgspec.Struct, frozen=True):
     own: list[str] = []  # of source and domain: those that a record says itself
 
 
-def settle(source: Source, files: list[InputFile]) -> Json:
+def resolve(source: Source, files: list[InputFile]) -> Json:
     """The recipe's fields, and well-known ones for those that it leaves open: the same whatever the files hold."""
     for file in files:
         if not file.name.endswith(codecs.SUFFIXES):
@@ -203,7 +207,7 @@ def settle(source: Source, files: list[InputFile]) -> Json:
         for name in ("id", "license", "language", "created_at")
         if (key := getattr(fields, name)) is not None
     }
-    settled = Fields(
+    resolved = Fields(
         text=[] if source.template else [fields.text] if fields.text else _TEXT_KEYS,
         template=source.template,
         id=[fields.id] if fields.id else _ID_KEYS,
@@ -216,8 +220,8 @@ def settle(source: Source, files: list[InputFile]) -> Json:
         | {f"fields.meta.{key}": key for key in fields.meta}
         | {f"where.{key}": key for key in source.where},
     )
-    _check_first_records(source, settled, files)
-    options: Json = msgspec.to_builtins(settled)
+    _check_first_records(source, resolved, files)
+    options: Json = msgspec.to_builtins(resolved)
     return options
 
 
@@ -392,7 +396,7 @@ def no_such_field(source: str, label: str, key: str, keys: list[str]) -> InputEr
         + (f"; they have {', '.join(sorted(keys))}" if keys else ""),
         where=f"source {source}",
         next=(f"did you mean `{near[0]}`? " if near else "")
-        + f"mend `{label}` of this source"
+        + f"fix `{label}` of this source"
         + (" (`--where` on the command line)" if label.startswith("where.") else "")
         + ", or leave it out",
     )

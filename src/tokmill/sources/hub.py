@@ -1,12 +1,12 @@
 """Datasets on the Hugging Face hub: a pinned commit, and the files of one config and split.
 
     branch, tag or nothing ─ resolve_revision ─> 40 hex digits ─ list_data_files ─> HubFile, HubFile, …
+    list_configs            configs by whole tags of language and script
+    configs_of_language     fr, fra or fr-CA ─> fra_Latn: ISO 639-1 as ISO 639-3, and the main form of a language
 
 Which files belong to a config and a split is decided by `datasets` itself, at that commit. Its answer is then
 checked: each file must lie in the repository and have a format that we read. A dataset that comes with its own
-loading script is refused. Bytes, patience and errors are in `tokmill.sources.hubfile`.
-
-Two letters of a language as three: ISO 639-1 as ISO 639-3, and what a collection of web text calls its main form.
+loading script is refused. Bytes, retries and errors are in `tokmill.sources.hubfile`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, cast
 
-from tokmill.errors import InputError, StorageError
+from tokmill.errors import InputError, StorageError, plural
 from tokmill.sources.hubfile import (
     LOG,
     TIMEOUT_SECONDS,
@@ -207,7 +207,7 @@ def list_configs(
     ]
     if not matching:
         raise InputError(
-            f"none of the {len(names):,} configs matches",
+            f"none of {plural(len(names), 'config')} matches",
             where=dataset_url(dataset, sha),
             next=f"choose among {_some(names)}",
         )

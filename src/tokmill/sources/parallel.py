@@ -74,7 +74,7 @@ class Pairs(NamedTuple):
     offsets: NDArray[np.int64]
 
 
-def settle(source: Source, files: list[InputFile]) -> Json:
+def resolve(source: Source, files: list[InputFile]) -> Json:
     """The recipe's keys, and well-known ones for those that it leaves open: the same whatever the files hold."""
     section = source.parallel or Parallel()
     for file in files:

@@ -1,19 +1,17 @@
-"""Posts of a Posts.xml as tables: checked numbers, HTML as text, the licence of their day.
-
-    rows ─ plain, and a question or an answer ─ whole columns ─> POSTS
-       └ anything else (a wiki, deleted, no number, odd XML) ─ one by one, by `_post` ─> POSTS
-
-`_post` says what a row means; the columns give the same for the rows that they take.
-
-Rows of a Posts.xml: plain ones by a kernel, the rest by expat, and nothing that expat would refuse.
+"""Posts of a Posts.xml as tables: rows by a kernel or by expat, checked numbers, HTML as text, the licence of their day.
 
     <?xml …?>  <posts>  │ <row … /> <row … /> │ <!-- --> │ <row … /> │ </posts>
     └ expat ────────────┘└ kernel ─────────────┘└ expat ──┘└ kernel ───┘└ expat ┘
 
+    rows ─ plain, and a question or an answer ─ whole columns ─> POSTS
+       └ anything else (a wiki, deleted, no number, odd XML) ─ one by one, by `_post` ─> POSTS
+
 One parser lives as long as the file and sees all of it except the plain rows, which the kernel cuts out where the
 parser stands inside <posts> and between two elements. A plain row is well-formed by itself and leaves the parser
 where it was, so what is accepted, what is refused, and at which byte, is what expat alone would say. XML that is
-cut or damaged is an error that names the file, and a document type is refused before it can declare an entity.
+truncated or damaged is an error that names the file, and a document type is refused before it can declare an entity.
+
+`_post` says what a row means; the columns give the same for the rows that they take.
 """
 
 from __future__ import annotations
@@ -56,6 +54,9 @@ _CHUNK_BYTES = 1 << 20
 _MAX_ROWS = 1 << 13  # of one scan: 1 MB has a thousand
 # What may lie behind the place where the parser's last element began or ended. At a "\r" expat waits for a "\n".
 _BETWEEN_ROWS = re.compile(rb"(?:<posts>|</row>)?(?:[ \t\r\n]*[ \t\n])?")
+
+
+# --- rows ---
 
 
 class ScannedRows(NamedTuple):
@@ -158,13 +159,13 @@ class _Parser:
                 f"is not well-formed XML: {expat.errors.messages[error.code]} "
                 f"at byte {self._expat.ErrorByteIndex + self.skipped:,}",
                 where=self._where,
-                next="the file is cut or damaged: copy or download it again",
+                next="the file is truncated or damaged: copy or download it again",
             ) from error
         except LookupError as error:  # Python's own word for an encoding that it does not know
             raise CorruptFile(
-                f"declares an encoding that nobody knows ({error})",
+                f"declares an unknown encoding ({error})",
                 where=self._where,
-                next="the file is cut or damaged: copy or download it again",
+                next="the file is truncated or damaged: copy or download it again",
             ) from error
         self._fed += len(data)
         # An element in these bytes: the parser has read all of them, and what lies behind it is white space.
@@ -208,6 +209,8 @@ def _not_posts(where: str, root: str | None) -> InputError:
         f"is not a Posts.xml: {what}, not <posts>", where=where, next="narrow `files` to the Posts.xml files"
     )
 
+
+# --- posts ---
 
 POSTS = pa.schema(
     [

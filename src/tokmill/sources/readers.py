@@ -1,8 +1,9 @@
-"""Every reader by the name of its format: the one place that knows them all.
+"""From a source of the recipe to its documents: its files in reading order, the reader of its format, chunks to read.
 
-files of records and plain text (default) · wikipedia · stackexchange · parallel · warc
-
-Which files a source has, in the order in which they are read.
+list_source ─ files, hub files or shards of a snapshot ─> InputFile, …
+resolve_reading ─ READERS[format].resolve ─> Reading     files of records and plain text (default) · wikipedia ·
+Chunks ─ spans of files, of about one size                stackexchange · parallel · warc
+read_documents(chunk) ─> documents, bad records, dropped records
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.snapshot import list_contained
+from tokmill.artifacts.snapshot import list_shards
 from tokmill.errors import InputError
 from tokmill.recipe import Corpus, Hub, Source
 from tokmill.sources import files as records
@@ -30,6 +31,9 @@ from tokmill.storage.location import AnyPath, InputFile, find_files
 from tokmill.storage.records import Span
 
 _NEEDS_FILES = ("stackexchange",)
+
+
+# --- files ---
 
 
 def list_source(source: Source, base: Path) -> list[InputFile]:
@@ -51,9 +55,9 @@ def list_source(source: Source, base: Path) -> list[InputFile]:
 
 
 def list_corpus(corpus: Corpus, base: Path) -> list[tuple[InputFile, str]]:
-    """The shards of a container in its order, with the sha256 that each must have."""
+    """The shards of a snapshot in its order, with the sha256 that each must have."""
     root = base / Path(corpus.root).expanduser() if corpus.root else None
-    return list_contained(base / Path(corpus.manifest).expanduser(), root)
+    return list_shards(base / Path(corpus.manifest).expanduser(), root)
 
 
 def list_hub(hub: Hub, revision: str) -> list[InputFile]:
@@ -79,8 +83,8 @@ def list_hub_of_language(hub: Hub, revision: str, languages: Sequence[str]) -> t
         return found[0]
 
     files = list_data_files(hub.dataset, hub.config, hub.split, revision, choose)
-    settled = hub.model_copy(update={"config": chosen[0]}) if chosen else hub
-    return settled, [InputFile(file.path, file, file.size, 0) for file in files]
+    resolved = hub.model_copy(update={"config": chosen[0]}) if chosen else hub
+    return resolved, [InputFile(file.path, file, file.size, 0) for file in files]
 
 
 def _check_reachable(source: Source, files: list[InputFile]) -> None:
@@ -105,6 +109,8 @@ def _longer_name(file: InputFile) -> str:
     return PurePosixPath(*PurePosixPath(_whole_path(file.path)).parts[-depth:]).as_posix()
 
 
+# --- readers ---
+
 _SOURCES_LOG = logging.getLogger("tokmill.sources")
 _PEEKED_FILES = 8
 
@@ -112,7 +118,7 @@ _PEEKED_FILES = 8
 class Reader(Protocol):
     """A reader module (see `tokmill.sources.reading`)."""
 
-    def settle(self, source: Source, files: list[InputFile], /) -> Json: ...
+    def resolve(self, source: Source, files: list[InputFile], /) -> Json: ...
     def split(self, path: AnyPath, size: int, options: Json, target_bytes: int, /) -> list[Span]: ...
     def read(self, path: AnyPath, name: str, span: Span, reading: Reading, /) -> Iterator[Taken]: ...
 
@@ -133,12 +139,12 @@ class Chunk(NamedTuple):
     span: Span
 
 
-def settle_reading(source: Source, files: list[InputFile], own: Sequence[str] = ()) -> Reading:
+def resolve_reading(source: Source, files: list[InputFile], own: Sequence[str] = ()) -> Reading:
     """All that can change a byte of the documents of this source.
 
     `own`: source and domain, where a record that says which it is of is believed.
     """
-    options = READERS[source.format].settle(source, files)
+    options = READERS[source.format].resolve(source, files)
     if own and source.format == "records":
         options |= {"own": list(own)}
     return Reading(

@@ -1,12 +1,12 @@
 """What every reader of a source gives, and how it becomes documents.
 
-    settle(source, files) -> options                           driver: what the recipe left open, from the files
+    resolve(source, files) -> options                          driver: what the recipe left open, from the files
     split(path, size, options, target_bytes) -> spans          driver: parts that can be read on their own
     read(path, name, span, reading) -> Taken, Taken, …         worker: records, bad records, dropped records
 
 A reader module has these three functions; `tokmill.sources.readers` knows them all. Records have five columns;
-source, domain, the default licence and derived ids are added here, the same for every reader. Records that say
-themselves which source and domain they are of have a column for it.
+source, domain, the default licence and derived ids are added here, the same for every reader. Records that name
+their own source and domain have a column for it.
 """
 
 from __future__ import annotations

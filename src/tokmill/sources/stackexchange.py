@@ -1,22 +1,10 @@
 """Stack Exchange dumps: Posts.xml, or a .7z that holds it, as questions with their answers.
 
-    .7z ─ open_posts ─> Posts.xml ─ read_posts ─> posts, HTML as text      one file, in bounded memory
-    posts of one partition ─ join_threads ─> documents                     every file of the source
-
-What a document is and what is counted is said in `tokmill.sources.stackexchange`; the archive is read in `sevenzip`, the
-XML in `postsxml`, and what a row means is said in `posts`.
-
-Posts.xml out of a .7z archive, without trust in what the archive says of itself.
-
-    .7z ─ open_archive ─ not locked, one Posts.xml, not too large ─> member
-    member ─ open_posts ─ as many bytes as it declares ─> a file of ours, gone when it is closed
-
-Whatever py7zr raises at damaged bytes becomes an error that names the archive.
-
-Posts of Stack Exchange joined to threads: a question with its answers is a document.
-
-    posts of one partition ─ by site, question, score ─ groups ─ fault? ─ choose answers ─> documents
-                 └ of no thread                           └ no question └ too low, unanswered ─> bad, dropped
+    .7z ─ open_archive ─ not locked, one Posts.xml, not too large ─ open_posts ─> Posts.xml, gone when it is closed
+    Posts.xml ─ read_posts (tokmill.sources.posts) ─> posts, HTML as text        one file, in bounded memory
+    posts of one partition ─ join_threads ─> documents                           every file of the source
+        by site, question, score ─ groups ─ fault? ─ choose answers ─> documents
+                     └ of no thread  └ no question └ too low, unanswered ─> bad, dropped
 
     document   title, question and answers, each separated by a blank line
     id         the question's, as "<site>/<id>" where the source has several files
@@ -30,6 +18,9 @@ record, so one that is not chosen is not lost and not counted.
     dropped    low_question_score · unanswered · low_answer_score · orphan_answer · not_a_question · deleted ·
                duplicate_post
     bad        missing_field · wrong_type
+
+Nothing that an archive says of itself is trusted, and whatever py7zr raises at damaged bytes becomes an error that names
+the archive.
 """
 
 from __future__ import annotations
@@ -56,6 +47,8 @@ from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken
 from tokmill.storage.commit import storage_error, temp_beside
 from tokmill.storage.location import AnyPath, InputFile, local_path, open_binary
 from tokmill.storage.records import WHOLE, BadRecord, Span
+
+# --- archives ---
 
 
 @contextlib.contextmanager
@@ -168,6 +161,8 @@ def _damaged(path: Path, why: str) -> CorruptFile:
         f"cannot be unpacked as 7z ({why})", where=str(path), next="copy or download the archive again"
     )
 
+
+# --- threads ---
 
 _JOIN_ROWS = 4096
 _TAG_NAME = re.compile(r"[^<>|]+")
@@ -439,11 +434,13 @@ def _column(table: Any, name: str) -> Any:
     return one_piece(table.column(name))
 
 
+# --- the reader ---
+
 # A join needs about the size of its partition in memory; 128 of them hold the largest site (100 GB) at 800 MB.
 _PARTITION_BYTES, _MAX_PARTITIONS = 64 << 20, 128
 
 
-def settle(source: Source, files: list[InputFile]) -> Json:
+def resolve(source: Source, files: list[InputFile]) -> Json:
     section = source.stackexchange or StackExchange.model_validate({})
     xml_bytes = 0
     for file in files:

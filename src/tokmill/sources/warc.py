@@ -4,17 +4,14 @@
                             ├─ conversion ─ text as it is ───────────────────────> record
                             └─ anything else ────────────────────────────────────> dropped
 
-Records are framed by `tokmill.storage.warcfile`, and FastWARC reads what is inside one. A record that is broken is
-quarantined and reading goes on; a file that is truncated is an error.
+    page   bytes ─ charset of the mark, the header, the page ─ decode ─┬─> HTML, characters replaced
+                                                                       └─> Broken: undecodable
+           HTML ─ depth of nesting ─ tree ─ main_text ─┬─> text
+                                                       └─> Broken: too_deep
 
-A page of the web as text: its charset, how deep it is nested, and what of it is read.
-
-    bytes ─ charset of the mark, the header, the page ─ decode ─┬─> HTML, characters replaced
-                                                                └─> Broken: undecodable
-    HTML ─ depth of nesting ─ tree ─ main_text ─┬─> text
-                                                └─> Broken: too_deep
-
-The depth is bounded before text is taken out, because the time for that grows with its square.
+Records are framed by `tokmill.storage.warcfile`, and FastWARC reads what is inside one. A broken record is quarantined
+and reading continues; a truncated file is an error. The depth is bounded before text is taken out, because the time for
+that grows with its square.
 """
 
 from __future__ import annotations
@@ -49,6 +46,9 @@ _FLAT = frozenset(
 )
 # A page with one bad byte is a page; one with more than this is in another charset than it says.
 _MAX_REPLACED_FRACTION = 0.001
+
+
+# --- pages ---
 
 
 class Broken(Exception):
@@ -174,6 +174,8 @@ def _too_deep(depth: int) -> Broken:
     )
 
 
+# --- the reader ---
+
 SUFFIXES = (".warc", ".warc.gz", ".wet", ".wet.gz")
 
 _BATCH_BYTES = 4 << 20
@@ -196,7 +198,7 @@ class _Unwanted(Exception):
     """Why a record is dropped: reason, value, threshold."""
 
 
-def settle(source: Source, files: list[InputFile]) -> Json:
+def resolve(source: Source, files: list[InputFile]) -> Json:
     for file in files:
         if not file.name.endswith(SUFFIXES):
             raise InputError(

@@ -1,7 +1,7 @@
 """Wikipedia: what WikiExtractor wrote, or a MediaWiki dump itself.
 
     <doc id="12" url="…" title="Anarchism">      WikiExtractor; its files (wiki_00) have no suffix, so the
-    Anarchism                                    layout is told from the content, never from the name
+    Anarchism                                    layout is found from the content, never from the name
                                                  alone
     Anarchism is a political …
     </doc>
@@ -10,19 +10,12 @@
 
     <mediawiki><siteinfo>…</siteinfo><page><title/><ns/><id/><revision>… <text/></revision></page>… a dump
 
-A document is its title, a blank line, and its text.
+    read ─ _sniff ─┬─ read_blocks   <doc>      ┐
+                   ├─ read_lines    JSON       ├─> Page ─> record: title, a blank line, text
+                   └─ read_dump     XML        ┘
 
-A page of Wikipedia, whoever wrote it down.
-
-A MediaWiki dump: the pages of one large XML file, as they pass.
-
-    <mediawiki><siteinfo>…</siteinfo><page><title/><ns/><id/><revision>… <text/></revision></page>…
-
-Of a page with several revisions the last one counts.
-
-What WikiExtractor wrote: pages in <doc> blocks, or one JSON object a line.
-
-It escapes <, > and & in what it writes (--html-safe); that is undone.
+A dump is read as it passes; of a page with several revisions the last one counts. WikiExtractor escapes <, > and & in
+what it writes (--html-safe); that is undone.
 """
 
 from __future__ import annotations
@@ -63,6 +56,8 @@ def too_large(offset: int, size: int, max_record_bytes: int) -> BadRecord:
         offset, "too_large", f"{size:,} bytes in one page; max_record_bytes is {max_record_bytes:,}"
     )
 
+
+# --- a MediaWiki dump ---
 
 _MAX_DEPTH = 32  # of elements; a dump has six
 _INTEGER = re.compile(r"-?[0-9]{1,9}")
@@ -124,7 +119,7 @@ class _Dump:
                 f"{ends} ({expat.ErrorString(error.code)})", self._parser.ErrorByteIndex
             ) from error
         except LookupError as error:  # Python's own word for an encoding that it does not know
-            raise self._corrupt(f"declares an encoding that nobody knows ({error})", 0) from error
+            raise self._corrupt(f"declares an unknown encoding ({error})", 0) from error
         if fed - self._parser.CurrentByteIndex > self._limit + len(data):
             raise self._corrupt("one tag is longer than max_record_bytes", self._parser.CurrentByteIndex)
 
@@ -217,6 +212,8 @@ class _Dump:
             f"{what} at byte {max(offset, 0):,}", where=str(self._path), next="copy or download it again"
         )
 
+
+# --- WikiExtractor ---
 
 _DOC_LINE = re.compile(rb'^(?:<doc (?P<attributes>id="[^\n]*")>|</doc>)[ \t\r]*$', re.MULTILINE)
 _ATTRIBUTE = re.compile(r'([a-z]+)="(.*?)"(?= [a-z]+="|$)')  # a title may have a quote that is not escaped
@@ -340,6 +337,8 @@ def _outside(offset: int) -> BadRecord:
     return BadRecord(offset, "outside_block", "text that is in no <doc> block")
 
 
+# --- the reader ---
+
 _BATCH_PAGES = 1000
 _BATCH_CHARS = 4 << 20
 _SNIFFED_BYTES = 64 << 10
@@ -352,7 +351,7 @@ class Layout(StrEnum):
     DUMP = "dump"
 
 
-def settle(source: Source, files: list[InputFile]) -> Json:
+def resolve(source: Source, files: list[InputFile]) -> Json:
     """The recipe's section, and what reads wikitext where there is some: another version may read it otherwise."""
     namespaces = (source.wikipedia or Wikipedia()).namespaces
     has_dump = any(_sniff(file.path) is Layout.DUMP for file in files)

@@ -1,19 +1,18 @@
-"""How well a tokenizer fits some text, and whether a new one fits it worse than the old.
+"""What a tokenizer file is, how well it fits some text, and whether a new one fits it worse than the old.
 
-    files ─ documents ─ encode ─ decode ─> per source, per language and in all:
+    check_tokenizer     load (sha256 against the pin) ─ control tokens, unknown characters, normalization ─> Description
+    measure_coverage    files ─ documents ─ encode ─ decode ─> per source, per language and in all:
 
-    tokens_per_word        words as `tokmill filter` counts them (docs/measures.md)
-    tokens_per_byte
-    characters_per_token
-    unknown_rate           share of the tokens that are the unknown token
-    coverage               1 - unknown_rate: share of the tokens that stand for some text
-    round_trip_share       share of the documents for which decode(encode(text)) is the text, character by character
+        tokens_per_word        words as `tokmill filter` counts them (docs/measures.md)
+        tokens_per_byte
+        characters_per_token
+        unknown_rate           share of the tokens that are the unknown token
+        coverage               1 - unknown_rate: share of the tokens that stand for some text
+        round_trip_share       share of the documents for which decode(encode(text)) is the text, character by character
+
+    compare_coverage    two of them ─> what rose or fell beyond the thresholds
 
 Counts are added up as integers and divided once, so neither the cut into batches nor the order matters.
-
-What a tokenizer file is, in words that are the same for every kind.
-
-load (sha256 against the pin) ─ control tokens, what it does with unknown characters, what it does to the text
 """
 
 from __future__ import annotations
@@ -36,6 +35,8 @@ from tokmill.storage.records import Kind, Wanted
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import Tokenizer
 from tokmill.tokenizers.spm import read_spm_model
+
+# --- what a file is ---
 
 
 class Description(NamedTuple):
@@ -147,6 +148,8 @@ def _types(part: Any) -> list[str]:
     inner = part.get("normalizers") or part.get("pretokenizers")
     return [name for item in inner for name in _types(item)] if inner else [part["type"]]
 
+
+# --- coverage ---
 
 By = Literal["source", "language"]
 

@@ -1,28 +1,25 @@
-"""gigatoken behind the same ids: 20 to 80 times the speed of the libraries that define them.
+"""gigatoken behind the same ids: 20 to 80 times the speed of the libraries that define them, checked by a sample.
 
     large_string column ─ its own buffers ─> gigatoken ─> ids, lengths        no Python string, no Python integer
                           rows that the two may see differently ──> reference ──┘ in their place
+    ids of a shard ─ rows_to_check ─ encoded by the reference too ─ first_difference ─> one that differs stops the run
 
-Which rows those are is known exactly per kind of model, or gigatoken is not used for it:
+Which rows the two may see differently is known exactly per kind of model, or gigatoken is not used for it:
 
-    characters newer than Unicode 9       newcomers.py; tiktoken ranks and tokenizer.json
-    user-defined symbols                  spm_bpe.py; SentencePiece puts its dummy prefix elsewhere
+    characters newer than Unicode 9       protocol.recent_classes; tiktoken ranks and tokenizer.json
+    user-defined symbols                  spm.for_gigatoken; SentencePiece puts its dummy prefix elsewhere
 
 It is not used either where it is not installed, where it does not know the model, or where it gives one other id
-than the reference for PROBES. A build checks a sample besides (tokmill.tokenizers.fast).
+than the reference for PROBES. Checked in every shard, whatever the engine:
 
-A sample of every shard, encoded by the reference too.
-
-    which    documents that spell a control token     all of them: where a tokenizer is most likely to be wrong
-             a sample by hash of doc_id               a share that keeps the reference below 15 % of the encoding
-             the one with the least hash              so that no shard goes unchecked
-
-The choice depends on ids and texts alone, not on the engine: the same documents are counted wherever it runs.
+    documents that spell a control token     all of them: where a tokenizer is most likely to be wrong
+    a sample by hash of doc_id               a share that keeps the reference below 15 % of the encoding
+    the one with the least hash              so that no shard goes unchecked
 
 A fault that touches a share f of the documents passes a shard of n documents with a sample of share s unseen with
 probability (1 - s)^(f n): at s = 1/256, one in a thousand of 1.8 million documents is missed once in a thousand runs.
 
-Literals that a recipe wants read as control tokens, and nothing else in the text.
+Literals that a recipe wants read as control tokens (`tokenizer.control`), and nothing else in the text:
 
     "hi <|im_start|>user"   ─ cut ─>  |hi |<|im_start|>|user|   ─ encode part by part ─>  hi_  100264  user
 
@@ -61,6 +58,9 @@ PROBES: Final = (
     "def f(x):\n    return {'a': [1, 2.5e-3]}  # <b>&amp;</b> ~~ \\\\ //",
     "<s></s><unk><pad><0x0A>[INST][/INST]<|endoftext|><|im_start|>▁▁ ▁",
 )
+
+
+# --- the fast path ---
 
 
 class Fast:
@@ -161,6 +161,8 @@ def starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
+# --- the check ---
+
 # One document in so many: the speed of gigatoken over that of the reference, divided by 0.15 and then some.
 _ONE_IN: Final = {"tiktoken": 256, "huggingface": 2048, "sentencepiece": 256}
 
@@ -212,6 +214,8 @@ def _scrambled(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return hashes ^ (hashes >> np.uint64(31))
 
+
+# --- control tokens in text ---
 
 EncodeColumn = Callable[[Any], Encoded]
 

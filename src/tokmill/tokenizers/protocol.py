@@ -1,45 +1,36 @@
-"""What every tokenizer can do, whatever library is behind it.
+"""What every tokenizer can do, whatever library is behind it: text to ids, ids back to bytes, and where libraries differ.
 
     texts ["ab c", "", "d"]  ──encode──▶  ids      int32  [ 7  3  9  4 ]       all documents, one after another
                                           lengths  int64  [ 3     0  1 ]       one per text
 
 A text is always ordinary text: a literal `<|endoftext|>` or `</s>` in a document is spelled with ordinary
-tokens and never becomes the control token. Nothing is added (no BOS, no EOS), cut or padded.
-
-`encode` is the reference: the library that the file belongs to. `encode_column` gives the same ids for an Arrow
-column, through gigatoken where that can do it (tokmill.tokenizers.fast). Both keep one core busy, because the mill
-runs one process per core.
-
-From tokens back to the bytes of the text that they were read from.
+tokens and never becomes the control token. Nothing is added (no BOS, no EOS), truncated or padded. `encode` is the
+reference: the library that the file belongs to. `encode_column` gives the same ids for an Arrow column, through
+gigatoken where that can do it (tokmill.tokenizers.fast). Both keep one core busy, because a run has one process per core.
 
     text      ça va          c3 a7 61 20 76 61           6 bytes, 5 characters
     tokens    [c3][a7 61][20 76 61]
     bounds    0   1      3         6                     n + 1: token i is bytes [bounds[i], bounds[i + 1])
 
-Bounds have no gap: what a normalizer removed belongs to the token before it, at the start of a text to the first. A
+`boundaries` have no gap: what a normalizer removed belongs to the token before it, at the start of a text to the first. A
 token may be a part of a character. A character belongs to the token that has its first byte, so the characters of all
 tokens, one after the other, are the text.
 
     tiktoken, byte-level BPE   by the bytes of each token, which are those of the text
     SentencePiece, others      by the offsets that the library gives; pieces for bytes get a byte each
+    spelled_boundaries         from the tokenizer's file alone, without a library, in a tenth of its time to load:
+                               base64 ranks, or the vocabulary of a byte-level BPE; ids that spell the text are its ids
 
-The bytes that some ids stand for, from the tokenizer's file alone: without a library, in a tenth of its time to load.
+Libraries know different editions of Unicode, and may disagree about recent characters (`recent_classes`):
 
-    tiktoken ranks      base64 rank, one line each
-    tokenizer.json      vocabulary of a byte-level BPE, each letter for a byte
-
-Whoever asks compares: ids that spell the text are those of the text, by whatever library.
-
-Characters that two libraries may know from different editions of Unicode.
-
-    U+33111 is unassigned in Unicode 16 and a letter in 17:    tiktoken   U+33111 \n | space \n
-                                                               gigatoken  U+33111 | \n space \n
+    U+33111 is unassigned in Unicode 16 and a letter in 17:    tiktoken   U+33111 \\n | space \\n
+                                                               gigatoken  U+33111 | \\n space \\n
 
 Splitting asks whether a character is a letter, a mark, a number or a space, and NFC asks for its combining class.
-Both are settled for good when a character is assigned, so libraries of different age disagree about newcomers
-alone. Measured: gigatoken 0.10 knows Unicode 17, tiktoken 0.14 splits by 16, and `tokenizers` 0.23 composes by 9.
-A newcomer here is what Unicode 9 did not have. Not among them: symbols, punctuation, format characters, and the blocks
-of pictographs. They are none of the four and compose with nothing, in any edition; new emoji are common.
+Both never change once a character is assigned, so libraries of different age disagree about later characters alone.
+Measured: gigatoken 0.10 knows Unicode 17, tiktoken 0.14 splits by 16, and `tokenizers` 0.23 composes by 9. Recent is
+what Unicode 9 did not have. Not among them: symbols, punctuation, format characters, and the blocks of pictographs.
+They are none of the four and compose with nothing, in any edition; new emoji are common.
 """
 
 from __future__ import annotations
@@ -152,6 +143,9 @@ def _refuse_what_is_not_text(text: object, number: int) -> None:
         ) from None
 
 
+# --- back to bytes ---
+
+
 class Characters(NamedTuple):
     """Characters [start, end) of a text; cut: a token ends inside the one before `start` or `end`."""
 
@@ -237,6 +231,9 @@ def _is_inside(text: bytes, at: int) -> bool:
     return at < len(text) and (text[at] & 0xC0) == 0x80
 
 
+# --- bytes from the file alone ---
+
+
 def _byte_letters() -> dict[str, int]:
     """The letter that byte-level BPE writes for each byte: itself where that can be seen, else from U+0100 on."""
     seen = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
@@ -296,11 +293,13 @@ def _vocabulary(data: bytes, wanted: set[int]) -> dict[int, bytes]:
     }
 
 
+# --- recent characters ---
+
 _COUNT = 0x110000
 
 # From Perl 5.36 (Unicode 14): neither \p{Present_In: 9.0} nor [\p{S}\p{P}\p{Cf}\p{Noncharacter_Code_Point}],
 # without 1F000-1F0FF and 1F200-1FAFF. What is unassigned there is in the list.
-_NEWCOMERS = """
+_RECENT = """
 378-379 380-383 38B 38D 3A2 530 557-558 560 588 58B-58C 590 5C8-5CF 5EB-5EF 5F5-5FF 70E 74B-74C 7B2-7BF
 7FB-7FD 82E-82F 83F 85C-85D 85F-887 889-88F 892-89F 8B5 8BE-8D3 984 98D-98E 991-992 9A9 9B1 9B3-9B5
 9BA-9BB 9C5-9C6 9C9-9CA 9CF-9D6 9D8-9DB 9DE 9E4-9E5 9FC 9FE-A00 A04 A0B-A0E A11-A12 A29 A31 A34 A37
@@ -359,10 +358,10 @@ B0000-BFFFD C0000-CFFFD D0000-DFFFD E0000 E0002-E001F E0080-E00FF E01F0-EFFFD
 
 
 @functools.cache
-def newcomer_classes() -> NDArray[np.uint8]:
-    """Per code point: UNSAFE for a newcomer, else 0. What `kernels.folding.suspects` looks for."""
+def recent_classes() -> NDArray[np.uint8]:
+    """Per code point: UNSAFE for a recent character, else 0. What `kernels.folding.suspects` looks for."""
     classes = np.zeros(_COUNT, np.uint8)
-    for span in _NEWCOMERS.split():
+    for span in _RECENT.split():
         first, _, last = span.partition("-")
         classes[int(first, 16) : int(last or first, 16) + 1] = UNSAFE
     return classes

@@ -1,33 +1,24 @@
-"""Train a tokenizer from text: one way in for all kinds of model.
+"""Train a tokenizer from text: one function for all kinds of model.
 
     unigram, bpe   SentencePiece                           spm_<vocabulary>_<model>.model
     byte_bpe       Hugging Face, BPE on the bytes          tokenizer.json
 
-Same texts and options, same bytes: whatever the number of threads, the hash seed or the order of the texts.
+    byte_bpe   texts ─▶ split as GPT-2 does ─▶ count words ─▶ merge the commonest pair, again and again ─▶ tokenizer.json
 
-What a trainer gives back, and what every trainer refuses alike.
+        ids   0 … S-1      special tokens, in the order given
+              S … S+255    the 256 bytes: nothing is ever unknown
+              S+256 …      merges, commonest first; of equally common pairs the one with the smaller ids
 
-Train a byte-level BPE tokenizer from text.
+    unigram, bpe   texts ─▶ cut where the trainer would skip ─▶ sentencepiece ─▶ spm.model
 
-    texts ─▶ split as GPT-2 does ─▶ count words ─▶ merge the commonest pair, again and again ─▶ tokenizer.json
+        ids   0        <unk>
+              1        <s>
+              2        eos
+              3 …      control symbols, user symbols, with byte fallback the 256 bytes, then pieces
 
-    ids   0 … S-1      special tokens, in the order given
-          S … S+255    the 256 bytes: nothing is ever unknown
-          S+256 …      merges, commonest first; of equally common pairs the one with the smaller ids
-
-Same texts, same bytes: counts are sums and ties are broken by ids, so neither threads, nor hash seeds, nor the
-order of the texts can be seen in the result (a test runs it under different ones).
-
-Train a SentencePiece model, unigram or BPE, from whole documents.
-
-    texts ─▶ nothing that the trainer would skip ─▶ sentencepiece ─▶ spm.model
-
-    ids   0        <unk>
-          1        <s>
-          2        eos
-          3 …      control symbols, user symbols, with byte fallback the 256 bytes, then pieces
-
-Same texts, same bytes. What that took (measured with sentencepiece 0.2.2):
+Same texts and options, same bytes: whatever the number of threads, the hash seed or the order of the texts (a test runs
+it under different ones). Byte-level counts are sums, and ties are broken by ids. What it took with SentencePiece
+(measured with 0.2.2):
 
     threads     Unigram training adds up expectations per thread and then over threads, in single precision: 1, 2
                 and 7 threads give three different models. So their number is part of the method and always the
@@ -36,11 +27,11 @@ Same texts, same bytes. What that took (measured with sentencepiece 0.2.2):
     sampling    the trainer draws none: every text it is given counts, in whatever order.
     paths       the model is written into memory, so no name of a file gets into it.
 
-The trainer leaves out without a word: texts over `max_sentence_length`; texts with U+2585, which it keeps for
+That trainer leaves out without a word: texts over `max_sentence_length`; texts with U+2585, which it keeps for
 itself; line ends at the end of a text. So texts are cut where they would be too long or have that character, and a
 line end at the end is followed by a tab, which no piece can contain.
 
-Newlines are text: "\n" always has a piece, and may be part of others. As a user symbol it would be alone in its piece:
+Newlines are text: "\\n" always has a piece, and may be part of others. As a user symbol it would be alone in its piece:
 a token of unseen text then has 1 to 7 % fewer bytes with BPE, 15 to 23 % fewer with unigram (docs/tokenizers.md).
 Only where normalization takes a line end for a space (nmt_*) it has to be a user symbol, which is not normalized.
 """
@@ -72,6 +63,8 @@ def no_text() -> InputError:
         next="check that the sources are not empty after cleaning, and that their weights are not all 0",
     )
 
+
+# --- byte-level BPE ---
 
 # The trainer's source keeps pair counts in an i32; one that wraps would lose the commonest pair without a word.
 # No pair can occur more often than the text has bytes.
@@ -161,6 +154,8 @@ def _refuse_plain_words(words: set[str]) -> None:
             next=f"write it so that text splits it, e.g. <|{word}|>",
         )
 
+
+# --- SentencePiece ---
 
 # Not the number of cores: see above. 16 is the library's own default.
 _THREADS = 16
@@ -269,7 +264,7 @@ def _check_request(eos: str, control: Sequence[str], symbols: Sequence[str]) -> 
     twice = [name for name in names if names.count(name) > 1]
     if twice or "" in names:
         raise RecipeError(
-            f"{twice[0]!r} is asked for twice" if twice else "a symbol is empty",
+            f"{twice[0]!r} is given twice" if twice else "a symbol is empty",
             where="tokenizer.train",
             next="eos, control symbols and user symbols must all differ",
         )
@@ -312,6 +307,9 @@ def _in_words(message: str, sentences: _Sentences, options: SentencePieceOptions
     )
 
 
+# --- all kinds ---
+
+
 class ByteLevelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A byte-level vocabulary may stay smaller than asked for: it has every byte, so it spells everything."""
 
@@ -320,24 +318,24 @@ class ByteLevelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     min_frequency: int = 2
 
 
-def settle_options(asked: dict[str, Any]) -> dict[str, Any]:
-    """All options of the model, those that were not asked for by their defaults."""
+def resolve_options(asked: dict[str, Any]) -> dict[str, Any]:
+    """All options of the model, with defaults for those that are not given."""
     kind = ByteLevelOptions if asked["model"] == "byte_bpe" else SentencePieceOptions
-    settled: dict[str, Any] = msgspec.to_builtins(msgspec.convert(asked, kind, strict=False))
-    return settled
+    resolved: dict[str, Any] = msgspec.to_builtins(msgspec.convert(asked, kind, strict=False))
+    return resolved
 
 
 def train_tokenizer(
     texts: Iterable[str], options: dict[str, Any], *, eos: str, control: Sequence[str] = ()
 ) -> tuple[str, Trained]:
-    """The name of the file and what is in it; `options` as `settle_options` gives them."""
+    """The name of the file and what is in it; `options` as `resolve_options` gives them."""
     if options["model"] == "byte_bpe":
-        settled = msgspec.convert(options, ByteLevelOptions)
+        resolved = msgspec.convert(options, ByteLevelOptions)
         trained = train_byte_bpe(
             texts,
-            vocab_size=settled.vocab_size,
+            vocab_size=resolved.vocab_size,
             special_tokens=[eos, *control],
-            min_frequency=settled.min_frequency,
+            min_frequency=resolved.min_frequency,
         )
         return "tokenizer.json", trained
     trained = train_sentencepiece(

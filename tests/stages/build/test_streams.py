@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.formats.index import RowSpans
-from tokmill.packing.compare import Store, gather_rows, plan_layout
+from tokmill.packing.rows import Store, gather_rows, plan_layout
 from tokmill.stages.build import blocks
 from tokmill.stages.build.blocks import Block, Blocks, read_meetings
 from tokmill.stages.build.documents import Documents

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
 from tokmill.formats.index import RowSpans
-from tokmill.packing.compare import plan_layout, row_batches
 from tokmill.packing.mixture import Balance, row_groups
 from tokmill.packing.plan import Plan, Tail, take_rows
+from tokmill.packing.rows import plan_layout, row_batches
 from tokmill.stages.build.documents import Chunks, Documents, join_documents
 
 # Of what was read ahead, for the streams that look ahead into the same chunk and the block that begins with it.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Task
 from tokmill.formats.ids import smallest_dtype
-from tokmill.packing.compare import Store
+from tokmill.packing.rows import Store
 from tokmill.schema import one_piece
 from tokmill.storage.parquet import load_table
 from tokmill.storage.reading import map_array

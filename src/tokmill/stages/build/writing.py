@@ -23,7 +23,7 @@ from tokmill.artifacts.step import Task
 from tokmill.formats import find_format
 from tokmill.formats.ids import Sequences
 from tokmill.formats.index import INDEX, PLACES, NamedSpans, write_named_rows, write_places
-from tokmill.packing.compare import gather_rows, gather_sequences
+from tokmill.packing.rows import gather_rows, gather_sequences
 from tokmill.stages.build.blocks import Blocks, read_meetings
 from tokmill.storage.streams import plain_sha256
 

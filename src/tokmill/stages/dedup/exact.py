@@ -37,7 +37,7 @@ from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json, Receipt
 from tokmill.artifacts.step import Input, Made, Shard, Step, Task, table_input, write_task_table
 from tokmill.clean.normalize import apply_edits
-from tokmill.clean.rules import Rule, Sieve, columns_of
+from tokmill.clean.rules import CompiledFilters, Rule, columns_of
 from tokmill.duplicates.exact import match_equal
 from tokmill.kernels import hashing
 from tokmill.schema import EDITS, MATCHES, one_piece, string_column
@@ -137,7 +137,7 @@ def keep_config(dedup: Json, shard: Shard, upstream: Mapping[str, Artifact]) -> 
     priority = priority_of(shard.source, [*dedup["reference"], *dedup["priority"]])
     rules: list[Json] = []
     if dedup["keep"] == "best":
-        sieve = msgspec.convert(upstream[f"clean/{shard.source}"].manifest.config["sieve"], Sieve)
+        sieve = msgspec.convert(upstream[f"clean/{shard.source}"].manifest.config["sieve"], CompiledFilters)
         rules = [msgspec.to_builtins(rule) for rule in sieve.rules]
     return {"policy": dedup["keep"], "priority": priority, "rules": rules}
 

@@ -1,17 +1,17 @@
-"""How much is said, and where it is written down: `-v`, `-q` and `--log-file`, the same for every verb.
+"""What a command prints, how much of it, and where: `-v`, `-q` and `--log-file`, the same for every verb.
 
-    tokmill -q run recipe.yaml                    before the verb, or
+    results    ─> stdout      always                                        ─┐
+    messages   ─> stderr      more of them with -v, none with -q             ├─> --log-file: all of it, with times
+    errors     ─> stderr      always                                        ─┘   and without secrets
+
+    tokmill -q run recipe.yaml                        before the verb, or
     tokmill run recipe.yaml -q --log-file run.log     after it
 
-Results go to stdout whatever is asked. What is said on the way goes to stderr, more of it with -v and none with -q;
-errors always. The log file has all of it and the results, each line with its time; what looks like a secret, or is
-one in the environment, is left out.
+What looks like a secret, or is one in the environment, is left out of the log. Streams may be full, closed or gone:
 
-Standard streams that may be full, closed or gone.
-
-stdin, stdout, stderr closed    ->  the null device, so that no file of ours gets their number
-stdout cannot be written        ->  OutputLost, one line on stderr; a pipe that nobody reads ends the command quietly
-stderr cannot be written        ->  what is said on the way is lost, and the work goes on
+    stdin, stdout, stderr closed    ─> the null device, so that no file of ours gets their number
+    stdout cannot be written        ─> OutputLost, one line on stderr; a pipe that nobody reads ends the command quietly
+    stderr cannot be written        ─> messages are lost, and the work goes on
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MIN_SECRET_CHARS = 8  # shorter values are no secrets, and words of every line
 
 
 @dataclass
-class _Talk:
+class _Verbosity:
     is_quiet: bool = False
     is_verbose: bool = False
     log: IO[str] | None = None
@@ -51,71 +51,71 @@ class _Talk:
     begun: float = field(default_factory=time.monotonic)
 
 
-talk = _Talk()
+verbosity = _Verbosity()
 
 
-def note(text: str) -> None:
+def write_log(text: str) -> None:
     """Into the log file, if there is one."""
-    if talk.log is None:
+    if verbosity.log is None:
         return
     now = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
     with contextlib.suppress(OSError):  # a run does not stop for its log
         for line in _scrubbed(text).splitlines():
-            talk.log.write(f"{now}Z  {line}\n")
-        talk.log.flush()
+            verbosity.log.write(f"{now}Z  {line}\n")
+        verbosity.log.flush()
 
 
-def begin(arguments: Sequence[str]) -> None:
+def begin_log(arguments: Sequence[str]) -> None:
     """A verb is known, with its arguments."""
-    talk.arguments = list(arguments)
-    if talk.log is not None:
-        note(f"tokmill {' '.join(arguments)}")
+    verbosity.arguments = list(arguments)
+    if verbosity.log is not None:
+        write_log(f"tokmill {' '.join(arguments)}")
 
 
-def talking_options() -> list[click.Option]:
+def _output_options() -> list[click.Option]:
     """New ones, for one command."""
     shared: dict[str, Any] = {"expose_value": False, "is_eager": True}
     return [
         click.Option(
-            ["-v", "--verbose"], is_flag=True, callback=_verbose, help="Say more on the way.", **shared
+            ["-v", "--verbose"], is_flag=True, callback=_verbose, help="Print more messages.", **shared
         ),
         click.Option(
             ["-q", "--quiet"],
             is_flag=True,
             callback=_quiet,
-            help="Say nothing but results and errors.",
+            help="Print results and errors only.",
             **shared,
         ),
         click.Option(
             ["--log-file"],
             type=click.Path(dir_okay=False, path_type=Path),
             callback=_open_log,
-            help="Append what is said to this file, with times.",
+            help="Append all messages to this file, with times.",
             **shared,
         ),
     ]
 
 
-def add_talking(command: click.Command) -> click.Command:
+def add_output_options(command: click.Command) -> click.Command:
     """To a verb, and to what is below it; options that it has already are its own (`shard --log-file` is for numbers)."""
     for below in command.commands.values() if isinstance(command, click.Group) else ():
-        add_talking(below)
+        add_output_options(below)
     taken = {spelled for param in command.params for spelled in param.opts}
-    command.params += [option for option in talking_options() if not taken.intersection(option.opts)]
+    command.params += [option for option in _output_options() if not taken.intersection(option.opts)]
     return command
 
 
 def _verbose(context: click.Context, option: click.Parameter, value: bool) -> None:
-    talk.is_verbose = value or (talk.is_verbose and context.parent is not None)
+    verbosity.is_verbose = value or (verbosity.is_verbose and context.parent is not None)
 
 
 def _quiet(context: click.Context, option: click.Parameter, value: bool) -> None:
-    talk.is_quiet = value or (talk.is_quiet and context.parent is not None)
+    verbosity.is_quiet = value or (verbosity.is_quiet and context.parent is not None)
 
 
 def _open_log(context: click.Context, option: click.Parameter, value: Path | None) -> None:
     if context.parent is None:
-        talk.arguments, talk.begun = (), time.monotonic()
+        verbosity.arguments, verbosity.begun = (), time.monotonic()
         listener = _Listener(logging.WARNING)
         logging.getLogger().addHandler(listener)
         context.call_on_close(lambda: logging.getLogger().removeHandler(listener))
@@ -126,24 +126,24 @@ def _open_log(context: click.Context, option: click.Parameter, value: Path | Non
         log = value.open("a", encoding="utf-8")
     except OSError as error:
         raise click.BadParameter(f"{value}: {error.strerror}", context, option) from error
-    former, talk.log = talk.log, log
+    former, verbosity.log = verbosity.log, log
     context.call_on_close(lambda: _close(log, former))
-    if talk.arguments:
-        note(f"tokmill {' '.join(talk.arguments)}")
+    if verbosity.arguments:
+        write_log(f"tokmill {' '.join(verbosity.arguments)}")
 
 
 class _Listener(logging.Handler):
-    """What is warned of while no run is there to say it, such as the weights of a mixture file."""
+    """Warnings from outside of a run, such as those of the weights of a mixture file."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        note(record.getMessage())
-        if not talk.is_quiet:
+        write_log(record.getMessage())
+        if not verbosity.is_quiet:
             click.echo(record.getMessage(), err=True)
 
 
 def _close(log: IO[str], former: IO[str] | None) -> None:
-    note(f"ended after {time.monotonic() - talk.begun:.1f} s")
-    talk.log = former
+    write_log(f"ended after {time.monotonic() - verbosity.begun:.1f} s")
+    verbosity.log = former
     with contextlib.suppress(OSError):
         log.close()
 
@@ -158,14 +158,14 @@ def _scrubbed(text: str) -> str:
 
 
 def guard_streams() -> None:
-    """For the process of a command: whoever prints, prints through these."""
+    """For the process of a command: everything is printed through these."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
             _to_nowhere(descriptor)
     sys.stdout = _guarded(sys.stdout, 1, _Result)
-    sys.stderr = _guarded(sys.stderr, 2, _Words)
+    sys.stderr = _guarded(sys.stderr, 2, _Messages)
 
 
 class _Result(io.TextIOWrapper):
@@ -200,7 +200,7 @@ class _Result(io.TextIOWrapper):
         )
 
 
-class _Words(io.TextIOWrapper):
+class _Messages(io.TextIOWrapper):
     def write(self, text: str, /) -> int:
         try:
             return super().write(text)

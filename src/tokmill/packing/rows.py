@@ -1,20 +1,19 @@
-"""What each strategy would cost on these lengths, before one is chosen.
-
-padding         columns that hold nothing            share of all columns
-truncated       tokens that no row holds             share of the tokens
-tail_dropped    likewise, after the last whole row
-fragmented      documents on more than one row       share of the documents; of those, how many would fit one
-cross_document  tokens that stand in their row after another document: under plain causal attention they see it
-                                                     share of the tokens in rows
-
-Rows of ids from a plan: one compiled copy per batch of rows and file, straight out of the maps.
+"""From a plan to rows: ids, where documents begin in a row, and what each layout costs before one is chosen.
 
     plan.spans(first, stop)   row  document  start:end  offset
     Store                          document -> (array, begin)
-    gather_rows               ids of rows first to stop, padding where no document is
+    gather_rows               ids of rows first to stop, padding where no document is: one compiled copy per batch of
+                              rows and file, straight out of the maps
 
-Batches do not know of each other: they can be made in any order, by threads (the copy is free of the GIL) or
-by processes.
+    padding           columns that hold nothing            share of all columns
+    truncated         tokens that no row holds             share of the tokens
+    tail_dropped      likewise, after the last whole row
+    fragmented        documents on more than one row       share of the documents; of those, how many would fit one
+    cross_document    tokens that stand in their row after another document: under plain causal attention they see it
+                                                           share of the tokens in rows
+
+Batches do not know of each other: they can be made in any order, by threads (the copy is free of the GIL) or by
+processes.
 """
 
 from __future__ import annotations
@@ -41,6 +40,8 @@ from tokmill.packing.plan import (
     plan_indexed,
     plan_pad,
 )
+
+# --- ids of rows ---
 
 # Tokens of a batch: 16 MB of int32, of which the second-level cache sees little and the disk enough.
 BATCH_TOKENS = 4 << 20

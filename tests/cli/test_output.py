@@ -58,8 +58,8 @@ def test_verbose_says_more_and_the_bytes_are_the_same(recipe: Path) -> None:
         said[name] = tokmill("run", recipe, "--out", out, *more).stderr
         digests.add(json.loads(tokmill("verify", out, "--json").stdout)["digest"])
     assert len(digests) == 1
-    assert "ingest/notes: 1 of 1 tasks" in said["verbose"]
-    assert "tasks" not in said["plain"]
+    assert "ingest/notes: 1 of 1 task" in said["verbose"]
+    assert " task" not in said["plain"]
 
 
 def test_the_log_file_has_what_was_said_with_times_however_little_was_shown(recipe: Path) -> None:
@@ -100,8 +100,8 @@ def test_a_log_file_that_cannot_be_written_is_a_usage_error(recipe: Path) -> Non
 def test_a_warning_before_a_run_begins_is_said_once_and_written_down(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("The mill turns all day. " * 50)
     (tmp_path / "mixture.yaml").write_text("datasets: [{name: a, files: a.txt, weight: 3}]")
-    words = ["tokenizer", "train", "--manifest", tmp_path / "mixture.yaml", "--model-type", "byte_bpe"]
-    words += ["--vocab-size", "300", "--output-dir", tmp_path / "tok"]
+    words = ["tokenizer", "train", "--manifest", tmp_path / "mixture.yaml", "--model", "byte_bpe"]
+    words += ["--vocab-size", "300", "--out-dir", tmp_path / "tok"]
     told = "datasets: weights add up to 3, not to 1"
     log = tmp_path / "run.log"
     assert tokmill("--log-file", log, *words).stderr.count(told) == 1
