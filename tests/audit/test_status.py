@@ -27,11 +27,10 @@ from tokmill.storage.lease import LOCK, open_lease
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from tokmill.journal import open_journal
-from tokmill.plan import plan_steps
-from tokmill.progress import Silence
-from tokmill.recipe_file import load_recipe
-from tokmill.running import run
+from tokmill.artifacts.progress import Silence, open_journal
+from tokmill.pipeline.plan import plan_steps
+from tokmill.pipeline.run import run
+from tokmill.recipe.file import load_recipe
 
 recipe, out, act, after = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 

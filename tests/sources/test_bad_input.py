@@ -81,7 +81,7 @@ def test_an_empty_glob_says_what_lies_there(tmp_path: Path) -> None:
 def test_a_missing_field_names_the_fields_that_are_there(tmp_path: Path) -> None:
     write_good(tmp_path / "problems.jsonl", 5)
     recipe = recipe_over(tmp_path, template="{qestion}")
-    refused(recipe, "problems.jsonl", "`qestion`", "answer, check, id, question", "did you mean `question`?")
+    refused(recipe, "problems.jsonl", "`qestion`", "answer, id, question", "did you mean `question`?")
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstd)])

@@ -9,19 +9,19 @@ import click
 from rich.markup import escape
 
 from tokmill.adhoc.mixtures import train_from_mixture
-from tokmill.cli.console import choice_option, json_option, open_progress, out, print_json, reports_errors
-from tokmill.cli.source_options import replace_option, workers_option
-from tokmill.errors import plural
-from tokmill.tokenizers.coverage import (
+from tokmill.adhoc.tokenizer_coverage import (
     MAX_FALL,
     MAX_RISE,
     By,
     Change,
     Tally,
-    check_tokenizer,
     compare_coverage,
     measure_coverage,
 )
+from tokmill.cli.console import choice_option, json_option, open_progress, out, print_json, reports_errors
+from tokmill.cli.source_options import replace_option, workers_option
+from tokmill.errors import plural
+from tokmill.tokenizers.checks import check_tokenizer
 from tokmill.tokenizers.load import load_tokenizer
 
 _EOS = {"byte_bpe": "<|endoftext|>"}

@@ -271,8 +271,9 @@ _README = "README.md"
 
 def examples_directory() -> Path:
     """A wheel has the folder inside the package; a checkout at its root, where people look for it."""
-    inside = Path(__file__).with_name("recipes")
-    return inside if inside.is_dir() else Path(__file__).parents[2] / "recipes"
+    package = Path(__file__).parents[1]
+    inside = package / "recipes"
+    return inside if inside.is_dir() else package.parents[1] / "recipes"
 
 
 def recipe_names() -> list[str]:

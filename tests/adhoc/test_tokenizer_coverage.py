@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
+from tokmill.adhoc.tokenizer_coverage import Coverage, Tally, compare_coverage, measure_coverage
 from tokmill.errors import EmptyGlob, InputError
-from tokmill.tokenizers.coverage import Coverage, Tally, compare_coverage, measure_coverage
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.train import resolve_options, train_tokenizer
 
