@@ -39,7 +39,7 @@ from rich.table import Table
 
 from encoding_reference import write_megatron_style
 from tokmill.artifacts.artifact import open_artifact
-from tokmill.kernels.warm import compile_kernels
+from tokmill.kernels.jit import compile_kernels
 from tokmill.pipeline.run import run
 from tokmill.recipe.file import load_recipe
 from tokmill.schema import one_piece

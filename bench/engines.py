@@ -31,7 +31,7 @@ from tokmill.artifacts.artifact import Artifact, begin, finish
 from tokmill.artifacts.manifest import build_manifest
 from tokmill.artifacts.step import Step, Task
 from tokmill.engines.local import Engine, EngineName, Resources, open_engine
-from tokmill.kernels.warm import compile_kernels
+from tokmill.kernels.jit import compile_kernels
 from tokmill.pipeline.plan import plan_steps
 from tokmill.pipeline.run_manifest import step_inputs
 from tokmill.recipe.file import load_recipe

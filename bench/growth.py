@@ -29,7 +29,7 @@ from rich.table import Table
 
 from tokmill.artifacts.manifest import FileEntry
 from tokmill.artifacts.step import Input, Task, table_input
-from tokmill.kernels.warm import compile_kernels
+from tokmill.kernels.jit import compile_kernels
 from tokmill.schema import LENGTHS
 from tokmill.stages.build.mixture import perform_mixture
 from tokmill.stages.build.stage import perform_build

@@ -38,7 +38,7 @@ import tokmill
 from tokmill.artifacts.artifact import Artifact, begin, finish, open_artifact
 from tokmill.artifacts.manifest import Receipt, build_manifest
 from tokmill.artifacts.step import Input, Step, Task, table_input
-from tokmill.kernels.warm import compile_kernels
+from tokmill.kernels.jit import compile_kernels
 from tokmill.pipeline.plan import plan_steps
 from tokmill.recipe.file import load_recipe
 from tokmill.stages.dedup.passages import MARKS_AT_ONCE, WINDOWS

@@ -32,7 +32,7 @@ from chain import TOKENIZER, write_recipe
 from tokmill.artifacts.artifact import Artifact, begin, finish, open_artifact, usable_receipts
 from tokmill.artifacts.manifest import build_manifest
 from tokmill.artifacts.step import Step, Task
-from tokmill.kernels.warm import compile_kernels
+from tokmill.kernels.jit import compile_kernels
 from tokmill.pipeline.plan import plan_steps
 from tokmill.pipeline.run_manifest import step_inputs
 from tokmill.recipe.file import parse_recipe

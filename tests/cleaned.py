@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.artifacts.artifact import open_artifact
-from tokmill.clean.normalize import apply_edits
+from tokmill.clean.edits import apply_edits
 from tokmill.schema import one_piece
 from tokmill.storage.parquet import load_table
 

@@ -47,7 +47,7 @@ from typing import Any, NoReturn
 TESTS = Path(__file__).resolve().parent
 # Has SOCK_SEQPACKET. Elsewhere every command is a Python that loads.
 IS_LINUX = sys.platform.startswith("linux")
-COMMANDS = ("run", "verify", "tokens", "snapshots", "recipe", "status", "clean", "forget")
+COMMANDS = ("run", "verify", "tokens", "snapshots", "recipe", "clean", "forget")
 LIBRARIES = ("tokenizers", "gigatoken", "pyarrow.parquet")
 PACKET_BYTES = 1 << 17
 # Descriptors have small numbers; received ones wait above them.
@@ -272,7 +272,7 @@ def _load() -> None:
     """Modules, compiled kernels and tables, by a run that ends before anything is tokenized."""
     import tokmill
     from mill import small_corpus
-    from tokmill.kernels.warm import compile_kernels
+    from tokmill.kernels.jit import compile_kernels
 
     # 0.4 s of each run are spent to look up the versions of packages, which do not change here
     importlib.metadata.version = functools.cache(importlib.metadata.version)

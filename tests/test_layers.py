@@ -31,7 +31,6 @@ LATE = {
     ("tokenizers.load", "tokmill.tokenizers.huggingface"): "the adapter of the kind of file that is loaded",
     ("tokenizers.load", "tokmill.tokenizers.tiktoken_ranks"): "likewise",
     ("tokenizers.load", "tokmill.tokenizers.spm"): "likewise",
-    ("tokenizers.checks", "tokmill.tokenizers.tiktoken_ranks"): "likewise",
     ("engines.local", "tokmill.engines.ray"): "the engine that is asked for",
     ("engines.local", "tokmill.engines.dask"): "likewise",
     ("sources.hubfile", "huggingface_hub"): "the extra `hub`",
@@ -72,7 +71,7 @@ BY_NAME = {
     "loader": "names of its public face",
     "formats": "formats, ours and those of other packages, by their entry points",
     "cli": "verbs of the command line",
-    "kernels.warm": "the kernels of its own folder that a run names",
+    "kernels.jit": "the kernels of its own folder that a run names",
 }
 
 # What may be imported by whoever reads a build in a trainer: nothing that is heavy to install.

@@ -17,7 +17,7 @@ import tokmill
 from mill import SHARED
 from tokmill.adhoc.subset import MANIFEST_NAME, META_NAME, materialize
 from tokmill.errors import EmptyGlob, InputError, ManifestDamaged, RecipeError
-from tokmill.sampling.split import bottom_k, draws
+from tokmill.stages.sampling import bottom_k, draws
 
 TATOEBA = SHARED / "data" / "fr_en" / "tatoeba_even.tsv"
 SIZES = {"train": 6, "valid": 2, "test": 2}

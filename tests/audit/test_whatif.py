@@ -22,11 +22,11 @@ from tokmill.artifacts.manifest import load_manifest
 from tokmill.audit import opened, whatif
 from tokmill.audit.opened import open_run
 from tokmill.audit.whatif import rules_of, what_if
+from tokmill.clean.edits import normalize_texts
 from tokmill.clean.examine import apply_filters
-from tokmill.clean.normalize import normalize_texts
 from tokmill.clean.rules import CompiledFilters
 from tokmill.cli import main
-from tokmill.duplicates.exact import exact_hashes
+from tokmill.duplicates.shingling import exact_hashes
 from tokmill.errors import InputError
 from tokmill.kernels.characters import measure_text
 from tokmill.recipe import Normalize

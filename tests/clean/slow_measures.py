@@ -10,8 +10,7 @@ from unicodedata import category
 
 from hypothesis import strategies as st
 
-from tokmill.kernels.wordclasses import _SPACELESS_BLOCKS, _TERMINALS
-from tokmill.kernels.wordlists import (
+from tokmill.kernels.patterns import (
     ABBREVIATIONS,
     BOILERPLATE,
     JAVASCRIPT,
@@ -21,6 +20,7 @@ from tokmill.kernels.wordlists import (
     UNITS,
     URL_STARTS,
 )
+from tokmill.kernels.wordclasses import _SPACELESS_BLOCKS, _TERMINALS
 
 # What makes the rules of words, lines and phrases meet.
 PIECES = [

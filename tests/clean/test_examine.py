@@ -19,7 +19,7 @@ from tokmill.clean import examine as examine_module
 from tokmill.clean.examine import Examined, Filtered, apply_filters, examine, examine_config
 from tokmill.clean.language import LanguagePlan
 from tokmill.clean.rules import compile_filters
-from tokmill.duplicates.exact import exact_hashes
+from tokmill.duplicates.shingling import exact_hashes
 from tokmill.recipe import Filter, License, Normalize
 from tokmill.schema import DOCUMENTS
 

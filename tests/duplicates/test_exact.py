@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.duplicates.exact import Matches, exact_hashes, match_equal, partition_of
+from tokmill.duplicates.shingling import Matches, exact_hashes, match_equal, partition_of
 
 # Pairs and triples that fold together, and neighbours that must not.
 LETTERS = [*"AaＡﬁßẞéÉKkİı①1Σςσᾳ가가\u0301\u0307\u0345", "fi", "FI", "SS", "e\u0301", "i\u0307", "日本語"]

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duplicates import slow_near as slow
-from tokmill.duplicates.exact import partition_of
 from tokmill.duplicates.near import LEADERS, NEIGHBOURS, Pairs, pairs_in_buckets, read_pairs, unique_pairs
-from tokmill.kernels.buckets import repeated
+from tokmill.duplicates.shingling import partition_of
+from tokmill.kernels.minhash import repeated
 
 QUICK = settings(deadline=None, max_examples=200)
 KEYS = st.sampled_from([0, 1, 2, 3, 2**63, 2**64 - 1])

@@ -30,10 +30,10 @@ from tokmill.duplicates.window import (
     trim_texts,
     window_marks,
 )
+from tokmill.kernels.patterns import ABBREVIATIONS
 from tokmill.kernels.steps import TERMINAL
 from tokmill.kernels.survivors import get_bits, no_bits
 from tokmill.kernels.wordclasses import class_table
-from tokmill.kernels.wordlists import ABBREVIATIONS
 from tokmill.storage.reading import ZstdFile
 
 ANY = settings(deadline=None, max_examples=200)

@@ -27,7 +27,7 @@ from typing import NoReturn
 
 import tokmill as mill
 from tokmill.cli import main
-from tokmill.kernels.warm import compile_kernels
+from tokmill.kernels.jit import compile_kernels
 from tokmill.pipeline.plan import kernels_needed, plan_steps
 from tokmill.recipe.file import load_recipe
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.kernels.warm import compile_kernels
+from tokmill.kernels.jit import compile_kernels
 from tokmill.stages.dedup import exact as equals
 from tokmill.stages.dedup import near as neardup
 from tokmill.stages.dedup import passages, survivors

@@ -32,9 +32,9 @@ from tokmill.artifacts.manifest import MANIFEST, load_manifest
 from tokmill.errors import StorageError
 from tokmill.publish.publication import fetch, find_publication
 from tokmill.storage import cloud
+from tokmill.storage.cloud import parse_url
 from tokmill.storage.lease import CLAIM
 from tokmill.storage.objects import Store, open_store
-from tokmill.storage.url import parse_url
 
 QUICK, WHOLE = 8, 50
 

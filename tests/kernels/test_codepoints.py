@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.kernels import folding
+from tokmill.kernels import wordclasses as folding
 from tokmill.kernels.wordclasses import fold, fold_table, form_classes
 from tokmill.schema import string_column
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import tokmill.kernels
-from tokmill.kernels import warm
+from tokmill.kernels import jit as warm
 
 # ids are narrowed to one of two dtypes
 SIGNATURES = {"_end_sequences": 2}
@@ -40,18 +40,18 @@ def test_every_kernel_is_found_and_has_one_signature_after_its_first_call() -> N
 
 COMPILE = """
 import json
-from tokmill.kernels import warm
+from tokmill.kernels import jit as warm
 said = []
-result = warm.compile_kernels(said.append, {"buckets"})
+result = warm.compile_kernels(said.append, {"wordstats"})
 print(json.dumps([result.count, result.compiled, said]))
 """
 
 ENSURE = """
 import json
-from tokmill.kernels import warm
+from tokmill.kernels import jit as warm
 said = []
-warm.ensure_compiled(said.append, {"buckets"})
-print(json.dumps([[len(kernel.signatures) for kernel in warm.kernels_of({"buckets"})], said]))
+warm.ensure_compiled(said.append, {"wordstats"})
+print(json.dumps([[len(kernel.signatures) for kernel in warm.kernels_of({"wordstats"})], said]))
 """
 
 

@@ -1,4 +1,4 @@
-"""HTML fragments as plain text, a string at a time: the slow, obvious twin of `tokmill.sources.html`.
+"""HTML fragments as plain text, a string at a time: the slow, obvious twin of `tokmill.sources.posts`.
 
 It has its own tables of tags, Python's decoder of entities, and patterns where the kernel walks bytes.
 """

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kernels import arrow_buffers
 from sources import slow_html
-from tokmill.sources.html import html_column, html_to_text
+from tokmill.sources.posts import html_column, html_to_text
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "stackexchange"
 

@@ -11,7 +11,7 @@ import pytest
 import tokmill as mill
 from mill import tokmill, write_problems, write_recipe
 from tokmill.artifacts.manifest import load_manifest
-from tokmill.sampling.split import shuffle_buffer
+from tokmill.stages.sampling import shuffle_buffer
 from tokmill.storage.codecs import read_batches
 from tokmill.storage.parquet import load_table
 from tokmill.storage.records import Kind, Wanted

@@ -17,7 +17,7 @@ import tokmill as mill
 from cleaned import fates_of, kept_of, prose, rows_of, texts_of, write_documents
 from mill import write_recipe
 from tokmill.artifacts.manifest import Json, load_manifest
-from tokmill.clean.redact import redact_texts
+from tokmill.clean.edits import redact_texts
 from tokmill.errors import InputError, MissingExtra, RecipeError
 from tokmill.formats.megatron import MegatronFile
 from tokmill.storage.parquet import load_table

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tokmill.errors import EmptyGlob, InputChanged, InputError, MissingExtra, StorageError
 from tokmill.storage import cloud
+from tokmill.storage.cloud import ObjectUrl, is_url, parse_url, refuse_url
 from tokmill.storage.location import (
     ObjectFile,
     RangedBytes,
@@ -28,7 +29,6 @@ from tokmill.storage.location import (
     open_input,
 )
 from tokmill.storage.objects import Store, open_store
-from tokmill.storage.url import ObjectUrl, is_url, parse_url, refuse_url
 
 
 @pytest.fixture
@@ -308,7 +308,7 @@ def test_no_word_of_a_client_is_repeated() -> None:
 def test_help_and_local_runs_do_not_load_the_clients() -> None:
     code = (
         "import sys; from tokmill.cli import main\n"
-        "import tokmill.cli.run, tokmill.cli.status, tokmill.cli.verify, tokmill.cli.status\n"
+        "import tokmill.cli.run, tokmill.cli.verify, tokmill.cli.verify, tokmill.cli.verify\n"
         "print([n for n in sys.modules if n.split('.')[0] in ('obstore', 'fsspec', 'boto3')])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

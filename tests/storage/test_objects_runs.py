@@ -25,9 +25,9 @@ from tokmill.pipeline.run import RunResult
 from tokmill.publish.publication import fetch
 from tokmill.recipe.file import load_recipe
 from tokmill.stages.ingest.stage import conduct, perform_ingest
+from tokmill.storage.cloud import parse_url
 from tokmill.storage.location import find_files, open_binary, open_input
 from tokmill.storage.objects import Store, open_store
-from tokmill.storage.url import parse_url
 
 
 class Server(NamedTuple):

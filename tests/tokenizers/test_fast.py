@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hard_texts import NEWCOMERS, SENTENCES, TEXT
-from tokmill.kernels.folding import UNSAFE
+from tokmill.kernels.wordclasses import UNSAFE
 from tokmill.tokenizers.fast import encode_column, open_fast, replace_rows
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import Encoded, recent_classes

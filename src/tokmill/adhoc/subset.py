@@ -26,12 +26,12 @@ from pydantic import ValidationError
 
 from tokmill.adhoc.subset_drawing import Filters, draw_documents
 from tokmill.artifacts.manifest import Json, explain_changes, fingerprint_of
-from tokmill.duplicates.exact import HASH_NORMALIZATION
+from tokmill.duplicates.shingling import HASH_NORMALIZATION
 from tokmill.errors import InputError, ManifestDamaged, RecipeError, plural
 from tokmill.recipe import Hub, Source
-from tokmill.sampling.split import draws
 from tokmill.sources.hub import resolve_revision
 from tokmill.sources.readers import list_hub, list_source
+from tokmill.stages.sampling import draws
 from tokmill.storage.commit import commit_bytes, storage_error
 from tokmill.storage.location import InputFile, file_sha256, local_path, read_whole
 

@@ -23,15 +23,15 @@ from pydantic import Field
 from tokmill.artifacts.manifest import Json, add_counts, check_conservation
 from tokmill.clean.examine import EMPTY
 from tokmill.clean.rules import compile_filters, judge
-from tokmill.duplicates.exact import exact_hashes, match_equal
+from tokmill.duplicates.shingling import exact_hashes, match_equal
 from tokmill.errors import InputChanged
 from tokmill.kernels.characters import measure_text
 from tokmill.recipe import Filter, Path_, Section, Source
-from tokmill.sampling.split import bottom_k
 from tokmill.schema import DOCUMENTS, one_piece, string_column
 from tokmill.sources.readers import check_presence, read_documents, resolve_reading
 from tokmill.sources.reading import Reading
 from tokmill.stages.ingest.shards import sample_keys
+from tokmill.stages.sampling import bottom_k
 from tokmill.storage.location import InputFile
 from tokmill.storage.records import WHOLE
 

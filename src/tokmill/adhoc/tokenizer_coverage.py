@@ -30,7 +30,7 @@ from tokmill.kernels.characters import measure_text
 from tokmill.schema import one_piece, string_column
 from tokmill.storage import codecs
 from tokmill.storage.records import Kind, Wanted
-from tokmill.tokenizers.checks import describe_tokenizer
+from tokmill.tokenizers.load import describe_tokenizer
 from tokmill.tokenizers.protocol import Tokenizer
 
 By = Literal["source", "language"]

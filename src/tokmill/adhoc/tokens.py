@@ -31,9 +31,8 @@ from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import MANIFEST, Json, Manifest, fingerprint_of, load_manifest
 from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.snapshot import load_snapshot
-from tokmill.artifacts.split_names import SPLIT_WORDS
 from tokmill.errors import InputChanged, InputError, RecipeError
-from tokmill.formats.ids import Sequences
+from tokmill.formats.ids import SPLIT_WORDS, Sequences
 from tokmill.formats.index import INDEX, RowSpans, read_row_index, write_row_index
 from tokmill.formats.token_cache import META_NAME as CACHE_NAME
 from tokmill.formats.token_cache import EncodeFacts, TokenCache, write_token_cache

@@ -33,8 +33,15 @@ from tokmill.formats import find_format
 from tokmill.formats.index import DocumentSpan, find_row
 from tokmill.loader.batches import Batches
 from tokmill.loader.collating import IGNORE_INDEX, Batch, collate
-from tokmill.loader.contract import Verify, path_in_split
-from tokmill.loader.dataset import INDEX_NAME, Dataset, first_row, list_splits, open_dataset
+from tokmill.loader.dataset import (
+    INDEX_NAME,
+    Dataset,
+    Verify,
+    first_row,
+    list_splits,
+    open_dataset,
+    path_in_split,
+)
 from tokmill.loader.tiny import lowest_loss, overfit
 
 STEPS = 300

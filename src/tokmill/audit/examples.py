@@ -30,8 +30,7 @@ from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Shard, list_shards
 from tokmill.audit.opened import Found, find_artifacts, list_shard_tables, numbers_in, open_run
 from tokmill.audit.places import BuiltSplit, RunPlaces, load_built, load_scheduled, splits_of
-from tokmill.clean.normalize import apply_edits
-from tokmill.clean.redact import redact_texts
+from tokmill.clean.edits import apply_edits, redact_texts
 from tokmill.errors import InputError
 from tokmill.schema import NO_SPLIT, one_piece
 from tokmill.stages.texts import DocIds

@@ -29,16 +29,16 @@ import pyarrow as pa
 
 from tokmill.artifacts.artifact import open_artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.split_names import plain_split
 from tokmill.audit.opened import open_run
-from tokmill.clean.normalize import normalize_texts
+from tokmill.clean.edits import normalize_texts
 from tokmill.errors import InputChanged, TokenizerError, TokmillError
+from tokmill.formats.ids import plain_split
 from tokmill.formats.index import read_row_index
 from tokmill.loader.dataset import INDEX_NAME, Dataset, first_row
 from tokmill.recipe import Normalize, Source
-from tokmill.sampling.split import spelled_field
 from tokmill.schema import one_piece
 from tokmill.sources.readers import list_source, read_documents, resolve_reading
+from tokmill.stages.sampling import spelled_field
 from tokmill.stages.texts import labelled_shards, load_split_texts
 from tokmill.storage.location import file_sha256
 from tokmill.storage.records import WHOLE

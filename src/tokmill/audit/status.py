@@ -29,11 +29,11 @@ from tokmill.artifacts.progress import Journal, StepNote, load_journal
 from tokmill.audit.opened import existing, find_artifacts
 from tokmill.errors import TokmillError
 from tokmill.storage import codecs
+from tokmill.storage.cloud import parse_url
 from tokmill.storage.digest import table_sha256
 from tokmill.storage.lease import find_holder
 from tokmill.storage.objects import OK, probe_store
 from tokmill.storage.records import Kind, Wanted
-from tokmill.storage.url import parse_url
 
 FINISHED, RUNNING, FAILED, STOPPED = "finished", "running", "failed", "stopped"
 

@@ -43,11 +43,11 @@ from tokmill.errors import CorruptFile, InputChanged, OutOfMemory, StorageError,
 from tokmill.formats import find_format
 from tokmill.formats.megatron import MegatronFile
 from tokmill.publish.publication import Publication, list_files, open_manifests, open_publication
+from tokmill.storage.cloud import is_url, refuse_squeezed_url
 from tokmill.storage.commit import TEMP_PREFIX
 from tokmill.storage.lease import LOCK
 from tokmill.storage.location import file_sha256
 from tokmill.storage.reading import system_error, told_as_unreadable
-from tokmill.storage.url import is_url, refuse_squeezed_url
 
 
 def verify_published(url: str, on_bytes: Callable[[int, int], None] | None = None) -> Verification:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
+from tokmill.clean.edits import Edits, apply_edits, normalize_texts, redact_texts
 from tokmill.clean.hooks import call_hook
 from tokmill.clean.language import (
     LANGUAGE_SCORE,
@@ -33,10 +34,8 @@ from tokmill.clean.language import (
 )
 from tokmill.clean.license_policy import KEEP, QUARANTINE, judge_licenses, make_policy
 from tokmill.clean.measures import kernels_for, measure
-from tokmill.clean.normalize import Edits, apply_edits, normalize_texts
-from tokmill.clean.redact import redact_texts
 from tokmill.clean.rules import AFTER, HOOK, CompiledFilters, Judged, LineOptions, edit_and_measure, judge
-from tokmill.duplicates.exact import HASH_NORMALIZATION, exact_hashes
+from tokmill.duplicates.shingling import HASH_NORMALIZATION, exact_hashes
 from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
 from tokmill.kernels.wordclasses import VERSION as WORD_CLASSES

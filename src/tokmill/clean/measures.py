@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.kernels import characters, lines, patterns, words, wordstats
-from tokmill.kernels.wordclasses import class_table
-from tokmill.kernels.wordlists import (
+from tokmill.kernels.patterns import (
     ABBREVIATIONS,
     BOILERPLATE,
     JAVASCRIPT,
@@ -35,6 +34,7 @@ from tokmill.kernels.wordlists import (
     UNITS,
     URL_STARTS,
 )
+from tokmill.kernels.wordclasses import class_table
 from tokmill.schema import StringColumn, string_column
 
 Column = NDArray[Any]

@@ -31,9 +31,8 @@ from tokmill.clean.hooks import hook_sha256
 from tokmill.clean.measures import MEASURES, KeptLines, measure_both
 from tokmill.errors import RecipeError
 from tokmill.kernels import lineedits
-from tokmill.kernels.patterns import PhraseTable, phrase_table
+from tokmill.kernels.patterns import JAVASCRIPT, POLICY_PHRASES, PhraseTable, phrase_table
 from tokmill.kernels.wordclasses import class_table
-from tokmill.kernels.wordlists import JAVASCRIPT, POLICY_PHRASES
 from tokmill.recipe import Filter
 from tokmill.schema import large_strings, string_column
 

@@ -24,10 +24,10 @@ GROUPS = {
         "recipe": ("tokmill.cli.recipe", "Check, describe, start or import a recipe."),
         "run": ("tokmill.cli.run", "Run a recipe: raw text to verified tokens."),
         "plan": ("tokmill.cli.run", "Show what `run` would do, and why."),
-        "status": ("tokmill.cli.status", "Say how far a run is, or why it ended."),
-        "fetch": ("tokmill.cli.status", "Download a published run, or one build of it."),
+        "status": ("tokmill.cli.verify", "Say how far a run is, or why it ended."),
+        "fetch": ("tokmill.cli.verify", "Download a published run, or one build of it."),
         "forget": ("tokmill.cli.forget", "Take documents down: out of every file of a run."),
-        "doctor": ("tokmill.cli.status", "Versions, resources, and a self-test."),
+        "doctor": ("tokmill.cli.verify", "Versions, resources, and a self-test."),
     },
     "Look at a run": {
         "verify": ("tokmill.cli.verify", "Prove every file of a run, or find what is wrong."),

@@ -53,7 +53,7 @@ class _Mode(click.Choice):  # type: ignore[type-arg]  # older clicks take none
     show_default=True,
     help="Equal texts, similar ones, passages that an earlier document has: keys of `dedup` in a recipe.",
 )
-@click.option(
+@choice_option(
     "--policy",
     choices=["report", "drop", "trim"],
     default="report",

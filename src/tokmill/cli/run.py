@@ -22,9 +22,9 @@ from tokmill.errors import plural
 from tokmill.pipeline.plan import plan_steps, steps_until
 from tokmill.pipeline.run import RunResult, default_out, run
 from tokmill.pipeline.run_manifest import review_plan
-from tokmill.publish.target import RUN, default_work
+from tokmill.publish.publication import RUN, default_work
 from tokmill.recipe.file import load_recipe
-from tokmill.storage.url import is_url, parse_url
+from tokmill.storage.cloud import is_url, parse_url
 
 _recipe = click.argument("recipe", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 _out = click.option(

@@ -21,8 +21,7 @@ from tokmill.adhoc.tokenizer_coverage import (
 from tokmill.cli.console import choice_option, json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import replace_option, workers_option
 from tokmill.errors import plural
-from tokmill.tokenizers.checks import check_tokenizer
-from tokmill.tokenizers.load import load_tokenizer
+from tokmill.tokenizers.load import check_tokenizer, load_tokenizer
 
 _EOS = {"byte_bpe": "<|endoftext|>"}
 

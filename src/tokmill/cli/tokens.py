@@ -21,12 +21,12 @@ from tokmill.adhoc.tokens import (
     tokenized,
 )
 from tokmill.artifacts.manifest import Manifest
-from tokmill.artifacts.split_names import SPLITS
 from tokmill.audit.whatif import compare_artifacts, compare_run
 from tokmill.cli.console import choice_option, json_option, open_progress, out, print_json, reports_errors
 from tokmill.cli.source_options import Amount, replace_option, with_options, workers_option
 from tokmill.errors import plural
 from tokmill.formats import format_names
+from tokmill.formats.ids import SPLITS
 from tokmill.formats.token_cache import TokenCache
 from tokmill.packing.rows import Cost
 from tokmill.storage.commit import commit_bytes

@@ -36,9 +36,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from zlib_ng import gzip_ng
 
-from tokmill.demo.corpus import read_modules
+from tokmill.demo.corpus import generate_pairs, read_modules, write_passage, write_sentence
 from tokmill.demo.problems import Draw, generate_problems
-from tokmill.demo.prose import generate_pairs, write_passage, write_sentence
 from tokmill.storage.commit import commit_bytes
 from tokmill.storage.reading import ZstdCompressor, frame_options
 

@@ -47,8 +47,7 @@ from numpy.typing import NDArray
 from tokmill.duplicates.shingling import Shingle, all_units, unit_batches
 from tokmill.errors import DedupLimit
 from tokmill.kernels import minhash, wordclasses
-from tokmill.kernels.buckets import count_links, list_links, repeated
-from tokmill.kernels.minhash import band_keys, overlap
+from tokmill.kernels.minhash import band_keys, count_links, list_links, overlap, repeated
 from tokmill.kernels.survivors import (
     KEPT,
     choose_survivors,

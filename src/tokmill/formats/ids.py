@@ -5,6 +5,8 @@ meta.json  what the ids mean: sorted keys, written last
 
 batches    |a bb c| |dddd| |e f|        as they come
 regroup    |a bb| |c| |dddd| |e f|      two sequences or four tokens at most: how they came does not show
+
+Names of splits: train, valid and test, and the field's other words for the second of them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,6 +24,27 @@ from tokmill.artifacts.manifest import FileEntry, file_entry, fingerprint_of
 from tokmill.errors import CorruptFile, VocabTooLarge
 from tokmill.storage.commit import Written, commit_bytes
 from tokmill.storage.reading import load_bytes
+
+SPLITS: Final = ("train", "valid", "test")  # by number
+
+# What records, hub datasets and trainers call each. A word stands in one list only.
+SPLIT_WORDS: Final = {"train": ("train",), "valid": ("valid", "validation", "val", "dev"), "test": ("test",)}
+
+_OURS: Final = {word: name for name, words in SPLIT_WORDS.items() for word in words}
+
+
+def plain_split(name: str) -> str:
+    """Our name for it; a word that is no other name for one of ours stays as it is."""
+    return _OURS.get(name, name)
+
+
+def find_split(wanted: str, names: Iterable[str]) -> str | None:
+    """The one of `names` that is meant: the very word, or else another word for the same."""
+    known = list(names)
+    if wanted in known:
+        return wanted
+    return next((name for name in known if plain_split(name) == plain_split(wanted)), None)
+
 
 META_NAME = "meta.json"
 

@@ -25,10 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
-from tokmill.artifacts.split_names import find_split
 from tokmill.errors import CorruptFile, InputError, TokenizerMismatch
 from tokmill.formats import Checksums, Format, ListedFile, Tokens
-from tokmill.formats.ids import Sequences, regroup, write_meta
+from tokmill.formats.ids import Sequences, find_split, regroup, write_meta
 from tokmill.formats.npy import npy_header
 from tokmill.formats.stores import Part as StoredPart
 from tokmill.formats.stores import PartStore

@@ -4,7 +4,7 @@
           ├ tag ── its act ── ends or begins a block, a line, a cell
           └ entity ────────── its character
 
-What a block, a list or a table looks like, and which tags make one, is said in `tokmill.sources.html`.
+What a block, a list or a table looks like, and which tags make one, is said in `tokmill.sources.posts`.
 
 A block is written at once, with the blank line and the marker before it; where it can turn out to be without text
 (code, rows of a table), `block` is where to return to.

@@ -3,7 +3,7 @@
     bytes ─ an anchor between the right neighbours? ─ a longer look around it ─> window ─ overlapping ones joined
             b@e   3.4   0:d   +4   5-1                 four groups of digits
 
-Each pattern of tokmill.clean.redact has an anchor: a byte, with what must stand around it, that is in every
+Each pattern of tokmill.clean.edits has an anchor: a byte, with what must stand around it, that is in every
 match. A window holds every match around its anchor and all that the pattern looks at beside the match. So the
 pattern finds in the windows what it would find in the whole text, and most text has no window.
 

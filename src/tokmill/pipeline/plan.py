@@ -154,7 +154,7 @@ def plan_steps(recipe: Recipe, base: Path, out: Path, own: Own | None = None) ->
 
 def kernels_needed(steps: Sequence[Step]) -> set[str]:
     """Modules of kernels that these steps call."""
-    needed = {"characters", "folding", "hashing", "jsonlines"}  # every run
+    needed = {"characters", "wordclasses", "hashing", "jsonlines"}  # every run
     for step in steps:
         if step.kind == "ingest" and step.config["reading"]["format"] == "stackexchange":
             needed |= {"xmlrows", "htmltext"}
@@ -162,7 +162,7 @@ def kernels_needed(steps: Sequence[Step]) -> set[str]:
             needed |= examine_kernels(step.config)
         elif step.kind == "dedup":
             if step.config["near"] is not None:
-                needed |= {"shingles", "minhash", "buckets", "survivors"}
+                needed |= {"shingles", "minhash", "survivors"}
             if step.config["window"] is not None or step.config["against"] is not None:
                 needed |= {"windows", "passages"}
             if step.config["window"] is not None:

@@ -42,19 +42,19 @@ from tokmill.artifacts.manifest import (
 from tokmill.artifacts.progress import Progress, Silence, open_journal, warnings_to
 from tokmill.artifacts.step import Conduct, Outcome, Step, Task
 from tokmill.engines.local import Engine, EngineName, Resources, check_resources, open_engine, parse_bytes
-from tokmill.kernels.warm import ensure_compiled
+from tokmill.kernels.jit import ensure_compiled
 from tokmill.pipeline.plan import INPUT_STATS, Own, kernels_needed, plan_steps, steps_until, waves
 from tokmill.pipeline.run_manifest import Asked as Asked
 from tokmill.pipeline.run_manifest import Freshness, assess, step_inputs, write_run_manifest
-from tokmill.publish.target import Published, open_target
+from tokmill.publish.publication import Published, open_target
 from tokmill.recipe import Recipe
 from tokmill.recipe.file import recipe_of
-from tokmill.sources.python_objects import write_objects
+from tokmill.sources.reading import write_objects
 from tokmill.stages.registry import CONDUCTORS, perform
 from tokmill.stages.tokens.stage import encoders_of
+from tokmill.storage.cloud import is_url, refuse_squeezed_url
 from tokmill.storage.commit import remove_file
 from tokmill.storage.lease import open_lease
-from tokmill.storage.url import is_url, refuse_squeezed_url
 
 
 class Session:

@@ -33,8 +33,7 @@ from tokmill.recipe.source import (
     Wikipedia,
     template_parts,
 )
-from tokmill.recipe.tokens import Build, Mixture, Pack, Tokenizer, Training, TrainingPlan
-from tokmill.recipe.whole import Recipe, Shards
+from tokmill.recipe.whole import Build, Mixture, Pack, Recipe, Shards, Tokenizer, Training, TrainingPlan
 
 __all__ = [
     "SOURCE_FORMATS",

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
-from tokmill.artifacts.split_names import SPLIT_WORDS, plain_split
+from tokmill.formats.ids import SPLIT_WORDS, plain_split
 from tokmill.recipe.section import Name, Path_, Patterns, Section, Share, part_of
 
 

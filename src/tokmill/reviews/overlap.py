@@ -22,9 +22,9 @@ from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.step import Input
 from tokmill.duplicates.near import NearOptions, compare_pairs, judge_pairs, signatures
 from tokmill.kernels.minhash import band_keys
-from tokmill.sampling.split import TRAIN
 from tokmill.schema import NO_SPLIT, one_piece
 from tokmill.stages.dedup.near import near_options
+from tokmill.stages.sampling import TRAIN
 from tokmill.stages.texts import labelled_shards, load_split_texts
 from tokmill.storage.digest import id_hashes
 from tokmill.storage.parquet import load_table

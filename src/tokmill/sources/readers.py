@@ -24,8 +24,7 @@ from tokmill.sources import files as records
 from tokmill.sources import parallel, stackexchange, warc, wikipedia
 from tokmill.sources.hub import configs_of_language, list_data_files
 from tokmill.sources.hubfile import LOG
-from tokmill.sources.python_objects import written_file
-from tokmill.sources.reading import Batch, Reading, Taken, to_documents
+from tokmill.sources.reading import Batch, Reading, Taken, to_documents, written_file
 from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile, find_files
 from tokmill.storage.records import Span

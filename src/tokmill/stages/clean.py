@@ -34,13 +34,12 @@ from tokmill.artifacts.step import (
     tally,
     write_shard_table,
 )
+from tokmill.clean.edits import apply_edits, redact_texts
 from tokmill.clean.examine import Examined, Faults, examine
-from tokmill.clean.normalize import apply_edits
-from tokmill.clean.redact import redact_texts
 from tokmill.errors import InputError
-from tokmill.sampling.split import draws
 from tokmill.schema import EDITS, EXAMPLES, MARKS, ledger_table, one_piece
 from tokmill.stages.losses import cleaning_losses
+from tokmill.stages.sampling import draws
 
 _LOG = logging.getLogger("tokmill.clean")
 

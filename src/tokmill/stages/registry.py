@@ -15,9 +15,10 @@ from tokmill.stages import clean
 from tokmill.stages import takedown as forget
 from tokmill.stages.build import mixture
 from tokmill.stages.build import stage as build
-from tokmill.stages.dedup import decontamination, passages, survivors
+from tokmill.stages.dedup import exact as decontamination
 from tokmill.stages.dedup import exact as equals
 from tokmill.stages.dedup import near as neardup
+from tokmill.stages.dedup import passages, survivors
 from tokmill.stages.dedup import passages as settling
 from tokmill.stages.dedup import stage as dedup
 from tokmill.stages.ingest import shards as sampling

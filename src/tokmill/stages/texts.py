@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.step import Input, Shard, kept_inputs, list_shards, table_input
-from tokmill.clean.normalize import apply_edits
+from tokmill.clean.edits import apply_edits
 from tokmill.kernels.characters import measure_text
 from tokmill.schema import NO_SPLIT, one_piece, string_column
 from tokmill.storage.parquet import load_table

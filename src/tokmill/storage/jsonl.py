@@ -34,10 +34,23 @@ from tokmill.errors import InputError
 from tokmill.kernels import jsonlines
 from tokmill.schema import large_strings
 from tokmill.storage.commit import Written, open_commit
-from tokmill.storage.jsonvalues import as_name, as_object, explain_error, find_fault, too_large
 from tokmill.storage.location import AnyPath
 from tokmill.storage.reading import ZstdCompressor, frame_options
-from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Peek, Span, Wanted, string_table
+from tokmill.storage.records import (
+    WHOLE,
+    BadRecord,
+    Batch,
+    Kind,
+    Peek,
+    Span,
+    Wanted,
+    as_name,
+    as_object,
+    explain_error,
+    find_fault,
+    string_table,
+    too_large,
+)
 from tokmill.storage.streams import Block, Oversize, read_blocks
 
 # .json.gz and .json.zst hold lines wherever the hub has them (C4, codeparrot-clean); a .json is one value as often

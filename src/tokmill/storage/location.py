@@ -25,9 +25,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
 
 from tokmill.errors import CorruptFile, EmptyGlob, InputError, StorageError
+from tokmill.storage.cloud import Meta, ObjectUrl, is_url, parse_url
 from tokmill.storage.objects import open_store
 from tokmill.storage.reading import told_as_unreadable
-from tokmill.storage.url import Meta, ObjectUrl, is_url, parse_url
 
 
 class Sized(Protocol):

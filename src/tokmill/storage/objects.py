@@ -30,8 +30,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from tokmill.errors import InputChanged, MissingExtra, StorageError, TokmillError
-from tokmill.storage.cloud import PART_BYTES, open_cloud
-from tokmill.storage.url import Loaded, Meta, ObjectUrl, parse_url, wrong_etag
+from tokmill.storage.cloud import PART_BYTES, Loaded, Meta, ObjectUrl, open_cloud, parse_url, wrong_etag
 
 _opening = threading.Lock()
 

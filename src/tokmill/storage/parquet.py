@@ -19,10 +19,9 @@ import pyarrow.parquet as pq
 
 from tokmill.errors import CorruptFile, InputError, TokmillError
 from tokmill.storage.commit import Written, commit_bytes
-from tokmill.storage.jsonvalues import as_object, objects_of
 from tokmill.storage.location import AnyPath, open_binary
 from tokmill.storage.reading import is_fault_of_reading, unreadable
-from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Peek, Span, Wanted
+from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Peek, Span, Wanted, as_object, objects_of
 
 SUFFIXES = (".parquet",)
 _BATCH_ROWS = 8192

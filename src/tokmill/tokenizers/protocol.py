@@ -48,7 +48,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.errors import InputError
-from tokmill.kernels.folding import UNSAFE
+from tokmill.kernels.wordclasses import UNSAFE
 
 
 class Encoded(NamedTuple):

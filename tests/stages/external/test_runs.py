@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.artifacts.step import Task
-from tokmill.duplicates.exact import partition_of
+from tokmill.duplicates.shingling import partition_of
 from tokmill.errors import CorruptFile
 from tokmill.stages import external as runs_module
 from tokmill.stages.external import (

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.artifacts.step import Task
-from tokmill.sampling.split import bottom_k, draws
 from tokmill.schema import DOCUMENTS
 from tokmill.stages.ingest.shards import perform_candidates
+from tokmill.stages.sampling import bottom_k, draws
 from tokmill.storage.parquet import load_table
 
 ROWS = [

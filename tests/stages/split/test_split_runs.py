@@ -15,7 +15,7 @@ import pytest
 
 import tokmill as mill
 from mill import write_recipe
-from sampling.test_split import slow_hash
+from stages.test_split_rules import slow_hash
 from tokmill.artifacts.artifact import open_artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.why import explain_document
@@ -23,8 +23,8 @@ from tokmill.errors import InputError, RecipeError
 from tokmill.formats.megatron import MegatronFile
 from tokmill.recipe import Recipe
 from tokmill.recipe.file import parse_recipe
-from tokmill.sampling.split import formula_size
 from tokmill.schema import NO_SPLIT
+from tokmill.stages.sampling import formula_size
 from tokmill.storage.parquet import load_table
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]

@@ -31,8 +31,7 @@ from tokmill.duplicates.near import (
     signatures,
     unique_pairs,
 )
-from tokmill.kernels.buckets import repeated
-from tokmill.kernels.minhash import band_keys
+from tokmill.kernels.minhash import band_keys, repeated
 from tokmill.stages.dedup.exact import OWN_SOURCE, Considered, load_ranked, scope_salts
 from tokmill.stages.dedup.survivors import (
     EDGES,

@@ -1,6 +1,6 @@
 """Dedup: which documents say what another one already says. Every drop names its survivor.
 
-    against    tokmill.stages.dedup.decontamination          ─> contaminated-<s>   items of a benchmark
+    against    tokmill.stages.dedup.exact          ─> contaminated-<s>   items of a benchmark
     exact      tokmill.stages.dedup.exact                   ─> matches-<p>        duplicate -> survivor
     near       tokmill.stages.dedup.near                  ─> near, clusters
     window     tokmill.stages.dedup.passages                 ─> window, trims-<s>  passages said before
@@ -36,8 +36,15 @@ from tokmill.artifacts.step import (
 )
 from tokmill.errors import DedupLimit, InputError
 from tokmill.schema import DROPS, VERDICTS, ledger_table
-from tokmill.stages.dedup.decontamination import contamination_facts, find_contaminated
-from tokmill.stages.dedup.exact import OWN_SOURCE, Considered, find_equal, keep_config, rank_inputs
+from tokmill.stages.dedup.exact import (
+    OWN_SOURCE,
+    Considered,
+    contamination_facts,
+    find_contaminated,
+    find_equal,
+    keep_config,
+    rank_inputs,
+)
 from tokmill.stages.dedup.near import find_near
 from tokmill.stages.dedup.passages import find_repeated
 from tokmill.stages.external import read_tables

@@ -35,10 +35,10 @@ from tokmill.artifacts.tombstones import REASON, ROLE, Forgotten, forgotten_ledg
 from tokmill.errors import InputError
 from tokmill.formats.index import write_ids
 from tokmill.kernels.characters import measure_text
-from tokmill.sampling.split import bottom_k, draws, shuffle_buffer, weighted_keys
 from tokmill.schema import DOCUMENTS, KEYS, SELECTION, ledger_table, one_piece, string_column
 from tokmill.sources.reading import Dropped
 from tokmill.stages import clean
+from tokmill.stages.sampling import bottom_k, draws, shuffle_buffer, weighted_keys
 from tokmill.storage.digest import id_hashes, row_sequence
 from tokmill.storage.parquet import load_range, load_table
 from tokmill.storage.records import BadRecord

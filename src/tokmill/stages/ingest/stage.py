@@ -24,13 +24,13 @@ from tokmill.artifacts.manifest import Json, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import Conduct, Input, Made, Outcome, Step, Task
 from tokmill.artifacts.tombstones import REASON, forgotten_inputs
 from tokmill.errors import InputChanged, InputError, TooManyBadRecords
-from tokmill.sampling.split import below_fraction
 from tokmill.sources.hubfile import from_url
 from tokmill.sources.readers import Chunk, Chunks, check_presence, chunk_sizes, list_hub, read_documents
 from tokmill.sources.reading import Batch, Dropped, Reading
 from tokmill.stages.ingest import shards as sampling
 from tokmill.stages.ingest.shards import Room, no_counts, write_documents, write_ledger
 from tokmill.stages.ingest.threads import gather_posts, read_threads
+from tokmill.stages.sampling import below_fraction
 from tokmill.stages.takedown import conduct_forget
 from tokmill.stages.texts import CHARS_PER_TOKEN
 from tokmill.storage.digest import join_sequences

@@ -32,10 +32,21 @@ from numpy.typing import NDArray
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json, Receipt
 from tokmill.artifacts.step import Input, Made, Shard, Step, Task, table_input
-from tokmill.duplicates.exact import partition_of
 from tokmill.duplicates.near import Components, Members
+from tokmill.duplicates.shingling import partition_of
 from tokmill.errors import InputError, RecipeError
-from tokmill.sampling.split import (
+from tokmill.schema import NO_SPLIT
+from tokmill.stages.external import (
+    Drawers,
+    Layout,
+    Run,
+    open_runs,
+    open_scratch,
+    open_table,
+    read_tables,
+    write_run,
+)
+from tokmill.stages.sampling import (
     SPLITS,
     TEST,
     TRAIN,
@@ -51,17 +62,6 @@ from tokmill.sampling.split import (
     hash_bounds,
     label_keys,
     shuffle_keys,
-)
-from tokmill.schema import NO_SPLIT
-from tokmill.stages.external import (
-    Drawers,
-    Layout,
-    Run,
-    open_runs,
-    open_scratch,
-    open_table,
-    read_tables,
-    write_run,
 )
 from tokmill.storage.digest import id_hashes
 

@@ -34,7 +34,9 @@ from tokmill.artifacts.step import (
     write_shard_table,
 )
 from tokmill.errors import InputError
-from tokmill.sampling.split import (
+from tokmill.schema import LABELS, NO_SPLIT, ledger_table
+from tokmill.stages.external import open_runs
+from tokmill.stages.sampling import (
     NOWHERE,
     SPLITS,
     TEST,
@@ -46,13 +48,11 @@ from tokmill.sampling.split import (
     label_values,
     spelled_field,
 )
-from tokmill.schema import LABELS, NO_SPLIT, ledger_table
-from tokmill.stages.external import open_runs
 from tokmill.stages.split.selection import KEYS, rest_of, select
 from tokmill.storage.digest import id_hashes
 from tokmill.storage.parquet import load_range
 
-LOG = logging.getLogger("tokmill.sampling.split")
+LOG = logging.getLogger("tokmill.stages.sampling")
 
 NOT_COUNTED, UNKNOWN_SPLIT = "not_counted", "unknown_split"
 SOURCE = "source"  # the field that every document has

@@ -53,8 +53,7 @@ from tokmill.storage.commit import commit_bytes
 from tokmill.storage.digest import table_sha256
 from tokmill.storage.location import read_whole
 from tokmill.storage.parquet import load_table, open_arrow, write_arrow
-from tokmill.tokenizers.checks import describe_tokenizer
-from tokmill.tokenizers.load import pinned_tokenizer, resolve_controls, resolve_eos
+from tokmill.tokenizers.load import describe_tokenizer, pinned_tokenizer, resolve_controls, resolve_eos
 from tokmill.tokenizers.train import train_tokenizer
 
 DRAWS = pa.schema(

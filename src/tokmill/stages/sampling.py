@@ -39,7 +39,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.artifacts.split_names import SPLITS as SPLITS
+from tokmill.formats.ids import SPLITS as SPLITS
 from tokmill.kernels import hashing
 from tokmill.schema import NO_SPLIT, string_column
 from tokmill.storage.digest import id_hashes

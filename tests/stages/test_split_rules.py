@@ -15,7 +15,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tokmill.sampling.split import (
+from tokmill.schema import NO_SPLIT
+from tokmill.stages.sampling import (
     NOWHERE,
     TEST,
     TRAIN,
@@ -34,7 +35,6 @@ from tokmill.sampling.split import (
     shuffle_keys,
     spelled_field,
 )
-from tokmill.schema import NO_SPLIT
 from tokmill.storage.digest import id_hashes
 
 IDS = [f"doc-{number}" for number in range(20_000)]

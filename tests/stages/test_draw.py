@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.sampling.split import below_fraction, bottom_k, draws, shuffle_buffer, weighted_keys
+from tokmill.stages.sampling import below_fraction, bottom_k, draws, shuffle_buffer, weighted_keys
 
 
 def documents(count: int) -> pa.Table:

@@ -1,1 +1,0 @@
-"""Which documents are drawn, and on which side of a split they are."""
