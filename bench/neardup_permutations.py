@@ -23,7 +23,7 @@ def permutation_signatures(texts: Any, options: NearOptions) -> NDArray[np.uint3
     factors = draw.integers(0, 1 << 32, options.positions, np.uint32) | U32(1)
     addends = draw.integers(0, 1 << 32, options.positions, np.uint32)
     values = np.full((len(texts), options.positions), 0xFFFFFFFF, np.uint32)
-    for start, part in unit_batches(texts, options.shingle, keep_digits=False):
+    for start, part in unit_batches(texts, options.unit, keep_digits=False):
         _sketch(
             part.units,
             part.offsets,

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from tokmill.kernels.jit import compile_kernels
 from tokmill.pipeline.plan import plan_steps
 from tokmill.pipeline.run_manifest import step_inputs
 from tokmill.recipe.file import parse_recipe
-from tokmill.stages.registry import CONDUCTORS, perform
+from tokmill.stages.registry import STAGES, perform
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -102,7 +103,7 @@ def _measure_here(recipe: Path, kinds: list[str], fuse: bool, sender: Any) -> No
     for step in steps:
         is_measured = step.kind in kinds
         if step.kind == "ingest" and not fuse:
-            step.extra["follower"] = None
+            step = replace(step, extra=replace(step.extra, follower=None))
         if is_measured and not fuse:
             shutil.rmtree(step.directory, ignore_errors=True)
         if not is_measured:
@@ -147,7 +148,7 @@ def _conduct(step: Step, artifacts: dict[str, Artifact]) -> Artifact:
     """One step in this process: the tasks that an engine would hand out, one after the other."""
     upstream = {name: artifacts[name] for name in step.needs}
     begin(step.directory)
-    conduct = CONDUCTORS[step.kind](step, upstream)
+    conduct = STAGES[step.kind].conduct(step, upstream)
     tasks: list[Task] = next(conduct)
     while True:
         held = usable_receipts(step.directory, [task.fingerprint for task in tasks])

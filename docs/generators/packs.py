@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+from msgspec.structs import asdict
+
 from generators.markup import code, page, table, text
 from tokmill.clean.measures import MEASURES
 from tokmill.clean.rules import PACKS, LineOptions, Pack, load_pack
@@ -66,7 +68,7 @@ def _pack(pack: Pack) -> list[str]:
             ("edit", "value", "what"),
             (
                 (code(key), code(str(value).lower()), text(_EDITS[key]))
-                for key, value in pack.line_edits._asdict().items()
+                for key, value in asdict(pack.line_edits).items()
             ),
         )
     return lines + table(
@@ -89,7 +91,7 @@ def _differences(part: Pack) -> str:
     mine = part.line_edits or alone
     told = [
         f"`{key}: {str(value).lower()}`"
-        for key, value in mine._asdict().items()
+        for key, value in asdict(mine).items()
         if value != getattr(alone, key)
     ]
     return f", with {', '.join(told)}" if told else ""

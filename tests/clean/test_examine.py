@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.artifacts.manifest import Json
 from tokmill.clean import examine as examine_module
-from tokmill.clean.examine import Examined, Filtered, apply_filters, examine, examine_config
-from tokmill.clean.language import LanguagePlan
+from tokmill.clean.edits import NormalizeOptions
+from tokmill.clean.examine import CleanOptions, Examined, Filtered, apply_filters, examine
+from tokmill.clean.language import LanguageOptions, LanguagePlan
+from tokmill.clean.license_policy import make_policy
 from tokmill.clean.rules import compile_filters
 from tokmill.duplicates.shingling import exact_hashes
-from tokmill.recipe import Filter, License, Normalize
+from tokmill.recipe import Filter
 from tokmill.schema import DOCUMENTS
 
-ALLOWED = License(allow=["MIT"], unknown="quarantine")
-BY_FIELD = LanguagePlan({"keep": ["en"], "method": "field"}, "field", "lang")
+ALLOWED = make_policy(["MIT"], unknown="quarantine")
+BY_FIELD = LanguagePlan(LanguageOptions(keep=("en",), method="field"), "field", "lang")
 MIT_IN_ENGLISH = ("MIT", "en")
 
 Document = tuple[str, str | None, Any]  # text, licence, language
@@ -41,14 +43,12 @@ def documents(given: list[Document]) -> Any:
     )
 
 
-def config(*filters: Filter, redact: tuple[str, ...] = (), **others: Any) -> Json:
-    asked = {"license": None, "language": None, "normalize": Normalize(), **others}
-    return examine_config(
-        "s", asked["normalize"], asked["license"], asked["language"], compile_filters(filters, Path()), redact
-    )
+def config(*filters: Filter, **others: Any) -> CleanOptions:
+    asked = {"license": None, "language": None, "normalize": NormalizeOptions(), "redact": (), **others}
+    return CleanOptions(source="s", sieve=compile_filters(filters, Path()), **asked)
 
 
-def look(given: list[Document], asked: Json) -> Examined:
+def look(given: list[Document], asked: CleanOptions) -> Examined:
     return examine(documents(given), asked, {})
 
 
@@ -184,7 +184,7 @@ def test_who_is_out_for_good_is_not_measured_and_all_others_are_as_if_by_themsel
         Filter(pack="gopher-repetition"),
         Filter(pack="c4", set={"min_sentences": 2}),
     )
-    normalize = Normalize(newlines="lf")
+    normalize = NormalizeOptions(newlines="lf")
     found = look(
         given,
         config(*filters, redact=("email",), license=ALLOWED, language=BY_FIELD, normalize=normalize),
@@ -314,7 +314,7 @@ def test_an_unsure_language_is_told_before_another_one_and_no_language_is_unsure
         ("1", dict.fromkeys(range(3), ("drop", "language_unsure"))),
         ("0", {1: ("drop", "other_language"), 2: ("drop", "language_unsure")}),
     ]:
-        asked = {"keep": ["en-GB"], "min_score": least, "detector": "fasttext", "method": "detect"}
+        asked = LanguageOptions(keep=("en-GB",), min_score=Decimal(least))
         found = look(given, config(WORDS, language=LanguagePlan(asked, "detect")))
         assert fates(found) == expected
         assert found.languages.to_pylist() == ["en", "de", "und"]
@@ -323,5 +323,5 @@ def test_an_unsure_language_is_told_before_another_one_and_no_language_is_unsure
         assert found.measures["chars"].to_pylist() == [len(english), None, None], (
             "another score brings it back"
         )
-    everything = {"keep": [], "min_score": "1", "detector": "fasttext", "method": "detect"}
+    everything = LanguageOptions(min_score=Decimal(1))
     assert fates(look(given, config(language=LanguagePlan(everything, "detect")))) == {}

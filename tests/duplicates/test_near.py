@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from decimal import Decimal
 from itertools import combinations
 from typing import Any
 
@@ -78,7 +79,7 @@ def dropped(texts: list[str], options: NearOptions | None = None, **more: Any) -
 @QUICK
 @given(st.lists(TEXTS, max_size=5), st.sampled_from([1, 2, 5]), st.integers(0, 2))
 def test_signatures_are_those_of_plain_python(kind: Any, texts: list[str], n: int, margin: int) -> None:
-    options = NearOptions(shingle=kind, ngram=n, bands=4, rows=4)
+    options = NearOptions(unit=kind, ngram=n, bands=4, rows=4)
     array = column([*["around 1 É"] * margin, *texts, *["around"] * margin]).slice(margin, len(texts))
     found = signatures(array, options)
     rows = [slow.units(text, kind, keep_digits=False) for text in texts]
@@ -96,7 +97,7 @@ def exact_jaccard(left: Any, right: Any, options: NearOptions) -> Any:
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=4), st.sampled_from([1, 2, 5]))
 def test_exact_jaccard_is_that_of_python_sets(kind: Any, pairs: list[tuple[str, str]], n: int) -> None:
     left, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    found = exact_jaccard(column(left), column(right), NearOptions(shingle=kind, ngram=n))
+    found = exact_jaccard(column(left), column(right), NearOptions(unit=kind, ngram=n))
     assert found.tolist() == [slow.jaccard(one, other, n, kind) for one, other in pairs]
 
 
@@ -196,16 +197,16 @@ def family(seed: int) -> list[str]:
     return [" ".join(edited(origin, edits, edits)) for edits in (0, *range(0, 60, 3))]
 
 
-@pytest.mark.parametrize("threshold", [0.6, 0.8, 0.9])
-def test_edges_are_the_pairs_whose_jaccard_reaches_the_threshold(threshold: float) -> None:
-    options, texts = NearOptions(threshold=threshold), family(7)
+@pytest.mark.parametrize("threshold", ["0.6", "0.8", "0.9"])
+def test_edges_are_the_pairs_whose_jaccard_reaches_the_threshold(threshold: str) -> None:
+    options, texts = NearOptions(threshold=Decimal(threshold)), family(7)
     load_values, load_texts, asked = loaders(texts, options)
     a, b = (np.array(ends) for ends in zip(*combinations(range(len(texts)), 2), strict=True))
     found = verify_pairs(a, b, options, load_values, load_texts)
     truth = {
         (one, other)
         for one, other in combinations(range(len(texts)), 2)
-        if slow.jaccard(texts[one], texts[other], 5) >= threshold
+        if slow.jaccard(texts[one], texts[other], 5) >= float(threshold)
     }
     assert set(zip(found.a.tolist(), found.b.tolist(), strict=True)) == truth
     for one, other, similarity, is_exact in zip(*(part.tolist() for part in found), strict=True):
@@ -318,7 +319,7 @@ def test_character_shingles_find_a_text_with_a_few_letters_changed_in_many_words
     origin = " ".join(prose(300, 8))
     typos = "".join(c + ("x" if index % 60 == 0 else "") for index, c in enumerate(origin))
     assert dropped([origin, typos]) == {}
-    assert dropped([origin, typos], NearOptions(shingle="char", ngram=5)) == {1: 0}
+    assert dropped([origin, typos], NearOptions(unit="char", ngram=5)) == {1: 0}
 
 
 # --- what must not collapse ---

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import unicodedata
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -272,7 +273,7 @@ def test_documents_go_in_keep_order_and_only_for_passages_that_stay_elsewhere(
     span = st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(1, 10), st.integers(0, 5))
     spans = data.draw(st.lists(span.filter(lambda s: ranks[s[3]] < ranks[s[0]]), max_size=15))
     spans = [(row, first, min(count, totals[row] - first), other) for row, first, count, other in spans]
-    options = WindowOptions(policy=policy, max_share=0.5, min_words=5)
+    options = WindowOptions(policy=policy, max_share=Decimal("0.5"), min_words=5)
     rows, first_words, words, others = (np.array([s[k] for s in spans], np.int64) for k in range(4))
     nothing = np.zeros(len(spans), np.int64)
     settled = settle(
@@ -296,7 +297,7 @@ def test_documents_go_in_keep_order_and_only_for_passages_that_stay_elsewhere(
 def test_drop_takes_documents_whose_share_of_passages_is_over_the_limit() -> None:
     shared = prose(0, 100)
     texts = [prose(1, 300) + " " + shared, shared + " " + prose(2, 50), shared + " " + prose(3, 150)]
-    done = apply_policy(texts_of(texts), WindowOptions(policy="drop", max_share=0.5))
+    done = apply_policy(texts_of(texts), WindowOptions(policy="drop", max_share=Decimal("0.5")))
     assert done.is_dropped.tolist() == [False, True, False]
     assert done.texts.to_pylist() == texts
 
@@ -304,7 +305,7 @@ def test_drop_takes_documents_whose_share_of_passages_is_over_the_limit() -> Non
 def test_a_passage_whose_only_other_copy_is_dropped_is_not_lost() -> None:
     first, own = prose(1, 300), prose(2, 100)
     texts = [first, f"{first} {own}", f"{own} {prose(3, 30)}"]
-    done = apply_policy(texts_of(texts), WindowOptions(policy="drop", max_share=0.5))
+    done = apply_policy(texts_of(texts), WindowOptions(policy="drop", max_share=Decimal("0.5")))
     assert done.is_dropped.tolist() == [False, True, False], "its passage is in no other document that stays"
 
 
@@ -607,7 +608,7 @@ def test_licence_headers_are_reported_and_trimmed_and_the_code_below_is_untouche
     assert reported.texts.to_pylist() == texts
     assert reported.spans.rows.tolist() == list(range(1, 19))
     assert reported.spans.first_rows.tolist() == [0] * 18
-    dropped = apply_policy(texts_of(texts), WindowOptions(policy="drop", max_share=0.6))
+    dropped = apply_policy(texts_of(texts), WindowOptions(policy="drop", max_share=Decimal("0.6")))
     assert not dropped.is_dropped.any(), "half of each file is its own"
     done = apply_policy(texts_of(texts), WindowOptions(policy="trim"))
     assert done.texts.to_pylist() == [texts[0], *code[1:]]

@@ -17,7 +17,7 @@ from tokmill.errors import DiskFull, TokmillError
 
 
 def task(key: str, **config: object) -> Task:
-    return Task(function="test", key=key, config=dict(config), inputs=[], directory="")
+    return Task(function="test", key=key, options=dict(config), inputs=[], directory="")
 
 
 def perform(task: Task) -> Receipt:

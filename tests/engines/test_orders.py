@@ -24,10 +24,10 @@ def test_a_task_arrives_as_it_was_sent() -> None:
     sent = Task(
         function="clean",
         key="a-00000",
-        config={"text": "Çé\u2028\0", "share": 0.1, "many": (1 << 63) - 1, "nested": [{"none": None}, True]},
+        options={"text": "Çé\u2028\0", "share": 0.1, "many": (1 << 63) - 1, "nested": [{"none": None}, True]},
         inputs=[Input("documents", "/data/ü.parquet", "0" * 64, 7)],
         directory="/out/clean",
-        followers=[{"function": "x"}],
+        followers=[task("then", text="é")],
     )
     order = encode_order(perform, sent)
     given = msgspec.json.decode(order, type=Order)

@@ -6,6 +6,7 @@ import re
 import sys
 import unittest.mock
 import xml.etree.ElementTree as ElementTree
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
@@ -30,6 +31,7 @@ from tokmill.sources.reading import Dropped, Reading
 from tokmill.sources.stackexchange import DumpFile, Options, join_threads
 from tokmill.stages.ingest import stage as ingest
 from tokmill.stages.ingest import threads
+from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
 from tokmill.stages.registry import FUNCTIONS
 from tokmill.storage.location import file_sha256, find_files
 from tokmill.storage.parquet import load_table
@@ -106,22 +108,23 @@ def mill(
         name="ingest/se",
         kind="ingest",
         directory=out,
-        config={
-            "reading": msgspec.to_builtins(reading),
-            "shard_bytes": 1 << 20,
-            "on_bad_record": bad,
-            "where": {},
-            "limit": None,
-            "sample": None,
-        },
+        options=IngestOptions(
+            reading=reading,
+            hub=None,
+            where={},
+            shard_bytes=1 << 20,
+            on_bad_record=bad,  # type: ignore[arg-type]
+            limit=None,
+            sample=None,
+        ),
         files={file.name: file_sha256(file.path) for file in found},
-        extra={"files": found, "follower": None, "max_bad_fraction": 1},
+        extra=IngestExtra(found, Decimal(1)),
     )
     out.mkdir(parents=True, exist_ok=True)
     conduct = ingest.conduct(step, {})
     tasks = next(conduct)
     while True:
-        receipts = [task.receipt(*FUNCTIONS[task.function](task)) for task in tasks]
+        receipts = [task.receipt(*FUNCTIONS[task.function].perform(task)) for task in tasks]
         try:
             tasks = conduct.send(receipts)
         except StopIteration as stop:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Sequence
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -84,7 +85,9 @@ def near_duplicates(
 ) -> NearDuplicates:
     """The first of several is kept; a text is dropped only for one that is kept and similar enough itself."""
     bands, rows = choose_bands(threshold)
-    options = NearOptions(threshold, unit, ngram, bands, rows, verify)
+    options = NearOptions(
+        threshold=Decimal(str(threshold)), unit=unit, ngram=ngram, bands=bands, rows=rows, verify=verify
+    )
     found = find_near_duplicates(_arrow(texts).fill_null(""), options)
     kept = found.survivor < 0
     survivor = np.where(kept, np.arange(len(kept)), found.survivor)

@@ -16,12 +16,12 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tokmill.artifacts.artifact import Artifact
-from tokmill.artifacts.manifest import Json, explain_changes
+from tokmill.artifacts.manifest import Json, config_of, explain_changes
 from tokmill.artifacts.progress import Progress, Silence, warnings_to
 from tokmill.artifacts.snapshot import (
     CORPORA,
@@ -34,10 +34,12 @@ from tokmill.artifacts.snapshot import (
     write_snapshot,
 )
 from tokmill.artifacts.step import Shard, list_shards
+from tokmill.clean.examine import CleanOptions
 from tokmill.errors import InputError, RecipeError, RunLocked, TokmillError, plural
 from tokmill.pipeline.run import run_recipe
 from tokmill.recipe import Recipe
 from tokmill.sources.hub import resolve_revision
+from tokmill.stages.ingest.shards import IngestOptions
 from tokmill.stages.texts import estimate_tokens, load_clean
 from tokmill.storage.commit import move_committed, remove_file
 from tokmill.storage.jsonl import write_jsonl
@@ -233,7 +235,7 @@ def _naming(root: Path, shards: set[str], *, but: Path) -> list[str]:
 def _check_some(place: _Place, ingested: Artifact, cleaned: Artifact) -> None:
     if cleaned.manifest.counts["kept"]:
         return
-    read = ingested.manifest
+    read, asked = ingested.manifest, ingested.manifest.options(IngestOptions)
     lost = {**read.counts["quarantined"], **read.counts["dropped"]}
     for counts in (cleaned.manifest.counts["quarantined"], cleaned.manifest.counts["dropped"]):
         lost = {**lost, **{reason: lost.get(reason, 0) + count for reason, count in counts.items()}}
@@ -242,10 +244,8 @@ def _check_some(place: _Place, ingested: Artifact, cleaned: Artifact) -> None:
         InputError(
             f"no document is left to write: {plural(read.counts['in'], 'record')} read"
             + (f", {reasons}" if reasons else ""),
-            where=f"source {read.config['reading']['source']}",
-            next="loosen `where`"
-            if read.config["where"]
-            else "check that these are the files and fields you meant",
+            where=f"source {asked.reading.source}",
+            next="loosen `where`" if asked.where else "check that these are the files and fields you meant",
         )
     )
 
@@ -325,12 +325,12 @@ def _write_shard(base: Path, name: Path, shard: Shard, tokenizer: Tokenizer | No
 
 def _about(ingested: Artifact, cleaned: Artifact) -> Json:
     read, kept = ingested.manifest, cleaned.manifest
-    hub: dict[str, Any] = read.config["hub"] or {}
-    where, applied = read.config["where"], read.facts.get("where_applied", {})
+    asked = read.options(IngestOptions)
+    where, applied = asked.where, read.facts.get("where_applied", {})
     return {
-        "hub": {key: hub["asked"][key] for key in ("config", "split")} if hub else None,
+        "hub": {key: asked.hub.asked[key] for key in ("config", "split")} if asked.hub else None,
         "inputs": read.inputs,
-        "fields": read.config["reading"]["options"],
+        "fields": asked.reading.options,
         "language": {
             "asked": where,
             "applied": applied,
@@ -338,7 +338,7 @@ def _about(ingested: Artifact, cleaned: Artifact) -> Json:
                 applied.get(key) and str(where[key]).lower() in _ENGLISH for key in _LANGUAGE_FIELDS
             ),
         },
-        "normalization": kept.config["normalize"],
+        "normalization": config_of(kept.options(CleanOptions).normalize),
         "nul_chars": kept.counts["nul_chars"],
         "scanned": read.facts["scanned"],
         "corpus_digest": read.facts["corpus_digest"],

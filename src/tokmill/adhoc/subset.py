@@ -105,7 +105,14 @@ def materialize(
         _check_same(held, parameters, directory)
         return path
     corpus = draw_documents(
-        source, found.files, wanted, k, {"method": method, "weight": weight, "seed": seed}, dedup=dedup
+        source,
+        found.files,
+        wanted,
+        k,
+        method=method,
+        weight=weight,
+        seed=seed,
+        dedup=dedup,
     )
     taken = corpus.documents
     if taken.num_rows < k:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ from tokmill.recipe import Filter, Path_, Section, Source
 from tokmill.schema import DOCUMENTS, one_piece, string_column
 from tokmill.sources.readers import check_presence, read_documents, resolve_reading
 from tokmill.sources.reading import Reading
-from tokmill.stages.ingest.shards import sample_keys
+from tokmill.stages.ingest.shards import SampleOptions, sample_keys
 from tokmill.stages.sampling import bottom_k
 from tokmill.storage.location import InputFile
 from tokmill.storage.records import WHOLE
@@ -103,8 +103,17 @@ class _Reader:
 
 
 def draw_documents(
-    source: Source, inputs: list[InputFile], wanted: Filters, k: int, sample: Json, *, dedup: bool
+    source: Source,
+    inputs: list[InputFile],
+    wanted: Filters,
+    k: int,
+    *,
+    method: Literal["reservoir", "weighted"],
+    weight: str | None,
+    seed: int,
+    dedup: bool,
 ) -> Drawn:
+    sample = SampleOptions(method=method, weight=weight or "", seed=seed)
     reading = resolve_reading(source, inputs)
     reader = _Reader(inputs, reading, wanted)
     hashes, keys, at_hand = [np.empty((0, 2), np.uint64)], [np.empty(0, np.uint64)], _AtHand(4 * k + _SPARE)

@@ -26,7 +26,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -44,6 +45,7 @@ RECEIPTS = "receipts"
 _MAX_MANIFEST_BYTES = 1 << 30
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +87,21 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     seal: str
     environment: Json
 
+    @overload
+    def options(self, kind: type[T]) -> T: ...
+    @overload
+    def options(self, kind: UnionType) -> Any: ...
+    def options(self, kind: Any) -> Any:
+        """The config as the options it was made from."""
+        try:
+            return msgspec.convert(self.config, kind)
+        except msgspec.ValidationError as error:
+            raise ManifestDamaged(
+                f"its config is not one that this version writes ({error})",
+                where=self.step,
+                next="run the recipe again, or read it with the version that made it",
+            ) from error
+
     def entries(self, table: str) -> list[FileEntry]:
         return [entry for entry in self.files if entry.table == table]
 
@@ -119,6 +136,12 @@ def canonical(value: Any) -> bytes:
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     ).encode()
+
+
+def config_of(options: Any) -> Json:
+    """Options as the JSON of a fingerprint or a manifest: decimals are strings, tuples are lists."""
+    config: Json = options if isinstance(options, dict) else msgspec.json.decode(msgspec.json.encode(options))
+    return config
 
 
 def fingerprint_of(value: Any) -> str:

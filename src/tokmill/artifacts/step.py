@@ -6,28 +6,44 @@
 Receipts come back in the order of the tasks. Steps that do not need each other are conducted side by side, and
 their tasks share the engine.
 
-A task: a pure function of its config and inputs, named so that any process can run it.
+A task: a pure function of its options and inputs, named so that any process can run it.
 
-    Task(function, key, config, inputs, directory)  ->  files in directory + Receipt
+    Task(function, key, options, inputs, directory)  ->  files in directory + Receipt
 
-The fingerprint covers what can change a byte: function, key, config and the content of the inputs. Where the
+The fingerprint covers what can change a byte: function, key, options and the content of the inputs. Where the
 inputs lie on this machine, and what may follow in the same pass, is not part of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, Generic, NamedTuple
 
 import msgspec
 import numpy as np
+from typing_extensions import TypeVar
 
 from tokmill.artifacts.artifact import Artifact
-from tokmill.artifacts.manifest import FORMAT_VERSION, FileEntry, Json, Receipt, file_entry, fingerprint_of
+from tokmill.artifacts.manifest import (
+    FORMAT_VERSION,
+    FileEntry,
+    Json,
+    Receipt,
+    config_of,
+    file_entry,
+    fingerprint_of,
+)
 from tokmill.storage.digest import table_sha256
 from tokmill.storage.parquet import load_table, write_sorted_table, write_table
+
+Options = TypeVar("Options", covariant=True, default=Any)
+
+
+class TaskOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a task is told, frozen. A field that has a default is not in the config while it has that value."""
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -39,13 +55,17 @@ class Input(msgspec.Struct, frozen=True):
     rows: int = 0
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, Generic[Options], frozen=True, kw_only=True):
     function: str
     key: str
-    config: Json
+    options: Options
     inputs: list[Input]
     directory: str
-    followers: list[Json] = []  # tasks on the same shard to run in the same pass
+    followers: list[Task] = []  # to run in the same pass, on what this one makes
+
+    @property
+    def config(self) -> Json:
+        return config_of(self.options)
 
     @property
     def fingerprint(self) -> str:
@@ -77,17 +97,26 @@ def table_input(role: str, directory: Path, entry: FileEntry) -> Input:
     return Input(role, str(directory / entry.path), entry.content_sha256, entry.rows)
 
 
+Asked = TypeVar("Asked")
+Extra = TypeVar("Extra", covariant=True, default=Any)
+
+
 @dataclass(frozen=True)
-class Step:
-    """One artifact of the run. `config` holds all that can change a byte of it."""
+class Step(Generic[Options, Extra]):
+    """One artifact of the run. `options` hold all that can change a byte of it."""
 
     name: str
     kind: str
     directory: Path
-    config: Json
+    options: Options
     needs: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)  # outside input: label -> sha256
-    extra: Any = None  # what the stage needs besides, and what cannot change a byte
+    extra: Extra = None  # type: ignore[assignment]  # what the stage needs besides, and what cannot change a byte
+
+    @property
+    def config(self) -> Json:
+        """For fingerprints and the manifest."""
+        return config_of(self.options)
 
 
 class Made(NamedTuple):
@@ -109,6 +138,34 @@ class Outcome(NamedTuple):
 Conduct = Generator[list[Task], list[Receipt], Outcome]
 
 
+@dataclass(frozen=True)
+class TaskFunction(Generic[Asked]):
+    """What a worker calls, and what its options are: they are decoded once, before the call."""
+
+    options: type[Asked]
+    perform: Callable[[Task[Asked]], Made]
+
+
+def _no_kernels(options: Any) -> set[str]:
+    return set()
+
+
+def _nothing(step: Any, receipts: Sequence[Receipt]) -> Json:
+    return {}
+
+
+@dataclass(frozen=True)
+class Stage(Generic[Asked]):
+    """All that the run knows of a kind of step."""
+
+    kind: str
+    options: type[Asked] | UnionType  # of a step; a manifest's config is decoded into them
+    conduct: Callable[[Step[Asked, Any], Mapping[str, Artifact]], Conduct]
+    tasks: Mapping[str, TaskFunction[Any]]  # by the names that receipts know them by
+    kernels: Callable[[Asked], set[str]] = _no_kernels  # modules to compile before the first task
+    environment: Callable[[Step[Asked, Any], Sequence[Receipt]], Json] = _nothing  # for the manifest's block
+
+
 class Shard(NamedTuple):
     """One shard of documents with what cleaning said about it; `number` counts through all sources."""
 
@@ -128,6 +185,19 @@ class Shard(NamedTuple):
         return [self.documents, self.marks, *([self.edits] if self.edits else [])]
 
 
+class _Domain(msgspec.Struct):
+    domain: str
+
+
+class _Ingested(msgspec.Struct):
+    reading: _Domain
+
+
+def domain_of(ingested: Artifact) -> str:
+    """Of a source, as its ingest step has it."""
+    return ingested.manifest.options(_Ingested).reading.domain
+
+
 def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
     """All shards in stable order: sources as in the recipe, then chunk, then part."""
     shards: list[Shard] = []
@@ -145,7 +215,7 @@ def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
                     number=len(shards),
                     name=f"{source}/{key}",
                     source=source,
-                    domain=ingested.manifest.config["reading"]["domain"],
+                    domain=domain_of(ingested),
                     documents=table_input("documents", ingested.directory, entry),
                     marks=table_input("marks", cleaned.directory, tables[f"marks-{key}.parquet"]),
                     edits=table_input("edits", cleaned.directory, edits) if edits else None,

@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Json, file_entry
-from tokmill.artifacts.step import Input
 from tokmill.schema import FORGOTTEN, ledger_table
 from tokmill.storage.commit import Written
 from tokmill.storage.digest import id_hashes, table_sha256
@@ -78,18 +77,6 @@ def digest_of_source(table: Any, source: str) -> str | None:
     """What the source's config says of it; None: nothing of it was forgotten."""
     ids = ids_of(table, source)
     return hashlib.sha256("\n".join(ids).encode()).hexdigest() if ids else None
-
-
-def forgotten_settings(out: Path, source: str) -> Json:
-    """For the config of an ingest step."""
-    digest = digest_of_source(load_forgotten(out), source)
-    return {} if digest is None else {"forgotten": digest}
-
-
-def forgotten_inputs(config: Json, path: Path | None) -> list[Input]:
-    """What a task that writes documents has to read, with the config of its step and where the file is."""
-    digest = config.get("forgotten")
-    return [] if digest is None else [Input(ROLE, str(path), digest)]
 
 
 def ids_of(table: Any, source: str) -> list[str]:

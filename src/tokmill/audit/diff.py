@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.artifact import Artifact, open_artifact
 from tokmill.artifacts.manifest import Json, add_counts, explain_changes
+from tokmill.artifacts.step import domain_of
 from tokmill.artifacts.tombstones import Forgotten
 from tokmill.audit.opened import ShardTables, load_of, read_ledgers
 from tokmill.audit.places import RunPlaces, open_places
@@ -419,8 +420,7 @@ def _token_groups(run: RunPlaces) -> dict[str, dict[str, int]]:
     if artifact is None:
         return groups
     domain_of = {
-        name.removeprefix("ingest/"): ingested.manifest.config["reading"]["domain"]
-        for name, ingested in run.of_kind("ingest").items()
+        name.removeprefix("ingest/"): domain_of(ingested) for name, ingested in run.of_kind("ingest").items()
     }
     for source, by_license in artifact.manifest.counts.get("licenses", {}).items():
         tokens = {name: total["tokens"] for name, total in by_license.items()}

@@ -31,6 +31,7 @@ from tokmill.artifacts.step import Shard, list_shards
 from tokmill.audit.opened import Found, find_artifacts, list_shard_tables, numbers_in, open_run
 from tokmill.audit.places import BuiltSplit, RunPlaces, load_built, load_scheduled, splits_of
 from tokmill.clean.edits import apply_edits, redact_texts
+from tokmill.clean.examine import CleanOptions
 from tokmill.errors import InputError
 from tokmill.schema import NO_SPLIT, one_piece
 from tokmill.stages.texts import DocIds
@@ -75,7 +76,7 @@ def _load_rows(artifacts: Mapping[str, Artifact], shard: str, rows: Any) -> tupl
     texts = one_piece(documents.column("text"))
     cleaned = artifacts.get(f"clean/{source}")
     if cleaned is not None:
-        redact = cleaned.manifest.config.get("redact")
+        redact = cleaned.manifest.options(CleanOptions).redact
         if redact:
             redacted = redact_texts(texts, redact)
             texts = apply_edits(texts, redacted.rows, redacted.texts)

@@ -24,18 +24,19 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.artifact import open_artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.opened import open_run
-from tokmill.clean.edits import normalize_texts
+from tokmill.clean.edits import NormalizeOptions, normalize_texts
 from tokmill.errors import InputChanged, TokenizerError, TokmillError
 from tokmill.formats.ids import plain_split
 from tokmill.formats.index import read_row_index
 from tokmill.loader.dataset import INDEX_NAME, Dataset, first_row
-from tokmill.recipe import Normalize, Source
+from tokmill.recipe import Source
 from tokmill.schema import one_piece
 from tokmill.sources.readers import list_source, read_documents, resolve_reading
 from tokmill.stages.sampling import spelled_field
@@ -337,7 +338,7 @@ def _read_run(run: dict[str, Any], sources: list[str]) -> Iterator[Labelled]:
 def _read_listing(asked: Json, path: Path) -> Iterator[Labelled]:
     """Read again as it was: a sample or a corpus manifest from `path`, a mixture from the files that it names."""
     sections = asked["sections"]
-    rules = Normalize.model_validate(sections.get("normalize") or {})
+    rules = msgspec.convert(sections.get("normalize") or {}, NormalizeOptions)
     for listed in asked["listing"]["sources"]:
         if listed.get("hub"):
             continue

@@ -39,6 +39,7 @@ from tokmill.errors import CorruptFile, InputError, TokmillError
 from tokmill.formats import Format, all_formats
 from tokmill.formats.index import map_ids
 from tokmill.schema import one_piece
+from tokmill.stages.ingest.shards import IngestOptions
 from tokmill.storage.location import is_within, read_whole
 from tokmill.storage.parquet import load_table
 from tokmill.storage.streams import BLOCK_BYTES, open_stream, plain_sha256, read_exactly
@@ -187,9 +188,10 @@ def find_forgotten(root: Path, artifacts: Mapping[str, Artifact]) -> Iterator[tu
         name = str(Path(listed.path).parent)
         artifact = artifacts[name]
         if artifact.manifest.kind == "ingest":
-            source = artifact.manifest.config["reading"]["source"]
+            options = artifact.manifest.options(IngestOptions)
+            source = options.reading.source
             sources += [source] * len(artifact.manifest.entries("documents"))
-            if artifact.manifest.config.get("forgotten") != digest_of_source(table, source):
+            if options.forgotten != digest_of_source(table, source):
                 yield name, "was made with another list of what is forgotten"
             if source in gone:
                 yield from _in_shards(name, artifact, gone[source])

@@ -25,10 +25,10 @@ import numpy as np
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.opened import ShardTables, list_shard_tables, load_of, open_run
-from tokmill.clean.examine import EMPTY, is_blank
+from tokmill.clean.examine import EMPTY, CleanOptions, is_blank
 from tokmill.clean.language import LANGUAGE_SCORE, OTHER_LANGUAGE, UNSURE_LANGUAGE, is_known, is_wanted
 from tokmill.clean.license_policy import DENIED, NOT_ALLOWED, UNKNOWN
-from tokmill.clean.rules import CompiledFilters, Rule, columns_of, judge
+from tokmill.clean.rules import Rule, columns_of, judge
 from tokmill.errors import InputError
 from tokmill.packing.rows import Cost, compare_strategies
 from tokmill.recipe.cleaning import WARN_SOURCE_LOSS
@@ -157,11 +157,10 @@ def _movers(
 
 def rules_of(cleaned: Artifact) -> list[Rule]:
     """The rules of a source in order; the least score of a language is one of them."""
-    config = cleaned.manifest.config
-    rules = list(msgspec.convert(config["sieve"], CompiledFilters).rules)
-    language = config["language"]
-    if language and language["applied"] == "detect" and language["asked"]["keep"]:
-        least = float(language["asked"]["min_score"])
+    options = cleaned.manifest.options(CleanOptions)
+    rules, language = list(options.sieve.rules), options.language
+    if language and language.applied == "detect" and language.asked.keep:
+        least = float(language.asked.min_score)
         rules.insert(0, Rule(MIN_SCORE, LANGUAGE_SCORE, "min", least, UNSURE_LANGUAGE))
     return rules
 
@@ -170,10 +169,10 @@ def _claimed_otherwise(cleaned: Artifact, shard: ShardTables, marks: Any) -> Any
     """Who is out for another reason than a bound. The ledger names the first fault alone, so what comes after a
     broken bound is looked up in the marks: nothing left to read, and a language that nobody asked for."""
     claimed = is_blank(np.column_stack([np.asarray(marks.column(name)) for name in _HASH]))
-    language = cleaned.manifest.config["language"]
-    if language and language["applied"] != "none" and language["asked"]["keep"]:
+    language = cleaned.manifest.options(CleanOptions).language
+    if language and language.applied != "none" and language.asked.keep:
         codes = one_piece(marks.column("language"))
-        claimed |= ~(is_known(codes) & is_wanted(codes, language["asked"]["keep"]))
+        claimed |= ~(is_known(codes) & is_wanted(codes, language.asked.keep))
     ledger = load_of(cleaned, f"ledger-{shard.key}.parquet", ["row", "verdict", "reason"])
     if ledger is not None:
         reasons = ledger.column("reason").to_pylist()
@@ -225,7 +224,9 @@ def losses_of_run(artifacts: Mapping[str, Artifact], limit: Decimal) -> Iterator
     for step, artifact in artifacts.items():
         ledgers = [artifact.path(entry) for entry in artifact.manifest.entries("ledger")]
         if artifact.manifest.kind == "clean":
-            found = cleaning_losses(artifact.manifest.config, artifact.manifest.counts, limit, ledgers)
+            found = cleaning_losses(
+                artifact.manifest.options(CleanOptions), artifact.manifest.counts, limit, ledgers
+            )
             yield from ((step, loss) for loss in found)
         elif artifact.manifest.kind == "dedup":
             sources = [shard.source for shard in list_shard_tables(artifacts)]

@@ -35,6 +35,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -43,8 +44,15 @@ from tokmill.kernels import wordclasses as folding
 from tokmill.kernels.characters import edit_text, measure_text
 from tokmill.kernels.redaction import CONTEXT, KINDS, find_windows
 from tokmill.kernels.wordclasses import form_classes
-from tokmill.recipe import Normalize
 from tokmill.schema import StringColumn, large_strings, string_column
+
+
+class NormalizeOptions(msgspec.Struct, frozen=True):
+    """`normalize` of a recipe."""
+
+    unicode: Literal["none", "NFC", "NFKC"] = "none"
+    nul: Literal["strip", "keep"] = "strip"
+    newlines: Literal["keep", "lf"] = "keep"
 
 
 class Edits(NamedTuple):
@@ -64,7 +72,7 @@ class Normalized(NamedTuple):
     chars_in: int
 
 
-def normalize_texts(texts: Any, rules: Normalize) -> Normalized:
+def normalize_texts(texts: Any, rules: NormalizeOptions) -> Normalized:
     column = string_column(texts)
     found = measure_text(column.data, column.offsets)
     has_nul = (found.nuls > 0) & (rules.nul == "strip")

@@ -22,8 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import Json
-from tokmill.clean.edits import Edits, apply_edits, normalize_texts, redact_texts
+from tokmill.clean.edits import Edits, NormalizeOptions, apply_edits, normalize_texts, redact_texts
 from tokmill.clean.hooks import call_hook
 from tokmill.clean.language import (
     LANGUAGE_SCORE,
@@ -32,14 +31,13 @@ from tokmill.clean.language import (
     LanguagePlan,
     judge_languages,
 )
-from tokmill.clean.license_policy import KEEP, QUARANTINE, judge_licenses, make_policy
+from tokmill.clean.license_policy import KEEP, QUARANTINE, LicensePolicy, judge_licenses, make_policy
 from tokmill.clean.measures import kernels_for, measure
-from tokmill.clean.rules import AFTER, HOOK, CompiledFilters, Judged, LineOptions, edit_and_measure, judge
+from tokmill.clean.rules import AFTER, HOOK, CompiledFilters, Judged, edit_and_measure, judge
 from tokmill.duplicates.shingling import HASH_NORMALIZATION, exact_hashes
 from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
 from tokmill.kernels.wordclasses import VERSION as WORD_CLASSES
-from tokmill.recipe import License, Normalize
 from tokmill.schema import one_piece, string_column
 
 Column = NDArray[Any]
@@ -77,7 +75,7 @@ def apply_filters(
         measures = measure(texts, names)
     else:
         after = [column.removeprefix(AFTER) for column in filters.columns() if column.startswith(AFTER)]
-        found = edit_and_measure(texts, LineOptions(**filters.line_edits), names, after)
+        found = edit_and_measure(texts, filters.line_edits, names, after)
         texts = found.edits.texts
         measures = found.before | {AFTER + name: values for name, values in found.after.items()}
         changed[found.edits.rows] = True
@@ -120,6 +118,21 @@ EMPTY = "empty"
 _VERSION = 3
 
 
+class CleanOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """All that can change a byte of the cleaned shards of one source."""
+
+    source: str
+    normalize: NormalizeOptions
+    license: LicensePolicy | None
+    language: LanguagePlan | None
+    sieve: CompiledFilters
+    redact: tuple[str, ...]  # sorted
+    version: int = _VERSION
+    hash: str = HASH_NORMALIZATION
+    unicode_data: str = unicodedata.unidata_version
+    word_classes: str = WORD_CLASSES
+
+
 class Faults(NamedTuple):
     """Documents that are not kept, in row order."""
 
@@ -145,55 +158,32 @@ class Examined(NamedTuple):
     chars_in: int
 
 
-def examine_config(
-    source: str,
-    normalize: Normalize,
-    license: License | None,
-    language: LanguagePlan | None,
-    filters: CompiledFilters,
-    redact: Sequence[str],
-) -> Json:
-    """All that can change a byte of the cleaned shards of one source."""
-    return {
-        "version": _VERSION,
-        "source": source,
-        "normalize": normalize.model_dump(mode="json", exclude={"max_nul_fraction"}),
-        "license": license.model_dump(mode="json") if license else None,
-        "language": msgspec.to_builtins(language) if language else None,
-        "sieve": msgspec.to_builtins(filters),
-        "redact": sorted(redact),
-        "hash": HASH_NORMALIZATION,
-        "unicode_data": unicodedata.unidata_version,
-        "word_classes": WORD_CLASSES,
-    }
-
-
-def examine_kernels(config: Json) -> set[str]:
-    """The modules of kernels that such a config calls."""
-    filters = msgspec.convert(config["sieve"], CompiledFilters)
+def examine_kernels(options: CleanOptions) -> set[str]:
+    """The modules of kernels that such options call."""
+    filters = options.sieve
     needed = kernels_for([c.removeprefix(AFTER) for c in filters.columns() if not c.startswith(HOOK)])
     if filters.line_edits is not None:
         needed |= {"lineedits"}
-    if config["language"] and config["language"]["applied"] == "detect":
+    if options.language is not None and options.language.applied == "detect":
         needed |= {"excerpt", "languages"}
-    return needed | ({"redaction"} if config["redact"] else set())
+    return needed | ({"redaction"} if options.redact else set())
 
 
-def examine(documents: Any, config: Json, hooks: Mapping[str, str]) -> Examined:
+def examine(documents: Any, options: CleanOptions, hooks: Mapping[str, str]) -> Examined:
     """`hooks`: where the file of each hook lies."""
-    filters = msgspec.convert(config["sieve"], CompiledFilters)
+    filters = options.sieve
     given = one_piece(documents.column("text"))
-    normal = normalize_texts(given, Normalize.model_validate(config["normalize"]))
+    normal = normalize_texts(given, options.normalize)
 
     decided = _Verdicts(documents.num_rows)
     decided.close(hashing.blank_rows(*string_column(normal.texts)[:2]), EMPTY, 0, 1)
-    licenses = _judge_licenses(documents, config["license"], decided)
-    languages, measures = _judge_languages(documents, normal.texts, config["language"], decided)
+    licenses = _judge_licenses(documents, options.license, decided)
+    languages, measures = _judge_languages(documents, normal.texts, options.language, decided)
 
     # with web-en, 28 MB of which nearly all is in other languages take 0.38 s of CPU time so, and 1.30 s if all is filtered
     still = decided.open()
     filtered = apply_filters(
-        still.take(normal.texts), _others(documents, filters, still), filters, hooks, config["redact"]
+        still.take(normal.texts), _others(documents, filters, still), filters, hooks, options.redact
     )
     measures |= {name: still.spread_nullable(values) for name, values in filtered.measures.items()}
     first, values, thresholds = map(still.spread, filtered.judged)
@@ -337,11 +327,10 @@ class _Verdicts:
         )
 
 
-def _judge_licenses(documents: Any, policy: Json | None, decided: _Verdicts) -> Any:
+def _judge_licenses(documents: Any, policy: LicensePolicy | None, decided: _Verdicts) -> Any:
     """Canonical names, also where nothing is asked: totals and attribution speak of them."""
-    made = make_policy(**policy) if policy is not None else make_policy(unknown="keep")
     tags = one_piece(documents.column("license_tag"))
-    judged = judge_licenses(tags, None, made)
+    judged = judge_licenses(tags, None, policy or make_policy(unknown="keep"))
     reasons = np.asarray(judged.reason.indices.fill_null(-1))
     for code, reason in enumerate(judged.reason.dictionary.to_pylist()):
         for verdict in np.unique(judged.verdict[reasons == code]).tolist():
@@ -353,15 +342,15 @@ def _judge_licenses(documents: Any, policy: Json | None, decided: _Verdicts) -> 
 
 
 def _judge_languages(
-    documents: Any, texts: Any, config: Json | None, decided: _Verdicts
+    documents: Any, texts: Any, plan: LanguagePlan | None, decided: _Verdicts
 ) -> tuple[Any, dict[str, Any]]:
     """The score is measured of every document: it takes the score to know who is out."""
-    if config is None or config["applied"] == "none":
+    if plan is None or plan.applied == "none":
         return pa.nulls(len(texts), pa.string()), {}
-    found = judge_languages(one_piece(documents.column("meta")), texts, config)
+    found = judge_languages(one_piece(documents.column("meta")), texts, plan)
     for claim, rows, reason in (
         (decided.claim, found.is_unsure, UNSURE_LANGUAGE),
         (decided.close, found.is_other, OTHER_LANGUAGE),
     ):
         claim(rows, reason, found.scores, found.min_score, details=found.codes)
-    return found.codes, {LANGUAGE_SCORE: pa.array(found.scores)} if config["applied"] == "detect" else {}
+    return found.codes, {LANGUAGE_SCORE: pa.array(found.scores)} if plan.applied == "detect" else {}

@@ -37,7 +37,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import Json
 from tokmill.clean.fasttext_model import LanguageModel, load_language_model
 from tokmill.errors import MissingExtra, RecipeError
 from tokmill.kernels import excerpt as kernel
@@ -306,11 +305,20 @@ OTHER_LANGUAGE, UNSURE_LANGUAGE = "other_language", "language_unsure"
 LANGUAGE_SCORE = "language_score"
 
 
+class LanguageOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`language` of a recipe, with a score instead of a recall."""
+
+    method: Literal["field", "detect", "none"] = "detect"
+    keep: tuple[str, ...] = ()
+    min_score: Decimal = Decimal("0.65")
+    detector: DetectorName = "fasttext"
+
+
 class LanguagePlan(msgspec.Struct, frozen=True):
     """What is asked, and what is done: `applied` is none where a field is asked for that the source has not."""
 
-    asked: Json
-    applied: str  # field | detect | none
+    asked: LanguageOptions
+    applied: Literal["field", "detect", "none"]
     key: str | None = None  # in `meta`, for field
     model: str = ""  # sha256 of the detector's model
 
@@ -325,16 +333,17 @@ class Spoken(NamedTuple):
     is_other: NDArray[np.bool_]
 
 
-def judge_languages(meta: Any, texts: Any, config: Json) -> Spoken:
-    """`config` is a LanguagePlan that is applied."""
-    if config["applied"] == "field":
-        codes = _field_codes(meta, config["key"])
+def judge_languages(meta: Any, texts: Any, plan: LanguagePlan) -> Spoken:
+    """`plan` is one that is applied."""
+    asked = plan.asked
+    if plan.applied == "field":
+        assert plan.key is not None, "a field is applied only where the source names it"
+        codes = _field_codes(meta, plan.key)
         scores, min_score = np.ones(len(texts)), 0.0
     else:
-        detector: DetectorName = config["asked"]["detector"]
-        codes, scores = detect_languages(texts, detector)
-        min_score = float(config["asked"]["min_score"])
-    keep = config["asked"]["keep"]
+        codes, scores = detect_languages(texts, asked.detector)
+        min_score = float(asked.min_score)
+    keep = asked.keep
     spelled = codes.cast(pa.string())
     known, wanted = is_known(spelled), is_wanted(spelled, keep)
     is_unsure = (~known | (scores < min_score)) if keep else np.zeros(len(texts), np.bool_)

@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,7 +40,7 @@ _REASONS = (None, NOT_ALLOWED, DENIED)
 _UNKNOWN_VERDICTS = {"keep": KEEP, "drop": DROP, "quarantine": QUARANTINE}
 
 
-class LicensePolicy(NamedTuple):
+class LicensePolicy(msgspec.Struct, frozen=True):
     """Entries in canonical form, sorted. Made by make_policy."""
 
     allow: tuple[str, ...]  # empty: whatever is not denied

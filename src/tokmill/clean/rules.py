@@ -24,9 +24,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 import yaml
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import Json
 from tokmill.clean.hooks import hook_sha256
 from tokmill.clean.measures import MEASURES, KeptLines, measure_both
 from tokmill.errors import RecipeError
@@ -37,7 +37,7 @@ from tokmill.recipe import Filter
 from tokmill.schema import large_strings, string_column
 
 
-class LineOptions(NamedTuple):
+class LineOptions(msgspec.Struct, frozen=True):
     """What is taken out. A word, here, is what stands between spaces."""
 
     min_words: int = 3
@@ -165,7 +165,7 @@ def _part(pack: str, line_edits: dict[str, Any] | None = None) -> Pack:
     whole = load_pack(pack)
     if line_edits is None or whole.line_edits is None:
         return whole
-    return whole._replace(line_edits=whole.line_edits._replace(**line_edits))
+    return whole._replace(line_edits=replace(whole.line_edits, **line_edits))
 
 
 Column = NDArray[Any]
@@ -193,10 +193,10 @@ class Rule(msgspec.Struct, frozen=True):
 class CompiledFilters(msgspec.Struct, frozen=True):
     """All that judges a source, in order."""
 
-    rules: list[Rule] = []
-    line_edits: Json | None = None
+    rules: tuple[Rule, ...] = ()
+    line_edits: LineOptions | None = None
     packs: dict[str, int] = {}  # versions
-    skipped_packs: list[str] = []  # packs of the recipe that judge prose, where the source is code
+    skipped_packs: tuple[str, ...] = ()  # packs of the recipe that judge prose, where the source is code
     hooks: dict[str, str] = {}  # "hooks.py:function" -> sha256 of the file
 
     def columns(self) -> list[str]:
@@ -238,7 +238,7 @@ def compile_filters(filters: Sequence[Filter], base: Path, *, skip_packs: bool =
             rules += _own_rules(rule, AFTER if edits is not None else "")
             if rule.hook is not None:
                 hooks[rule.hook] = hook_sha256(rule.hook, base)
-    return CompiledFilters(rules, edits._asdict() if edits is not None else None, packs, skipped, hooks)
+    return CompiledFilters(tuple(rules), edits, packs, tuple(skipped), hooks)
 
 
 def _pack_rule(pack: str, rule: PackRule, prefix: str, other: float | None) -> Rule:

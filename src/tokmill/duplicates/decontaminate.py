@@ -14,9 +14,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -39,6 +41,17 @@ TSV_SUFFIXES = (".tsv", ".tsv.gz", ".tsv.zst")
 _MAX_RECORD_BYTES = 64 << 20
 
 Rows = NDArray[np.int64]
+
+
+class AgainstOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`dedup.against` of a recipe; its files are inputs."""
+
+    fields: tuple[str, ...]
+    ngram: int = NGRAM
+    min_words: int = MIN_WORDS
+    min_share: Decimal = Decimal(0)
+    policy: Literal["report", "drop"] = "drop"
+    normalization: str | msgspec.UnsetType = msgspec.UNSET  # tasks say it: what they find depends on it
 
 
 class Items(NamedTuple):

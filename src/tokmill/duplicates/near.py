@@ -37,9 +37,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -85,14 +86,17 @@ Values = NDArray[np.uint32]
 Similarity = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class NearOptions:
-    threshold: float = 0.8
-    shingle: Shingle = "word"
+class NearOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`dedup.near` of a recipe with its bands chosen."""
+
+    threshold: Decimal = Decimal("0.8")
+    unit: Shingle = "word"
     ngram: int = 5
     bands: int = BANDS
     rows: int = ROWS
     verify: Literal["exact", "signature"] = "exact"
+    policy: Literal["drop", "report"] = "drop"
+    normalization: str | msgspec.UnsetType = msgspec.UNSET  # tasks say it: their signatures depend on it
 
     @property
     def positions(self) -> int:
@@ -130,7 +134,7 @@ def signatures(texts: Any, options: NearOptions) -> Signatures:
     found = Signatures(
         np.empty((rows, options.positions), np.uint32), np.empty(rows, np.int64), np.empty(rows, np.uint64)
     )
-    for start, part in unit_batches(texts, options.shingle, keep_digits=False):
+    for start, part in unit_batches(texts, options.unit, keep_digits=False):
         sketches = minhash.sketch(part.units, part.offsets, options.ngram, options.positions)
         stop = start + len(sketches.values)
         found.values[start:stop] = sketches.values
@@ -277,18 +281,18 @@ def judge(values_a: Values, values_b: Values, options: NearOptions) -> Judged:
 
     With `verify: signature` there is no doubt: the estimate decides, and any two digits are equal.
     """
-    similarity = estimate(values_a, values_b)
+    similarity, threshold = estimate(values_a, values_b), float(options.threshold)
     if options.verify == "signature":
-        return Judged(similarity, similarity >= options.threshold, np.zeros(len(similarity), np.bool_))
-    margin = SIGMAS * estimate_error(options.threshold, options.positions)
-    is_similar = estimate_least(values_a, values_b) >= options.threshold + margin
-    return Judged(similarity, is_similar, ~is_similar & (similarity >= options.threshold - margin))
+        return Judged(similarity, similarity >= threshold, np.zeros(len(similarity), np.bool_))
+    margin = SIGMAS * estimate_error(threshold, options.positions)
+    is_similar = estimate_least(values_a, values_b) >= threshold + margin
+    return Judged(similarity, is_similar, ~is_similar & (similarity >= threshold - margin))
 
 
 def exact_jaccard_of_pairs(texts: Any, left: Docs, right: Docs, options: NearOptions) -> Similarity:
     """Jaccard similarity of the shingle sets, digits as written, of pairs of rows; 0 where neither text has words. A text
     of many pairs is split into words once."""
-    rows = all_units(texts, options.shingle, keep_digits=True)
+    rows = all_units(texts, options.unit, keep_digits=True)
     found = overlap(rows.units, rows.offsets, left, right, options.ngram)
     similarity: Similarity = found.shared / np.maximum(found.either, 1)
     return similarity
@@ -326,7 +330,7 @@ def verify_pairs(
     similarity, is_edge, is_doubtful = judge_pairs(a, b, options, load_values)
     doubtful = np.flatnonzero(is_doubtful)
     similarity[doubtful] = compare_pairs(a[doubtful], b[doubtful], options, load_texts)
-    is_edge[doubtful] = similarity[doubtful] >= options.threshold
+    is_edge[doubtful] = similarity[doubtful] >= float(options.threshold)
     return Edges(a[is_edge], b[is_edge], similarity[is_edge], is_doubtful[is_edge])
 
 

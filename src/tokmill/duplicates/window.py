@@ -10,9 +10,10 @@ come to nothing. What a word is: `shingling`. docs/passages.md says what each po
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -30,15 +31,15 @@ Docs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class WindowOptions:
-    """`max_share` is for drop, `min_words` (in no passage) for trim."""
+class WindowOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`dedup.window` of a recipe. `max_share` is for drop, `min_words` (in no passage) for trim."""
 
     words: int = WORDS
     winnow: int = WINNOW
     policy: Literal["report", "drop", "trim"] = "report"
-    max_share: float = 0.5
+    max_share: Decimal = Decimal("0.5")
     min_words: int = 50
+    normalization: str | msgspec.UnsetType = msgspec.UNSET  # tasks say it: their marks depend on it
 
 
 class Matches(NamedTuple):
@@ -195,7 +196,7 @@ def settle_piece(
 
     `totals` is per span. `dropped` has a bit per document that says what became of those before, and is added to.
     """
-    max_share = options.max_share if options.policy == "drop" else 1.0
+    max_share = float(options.max_share) if options.policy == "drop" else 1.0
     min_words = options.min_words if options.policy == "trim" else 0
     return passages.settle_spans(rows, first_words, words, first_rows, totals, max_share, min_words, dropped)
 

@@ -15,17 +15,30 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+from msgspec import structs
+
 from tokmill.artifacts.artifact import open_artifact
-from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.manifest import Json, config_of
 from tokmill.artifacts.snapshot import wrong_shard
 from tokmill.artifacts.step import Step
-from tokmill.artifacts.tombstones import FORGOTTEN_FILE, forgotten_settings
-from tokmill.clean.examine import examine_config, examine_kernels
+from tokmill.artifacts.tombstones import FORGOTTEN_FILE, digest_of_source, load_forgotten
+from tokmill.clean.edits import NormalizeOptions
+from tokmill.clean.examine import CleanOptions
 from tokmill.clean.hooks import hook_path
-from tokmill.clean.language import LanguagePlan, known_languages, model_sha256, primary_code, score_for_recall
+from tokmill.clean.language import (
+    LanguageOptions,
+    LanguagePlan,
+    known_languages,
+    model_sha256,
+    primary_code,
+    score_for_recall,
+)
 from tokmill.clean.license_policy import make_policy
 from tokmill.clean.rules import compile_filters
 from tokmill.duplicates.near import choose_bands
@@ -33,14 +46,22 @@ from tokmill.errors import RecipeError, TokmillError
 from tokmill.pipeline.plan_tokens import build_steps, is_left_out, narrow_builds, tokenizer_step
 from tokmill.recipe import Corpus, Dedup, Hub, Language, License, Recipe, Source
 from tokmill.sources.hub import is_pinned, resolve_revision
-from tokmill.sources.readers import (
-    list_corpus,
-    list_hub_of_language,
-    list_source,
-    reading_config,
-    resolve_reading,
+from tokmill.sources.readers import list_corpus, list_hub_of_language, list_source, resolve_reading
+from tokmill.sources.reading import Reading
+from tokmill.stages.clean import CleanExtra, cleaning_task
+from tokmill.stages.dedup.exact import OWN_SOURCE, DedupExtra, DedupOptions
+from tokmill.stages.ingest.shards import (
+    HubConfig,
+    HubOptions,
+    IngestExtra,
+    IngestOptions,
+    LimitOptions,
+    SampleOptions,
 )
-from tokmill.stages.dedup.exact import OWN_SOURCE
+from tokmill.stages.ingest.stage import INPUT_STATS
+from tokmill.stages.registry import STAGES
+from tokmill.stages.split.selection import SplitOptions
+from tokmill.stages.tokens.stage import TokensExtra, TokensOptions
 from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
 
 CODE = "code"
@@ -61,8 +82,8 @@ def check_cleaning(recipe: Recipe, base: Path) -> None:
         settle_cleaning(recipe, source, base)
 
 
-def settle_cleaning(recipe: Recipe, source: Source, base: Path) -> tuple[Json, dict[str, str]]:
-    """The config of a source's cleaning, and where its hooks lie."""
+def settle_cleaning(recipe: Recipe, source: Source, base: Path) -> tuple[CleanOptions, dict[str, str]]:
+    """The options of a source's cleaning, and where its hooks lie."""
     own_filters = own_section("filters", recipe, source)
     filters = recipe.filters if own_filters is None else own_filters
     # packs and languages are of prose; code is judged by them only where its own name asks for it
@@ -72,32 +93,26 @@ def settle_cleaning(recipe: Recipe, source: Source, base: Path) -> tuple[Json, d
         None if is_code else recipe.language
     )
     redact = own_section("redact", recipe, source)
-    config = examine_config(
-        source.name,
-        own_section("normalize", recipe, source) or recipe.normalize,
-        _settled_license(own_section("license", recipe, source) or recipe.license),
-        _language_plan(language, source) if language else None,
-        sieve,
-        recipe.redact if redact is None else redact,
+    normalize = own_section("normalize", recipe, source) or recipe.normalize
+    license: License | None = own_section("license", recipe, source) or recipe.license
+    options = CleanOptions(
+        source=source.name,
+        normalize=msgspec.convert(normalize, NormalizeOptions, from_attributes=True),
+        license=make_policy(license.allow, license.deny, license.unknown) if license else None,
+        language=_language_plan(language, source) if language else None,
+        sieve=sieve,
+        redact=tuple(sorted(recipe.redact if redact is None else redact)),
     )
-    return config, {hook: str(hook_path(hook, base)) for hook in sieve.hooks}
-
-
-def _settled_license(license: License | None) -> License | None:
-    """In canonical spelling, so that another spelling of the same licence is no change."""
-    if license is None:
-        return None
-    policy = make_policy(license.allow, license.deny, license.unknown)
-    return License(allow=list(policy.allow), deny=list(policy.deny), unknown=policy.unknown)
+    return options, {hook: str(hook_path(hook, base)) for hook in sieve.hooks}
 
 
 def _language_plan(language: Language, source: Source) -> LanguagePlan:
-    asked = language.model_dump(mode="json")
+    asked = msgspec.convert(language, LanguageOptions, from_attributes=True)
     if language.method == "detect":
         _refuse_unknown_codes(language)
         if language.recall is not None:
-            del asked["recall"]
-            asked["min_score"] = str(score_for_recall(language.detector, language.recall))
+            least = Decimal(str(score_for_recall(language.detector, language.recall)))
+            asked = structs.replace(asked, min_score=least)
         return LanguagePlan(asked, "detect", model=model_sha256(language.detector))
     key = source.fields.language
     return LanguagePlan(asked, "field" if language.method == "field" and key else "none", key)
@@ -118,11 +133,6 @@ def _refuse_unknown_codes(language: Language) -> None:
 
 _LOG = logging.getLogger("tokmill.pipeline.plan")
 
-# environment key of an ingest manifest: size, mtime and sha256 of each input, so that a file that was not
-# touched is not hashed again
-INPUT_STATS = "input_stats"
-
-
 # of each source of a recipe, which labels its documents keep where their records carry them
 Own = Mapping[str, Sequence[str]]
 
@@ -141,44 +151,22 @@ def plan_steps(recipe: Recipe, base: Path, out: Path, own: Own | None = None) ->
     if dedup.exact or dedup.near or dedup.window or dedup.against:
         steps.append(_dedup_step(dedup, base, out, documents, own or {}))
         documents += ("dedup",)
-    split_config = recipe.split.settings(recipe.seed)
-    steps.append(Step("split", "split", out / "split", split_config, documents))
+    split: SplitOptions = msgspec.convert(recipe.split.settings(recipe.seed), SplitOptions)
+    steps.append(Step("split", "split", out / "split", split, documents))
     documents += ("split",)
     if recipe.tokenizer is not None:
         steps.append(tokenizer_step(recipe, base, out, documents))
-        narrow = {"narrow": narrow_builds(recipe)}
-        steps.append(Step("tokens", "tokens", out / "tokens", {}, (*documents, "tokenizer"), extra=narrow))
+        narrow = TokensExtra(narrow_builds(recipe))
+        needs = (*documents, "tokenizer")
+        steps.append(Step("tokens", "tokens", out / "tokens", TokensOptions(), needs, extra=narrow))
         steps += build_steps(recipe, out, documents)
     return steps
 
 
 def kernels_needed(steps: Sequence[Step]) -> set[str]:
     """Modules of kernels that these steps call."""
-    needed = {"characters", "wordclasses", "hashing", "jsonlines"}  # every run
-    for step in steps:
-        if step.kind == "ingest" and step.config["reading"]["format"] == "stackexchange":
-            needed |= {"xmlrows", "htmltext"}
-        elif step.kind == "clean":
-            needed |= examine_kernels(step.config)
-        elif step.kind == "dedup":
-            if step.config["near"] is not None:
-                needed |= {"shingles", "minhash", "survivors"}
-            if step.config["window"] is not None or step.config["against"] is not None:
-                needed |= {"windows", "passages"}
-            if step.config["window"] is not None:
-                needed |= {"boundaries", "survivors"}
-        elif step.kind == "split":
-            if step.config["method"] in ("counts", "formula") or step.config.get("by") == "cluster":
-                needed |= {"survivors"}
-        elif step.kind == "tokens":
-            needed |= {"patterns", "packing"}
-        elif step.kind == "mixture":
-            needed |= {"mixing"}
-        elif step.kind == "build":
-            needed |= {"packing"}
-            if step.config["balance"] != "none":
-                needed |= {"mixing"}
-    return needed
+    every_run = {"characters", "wordclasses", "hashing", "jsonlines"}
+    return every_run.union(*(STAGES[step.kind].kernels(step.options) for step in steps))
 
 
 def steps_until(steps: list[Step], until: str | None) -> list[Step]:
@@ -191,10 +179,12 @@ def steps_until(steps: list[Step], until: str | None) -> list[Step]:
         raise RecipeError(f"no step is called {until}", where="--until", next=f"one of: {names}")
     chosen = steps[: last + 1]
     names_chosen = {step.name for step in chosen}
-    for step in chosen:
-        if step.kind == "ingest" and step.name.replace("ingest/", "clean/", 1) not in names_chosen:
-            step.extra["follower"] = None  # nobody asked for cleaning
-    return chosen
+    return [
+        replace(step, extra=replace(step.extra, follower=None))  # nobody asked for cleaning
+        if step.kind == "ingest" and step.name.replace("ingest/", "clean/", 1) not in names_chosen
+        else step
+        for step in chosen
+    ]
 
 
 def waves(steps: Sequence[Step]) -> Iterator[list[Step]]:
@@ -219,66 +209,63 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path, own: Se
         digests = _input_digests(files, ingest_directory)
         if source.corpus is not None:
             _check_listed(source.corpus, base, digests)
-        found = _Found(files, digests, reading_config(resolve_reading(source, files, own)), None)
+        found = _Found(files, digests, resolve_reading(source, files, own), None)
     cleaning, hooks = settle_cleaning(recipe, source, base)
     normalize = own_section("normalize", recipe, source) or recipe.normalize
     ingest = Step(
         name=f"ingest/{source.name}",
         kind="ingest",
         directory=ingest_directory,
-        config={
-            "reading": found.reading,
-            "hub": found.hub,
-            "where": source.where,
-            "shard_bytes": recipe.shards.bytes,
-            "on_bad_record": source.on_bad_record,
-            "limit": source.limit and source.limit.model_dump(mode="json", exclude_none=True),
-            "sample": source.sample
-            and {"seed": recipe.seed, **source.sample.model_dump(mode="json", exclude_none=True)},
-            **forgotten_settings(out, source.name),
-        },
+        options=IngestOptions(
+            reading=found.reading,
+            hub=found.hub,
+            where=source.where,
+            shard_bytes=recipe.shards.bytes,
+            on_bad_record=source.on_bad_record,
+            limit=msgspec.convert(source.limit, LimitOptions | None, from_attributes=True),
+            sample=SampleOptions(seed=recipe.seed, **source.sample.model_dump(exclude_none=True))
+            if source.sample
+            else None,
+            forgotten=digest_of_source(load_forgotten(out), source.name),
+        ),
         needs=tuple(f"ingest/{other.name}" for other in recipe.sources if other.fallback == source.name),
         files=found.digests,
-        extra={
-            "files": found.files,
-            "hub": found.dataset,
-            "max_bad_fraction": source.max_bad_fraction,
-            "forgotten": out / FORGOTTEN_FILE,
-            "follower": {"config": cleaning, "directory": str(clean_directory), "hooks": hooks},
-        },
+        extra=IngestExtra(
+            files=found.files,
+            hub=found.dataset,
+            max_bad_fraction=source.max_bad_fraction,
+            forgotten=out / FORGOTTEN_FILE,
+            follower=cleaning_task(cleaning, clean_directory, hooks),
+        ),
     )
     clean = Step(
         name=f"clean/{source.name}",
         kind="clean",
         directory=clean_directory,
-        config=cleaning,
+        options=cleaning,
         needs=(ingest.name,),
-        extra={
-            "max_nul_fraction": normalize.max_nul_fraction,
-            "hooks": hooks,
-            "warn_source_loss": recipe.dedup.warn_source_loss,
-        },
+        extra=CleanExtra(hooks, normalize.max_nul_fraction, recipe.dedup.warn_source_loss),
     )
     return [ingest, clean]
 
 
 def _dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...], own: Own) -> Step:
-    config: Json = dedup.model_dump(mode="json", exclude={"warn_source_loss"})  # it changes no byte
+    settled: Json = {}
     if dedup.scope == "per-source" and any("source" in labels for labels in own.values()):
-        config["scope"] = OWN_SOURCE
+        settled["scope"] = OWN_SOURCE
+    if dedup.near is not None and dedup.near.bands is None:
+        bands, rows = choose_bands(float(dedup.near.threshold))
+        settled["near"] = dedup.near.model_copy(update={"bands": bands, "rows": rows})
+    options = msgspec.convert(dedup.model_copy(update=settled), DedupOptions, from_attributes=True)
     files: dict[str, str] = {}
     benchmarks: list[InputFile] = []
     if dedup.against is not None:
-        del config["against"]["files"]
         benchmarks = list(
             dict.fromkeys(f for pattern in dedup.against.files for f in find_files(pattern, base))
         )
         files = {f"against {file.name}": file_sha256(local_path(file.path)) for file in benchmarks}
-    if dedup.near is not None and dedup.near.bands is None:
-        bands, rows = choose_bands(float(dedup.near.threshold))
-        config["near"] |= {"bands": bands, "rows": rows}
-    extra = {"against": benchmarks, "warn_source_loss": dedup.warn_source_loss}
-    return Step("dedup", "dedup", out / "dedup", config, documents, files, extra)
+    extra = DedupExtra(benchmarks, dedup.warn_source_loss)
+    return Step("dedup", "dedup", out / "dedup", options, documents, files, extra)
 
 
 class _Found(NamedTuple):
@@ -286,8 +273,8 @@ class _Found(NamedTuple):
 
     files: list[InputFile] | None
     digests: dict[str, str]
-    reading: Json
-    hub: Json | None
+    reading: Reading
+    hub: HubOptions | None
     dataset: Hub | None = None  # with the config that is read
 
 
@@ -303,21 +290,19 @@ def _find_on_hub(
 ) -> _Found:
     """From the manifest of an earlier ingest if it was asked the same; only otherwise from the network."""
     asked = hub.model_dump(mode="json")
-    reading = reading_config(resolve_reading(source, [], own))
+    reading = resolve_reading(source, [], own)
     revision = None
     with contextlib.suppress(TokmillError):
         artifact = open_artifact(directory)
-        known = artifact.manifest.config if artifact else {}
-        if artifact and known.get("hub") and known["hub"]["asked"] == asked:
-            revision = known["hub"]["revision"]
-            chosen = known["hub"].get(
-                "chosen", {"languages": languages}
-            )  # a config by the language that is kept
-            if known["reading"] == reading and chosen["languages"] == languages:
-                read = hub.model_copy(update={"config": chosen.get("config", hub.config)})
+        known = artifact.manifest.options(IngestOptions) if artifact else None
+        if artifact and known and known.hub is not None and known.hub.asked == asked:
+            revision = known.hub.revision
+            before = known.hub.chosen or HubConfig(hub.config, tuple(languages))
+            if config_of(known.reading) == config_of(reading) and before.languages == tuple(languages):
+                read = hub.model_copy(update={"config": before.config})
                 labels = artifact.manifest.inputs.items()
                 digests = {n.removeprefix("file "): d for n, d in labels if n.startswith("file ")}
-                return _Found(None, digests, reading, known["hub"], read)
+                return _Found(None, digests, reading, known.hub, read)
     if revision is None:
         revision = resolve_revision(hub.dataset, hub.revision)
         if not is_pinned(hub.revision):
@@ -325,10 +310,8 @@ def _find_on_hub(
     read, files = list_hub_of_language(hub, revision, languages)
     digests = {file.name: f"hub:{file.path.sha256 or file.path.oid}" for file in files}  # type: ignore[union-attr]
     resolve_reading(source, files, own)  # a typo is told before anything is downloaded
-    found: Json = {"asked": asked, "revision": revision}
-    if read.config != hub.config:
-        found["chosen"] = {"config": read.config, "languages": languages}
-    return _Found(files, digests, reading, found, read)
+    chosen = HubConfig(read.config, tuple(languages)) if read.config != hub.config else None
+    return _Found(files, digests, reading, HubOptions(asked, revision, chosen), read)
 
 
 def _input_digests(files: list[InputFile], directory: Path) -> dict[str, str]:

@@ -10,12 +10,16 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Step
 from tokmill.errors import RecipeError, TokenizerError, TokenizerMismatch
 from tokmill.formats import find_format, format_names
 from tokmill.packing.mixture import check_weights
 from tokmill.recipe import Build, Mixture, Pack, Recipe, Source, Training
+from tokmill.stages.build.mixture import MixtureOptions
+from tokmill.stages.tokens.tokenizer import Shares, TokenizerExtra, TokenizerOptions
 from tokmill.storage.location import file_sha256
 from tokmill.tokenizers.load import check_dtype, load_tokenizer
 from tokmill.tokenizers.train import resolve_options
@@ -25,10 +29,10 @@ def build_steps(recipe: Recipe, out: Path, documents: Sequence[str]) -> list[Ste
     """The mixture, if there is one, and the builds; `documents` are the steps that the tokens come from."""
     ingests = tuple(name for name in documents if name.startswith("ingest/"))
     needs: tuple[str, ...] = ("tokens", *ingests)
-    steps = []
+    steps: list[Step] = []
     if recipe.mixture is not None:
-        config = _mixture_config(recipe, recipe.mixture)
-        steps.append(Step("mixture", "mixture", out / "mixture", config, (*needs, "split")))
+        options = _mixture_options(recipe, recipe.mixture)
+        steps.append(Step("mixture", "mixture", out / "mixture", options, (*needs, "split")))
         needs += ("mixture",)
     for build in recipe.builds:
         config = _build_config(recipe, build)
@@ -76,20 +80,20 @@ def settled_weights(
     return domains, within
 
 
-def _mixture_config(recipe: Recipe, mixture: Mixture) -> Json:
+def _mixture_options(recipe: Recipe, mixture: Mixture) -> MixtureOptions:
     domains, within = settled_weights(recipe, mixture, is_told=False)
-    return {
-        "domains": domains,
-        "sources": within,
-        "domain_of": {source.name: source.domain for source in recipe.sources},
-        "target": mixture.target,
-        "exhausted": mixture.exhausted,
-        "max_epochs": mixture.max_epochs,
-        "order": mixture.order,
-        "held_out": mixture.held_out,
-        "seed": recipe.seed,
-        "seq_len": recipe.pack.length,
-    }
+    return MixtureOptions(
+        domains=domains,
+        sources=within,
+        domain_of={source.name: source.domain for source in recipe.sources},
+        target=mixture.target,
+        exhausted=mixture.exhausted,
+        max_epochs=mixture.max_epochs,
+        order=mixture.order,
+        held_out=mixture.held_out,
+        seed=recipe.seed,
+        seq_len=recipe.pack.length,
+    )
 
 
 def _written(weights: dict[str, Fraction]) -> dict[str, str]:
@@ -143,15 +147,16 @@ def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, 
     """`documents` are the steps that say which texts there are, for training."""
     tokenizer, directory = recipe.tokenizer, out / "tokenizer"
     assert tokenizer is not None, "a recipe without a tokenizer has no such step"
-    asked: Json = {
-        "eos": tokenizer.eos,
-        "control": tokenizer.control,
-        "padded_vocab_size": tokenizer.padded_vocab_size,
-        "encoding": tokenizer.encoding,
-    }
+    options = TokenizerOptions(
+        eos=tokenizer.eos,
+        control=tuple(tokenizer.control),
+        padded_vocab_size=tokenizer.padded_vocab_size,
+        encoding=tokenizer.encoding,
+        train=None,
+    )
     if tokenizer.train is not None:
-        config = {**asked, **_training_config(recipe, tokenizer.train)}
-        return Step("tokenizer", "tokenizer", directory, config, documents)
+        options = _trained(options, recipe, tokenizer.train)
+        return Step("tokenizer", "tokenizer", directory, options, documents)
     path = base / Path(tokenizer.path or "").expanduser()
     if not path.is_file():
         raise TokenizerError(
@@ -170,31 +175,33 @@ def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, 
     if narrow:
         known = load_tokenizer(path, encoding=tokenizer.encoding).vocab_size
         check_dtype(max(known, tokenizer.padded_vocab_size or 0), "uint16", where=f"build {narrow[0]}")
-    config = {**asked, "train": None, "sha256": actual}
-    return Step("tokenizer", "tokenizer", directory, config, files={path.name: actual}, extra={"path": path})
+    options = replace(options, sha256=actual)
+    extra = TokenizerExtra(path)
+    return Step("tokenizer", "tokenizer", directory, options, files={path.name: actual}, extra=extra)
 
 
-def _training_config(recipe: Recipe, training: Training) -> Json:
-    options = training.options()
-    control_symbols = options.pop("control_symbols")
-    return {
-        "train": {**resolve_options(options), "control_symbols": control_symbols},
-        "sample_megabytes": training.sample_megabytes,
-        "shares": _shares(recipe, training),
-        "datasets": {source.name: source.hub.dataset if source.hub else None for source in recipe.sources},
-        "seed": recipe.seed,
-    }
+def _trained(options: TokenizerOptions, recipe: Recipe, training: Training) -> TokenizerOptions:
+    asked = training.options()
+    control_symbols = asked.pop("control_symbols")
+    return replace(
+        options,
+        train={**resolve_options(asked), "control_symbols": control_symbols},
+        sample_megabytes=training.sample_megabytes,
+        shares=_shares(recipe, training),
+        datasets={source.name: source.hub.dataset if source.hub else None for source in recipe.sources},
+        seed=recipe.seed,
+    )
 
 
-def _shares(recipe: Recipe, training: Training) -> Json:
+def _shares(recipe: Recipe, training: Training) -> Shares:
     """Of the sources in the sample: as asked for, or as in the mixture; nothing: as much as they have."""
     names = [source.name for source in recipe.sources]
     if training.weights is not None:
         checked = check_weights(training.weights, names, where="tokenizer.train.weights", kind="source")
-        return {"sources": _written(checked)}
+        return Shares(sources=_written(checked))
     mixture = recipe.mixture
     if mixture is None or not (mixture.weights or mixture.sources):
-        return {}
+        return Shares()
     domains, within = settled_weights(recipe, mixture)
     domain_of = {source.name: source.domain for source in recipe.sources}
-    return {"domains": domains, "within": within, "domain_of": domain_of}
+    return Shares(domains=domains, within=within, domain_of=domain_of)

@@ -43,15 +43,14 @@ from tokmill.artifacts.progress import Progress, Silence, open_journal, warnings
 from tokmill.artifacts.step import Conduct, Outcome, Step, Task
 from tokmill.engines.local import Engine, EngineName, Resources, check_resources, open_engine, parse_bytes
 from tokmill.kernels.jit import ensure_compiled
-from tokmill.pipeline.plan import INPUT_STATS, Own, kernels_needed, plan_steps, steps_until, waves
+from tokmill.pipeline.plan import Own, kernels_needed, plan_steps, steps_until, waves
 from tokmill.pipeline.run_manifest import Asked as Asked
 from tokmill.pipeline.run_manifest import Freshness, assess, step_inputs, write_run_manifest
 from tokmill.publish.publication import Published, open_target
 from tokmill.recipe import Recipe
 from tokmill.recipe.file import recipe_of
 from tokmill.sources.reading import write_objects
-from tokmill.stages.registry import CONDUCTORS, perform
-from tokmill.stages.tokens.stage import encoders_of
+from tokmill.stages.registry import STAGES, perform
 from tokmill.storage.cloud import is_url, refuse_squeezed_url
 from tokmill.storage.commit import remove_file
 from tokmill.storage.lease import open_lease
@@ -112,9 +111,9 @@ class Session:
         for step, freshness in stale:
             self._progress.begin_step(step.name, freshness.reasons)
             begin(step.directory)
-            if step.kind == "ingest" and step.extra["follower"] is not None:
-                begin(Path(step.extra["follower"]["directory"]))  # cleaned in the same pass
-            conduct = CONDUCTORS[step.kind](step, {name: artifacts[name] for name in step.needs})
+            if step.kind == "ingest" and step.extra.follower is not None:
+                begin(Path(step.extra.follower.directory))  # cleaned in the same pass
+            conduct = STAGES[step.kind].conduct(step, {name: artifacts[name] for name in step.needs})
             conducts[step.name] = step, conduct
             asked[step.name] = next(conduct)
         while conducts:
@@ -134,9 +133,8 @@ class Session:
         if "in" in outcome.counts:
             check_conservation(outcome.counts, where=step.name)
         inputs = step_inputs(step, upstream)
-        environment = self._environment(step, seconds)
-        if step.kind == "tokens":
-            environment["encoder"] = encoders_of(outcome.receipts)
+        own = STAGES[step.kind].environment(step, outcome.receipts)
+        environment = {**self.describe(), "seconds": round(seconds, 3), **own}
         manifest = build_manifest(
             kind=step.kind,
             step=step.name,
@@ -182,16 +180,6 @@ class Session:
         else:  # nothing had to be done
             name, workers = self._resources.engine, self._resources.workers or available_cores()
         return describe_environment(workers=workers, engine=name, recipe_directory=self._base)
-
-    def _environment(self, step: Step, seconds: float) -> Json:
-        found = self.describe()
-        found["seconds"] = round(seconds, 3)
-        if step.kind == "ingest" and step.extra["hub"] is None:
-            found[INPUT_STATS] = {
-                file.name: [file.bytes, file.modified_ns, step.files[file.name]]
-                for file in step.extra["files"]
-            }
-        return found
 
 
 def _experiment_id(step: Step, inputs: Mapping[str, str], upstream: Mapping[str, Artifact]) -> str:

@@ -147,7 +147,8 @@ class Tokenizer(Section):
             yield ("control",), "names a token twice"
 
 
-_TARGETS = ("tokens", "blocks", "documents", "megabytes")
+Unit = Literal["tokens", "blocks", "documents", "megabytes"]
+_TARGETS: tuple[Unit, ...] = ("tokens", "blocks", "documents", "megabytes")
 
 
 class Mixture(Section):
@@ -183,7 +184,7 @@ class Mixture(Section):
             )
 
     @property
-    def target(self) -> tuple[str, int] | None:
+    def target(self) -> tuple[Unit, int] | None:
         return next(((key, getattr(self, key)) for key in _TARGETS if getattr(self, key) is not None), None)
 
 

@@ -23,6 +23,7 @@ from tokmill.artifacts.manifest import Json
 from tokmill.audit.examples import Place, largest_clusters, load_texts
 from tokmill.audit.opened import Found, ShardTables, load_of, read_ledgers
 from tokmill.audit.whatif import rules_of
+from tokmill.stages.dedup.exact import DedupOptions
 from tokmill.storage.parquet import load_table
 
 SHOWN_PER_REASON = 3
@@ -154,7 +155,7 @@ def _note_ledgers(found: Found, shard: ShardTables, drops: dict[tuple[str, str, 
 def _marks_of(found: Found, shard: ShardTables, ledger: Any, reason: str) -> Iterator[Mark]:
     if reason == _NEAR_DUP:
         values = ledger.column("similarity").to_numpy()
-        bound = float(found.artifacts["dedup"].manifest.config["near"]["threshold"])
+        bound = _near_threshold(found)
         bounds = np.full(len(values), bound)
     else:
         values = ledger.column("value").to_numpy()
@@ -167,6 +168,12 @@ def _marks_of(found: Found, shard: ShardTables, ledger: Any, reason: str) -> Ite
         if has_bound[at]:
             told |= {"value": float(values[at]), "bound": float(bounds[at])}
         yield Mark(float(distances[at]), shard.number, Place(shard.name, row["row"]), shard.source, told)
+
+
+def _near_threshold(found: Found) -> float:
+    near = found.artifacts["dedup"].manifest.options(DedupOptions).near
+    assert near is not None, "a near duplicate was dropped"
+    return float(near.threshold)
 
 
 def _distance(values: Any, bounds: Any) -> Any:
@@ -187,7 +194,7 @@ def _add_bounds(found: Found, drops: dict[tuple[str, str, str], Drop]) -> None:
                 drop.bounds.append({**bound, "bound": rule.bound, "threshold": rule.threshold})
     near = drops.get(("dedup", "drop", _NEAR_DUP))
     if near is not None:
-        threshold = float(found.artifacts["dedup"].manifest.config["near"]["threshold"])
+        threshold = _near_threshold(found)
         near.bounds.append(
             {
                 "source": None,
@@ -244,7 +251,8 @@ _WORD = re.compile(r"\s*\S+\s*|\s+")
 def describe_clusters(found: Found) -> Json | None:
     """None where near duplicates were not looked for."""
     dedup = found.artifacts.get("dedup")
-    if dedup is None or not dedup.manifest.entries("clusters") or not dedup.manifest.config.get("near"):
+    near = dedup.manifest.options(DedupOptions).near if dedup is not None else None
+    if dedup is None or near is None or not dedup.manifest.entries("clusters"):
         return None
     counted: Json = dedup.manifest.facts.get("near", {})
     largest = largest_clusters(dedup, SHOWN_CLUSTERS, _SHOWN_MEMBERS)
@@ -279,7 +287,7 @@ def describe_clusters(found: Found) -> Json | None:
     return {
         "clusters": counted.get("clusters", len(largest)),
         "largest": counted.get("largest_cluster"),
-        "threshold": float(dedup.manifest.config["near"]["threshold"]),
+        "threshold": float(near.threshold),
         "shown": clusters,
     }
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.opened import Found, ShardTables, load_of
+from tokmill.clean.examine import CleanOptions
 from tokmill.schema import one_piece
 from tokmill.storage.parquet import load_table
 
@@ -149,8 +150,7 @@ def _words(found: Found, shard: ShardTables) -> NDArray[np.int64] | None:
 def word_column(found: Found, source: str) -> str | None:
     """The measure of this source that counts words, if its rules had them counted."""
     cleaned = found.artifacts.get(f"clean/{source}")
-    rules = cleaned.manifest.config.get("sieve", {}).get("rules", []) if cleaned is not None else []
-    measured = {rule["column"] for rule in rules}
+    measured = cleaned.manifest.options(CleanOptions).sieve.columns() if cleaned is not None else []
     return next((name for name in WORD_COLUMNS if name in measured), None)
 
 

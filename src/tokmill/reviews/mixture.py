@@ -21,8 +21,9 @@ from tokmill.packing.mixture import MIN_USED, Limit
 from tokmill.reviews.evidence import Answering, Evidence, check, manifest_of, named, together
 from tokmill.reviews.finding import Finding, Found, Measure, NotMeasured, percent, share, spelled
 from tokmill.reviews.subject import TRAIN, Build
-from tokmill.stages.build.mixture import limit_of_mixture
+from tokmill.stages.build.mixture import MixtureOptions, limit_of_mixture
 from tokmill.stages.build.stage import limit_of_balance
+from tokmill.stages.split.selection import HashSplit, SplitOptions
 
 MAX_IMBALANCE = 1.5  # tokens of the largest domain, in those of the smallest
 MAX_MIX_POINTS = 2.0  # percentage points between a share that was asked for and the built one
@@ -37,7 +38,7 @@ def domain_tokens(build: Build) -> dict[str, int]:
 def domain_weights(evidence: Evidence) -> dict[str, Fraction] | None:
     """Of domains, as the mixture was asked for."""
     if evidence.has("mixture"):
-        asked = evidence.artifact("mixture").manifest.config["domains"]
+        asked = evidence.artifact("mixture").manifest.options(MixtureOptions).domains
         return {name: Fraction(weight) for name, weight in asked.items()} if asked else None
     recipe = evidence.subject.recipe
     if recipe is None or recipe.mixture is None or not recipe.mixture.weights:
@@ -132,7 +133,7 @@ def starved_build(evidence: Evidence) -> Found:
     """Does one domain keep most of the others out of the build? So may a source with a weight of its own."""
     if evidence.has("mixture"):
         mixture = evidence.artifact("mixture").manifest
-        limit = limit_of_mixture(mixture.config, mixture.facts["splits"].get(TRAIN))
+        limit = limit_of_mixture(mixture.options(MixtureOptions), mixture.facts["splits"].get(TRAIN))
         if limit is not None and limit.is_starved:
             yield _starved("mixture", limit, "mixture/manifest.json")
     elif evidence.has("tokens"):
@@ -191,14 +192,14 @@ def source_repeats(evidence: Evidence) -> Found:
 @check("Lower the budget, or find more text for the source.")
 def budget_epochs(evidence: Evidence) -> Found:
     """Does the budget ask for more than there is? If it were met by repeating: what was, `source_repeats` tells."""
-    facts, config = mixed_facts(evidence), evidence.artifact("mixture").manifest.config
-    if config["target"] is None:
+    facts, options = mixed_facts(evidence), evidence.artifact("mixture").manifest.options(MixtureOptions)
+    if options.target is None:
         raise NotMeasured("the mixture has no target")
-    unit, amount = config["target"]
+    unit, amount = options.target
     if unit not in ("tokens", "blocks"):
         raise NotMeasured(f"a target in {unit} is not compared with tokens")
-    asked = amount * (config["seq_len"] if unit == "blocks" else 1)
-    asked = int(asked * train_share(evidence, config))
+    asked = amount * (options.seq_len if unit == "blocks" else 1)
+    asked = int(asked * train_share(evidence, options))
     for source, told in facts.get("sources", {}).items():
         if not told["available"] or float(told["epochs"]) > EPOCHS_MEDIUM:
             continue
@@ -232,13 +233,13 @@ def _epochs(
         )
 
 
-def train_share(evidence: Evidence, config: Json) -> Fraction:
+def train_share(evidence: Evidence, options: MixtureOptions) -> Fraction:
     """The part of the target that is for training."""
-    if config.get("held_out") == "whole":
+    if options.held_out == "whole":
         return Fraction(1)
-    rule = evidence.artifact("split").manifest.config
-    if rule["method"] == "hash":
-        return 1 - Fraction(rule["valid_fraction"]) - Fraction(rule["test_fraction"])
+    rule: SplitOptions = evidence.artifact("split").manifest.options(SplitOptions)
+    if isinstance(rule, HashSplit):
+        return 1 - Fraction(rule.valid_fraction) - Fraction(rule.test_fraction)
     tokens = evidence.artifact("tokens").manifest.counts["tokens"]
     return Fraction(tokens.get(TRAIN, 0), sum(tokens.values()) or 1)
 

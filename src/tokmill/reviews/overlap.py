@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tokmill.artifacts.artifact import Artifact
@@ -23,7 +24,7 @@ from tokmill.artifacts.step import Input
 from tokmill.duplicates.near import NearOptions, compare_pairs, judge_pairs, signatures
 from tokmill.kernels.minhash import band_keys
 from tokmill.schema import NO_SPLIT, one_piece
-from tokmill.stages.dedup.near import near_options
+from tokmill.stages.dedup.exact import DedupOptions
 from tokmill.stages.sampling import TRAIN
 from tokmill.stages.texts import labelled_shards, load_split_texts
 from tokmill.storage.digest import id_hashes
@@ -207,7 +208,7 @@ def find_near_overlap(
         len(found),
         compared,
         train,
-        options.threshold,
+        float(options.threshold),
         options.ngram,
         examples,
     )
@@ -216,8 +217,8 @@ def find_near_overlap(
 def _options(artifacts: Mapping[str, Artifact]) -> NearOptions:
     """Those of the run, where it looked for near duplicates; but always verified."""
     dedup = artifacts.get("dedup")
-    near = dedup.manifest.config.get("near") if dedup is not None else None
-    return near_options({**near, "verify": "exact"}) if near else NearOptions()
+    near = dedup.manifest.options(DedupOptions).near if dedup is not None else None
+    return replace(near, verify="exact") if near else NearOptions()
 
 
 def _load_held_out(

@@ -26,6 +26,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.artifacts.step import domain_of
 from tokmill.audit.places import entry_of, read_meetings
 from tokmill.formats.index import FRAME_ROWS, IndexRow, read_row_index
 from tokmill.formats.stores import Store
@@ -389,8 +390,7 @@ def classes(subject: Subject, build: Build) -> Classes:
     """As the build says, or the run around it."""
     manifest = build.artifact.manifest
     known = manifest.facts.get("domain_of") or {
-        name: str(artifact.manifest.config["reading"]["domain"])
-        for name, artifact in subject.of_kind("ingest").items()
+        name: domain_of(artifact) for name, artifact in subject.of_kind("ingest").items()
     }
     sources = list(manifest.counts.get("sources", {}))
     if all(name in known for name in sources):

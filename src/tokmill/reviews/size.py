@@ -20,6 +20,7 @@ from tokmill.reviews.evidence import Answering, Evidence, check, manifest_of, na
 from tokmill.reviews.finding import Finding, Found, Measure, NotMeasured, percent, share, spelled
 from tokmill.reviews.mixture import EPOCHS_HIGH, EPOCHS_MEDIUM, domain_weights, mixed_facts, train_share
 from tokmill.reviews.subject import TRAIN, Build
+from tokmill.stages.build.mixture import MixtureOptions
 
 TOKENS_PER_PARAMETER = 20  # compute-optimal (Hoffmann et al. 2022)
 
@@ -267,14 +268,16 @@ def size_target(evidence: Evidence, found: Answering) -> None:
             found.figures["reach_without_repeats"] = reach
         found.base("tokens/train/*/lengths-*.parquet")
     if evidence.has("mixture"):
-        facts, config = mixed_facts(evidence), evidence.artifact("mixture").manifest.config
+        facts, options = mixed_facts(evidence), evidence.artifact("mixture").manifest.options(MixtureOptions)
         found.say(f"The schedule has {facts.get('tokens', 0):,} training tokens.")
-        if config["target"]:
-            part = float(train_share(evidence, config))
-            found.say(
-                f"The target is {config['target'][1]:,} {config['target'][0]}, of which {share(part, 1)} is for training."
-            )
-        found.figures |= {"target": config["target"], "scheduled_tokens": facts.get("tokens")}
+        if options.target is not None:
+            unit, amount = options.target
+            part = float(train_share(evidence, options))
+            found.say(f"The target is {amount:,} {unit}, of which {share(part, 1)} is for training.")
+        found.figures |= {
+            "target": options.target and list(options.target),
+            "scheduled_tokens": facts.get("tokens"),
+        }
         found.base("mixture/manifest.json")
     for builds, written in together(
         evidence.subject.builds, lambda build: build.artifact.manifest.counts.get("tokens", {}).get("written")

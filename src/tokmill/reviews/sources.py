@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import UNKNOWN
+from tokmill.artifacts.step import UNKNOWN, domain_of
 from tokmill.audit.whatif import loss_limit, losses_of_run
 from tokmill.clean.license_policy import KEEP, LicensePolicy, judge_licenses, make_policy
 from tokmill.recipe import Source
@@ -33,6 +33,7 @@ from tokmill.reviews.finding import (
     share,
 )
 from tokmill.reviews.subject import Build, remote_code_keys
+from tokmill.stages.ingest.shards import IngestOptions
 
 LITTLE_SCANNED = 0.10  # of a source: what its head says of the rest is a guess
 MAX_UNLABELLED = 0.01  # of the documents of a source
@@ -366,7 +367,7 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
     for name, artifact in ingested.items():
         counts = artifact.manifest.counts
         figures = {"records": counts["in"], "ingested": counts["kept"], "text_bytes": counts["text_bytes"]}
-        told = f"{name} ({artifact.manifest.config['reading']['domain']}): {plural(counts['in'], 'record')}"
+        told = f"{name} ({domain_of(artifact)}): {plural(counts['in'], 'record')}"
         if name in tokens:
             figures |= {"documents": docs[name], "tokens": tokens[name]}
             told += f", {docs[name]:,} of them kept, {tokens[name]:,} tokens ({share(tokens[name], total)})"
@@ -377,7 +378,9 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
         scanned = artifact.manifest.facts.get("scanned", {})
         if not scanned.get("is_complete", True):
             told += f", {share(scanned['fraction'], 1)} of the source read"
-        found.say(f"{told}, licence {artifact.manifest.config['reading'].get('license') or 'by document'}.")
+        found.say(
+            f"{told}, licence {artifact.manifest.options(IngestOptions).reading.license or 'by document'}."
+        )
         found.figures[name] = figures
     found.base("ingest/*/manifest.json", "tokens/*/lengths-*.parquet" if tokens else "")
 

@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol
 
-import msgspec
-
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.snapshot import list_shards
 from tokmill.errors import InputError
@@ -234,8 +232,3 @@ def _peek_names(files: list[InputFile], reading: Reading) -> list[str]:
         if file.name.endswith(codecs.SUFFIXES):
             names |= dict.fromkeys(codecs.peek(file.path, max_record_bytes=reading.max_record_bytes).keys)
     return list(names)
-
-
-def reading_config(reading: Reading) -> Json:
-    config: Json = msgspec.to_builtins(reading)
-    return config

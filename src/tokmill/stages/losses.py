@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pyarrow.compute as pc
 
 from tokmill.artifacts.manifest import Json
+from tokmill.clean.examine import CleanOptions
 from tokmill.packing.mixture import spelled_share
 from tokmill.storage.parquet import load_table
 
@@ -64,12 +65,14 @@ def find_losses(
     return [loss._replace(example=examples.get((loss.source, loss.reasons[0]), "")) for loss in over]
 
 
-def cleaning_losses(config: Json, counts: Json, limit: Decimal | None, ledgers: Iterable[Path]) -> list[Loss]:
+def cleaning_losses(
+    options: CleanOptions, counts: Json, limit: Decimal | None, ledgers: Iterable[Path]
+) -> list[Loss]:
     """Of one source."""
     rules: dict[str, tuple[str, ...]] = {}
-    for rule in config["sieve"]["rules"]:
-        rules[rule["reason"]] = (*rules.get(rule["reason"], ()), rule["name"])
-    return find_losses({config["source"]: (counts["in"], counts["dropped"])}, limit, ledgers, rules)
+    for rule in options.sieve.rules:
+        rules[rule.reason] = (*rules.get(rule.reason, ()), rule.name)
+    return find_losses({options.source: (counts["in"], counts["dropped"])}, limit, ledgers, rules)
 
 
 def by_source(counted: Iterable[tuple[str, Json]]) -> Counts:

@@ -1,90 +1,68 @@
-"""Every task function by its name: what an engine calls in a worker.
+"""Every stage by its kind, and every task function by its name: what an engine calls in a worker.
 
-perform(task) ─ function ─ files, counts ─ conservation ─ receipt on disk ─> Receipt
+perform(task) ─ options decoded ─ function ─ files, counts ─ conservation ─ receipt on disk ─> Receipt
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from tokmill.artifacts.artifact import Artifact
-from tokmill.artifacts.manifest import Receipt, check_conservation, write_receipt
-from tokmill.artifacts.step import Conduct, Made, Step, Task
+import msgspec
+
+from tokmill.artifacts.manifest import Json, Receipt, check_conservation, write_receipt
+from tokmill.artifacts.step import Stage, Task, TaskFunction
 from tokmill.stages import clean
-from tokmill.stages import takedown as forget
 from tokmill.stages.build import mixture
 from tokmill.stages.build import stage as build
-from tokmill.stages.dedup import exact as decontamination
-from tokmill.stages.dedup import exact as equals
-from tokmill.stages.dedup import near as neardup
-from tokmill.stages.dedup import passages, survivors
-from tokmill.stages.dedup import passages as settling
 from tokmill.stages.dedup import stage as dedup
-from tokmill.stages.ingest import shards as sampling
 from tokmill.stages.ingest import stage as ingest
-from tokmill.stages.ingest import threads
-from tokmill.stages.split import selection
-from tokmill.stages.split import selection as quotas
 from tokmill.stages.split import stage as split
 from tokmill.stages.tokens import stage as tokens
 from tokmill.stages.tokens import tokenizer
-from tokmill.stages.tokens import tokenizer as tokenizer_sample
 from tokmill.storage.reading import system_error
 
-FUNCTIONS: dict[str, Callable[[Task], Made]] = {
-    "ingest": ingest.perform_ingest,
-    "ingest.forget": forget.perform_forget,
-    "posts": threads.perform_posts,
-    "sample.candidates": ingest.perform_candidates,
-    "sample.select": sampling.perform_select,
-    "sample.pick": sampling.perform_pick,
-    "clean": clean.perform_clean,
-    "dedup.hashes": equals.perform_hashes,
-    "dedup.match": equals.perform_match,
-    "dedup.fingerprint": neardup.perform_fingerprint,
-    "dedup.candidates": neardup.perform_candidates,
-    "dedup.extract": neardup.perform_extract,
-    "dedup.verify": neardup.perform_verify,
-    "dedup.resolve": survivors.perform_resolve,
-    "dedup.contamination": decontamination.perform_contamination,
-    "dedup.windows": passages.perform_windows,
-    "dedup.meetings": passages.perform_meetings,
-    "dedup.passage_texts": passages.perform_passage_texts,
-    "dedup.spans": passages.perform_spans,
-    "dedup.walk": settling.perform_walk,
-    "dedup.settle": settling.perform_settle,
-    "dedup.cut": passages.perform_cut,
-    "dedup.verdicts": dedup.perform_verdicts,
-    "split.keys": selection.perform_keys,
-    "split.select": quotas.perform_select,
-    "split.field": split.perform_field,
-    "split": split.perform_split,
-    "tokenizer": tokenizer.perform_tokenizer,
-    "tokenizer.draw": tokenizer_sample.perform_draw,
-    "tokenizer.choose": tokenizer_sample.perform_choose,
-    "tokenizer.sample": tokenizer_sample.perform_sample,
-    "tokenizer.train": tokenizer.perform_train,
-    "tokens": tokens.perform_tokens,
-    "mixture": mixture.perform_mixture,
-    "build": build.perform_build,
+
+def _build_kernels(options: Json) -> set[str]:
+    return {"packing"} | ({"mixing"} if options["balance"] != "none" else set())
+
+
+_BUILD = Stage(
+    "build", Json, build.conduct, {"build": TaskFunction(Json, build.perform_build)}, _build_kernels
+)
+
+STAGES: dict[str, Stage[Any]] = {
+    stage.kind: stage
+    for stage in (
+        ingest.STAGE,
+        clean.STAGE,
+        dedup.STAGE,
+        split.STAGE,
+        tokenizer.STAGE,
+        tokens.STAGE,
+        mixture.STAGE,
+        _BUILD,
+    )
 }
 
-CONDUCTORS: dict[str, Callable[[Step, Mapping[str, Artifact]], Conduct]] = {
-    "ingest": ingest.conduct,
-    "clean": clean.conduct,
-    "dedup": dedup.conduct,
-    "split": split.conduct,
-    "tokenizer": tokenizer.conduct,
-    "tokens": tokens.conduct,
-    "mixture": mixture.conduct,
-    "build": build.conduct,
+FUNCTIONS: dict[str, TaskFunction[Any]] = {
+    name: function for stage in STAGES.values() for name, function in stage.tasks.items()
 }
+
+
+def _decoded(task: Task) -> Task:
+    """On a cluster options arrive as JSON; those that are decoded stay as they are."""
+    options = msgspec.convert(task.options, FUNCTIONS[task.function].options)
+    return msgspec.structs.replace(
+        task, options=options, followers=[_decoded(follower) for follower in task.followers]
+    )
 
 
 def perform(task: Task) -> Receipt:
+    function = FUNCTIONS[task.function]
+    task = _decoded(task)
     try:
-        made = FUNCTIONS[task.function](task)
+        made = function.perform(task)
     except (OSError, MemoryError) as error:
         raise system_error(error, task.directory) from error
     if "in" in made.counts:

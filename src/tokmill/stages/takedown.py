@@ -16,11 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import FileEntry, Json, Manifest, Receipt, add_counts, sum_counts
-from tokmill.artifacts.step import Conduct, Made, Outcome, Step, Task, shard_key, table_input
-from tokmill.artifacts.tombstones import REASON, Forgotten, forgotten_inputs, forgotten_ledger, load_forgotten
+from tokmill.artifacts.step import Conduct, Made, Outcome, Task, TaskOptions, shard_key, table_input
+from tokmill.artifacts.tombstones import REASON, Forgotten, forgotten_ledger, load_forgotten
 from tokmill.formats.index import map_ids
 from tokmill.schema import LEDGER, one_piece
 from tokmill.stages.ingest.shards import (
+    IngestStep,
+    forgotten_inputs,
     no_counts,
     without_forgotten,
     write_documents_shard,
@@ -31,11 +33,17 @@ from tokmill.storage.digest import join_sequences
 from tokmill.storage.parquet import load_table
 
 
-def conduct_forget(step: Step) -> Conduct:
-    """`extra` has the manifest as it was before, and where the list of what is forgotten lies."""
-    before: Manifest = step.extra["before"]
-    source = step.config["reading"]["source"]
-    forgotten = Forgotten.of_source(load_forgotten(step.extra["forgotten"].parent), source)
+class ForgetOptions(TaskOptions, frozen=True):
+    source: str
+    paths: tuple[str, ...]  # of the shards, as they are called now
+    round: int
+
+
+def conduct_forget(step: IngestStep, before: Manifest) -> Conduct:
+    """`before` is the manifest as it was."""
+    assert step.extra.forgotten is not None, "a takedown has a list"
+    source = step.options.reading.source
+    forgotten = Forgotten.of_source(load_forgotten(step.extra.forgotten.parent), source)
     number = before.facts.get("forgotten", {}).get("round", 0) + 1
     receipts = before.receipts()
     chosen = [(receipt, _holding(step.directory, receipt, forgotten)) for receipt in receipts]
@@ -70,43 +78,41 @@ def _holding(directory: Path, receipt: Receipt, forgotten: Forgotten) -> list[Fi
     return found
 
 
-def _task(step: Step, receipt: Receipt, parts: list[FileEntry], number: int) -> Task:
+def _task(step: IngestStep, receipt: Receipt, parts: list[FileEntry], number: int) -> Task[ForgetOptions]:
     ledgers = [entry for entry in receipt.files if entry.table == "ledger"]
     inputs = [
         *(table_input("documents", step.directory, entry) for entry in parts),
         *(table_input("ledger", step.directory, entry) for entry in ledgers),
-        *forgotten_inputs(step.config, step.extra["forgotten"]),
+        *forgotten_inputs(step),
     ]
-    config = {
-        "source": step.config["reading"]["source"],
-        "paths": [entry.path for entry in parts],
-        "round": number,
-    }
+    options = ForgetOptions(
+        source=step.options.reading.source, paths=tuple(entry.path for entry in parts), round=number
+    )
     return Task(
         function="ingest.forget",
         key=receipt.key,
-        config=config,
+        options=options,
         inputs=inputs,
         directory=str(step.directory),
     )
 
 
-def perform_forget(task: Task) -> Made:
+def perform_forget(task: Task[ForgetOptions]) -> Made:
     """The shards again, and what they lost. Which file takes whose place is in the facts."""
     lost: Json = {"forgotten": {"docs": 0, "chars": 0, "bytes": 0}, "absent": {}}
     kept, instead = no_counts(), dict[str, list[str]]()
     files: list[FileEntry] = []
     gone: list[str] = []
-    for path, old in zip(task.paths("documents"), task.config["paths"], strict=True):
+    for path, old in zip(task.paths("documents"), task.options.paths, strict=True):
         table = load_table(path)
-        stays, ids = without_forgotten(task, table, lost)
+        stays, ids = without_forgotten(task, table, lost, task.options.source)
         gone += ids
         for name in ("license_tag", "created_at"):
             missing = table.column(name).null_count - stays.column(name).null_count
             lost["absent"][name] = lost["absent"].get(name, 0) + missing
         instead[old] = []
         if stays.num_rows:
-            key = _renamed(old.removeprefix("documents-").removesuffix(".parquet"), task.config["round"])
+            key = _renamed(old.removeprefix("documents-").removesuffix(".parquet"), task.options.round)
             written = [
                 write_documents_shard(task.directory, key, stays, kept),
                 write_ids_of(task.directory, key, stays),
@@ -114,8 +120,8 @@ def perform_forget(task: Task) -> Made:
             files += written
             instead[old] = [entry.path for entry in written]
     earlier = [load_table(path) for path in task.paths("ledger")]
-    ledger = pa.concat_tables([LEDGER.empty_table(), *earlier, forgotten_ledger(task.config["source"], gone)])
-    key = _renamed(task.key, task.config["round"])
+    ledger = pa.concat_tables([LEDGER.empty_table(), *earlier, forgotten_ledger(task.options.source, gone)])
+    key = _renamed(task.key, task.options.round)
     files += write_ledger_table(task.directory, key, ledger.combine_chunks())
     return Made(files, {}, {"lost": lost, "instead": instead})
 

@@ -22,10 +22,12 @@ Of a source that was taken down whole the ids say so; of a licence nothing else 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from tokmill.artifacts.artifact import begin
 from tokmill.artifacts.manifest import (
@@ -49,12 +51,18 @@ from tokmill.artifacts.tombstones import (
 )
 from tokmill.audit.opened import load_finished
 from tokmill.audit.places import RunPlaces, open_places
+from tokmill.clean.examine import CleanOptions
 from tokmill.clean.hooks import hook_path
 from tokmill.engines.local import Resources
 from tokmill.errors import InputError
-from tokmill.pipeline.plan import INPUT_STATS
 from tokmill.pipeline.run import Asked, run_steps
 from tokmill.pipeline.run_manifest import REVIEW
+from tokmill.recipe import Hub
+from tokmill.stages.clean import CleanExtra
+from tokmill.stages.dedup.exact import DedupExtra
+from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
+from tokmill.stages.ingest.stage import INPUT_STATS
+from tokmill.stages.registry import STAGES
 from tokmill.storage.commit import commit_bytes
 from tokmill.storage.lease import open_lease
 from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
@@ -112,17 +120,18 @@ def steps_of_run(
         directory = out / name
         manifest = _latest(directory)
         inputs = manifest.inputs
-        config, extra = manifest.config, None
+        options: Any = manifest.options(STAGES[manifest.kind].options)
+        extra: Any = None
         if manifest.kind == "ingest":
-            config, extra = _ingest(out, manifest, forgotten)
+            options, extra = _ingest(out, manifest, options, forgotten)
         elif manifest.kind == "clean":
-            hooks = _hooks(manifest, base) if manifest.config["source"] in sources else {}
-            extra = {"max_nul_fraction": 1, "hooks": hooks}  # NULs were checked when it was first cleaned
+            hooks = _hooks(manifest, options, base) if options.source in sources else {}
+            extra = CleanExtra(hooks, Decimal(1))  # NULs were checked when it was first cleaned
         elif manifest.kind == "dedup":
-            extra = {"against": _benchmarks(recipe, manifest, base)}
+            extra = DedupExtra(_benchmarks(recipe, manifest, base))
         needs = tuple(other for other in names if f"step {other}" in inputs)
         files = {label.removeprefix("file "): d for label, d in inputs.items() if label.startswith("file ")}
-        steps.append(Step(name, manifest.kind, directory, config, needs, files, extra))
+        steps.append(Step(name, manifest.kind, directory, options, needs, files, extra))
     return steps
 
 
@@ -131,26 +140,25 @@ def _latest(directory: Path) -> Manifest:
     return load_manifest(directory, name)
 
 
-def _ingest(out: Path, manifest: Manifest, forgotten: Any) -> tuple[Json, Json]:
-    """Its config with the list as it is now; where that is another, it is made again from what it was."""
-    digest = digest_of_source(forgotten, manifest.config["reading"]["source"])
-    config = {key: value for key, value in manifest.config.items() if key != "forgotten"}
-    if digest is not None:
-        config["forgotten"] = digest
+def _ingest(
+    out: Path, manifest: Manifest, options: IngestOptions, forgotten: Any
+) -> tuple[IngestOptions, IngestExtra]:
+    """Its options with the list as it is now; where that is another, it is made again from what it was."""
+    digest = digest_of_source(forgotten, options.reading.source)
     stats = manifest.environment.get(INPUT_STATS, {})
-    extra: Json = {
-        "files": [InputFile(name, Path(name), size, modified) for name, (size, modified, _) in stats.items()],
-        "hub": manifest.config["hub"],
-        "follower": None,
-        "forgotten": out / FORGOTTEN_FILE,
-        "before": manifest,
-    }
-    return config, extra
+    extra = IngestExtra(
+        files=[InputFile(name, Path(name), size, modified) for name, (size, modified, _) in stats.items()],
+        hub=Hub.model_validate(options.hub.asked) if options.hub else None,
+        max_bad_fraction=Decimal(1),
+        forgotten=out / FORGOTTEN_FILE,
+        before=manifest,
+    )
+    return replace(options, forgotten=digest), extra
 
 
-def _hooks(manifest: Manifest, base: Path) -> dict[str, str]:
+def _hooks(manifest: Manifest, options: CleanOptions, base: Path) -> dict[str, str]:
     found = {}
-    for hook, expected in manifest.config["sieve"]["hooks"].items():
+    for hook, expected in options.sieve.hooks.items():
         path = hook_path(hook, base)
         _check_same(path, expected, f"the hook {hook} of {manifest.step}")
         found[hook] = str(path)
@@ -324,7 +332,9 @@ def _set_out(
         selection=asked,
         name=root.step,
         recipe=root.config,
-        shard_bytes=max(a.manifest.config["shard_bytes"] for a in run.of_kind("ingest").values()),
+        shard_bytes=max(
+            a.manifest.options(IngestOptions).shard_bytes for a in run.of_kind("ingest").values()
+        ),
         steps=list(run.artifacts),
         parent=root.digest,
         affected=affected.as_json(),
@@ -381,7 +391,7 @@ def _set_aside(out: Path, pending: _Pending, steps: list[Step]) -> None:
         (out / name).unlink(missing_ok=True)
     stale: set[str] = set()
     for step in steps:
-        is_changed = step.kind == "ingest" and step.config != step.extra["before"].config
+        is_changed = step.kind == "ingest" and step.config != step.extra.before.config
         if is_changed or not stale.isdisjoint(step.needs):
             stale.add(step.name)
     for step in reversed(steps):

@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -21,7 +22,7 @@ from tokmill.stages import external as sorting
 from tokmill.stages.build import mixture
 from tokmill.stages.build import mixture as offering
 from tokmill.stages.build.documents import TURNS
-from tokmill.stages.build.mixture import Offering, perform_mixture
+from tokmill.stages.build.mixture import SourceStream, SplitMixtureOptions, perform_mixture
 from tokmill.storage.digest import id_hashes
 from tokmill.storage.parquet import load_table, write_table
 
@@ -81,8 +82,9 @@ def task_of(home: Path, shards: list[tuple[int, str, Input]], **asked: Any) -> T
         **asked,
     }
     config["amount"] = config["target"] and config["target"][1]
+    options = msgspec.convert(config, SplitMixtureOptions)
     inputs = [item for _, _, item in shards]
-    return Task(function="mixture", key="train", config=config, inputs=inputs, directory=str(home))
+    return Task(function="mixture", key="train", options=options, inputs=inputs, directory=str(home))
 
 
 def mixed(task: Task, documents: int | None = None) -> Made:
@@ -162,15 +164,15 @@ def test_no_more_documents_are_held_for_a_larger_corpus(
     """Documents that were read and not passed yet, of all sources together."""
     held: dict[str, int] = {}
     most = 0
-    take = Offering.take
+    take = SourceStream.take
 
-    def counting(self: Offering, positions: Any) -> Any:
+    def counting(self: SourceStream, positions: Any) -> Any:
         nonlocal most
         held[self.holding.name] = sum(table.num_rows for _, table in self._waiting)
         most = max(most, sum(held.values()))
         return take(self, positions)
 
-    monkeypatch.setattr(Offering, "take", counting)
+    monkeypatch.setattr(SourceStream, "take", counting)
     monkeypatch.setattr(turning, "PATIENCE", 20)
     peaks = []
     for scale in (1, 8):

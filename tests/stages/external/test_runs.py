@@ -38,7 +38,7 @@ LAYOUT = {"key": "<u8", "number": "<u4", "values": ("<u4", (3,)), "is_sure": "|b
 
 
 def task_in(directory: Path, key: str = "t") -> Task:
-    return Task(function="", key=key, config={}, inputs=[], directory=str(directory))
+    return Task(function="", key=key, options={}, inputs=[], directory=str(directory))
 
 
 def write(directory: Path, name: str, columns: list[Any], layout: Any) -> Run:

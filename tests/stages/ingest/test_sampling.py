@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tokmill.artifacts.step import Task
 from tokmill.schema import DOCUMENTS
-from tokmill.stages.ingest.shards import perform_candidates
+from tokmill.sources.reading import Reading
+from tokmill.stages.ingest.shards import ReadOptions, SampleOptions, perform_candidates
 from tokmill.stages.sampling import bottom_k, draws
 from tokmill.storage.parquet import load_table
 
@@ -30,12 +31,17 @@ def test_candidates_do_not_depend_on_batches(
     out: Path = tmp_path_factory.mktemp("candidates")  # type: ignore[attr-defined]
     bounds = sorted({0, 40, *cuts})
     batches = (TABLE.slice(a, b - a) for a, b in itertools.pairwise(bounds))
-    config = {
-        "sample": {"method": "reservoir", "k": k, "seed": seed},
-        "reading": {"source": "s"},
-        "file": "f",
-    }
-    task = Task(function="sample.candidates", key="scan-00000", config=config, inputs=[], directory=str(out))
+    options = ReadOptions(
+        reading=Reading("s", "d", None, "records", {}, 1 << 20),
+        shard_bytes=1 << 20,
+        on_bad_record="fail",
+        file="f",
+        sample=SampleOptions(method="reservoir", k=k, seed=seed),
+        room=None,
+    )
+    task = Task(
+        function="sample.candidates", key="scan-00000", options=options, inputs=[], directory=str(out)
+    )
     made = perform_candidates(task, batches, [], [])
     rows = bottom_k(draws(TABLE, seed), k)
     kept = load_table(out / "candidates-scan-00000.parquet")

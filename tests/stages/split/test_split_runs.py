@@ -203,10 +203,10 @@ def test_labels_are_the_same_in_pieces_of_any_size(
     split, dedup = METHODS[method]
     whole = run_split(tmp_path / "whole", split, parts=3, dedup=dedup).out
     for name, rows in (
-        ("stages.quotas.TEXTS_AT_ONCE", 11),
-        ("stages.scratch._READ_ROWS", 5),
-        ("stages.appending._GROUP_ROWS", 4),
-        ("split._LISTED_CLUSTERS", 3),
+        ("stages.split.selection.TEXTS_AT_ONCE", 11),
+        ("stages.external._READ_ROWS", 5),
+        ("stages.external._GROUP_ROWS", 4),
+        ("stages.sampling._LISTED_CLUSTERS", 3),
     ):
         monkeypatch.setattr(f"tokmill.{name}", rows)
     pieces = run_split(tmp_path / "pieces", split, parts=3, dedup=dedup).out

@@ -12,13 +12,23 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import tokmill as mill
 from mill import small_corpus
 from tokmill.artifacts.manifest import load_manifest
 from tokmill.artifacts.progress import Silence
 from tokmill.artifacts.step import Input, Task
-from tokmill.stages.tokens.tokenizer import DRAWS, Pick, _cut, _taken, divide_budget, perform_choose
+from tokmill.stages.tokens.tokenizer import (
+    DRAWS,
+    ChooseOptions,
+    Pick,
+    Shares,
+    _cut,
+    _taken,
+    divide_budget,
+    perform_choose,
+)
 from tokmill.storage.parquet import load_table, write_table
 
 # draws of few values, so that many are equal
@@ -42,11 +52,11 @@ def test_every_source_gives_its_share_in_the_order_of_the_draws(tmp_path_factory
     task = Task(
         function="tokenizer.choose",
         key="choice",
-        config={
-            "bytes": budget,
-            "shares": {"sources": weights} if weights else {},
-            "sources": [source for source, _ in shards],
-        },
+        options=ChooseOptions(
+            bytes=budget,
+            shares=Shares(sources=weights or None),
+            sources=tuple(source for source, _ in shards),
+        ),
         inputs=inputs,
         directory=str(directory),
     )
@@ -97,18 +107,18 @@ def test_a_text_is_cut_between_characters():
 
 def test_shares_follow_the_mixture_and_within_a_domain_what_there_is():
     available = {"a": 100, "b": 300, "c": 50}
-    shares = {
-        "domains": {"web": "3/4", "math": "1/4"},
-        "within": {},
-        "domain_of": {"a": "web", "b": "web", "c": "math"},
-    }
+    shares = Shares(
+        domains={"web": "3/4", "math": "1/4"},
+        within={},
+        domain_of={"a": "web", "b": "web", "c": "math"},
+    )
     assert divide_budget(available, 400, shares) == {"a": 75, "b": 225, "c": 100}
-    shares["within"] = {"web": {"a": "2/3", "b": "1/3"}}
+    shares = replace(shares, within={"web": {"a": "2/3", "b": "1/3"}})
     assert divide_budget(available, 400, shares) == {"a": 200, "b": 100, "c": 100}
-    shares["domains"] = None
+    shares = replace(shares, domains=None)
     assert divide_budget(available, 450, shares) == {"a": 266, "b": 133, "c": 50}
-    assert divide_budget(available, 45, {}) == {"a": 10, "b": 30, "c": 5}
-    assert divide_budget(available, 10**9, {}) == available
+    assert divide_budget(available, 45, Shares()) == {"a": 10, "b": 30, "c": 5}
+    assert divide_budget(available, 10**9, Shares()) == available
 
 
 def corpus(directory: Path, **train):

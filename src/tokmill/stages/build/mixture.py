@@ -27,17 +27,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import FileEntry, Json, sum_counts
-from tokmill.artifacts.step import Conduct, Made, Outcome, Step, Task, write_shard_table
+from tokmill.artifacts.step import Conduct, Made, Outcome, Stage, Step, Task, TaskFunction, write_shard_table
 from tokmill.kernels.mixing import mark_shuffle
 from tokmill.packing.mixture import (
+    Exhausted,
     Holding,
     Limit,
     Mixture,
@@ -60,12 +63,13 @@ from tokmill.packing.schedule import (
 from tokmill.schema import ORDER
 from tokmill.stages.build.documents import TURNS
 from tokmill.stages.external import open_table, sort_tables
+from tokmill.stages.split.selection import HashSplit, SplitOptions
 from tokmill.stages.tokens.tokenized import TokenShard, shards_of_split, token_shards
 from tokmill.storage.digest import id_hashes
 from tokmill.storage.parquet import load_table
 
 # A document on its way through the mixture: where it lies, and what a build will ask for.
-_OFFERED = pa.schema(
+_COLUMNS = pa.schema(
     [
         ORDER.field("shard"),
         ORDER.field("sequence"),
@@ -79,21 +83,21 @@ _MARK = pa.field("mark", pa.uint64(), nullable=False)
 _MERGE_ROWS = 1 << 19
 
 
-class Way(NamedTuple):
-    """How documents are offered."""
+class StreamOptions(NamedTuple):
+    """What the streams of a mixture have in common."""
 
-    order: str  # shuffle | corpus
+    order: Literal["shuffle", "corpus"]
     seed: int
     unit: Unit
     directory: Path
     sources: int  # that share the memory
 
 
-class Offering:
+class SourceStream:
     """The documents of the shards of one source."""
 
-    def __init__(self, name: str, domain: str, shards: list[TokenShard], way: Way) -> None:
-        self._name, self._shards, self._way = name, shards, way
+    def __init__(self, name: str, domain: str, shards: list[TokenShard], options: StreamOptions) -> None:
+        self._name, self._shards, self._options = name, shards, options
         self.documents = tokens = 0
         for shard in shards:
             lengths = np.asarray(load_table(shard.path, ["tokens"]).column("tokens"))
@@ -101,15 +105,15 @@ class Offering:
             self.documents += len(lengths)
             tokens += int(lengths.sum())
         self.holding = Holding(name, domain, tokens)
-        self._offered = 0
+        self._read = 0
         self._waiting: deque[tuple[int, Any]] = deque()  # position of the first row, rows
 
     def read_epoch(self, epoch: int) -> Iterator[Offered]:
-        for table in self._tables() if self._way.order == "corpus" else self._shuffled(epoch):
-            self._waiting.append((self._offered, table))
-            self._offered += table.num_rows
+        for table in self._tables() if self._options.order == "corpus" else self._shuffled(epoch):
+            self._waiting.append((self._read, table))
+            self._read += table.num_rows
             lengths = np.asarray(table.column("tokens"))
-            match self._way.unit:
+            match self._options.unit:
                 case "documents":
                     yield Offered(lengths, np.ones(len(lengths), np.int64))
                 case "megabytes":
@@ -121,7 +125,7 @@ class Offering:
         """The documents at these positions, ascending; nobody asks for one of them or before them again."""
         found = []
         while len(positions):
-            assert self._waiting, f"{self._name}: {len(positions)} documents that were not offered"
+            assert self._waiting, f"{self._name}: {len(positions)} documents that were not read"
             first, table = self._waiting[0]
             stop = int(np.searchsorted(positions, first + table.num_rows))
             mine, positions = positions[:stop] - first, positions[stop:]
@@ -134,7 +138,7 @@ class Offering:
         return pa.concat_tables(found)
 
     def _shuffled(self, epoch: int) -> Iterator[Any]:
-        key = shuffle_key(self._way.seed, epoch, self._name)
+        key = shuffle_key(self._options.seed, epoch, self._name)
 
         def marked() -> Iterator[Any]:
             first = 0
@@ -144,8 +148,8 @@ class Offering:
                 first += table.num_rows
                 yield table.append_column(_MARK, pa.array(marks))
 
-        memory = _MERGE_ROWS // self._way.sources
-        for table in sort_tables(marked(), "mark", self.documents, self._way.directory, memory):
+        memory = _MERGE_ROWS // self._options.sources
+        for table in sort_tables(marked(), "mark", self.documents, self._options.directory, memory):
             yield table.drop_columns(["mark"])
 
     def _tables(self) -> Iterator[Any]:
@@ -158,7 +162,7 @@ class Offering:
                 "begin": np.cumsum(lengths) - lengths,
                 **{name: table.column(name) for name in table.column_names},
             }
-            yield pa.table([columns[name] for name in _OFFERED.names], schema=_OFFERED)
+            yield pa.table([columns[name] for name in _COLUMNS.names], schema=_COLUMNS)
 
 
 _LOG = logging.getLogger("tokmill.mixture")
@@ -167,94 +171,119 @@ _LOG = logging.getLogger("tokmill.mixture")
 _PART_TURNS = 1 << 18
 
 
-def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
+class MixtureOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`mixture` of a recipe. Weights are exact fractions, as text: "1/4"."""
+
+    domains: dict[str, str] | None  # None: by what they have
+    sources: dict[str, dict[str, str]]  # within a domain
+    domain_of: dict[str, str]
+    target: tuple[Unit, int] | None
+    exhausted: Exhausted
+    max_epochs: int
+    order: Literal["shuffle", "corpus"]
+    held_out: Literal["mixed", "whole"] = "mixed"
+    seed: int
+    seq_len: int
+
+
+class SplitMixtureOptions(MixtureOptions, frozen=True, kw_only=True):
+    """The same for one split."""
+
+    is_held_out: bool
+    amount: int | None  # its part of the target
+    shards: tuple[tuple[int, str], ...]  # number and source
+
+
+def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Conduct:
+    options = step.options
     splits = upstream["tokens"].manifest.facts["splits"]
-    mixed = splits[:1] if step.config["held_out"] == "whole" else splits
-    targets = _targets(step.config, mixed, upstream)
+    mixed = splits[:1] if options.held_out == "whole" else splits
+    targets = _targets(options, mixed, upstream)
     tasks = []
     for split in mixed:
         shards = shards_of_split(upstream, split)
         if not shards or targets.get(split) == 0:
             continue
-        config = {
-            **step.config,
-            "is_held_out": split != splits[0],
-            "amount": targets.get(split),
-            "shards": [[shard.number, shard.source] for shard in shards],
-        }
+        own = SplitMixtureOptions(
+            **asdict(options),
+            is_held_out=split != splits[0],
+            amount=targets.get(split),
+            shards=tuple((shard.number, shard.source) for shard in shards),
+        )
         inputs = [shard.lengths for shard in shards]
         tasks.append(
-            Task(function="mixture", key=split, config=config, inputs=inputs, directory=str(step.directory))
+            Task(function="mixture", key=split, options=own, inputs=inputs, directory=str(step.directory))
         )
     receipts = yield tasks
     facts: Json = {"splits": {receipt.key: receipt.facts for receipt in receipts}}
-    limit = limit_of_mixture(step.config, facts["splits"].get(splits[0]))
+    limit = limit_of_mixture(options, facts["splits"].get(splits[0]))
     if limit is not None and limit.is_starved:
         facts["warnings"] = [str(limit)]
         _LOG.warning("%s: %s", step.name, limit)
     return Outcome(receipts, sum_counts(receipts), facts)
 
 
-def limit_of_mixture(config: Json, facts: Json | None) -> Limit | None:
+def limit_of_mixture(options: MixtureOptions, facts: Json | None) -> Limit | None:
     """Who ended the mixture of a split, as its manifest tells it; None where a target did."""
-    if config["target"] is not None or not facts:
+    if options.target is not None or not facts:
         return None
     return limit_of_weights(
         {
-            source: Part(config["domain_of"][source], told["wanted"], told["available"], told["tokens"])
+            source: Part(options.domain_of[source], told["wanted"], told["available"], told["tokens"])
             for source, told in facts["sources"].items()
         },
-        config["sources"],
+        options.sources,
     )
 
 
-def perform_mixture(task: Task) -> Made:
-    config = task.config
-    offerings = _offerings(task)
-    holdings = [offering.holding for offering in offerings]
-    mixture = _mixture(config, holdings)
-    exhausted = config["exhausted"]
-    if config["is_held_out"]:
-        exhausted = "stop" if config["target"] is None else "renormalize"
+def perform_mixture(task: Task[SplitMixtureOptions]) -> Made:
+    options, streams = task.options, _streams(task)
+    holdings = [stream.holding for stream in streams]
+    mixture = _mixture(options, holdings)
+    exhausted = options.exhausted
+    if options.is_held_out:
+        exhausted = "stop" if options.target is None else "renormalize"
     scheduling = Scheduling(
-        offerings,
+        streams,
         mixture,
-        _target(config, holdings, mixture, exhausted),
+        _target(options, holdings, mixture, exhausted),
         exhausted=exhausted,
-        max_epochs=config["max_epochs"],
+        max_epochs=options.max_epochs,
     )
     parts: list[FileEntry] = []
     with open_table(task, f"order-{task.key}.parquet", "order", ORDER, by="shard") as order:
-        for part in _parts(_taken(offerings, turns) for turns in scheduling):
+        for part in _parts(_taken(streams, turns) for turns in scheduling):
             order.append(part.select(ORDER.names))
             name = f"turns-{task.key}-{len(parts):05d}.parquet"
             parts.append(write_shard_table(task.directory, name, "turns", part.select(TURNS.names)))
     found = scheduling.summary
     facts = _facts(found)
-    if config["target"] and config["target"][0] == "blocks":
-        facts["blocks"] = config["amount"]
-    return Made([order.entry, *parts], _counts(found, offerings), facts)
+    if options.target is not None and options.target[0] == "blocks":
+        facts["blocks"] = options.amount
+    return Made([order.entry, *parts], _counts(found, streams), facts)
 
 
-def _offerings(task: Task) -> list[Offering]:
+def _streams(task: Task[SplitMixtureOptions]) -> list[SourceStream]:
     """The documents of each source, in the order of the recipe."""
-    config, shards = task.config, token_shards(task, task.config["shards"])
+    options, shards = task.options, token_shards(task, task.options.shards)
     names = list(dict.fromkeys(shard.source for shard in shards))
-    unit: Unit = config["target"][0] if config["target"] is not None else "tokens"
-    way = Way(config["order"], config["seed"], unit, Path(task.directory), len(names))
+    unit: Unit = options.target[0] if options.target is not None else "tokens"
+    shared = StreamOptions(options.order, options.seed, unit, Path(task.directory), len(names))
     return [
-        Offering(name, config["domain_of"][name], [shard for shard in shards if shard.source == name], way)
+        SourceStream(
+            name, options.domain_of[name], [shard for shard in shards if shard.source == name], shared
+        )
         for name in names
     ]
 
 
-def _taken(offerings: list[Offering], turns: TurnBatch) -> Any:
+def _taken(streams: list[SourceStream], turns: TurnBatch) -> Any:
     """The documents of some turns, as one table in their order."""
     by_source = np.argsort(turns.source, kind="stable")
-    bounds = np.searchsorted(turns.source[by_source], np.arange(len(offerings) + 1))
+    bounds = np.searchsorted(turns.source[by_source], np.arange(len(streams) + 1))
     taken = [
-        offering.take(turns.position[by_source[first:stop]])
-        for offering, (first, stop) in zip(offerings, itertools.pairwise(bounds.tolist()), strict=True)
+        stream.take(turns.position[by_source[first:stop]])
+        for stream, (first, stop) in zip(streams, itertools.pairwise(bounds.tolist()), strict=True)
         if stop > first
     ]
     place = np.empty(len(by_source), np.int64)
@@ -276,25 +305,29 @@ def _parts(tables: Iterator[Any]) -> Iterator[Any]:
         yield pa.concat_tables(rest).combine_chunks()
 
 
-def _target(config: Json, holdings: list[Holding], mixture: Mixture, exhausted: str) -> Target | None:
+def _target(
+    options: SplitMixtureOptions, holdings: list[Holding], mixture: Mixture, exhausted: str
+) -> Target | None:
     """Blocks are cut off at their number in the build: one row of tokens more, if there is, and the last is full."""
-    if config["target"] is None:
+    if options.target is None or options.amount is None:
         return None
-    unit, amount = config["target"][0], config["amount"]
+    unit, row = options.target[0], options.seq_len
     if unit != "blocks":
-        return Target(unit, amount)
-    tokens = amount * config["seq_len"]
-    has_more = exhausted != "stop" or largest_budget(holdings, mixture) >= tokens + config["seq_len"]
-    return Target("tokens", tokens + config["seq_len"] if has_more else tokens)
+        return Target(unit, options.amount)
+    tokens = options.amount * row
+    has_more = exhausted != "stop" or largest_budget(holdings, mixture) >= tokens + row
+    return Target("tokens", tokens + row if has_more else tokens)
 
 
-def _targets(config: Json, splits: list[str], upstream: Mapping[str, Artifact]) -> dict[str, int]:
+def _targets(options: MixtureOptions, splits: list[str], upstream: Mapping[str, Artifact]) -> dict[str, int]:
     """The part of the target that each split has: by the fractions of the split, or by the tokens that there are."""
-    if config["target"] is None:
+    if options.target is None:
         return {}
-    amount, rule = config["target"][1], upstream["split"].manifest.config
-    if rule["method"] == "hash":
-        held_out = {name: Fraction(rule.get(f"{name}_fraction") or 0) for name in splits[1:]}
+    amount = options.target[1]
+    rule: SplitOptions = upstream["split"].manifest.options(SplitOptions)
+    if isinstance(rule, HashSplit):
+        shares = {"valid": rule.valid_fraction, "test": rule.test_fraction}
+        held_out = {name: Fraction(shares[name]) for name in splits[1:]}
     else:
         tokens = upstream["tokens"].manifest.counts["tokens"]
         total = sum(tokens.get(name, 0) for name in splits) or 1
@@ -302,36 +335,36 @@ def _targets(config: Json, splits: list[str], upstream: Mapping[str, Artifact]) 
     return split_budget(amount, splits, held_out)
 
 
-def _mixture(config: Json, holdings: list[Holding]) -> Mixture:
+def _mixture(options: SplitMixtureOptions, holdings: list[Holding]) -> Mixture:
     within = {
         domain: {name: Fraction(weight) for name, weight in weights.items()}
-        for domain, weights in config["sources"].items()
+        for domain, weights in options.sources.items()
     }
     tokens = dict.fromkeys((holding.domain for holding in holdings), 0)
     for holding in holdings:
         tokens[holding.domain] += holding.tokens
-    if config["domains"] is None:
+    if options.domains is None:
         return replace(natural_mixture(tokens), sources=within)
-    domains = {name: Fraction(weight) for name, weight in config["domains"].items()}
-    if config["is_held_out"]:
+    domains = {name: Fraction(weight) for name, weight in options.domains.items()}
+    if options.is_held_out:
         present = {name: weight for name, weight in domains.items() if name in tokens}
         total = sum(present.values())
         domains = {name: weight / total for name, weight in present.items()} if total else present
     return Mixture(domains, within)
 
 
-def _counts(found: Summary, offerings: list[Offering]) -> Json:
+def _counts(found: Summary, streams: list[SourceStream]) -> Json:
     """Documents, each once; turns beyond the first are `repeats`.
 
     A source begins an epoch when all its documents have had their turn: none of them is passed over before the last
     epoch, where the room that is left may be too small. So there are as many different documents as turns, up to all.
     """
     counts: Json = {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}, "repeats": 0}
-    for number, offering in enumerate(offerings):
+    for number, stream in enumerate(streams):
         turns = found.documents[number]
-        distinct = min(turns, offering.documents)
-        rest = offering.documents - distinct
-        counts["in"] += offering.documents
+        distinct = min(turns, stream.documents)
+        rest = stream.documents - distinct
+        counts["in"] += stream.documents
         counts["kept"] += distinct
         counts["repeats"] += turns - distinct
         if rest:
@@ -360,3 +393,12 @@ def _facts(found: Summary) -> Json:
         "exhausted": found.exhausted,
         "max_error": round(found.max_error, 9),
     }
+
+
+STAGE = Stage(
+    "mixture",
+    MixtureOptions,
+    conduct,
+    {"mixture": TaskFunction(SplitMixtureOptions, perform_mixture)},
+    lambda _: {"mixing"},
+)

@@ -193,7 +193,7 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
         inputs = [item for shard in shards for item in (shard.tokens, shard.lengths)]
         inputs += _turns(upstream, split)
         tasks.append(
-            Task(function="build", key=split, config=config, inputs=inputs, directory=str(step.directory))
+            Task(function="build", key=split, options=config, inputs=inputs, directory=str(step.directory))
         )
     receipts = yield tasks
     warnings = list(_warnings(step, upstream, receipts))

@@ -16,9 +16,7 @@ Who comes first: of equal or similar documents, the one that is kept.
 
 A rank is an int64, the least is kept first. Shards are ranked one by one: nothing needs the whole corpus.
 
-Who is considered for deduplication in a shard, and who comes before whom.
-
-keep config of a shard: {policy, priority, rules}   the rules are those of its source, for `best`
+What deduplication is asked for; who is considered for it in a shard, and who comes before whom.
 
 Benchmark items in documents, as tasks: one per shard, each with the whole index in memory.
 
@@ -31,12 +29,15 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tokmill.artifacts.artifact import Artifact
@@ -47,13 +48,17 @@ from tokmill.artifacts.step import (
     Shard,
     Step,
     Task,
+    TaskFunction,
+    TaskOptions,
     table_input,
     write_shard_table,
     write_task_table,
 )
 from tokmill.clean.edits import apply_edits
-from tokmill.clean.rules import CompiledFilters, Rule, columns_of
+from tokmill.clean.examine import CleanOptions
+from tokmill.clean.rules import Rule, columns_of
 from tokmill.duplicates.decontaminate import (
+    AgainstOptions,
     BenchmarkIndex,
     Items,
     contaminated_rows,
@@ -61,7 +66,9 @@ from tokmill.duplicates.decontaminate import (
     load_benchmark,
     ngram_index,
 )
+from tokmill.duplicates.near import NearOptions
 from tokmill.duplicates.shingling import WORD_NORMALIZATION, match_equal
+from tokmill.duplicates.window import WindowOptions
 from tokmill.kernels import hashing
 from tokmill.schema import CONTAMINATION, DROPS, EDITS, MATCHES, one_piece, string_column
 from tokmill.stages.external import (
@@ -73,9 +80,10 @@ from tokmill.stages.external import (
     partitions_for,
     write_run,
 )
+from tokmill.storage.location import InputFile
 from tokmill.storage.parquet import load_range, load_table
 
-Keep = Literal["first", "longest", "newest", "best"]
+KeepRule = Literal["first", "longest", "newest", "best"]
 Ranks = NDArray[np.int64]
 
 # 15 bits for the place in the list of priorities, 48 for the policy's key.
@@ -93,7 +101,7 @@ def priority_of(source: str, priorities: Sequence[str]) -> int:
 
 
 def rank_documents(
-    keep: Keep,
+    keep: KeepRule,
     priority: int,
     chars: NDArray[np.int64],
     *,
@@ -138,12 +146,59 @@ EARLIER = ("contaminated", "matches", "near")
 # A scope besides those of a recipe: documents of several sources in one, told apart by what their records said.
 OWN_SOURCE = "own-source"
 
+Policy = Literal["first", "longest", "newest", "best"]
+
+
+class DedupOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`dedup` of a recipe: all that can change a verdict."""
+
+    exact: bool
+    near: NearOptions | None
+    window: WindowOptions | None
+    against: AgainstOptions | None
+    scope: Literal["global", "per-source", "own-source"]
+    keep: Policy
+    priority: tuple[str, ...]
+    reference: tuple[str, ...]
+    max_cluster: int | None
+    max_source_loss: Decimal | None
+    partitions: int
+
+    @property
+    def by_source(self) -> bool:
+        """Whether each record says which source it is compared within."""
+        return self.scope == OWN_SOURCE
+
+    def groups(self, shards: Sequence[Shard]) -> list[int]:
+        """Of each shard the number of its source, from 1, where sources are kept apart; else 0."""
+        if self.scope != "per-source":
+            return [0] * len(shards)
+        sources = list(dict.fromkeys(shard.source for shard in shards))
+        return [sources.index(shard.source) + 1 for shard in shards]
+
+
+@dataclass(frozen=True)
+class DedupExtra:
+    against: list[InputFile]  # the benchmarks
+    warn_source_loss: Decimal | None = None
+
+
+DedupStep = Step[DedupOptions, DedupExtra]
+
+
+class Keep(msgspec.Struct, frozen=True):
+    """Who comes before whom in a shard; the rules are those of its source, for `best`."""
+
+    policy: Policy
+    priority: int
+    rules: tuple[Rule, ...]
+
 
 class Considered(NamedTuple):
     """What a task needs to know and to read of one shard."""
 
     shard: Shard
-    keep: Json
+    keep: Keep
     inputs: list[Input]
 
 
@@ -155,21 +210,20 @@ class Ranked(NamedTuple):
     texts: Any
 
 
-def keep_config(dedup: Json, shard: Shard, upstream: Mapping[str, Artifact]) -> Json:
+def keep_of(dedup: DedupOptions, shard: Shard, upstream: Mapping[str, Artifact]) -> Keep:
     """Reference sources come before all others."""
-    priority = priority_of(shard.source, [*dedup["reference"], *dedup["priority"]])
-    rules: list[Json] = []
-    if dedup["keep"] == "best":
-        sieve = msgspec.convert(upstream[f"clean/{shard.source}"].manifest.config["sieve"], CompiledFilters)
-        rules = [msgspec.to_builtins(rule) for rule in sieve.rules]
-    return {"policy": dedup["keep"], "priority": priority, "rules": rules}
+    priority = priority_of(shard.source, [*dedup.reference, *dedup.priority])
+    rules: tuple[Rule, ...] = ()
+    if dedup.keep == "best":
+        rules = upstream[f"clean/{shard.source}"].manifest.options(CleanOptions).sieve.rules
+    return Keep(dedup.keep, priority, rules)
 
 
-def rank_inputs(dedup: Json, shard: Shard, upstream: Mapping[str, Artifact]) -> list[Input]:
+def rank_inputs(dedup: DedupOptions, shard: Shard, upstream: Mapping[str, Artifact]) -> list[Input]:
     """What ranking reads besides the marks: dates are in the documents, margins in the measures."""
-    if dedup["keep"] == "newest":
+    if dedup.keep == "newest":
         return [shard.documents]
-    if dedup["keep"] == "best":
+    if dedup.keep == "best":
         cleaned = upstream[f"clean/{shard.source}"]
         path = f"measures-{shard.key}.parquet"
         return [
@@ -180,32 +234,31 @@ def rank_inputs(dedup: Json, shard: Shard, upstream: Mapping[str, Artifact]) -> 
     return []
 
 
-def scope_salts(task: Task, rows: NDArray[np.int64]) -> Any:
+def scope_salts(task: Task, rows: NDArray[np.int64], *, group: int, by_source: bool) -> Any:
     """What moves the hashes of documents that must not meet: one number for the shard, or one per document."""
-    if not task.config.get("by_source"):
-        return np.uint64((task.config.get("group", 0) * 0x9E3779B97F4A7C15) & (2**64 - 1))
+    if not by_source:
+        return np.uint64((group * 0x9E3779B97F4A7C15) & (2**64 - 1))
     sources = task.load("documents", ["source"]).column("source").take(pa.array(rows))
     state = np.zeros((len(rows), 2), np.uint64)
     hashing.mix_column(*string_column(sources), state)
     return np.ascontiguousarray(state[:, 0])
 
 
-def load_ranks(inputs: Sequence[Input], keep: Json) -> NDArray[np.int64]:
+def load_ranks(inputs: Sequence[Input], keep: Keep) -> NDArray[np.int64]:
     """One rank per row of the shard; that of a document which cleaning did not keep says nothing."""
     paths = {item.role: Path(item.path) for item in inputs}
     chars = np.asarray(load_table(paths["marks"], ["chars"]).column("chars"))
     dates = measures = None
-    if keep["policy"] == "newest":
+    if keep.policy == "newest":
         dates = one_piece(load_table(paths["documents"], ["created_at"]).column("created_at"))
-    if keep["policy"] == "best" and "measures" in paths:
+    if keep.policy == "best" and "measures" in paths:
         measures = columns_of(load_table(paths["measures"]))
-    rules = [msgspec.convert(rule, Rule) for rule in keep["rules"]]
     return rank_documents(
-        keep["policy"], keep["priority"], chars, created_at=dates, measures=measures, rules=rules
+        keep.policy, keep.priority, chars, created_at=dates, measures=measures, rules=list(keep.rules)
     )
 
 
-def load_ranked(inputs: Sequence[Input], number: int, keep: Json) -> Ranked:
+def load_ranked(inputs: Sequence[Input], number: int, keep: Keep) -> Ranked:
     """Kept by cleaning and not dropped by an earlier look of this step (its tables are sorted by shard)."""
     paths = {item.role: Path(item.path) for item in inputs}
     considered = np.asarray(load_table(paths["marks"], ["kept"]).column("kept")).copy()
@@ -229,15 +282,28 @@ _RANGE_BITS = 32
 Phase = Generator[list[Task], list[Receipt], list[Receipt]]
 
 
-def find_equal(step: Step, considered: Sequence[Considered]) -> Phase:
+class HashOptions(TaskOptions, frozen=True):
+    number: int
+    keep: Keep
+    by_source: bool = False
+
+
+class MatchOptions(TaskOptions, frozen=True):
+    partition: int
+    partitions: int
+    groups: tuple[int, ...]  # per shard, likewise the others
+    shards: tuple[str, ...]
+    is_reference: tuple[bool, ...]
+
+
+def find_equal(step: DedupStep, considered: Sequence[Considered]) -> Phase:
     """The receipts of all ranges."""
-    shards, directory = [one.shard for one in considered], str(step.directory)
-    by_source = {"by_source": True} if step.config["scope"] == OWN_SOURCE else {}
+    options, shards, directory = step.options, [one.shard for one in considered], str(step.directory)
     hashed = yield [
         Task(
             function="dedup.hashes",
             key=f"h{shard.number:05d}",
-            config={"number": shard.number, "keep": keep, **by_source},
+            options=HashOptions(number=shard.number, keep=keep, by_source=options.by_source),
             inputs=inputs,
             directory=directory,
         )
@@ -245,21 +311,20 @@ def find_equal(step: Step, considered: Sequence[Considered]) -> Phase:
     ]
     hashes = [table_input("hashes", step.directory, receipt.files[0]) for receipt in hashed]
     documents = sum(item.rows for item in hashes)
-    partitions = partitions_for(documents, HASHES_AT_ONCE, step.config["partitions"])
-    sources = list(dict.fromkeys(shard.source for shard in shards))
-    per_source = step.config["scope"] == "per-source"
-    common = {
-        "partitions": partitions,
-        "groups": [sources.index(shard.source) if per_source else 0 for shard in shards],
-        "shards": [shard.name for shard in shards],
-        "is_reference": [shard.source in step.config["reference"] for shard in shards],
-    }
+    partitions = partitions_for(documents, HASHES_AT_ONCE, options.partitions)
+    whole = MatchOptions(
+        partition=0,
+        partitions=partitions,
+        groups=tuple(max(group - 1, 0) for group in options.groups(shards)),
+        shards=tuple(shard.name for shard in shards),
+        is_reference=tuple(shard.source in options.reference for shard in shards),
+    )
     return (
         yield [
             Task(
                 function="dedup.match",
                 key=f"p{partition:04d}",
-                config={**common, "partition": partition},
+                options=replace(whole, partition=partition),
                 inputs=hashes,
                 directory=directory,
             )
@@ -268,25 +333,25 @@ def find_equal(step: Step, considered: Sequence[Considered]) -> Phase:
     )
 
 
-def perform_hashes(task: Task) -> Made:
+def perform_hashes(task: Task[HashOptions]) -> Made:
     marks = task.load("marks", ["kept", "exact_high", "exact_low"])
     kept = np.asarray(marks.column("kept")).copy()
     for drops in task.paths("contaminated"):
-        kept[np.asarray(load_range(drops, "shard", task.config["number"]).column("row"))] = False
+        kept[np.asarray(load_range(drops, "shard", task.options.number).column("row"))] = False
     rows = np.flatnonzero(kept)
     high, low = (np.asarray(marks.column(name))[rows] for name in ("exact_high", "exact_low"))
-    if task.config.get("by_source"):
-        high = high ^ scope_salts(task, rows)
+    if task.options.by_source:
+        high = high ^ scope_salts(task, rows, group=0, by_source=True)
     order = np.argsort(high, kind="stable")
-    ranks = load_ranks(task.inputs, task.config["keep"])[rows]
+    ranks = load_ranks(task.inputs, task.options.keep)[rows]
     columns = [column[order] for column in (high, low, ranks, rows)]
     return Made([write_run(task, "hashes", columns, HASHES)], {})
 
 
-def perform_match(task: Task) -> Made:
+def perform_match(task: Task[MatchOptions]) -> Made:
     """Duplicates within one range of the hash space."""
-    config = task.config
-    bounds = hash_range(config["partition"], config["partitions"], _RANGE_BITS)
+    options = task.options
+    bounds = hash_range(options.partition, options.partitions, _RANGE_BITS)
     parts = list(load_between(open_runs(task.inputs, "hashes", HASHES), *bounds))
     shard = np.repeat(
         np.arange(len(parts), dtype=np.uint32), np.array([len(part[0]) for part in parts], np.int64)
@@ -296,13 +361,13 @@ def perform_match(task: Task) -> Made:
     # positions decide between equal ranks, and a run is in order of its hashes
     by_position = np.lexsort((row, shard))
     high, low, rank, row = (column[by_position] for column in (high, low, rank, row))
-    group = np.asarray(config["groups"], np.uint32)[shard]
+    group = np.asarray(options.groups, np.uint32)[shard]
     found = match_equal(high, low, group, rank)
-    may_go = ~np.asarray(config["is_reference"], np.bool_)[shard[found.duplicates]]
+    may_go = ~np.asarray(options.is_reference, np.bool_)[shard[found.duplicates]]
     duplicates, survivors = found.duplicates[may_go], found.survivors[may_go]
     in_order = np.lexsort((row[duplicates], shard[duplicates]))
     duplicates, survivors = duplicates[in_order], survivors[in_order]
-    names = pa.array(config["shards"], pa.string())
+    names = pa.array(options.shards, pa.string())
     table = pa.table(
         [
             shard[duplicates],
@@ -315,19 +380,25 @@ def perform_match(task: Task) -> Made:
     return Made([write_task_table(task, "matches", table, "shard")], {})
 
 
-def find_contaminated(step: Step, considered: Sequence[Considered]) -> Phase:
-    against = {**step.config["against"], "normalization": WORD_NORMALIZATION}
+class ContaminationOptions(TaskOptions, frozen=True):
+    against: AgainstOptions
+    names: tuple[str, ...]  # of the benchmark files
+    number: int
+    keep: Keep
+
+
+def find_contaminated(step: DedupStep, asked: AgainstOptions, considered: Sequence[Considered]) -> Phase:
+    against = replace(asked, normalization=WORD_NORMALIZATION)
     files = [
-        Input("benchmark", str(file.path), step.files[f"against {file.name}"])
-        for file in step.extra["against"]
+        Input("benchmark", str(file.path), step.files[f"against {file.name}"]) for file in step.extra.against
     ]
-    names = [file.name for file in step.extra["against"]]
+    names = tuple(file.name for file in step.extra.against)
     return (
         yield [
             Task(
                 function="dedup.contamination",
                 key=f"b{shard.number:05d}",
-                config={"against": against, "names": names, "number": shard.number, "keep": keep},
+                options=ContaminationOptions(against=against, names=names, number=shard.number, keep=keep),
                 inputs=[*inputs, *files],
                 directory=str(step.directory),
             )
@@ -336,24 +407,22 @@ def find_contaminated(step: Step, considered: Sequence[Considered]) -> Phase:
     )
 
 
-def perform_contamination(task: Task) -> Made:
-    against = task.config["against"]
+def perform_contamination(task: Task[ContaminationOptions]) -> Made:
+    options, against = task.options, task.options.against
     paths = tuple(str(path) for path in task.paths("benchmark"))
     digests = tuple(item.content_sha256 for item in task.inputs if item.role == "benchmark")
-    items, index = _index(paths, digests, tuple(against["fields"]), against["ngram"], against["min_words"])
-    ranked = load_ranked(task.inputs, task.config["number"], task.config["keep"])
+    items, index = _index(paths, digests, against.fields, against.ngram, against.min_words)
+    ranked = load_ranked(task.inputs, options.number, options.keep)
     hits = find_contamination(ranked.texts, index)
-    labels = [
-        f"{task.config['names'][items.files[item]]}:{items.records[item]}" for item in hits.items.tolist()
-    ]
+    labels = [f"{options.names[items.files[item]]}:{items.records[item]}" for item in hits.items.tolist()]
     table = pa.table(
         [ranked.rows[hits.rows].astype(np.uint32), labels, hits.starts, hits.ends, hits.grams, hits.share],
         schema=CONTAMINATION,
     )
     is_dropped = np.zeros(len(ranked.rows), np.bool_)
-    if against["policy"] == "drop":
-        is_dropped = contaminated_rows(hits, len(ranked.rows), float(against["min_share"]))
-    drops = _drops(task.config["number"], ranked.rows, is_dropped, hits, labels)
+    if against.policy == "drop":
+        is_dropped = contaminated_rows(hits, len(ranked.rows), float(against.min_share))
+    drops = _drops(options.number, ranked.rows, is_dropped, hits, labels)
     entry = write_task_table(task, "contaminated", drops, "shard")
     found = write_shard_table(task.directory, f"contamination-{task.key}.parquet", "contamination", table)
     return Made(
@@ -399,3 +468,10 @@ def contamination_facts(receipts: Sequence[Receipt]) -> Json:
         "documents": sum(receipt.facts["documents"] for receipt in receipts),
         "unused_items": max((receipt.facts["unused_items"] for receipt in receipts), default=0),
     }
+
+
+TASKS: dict[str, TaskFunction[Any]] = {
+    "dedup.hashes": TaskFunction(HashOptions, perform_hashes),
+    "dedup.match": TaskFunction(MatchOptions, perform_match),
+    "dedup.contamination": TaskFunction(ContaminationOptions, perform_contamination),
+}

@@ -19,12 +19,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Receipt
-from tokmill.artifacts.step import Input, Made, Step, Task, table_input
+from tokmill.artifacts.step import Input, Made, Step, Task, TaskFunction, TaskOptions, table_input
 from tokmill.duplicates.near import (
     SHINGLE_NORMALIZATION,
+    NearOptions,
     compare_pairs,
     judge_pairs,
     read_pairs,
@@ -32,14 +34,16 @@ from tokmill.duplicates.near import (
     unique_pairs,
 )
 from tokmill.kernels.minhash import band_keys, repeated
-from tokmill.stages.dedup.exact import OWN_SOURCE, Considered, load_ranked, scope_salts
+from tokmill.stages.dedup.exact import Considered, DedupStep, Keep, load_ranked, scope_salts
 from tokmill.stages.dedup.survivors import (
     EDGES,
+    Fingerprints,
+    NumberedOptions,
     NumberedTexts,
-    Prints,
-    near_options,
+    ResolveOptions,
+    perform_resolve,
+    write_fingerprints,
     write_numbered_texts,
-    write_prints,
 )
 from tokmill.stages.external import (
     Layout,
@@ -52,8 +56,6 @@ from tokmill.stages.external import (
     partitions_for,
     write_run,
 )
-
-__all__ = ["find_near", "near_options"]
 
 BANDS: Layout = {"key": "<u8", "index": "<u4"}
 PAIRS: Layout = {
@@ -77,51 +79,62 @@ Phase = Generator[list[Task], list[Receipt], list[Receipt]]
 Numbers = NDArray[np.int64]
 
 
-def find_near(step: Step, considered: Sequence[Considered]) -> Phase:
-    near = {**step.config["near"], "normalization": SHINGLE_NORMALIZATION}
+class FingerprintOptions(TaskOptions, frozen=True):
+    near: NearOptions
+    keep: Keep
+    number: int
+    group: int
+    by_source: bool = False
+
+
+class PartitionOptions(NumberedOptions, frozen=True):
+    partition: int
+    partitions: int
+
+
+class ExtractOptions(NumberedOptions, frozen=True):
+    number: int
+    keep: Keep
+
+
+def find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Considered]) -> Phase:
+    near = replace(asked, normalization=SHINGLE_NORMALIZATION)
     shards = [one.shard for one in considered]
-    at_least, directory = step.config["partitions"], str(step.directory)
-    sources = list(dict.fromkeys(shard.source for shard in shards))
-    per_source = step.config["scope"] == "per-source"
-    fingerprints = yield [
+    at_least, directory = step.options.partitions, str(step.directory)
+    signed = yield [
         Task(
             function="dedup.fingerprint",
             key=f"f{shard.number:05d}",
-            config={
-                "near": near,
-                "keep": keep,
-                "number": shard.number,
-                "group": sources.index(shard.source) + 1 if per_source else 0,
-                **({"by_source": True} if step.config["scope"] == OWN_SOURCE else {}),
-            },
+            options=FingerprintOptions(
+                near=near, keep=keep, number=shard.number, group=group, by_source=step.options.by_source
+            ),
             inputs=inputs,
             directory=directory,
         )
-        for shard, keep, inputs in considered
+        for (shard, keep, inputs), group in zip(considered, step.options.groups(shards), strict=True)
     ]
-    starts = [0, *itertools.accumulate(receipt.files[0].rows for receipt in fingerprints)]
-    common = {"near": near, "starts": starts}
-    prints, bands = (_tables(step, fingerprints, name) for name in ("fingerprints", "bands"))
+    starts = (0, *itertools.accumulate(receipt.files[0].rows for receipt in signed))
+    fingerprints, bands = (_tables(step, signed, name) for name in ("fingerprints", "bands"))
     partitions = partitions_for(sum(item.rows for item in bands), BANDS_AT_ONCE, at_least)
     candidates = yield [
         Task(
             function="dedup.candidates",
             key=f"c{partition:04d}",
-            config={**common, "partition": partition, "partitions": partitions},
-            inputs=[*prints, *bands],
+            options=PartitionOptions(near=near, starts=starts, partition=partition, partitions=partitions),
+            inputs=[*fingerprints, *bands],
             directory=directory,
         )
         for partition in range(partitions)
     ]
     pairs, doubtful = (_tables(step, candidates, name) for name in ("pairs", "doubtful"))
     texts: list[Receipt] = []
-    if near["verify"] == "exact":
+    if near.verify == "exact":
         texts = yield [
             Task(
                 function="dedup.extract",
                 key=f"x{shard.number:05d}",
-                config={**common, "number": shard.number, "keep": keep},
-                inputs=[*inputs, prints[shard.number], *doubtful],
+                options=ExtractOptions(near=near, starts=starts, number=shard.number, keep=keep),
+                inputs=[*inputs, fingerprints[shard.number], *doubtful],
                 directory=directory,
             )
             for shard, keep, inputs in considered
@@ -132,7 +145,7 @@ def find_near(step: Step, considered: Sequence[Considered]) -> Phase:
         Task(
             function="dedup.verify",
             key=f"v{partition:04d}",
-            config={**common, "partition": partition, "partitions": partitions},
+            options=PartitionOptions(near=near, starts=starts, partition=partition, partitions=partitions),
             inputs=[*pairs, *stored],
             directory=directory,
         )
@@ -143,13 +156,14 @@ def find_near(step: Step, considered: Sequence[Considered]) -> Phase:
             Task(
                 function="dedup.resolve",
                 key="near",
-                config={
-                    **common,
-                    "shards": [shard.name for shard in shards],
-                    "sources": [shard.source for shard in shards],
-                    "reference": step.config["reference"],
-                },
-                inputs=[*prints, *_tables(step, verified, "edges")],
+                options=ResolveOptions(
+                    near=near,
+                    starts=starts,
+                    shards=tuple(shard.name for shard in shards),
+                    sources=tuple(shard.source for shard in shards),
+                    reference=step.options.reference,
+                ),
+                inputs=[*fingerprints, *_tables(step, verified, "edges")],
                 directory=directory,
             )
         ]
@@ -168,33 +182,34 @@ def _tables(step: Step, receipts: Sequence[Receipt], name: str) -> list[Input]:
 # --- fingerprints ---
 
 
-def perform_fingerprint(task: Task) -> Made:
-    options = near_options(task.config["near"])
-    ranked = load_ranked(task.inputs, task.config["number"], task.config["keep"])
-    made = signatures(ranked.texts, options)
+def perform_fingerprint(task: Task[FingerprintOptions]) -> Made:
+    options, near = task.options, task.options.near
+    ranked = load_ranked(task.inputs, options.number, options.keep)
+    made = signatures(ranked.texts, near)
     has_words = np.flatnonzero(made.digests != 0)
     values = made.values[has_words]
-    prints = write_prints(
-        task, ranked.ranks[has_words], made.digests[has_words], ranked.rows[has_words], values
+    fingerprints = write_fingerprints(
+        task, near, ranked.ranks[has_words], made.digests[has_words], ranked.rows[has_words], values
     )
     # of another source is of another bucket, where sources are kept apart
-    salt = scope_salts(task, ranked.rows[has_words])
-    keys = (band_keys(values, options.bands, options.rows) ^ np.reshape(salt, (-1, 1))).reshape(-1)
+    rows = ranked.rows[has_words]
+    salt = scope_salts(task, rows, group=options.group, by_source=options.by_source)
+    keys = (band_keys(values, near.bands, near.rows) ^ np.reshape(salt, (-1, 1))).reshape(-1)
     order = by_hash(keys)
-    index = (order // options.bands).astype(np.uint32)
-    return Made([prints, write_run(task, "bands", [keys[order], index], BANDS)], {})
+    index = (order // near.bands).astype(np.uint32)
+    return Made([fingerprints, write_run(task, "bands", [keys[order], index], BANDS)], {})
 
 
 # --- candidates ---
 
 
-def perform_candidates(task: Task) -> Made:
-    options, config, prints = near_options(task.config["near"]), task.config, Prints(task)
+def perform_candidates(task: Task[PartitionOptions]) -> Made:
+    options, fingerprints = task.options, Fingerprints(task.inputs, task.options)
     runs = open_runs(task.inputs, "bands", BANDS)
     found = [
         (key, index.astype(np.int64) + start)
         for (key, index), start in zip(
-            load_partition(runs, config["partition"], config["partitions"]), config["starts"], strict=False
+            load_partition(runs, options.partition, options.partitions), options.starts, strict=False
         )
     ]
     key = np.concatenate([np.empty(0, np.uint64), *(own for own, _ in found)])
@@ -203,12 +218,12 @@ def perform_candidates(task: Task) -> Made:
     in_company = repeated(key)
     key, number = key[in_company], number[in_company]
     docs, places = np.unique(number, return_inverse=True)
-    digests, ranks = prints.load_all(docs, ["digest", "rank"])
+    digests, ranks = fingerprints.load_all(docs, ["digest", "rank"])
     files: list[FileEntry] = []
     waiting: list[list[Any]] = []
     for pairs in read_pairs(key, number, digests=digests.view(np.uint64)[places], ranks=ranks[places]):
         a, b = unique_pairs(*pairs)
-        judged = judge_pairs(a, b, options, lambda numbers: prints.load(numbers, "values"))
+        judged = judge_pairs(a, b, options.near, lambda numbers: fingerprints.load(numbers, "values"))
         is_open = judged.is_similar | judged.is_doubtful
         a, b = a[is_open], b[is_open]
         first_rank, rank = (ranks[np.searchsorted(docs, ends)] for ends in (a, b))
@@ -238,24 +253,24 @@ def _write_pairs(task: Task, waiting: list[list[Any]], part: int) -> list[FileEn
 # --- verification ---
 
 
-def perform_extract(task: Task) -> Made:
+def perform_extract(task: Task[ExtractOptions]) -> Made:
     """Texts of this shard's documents that a pair in doubt has as an end."""
-    number = task.config["number"]
-    start, end = task.config["starts"][number : number + 2]
+    number = task.options.number
+    start, end = task.options.starts[number : number + 2]
     (wanted,) = joined(load_between(open_runs(task.inputs, "doubtful", DOUBTFUL), start, end), DOUBTFUL)
     wanted = np.unique(wanted)
     texts = pa.array([], pa.large_string())
     if len(wanted):
-        ranked = load_ranked(task.inputs, number, task.config["keep"])
-        rows = Prints(task, shard=number).load(wanted, "row").astype(np.int64)
+        ranked = load_ranked(task.inputs, number, task.options.keep)
+        rows = Fingerprints(task.inputs, task.options, shard=number).load(wanted, "row").astype(np.int64)
         texts = ranked.texts.take(pa.array(np.searchsorted(ranked.rows, rows)))
     return Made([write_numbered_texts(task, wanted, texts)], {})
 
 
-def perform_verify(task: Task) -> Made:
-    options, config = near_options(task.config["near"]), task.config
+def perform_verify(task: Task[PartitionOptions]) -> Made:
+    options, near = task.options, task.options.near
     runs = open_runs(task.inputs, "pairs", PAIRS)
-    columns = joined(load_partition(runs, config["partition"], config["partitions"]), PAIRS)[1:]
+    columns = joined(load_partition(runs, options.partition, options.partitions), PAIRS)[1:]
     # a pair meets in many bands, each time with the same estimate; and the texts of a are read once
     order = np.lexsort((columns[3], columns[1]))
     columns = [column[order] for column in columns]
@@ -265,10 +280,19 @@ def perform_verify(task: Task) -> Made:
     first_rank, a, rank, b, similarity, is_edge = (column[is_new] for column in columns)
     doubtful = np.flatnonzero(~is_edge)
     if len(doubtful):
-        texts = NumberedTexts(task)
-        similarity[doubtful] = compare_pairs(a[doubtful], b[doubtful], options, texts.take)
-        is_edge[doubtful] = similarity[doubtful] >= options.threshold
+        texts = NumberedTexts(task, options.starts)
+        similarity[doubtful] = compare_pairs(a[doubtful], b[doubtful], near, texts.take)
+        is_edge[doubtful] = similarity[doubtful] >= float(near.threshold)
     chosen = np.flatnonzero(is_edge)
     chosen = chosen[np.lexsort((a[chosen], b[chosen], rank[chosen]))]
     edges = [column[chosen] for column in (rank, b, first_rank, a, similarity)]
     return Made([write_run(task, "edges", edges, EDGES)], {})
+
+
+TASKS: dict[str, TaskFunction[Any]] = {
+    "dedup.fingerprint": TaskFunction(FingerprintOptions, perform_fingerprint),
+    "dedup.candidates": TaskFunction(PartitionOptions, perform_candidates),
+    "dedup.extract": TaskFunction(ExtractOptions, perform_extract),
+    "dedup.verify": TaskFunction(PartitionOptions, perform_verify),
+    "dedup.resolve": TaskFunction(ResolveOptions, perform_resolve),
+}

@@ -6,7 +6,7 @@
     shard ─ extract ─> passage-texts-<s>     texts of both sides, to be mapped
     shard ─ spans ─> spans-<s>               runs of equal words around each meeting, verified
     shard ─ walk ─> walk-<s>                 its spans in keep order                    tokmill.stages.dedup.passages
-    all spans ─ settle ─> settled            which documents go, which spans count
+    all spans ─ resolve ─> window, counted   which documents go, which spans count
     shard ─ cut ─> edits-<s>                 texts without their later copies (policy trim)
 
 Documents have numbers as in `tokmill.stages.dedup.near`: their place among all that are considered. There are as many
@@ -15,7 +15,7 @@ partitions as the marks call for.
 Which documents go for their passages, over all spans, without holding them.
 
     shard ─ spans-<s>, its totals ─> walk-<s>, a run in keep order
-    walk-<s> of all shards, a piece at a time ─ settle ─> a bit per document: gone, a bit per span: counts
+    walk-<s> of all shards, a piece at a time ─ resolve ─> a bit per document: gone, a bit per span: counts
     spans-<s>, shard by shard ─ these bits ─> window (who goes, and for whom)   counted (spans that count)
 
 Memory: n / 8 bytes for n documents, s / 8 for s spans, one piece, one shard.
@@ -29,10 +29,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import Json, Receipt
-from tokmill.artifacts.step import Input, Made, Step, Task, table_input, write_shard_table
+from tokmill.artifacts.manifest import Receipt
+from tokmill.artifacts.step import (
+    Input,
+    Made,
+    Step,
+    Task,
+    TaskFunction,
+    TaskOptions,
+    table_input,
+    write_shard_table,
+)
 from tokmill.duplicates.shingling import WORD_NORMALIZATION
 from tokmill.duplicates.window import (
     Pairs,
@@ -47,7 +57,7 @@ from tokmill.duplicates.window import (
 )
 from tokmill.kernels.survivors import get_bits, no_bits, set_bits
 from tokmill.schema import DROPS, EDITS, SPANS
-from tokmill.stages.dedup.exact import OWN_SOURCE, Considered, load_ranked, scope_salts
+from tokmill.stages.dedup.exact import Considered, DedupStep, Keep, load_ranked, scope_salts
 from tokmill.stages.dedup.survivors import NumberedTexts, write_numbered_texts
 from tokmill.stages.external import (
     Layout,
@@ -83,39 +93,40 @@ AT_ONCE = 500_000
 Numbers = NDArray[np.int64]
 
 
-def window_options(window: Json) -> WindowOptions:
-    return WindowOptions(
-        words=window["words"],
-        winnow=window["winnow"],
-        policy=window["policy"],
-        max_share=float(window["max_share"]),
-        min_words=window["min_words"],
-    )
+class WalkOptions(TaskOptions, frozen=True):
+    start: int  # number of the shard's first document
 
 
-class Settled(NamedTuple):
+class ResolveSpansOptions(TaskOptions, frozen=True):
+    window: WindowOptions
+    starts: tuple[int, ...]
+    shards: tuple[str, ...]
+
+
+class Resolved(NamedTuple):
     dropped: Any  # a bit per document
     counts: Any  # a bit per span, of all shards one after the other
 
 
-def perform_walk(task: Task) -> Made:
-    """The spans of a shard in keep order, with what settling needs to know of their documents."""
+def perform_walk(task: Task[WalkOptions]) -> Made:
+    """The spans of a shard in keep order, with what resolving needs to know of their documents."""
     table = task.load("spans")
     spans = Spans(*(np.asarray(table.column(name)) for name in SPANS.names))
     (totals,) = open_runs(task.inputs, "totals", TOTALS)
-    words, ranks = totals.take(spans.rows - task.config["start"], ["words", "rank"])
+    words, ranks = totals.take(spans.rows - task.options.start, ["words", "rank"])
     order = np.lexsort((spans.first_words, spans.rows, ranks))
     places = np.arange(len(order))
     columns = (ranks, spans.rows, spans.first_words, spans.words, spans.first_rows, words, places)
     return Made([write_run(task, "walk", [column[order] for column in columns], WALK)], {})
 
 
-def perform_settle(task: Task) -> Made:
-    starts, names = np.asarray(task.config["starts"], np.int64), pa.array(task.config["shards"], pa.string())
+def perform_resolve_spans(task: Task[ResolveSpansOptions]) -> Made:
+    options = task.options
+    starts, names = np.asarray(options.starts, np.int64), pa.array(options.shards, pa.string())
     totals = open_runs(task.inputs, "totals", TOTALS)
     walks = open_runs(task.inputs, "walk", WALK)
     firsts = [0, *itertools.accumulate(run.rows for run in walks)]  # of each shard, among all spans
-    settled = _settle(walks, starts, firsts, window_options(task.config["window"]))
+    resolved = _resolve(walks, starts, firsts, options.window)
     facts = {"passages": firsts[-1], "documents": 0, "repeated_words": 0}
     with (
         open_table(task, f"window-{task.key}.parquet", "window", DROPS, by="shard") as window,
@@ -126,11 +137,11 @@ def perform_settle(task: Task) -> Made:
             spans = Spans(*(np.asarray(table.column(name)) for name in SPANS.names))
             if not len(spans.rows):
                 continue
-            counts = get_bits(settled.counts, firsts[shard] + np.arange(len(spans.rows)))
+            counts = get_bits(resolved.counts, firsts[shard] + np.arange(len(spans.rows)))
             docs, repeated, survivors = _documents(spans, counts)
             facts["documents"] += len(docs)
             facts["repeated_words"] += int(repeated.sum())
-            is_gone = get_bits(settled.dropped, docs)
+            is_gone = get_bits(resolved.dropped, docs)
             dropped, others = docs[is_gone], survivors[is_gone]
             rows, words = totals[shard].take(dropped - starts[shard], ["row", "words"])
             other_shards = np.searchsorted(starts, others, side="right") - 1
@@ -149,20 +160,22 @@ def perform_settle(task: Task) -> Made:
                     schema=DROPS,
                 )
             )
-            kept = spans.take(counts & ~get_bits(settled.dropped, spans.rows))
+            kept = spans.take(counts & ~get_bits(resolved.dropped, spans.rows))
             shards = np.full(len(kept.rows), shard, np.uint32)
             counted.append(pa.table([shards, *kept], schema=COUNTED))
     return Made([window.entry, counted.entry], {}, facts)
 
 
-def _settle(walks: Sequence[Run], starts: Numbers, firsts: Sequence[int], options: WindowOptions) -> Settled:
-    settled = Settled(no_bits(int(starts[-1])), no_bits(firsts[-1]))
+def _resolve(
+    walks: Sequence[Run], starts: Numbers, firsts: Sequence[int], options: WindowOptions
+) -> Resolved:
+    resolved = Resolved(no_bits(int(starts[-1])), no_bits(firsts[-1]))
     offsets = np.asarray(firsts, np.int64)
     for _, number, first_word, words, first, total, place in read_in_order(walks, "rank", "number", AT_ONCE):
-        counts = settle_piece(number, first_word, words, first, total, options, settled.dropped)
+        counts = settle_piece(number, first_word, words, first, total, options, resolved.dropped)
         shards = np.searchsorted(starts, number, side="right") - 1
-        set_bits(settled.counts, (offsets[shards] + place)[counts])
-    return settled
+        set_bits(resolved.counts, (offsets[shards] + place)[counts])
+    return resolved
 
 
 def _documents(spans: Spans, counts: NDArray[np.bool_]) -> tuple[Numbers, Numbers, Numbers]:
@@ -208,39 +221,57 @@ MARKS_AT_ONCE = 1_000_000
 Phase = Generator[list[Task], list[Receipt], list[Receipt]]
 
 
-def find_repeated(step: Step, considered: Sequence[Considered]) -> Phase:
-    """The receipts of `settle` and, for trim, of every cut; then those of the spans."""
-    window = {**step.config["window"], "normalization": WORD_NORMALIZATION}
+class MarkOptions(TaskOptions, frozen=True):
+    window: WindowOptions
+    keep: Keep
+    number: int
+    group: int
+    by_source: bool = False
+
+
+class MeetingOptions(TaskOptions, frozen=True):
+    window: WindowOptions
+    starts: tuple[int, ...]
+    partition: int
+    partitions: int
+
+
+class SpanOptions(TaskOptions, frozen=True):
+    window: WindowOptions
+    starts: tuple[int, ...]
+    number: int
+
+
+class TextOptions(SpanOptions, frozen=True):
+    keep: Keep
+
+
+def find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[Considered]) -> Phase:
+    """The receipts of resolving and, for trim, of every cut; then those of the spans."""
+    window = replace(asked, normalization=WORD_NORMALIZATION)
     shards = [one.shard for one in considered]
     directory = str(step.directory)
-    sources = list(dict.fromkeys(shard.source for shard in shards))
-    per_source = step.config["scope"] == "per-source"
     marked = yield [
         Task(
             function="dedup.windows",
             key=f"w{shard.number:05d}",
-            config={
-                "window": window,
-                "keep": keep,
-                "number": shard.number,
-                "group": sources.index(shard.source) + 1 if per_source else 0,
-                **({"by_source": True} if step.config["scope"] == OWN_SOURCE else {}),
-            },
+            options=MarkOptions(
+                window=window, keep=keep, number=shard.number, group=group, by_source=step.options.by_source
+            ),
             inputs=inputs,
             directory=directory,
         )
-        for shard, keep, inputs in considered
+        for (shard, keep, inputs), group in zip(considered, step.options.groups(shards), strict=True)
     ]
     totals = _tables(step, marked, "totals")
-    starts = [0, *itertools.accumulate(item.rows for item in totals)]
-    common = {"window": window, "starts": starts}
+    starts = (0, *itertools.accumulate(item.rows for item in totals))
     marks = _tables(step, marked, "windows")
-    partitions = partitions_for(sum(item.rows for item in marks), MARKS_AT_ONCE, step.config["partitions"])
+    partitions = partitions_for(sum(item.rows for item in marks), MARKS_AT_ONCE, step.options.partitions)
     met = yield [
         Task(
             function="dedup.meetings",
             key=f"m{partition:04d}",
-            config={**common, "partition": partition, "partitions": partitions},
+            options=MeetingOptions(window=window, starts=starts, partition=partition, partitions=partitions),
             inputs=marks,
             directory=directory,
         )
@@ -251,7 +282,7 @@ def find_repeated(step: Step, considered: Sequence[Considered]) -> Phase:
         Task(
             function="dedup.passage_texts",
             key=f"t{shard.number:05d}",
-            config={**common, "number": shard.number, "keep": keep},
+            options=TextOptions(window=window, starts=starts, number=shard.number, keep=keep),
             inputs=[*inputs, *ends],
             directory=directory,
         )
@@ -262,7 +293,7 @@ def find_repeated(step: Step, considered: Sequence[Considered]) -> Phase:
         Task(
             function="dedup.spans",
             key=f"s{shard.number:05d}",
-            config={**common, "number": shard.number},
+            options=SpanOptions(window=window, starts=starts, number=shard.number),
             inputs=[*meetings, *texts, *totals],
             directory=directory,
         )
@@ -273,35 +304,37 @@ def find_repeated(step: Step, considered: Sequence[Considered]) -> Phase:
         Task(
             function="dedup.walk",
             key=f"o{shard.number:05d}",
-            config={"start": start},
+            options=WalkOptions(start=start),
             inputs=[own, total],
             directory=directory,
         )
         for shard, start, own, total in zip(shards, starts, spans, totals, strict=False)
     ]
-    settled = yield [
+    resolved = yield [
         Task(
             function="dedup.settle",
             key="window",
-            config={**common, "shards": [shard.name for shard in shards]},
+            options=ResolveSpansOptions(
+                window=window, starts=starts, shards=tuple(shard.name for shard in shards)
+            ),
             inputs=[*spans, *_tables(step, walked, "walk"), *totals],
             directory=directory,
         )
     ]
-    if window["policy"] != "trim":
-        return [*settled, *extended]
-    counted = table_input("counted", step.directory, settled[0].files[1])
+    if window.policy != "trim":
+        return [*resolved, *extended]
+    counted = table_input("counted", step.directory, resolved[0].files[1])
     cut = yield [
         Task(
             function="dedup.cut",
             key=f"{shard.number:05d}",
-            config={**common, "number": shard.number, "keep": keep},
+            options=TextOptions(window=window, starts=starts, number=shard.number, keep=keep),
             inputs=[*inputs, counted],
             directory=directory,
         )
         for shard, keep, inputs in considered
     ]
-    return [*settled, *cut, *extended]
+    return [*resolved, *cut, *extended]
 
 
 def _tables(step: Step, receipts: Sequence[Receipt], name: str) -> list[Input]:
@@ -313,10 +346,11 @@ def _tables(step: Step, receipts: Sequence[Receipt], name: str) -> list[Input]:
     ]
 
 
-def perform_windows(task: Task) -> Made:
-    ranked = load_ranked(task.inputs, task.config["number"], task.config["keep"])
-    marks = window_marks(ranked.texts, window_options(task.config["window"]))
-    salt = scope_salts(task, ranked.rows)
+def perform_windows(task: Task[MarkOptions]) -> Made:
+    options = task.options
+    ranked = load_ranked(task.inputs, options.number, options.keep)
+    marks = window_marks(ranked.texts, options.window)
+    salt = scope_salts(task, ranked.rows, group=options.group, by_source=options.by_source)
     hashes = marks.hashes ^ (salt[marks.rows] if np.ndim(salt) else salt)
     order = by_hash(hashes)
     columns = (hashes, marks.rows, marks.first_words, ranked.ranks[marks.rows])
@@ -330,11 +364,11 @@ def perform_windows(task: Task) -> Made:
     )
 
 
-def perform_meetings(task: Task) -> Made:
-    config, runs = task.config, open_runs(task.inputs, "windows", WINDOWS)
+def perform_meetings(task: Task[MeetingOptions]) -> Made:
+    options, runs = task.options, open_runs(task.inputs, "windows", WINDOWS)
     parts = []
     for start, (hashes, index, word, rank) in zip(
-        config["starts"], load_partition(runs, config["partition"], config["partitions"]), strict=False
+        options.starts, load_partition(runs, options.partition, options.partitions), strict=False
     ):
         parts.append((hashes, index.astype(np.int64) + start, word, rank))
     if not parts:
@@ -349,38 +383,38 @@ def perform_meetings(task: Task) -> Made:
     return Made([write_run(task, "meetings", found, MEETINGS), write_run(task, "ends", [ends], ENDS)], {})
 
 
-def perform_passage_texts(task: Task) -> Made:
-    number = task.config["number"]
-    start, end = task.config["starts"][number : number + 2]
+def perform_passage_texts(task: Task[TextOptions]) -> Made:
+    number = task.options.number
+    start, end = task.options.starts[number : number + 2]
     (wanted,) = joined(load_between(open_runs(task.inputs, "ends", ENDS), start, end), ENDS)
     wanted = np.unique(wanted)
     texts = pa.array([], pa.large_string())
     if len(wanted):
-        ranked = load_ranked(task.inputs, number, task.config["keep"])
+        ranked = load_ranked(task.inputs, number, task.options.keep)
         texts = ranked.texts.take(pa.array(wanted - start))
     return Made([write_numbered_texts(task, wanted, texts)], {})
 
 
-def perform_spans(task: Task) -> Made:
-    options, shard = window_options(task.config["window"]), task.config["number"]
-    start, end = task.config["starts"][shard : shard + 2]
+def perform_spans(task: Task[SpanOptions]) -> Made:
+    options = task.options
+    start, end = options.starts[options.number : options.number + 2]
     runs = open_runs(task.inputs, "meetings", MEETINGS)
     number, word, first, first_word = joined(load_between(runs, start, end), MEETINGS)
     table = SPANS.empty_table()
     if len(number):
         used, places = np.unique(np.concatenate([number, first]), return_inverse=True)
         ranks = _ranks(task, used)
-        held = NumberedTexts(task).take(used)
+        held = NumberedTexts(task, options.starts).take(used)
         pairs = Pairs(places[: len(number)], word, places[len(number) :], first_word)
-        spans = extend_matches(held, pairs, options, ranks).spans
+        spans = extend_matches(held, pairs, options.window, ranks).spans
         named = spans._replace(rows=used[spans.rows], first_rows=used[spans.first_rows])
         table = pa.table(list(named), schema=SPANS)
     return Made([write_shard_table(task.directory, f"spans-{task.key}.parquet", "spans", table)], {})
 
 
-def _ranks(task: Task, numbers: Any) -> Any:
+def _ranks(task: Task[SpanOptions], numbers: Any) -> Any:
     """Of these numbers, ascending."""
-    starts = np.asarray(task.config["starts"], np.int64)
+    starts = np.asarray(task.options.starts, np.int64)
     cuts = np.searchsorted(numbers, starts).tolist()
     found = [np.empty(0, np.int64)]
     for shard, run in enumerate(open_runs(task.inputs, "totals", TOTALS)):
@@ -390,15 +424,16 @@ def _ranks(task: Task, numbers: Any) -> Any:
     return np.concatenate(found)
 
 
-def perform_cut(task: Task) -> Made:
+def perform_cut(task: Task[TextOptions]) -> Made:
     """The texts of one shard without their later copies."""
+    options = task.options
     (path,) = task.paths("counted")
-    found = load_range(path, "shard", task.config["number"])
+    found = load_range(path, "shard", options.number)
     if not found.num_rows:
         return Made([], {}, {"bytes_cut": 0})
-    start = task.config["starts"][task.config["number"]]
+    start = options.starts[options.number]
     spans = Spans(*(np.asarray(found.column(name)) for name in SPANS.names))
-    ranked = load_ranked(task.inputs, task.config["number"], task.config["keep"])
+    ranked = load_ranked(task.inputs, options.number, options.keep)
     trimmed = trim_texts(ranked.texts, spans._replace(rows=spans.rows - start))
     rows = np.unique(trimmed.rows)
     if not len(rows):
@@ -407,3 +442,14 @@ def perform_cut(task: Task) -> Made:
     cut = int((trimmed.ends - trimmed.starts).sum())
     entry = write_shard_table(task.directory, f"trims-{task.key}.parquet", "trims", table)
     return Made([entry], {}, {"bytes_cut": cut})
+
+
+TASKS: dict[str, TaskFunction[Any]] = {
+    "dedup.windows": TaskFunction(MarkOptions, perform_windows),
+    "dedup.meetings": TaskFunction(MeetingOptions, perform_meetings),
+    "dedup.passage_texts": TaskFunction(TextOptions, perform_passage_texts),
+    "dedup.spans": TaskFunction(SpanOptions, perform_spans),
+    "dedup.walk": TaskFunction(WalkOptions, perform_walk),
+    "dedup.settle": TaskFunction(ResolveSpansOptions, perform_resolve_spans),
+    "dedup.cut": TaskFunction(TextOptions, perform_cut),
+}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +28,28 @@ from tokmill.artifacts.step import (
     Made,
     Outcome,
     Shard,
+    Stage,
     Step,
     Task,
+    TaskFunction,
+    TaskOptions,
     list_shards,
     table_input,
     write_shard_table,
 )
 from tokmill.errors import DedupLimit, InputError
 from tokmill.schema import DROPS, VERDICTS, ledger_table
+from tokmill.stages.dedup import exact as equals
+from tokmill.stages.dedup import near as neardup
+from tokmill.stages.dedup import passages
 from tokmill.stages.dedup.exact import (
-    OWN_SOURCE,
     Considered,
+    DedupOptions,
+    DedupStep,
     contamination_facts,
     find_contaminated,
     find_equal,
-    keep_config,
+    keep_of,
     rank_inputs,
 )
 from tokmill.stages.dedup.near import find_near
@@ -64,20 +71,26 @@ REASONS = {
 }
 
 
-def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
-    shards = list_shards(upstream)
-    if step.config["keep"] == "newest":
+class VerdictOptions(TaskOptions, frozen=True):
+    number: int
+    shard: str
+    source: str
+
+
+def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
+    options, shards = step.options, list_shards(upstream)
+    if options.keep == "newest":
         _check_dates(upstream)
     facts: Json = {"shards": [shard.name for shard in shards]}
     found: list[Input] = []  # who goes, by what was looked at so far
     kept: list[Receipt] = []  # whose files stay
 
-    def considered() -> list[Considered]:
+    def considered(read: Callable[[Shard], list[Input]] = Shard.inputs) -> list[Considered]:
         return [
             Considered(
                 shard,
-                keep_config(step.config, shard, upstream),
-                [*_roles(shard.inputs(), rank_inputs(step.config, shard, upstream)), *found],
+                keep_of(options, shard, upstream),
+                [*_roles(read(shard), rank_inputs(options, shard, upstream)), *found],
             )
             for shard in shards
         ]
@@ -91,27 +104,21 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
         )
         kept.extend(receipts)
 
-    if step.config["against"] is not None:
-        receipts = yield from find_contaminated(step, considered())
+    if options.against is not None:
+        receipts = yield from find_contaminated(step, options.against, considered())
         facts["against"] = contamination_facts(receipts)
         note(receipts, "contaminated")
-    if step.config["exact"]:
-        ranked = [
-            Considered(
-                shard,
-                keep_config(step.config, shard, upstream),
-                [*_roles(_hashed(step, shard), rank_inputs(step.config, shard, upstream)), *found],
-            )
-            for shard in shards
-        ]
+    if options.exact:
+        # hashes are in the marks; which source a document says it is of, in the documents
+        ranked = considered(lambda shard: [shard.marks, *([shard.documents] if options.by_source else [])])
         note((yield from find_equal(step, ranked)), "matches")
-    if step.config["near"] is not None:
-        (resolved,) = yield from find_near(step, considered())
+    if options.near is not None:
+        (resolved,) = yield from find_near(step, options.near, considered())
         facts["near"] = resolved.facts
         note([resolved], "near")
         _check_cluster(step, resolved)
-    if step.config["window"] is not None:
-        receipts = yield from find_repeated(step, considered())
+    if options.window is not None:
+        receipts = yield from find_repeated(step, options.window, considered())
         cut = sum(receipt.facts.get("bytes_cut", 0) for receipt in receipts)
         facts["window"] = {**receipts[0].facts, "bytes_cut": cut}
         note(receipts, "window")
@@ -149,23 +156,18 @@ def _check_dates(upstream: Mapping[str, Artifact]) -> None:
         _LOG.warning(message, f"{undated:,}", f"{there:,}", worst)
 
 
-def _hashed(step: Step, shard: Shard) -> list[Input]:
-    """Hashes are in the marks; which source a document says it is of, in the documents."""
-    return [shard.marks, *([shard.documents] if step.config["scope"] == OWN_SOURCE else [])]
-
-
 def _roles(first: list[Input], more: list[Input]) -> list[Input]:
     """Each input once."""
     known = {item.role for item in first}
     return [*first, *(item for item in more if item.role not in known)]
 
 
-def perform_verdicts(task: Task) -> Made:
+def perform_verdicts(task: Task[VerdictOptions]) -> Made:
     kept = np.asarray(task.load("marks", ["kept"]).column("kept")).copy()
     considered = int(kept.sum())
     doc_ids = task.load("documents", ["doc_id"]).column("doc_id")
     parts = [
-        _drops([load_range(path, "shard", task.config["number"]) for path in task.paths(role)], reason)
+        _drops([load_range(path, "shard", task.options.number) for path in task.paths(role)], reason)
         for role, reason in REASONS.items()
     ]
     found = pa.concat_tables(parts).sort_by("row").combine_chunks()
@@ -207,17 +209,17 @@ def _verdict_task(step: Step, shard: Shard, found: list[Input]) -> Task:
     return Task(
         function="dedup.verdicts",
         key=f"{shard.number:05d}",
-        config={"number": shard.number, "shard": shard.name, "source": shard.source},
+        options=VerdictOptions(number=shard.number, shard=shard.name, source=shard.source),
         inputs=[shard.documents, shard.marks, *found],
         directory=str(step.directory),
     )
 
 
-def _ledger(task: Task, doc_ids: Any, found: Any) -> Any:
+def _ledger(task: Task[VerdictOptions], doc_ids: Any, found: Any) -> Any:
     columns = {
-        "shard": task.config["shard"],
+        "shard": task.options.shard,
         "row": found.column("row"),
-        "source": task.config["source"],
+        "source": task.options.source,
         "doc_id": doc_ids.take(found.column("row")),
         "stage": "dedup",
         "verdict": "drop",
@@ -230,11 +232,11 @@ def _ledger(task: Task, doc_ids: Any, found: Any) -> Any:
     return ledger_table(columns, found.num_rows)
 
 
-def _edits(task: Task, doc_ids: Any, trims: Any) -> Any:
+def _edits(task: Task[VerdictOptions], doc_ids: Any, trims: Any) -> Any:
     columns = {
-        "shard": task.config["shard"],
+        "shard": task.options.shard,
         "row": trims.column("row"),
-        "source": task.config["source"],
+        "source": task.options.source,
         "doc_id": doc_ids.take(trims.column("row")),
         "stage": "dedup",
         "verdict": "edit",
@@ -243,8 +245,8 @@ def _edits(task: Task, doc_ids: Any, trims: Any) -> Any:
     return ledger_table(columns, trims.num_rows)
 
 
-def _check_cluster(step: Step, resolved: Receipt) -> None:
-    limit, largest = step.config["max_cluster"], resolved.facts["largest_cluster"]
+def _check_cluster(step: DedupStep, resolved: Receipt) -> None:
+    limit, largest = step.options.max_cluster, resolved.facts["largest_cluster"]
     if limit is not None and largest > limit:
         row, shard = _first_of_size(step.directory / resolved.files[1].path, largest)
         raise DedupLimit(
@@ -266,15 +268,15 @@ def _first_of_size(path: Path, size: int) -> tuple[int, str]:
     )
 
 
-def _tell_losses(step: Step, verdicts: list[Receipt], shards: list[Shard]) -> None:
+def _tell_losses(step: DedupStep, verdicts: list[Receipt], shards: list[Shard]) -> None:
     counts = by_source((shard.source, v.counts) for shard, v in zip(shards, verdicts, strict=True))
     ledgers = [step.directory / e.path for v in verdicts for e in v.files if e.table == "ledger"]
-    for loss in find_losses(counts, step.extra.get("warn_source_loss"), ledgers):
+    for loss in find_losses(counts, step.extra.warn_source_loss, ledgers):
         _LOG.warning("%s: %s", step.name, loss)
 
 
-def _check_losses(step: Step, verdicts: list[Receipt], shards: list[Shard]) -> None:
-    limit = step.config["max_source_loss"]
+def _check_losses(step: DedupStep, verdicts: list[Receipt], shards: list[Shard]) -> None:
+    limit = step.options.max_source_loss
     if limit is None:
         return
     considered: Counter[str] = Counter()
@@ -297,3 +299,28 @@ def _check_losses(step: Step, verdicts: list[Receipt], shards: list[Shard]) -> N
             where="dedup",
             next="check that the source is not a copy of another; set its `priority`, or raise the limit",
         )
+
+
+def _kernels(options: DedupOptions) -> set[str]:
+    needed: set[str] = set()
+    if options.near is not None:
+        needed |= {"shingles", "minhash", "survivors"}
+    if options.window is not None or options.against is not None:
+        needed |= {"windows", "passages"}
+    if options.window is not None:
+        needed |= {"boundaries", "survivors"}
+    return needed
+
+
+STAGE = Stage(
+    "dedup",
+    DedupOptions,
+    conduct,
+    {
+        **equals.TASKS,
+        **neardup.TASKS,
+        **passages.TASKS,
+        "dedup.verdicts": TaskFunction(VerdictOptions, perform_verdicts),
+    },
+    _kernels,
+)

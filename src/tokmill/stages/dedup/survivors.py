@@ -34,7 +34,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Json, file_entry
-from tokmill.artifacts.step import Made, Task
+from tokmill.artifacts.step import Input, Made, Task, TaskOptions
 from tokmill.duplicates.near import Components, Members, NearOptions
 from tokmill.kernels.survivors import get_bits, no_bits, walk_edges
 from tokmill.schema import CLUSTERS, DROPS
@@ -54,28 +54,25 @@ from tokmill.storage.parquet import open_arrow, write_arrow
 Numbers = NDArray[np.int64]
 
 
-def near_options(near: Json) -> NearOptions:
-    return NearOptions(
-        threshold=float(near["threshold"]),
-        shingle=near["unit"],
-        ngram=near["ngram"],
-        bands=near["bands"],
-        rows=near["rows"],
-        verify=near["verify"],
-    )
+def write_fingerprints(
+    task: Task, near: NearOptions, ranks: Any, digests: Any, rows: Any, values: Any
+) -> FileEntry:
+    return write_run(task, "fingerprints", [ranks, digests, rows, values], _layout(near))
 
 
-def write_prints(task: Task, ranks: Any, digests: Any, rows: Any, values: Any) -> FileEntry:
-    layout = _layout(near_options(task.config["near"]))
-    return write_run(task, "fingerprints", [ranks, digests, rows, values], layout)
+class NumberedOptions(TaskOptions, frozen=True):
+    """Of a task that knows documents by their numbers."""
+
+    near: NearOptions
+    starts: tuple[int, ...]  # number of the first document of each shard, and how many there are
 
 
-class Prints:
+class Fingerprints:
     """Only what is asked for is read, shard by shard, and nothing stays mapped. `shard`: the only one there is."""
 
-    def __init__(self, task: Task, shard: int = 0) -> None:
-        self.starts = np.asarray(task.config["starts"], np.int64)
-        runs = open_runs(task.inputs, "fingerprints", _layout(near_options(task.config["near"])))
+    def __init__(self, inputs: Sequence[Input], options: NumberedOptions, shard: int = 0) -> None:
+        self.starts = np.asarray(options.starts, np.int64)
+        runs = open_runs(inputs, "fingerprints", _layout(options.near))
         self._runs = dict(enumerate(runs, start=shard))
 
     def load(self, numbers: Numbers, field: str) -> Any:
@@ -121,10 +118,10 @@ def write_numbered_texts(task: Task, numbers: Any, texts: Any) -> FileEntry:
 
 
 class NumberedTexts:
-    """`starts` of the task's config says which shard a number is of."""
+    """`starts`: the number of the first document of each shard."""
 
-    def __init__(self, task: Task) -> None:
-        self._starts = np.asarray(task.config["starts"], np.int64)
+    def __init__(self, task: Task, starts: Sequence[int]) -> None:
+        self._starts = np.asarray(starts, np.int64)
         self._paths = task.paths("texts")
         self._open: dict[int, Any] = {}
         self._taken = 0
@@ -170,25 +167,31 @@ Fates = Iterator[
 ]  # document, the kept one that it is like, how much
 
 
-def perform_resolve(task: Task) -> Made:
-    edges, prints = open_runs(task.inputs, "edges", EDGES), Prints(task)
-    members = _find_members(edges, int(prints.starts[-1]))
-    components = _join(edges, members, prints)
-    dropped = no_bits(int(prints.starts[-1]))
-    is_safe = np.isin(np.asarray(task.config["sources"], object), task.config["reference"])
+class ResolveOptions(NumberedOptions, frozen=True):
+    shards: tuple[str, ...]
+    sources: tuple[str, ...]  # per shard
+    reference: tuple[str, ...]
+
+
+def perform_resolve(task: Task[ResolveOptions]) -> Made:
+    edges, fingerprints = open_runs(task.inputs, "edges", EDGES), Fingerprints(task.inputs, task.options)
+    members = _find_members(edges, int(fingerprints.starts[-1]))
+    components = _join(edges, members, fingerprints)
+    dropped = no_bits(int(fingerprints.starts[-1]))
+    is_safe = np.array([source in task.options.reference for source in task.options.sources], np.bool_)
     with open_scratch(task) as scratch:
         by_cluster = _ByCluster(scratch, members, components.roots)
         duplicates = 0
-        for docs, survivors, similarity in _walk(edges, prints, is_safe, dropped):
+        for docs, survivors, similarity in _walk(edges, fingerprints, is_safe, dropped):
             by_cluster.put(docs, survivors, similarity)
             duplicates += len(docs)
-        for start, stop in prints.ranges():
+        for start, stop in fingerprints.ranges():
             kept = members.between(start, stop)
             kept = kept[~get_bits(dropped, kept)]
             by_cluster.put(kept, kept, np.ones(len(kept)))
-        made, largest = _write(task, by_cluster, prints, duplicates, scratch)
+        made, largest = _write(task, by_cluster, fingerprints, duplicates, scratch)
     facts: Json = {
-        "policy": task.config["near"]["policy"],
+        "policy": task.options.near.policy,
         "clusters": components.count(),
         "largest_cluster": largest,
         "edges": sum(run.rows for run in edges),
@@ -212,16 +215,16 @@ def _ends(edges: Sequence[Run]) -> Iterator[list[Any]]:
             yield run.read(start, min(start + AT_ONCE, run.rows), ["a", "b"])
 
 
-def _join(edges: Sequence[Run], members: Members, prints: Prints) -> Components:
+def _join(edges: Sequence[Run], members: Members, fingerprints: Fingerprints) -> Components:
     """The root of a component is its first document in keep order."""
-    components = Components(members.count, _ranks(edges, members, prints))
+    components = Components(members.count, _ranks(edges, members, fingerprints))
     for a, b in _ends(edges):
         components.join(members.places(a), members.places(b))
     components.seal()
     return components
 
 
-def _ranks(edges: Sequence[Run], members: Members, prints: Prints) -> Numbers | None:
+def _ranks(edges: Sequence[Run], members: Members, fingerprints: Fingerprints) -> Numbers | None:
     """Of all members; None where they are all the same, and a document comes before another by its number."""
     least = most = None
     for run in edges:
@@ -234,17 +237,19 @@ def _ranks(edges: Sequence[Run], members: Members, prints: Prints) -> Numbers | 
         return None
     ranks = np.empty(members.count, np.int64)
     at = 0
-    for start, stop in prints.ranges():
-        own = prints.load(members.between(start, stop), "rank")
+    for start, stop in fingerprints.ranges():
+        own = fingerprints.load(members.between(start, stop), "rank")
         ranks[at : at + len(own)] = own
         at += len(own)
     return ranks
 
 
-def _walk(edges: Sequence[Run], prints: Prints, is_safe: NDArray[np.bool_], dropped: Any) -> Fates:
+def _walk(
+    edges: Sequence[Run], fingerprints: Fingerprints, is_safe: NDArray[np.bool_], dropped: Any
+) -> Fates:
     """Documents in keep order: gone, if one that they are like is still there."""
     for _, later, first_rank, earlier, similarity in read_in_order(edges, "rank", "b", AT_ONCE):
-        safe = is_safe[prints.shards(later)]
+        safe = is_safe[fingerprints.shards(later)]
         yield walk_edges(earlier, first_rank, later, similarity, safe, dropped)
 
 
@@ -268,14 +273,14 @@ class _ByCluster:
         clusters = self._members.numbers(roots)
         self._held.put(self._drawer[roots >> self._shift], docs, clusters, survivors, similarity)
 
-    def load(self, drawer: int, prints: Prints) -> NDArray[Any]:
+    def load(self, drawer: int, fingerprints: Fingerprints) -> NDArray[Any]:
         """By cluster and number, with all that is told of them."""
         held = self._held.load(drawer)
         held = held[np.argsort(held["number"], kind="stable")]
         told = np.empty(len(held), TOLD)
         for name, _ in MEMBER:
             told[name] = held[name]
-        told["shard"], told["row"] = prints.places(held["number"])
+        told["shard"], told["row"] = fingerprints.places(held["number"])
         of_survivor = np.searchsorted(held["number"], held["survivor"])  # it is of the same cluster
         told["survivor_shard"], told["survivor_row"] = told["shard"][of_survivor], told["row"][of_survivor]
         told = told[np.argsort(told["cluster"], kind="stable")]
@@ -285,22 +290,26 @@ class _ByCluster:
 
 
 def _write(
-    task: Task, by_cluster: _ByCluster, prints: Prints, duplicates: int, scratch: Path
+    task: Task[ResolveOptions],
+    by_cluster: _ByCluster,
+    fingerprints: Fingerprints,
+    duplicates: int,
+    scratch: Path,
 ) -> tuple[Made, int]:
     """Both tables, and the size of the largest cluster."""
-    names = pa.array(task.config["shards"], pa.string())
-    drops = task.config["near"]["policy"] == "drop"
+    names = pa.array(task.options.shards, pa.string())
+    drops = task.options.near.policy == "drop"
     by_number, drawers = Drawers(scratch, "number", TOLD), -(-duplicates // AT_ONCE)
     largest = 0
     with open_table(task, "clusters.parquet", "clusters", CLUSTERS, by="cluster") as clusters:
         for drawer in range(by_cluster.drawers):
-            told = by_cluster.load(drawer, prints)
+            told = by_cluster.load(drawer, fingerprints)
             is_like = told["survivor"] != told["number"]
             clusters.append(_clusters(told, ~(is_like & drops), names))
             largest = max(largest, int(told["size"].max(initial=0)))
             if drops:
                 gone = told[is_like]
-                home = gone["number"] * drawers // prints.starts[-1]
+                home = gone["number"] * drawers // fingerprints.starts[-1]
                 by_number.put(home, *(gone[name] for name, _ in TOLD))
     with open_table(task, "near.parquet", "near", DROPS, by="shard") as near:
         for drawer in range(drawers if drops else 0):

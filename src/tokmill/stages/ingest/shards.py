@@ -21,35 +21,147 @@ gone when the step is done.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokmill.artifacts.manifest import FileEntry, Json, Receipt, file_entry, fingerprint_of, write_receipt
-from tokmill.artifacts.step import Made, Step, Task, table_input, write_shard_table, write_sorted_shard_table
+from tokmill.artifacts.manifest import (
+    FileEntry,
+    Json,
+    Manifest,
+    Receipt,
+    file_entry,
+    fingerprint_of,
+    write_receipt,
+)
+from tokmill.artifacts.step import (
+    Input,
+    Made,
+    Step,
+    Task,
+    TaskFunction,
+    TaskOptions,
+    table_input,
+    write_shard_table,
+    write_sorted_shard_table,
+)
 from tokmill.artifacts.tombstones import REASON, ROLE, Forgotten, forgotten_ledger
+from tokmill.clean.examine import CleanOptions
 from tokmill.errors import InputError
 from tokmill.formats.index import write_ids
 from tokmill.kernels.characters import measure_text
+from tokmill.recipe import Hub
 from tokmill.schema import DOCUMENTS, KEYS, SELECTION, ledger_table, one_piece, string_column
-from tokmill.sources.reading import Dropped
+from tokmill.sources.reading import Dropped, Reading
 from tokmill.stages import clean
 from tokmill.stages.sampling import bottom_k, draws, shuffle_buffer, weighted_keys
 from tokmill.storage.digest import id_hashes, row_sequence
+from tokmill.storage.location import InputFile
 from tokmill.storage.parquet import load_range, load_table
-from tokmill.storage.records import BadRecord
+from tokmill.storage.records import BadRecord, Span
 
 
-def write_documents(task: Task, tables: Iterable[Any], counts: Json) -> tuple[list[FileEntry], list[str]]:
-    """Shards of `tables`, each cleaned while it is in memory; `counts` is added to. And ids that are forgotten."""
+class LimitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`limit` of a source."""
+
+    docs: int | None = None
+    chars: int | None = None
+    megabytes: int | None = None
+    tokens: int | None = None
+
+
+class SampleOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`sample` of a source."""
+
+    method: Literal["reservoir", "weighted", "hash", "head", "shuffle_buffer"]
+    seed: int
+    k: int = 0
+    buffer: int = 0
+    fraction: Decimal | None = None
+    weight: str = ""
+
+
+class HubConfig(msgspec.Struct, frozen=True):
+    """Which config of a dataset is read where none was asked for: that of the languages that are kept."""
+
+    config: str | None
+    languages: tuple[str, ...]
+
+
+class HubOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    asked: Json  # `hub` of a source
+    revision: str  # the commit that it was then
+    chosen: HubConfig | None = None
+
+
+class IngestOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A source of a recipe: all that can change a byte of its documents."""
+
+    reading: Reading
+    hub: HubOptions | None
+    where: dict[str, str]
+    shard_bytes: int
+    on_bad_record: Literal["quarantine", "fail"]
+    limit: LimitOptions | None
+    sample: SampleOptions | None
+    forgotten: str | None = None  # digest of what was taken down
+
+
+@dataclass(frozen=True)
+class IngestExtra:
+    files: list[InputFile] | None  # None: of the hub, known from the manifest and not looked up again
+    max_bad_fraction: Decimal
+    hub: Hub | None = None  # with the config that is read
+    forgotten: Path | None = None  # the list of what was taken down
+    follower: Task[CleanOptions] | None = None  # cleaning in the same pass
+    before: Manifest | None = None  # a takedown: the step as it was
+
+
+IngestStep = Step[IngestOptions, IngestExtra]
+
+
+class ReadOptions(TaskOptions, frozen=True):
+    """What a chunk of a source, or a partition of threads, is read with."""
+
+    reading: Reading
+    shard_bytes: int
+    on_bad_record: Literal["quarantine", "fail"]
+    file: str
+    sample: SampleOptions | None
+    room: dict[str, int] | None  # what a limit leaves
+    span: Span | None = None
+    files: tuple[str, ...] | None = None  # threads: of the dump
+    owners: tuple[int, ...] | None = None  # threads: per input the number of its file
+
+
+def as_fact(span: Span | None) -> list[int | None] | None:
+    """As it is in a receipt."""
+    return list(span) if span is not None else None
+
+
+def forgotten_inputs(step: IngestStep) -> list[Input]:
+    """What a task that writes documents has to read."""
+    digest = step.options.forgotten
+    return [] if digest is None else [Input(ROLE, str(step.extra.forgotten), digest)]
+
+
+def write_documents(
+    task: Task, tables: Iterable[Any], counts: Json, shard_bytes: int, source: str | None = None
+) -> tuple[list[FileEntry], list[str]]:
+    """Shards of `tables`, each cleaned while it is in memory; `counts` is added to. And ids that are forgotten.
+
+    `source`: whose documents they are, where the documents may say another.
+    """
     files: list[FileEntry] = []
     gone: list[str] = []
-    for part, table in enumerate(cut_shards(tables, task.config["shard_bytes"])):
-        table, found = without_forgotten(task, table, counts)
+    for part, table in enumerate(cut_shards(tables, shard_bytes)):
+        table, found = without_forgotten(task, table, counts, source)
         gone += found
         if not table.num_rows:
             continue
@@ -57,7 +169,7 @@ def write_documents(task: Task, tables: Iterable[Any], counts: Json) -> tuple[li
         entry = write_documents_shard(task.directory, key, table, counts)
         files += [entry, write_ids_of(task.directory, key, table)]
         for follower in task.followers:
-            _clean_now(task, follower, key, entry, table)
+            _clean_now(task, follower, entry, table)
     return files, gone
 
 
@@ -79,14 +191,15 @@ def write_ids_of(directory: str, key: str, table: Any) -> FileEntry:
     return file_entry(path, "ids", written, rows=table.num_rows)
 
 
-def without_forgotten(task: Task, table: Any, counts: Json) -> tuple[Any, list[str]]:
+def without_forgotten(
+    task: Task, table: Any, counts: Json, source: str | None = None
+) -> tuple[Any, list[str]]:
     """`table` without what was taken down; those that went are counted as taken, so that a limit is where it was."""
     paths = task.paths(ROLE)
     if not paths:
         return table, []
-    reading = task.config.get("reading")  # documents may have a source of their own
-    source = reading["source"] if reading else table.column("source")[0].as_py()
-    rows = Forgotten.of_source(load_table(paths[0]), source).rows(one_piece(table.column("doc_id")))
+    listed = Forgotten.of_source(load_table(paths[0]), source or table.column("source")[0].as_py())
+    rows = listed.rows(one_piece(table.column("doc_id")))
     if not len(rows):
         return table, []
     chosen = table.take(pa.array(rows)).combine_chunks()
@@ -177,8 +290,8 @@ def write_ledger_table(directory: str, key: str, ledger: Any) -> list[FileEntry]
 class Room:
     """What a limit leaves: documents, characters and bytes of text, each or none of them bounded."""
 
-    def __init__(self, bounds: Json) -> None:
-        self._left = dict(bounds)
+    def __init__(self, bounds: Mapping[str, int] | None) -> None:
+        self._left = dict(bounds or {})
         self.is_bounded = bool(bounds)
         self.is_full = False
 
@@ -224,52 +337,58 @@ def _join(tables: list[Any]) -> Any:
     return pa.concat_tables(tables).combine_chunks()
 
 
-def _clean_now(task: Task, follower: Json, key: str, entry: FileEntry, table: Any) -> None:
+def _clean_now(task: Task, cleaning: Task[CleanOptions], entry: FileEntry, table: Any) -> None:
     """The clean task of this shard, exactly as the clean step would make it, on the table in memory."""
-    source = table_input("documents", Path(task.directory), entry)
-    clean_task = clean.shard_task(follower["config"], follower["directory"], key, source, follower["hooks"])
-    made = clean.clean_table(clean_task, table)
-    write_receipt(Path(follower["directory"]), clean_task.receipt(*made))
+    own = clean.shard_task(cleaning, Path(task.directory), entry)
+    write_receipt(Path(own.directory), own.receipt(*clean.clean_table(own, table)))
 
 
-def candidate_task(task: Task, sample: Json) -> Task:
+class PickOptions(TaskOptions, frozen=True):
+    chunk: int
+    room: dict[str, int]
+    shard_bytes: int
+    file: str
+    span: Span | None
+
+
+def candidate_task(task: Task[ReadOptions], sample: SampleOptions) -> Task[ReadOptions]:
     """The reading task of a chunk, told to keep candidates only."""
     return msgspec.structs.replace(
         task,
         function="sample.candidates",
         key=f"scan-{task.key}",  # its receipt must outlive that of the pick
-        config={**task.config, "sample": sample},
+        options=msgspec.structs.replace(task.options, sample=sample),
         followers=[],
     )
 
 
-def stream_bound(sample: Json) -> dict[str, int] | None:
+def stream_bound(sample: SampleOptions) -> dict[str, int] | None:
     """How much of the source a sample looks at, where that is not all of it."""
-    return {"docs": sample["k"] + sample["buffer"] - 1} if sample["method"] == "shuffle_buffer" else None
+    return {"docs": sample.k + sample.buffer - 1} if sample.method == "shuffle_buffer" else None
 
 
-def select_task(step: Step, candidates: list[Receipt], sample: Json) -> Task:
+def select_task(step: IngestStep, candidates: list[Receipt], sample: SampleOptions) -> Task[SampleOptions]:
     keys = [entry for receipt in candidates for entry in receipt.files if entry.table == "keys"]
     return Task(
         function="sample.select",
         key="selection",
-        config=sample,
+        options=sample,
         inputs=[table_input("keys", step.directory, entry) for entry in keys],
         directory=str(step.directory),
     )
 
 
-def pick_task(reading_task: Task, number: int, candidates: Receipt, selection: Receipt, room: Json) -> Task:
-    directory = Path(reading_task.directory)
+def pick_task(
+    reading_task: Task[ReadOptions], number: int, candidates: Receipt, selection: Receipt
+) -> Task[PickOptions]:
+    directory, asked = Path(reading_task.directory), reading_task.options
     kept = next(entry for entry in candidates.files if entry.table == "candidates")
     return Task(
         function="sample.pick",
         key=f"{number:05d}",
-        config={
-            "chunk": number,
-            "room": room,
-            **{name: reading_task.config.get(name) for name in ("shard_bytes", "file", "span")},
-        },
+        options=PickOptions(
+            chunk=number, room={}, shard_bytes=asked.shard_bytes, file=asked.file, span=asked.span
+        ),
         inputs=[
             table_input("candidates", directory, kept),
             table_input("selection", directory, selection.files[0]),
@@ -296,10 +415,13 @@ def ledger_receipt(candidates: Receipt) -> Receipt:
     )
 
 
-def perform_candidates(task: Task, batches: Iterator[Any], bad: list[Any], dropped: list[Any]) -> Made:
+def perform_candidates(
+    task: Task[ReadOptions], batches: Iterator[Any], bad: list[Any], dropped: list[Any]
+) -> Made:
     """`batches` are the documents of the chunk; bad and dropped records gather while they are read."""
-    sample, counts = task.config["sample"], no_counts()
-    k = sum((stream_bound(sample) or {"docs": sample["k"]}).values())
+    sample, counts = task.options.sample, no_counts()
+    assert sample is not None, "candidates are of a sample"
+    k = sum((stream_bound(sample) or {"docs": sample.k}).values())
     chosen, chosen_keys = DOCUMENTS.empty_table(), np.zeros(0, np.uint64)
     seen = 0
     for documents in batches:
@@ -314,7 +436,7 @@ def perform_candidates(task: Task, batches: Iterator[Any], bad: list[Any], dropp
         rows = bottom_k(keys, k)
         chosen = pa.concat_tables([chosen, documents]).take(pa.array(rows)).combine_chunks()
         chosen_keys = keys[rows]
-    files = write_ledger(task, bad, dropped, task.config["reading"]["source"], task.config["file"], counts)
+    files = write_ledger(task, bad, dropped, task.options.reading.source, task.options.file, counts)
     counts["in"] = seen + len(bad) + len(dropped)
     counts["scanned"] = seen
     files += [
@@ -327,40 +449,41 @@ def perform_candidates(task: Task, batches: Iterator[Any], bad: list[Any], dropp
     return Made(files, {**counts, "kept": seen})
 
 
-def perform_select(task: Task) -> Made:
+def perform_select(task: Task[SampleOptions]) -> Made:
     keys = [np.asarray(load_table(path).column("key")) for path in task.paths("keys")]
     chunk = np.repeat(np.arange(len(keys), dtype=np.uint32), [len(column) for column in keys])
     row = np.concatenate([np.arange(len(column), dtype=np.uint32) for column in keys])
-    config = task.config
-    if config["method"] == "shuffle_buffer":
-        taken = shuffle_buffer(len(row), config["k"], config["buffer"], config["seed"])
+    sample = task.options
+    if sample.method == "shuffle_buffer":
+        taken = shuffle_buffer(len(row), sample.k, sample.buffer, sample.seed)
     else:
-        taken = bottom_k(np.concatenate(keys), config["k"])
+        taken = bottom_k(np.concatenate(keys), sample.k)
     table = pa.table([chunk[taken], row[taken]], schema=SELECTION)
     entry = write_sorted_shard_table(task.directory, "selection.parquet", "selection", table, by="chunk")
     return Made([entry], {})
 
 
-def perform_pick(task: Task) -> Made:
+def perform_pick(task: Task[PickOptions]) -> Made:
+    options = task.options
     (path,) = task.paths("selection")
-    rows = load_range(path, "chunk", task.config["chunk"]).column("row")
+    rows = load_range(path, "chunk", options.chunk).column("row")
     documents = task.load("candidates").take(rows).combine_chunks()
-    room, counts = Room(task.config["room"] or {}), no_counts()
-    files, gone = write_documents(task, [room.take(documents)], counts)
+    room, counts = Room(options.room), no_counts()
+    files, gone = write_documents(task, [room.take(documents)], counts, options.shard_bytes)
     if gone:
         files += write_ledger(task, [], [], documents.column("source")[0].as_py(), "", counts, gone)
-    facts = {"file": task.config["file"] or None, "span": task.config["span"], "is_full": room.is_full}
+    facts = {"file": options.file or None, "span": as_fact(options.span), "is_full": room.is_full}
     return Made(files, {**counts, "in": counts["kept"] + len(gone)}, facts)
 
 
-def sample_keys(documents: Any, sample: Json) -> Any:
+def sample_keys(documents: Any, sample: SampleOptions) -> Any:
     """uint64, the smallest are taken. Positive floats keep their order when their bits are read as integers."""
-    if sample["method"] == "shuffle_buffer":
+    if sample.method == "shuffle_buffer":
         return np.zeros(documents.num_rows, np.uint64)  # all are candidates
-    drawn = draws(documents, sample["seed"])
-    if sample["method"] == "reservoir":
+    drawn = draws(documents, sample.seed)
+    if sample.method == "reservoir":
         return drawn
-    weights = np.array([_weight(meta, sample["weight"]) for meta in documents.column("meta").to_pylist()])
+    weights = np.array([_weight(meta, sample.weight) for meta in documents.column("meta").to_pylist()])
     return weighted_keys(drawn, weights).view(np.uint64)
 
 
@@ -372,3 +495,9 @@ def _weight(meta: str | None, key: str) -> float:
             next=f"carry a number of zero or more with `fields: {{meta: [{key}]}}`",
         )
     return float(value)
+
+
+TASKS: dict[str, TaskFunction[Any]] = {
+    "sample.select": TaskFunction(SampleOptions, perform_select),
+    "sample.pick": TaskFunction(PickOptions, perform_pick),
+}

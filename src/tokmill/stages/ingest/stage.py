@@ -11,8 +11,7 @@ goes through `tokmill.stages.ingest.shards`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from decimal import Decimal
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,29 @@ import pyarrow as pa
 
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json, Receipt, add_counts, sum_counts
-from tokmill.artifacts.step import Conduct, Input, Made, Outcome, Step, Task
-from tokmill.artifacts.tombstones import REASON, forgotten_inputs
+from tokmill.artifacts.step import Conduct, Input, Made, Outcome, Stage, Step, Task, TaskFunction
+from tokmill.artifacts.tombstones import REASON
 from tokmill.errors import InputChanged, InputError, TooManyBadRecords
 from tokmill.sources.hubfile import from_url
 from tokmill.sources.readers import Chunk, Chunks, check_presence, chunk_sizes, list_hub, read_documents
 from tokmill.sources.reading import Batch, Dropped, Reading
 from tokmill.stages.ingest import shards as sampling
-from tokmill.stages.ingest.shards import Room, no_counts, write_documents, write_ledger
-from tokmill.stages.ingest.threads import gather_posts, read_threads
+from tokmill.stages.ingest.shards import (
+    IngestOptions,
+    IngestStep,
+    LimitOptions,
+    ReadOptions,
+    Room,
+    SampleOptions,
+    as_fact,
+    forgotten_inputs,
+    no_counts,
+    write_documents,
+    write_ledger,
+)
+from tokmill.stages.ingest.threads import PostOptions, gather_posts, perform_posts, read_threads
 from tokmill.stages.sampling import below_fraction
-from tokmill.stages.takedown import conduct_forget
+from tokmill.stages.takedown import ForgetOptions, conduct_forget, perform_forget
 from tokmill.stages.texts import CHARS_PER_TOKEN
 from tokmill.storage.digest import join_sequences
 from tokmill.storage.location import AnyPath, InputFile, Metered, open_input
@@ -45,27 +56,35 @@ _FUSE_BELOW_BYTES = 16 << 20
 # Chunks read at a time towards a limit: enough to keep cores busy, few enough to throw away.
 _CHUNKS_TOWARDS_LIMIT = 8
 
+# environment key of the manifest: size, mtime and sha256 of each input, so that a file that was not touched is not
+# hashed again
+INPUT_STATS = "input_stats"
+
+_FIXED_SAMPLES = ("reservoir", "weighted", "shuffle_buffer")
+
 Phase = Generator[list[Task], list[Receipt], list[Receipt]]
 
 
-def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
-    if "before" in step.extra:  # a takedown: from the shards as they are
-        return (yield from conduct_forget(step))
-    files = step.extra["files"]
-    if files is None:  # of the hub, and a rebuild was not foreseen
-        files = list_hub(step.extra["hub"], step.config["hub"]["revision"])
-    reading = msgspec.convert(step.config["reading"], Reading)
+def conduct(step: IngestStep, upstream: Mapping[str, Artifact]) -> Conduct:
+    options, files = step.options, step.extra.files
+    if step.extra.before is not None:  # a takedown: from the shards as they are
+        return (yield from conduct_forget(step, step.extra.before))
+    if files is None:  # a rebuild was not foreseen
+        assert step.extra.hub is not None, "files are unknown of a dataset alone"
+        assert options.hub is not None, "likewise"
+        files = list_hub(step.extra.hub, options.hub.revision)
+    reading = options.reading
     if reading.format == "stackexchange":
         chunks = None
-        tasks = _Tasks((yield from gather_posts(step)))  # questions and answers find each other first
+        tasks = _Tasks((yield from gather_posts(step, files)))  # questions and answers find each other first
     else:
-        chunks = Chunks(files, reading, step.config["shard_bytes"])
+        chunks = Chunks(files, reading, options.shard_bytes)
         tasks = _Tasks(_task(step, number, chunk) for number, chunk in enumerate(chunks))
-    room = _room_after(step.config, upstream)
+    room = _room_after(options, upstream)
     if room is not None and 0 in room.values():
         receipts = yield []  # a fallback that is not needed
-    elif _takes_fixed_sample(step.config["sample"]):
-        receipts = yield from _take_sample(step, tasks, room)
+    elif options.sample is not None and options.sample.method in _FIXED_SAMPLES:
+        receipts = yield from _take_sample(step, options.sample, tasks, room)
     elif room is not None:
         receipts = yield from _take_until_full(tasks, room)
     else:
@@ -86,36 +105,36 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     return Outcome(receipts, counts, facts)
 
 
-def perform_ingest(task: Task) -> Made:
+def perform_ingest(task: Task[ReadOptions]) -> Made:
+    options = task.options
     counts, dropped_by_hash = no_counts(), [0]
     bad: list[BadRecord] = []
     dropped: list[Dropped] = []
-    room, facts = Room(task.config["room"] or {}), _facts(task)
+    room, facts = Room(task.options.room), _facts(task)
     documents = _documents(task, room, facts, bad, dropped, dropped_by_hash)
-    files, gone = write_documents(task, documents, counts)
-    source, file = task.config["reading"]["source"], task.config["file"]
-    files += write_ledger(task, bad, dropped, source, file, counts, gone)
+    files, gone = write_documents(task, documents, counts, options.shard_bytes, options.reading.source)
+    files += write_ledger(task, bad, dropped, options.reading.source, options.file, counts, gone)
     if dropped_by_hash[0]:
         counts["dropped"]["not_sampled"] = dropped_by_hash[0]
     counts["in"] = counts["kept"] + len(bad) + len(dropped) + len(gone) + dropped_by_hash[0]
     return Made(files, counts, facts)
 
 
-def perform_candidates(task: Task) -> Made:
+def perform_candidates(task: Task[ReadOptions]) -> Made:
     bad: list[BadRecord] = []
     dropped: list[Dropped] = []
-    room, facts = Room(task.config["room"] or {}), _facts(task)
+    room, facts = Room(task.options.room), _facts(task)
     made = sampling.perform_candidates(task, _documents(task, room, facts, bad, dropped, [0]), bad, dropped)
     return made._replace(facts=facts)
 
 
-def _facts(task: Task) -> Json:
+def _facts(task: Task[ReadOptions]) -> Json:
     """Where the documents of a task come from, and whether a limit ended it."""
-    return {"file": task.config["file"] or None, "span": task.config.get("span"), "is_full": False}
+    return {"file": task.options.file or None, "span": as_fact(task.options.span), "is_full": False}
 
 
 def _documents(
-    task: Task,
+    task: Task[ReadOptions],
     room: Room,
     facts: Json,
     bad: list[BadRecord],
@@ -123,20 +142,21 @@ def _documents(
     dropped_by_hash: list[int],
 ) -> Iterator[Any]:
     """The documents of a chunk that a hash sample and a limit leave; what is left out gathers in the lists."""
-    sample = task.config["sample"]
+    sample = task.options.sample
     path = _open_input(task.inputs[0]) if task.inputs else Path()  # a partition of threads may be empty
-    if room.is_bounded and task.config["reading"]["format"] == "records":
+    if room.is_bounded and task.options.reading.format == "records":
         path = Metered(path)  # reading may stop before the end
     for batch in _batches(task, path):
-        if batch.bad and task.config["on_bad_record"] == "fail":
+        if batch.bad and task.options.on_bad_record == "fail":
             raise _refused(task.inputs[0].path, batch.bad[0])
         bad.extend(batch.bad)
         dropped.extend(batch.dropped)
         if batch.presence:
             facts["presence"] = add_counts(facts.get("presence", {}), dict(batch.presence))
         documents = batch.documents
-        if sample and sample["method"] == "hash":
-            taken = below_fraction(documents.column("doc_id"), Decimal(sample["fraction"]), sample["seed"])
+        if sample is not None and sample.method == "hash":
+            assert sample.fraction is not None, "a recipe has it where it samples by hash"
+            taken = below_fraction(documents.column("doc_id"), sample.fraction, sample.seed)
             dropped_by_hash[0] += int((~taken).sum())
             documents = documents.filter(pa.array(taken))
         yield room.take(documents)
@@ -147,11 +167,11 @@ def _documents(
             return
 
 
-def _batches(task: Task, path: AnyPath) -> Iterator[Batch]:
-    reading = msgspec.convert(task.config["reading"], Reading)
-    if reading.format == "stackexchange":
+def _batches(task: Task[ReadOptions], path: AnyPath) -> Iterator[Batch]:
+    options = task.options
+    if options.span is None:  # of posts that were gathered before
         return read_threads(task)
-    return read_documents(path, task.config["file"], Span(*task.config["span"]), reading)
+    return read_documents(path, options.file, options.span, options.reading)
 
 
 def _open_input(file: Input) -> AnyPath:
@@ -159,38 +179,37 @@ def _open_input(file: Input) -> AnyPath:
     return from_url(file.path, file.rows) if is_of_hub else open_input(file.path, file.rows)
 
 
-def _task(step: Step, number: int, chunk: Chunk) -> Task:
-    follower: Json | None = step.extra["follower"]
+def _task(step: IngestStep, number: int, chunk: Chunk) -> Task[ReadOptions]:
+    follower, asked = step.extra.follower, step.options
     fuse = follower is not None and (chunk.file.bytes <= _FUSE_BELOW_BYTES or chunk.span != Span())
-    sample = step.config["sample"]
     return Task(
         function="ingest",
         key=f"{number:05d}",
-        config={
-            "reading": step.config["reading"],
-            "shard_bytes": step.config["shard_bytes"],
-            "on_bad_record": step.config["on_bad_record"],
-            "file": chunk.file.name,
-            "span": list(chunk.span),
-            "sample": sample if sample and sample["method"] == "hash" else None,
-            "room": None,
-        },
+        options=ReadOptions(
+            reading=asked.reading,
+            shard_bytes=asked.shard_bytes,
+            on_bad_record=asked.on_bad_record,
+            file=chunk.file.name,
+            span=chunk.span,
+            sample=asked.sample if asked.sample and asked.sample.method == "hash" else None,
+            room=None,
+        ),
         inputs=[
             Input("file", str(chunk.file.path), step.files[chunk.file.name], chunk.file.bytes),
-            *forgotten_inputs(step.config, step.extra.get("forgotten")),
+            *forgotten_inputs(step),
         ],
         directory=str(step.directory),
         followers=[follower] if fuse and follower is not None else [],
     )
 
 
-def _room_after(config: Json, upstream: Mapping[str, Artifact]) -> dict[str, int] | None:
+def _room_after(options: IngestOptions, upstream: Mapping[str, Artifact]) -> dict[str, int] | None:
     """The bounds of this source; as a fallback, also what the source before it left."""
-    limit, sample = config["limit"] or {}, config["sample"] or {}
+    limit, sample = options.limit or LimitOptions(), options.sample
     bounds = {
-        "docs": [limit.get("docs"), sample.get("k") if sample.get("method") == "head" else None],
-        "chars": [limit.get("chars"), limit.get("tokens") and CHARS_PER_TOKEN * limit["tokens"]],
-        "bytes": [limit.get("megabytes") and limit["megabytes"] * 1_000_000],
+        "docs": [limit.docs, sample.k if sample is not None and sample.method == "head" else None],
+        "chars": [limit.chars, limit.tokens and CHARS_PER_TOKEN * limit.tokens],
+        "bytes": [limit.megabytes and limit.megabytes * 1_000_000],
     }
     for artifact in upstream.values():
         for name, left in artifact.manifest.facts["room"].items():
@@ -198,10 +217,6 @@ def _room_after(config: Json, upstream: Mapping[str, Artifact]) -> dict[str, int
     given = {name: [bound for bound in found if bound is not None] for name, found in bounds.items()}
     room = {name: min(found) for name, found in given.items() if found}
     return room or None
-
-
-def _takes_fixed_sample(sample: Json | None) -> bool:
-    return bool(sample) and sample["method"] in ("reservoir", "weighted", "shuffle_buffer")  # type: ignore[index]
 
 
 class _Tasks:
@@ -247,8 +262,9 @@ def _take_until_full(tasks: _Tasks, room: dict[str, int]) -> Phase:
     return receipts
 
 
-def _take_sample(step: Step, tasks: _Tasks, room: dict[str, int] | None) -> Phase:
-    sample = step.config["sample"]
+def _take_sample(
+    step: IngestStep, sample: SampleOptions, tasks: _Tasks, room: dict[str, int] | None
+) -> Phase:
     scans = _Tasks(sampling.candidate_task(task, sample) for task in tasks)
     bound = sampling.stream_bound(sample)
     if bound is None:
@@ -257,7 +273,7 @@ def _take_sample(step: Step, tasks: _Tasks, room: dict[str, int] | None) -> Phas
         candidates = yield from _take_until_full(scans, bound)
     (selection,) = yield [sampling.select_task(step, candidates, sample)]
     picks = [
-        sampling.pick_task(task, number, receipt, selection, {})
+        sampling.pick_task(task, number, receipt, selection)
         for number, (task, receipt) in enumerate(zip(tasks.take(0, len(candidates)), candidates, strict=True))
     ]
     if room is None:
@@ -275,7 +291,7 @@ def _take_sample(step: Step, tasks: _Tasks, room: dict[str, int] | None) -> Phas
 
 
 def _with_room(task: Task, room: dict[str, int]) -> Task:
-    return msgspec.structs.replace(task, config={**task.config, "room": room})
+    return msgspec.structs.replace(task, options=msgspec.structs.replace(task.options, room=room))
 
 
 def _without_in(receipt: Receipt) -> Receipt:
@@ -344,22 +360,22 @@ def _check_unchanged(files: list[InputFile]) -> None:
             )
 
 
-def _check_ceiling(step: Step, counts: Json, receipts: list[Receipt]) -> None:
+def _check_ceiling(step: IngestStep, counts: Json, receipts: list[Receipt]) -> None:
     quarantined = sum(counts["quarantined"].values())
-    if quarantined * 10**9 > counts["in"] * int(step.extra["max_bad_fraction"] * 10**9):
+    if quarantined * 10**9 > counts["in"] * int(step.extra.max_bad_fraction * 10**9):
         by_reason = ", ".join(
             f"{reason}: {count:,}" for reason, count in sorted(counts["quarantined"].items())
         )
         raise TooManyBadRecords(
             f"{quarantined:,} of {counts['in']:,} records cannot be used ({by_reason}); "
-            f"the ceiling is {step.extra['max_bad_fraction']:%}\n{_examples(step, receipts)}",
-            where=f"source {step.config['reading']['source']}",
+            f"the ceiling is {step.extra.max_bad_fraction:%}\n{_examples(step, receipts)}",
+            where=f"source {step.options.reading.source}",
             next="repair the input, or raise `max_bad_fraction` of this source if losing them is right",
         )
     if not counts["in"]:
         raise InputError(
             "the files hold no record at all",
-            where=f"source {step.config['reading']['source']}",
+            where=f"source {step.options.reading.source}",
             next="check that they are the files you meant",
         )
 
@@ -370,3 +386,35 @@ def _examples(step: Step, receipts: list[Receipt]) -> str:
     return "\n".join(
         f"  {row['file']} at {row['offset']:,}: {row['reason']} ({row['detail']})" for row in rows
     )
+
+
+def _environment(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
+    """Of each input that is a file; those of the hub have a commit."""
+    if step.extra.hub is not None:
+        return {}
+    return {
+        INPUT_STATS: {
+            file.name: [file.bytes, file.modified_ns, step.files[file.name]]
+            for file in step.extra.files or ()
+        }
+    }
+
+
+def _kernels(options: IngestOptions) -> set[str]:
+    return {"xmlrows", "htmltext"} if options.reading.format == "stackexchange" else set()
+
+
+STAGE = Stage(
+    "ingest",
+    IngestOptions,
+    conduct,
+    {
+        "ingest": TaskFunction(ReadOptions, perform_ingest),
+        "ingest.forget": TaskFunction(ForgetOptions, perform_forget),
+        "posts": TaskFunction(PostOptions, perform_posts),
+        "sample.candidates": TaskFunction(ReadOptions, perform_candidates),
+        **sampling.TASKS,
+    },
+    _kernels,
+    _environment,
+)

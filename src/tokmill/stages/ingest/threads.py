@@ -13,19 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokmill.artifacts.manifest import FileEntry, Json, Receipt
-from tokmill.artifacts.step import Input, Made, Step, Task, table_input, write_shard_table
-from tokmill.artifacts.tombstones import forgotten_inputs
+from tokmill.artifacts.manifest import FileEntry, Receipt
+from tokmill.artifacts.step import Input, Made, Task, TaskOptions, table_input, write_shard_table
 from tokmill.errors import InputError
 from tokmill.sources.posts import BAD, partitions_of, read_posts
 from tokmill.sources.reading import Batch, Reading, to_documents
 from tokmill.sources.stackexchange import DumpFile, Options, join_threads, open_posts
+from tokmill.stages.ingest.shards import IngestStep, ReadOptions, forgotten_inputs
 from tokmill.storage.location import InputFile
 from tokmill.storage.parquet import load_table
 
@@ -33,41 +33,48 @@ from tokmill.storage.parquet import load_table
 _BUFFER_BYTES, _BUFFER_BYTES_PER_PARTITION = 32 << 20, 1 << 20
 
 
-def gather_posts(step: Step) -> Generator[list[Task], list[Receipt], list[Task]]:
+class PostOptions(TaskOptions, frozen=True):
+    partitions: int
+    max_expansion: int
+    max_record_bytes: int
+    on_bad_record: Literal["quarantine", "fail"]
+
+
+def gather_posts(
+    step: IngestStep, files: list[InputFile]
+) -> Generator[list[Task], list[Receipt], list[Task[ReadOptions]]]:
     """The first phase; what it returns are the tasks of the second, one per partition."""
-    files: list[InputFile] = step.extra["files"]
-    gathered = yield [posts_task(step, number, file) for number, file in enumerate(files)]
-    partitions = _options(step.config["reading"]).partitions
-    return [threads_task(step, partition, files, gathered) for partition in range(partitions)]
+    options = thread_options(step.options.reading)
+    gathered = yield [posts_task(step, options, number, file) for number, file in enumerate(files)]
+    return [threads_task(step, partition, files, gathered) for partition in range(options.partitions)]
 
 
-def posts_task(step: Step, number: int, file: InputFile) -> Task:
+def posts_task(step: IngestStep, options: Options, number: int, file: InputFile) -> Task[PostOptions]:
     """What decides which threads are kept is not part of it: the posts are the same."""
-    options = _options(step.config["reading"])
     return Task(
         function="posts",
         key=f"posts-{number:05d}",
-        config={
-            "partitions": options.partitions,
-            "max_expansion": options.max_expansion,
-            "max_record_bytes": step.config["reading"]["max_record_bytes"],
-            "on_bad_record": step.config["on_bad_record"],
-        },
+        options=PostOptions(
+            partitions=options.partitions,
+            max_expansion=options.max_expansion,
+            max_record_bytes=step.options.reading.max_record_bytes,
+            on_bad_record=step.options.on_bad_record,
+        ),
         inputs=[Input("file", str(file.path), step.files[file.name])],
         directory=str(step.directory),
     )
 
 
-def perform_posts(task: Task) -> Made:
-    partitions = task.config["partitions"]
-    limit = max(_BUFFER_BYTES, partitions * _BUFFER_BYTES_PER_PARTITION)
+def perform_posts(task: Task[PostOptions]) -> Made:
+    options = task.options
+    limit = max(_BUFFER_BYTES, options.partitions * _BUFFER_BYTES_PER_PARTITION)
     waiting: list[Any] = []
     files: list[FileEntry] = []
     held = part = 0
     source = Path(task.inputs[0].path)
-    with open_posts(source, Path(task.directory), task.config["max_expansion"]) as xml:
-        for posts in read_posts(xml, task.config["max_record_bytes"], str(source)):
-            if task.config["on_bad_record"] == "fail":
+    with open_posts(source, Path(task.directory), options.max_expansion) as xml:
+        for posts in read_posts(xml, options.max_record_bytes, str(source)):
+            if options.on_bad_record == "fail":
                 _refuse_bad(posts, source)
             waiting.append(posts)
             held += posts.nbytes
@@ -78,15 +85,15 @@ def perform_posts(task: Task) -> Made:
     return Made(files, {})
 
 
-def _write_posts(task: Task, waiting: list[Any], part: int) -> list[FileEntry]:
+def _write_posts(task: Task[PostOptions], waiting: list[Any], part: int) -> list[FileEntry]:
     """What waits, one file per partition that has a post. The list is emptied: two copies are enough to hold."""
     if not waiting:
         return []
     posts = pa.concat_tables(waiting).combine_chunks()
     waiting.clear()
-    partition = partitions_of(posts, task.config["partitions"])
+    partition = partitions_of(posts, task.options.partitions)
     order = np.argsort(partition, kind="stable")
-    if task.config["partitions"] > 1:
+    if task.options.partitions > 1:
         posts = posts.take(pa.array(order))
     numbers, starts = np.unique(partition[order], return_index=True)
     ends = [*starts[1:].tolist(), posts.num_rows]
@@ -112,7 +119,9 @@ def _refuse_bad(posts: Any, source: Path) -> None:
         )
 
 
-def threads_task(step: Step, partition: int, files: list[InputFile], gathered: list[Receipt]) -> Task:
+def threads_task(
+    step: IngestStep, partition: int, files: list[InputFile], gathered: list[Receipt]
+) -> Task[ReadOptions]:
     """`gathered`: the receipts of the files' posts tasks, in their order."""
     mine = [
         (number, entry)
@@ -120,39 +129,38 @@ def threads_task(step: Step, partition: int, files: list[InputFile], gathered: l
         for entry in receipt.files
         if entry.path.startswith(f"{receipt.key}-{partition:03d}-")
     ]
-    follower: Json | None = step.extra["follower"]
-    sample: Json | None = step.config.get("sample")
+    follower, asked = step.extra.follower, step.options
     return Task(
         function="ingest",
         key=f"{partition:05d}",
-        config={
-            "reading": step.config["reading"],
-            "shard_bytes": step.config["shard_bytes"],
-            "on_bad_record": step.config["on_bad_record"],
-            "file": "",
-            "sample": sample if sample and sample["method"] == "hash" else None,
-            "room": None,
-            "files": [file.name for file in files],
-            "owners": [number for number, _ in mine],
-        },
+        options=ReadOptions(
+            reading=asked.reading,
+            shard_bytes=asked.shard_bytes,
+            on_bad_record=asked.on_bad_record,
+            file="",
+            sample=asked.sample if asked.sample and asked.sample.method == "hash" else None,
+            room=None,
+            files=tuple(file.name for file in files),
+            owners=tuple(number for number, _ in mine),
+        ),
         inputs=[
             *(table_input("posts", step.directory, entry) for _, entry in mine),
-            *forgotten_inputs(step.config, step.extra.get("forgotten")),
+            *forgotten_inputs(step),
         ],
         directory=str(step.directory),
         followers=[follower] if follower is not None else [],
     )
 
 
-def read_threads(task: Task) -> Iterator[Batch]:
+def read_threads(task: Task[ReadOptions]) -> Iterator[Batch]:
     """Documents of a partition in order of their questions, with the posts that are in no thread."""
-    reading = msgspec.convert(task.config["reading"], Reading)
-    options = _options(task.config["reading"])
+    reading = task.options.reading
+    options = thread_options(reading)
     tables = [load_table(path) for path in task.paths("posts")]
-    files = [DumpFile(name, options.sites[name]) for name in task.config["files"]]
-    for taken in join_threads(tables, task.config["owners"], files, options):
+    files = [DumpFile(name, options.sites[name]) for name in task.options.files or ()]
+    for taken in join_threads(tables, list(task.options.owners or ()), files, options):
         yield Batch(to_documents(taken.records, reading), taken.bad, taken.dropped)
 
 
-def _options(reading: Json) -> Options:
-    return msgspec.convert(reading["options"], Options)
+def thread_options(reading: Reading) -> Options:
+    return msgspec.convert(reading.options, Options)

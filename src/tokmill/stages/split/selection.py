@@ -22,8 +22,9 @@ import itertools
 from collections.abc import Generator, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json, Receipt
-from tokmill.artifacts.step import Input, Made, Shard, Step, Task, table_input
+from tokmill.artifacts.step import Input, Made, Shard, Task, TaskOptions, table_input
 from tokmill.duplicates.near import Components, Members
 from tokmill.duplicates.shingling import partition_of
 from tokmill.errors import InputError, RecipeError
@@ -84,6 +85,70 @@ TEXTS_AT_ONCE = 1_000_000
 Numbers = NDArray[np.int64]
 
 
+class _Shuffled(msgspec.Struct, frozen=True, kw_only=True, tag_field="method"):
+    by: Literal["document", "cluster"]
+
+
+class HashSplit(_Shuffled, frozen=True, tag="hash"):
+    valid_fraction: Decimal
+    test_fraction: Decimal
+
+    @property
+    def has_test(self) -> bool:
+        return self.test_fraction > 0
+
+    def bounds(self) -> tuple[Bound, ...]:
+        return tuple(hash_bounds(self.valid_fraction, self.test_fraction))
+
+
+class SplitCounts(msgspec.Struct, frozen=True):
+    train: int | None  # None: the rest
+    valid: int
+    test: int
+
+
+class CountsSplit(_Shuffled, frozen=True, tag="counts"):
+    counts: SplitCounts
+    seed: int
+
+    @property
+    def has_test(self) -> bool:
+        return bool(self.counts.test)
+
+
+class FormulaSplit(_Shuffled, frozen=True, tag="formula"):
+    test: bool
+    seed: int
+
+    @property
+    def has_test(self) -> bool:
+        return self.test
+
+
+class FieldSplit(msgspec.Struct, frozen=True, kw_only=True, tag_field="method", tag="field"):
+    field: str
+    values: dict[str, tuple[str, ...]]  # by split
+    unknown: Literal["fail", "drop", "train"]
+
+    @property
+    def has_test(self) -> bool:
+        return bool(self.values["test"])
+
+
+# `split` of a recipe, by its method
+ShuffledSplit = HashSplit | CountsSplit | FormulaSplit
+SplitOptions = ShuffledSplit | FieldSplit
+
+
+class SelectOptions(TaskOptions, frozen=True):
+    shards: tuple[str, ...]
+    starts: tuple[int, ...]
+    groups: tuple[int, ...]  # per shard
+    quotas: tuple[Quota, ...]
+    bounds: tuple[Bound, ...] | None  # where they are known before
+    rest: int
+
+
 class Held(NamedTuple):
     """Who is held together: members of the corpus, and of each the place of its cluster in order of the keys."""
 
@@ -95,10 +160,10 @@ class Held(NamedTuple):
 class _Keys:
     """The documents of all shards by number: their place among all that are kept."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task[SelectOptions]) -> None:
         self.runs = open_runs(task.inputs, "keys", KEYS)
-        self.starts: list[int] = task.config["starts"]
-        self.groups: list[int] = task.config["groups"]
+        self.starts = task.options.starts
+        self.groups = task.options.groups
         self.group_count = max(self.groups, default=0) + 1
 
     def shards(self) -> Iterator[tuple[int, Run, int, int]]:
@@ -109,16 +174,16 @@ class _Keys:
             yield group, run, start, stop
 
 
-def perform_select(task: Task) -> Made:
-    config, keys = task.config, _Keys(task)
+def perform_select(task: Task[SelectOptions]) -> Made:
+    options, keys = task.options, _Keys(task)
     held = _hold_together(task, keys)
-    if config["bounds"] is not None:
-        known = [Bound(*bound) for bound in config["bounds"]]
+    if options.bounds is not None:
+        known = list(options.bounds)
         cluster_keys = held.clusters.keys
-        labels = label_keys(cluster_keys, np.zeros(len(cluster_keys), np.int64), known, config["rest"])
+        labels = label_keys(cluster_keys, np.zeros(len(cluster_keys), np.int64), known, options.rest)
         bounds, short = [known] * keys.group_count, []
     else:
-        quotas = [Quota(*quota) for quota in config["quotas"]]
+        quotas = list(options.quotas)
 
         def singles() -> Iterator[Singles]:
             for group, run, start, stop in keys.shards():
@@ -131,7 +196,7 @@ def perform_select(task: Task) -> Made:
         counted = count_singles(singles, keys.group_count, held.clusters.keys)
         found = allot(counted, held.clusters, quotas)
         labels, short = found.clusters, found.short
-        labels[labels == NO_SPLIT] = config["rest"]
+        labels[labels == NO_SPLIT] = options.rest
         bounds = find_bounds(singles, counted, found.ends, quotas)
     entry = _write_selection(task, keys, held, labels)
     told = {"clusters": len(held.clusters.keys), "documents": held.members.count}
@@ -156,7 +221,7 @@ def _write_selection(task: Task, keys: _Keys, held: Held, labels: Any) -> Any:
 # --- held together ---
 
 
-def _hold_together(task: Task, keys: _Keys) -> Held:
+def _hold_together(task: Task[SelectOptions], keys: _Keys) -> Held:
     """The members of a cluster that are still there; and equal texts, for those without a word are in no cluster."""
     members = Members(keys.starts[-1])
     with open_scratch(task) as scratch:
@@ -174,9 +239,9 @@ def _hold_together(task: Task, keys: _Keys) -> Held:
     return _in_order(keys, members, components)
 
 
-def _cluster_links(task: Task, keys: _Keys) -> Iterator[tuple[Numbers, Numbers]]:
+def _cluster_links(task: Task[SelectOptions], keys: _Keys) -> Iterator[tuple[Numbers, Numbers]]:
     """Each document with the one before it in its cluster."""
-    names = pa.array(task.config["shards"], pa.string())
+    names = pa.array(task.options.shards, pa.string())
     last = np.empty(0, np.int64), np.empty(0, np.int64)
     (path,) = task.paths("clusters")
     for table in read_tables(path, ["shard", "row", "cluster"]):
@@ -246,11 +311,17 @@ def _in_order(keys: _Keys, members: Members, components: Components) -> Held:
     return Held(members, place[places], Clusters(cluster_keys[order], documents[order]))
 
 
+class KeyOptions(TaskOptions, frozen=True):
+    method: Literal["hash", "counts", "formula"]
+    seed: int | None  # None: keys are of the ids alone
+    source: str
+
+
 class ShardSelection(NamedTuple):
     """What a shard is labelled with."""
 
     inputs: list[Input]
-    bounds: Json
+    bounds: tuple[Bound, ...]
     start: int  # number of its first kept document, of all
 
 
@@ -260,73 +331,82 @@ class Selected(NamedTuple):
 
 
 def select(
-    step: Step, upstream: Mapping[str, Artifact], shards: list[Shard], kept: list[Input]
+    options: ShuffledSplit,
+    home: Path,
+    upstream: Mapping[str, Artifact],
+    shards: list[Shard],
+    kept: list[Input],
 ) -> Generator[list[Task], list[Receipt], Selected]:
-    config, directory = step.config, str(step.directory)
-    how = {"method": config["method"], "seed": config.get("seed")}
-    clusters = _clusters(upstream) if config["by"] == "cluster" else []
+    directory = str(home)
+    seed = None if isinstance(options, HashSplit) else options.seed
+    clusters = _clusters(upstream) if options.by == "cluster" else []
     keyed = yield [
         Task(
             function="split.keys",
             key=f"k{shard.number:05d}",
-            config={**how, "source": shard.source},
+            options=KeyOptions(method=_method(options), seed=seed, source=shard.source),
             inputs=[shard.documents, shard.marks, item],
             directory=directory,
         )
         for shard, item in zip(shards, kept, strict=True)
     ]
-    keys = [table_input("keys", step.directory, receipt.files[0]) for receipt in keyed]
+    keys = [table_input("keys", home, receipt.files[0]) for receipt in keyed]
     starts = list(itertools.accumulate((item.rows for item in keys), initial=0))
     domains = list(dict.fromkeys(shard.domain for shard in shards))
-    groups = [domains.index(shard.domain) if config["method"] == "formula" else 0 for shard in shards]
+    by_domain = isinstance(options, FormulaSplit)
+    groups = [domains.index(shard.domain) if by_domain else 0 for shard in shards]
     totals = [0] * (max(groups, default=0) + 1)
     for group, item in zip(groups, keys, strict=True):
         totals[group] += item.rows
-    quotas = _quotas(config, totals)
+    quotas = _quotas(options, totals)
     (selected,) = yield [
         Task(
             function="split.select",
             key="selection",
-            config={
-                "shards": [shard.name for shard in shards],
-                "starts": starts,
-                "groups": groups,
-                "quotas": [list(quota) for quota in quotas],
-                "bounds": _known_bounds(config),
-                "rest": rest_of(config),
-            },
+            options=SelectOptions(
+                shards=tuple(shard.name for shard in shards),
+                starts=tuple(starts),
+                groups=tuple(groups),
+                quotas=tuple(quotas),
+                bounds=options.bounds() if isinstance(options, HashSplit) else None,
+                rest=rest_of(options),
+            ),
             inputs=[*keys, *clusters],
             directory=directory,
         )
     ]
-    selection = table_input("selection", step.directory, selected.files[0])
+    selection = table_input("selection", home, selected.files[0])
+    bounds = msgspec.convert(selected.facts["bounds"], list[tuple[Bound, ...]])
     return Selected(
         [
-            ShardSelection([own, selection], selected.facts["bounds"][group], start)
+            ShardSelection([own, selection], bounds[group], start)
             for own, group, start in zip(keys, groups, starts, strict=False)
         ],
-        _facts(config, domains, quotas, selected.facts),
+        _facts(options, domains, quotas, selected.facts),
     )
 
 
-def rest_of(config: Json) -> int:
+def rest_of(options: ShuffledSplit) -> int:
     """What documents are that no split took."""
-    is_counted = config["method"] == "counts" and config["counts"]["train"] is not None
+    is_counted = isinstance(options, CountsSplit) and options.counts.train is not None
     return NO_SPLIT if is_counted else TRAIN
 
 
-def _known_bounds(config: Json) -> list[list[Any]] | None:
-    if config["method"] != "hash":
-        return None
-    bounds = hash_bounds(Decimal(config["valid_fraction"]), Decimal(config["test_fraction"]))
-    return [list(bound) for bound in bounds]
+def _method(options: ShuffledSplit) -> Literal["hash", "counts", "formula"]:
+    match options:
+        case HashSplit():
+            return "hash"
+        case CountsSplit():
+            return "counts"
+        case FormulaSplit():
+            return "formula"
 
 
-def _quotas(config: Json, totals: list[int]) -> list[Quota]:
+def _quotas(options: ShuffledSplit, totals: list[int]) -> list[Quota]:
     """In the order in which splits are filled; `totals` are documents by group."""
-    if config["method"] == "counts":
-        counts, there = config["counts"], sum(totals)
-        wanted = [(VALID, counts["valid"]), (TEST, counts["test"]), (TRAIN, counts["train"] or 0)]
+    if isinstance(options, CountsSplit):
+        counts, there = options.counts, sum(totals)
+        wanted = [(VALID, counts.valid), (TEST, counts.test), (TRAIN, counts.train or 0)]
         asked = sum(count for _, count in wanted)
         if asked > there:
             raise InputError(
@@ -335,9 +415,9 @@ def _quotas(config: Json, totals: list[int]) -> list[Quota]:
                 next="lower them; `train` may be left out, and is then the rest",
             )
         return [Quota(split, [count]) for split, count in wanted if count]
-    if config["method"] == "formula":
+    if isinstance(options, FormulaSplit):
         sizes = [formula_size(total) for total in totals]
-        return [Quota(split, sizes) for split in ((VALID, TEST) if config["test"] else (VALID,))]
+        return [Quota(split, sizes) for split in ((VALID, TEST) if options.test else (VALID,))]
     return []
 
 
@@ -353,19 +433,19 @@ def _clusters(upstream: Mapping[str, Artifact]) -> list[Input]:
     return [table_input("clusters", dedup.directory, entry) for entry in entries]
 
 
-def _facts(config: Json, domains: list[str], quotas: list[Quota], found: Json) -> Json:
+def _facts(options: ShuffledSplit, domains: list[str], quotas: list[Quota], found: Json) -> Json:
     """What was asked for, and how many documents it fell short, because clusters are not parted."""
     facts: Json = {}
     for name, sizes in (("asked", [quota.sizes for quota in quotas]), ("short", found["short"])):
         by_split = {SPLITS[quota.split]: row for quota, row in zip(quotas, sizes, strict=True)}
-        if config["method"] == "formula":
+        if isinstance(options, FormulaSplit):
             facts[name] = {
                 domain: {split: row[group] for split, row in by_split.items()}
                 for group, domain in enumerate(domains)
             }
-        elif config["method"] == "counts":
+        elif isinstance(options, CountsSplit):
             facts[name] = {split: row[0] for split, row in by_split.items()}
-    if config["by"] == "cluster":
+    if options.by == "cluster":
         facts["together"] = found["together"]
     return facts
 
@@ -373,14 +453,14 @@ def _facts(config: Json, domains: list[str], quotas: list[Quota], found: Json) -
 # --- tasks ---
 
 
-def perform_keys(task: Task) -> Made:
-    config = task.config
+def perform_keys(task: Task[KeyOptions]) -> Made:
+    options = task.options
     rows = np.flatnonzero(np.asarray(task.load("kept", ["kept"]).column("kept")))
     doc_ids = task.load("documents", ["doc_id"]).column("doc_id").take(pa.array(rows))
     marks = task.load("marks", ["exact_high", "exact_low"])
     hashes = np.stack([np.asarray(marks.column(name))[rows] for name in marks.column_names], axis=1)
-    if config["method"] == "hash":
+    if options.seed is None:
         keys = id_hashes(doc_ids)
     else:
-        keys = shuffle_keys(doc_ids, hashes, config["source"], config["seed"])
+        keys = shuffle_keys(doc_ids, hashes, options.source, options.seed)
     return Made([write_run(task, "keys", [keys, hashes[:, 1], rows], KEYS)], {})

@@ -13,8 +13,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +26,11 @@ from tokmill.artifacts.step import (
     Made,
     Outcome,
     Shard,
+    Stage,
     Step,
     Task,
+    TaskFunction,
+    TaskOptions,
     kept_inputs,
     list_shards,
     write_shard_table,
@@ -43,12 +45,22 @@ from tokmill.stages.sampling import (
     TRAIN,
     Bound,
     Labels,
-    hash_bounds,
     label_keys,
     label_values,
     spelled_field,
 )
-from tokmill.stages.split.selection import KEYS, rest_of, select
+from tokmill.stages.split.selection import (
+    KEYS,
+    FieldSplit,
+    HashSplit,
+    KeyOptions,
+    SelectOptions,
+    SplitOptions,
+    perform_keys,
+    perform_select,
+    rest_of,
+    select,
+)
 from tokmill.storage.digest import id_hashes
 from tokmill.storage.parquet import load_range
 
@@ -60,28 +72,69 @@ SOURCE = "source"  # the field that every document has
 _SHOWN_VALUES = 10  # of those that a field has and no split wants
 
 
-def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
-    config, shards = step.config, list_shards(upstream)
+class LabelOptions(TaskOptions, frozen=True):
+    shard: str
+    number: int
+    source: str
+    domain: str
+    splits: tuple[str, ...]
+
+
+class BoundOptions(LabelOptions, frozen=True):
+    bounds: tuple[Bound, ...]
+    rest: int
+    start: int  # number of the first kept document, of all
+
+
+class FieldOptions(LabelOptions, frozen=True):
+    field: str
+    values: dict[str, tuple[str, ...]]
+    unknown: Literal["fail", "drop", "train"]
+
+
+def conduct(step: Step[SplitOptions], upstream: Mapping[str, Artifact]) -> Conduct:
+    options, shards = step.options, list_shards(upstream)
     kept = kept_inputs(upstream, shards)
     plain = [(shard, [shard.documents, item]) for shard, item in zip(shards, kept, strict=True)]
-    facts: Json = {"splits": _names(config)}
-    if config["method"] == "field":
-        asked = {key: config[key] for key in ("field", "values", "unknown")}
-        receipts = yield [_label_task("split.field", step, shard, inputs, asked) for shard, inputs in plain]
-        facts["unknown"] = _check_field(config, receipts)
-    elif config["method"] == "hash" and config["by"] == "document":
-        bounds = hash_bounds(Decimal(config["valid_fraction"]), Decimal(config["test_fraction"]))
-        asked = {"bounds": [list(bound) for bound in bounds], "rest": TRAIN, "start": 0}
-        receipts = yield [_label_task("split", step, shard, inputs, asked) for shard, inputs in plain]
-    else:
-        found = yield from select(step, upstream, shards, kept)
+    names = SPLITS if options.has_test else SPLITS[:TEST]
+    facts: Json = {"splits": list(names)}
+
+    def task(
+        function: str, kind: type[LabelOptions], shard: Shard, inputs: list[Input], **asked: Any
+    ) -> Task[LabelOptions]:
+        named: Json = {"number": shard.number, "source": shard.source, "domain": shard.domain}
+        return Task(
+            function=function,
+            key=f"{shard.number:05d}",
+            options=kind(shard=shard.name, splits=names, **named, **asked),
+            inputs=inputs,
+            directory=str(step.directory),
+        )
+
+    if isinstance(options, FieldSplit):
+        asked = {"field": options.field, "values": options.values, "unknown": options.unknown}
         receipts = yield [
-            _label_task(
+            task("split.field", FieldOptions, shard, inputs, **asked) for shard, inputs in plain
+        ]
+        facts["unknown"] = _check_field(options, receipts)
+    elif isinstance(options, HashSplit) and options.by == "document":
+        bounds = options.bounds()
+        receipts = yield [
+            task("split", BoundOptions, shard, inputs, bounds=bounds, rest=TRAIN, start=0)
+            for shard, inputs in plain
+        ]
+    else:
+        found = yield from select(options, step.directory, upstream, shards, kept)
+        rest = rest_of(options)
+        receipts = yield [
+            task(
                 "split",
-                step,
+                BoundOptions,
                 shard,
                 [*inputs, *own.inputs],
-                {"bounds": own.bounds, "rest": rest_of(config), "start": own.start},
+                bounds=own.bounds,
+                rest=rest,
+                start=own.start,
             )
             for (shard, inputs), own in zip(plain, found.shards, strict=True)
         ]
@@ -89,31 +142,8 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     return Outcome(receipts, sum_counts(receipts), facts)
 
 
-def _names(config: Json) -> list[str]:
-    """The splits of the run: the first two, and test where it is asked for."""
-    method = config["method"]
-    if method == "hash":
-        has_test = Decimal(config["test_fraction"]) > 0
-    elif method == "formula":
-        has_test = config["test"]
-    else:
-        has_test = bool(config["counts" if method == "counts" else "values"]["test"])
-    return list(SPLITS if has_test else SPLITS[:TEST])
-
-
-def _label_task(function: str, step: Step, shard: Shard, inputs: list[Input], config: Json) -> Task:
-    named = {"shard": shard.name, "number": shard.number, "source": shard.source, "domain": shard.domain}
-    return Task(
-        function=function,
-        key=f"{shard.number:05d}",
-        config={**config, **named, "splits": _names(step.config)},
-        inputs=inputs,
-        directory=str(step.directory),
-    )
-
-
-def perform_split(task: Task) -> Made:
-    config = task.config
+def perform_split(task: Task[BoundOptions]) -> Made:
+    options, bounds = task.options, task.options.bounds
     kept = np.asarray(task.load("kept", ["kept"]).column("kept"))
     rows = np.flatnonzero(kept)
     doc_ids = task.load("documents", ["doc_id"]).column("doc_id")
@@ -122,13 +152,12 @@ def perform_split(task: Task) -> Made:
         (keys,) = run.read(0, run.rows, ["key"])
     else:
         keys = id_hashes(doc_ids.take(pa.array(rows)))
-    numbers = config["start"] + np.arange(len(rows))
-    bounds = [Bound(*bound) for bound in config["bounds"]]
+    numbers = options.start + np.arange(len(rows))
     labels = np.full(len(kept), NO_SPLIT, np.uint8)
-    labels[rows] = label_keys(keys, numbers, bounds, config["rest"])
+    labels[rows] = label_keys(keys, numbers, bounds, options.rest)
     is_held = np.zeros(len(kept), np.bool_)
     for path in task.paths("selection"):
-        chosen = load_range(path, "shard", config["number"])
+        chosen = load_range(path, "shard", options.number)
         held = np.asarray(chosen.column("row"))
         is_held[held] = True
         labels[held] = np.asarray(chosen.column("split"))
@@ -148,18 +177,18 @@ def perform_split(task: Task) -> Made:
 # --- field ---
 
 
-def perform_field(task: Task) -> Made:
-    config = task.config
+def perform_field(task: Task[FieldOptions]) -> Made:
+    options = task.options
     kept = np.asarray(task.load("kept", ["kept"]).column("kept"))
     documents = task.load("documents", ["doc_id", "meta"])
     rows = np.flatnonzero(kept)
-    if config["field"] == SOURCE:
-        values: list[str | None] = [config["source"]] * len(rows)
+    if options.field == SOURCE:
+        values: list[str | None] = [options.source] * len(rows)
     else:
-        values = spelled_field(documents.column("meta").take(pa.array(rows)), config["field"])
-    found = label_values(values, config["values"])
+        values = spelled_field(documents.column("meta").take(pa.array(rows)), options.field)
+    found = label_values(values, options.values)
     unknown = np.flatnonzero(found == NOWHERE)
-    found[unknown] = TRAIN if config["unknown"] == "train" else NO_SPLIT
+    found[unknown] = TRAIN if options.unknown == "train" else NO_SPLIT
     labels = np.full(len(kept), NO_SPLIT, np.uint8)
     labels[rows] = found
     told = Counter(values[place] for place in unknown.tolist())
@@ -169,9 +198,9 @@ def perform_field(task: Task) -> Made:
         "unknown": len(unknown),
         "values": dict(_most(told)),
     }
-    details = [_detail(config["field"], values[place]) for place in unknown.tolist()]
+    details = [_detail(options.field, values[place]) for place in unknown.tolist()]
     ledger = []
-    if config["unknown"] == "drop":
+    if options.unknown == "drop":
         columns = {"detail": pa.array(details, pa.string())}
         ledger = _ledger(task, documents.column("doc_id"), rows[unknown], UNKNOWN_SPLIT, columns)
     files = [_write_labels(task, labels), *ledger]
@@ -182,9 +211,9 @@ def _detail(field: str, value: str | None) -> str:
     return f"no `{field}`" if value is None else f"`{field}` is {value}"
 
 
-def _check_field(config: Json, receipts: list[Receipt]) -> int:
+def _check_field(options: FieldSplit, receipts: list[Receipt]) -> int:
     """How many documents have no value that a split wants; an error where that is not meant."""
-    field, there = config["field"], sum(receipt.counts["in"] for receipt in receipts)
+    field, there = options.field, sum(receipt.counts["in"] for receipt in receipts)
     present, absent, unknown = (
         sum(int(receipt.facts[name]) for receipt in receipts) for name in ("present", "absent", "unknown")
     )
@@ -194,7 +223,7 @@ def _check_field(config: Json, receipts: list[Receipt]) -> int:
             where="split.field",
             next=f"carry it along from the source with `fields: {{meta: [{field}]}}`",
         )
-    if unknown and config["unknown"] == "fail":
+    if unknown and options.unknown == "fail":
         values: Counter[str] = Counter()
         for receipt in receipts:
             values.update(receipt.facts["values"])
@@ -208,7 +237,7 @@ def _check_field(config: Json, receipts: list[Receipt]) -> int:
         )
     if unknown:
         message = "split: %s of %s documents have no value of `%s` that a split wants (%s none at all): %s"
-        fate = "they train" if config["unknown"] == "train" else "they are dropped"
+        fate = "they train" if options.unknown == "train" else "they are dropped"
         LOG.warning(message, f"{unknown:,}", f"{there:,}", field, f"{absent:,}", fate)
     return unknown
 
@@ -225,10 +254,8 @@ def _write_labels(task: Task, labels: Labels) -> FileEntry:
     return write_shard_table(task.directory, f"labels-{task.key}.parquet", "labels", table)
 
 
-def _counts(task: Task, kept: Any, labels: Labels, reason: str) -> Json:
-    by_split = {
-        name: int((labels[kept] == number).sum()) for number, name in enumerate(task.config["splits"])
-    }
+def _counts(task: Task[LabelOptions], kept: Any, labels: Labels, reason: str) -> Json:
+    by_split = {name: int((labels[kept] == number).sum()) for number, name in enumerate(task.options.splits)}
     considered, labelled = int(kept.sum()), sum(by_split.values())
     return {
         "in": considered,
@@ -236,18 +263,20 @@ def _counts(task: Task, kept: Any, labels: Labels, reason: str) -> Json:
         "dropped": {reason: considered - labelled} if labelled < considered else {},
         "quarantined": {},
         **by_split,
-        "domains": {task.config["domain"]: by_split},
+        "domains": {task.options.domain: by_split},
     }
 
 
-def _ledger(task: Task, doc_ids: Any, rows: Any, reason: str, columns: Mapping[str, Any]) -> list[FileEntry]:
+def _ledger(
+    task: Task[LabelOptions], doc_ids: Any, rows: Any, reason: str, columns: Mapping[str, Any]
+) -> list[FileEntry]:
     if not len(rows):
         return []
     table = ledger_table(
         {
-            "shard": task.config["shard"],
+            "shard": task.options.shard,
             "row": rows,
-            "source": task.config["source"],
+            "source": task.options.source,
             "doc_id": doc_ids.take(pa.array(rows)),
             "stage": "split",
             "verdict": "drop",
@@ -257,3 +286,24 @@ def _ledger(task: Task, doc_ids: Any, rows: Any, reason: str, columns: Mapping[s
         len(rows),
     )
     return [write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", table)]
+
+
+def _kernels(options: SplitOptions) -> set[str]:
+    labels_alone = isinstance(options, FieldSplit) or (
+        isinstance(options, HashSplit) and options.by == "document"
+    )
+    return set() if labels_alone else {"survivors"}
+
+
+STAGE = Stage(
+    "split",
+    SplitOptions,
+    conduct,
+    {
+        "split.keys": TaskFunction(KeyOptions, perform_keys),
+        "split.select": TaskFunction(SelectOptions, perform_select),
+        "split.field": TaskFunction(FieldOptions, perform_field),
+        "split": TaskFunction(BoundOptions, perform_split),
+    },
+    _kernels,
+)

@@ -9,16 +9,30 @@ asks for are the only strings that become one; EOS is the tokenizer's, whatever 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt, add_counts, file_entry, sum_counts
-from tokmill.artifacts.step import Conduct, Input, Made, Outcome, Step, Task, tally, write_shard_table
+from tokmill.artifacts.step import (
+    Conduct,
+    Input,
+    Made,
+    Outcome,
+    Stage,
+    Step,
+    Task,
+    TaskFunction,
+    TaskOptions,
+    tally,
+    write_shard_table,
+)
 from tokmill.errors import TokenizerError
 from tokmill.formats.megatron import write_megatron
 from tokmill.kernels.packing import end_sequences
@@ -42,26 +56,45 @@ class _Batch(NamedTuple):
     offsets: Any
 
 
-def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
+class TokensOptions(msgspec.Struct, frozen=True):
+    """Nothing of a recipe: all that can change a token is in the steps before."""
+
+
+@dataclass(frozen=True)
+class TokensExtra:
+    narrow: Sequence[str] = ()  # builds whose ids have two bytes
+
+
+class ShardTokensOptions(TaskOptions, frozen=True):
+    source: str
+    domain: str
+    eos_id: int
+    encoding: str | None
+    controls: dict[str, int]
+    splits: tuple[str, ...]
+    dtype: Literal["uint16", "int32"]
+
+
+def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str, Artifact]) -> Conduct:
     tokenizer = upstream["tokenizer"]
     facts = tokenizer.manifest.facts
     splits = upstream["split"].manifest.facts["splits"]
     pinned = _pinned(tokenizer)
-    for build in (step.extra or {}).get("narrow", ()):  # before anything is encoded that could not be built
+    for build in (step.extra or TokensExtra()).narrow:  # before anything is encoded that could not be built
         check_dtype(facts["padded_vocab_size"], "uint16", where=f"build {build}")
     tasks = [
         Task(
             function="tokens",
             key=f"{shard.number:05d}",
-            config={
-                "source": shard.source,
-                "domain": shard.domain,
-                "eos_id": facts["eos_id"],
-                "encoding": facts["encoding"],
-                "controls": facts.get("controls", {}),
-                "splits": splits,
-                "dtype": "uint16" if facts["vocab_size"] <= 1 << 16 else "int32",
-            },
+            options=ShardTokensOptions(
+                source=shard.source,
+                domain=shard.domain,
+                eos_id=facts["eos_id"],
+                encoding=facts["encoding"],
+                controls=facts.get("controls", {}),
+                splits=tuple(splits),
+                dtype="uint16" if facts["vocab_size"] <= 1 << 16 else "int32",
+            ),
             inputs=[pinned, *inputs],
             directory=str(step.directory),
         )
@@ -71,14 +104,16 @@ def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
     return Outcome(receipts, sum_counts(receipts), {"tokenizer": facts, "splits": splits})
 
 
-def encoders_of(receipts: Iterable[Receipt]) -> str:
+def _environment(step: Step, receipts: Sequence[Receipt]) -> Json:
     """Libraries and versions that encoded, as their tasks say: part of the environment, never of the identity."""
-    return ", ".join(sorted({receipt.facts["encoder"] for receipt in receipts if "encoder" in receipt.facts}))
+    encoders = {receipt.facts["encoder"] for receipt in receipts if "encoder" in receipt.facts}
+    return {"encoder": ", ".join(sorted(encoders))}
 
 
-def perform_tokens(task: Task) -> Made:
+def perform_tokens(task: Task[ShardTokensOptions]) -> Made:
+    options = task.options
     (pinned,) = (item for item in task.inputs if item.role == "tokenizer")
-    tokenizer = pinned_tokenizer(pinned.path, pinned.content_sha256, task.config["encoding"])
+    tokenizer = pinned_tokenizer(pinned.path, pinned.content_sha256, options.encoding)
     table = load_split_texts(task.inputs)
     batches = list(_encode(task, table, tokenizer))
     counts: Json = {
@@ -88,12 +123,12 @@ def perform_tokens(task: Task) -> Made:
         "quarantined": {},
         "tokens": {},
         "checked": _check(task, table, batches, tokenizer),
-        "licenses": {task.config["source"]: {}},
+        "licenses": {options.source: {}},
         "languages": {},
     }
     files: list[FileEntry] = []
     labels = np.asarray(table.column("split"))
-    for number, split in enumerate(task.config["splits"]):
+    for number, split in enumerate(options.splits):
         rows = np.flatnonzero(labels == number)
         if len(rows):
             chosen = table.drop_columns(["text"]).take(pa.array(rows))
@@ -104,28 +139,28 @@ def perform_tokens(task: Task) -> Made:
                 name: tally(one_piece(chosen.column(name)), chars=chars, tokens=lengths)
                 for name in ("license", "language")
             }
-            totals = counts["licenses"][task.config["source"]]
-            counts["licenses"][task.config["source"]] = add_counts(totals, sums["license"])
+            totals = counts["licenses"][options.source]
+            counts["licenses"][options.source] = add_counts(totals, sums["license"])
             counts["languages"] = add_counts(counts["languages"], sums["language"])
             counts["kept"] += len(rows)
             counts["tokens"][split] = int(lengths.sum())
     return Made(files, counts, {"encoder": tokenizer.engine} if table.num_rows else {})
 
 
-def _encode(task: Task, table: Any, tokenizer: Tokenizer) -> Iterator[_Batch]:
+def _encode(task: Task[ShardTokensOptions], table: Any, tokenizer: Tokenizer) -> Iterator[_Batch]:
     texts = one_piece(table.column("text"))
     offsets = string_column(texts).offsets
     start = 0
     while start < len(texts):
         end = max(int(np.searchsorted(offsets, offsets[start] + _BATCH_BYTES, side="right")) - 1, start + 1)
         encoded = encode_with_controls(
-            texts.slice(start, end - start), tokenizer.encode_column, task.config["controls"]
+            texts.slice(start, end - start), tokenizer.encode_column, task.options.controls
         )
         yield _Batch(start, encoded.ids, starts(encoded.lengths))
         start = end
 
 
-def _check(task: Task, table: Any, batches: list[_Batch], tokenizer: Tokenizer) -> int:
+def _check(task: Task[ShardTokensOptions], table: Any, batches: list[_Batch], tokenizer: Tokenizer) -> int:
     """How many documents the reference vouches for. One id that is not its own stops the run."""
     if not table.num_rows:
         return 0
@@ -139,7 +174,7 @@ def _check(task: Task, table: Any, batches: list[_Batch], tokenizer: Tokenizer) 
             expected = encode_with_controls(
                 texts.take(pa.array(mine)),
                 lambda column: tokenizer.encode(column.to_pylist()),
-                task.config["controls"],
+                task.options.controls,
             )
             encoded = Encoded(batch.ids, np.diff(batch.offsets))
             difference = first_difference(encoded, mine - batch.first, expected)
@@ -148,7 +183,7 @@ def _check(task: Task, table: Any, batches: list[_Batch], tokenizer: Tokenizer) 
                 raise TokenizerError(
                     f"token {difference.position} is {difference.found} by {tokenizer.engine} and "
                     f"{difference.expected} by the {tokenizer.kind} reference",
-                    where=f"{task.config['source']} document {doc_ids[row].as_py()!r} "
+                    where=f"{task.options.source} document {doc_ids[row].as_py()!r} "
                     f"(row {table.column('row')[row].as_py()} of shard {task.key})",
                     next="uninstall gigatoken to encode with the reference alone, and report the document",
                 )
@@ -156,21 +191,19 @@ def _check(task: Task, table: Any, batches: list[_Batch], tokenizer: Tokenizer) 
 
 
 def _write(
-    task: Task, split: str, table: Any, rows: Any, text_bytes: Any, batches: list[_Batch]
+    task: Task[ShardTokensOptions], split: str, table: Any, rows: Any, text_bytes: Any, batches: list[_Batch]
 ) -> tuple[list[FileEntry], Any]:
     """The documents `rows` of the shard; `table` has them already."""
     chunks, lengths = [], []
     for batch in batches:
         mine = rows[slice(*np.searchsorted(rows, [batch.first, batch.first + len(batch.offsets) - 1]))]
         mine = mine - batch.first
-        chunks.append(
-            end_sequences(batch.ids, batch.offsets, mine, task.config["eos_id"], task.config["dtype"])
-        )
+        chunks.append(end_sequences(batch.ids, batch.offsets, mine, task.options.eos_id, task.options.dtype))
         lengths.append(batch.offsets[mine + 1] - batch.offsets[mine] + 1)
     tokens = np.concatenate(lengths)
     name = f"tokens-{task.key}"
-    stem = f"{split}/{task.config['domain']}/{name}"
-    written = write_megatron(Path(task.directory) / stem, chunks, tokens, dtype=task.config["dtype"])
+    stem = f"{split}/{task.options.domain}/{name}"
+    written = write_megatron(Path(task.directory) / stem, chunks, tokens, dtype=task.options.dtype)
     documents = pa.table(
         [
             table.column("row").cast(pa.uint32()),
@@ -199,3 +232,13 @@ def _bytes_of(table: Any) -> Any:
 def _pinned(tokenizer: Artifact) -> Input:
     (file,) = tokenizer.manifest.entries("tokenizer")
     return Input("tokenizer", str(tokenizer.path(file)), file.content_sha256)
+
+
+STAGE = Stage(
+    "tokens",
+    TokensOptions,
+    conduct,
+    {"tokens": TaskFunction(ShardTokensOptions, perform_tokens)},
+    lambda _: {"patterns", "packing"},
+    _environment,
+)

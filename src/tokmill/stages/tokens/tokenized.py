@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tokmill.artifacts.artifact import Artifact
-from tokmill.artifacts.step import Input, Task
+from tokmill.artifacts.step import Input, Task, domain_of
 
 
 class SplitShard(NamedTuple):
@@ -31,7 +31,7 @@ class TokenShard(NamedTuple):
 def shards_of_split(upstream: Mapping[str, Artifact], split: str) -> list[SplitShard]:
     """In shard order, which is the order of the corpus."""
     origins = [
-        (name.removeprefix("ingest/"), artifact.manifest.config["reading"]["domain"])
+        (name.removeprefix("ingest/"), domain_of(artifact))
         for name, artifact in upstream.items()
         if name.startswith("ingest/")
         for _ in artifact.manifest.entries("documents")
@@ -50,9 +50,6 @@ def shards_of_split(upstream: Mapping[str, Artifact], split: str) -> list[SplitS
     return found
 
 
-def token_shards(task: Task, listed: list[list[int | str]]) -> list[TokenShard]:
+def token_shards(task: Task, listed: Sequence[tuple[int, str]]) -> list[TokenShard]:
     paths = task.paths("lengths")
-    return [
-        TokenShard(int(number), str(source), path)
-        for (number, source), path in zip(listed, paths, strict=True)
-    ]
+    return [TokenShard(number, source, path) for (number, source), path in zip(listed, paths, strict=True)]

@@ -21,6 +21,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,11 @@ from tokmill.artifacts.step import (
     Made,
     Outcome,
     Shard,
+    Stage,
     Step,
     Task,
+    TaskFunction,
+    TaskOptions,
     table_input,
     write_shard_table,
 )
@@ -77,10 +81,38 @@ class Pick(msgspec.Struct, frozen=True):
     cut_bytes: int = 0
 
 
+class Shares(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Of the sources in the sample: by source, or as in the mixture, or (neither) as much as they have.
+
+    Weights are exact fractions, as text: "1/4".
+    """
+
+    sources: dict[str, str] | None = None
+    domains: dict[str, str] | msgspec.UnsetType | None = msgspec.UNSET  # None: by what they have
+    within: dict[str, dict[str, str]] | None = None
+    domain_of: dict[str, str] | None = None
+
+
+class DrawOptions(TaskOptions, frozen=True):
+    seed: int
+    source: str
+
+
+class ChooseOptions(TaskOptions, frozen=True):
+    bytes: int
+    shares: Shares
+    sources: tuple[str, ...]  # per shard
+
+
+class TakeOptions(TaskOptions, frozen=True):
+    pick: Pick
+    shard: int
+
+
 # --- draw ---
 
 
-def perform_draw(task: Task) -> Made:
+def perform_draw(task: Task[DrawOptions]) -> Made:
     by_role = {item.role: Path(item.path) for item in task.inputs}
     kept = np.asarray(load_table(by_role["kept"], ["kept"]).column("kept"))
     labels = np.asarray(load_table(by_role["labels"], ["split"]).column("split"))
@@ -94,8 +126,8 @@ def perform_draw(task: Task) -> Made:
     drawn = _draws(
         doc_ids.take(pa.array(rows)),
         np.asarray(marks.column("exact_low"))[rows],
-        task.config["seed"],
-        task.config["source"],
+        task.options.seed,
+        task.options.source,
     )
     table = pa.table([drawn, sizes[rows]], schema=DRAWS)
     return Made([write_shard_table(task.directory, f"{task.key}.parquet", "draws", table)], {})
@@ -118,9 +150,9 @@ def _draws(doc_ids: Any, text_hashes: NDArray[np.uint64], seed: int, source: str
 # --- choose ---
 
 
-def perform_choose(task: Task) -> Made:
+def perform_choose(task: Task[ChooseOptions]) -> Made:
     """One pass finds how many bytes each source has by the upper bits of the draws, one the draw where to stop."""
-    paths, owners = task.paths("draws"), task.config["sources"]
+    paths, owners = task.paths("draws"), task.options.sources
     sources = list(dict.fromkeys(owners))
     histograms = {name: np.zeros(1 << _BUCKET_BITS, np.int64) for name in sources}
     for path, owner in zip(paths, owners, strict=True):
@@ -129,7 +161,7 @@ def perform_choose(task: Task) -> Made:
         summed = np.bincount(_bucket(draws), weights=sizes, minlength=1 << _BUCKET_BITS)
         histograms[owner] += summed.astype(np.int64)
     available = {name: int(histogram.sum()) for name, histogram in histograms.items()}
-    wanted = divide_budget(available, task.config["bytes"], task.config["shares"])
+    wanted = divide_budget(available, task.options.bytes, task.options.shares)
     picks = {}
     for name in sources:
         places = [(shard, path) for shard, path in enumerate(paths) if owners[shard] == name]
@@ -137,30 +169,32 @@ def perform_choose(task: Task) -> Made:
     return Made([], {}, {"picks": picks, "wanted": wanted, "available": available})
 
 
-def divide_budget(available: Mapping[str, int], budget: int, shares: Json) -> dict[str, int]:
+def divide_budget(available: Mapping[str, int], budget: int, shares: Shares) -> dict[str, int]:
     """Bytes to take of each source that has so many; more than it has, where its weight asks for more."""
-    if "sources" in shares:
-        weights = {name: Fraction(shares["sources"][name]) for name in available}
+    if shares.sources is not None:
+        weights = {name: Fraction(shares.sources[name]) for name in available}
         return {name: int(weight * budget) for name, weight in weights.items()}
-    if "domain_of" in shares:
-        return _divide_by_domain(available, budget, shares)
+    if shares.domain_of is not None:
+        return _divide_by_domain(available, budget, shares, shares.domain_of)
     total = sum(available.values())
     if total <= budget:
         return dict(available)
     return {name: budget * count // total for name, count in available.items()}
 
 
-def _divide_by_domain(available: Mapping[str, int], budget: int, shares: Json) -> dict[str, int]:
+def _divide_by_domain(
+    available: Mapping[str, int], budget: int, shares: Shares, domain_of: Mapping[str, str]
+) -> dict[str, int]:
     domains: dict[str, dict[str, int]] = {}
     for name, count in available.items():
-        domains.setdefault(shares["domain_of"][name], {})[name] = count
+        domains.setdefault(domain_of[name], {})[name] = count
     within = {
         domain: {name: Fraction(weight) for name, weight in weights.items()}
-        for domain, weights in shares["within"].items()
+        for domain, weights in (shares.within or {}).items()
     }
     outer = natural_mixture({domain: sum(counts.values()) for domain, counts in domains.items()}).domains
-    if shares["domains"] is not None:
-        outer = {domain: Fraction(weight) for domain, weight in shares["domains"].items()}
+    if shares.domains:
+        outer = {domain: Fraction(weight) for domain, weight in shares.domains.items()}
     mixture = Mixture(outer, within)
     wanted = {
         name: int(outer.get(domain, Fraction(0)) * weight * budget)
@@ -208,8 +242,8 @@ def _bucket(draws: NDArray[np.uint64]) -> NDArray[np.int64]:
 # --- sample ---
 
 
-def perform_sample(task: Task) -> Made:
-    pick, shard = msgspec.convert(task.config["pick"], Pick), task.config["shard"]
+def perform_sample(task: Task[TakeOptions]) -> Made:
+    pick, shard = task.options.pick, task.options.shard
     taken, cut = _taken(_load_draws(*task.paths("draws"))[0], pick, shard)
     texts = pa.array([], pa.large_string())
     if len(taken):  # else the shard is not read
@@ -256,6 +290,13 @@ def read_sample(inputs: Sequence[Input]) -> Iterator[str]:
             yield from batch.column("text").to_pylist()
 
 
+TASKS: dict[str, TaskFunction[Any]] = {
+    "tokenizer.draw": TaskFunction(DrawOptions, perform_draw),
+    "tokenizer.choose": TaskFunction(ChooseOptions, perform_choose),
+    "tokenizer.sample": TaskFunction(TakeOptions, perform_sample),
+}
+
+
 LOG = "tokenizer.log.json"
 
 _MAX_TOKENIZER_BYTES = 1 << 30
@@ -266,57 +307,102 @@ _SHOWN = 4
 _logger = logging.getLogger("tokmill.tokenizer")
 
 
-def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
-    if step.config["train"] is not None:
-        return (yield from _conduct_training(step, upstream))
-    pinned = Input("tokenizer", str(step.extra["path"]), step.config["sha256"])
-    (receipt,) = yield [_task(step, "tokenizer", "tokenizer", step.config, [pinned])]
+class _Vocabulary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is asked of any tokenizer."""
+
+    eos: str | int
+    control: tuple[str, ...]
+    padded_vocab_size: int | None
+    encoding: str | None
+
+
+class TokenizerOptions(_Vocabulary, frozen=True, kw_only=True):
+    """`tokenizer` of a recipe: a pinned file, or one to train and what its sample depends on."""
+
+    train: Json | None  # options of the trainer: `tokmill.tokenizers.train` knows them
+    sha256: str | None = None  # of the pinned file
+    sample_megabytes: int = 0
+    shares: Shares | None = None
+    datasets: dict[str, str | None] | None = None  # by source
+    seed: int | None = None
+
+
+class TrainOptions(_Vocabulary, frozen=True, kw_only=True):
+    train: Json
+    datasets: list[Json]  # what the log says of each source
+
+
+@dataclass(frozen=True)
+class TokenizerExtra:
+    path: Path  # of the pinned file
+
+
+TokenizerStep = Step[TokenizerOptions, TokenizerExtra | None]
+
+
+def conduct(step: TokenizerStep, upstream: Mapping[str, Artifact]) -> Conduct:
+    options = step.options
+    if options.train is not None:
+        return (yield from _conduct_training(step, options.train, upstream))
+    assert step.extra is not None, "a tokenizer that is not trained has a file"
+    assert options.sha256 is not None, "likewise"
+    pinned = Input("tokenizer", str(step.extra.path), options.sha256)
+    (receipt,) = yield [_task(step, "tokenizer", "tokenizer", options, [pinned])]
     return Outcome([receipt], {}, receipt.facts)
 
 
-def _conduct_training(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
-    seed, shards = step.config["seed"], labelled_shards(dict(upstream))
+def _conduct_training(step: TokenizerStep, train: Json, upstream: Mapping[str, Artifact]) -> Conduct:
+    asked, shards = step.options, labelled_shards(dict(upstream))
+    assert asked.seed is not None, "a tokenizer that is trained has a sample"
+    assert asked.shares is not None, "likewise"
     draws = yield [
         _task(
             step,
             "tokenizer.draw",
             f"draws-{shard.number:05d}",
-            {"seed": seed, "source": shard.source},
+            DrawOptions(seed=asked.seed, source=shard.source),
             inputs,
         )
         for shard, inputs in shards
     ]
     drawn = [table_input("draws", step.directory, receipt.files[0]) for receipt in draws]
-    wanted = {
-        "bytes": step.config["sample_megabytes"] * _MEGABYTE,
-        "shares": step.config["shares"],
-        "sources": [shard.source for shard, _ in shards],
-    }
+    wanted = ChooseOptions(
+        bytes=asked.sample_megabytes * _MEGABYTE,
+        shares=asked.shares,
+        sources=tuple(shard.source for shard, _ in shards),
+    )
     (choice,) = yield [_task(step, "tokenizer.choose", "choice", wanted, drawn)]
+    picks = msgspec.convert(choice.facts["picks"], dict[str, Pick])
     samples = yield [
         _task(
             step,
             "tokenizer.sample",
             f"sample-{shard.number:05d}",
-            {"pick": choice.facts["picks"][shard.source], "shard": shard.number},
+            TakeOptions(pick=picks[shard.source], shard=shard.number),
             [*inputs, draw],
         )
         for (shard, inputs), draw in zip(shards, drawn, strict=True)
     ]
-    config = {
-        **{key: step.config[key] for key in ("train", "eos", "control", "padded_vocab_size", "encoding")},
-        "datasets": list(_datasets(step, [shard for shard, _ in shards], samples, choice.facts)),
-    }
+    options = TrainOptions(
+        train=train,
+        eos=asked.eos,
+        control=asked.control,
+        padded_vocab_size=asked.padded_vocab_size,
+        encoding=asked.encoding,
+        datasets=list(_datasets(asked, [shard for shard, _ in shards], samples, choice.facts)),
+    )
     texts = [table_input("sample", step.directory, receipt.files[0]) for receipt in samples]
-    (receipt,) = yield [_task(step, "tokenizer.train", "tokenizer", config, texts)]
+    (receipt,) = yield [_task(step, "tokenizer.train", "tokenizer", options, texts)]
     return Outcome([receipt], {}, receipt.facts)
 
 
-def _task(step: Step, function: str, key: str, config: Json, inputs: list[Input]) -> Task:
-    return Task(function=function, key=key, config=config, inputs=inputs, directory=str(step.directory))
+def _task(step: TokenizerStep, function: str, key: str, options: Any, inputs: list[Input]) -> Task:
+    return Task(function=function, key=key, options=options, inputs=inputs, directory=str(step.directory))
 
 
-def _datasets(step: Step, shards: list[Shard], samples: list[Receipt], chosen: Json) -> Iterator[Json]:
+def _datasets(
+    asked: TokenizerOptions, shards: list[Shard], samples: list[Receipt], chosen: Json
+) -> Iterator[Json]:
     """What the log says of each source; those that have less than their share are also said aloud, in one breath."""
     short = []
     for name in dict.fromkeys(shard.source for shard in shards):
@@ -326,7 +412,7 @@ def _datasets(step: Step, shards: list[Shard], samples: list[Receipt], chosen: J
         available, wanted = chosen["available"][name], chosen["wanted"][name]
         told: Json = {
             "name": name,
-            "dataset": step.config["datasets"][name],
+            "dataset": (asked.datasets or {})[name],
             "samples": taken["samples"],
             "characters": taken["characters"],
             "bytes": taken["bytes"],
@@ -347,23 +433,23 @@ def _datasets(step: Step, shards: list[Shard], samples: list[Receipt], chosen: J
         )
 
 
-def perform_tokenizer(task: Task) -> Made:
+def perform_tokenizer(task: Task[TokenizerOptions]) -> Made:
     """A file that the recipe names."""
     source = Path(task.inputs[0].path)
-    entry, facts = _publish(task, source.name, read_whole(source, _MAX_TOKENIZER_BYTES))
+    entry, facts = _publish(task, source.name, read_whole(source, _MAX_TOKENIZER_BYTES), task.options.sha256)
     return Made([entry], {}, facts)
 
 
-def perform_train(task: Task) -> Made:
-    options, eos = task.config["train"], task.config["eos"]
-    control = list(dict.fromkeys([*options["control_symbols"], *task.config["control"]]))
+def perform_train(task: Task[TrainOptions]) -> Made:
+    options, eos = task.options.train, str(task.options.eos)
+    control = list(dict.fromkeys([*options["control_symbols"], *task.options.control]))
     name, trained = train_tokenizer(
         read_sample(task.inputs),
         {key: value for key, value in options.items() if key != "control_symbols"},
         eos=eos,
         control=[token for token in control if token != eos],
     )
-    entry, facts = _publish(task, name, trained.data)
+    entry, facts = _publish(task, name, trained.data, None)
     log = {
         "model": name,
         "model_type": options["model"],
@@ -374,21 +460,21 @@ def perform_train(task: Task) -> Made:
         "normalization": options.get("normalization", "identity"),
         "eos": eos,
         "eos_id": facts["eos_id"],
-        "datasets": task.config["datasets"],
+        "datasets": task.options.datasets,
     }
     data = json.dumps(log, indent=1, ensure_ascii=False).encode() + b"\n"
     written = commit_bytes(Path(task.directory) / LOG, data)
     return Made([entry, file_entry(LOG, "log", written, rows=1)], {}, facts)
 
 
-def _publish(task: Task, name: str, data: bytes) -> tuple[FileEntry, Json]:
+def _publish(task: Task[_Vocabulary], name: str, data: bytes, sha256: str | None) -> tuple[FileEntry, Json]:
     """Write the file, load it as everybody will, and say what later steps need to know of it."""
-    config = task.config
+    options = task.options
     path = Path(task.directory) / name
     written = commit_bytes(path, data)
-    tokenizer = pinned_tokenizer(str(path), config.get("sha256") or written.sha256, config["encoding"])
+    tokenizer = pinned_tokenizer(str(path), sha256 or written.sha256, options.encoding)
     described = describe_tokenizer(tokenizer)
-    padded = config["padded_vocab_size"]
+    padded = options.padded_vocab_size
     if padded is not None and padded < tokenizer.vocab_size:
         raise TokenizerError(
             f"the vocabulary has {tokenizer.vocab_size:,} ids, padded_vocab_size is {padded:,}",
@@ -399,11 +485,11 @@ def _publish(task: Task, name: str, data: bytes) -> tuple[FileEntry, Json]:
         "kind": tokenizer.kind,
         "file": name,
         "sha256": tokenizer.sha256,
-        "encoding": config["encoding"],
+        "encoding": options.encoding,
         "vocab_size": tokenizer.vocab_size,
         "padded_vocab_size": padded or tokenizer.vocab_size,
-        "eos_id": resolve_eos(tokenizer, config["eos"]),
-        "controls": resolve_controls(tokenizer, config["control"]),
+        "eos_id": resolve_eos(tokenizer, options.eos),
+        "controls": resolve_controls(tokenizer, options.control),
         "character_coverage": described.character_coverage,
         "byte_fallback": described.byte_fallback,
         "normalization": {
@@ -413,3 +499,15 @@ def _publish(task: Task, name: str, data: bytes) -> tuple[FileEntry, Json]:
         },
     }
     return file_entry(name, "tokenizer", written, rows=tokenizer.vocab_size), facts
+
+
+STAGE = Stage(
+    "tokenizer",
+    TokenizerOptions,
+    conduct,
+    {
+        "tokenizer": TaskFunction(TokenizerOptions, perform_tokenizer),
+        "tokenizer.train": TaskFunction(TrainOptions, perform_train),
+        **TASKS,
+    },
+)
