@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokmill.clean.rules import load_pack
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TOKENIZER = SHARED / "data/tokenizers/hf/gpt2-tokenizer.json"

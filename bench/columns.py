@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 import tokmill
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 _MAX_BYTES = 20_000_000  # of each domain

@@ -38,7 +38,7 @@ from rich.table import Table
 
 from chain import SETTINGS, SHARED, TOKENIZER, write_recipe, write_sample
 from command import command, environment
-from tokmill.artifacts.artifact import open_artifact
+from tokmill.artifacts.step import open_artifact
 from tokmill.kernels.jit import compile_kernels
 
 HERE = Path(__file__).parent

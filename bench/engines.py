@@ -28,16 +28,15 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from tokmill.artifacts.artifact import Artifact, begin, finish
 from tokmill.artifacts.manifest import build_manifest
-from tokmill.artifacts.step import Step, Task
+from tokmill.artifacts.step import Artifact, Step, Task, begin, finish
 from tokmill.engines.local import Engine, EngineName, Resources, open_engine
 from tokmill.kernels.jit import compile_kernels
 from tokmill.pipeline.plan import plan_steps
 from tokmill.pipeline.run_manifest import step_inputs
 from tokmill.recipe.file import load_recipe
 from tokmill.stages.registry import STAGES, perform
-from tokmill.storage.streams import open_stream
+from tokmill.storage.records import open_stream
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

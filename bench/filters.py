@@ -31,7 +31,7 @@ from rich.table import Table
 
 from tokmill.clean.measures import measure
 from tokmill.clean.rules import EditedMeasures, Pack, edit_and_measure, edit_lines, load_pack
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 HERE = Path(__file__).parent
 TOGETHER, ENGLISH = "together", "together, English only"

@@ -33,7 +33,7 @@ from tokmill.kernels.jit import compile_kernels
 from tokmill.schema import LENGTHS
 from tokmill.stages.build.mixture import SplitMixtureOptions
 from tokmill.stages.registry import FUNCTIONS
-from tokmill.storage.parquet import write_table
+from tokmill.storage.tables import write_table
 
 SOURCES = {"web": 0.5, "books": 0.3, "math": 0.2}  # of the documents
 WEIGHTS = {"web": "0.4", "books": "0.35", "math": "0.25"}

@@ -35,9 +35,8 @@ from rich.console import Console
 from rich.table import Table
 
 import tokmill
-from tokmill.artifacts.artifact import Artifact, begin, finish, open_artifact
 from tokmill.artifacts.manifest import Receipt, build_manifest
-from tokmill.artifacts.step import Input, Step, Task, table_input
+from tokmill.artifacts.step import Artifact, Input, Step, Task, begin, finish, open_artifact, table_input
 from tokmill.duplicates.near import NearOptions
 from tokmill.duplicates.window import WindowOptions
 from tokmill.kernels.jit import compile_kernels

@@ -3,16 +3,18 @@
     python bench/modules.py             calls are counted while a small recipe is run by one worker and a batch is read
     python bench/modules.py --list      and each module is named
 
-A module counts if one of its functions was called. Kernels count by the function that calls them.
+A module counts if one of its functions was called, other than by an import. Kernels count by the function that calls them.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import inspect
 import json
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +26,16 @@ SOURCE = Path(tokmill.__file__).parent
 def entered_modules() -> set[str]:
     """Of a recipe that reads, cleans, deduplicates, splits, tokenizes, mixes, packs and loads."""
     entered: set[str] = set()
-    prefix = f"{SOURCE}/"
+    prefix, importing = f"{SOURCE}/", threading.local()
 
     def note(frame: Any, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_name != "<module>":
-            path = frame.f_code.co_filename
-            if path.startswith(prefix):
-                entered.add(path.removeprefix(prefix))
+        code = frame.f_code
+        if code.co_name == "<module>":
+            importing.depth = getattr(importing, "depth", 0) + {"call": 1, "return": -1}.get(event, 0)
+            return
+        is_function = event == "call" and code.co_flags & inspect.CO_OPTIMIZED
+        if is_function and code.co_filename.startswith(prefix) and not getattr(importing, "depth", 0):
+            entered.add(code.co_filename.removeprefix(prefix))
 
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
@@ -50,6 +55,7 @@ def entered_modules() -> set[str]:
             "builds": [{"name": "rows", "format": "memmap"}],
         }
         (directory / "recipe.yaml").write_text(json.dumps(recipe))
+        threading.setprofile(note)
         sys.setprofile(note)
         try:
             from tokmill.loader import Batches, open_dataset
@@ -58,6 +64,7 @@ def entered_modules() -> set[str]:
             next(iter(Batches(open_dataset(out / "build/rows", "train"), batch_size=2)))
         finally:
             sys.setprofile(None)
+            threading.setprofile(None)
     return entered
 
 

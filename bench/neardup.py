@@ -45,7 +45,7 @@ from tokmill.duplicates.near import (
     verify_pairs,
 )
 from tokmill.kernels.minhash import band_keys
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 HERE = Path(__file__).parent
 # Every n-th English document, all domains: some 3 MB, ten seconds of datatrove.

@@ -30,20 +30,20 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from tokmill.packing.costs import Cost, compare_strategies
 from tokmill.packing.mixture import Holding, Mixture, Target
-from tokmill.packing.plan import LAYOUTS, Plan
-from tokmill.packing.rows import (
+from tokmill.packing.plan import (
     BATCH_TOKENS,
-    Cost,
+    LAYOUTS,
+    Plan,
     Store,
-    compare_strategies,
     gather_rows,
     gather_sequences,
     plan_layout,
     row_batches,
 )
 from tokmill.packing.schedule import MAX_EPOCHS, Offered, Scheduling
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 from tokmill.tokenizers.load import load_tokenizer
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

@@ -26,7 +26,7 @@ from rich.table import Table
 from tokmill.clean.edits import find_spans, redact_texts
 from tokmill.kernels.redaction import KINDS, find_windows
 from tokmill.schema import string_column
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

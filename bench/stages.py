@@ -30,9 +30,8 @@ from rich.console import Console
 from rich.table import Table
 
 from chain import TOKENIZER, write_recipe
-from tokmill.artifacts.artifact import Artifact, begin, finish, open_artifact, usable_receipts
 from tokmill.artifacts.manifest import build_manifest
-from tokmill.artifacts.step import Step, Task
+from tokmill.artifacts.step import Artifact, Step, Task, begin, finish, open_artifact, usable_receipts
 from tokmill.kernels.jit import compile_kernels
 from tokmill.pipeline.plan import plan_steps
 from tokmill.pipeline.run_manifest import step_inputs

@@ -42,7 +42,7 @@ from tokmill.duplicates.window import (
     window_marks,
 )
 from tokmill.schema import string_column
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 OPTIONS = WindowOptions()

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tokmill.artifacts.artifact import open_artifact
+from tokmill.artifacts.step import open_artifact
 from tokmill.clean.edits import apply_edits
 from tokmill.schema import one_piece
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 _NOUNS = [
     "river",

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import tokmill as mill
 from tokmill.cli import main
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 Document = dict[str, Any]
 SEVEN = ("text", "source", "domain", "doc_id", "license_tag", "created_at", "meta")

@@ -15,8 +15,7 @@ from tokmill.artifacts.manifest import load_manifest
 from tokmill.artifacts.snapshot import load_snapshot
 from tokmill.storage.codecs import read_batches
 from tokmill.storage.location import file_sha256
-from tokmill.storage.records import Kind, Wanted
-from tokmill.storage.streams import plain_sha256
+from tokmill.storage.records import Kind, Wanted, plain_sha256
 
 TEMPLATE = "{question} {answer}"
 

@@ -37,7 +37,7 @@ from tokmill.errors import CorruptFile, InputError, StorageError
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.token_cache import TokenCache
 from tokmill.schema import ORDER
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 TEXTS = {
     "plain": "The mill turns.\n\nIt turns all day, and the river with it.",

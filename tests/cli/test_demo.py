@@ -12,7 +12,7 @@ import pytest
 
 from mill import small_corpus, tokmill
 from tokmill.artifacts.manifest import load_manifest
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 
 @pytest.fixture

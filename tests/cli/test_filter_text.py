@@ -19,7 +19,7 @@ from hub.test_milling import tokmill as tokmill_with_hub
 from mill import SHARED
 from tokmill.clean.language import detect_languages
 from tokmill.cli import main
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 
 def line(seed: int) -> str:

@@ -267,3 +267,34 @@ def test_a_loss_is_counted_by_the_source_that_records_say_they_are_of(
     assert refused.returncode != 0
     assert "gamma loses 3 of 4" in refused.stderr
     assert tokmill(*given, "0.75").returncode == 0
+
+
+def test_another_log_does_not_let_a_tokenizer_be_replaced_and_a_log_of_another_kind_is_no_obstacle(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.jsonl", "b.jsonl", "mixture.yaml"):
+        shutil.copy(corpus / name, tmp_path)
+    Path("one.json").write_text("no JSON")
+    given = ["tokenizer", "train", "--manifest", "mixture.yaml", "--vocab-size", "340", "--output-dir", "out"]
+    assert tokmill(*given, "--log-file", "one.json").returncode == 0
+    before = snapshot(tmp_path / "out")
+    refused = tokmill(*given, "--log-file", "two.json", "--split-digits")
+    assert refused.returncode != 0
+    assert "spm_340_unigram.model" in refused.stderr
+    assert snapshot(tmp_path / "out") == before
+
+
+def test_steps_that_share_a_directory_do_not_lose_each_others_decisions_nor_what_they_read(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(corpus / "a.jsonl", tmp_path)
+    assert tokmill("normalize", "a.jsonl", "--out-dir", "out").returncode == 0
+    before = snapshot(tmp_path / "out")
+    refused = tokmill("dedup", "out/files-00000.jsonl.zst", "--out-dir", "out")
+    assert refused.returncode != 0
+    assert snapshot(tmp_path / "out") == before
+    given = ["normalize", "out/files-00000.jsonl.zst", "--name", "again", "--out-dir", "out"]
+    assert tokmill(*given, "--replace").returncode == 0
+    assert snapshot(tmp_path / "out")["files-00000.jsonl.zst"] == before["files-00000.jsonl.zst"]

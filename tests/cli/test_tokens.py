@@ -112,17 +112,17 @@ def test_packed_rows_have_the_shares_of_the_mixture_and_their_number_is_exact(
 ) -> None:
     out = tmp_path / "rows"
     run_json(
-        "pack", "--manifest", corpus / "mixture.yaml", "--tokenizer-path", model, "--length", "512",
-        "--blocks", "40", "--layout", "concat", "--out-dir", out,
+        "pack", "--manifest", corpus / "mixture.yaml", "--tokenizer-path", model, "--length", "128",
+        "--blocks", "150", "--layout", "concat", "--out-dir", out,
     )  # fmt: skip
     meta = json.loads((out / "meta.json").read_text())
-    rows = np.fromfile(out / "input_ids.mmap", "<i4").reshape(-1, 512)
-    assert (len(rows), meta["n_seqs"]) == (40, 40)
+    rows = np.fromfile(out / "input_ids.mmap", "<i4").reshape(-1, 128)
+    assert (len(rows), meta["n_seqs"]) == (150, 150)
     tokens = {"a": 0, "b": 0}
     for row in read_row_index(out / "index.jsonl.zst"):
         for span in row.docs:
             tokens[span.source] += span.end - span.start
-    assert abs(tokens["a"] / (40 * 512) - 0.75) < 0.01
+    assert abs(tokens["a"] / (150 * 128) - 0.75) < 0.01
     assert load_tokenizer(out / meta["tokenizer_path"]).sha256 == meta["tokenizer_sha256"]
     assert open_dataset(out, verify="hashes")[7]["ids"].tolist() == rows[7].tolist()
     assert mill.verify(out).problems == []
@@ -132,7 +132,7 @@ def test_packed_rows_have_the_shares_of_the_mixture_and_their_number_is_exact(
     }
     assert meta["counts"]["documents"] == len(indexed) < 800
     found = {one.check: one for one in check_build(out, steps=0).findings}
-    assert (found["sizes"].ok, found["sizes"].detail) == (True, "40 examples, 40 in the manifest")
+    assert (found["sizes"].ok, found["sizes"].detail) == (True, "150 examples, 150 in the manifest")
     shown = run_json("peek", out, "--row", "3")
     assert shown["pieces"][0]["text"]
 

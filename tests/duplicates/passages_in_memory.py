@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tokmill.duplicates.window import (
+    Docs,
     Spans,
     Trimmed,
     WindowOptions,
     count_words,
     find_passages,
-    settle,
+    settle_piece,
     trim_texts,
 )
+from tokmill.kernels.survivors import get_bits, no_bits
+
+
+class Settled(NamedTuple):
+    is_dropped: Any  # per document
+    counts: Any  # per span: its earlier copy is in a document that stays
 
 
 class Done(NamedTuple):
@@ -20,6 +29,18 @@ class Done(NamedTuple):
     is_dropped: Any
     spans: Spans
     cuts: Trimmed
+
+
+def settle(spans: Spans, totals: Docs, options: WindowOptions, ranks: Docs | None = None) -> Settled:
+    """Which documents go, of a whole column of spans."""
+    ranks = np.arange(len(totals)) if ranks is None else ranks
+    order = np.lexsort((spans.first_words, spans.rows, ranks[spans.rows]))
+    rows, first_words, words, first_rows = (
+        column[order] for column in (spans.rows, spans.first_words, spans.words, spans.first_rows)
+    )
+    dropped, counts = no_bits(len(totals)), np.zeros(len(order), np.bool_)
+    counts[order] = settle_piece(rows, first_words, words, first_rows, totals[rows], options, dropped)
+    return Settled(get_bits(dropped, np.arange(len(totals))), counts)
 
 
 def apply_policy(texts: Any, options: WindowOptions) -> Done:

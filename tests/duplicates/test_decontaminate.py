@@ -25,7 +25,7 @@ from tokmill.duplicates.decontaminate import (
     ngram_index,
 )
 from tokmill.errors import InputError
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 ANY = settings(deadline=None, max_examples=200)
 QUESTION = (

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duplicates.passages_in_memory import apply_policy
+from duplicates.passages_in_memory import apply_policy, settle
 from kernels.test_windows import slow_words
 from mill import SHARED
 from tokmill.duplicates.window import (
@@ -26,16 +26,15 @@ from tokmill.duplicates.window import (
     find_passages,
     match_marks,
     merge_spans,
-    settle,
     settle_piece,
     trim_texts,
     window_marks,
 )
+from tokmill.kernels.jit import TERMINAL
 from tokmill.kernels.patterns import ABBREVIATIONS
-from tokmill.kernels.steps import TERMINAL
 from tokmill.kernels.survivors import get_bits, no_bits
 from tokmill.kernels.wordclasses import class_table
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 ANY = settings(deadline=None, max_examples=200)
 SMALL = WindowOptions(words=4, winnow=3)

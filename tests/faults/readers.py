@@ -36,9 +36,9 @@ from tokmill.loader import Batches, open_dataset
 from tokmill.recipe import Source
 from tokmill.recipe.file import load_recipe
 from tokmill.sources.readers import Chunks, read_documents, resolve_reading
+from tokmill.storage.disk import ZstdCompressor, frame_options
 from tokmill.storage.location import find_files
-from tokmill.storage.parquet import load_table
-from tokmill.storage.reading import ZstdCompressor, frame_options
+from tokmill.storage.tables import load_table
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.train import train_byte_bpe
 

@@ -206,7 +206,7 @@ def free_port() -> int:
 
 CONNECT = """
 import sys
-from tokmill.engines.opening import Resources, open_engine
+from tokmill.engines.local import Resources, open_engine
 from tokmill.errors import TokmillError
 try:
     engine = open_engine(Resources(None, "ray", sys.argv[1]), 1 << 20, print)

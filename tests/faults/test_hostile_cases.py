@@ -23,7 +23,7 @@ from tokmill.formats.parquet import load_meta
 from tokmill.formats.token_cache import TokenCache
 from tokmill.loader import open_dataset
 from tokmill.storage.lease import open_lease
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 
 @pytest.mark.parametrize("content", [b'{"seq_len": "\xff"}', b'{"seq_len":' * 100_000])

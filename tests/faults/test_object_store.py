@@ -32,8 +32,8 @@ from tokmill.artifacts.manifest import MANIFEST, load_manifest
 from tokmill.errors import StorageError
 from tokmill.publish.publication import fetch, find_publication
 from tokmill.storage import cloud
-from tokmill.storage.cloud import parse_url
 from tokmill.storage.lease import CLAIM
+from tokmill.storage.location import parse_url
 from tokmill.storage.objects import Store, open_store
 
 QUICK, WHOLE = 8, 50
@@ -43,8 +43,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from tokmill.errors import TokmillError
-from tokmill.manifest import load_manifest
-from tokmill.publication_target import open_target
+from tokmill.artifacts.manifest import load_manifest
+from tokmill.publish.publication import open_target
 url, work = sys.argv[1], Path(sys.argv[2])
 made = load_manifest(work / "run")
 say = lambda text: print(text, file=sys.stderr)
@@ -246,7 +246,7 @@ def test_of_two_runs_for_one_url_one_wins_and_the_other_says_who(place: Place, t
 
     place.scene.proxy.before = before
     with place.start() as first:
-        reached.wait()
+        assert reached.wait(300), first.stderr
         with place.start(place.scene.endpoint, other) as second:
             said = " ".join(second.communicate(timeout=300)[1].split())
         may_go_on.set()
@@ -271,7 +271,7 @@ def test_a_run_that_lost_its_lease_cannot_publish_over_the_winner(place: Place, 
 
     place.scene.proxy.before = before
     with place.start() as first:
-        reached.wait()
+        assert reached.wait(300), first.stderr
         free = json.dumps({"is_held": False}).encode()
         place.store.upload(f"runs/x/{CLAIM}", [free], len(free))
         with place.start(place.scene.endpoint, other) as second:
@@ -427,7 +427,7 @@ def test_a_fetch_that_is_killed_leaves_no_run_and_goes_on(place: Place, tmp_path
 UPLOAD = """
 import os, resource, sys
 from tokmill.storage.objects import open_store
-from tokmill.storage.url import parse_url
+from tokmill.storage.location import parse_url
 url, size, fail_at = parse_url(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 store = open_store(url)
 store.upload("first", [b"x"], 1)

@@ -21,7 +21,7 @@ from faults.disk import checked_digest
 from mill import small_corpus, tokmill
 from tokmill.errors import RunLocked, TokmillError
 from tokmill.storage import lease
-from tokmill.storage.commit import TEMP_PREFIX
+from tokmill.storage.disk import TEMP_PREFIX
 from tokmill.storage.lease import LOCK, Holder, NoteFile, open_lease, process_began
 
 HOLD = """
@@ -235,7 +235,7 @@ def test_of_runs_that_start_together_without_a_kernels_lock_one_has_the_name(
 NAMED = """
 import os
 from pathlib import Path
-from tokmill.storage.commit import temp_beside
+from tokmill.storage.disk import temp_beside
 os.getpid = lambda: 1
 print(temp_beside(Path("documents-00000.parquet")), temp_beside(Path("documents-00000.parquet")))
 """

@@ -31,9 +31,9 @@ import numpy as np
 from tokmill.errors import CorruptFile
 from tokmill.formats import Format
 from tokmill.formats.ids import Sequences
-from tokmill.formats.stores import Part, PartStore
-from tokmill.manifest import file_entry
-from tokmill.storage.commit import open_commit
+from tokmill.formats.ids import Part, PartStore
+from tokmill.artifacts.manifest import file_entry
+from tokmill.storage.disk import open_commit
 from tokmill.storage.location import file_sha256
 
 NAME = "ids.txt"
@@ -232,9 +232,9 @@ def test_a_record_has_the_name_that_it_is_registered_by() -> None:
 
 # Where one format is meant, and no other would do.
 NAMED = {
-    "token_files.py": {"npy", "token_cache"},  # `shard` and `encode` make these
+    "adhoc/tokens.py": {"npy", "token_cache"},  # `shard` and `encode` make these
     "cli/tokens.py": {"memmap"},  # what `pack` makes unless it is told otherwise
-    "imported_sources.py": {"parquet"},  # files that are read, not builds
+    "adhoc/imported_sources.py": {"parquet"},  # files that are read, not builds
 }
 
 

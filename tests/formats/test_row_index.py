@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats import index as row_index
 from tokmill.formats.index import RowSpans, find_row, read_row_index, write_row_index
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 NAMES = [f"d{number}" for number in range(9)]
 ORIGINS = ["web", "math"] * 4 + ["web"]

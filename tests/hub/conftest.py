@@ -23,7 +23,7 @@ time.sleep = waits.append
 from tokmill.errors import TokmillError
 from tokmill.sources import hub, hubfile
 from tokmill.sources.hubfile import HubFile
-from tokmill.progress import warnings_to
+from tokmill.artifacts.progress import warnings_to
 saying = warnings_to(said.append)
 saying.__enter__()
 

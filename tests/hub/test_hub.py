@@ -13,7 +13,7 @@ import pytest
 from tokmill.errors import InputError, MissingExtra
 from tokmill.sources import hub as hub_source
 from tokmill.sources import hubfile
-from tokmill.storage.reading import ZstdCompressor, frame_options
+from tokmill.storage.disk import ZstdCompressor, frame_options
 
 TOKEN = "hf_loopbackSecret0123456789"
 ROWS = [{"text": f"line {number} of a text"} for number in range(20_000)]
@@ -147,7 +147,7 @@ def test_files_of_each_format_are_found_and_read_whole(hub, client, suffix, data
     shown = client("""
         import hashlib
         import pyarrow.parquet as pq
-        from tokmill.storage import codecs, streams
+        from tokmill.storage import codecs, records
         from tokmill.storage.records import Kind, Wanted
 
         sha = hub.resolve_revision("org/texts", None)
@@ -161,7 +161,7 @@ def test_files_of_each_format_are_found_and_read_whole(hub, client, suffix, data
             with file.open() as raw:
                 rows = pq.ParquetFile(raw).read().num_rows
         else:
-            streams.open_binary = HubFile.open
+            records.open_binary = HubFile.open
             wanted = [Wanted("text", "text", Kind.TEXT, True)]
             batches = codecs.read_batches(file, wanted, unit="line", max_record_bytes=1000)
             rows = sum(batch.table.num_rows for batch in batches)

@@ -97,7 +97,7 @@ def test_several_splits_are_read_in_the_order_in_which_datasets_itself_reads_the
             f"""
             import datasets, tokmill
             from tokmill.recipe import Hub
-            from tokmill.sources.listing import list_hub
+            from tokmill.sources.readers import list_hub
             theirs = datasets.load_dataset("{DATASET}", split="{split}".replace(" ", ""))
             show(theirs=[row["score"] for row in theirs],
                  files=[file.name for file in list_hub(Hub(dataset="{DATASET}", split="{split}"), "{published}")])

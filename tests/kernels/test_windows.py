@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kernels.arrow_buffers import buffers, column
 from tokmill.duplicates.shingling import fold_character, word_table
 from tokmill.kernels import windows
-from tokmill.kernels.steps import SPACELESS
+from tokmill.kernels.jit import SPACELESS
 from tokmill.kernels.wordclasses import class_table
 
 MASK = (1 << 64) - 1

@@ -17,7 +17,7 @@ from loader.builds import documents, write_split
 from mill import write_problems
 from tokmill.errors import InputError
 from tokmill.loader import Batches, open_dataset
-from tokmill.storage.reading import ZstdDecompressor
+from tokmill.storage.disk import ZstdDecompressor
 
 DOMAIN = {"gsm": "math", "notes": "prose", "wiki": "prose"}
 BUILDS: dict[str, dict[str, Any]] = {

@@ -83,7 +83,9 @@ class _Held:
     def __init__(self, corpus: Corpus, unit: str, order: Order, seed: int) -> None:
         refuse_long_documents(corpus.lengths, corpus.name)
         self.documents = len(corpus.lengths)
-        self.holding = Holding(corpus.name, corpus.domain, int(corpus.lengths.sum(dtype=np.int64)))
+        lengths = corpus.lengths
+        tokens, longest = int(lengths.sum(dtype=np.int64)), int(lengths.max(initial=0))
+        self.holding = Holding(corpus.name, corpus.domain, tokens, longest)
         self.orders: list[NDArray[np.int32]] = []
         self._corpus, self._unit, self._order, self._seed = corpus, unit, order, seed
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 
 from mill import SHARED
 from packing.slow_packing import documents_and_row_length
+from tokmill.packing.costs import compare_strategies, cost_of
 from tokmill.packing.plan import plan_best_fit
-from tokmill.packing.rows import compare_strategies, cost_of
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 from tokmill.tokenizers.load import load_tokenizer
 
 RANKS = SHARED / "data/tokenizers/tiktoken/r50k_base.tiktoken"

@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 
 from packing.slow_packing import documents_and_row_length
 from tokmill.errors import VocabTooLarge
-from tokmill.packing.plan import LAYOUTS, plan_indexed, plan_pad
-from tokmill.packing.rows import Store, gather_rows, gather_sequences, plan_layout, row_batches
+from tokmill.packing.plan import (
+    LAYOUTS,
+    Store,
+    gather_rows,
+    gather_sequences,
+    plan_indexed,
+    plan_layout,
+    plan_pad,
+    row_batches,
+)
 
 FIXED = [layout for layout in LAYOUTS if layout != "indexed"]
 

@@ -27,10 +27,10 @@ from tokmill.packing.plan import (
     plan_concat,
     plan_document,
     plan_indexed,
+    plan_layout,
     plan_pad,
     take_rows,
 )
-from tokmill.packing.rows import plan_layout
 
 
 def array(lengths: list[int]) -> np.ndarray:

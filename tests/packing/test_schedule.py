@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from packing.in_memory import Corpus, Schedule, in_order, schedule
@@ -20,8 +20,7 @@ from tokmill.kernels.mixing import take_turns
 from tokmill.packing import mixture as balance
 from tokmill.packing import schedule as turning
 from tokmill.packing.mixture import Balance, Holding, Mixture, Target, row_groups
-from tokmill.packing.plan import Plan, plan_document, take_rows
-from tokmill.packing.rows import Store, gather_rows, plan_layout
+from tokmill.packing.plan import Plan, Store, gather_rows, plan_document, plan_layout, take_rows
 from tokmill.packing.schedule import Offered, Scheduling
 
 T = TypeVar("T")
@@ -302,6 +301,37 @@ def test_a_target_in_documents_or_megabytes_is_met_to_the_document(unit, amount)
 def test_blocks_are_rows_of_tokens():
     found = schedule(corpora_of([8] * 100), mixture_of("1"), Target("blocks", 5), seq_len=16)
     assert (found.total_tokens, found.reached, found.left_over) == (80, 5, 0)
+
+
+@given(
+    sources=st.lists(
+        st.tuples(st.lists(st.integers(1, 60), min_size=1, max_size=30), st.integers(1, 50)),
+        min_size=1,
+        max_size=5,
+    ),
+    length=st.integers(2, 40),
+    share=st.integers(1, 100),
+    exhausted=st.sampled_from(["stop", "renormalize", "repeat"]),
+)
+@settings(deadline=None, max_examples=400)
+def test_blocks_are_full_whenever_the_tokens_are_there(sources, length, share, exhausted):
+    """For any documents: a part of a source may be smaller than each of them, and may end in the middle of one."""
+    tokens, weights = [sum(lengths) for lengths, _ in sources], [weight for _, weight in sources]
+    total = sum(weights)
+    there = min(count * total // weight for count, weight in zip(tokens, weights, strict=True))
+    there = {"stop": there, "renormalize": sum(tokens), "repeat": 3 * there}[exhausted]
+    rows = there // length * share // 100
+    assume(rows)
+    found = schedule(
+        corpora_of(*(lengths for lengths, _ in sources)),
+        Mixture({f"d{n}": Fraction(weight, total) for n, weight in enumerate(weights)}),
+        Target("blocks", rows),
+        exhausted=exhausted,
+        max_epochs=3,
+        seq_len=length,
+    )
+    assert sum(sources[s][0][d] for s, d in taken_of(found)) >= rows * length
+    assert (found.reached, found.left_over) == (rows, 0)
 
 
 def test_a_count_of_documents_repeats_or_stops_where_a_source_ends():

@@ -15,7 +15,7 @@ from tokmill.artifacts.manifest import load_manifest
 from tokmill.formats.index import read_row_index
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.memmap import open_memmap
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 from tokmill.tokenizers.load import load_tokenizer
 
 FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")

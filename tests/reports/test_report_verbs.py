@@ -14,7 +14,7 @@ import tokmill as mill
 from cleaned import prose
 from mill import small_corpus, tokmill
 from tokmill.formats.index import read_row_index
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 TEXTS = {
     "web": [prose(n) for n in range(40)] + [prose(3), "short"],

@@ -24,7 +24,7 @@ from tokmill.artifacts.manifest import (
 )
 from tokmill.formats.index import IndexRow, RowSpans, read_row_index, write_row_index
 from tokmill.storage.location import file_sha256
-from tokmill.storage.streams import plain_sha256
+from tokmill.storage.records import plain_sha256
 
 Record = dict[str, Any]
 Corpus = dict[str, list[Record]]

@@ -18,7 +18,7 @@ from tokmill.reviews.review import review
 from tokmill.reviews.rows import scan_rows
 from tokmill.reviews.subject import Subject, load_turns, open_subject, tally_lengths
 from tokmill.reviews.texts import choose_shards, scan_texts
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 INVISIBLE = "\u200b"
 

@@ -20,8 +20,8 @@ from forked import MAIN, run_forked
 from mill import SHARED, digest_of, small_corpus, tokmill, write_recipe
 from mill import write_problems as write_good
 from tokmill.artifacts.manifest import load_manifest
-from tokmill.storage.parquet import load_table
-from tokmill.storage.reading import ZstdCompressor, frame_options
+from tokmill.storage.disk import ZstdCompressor, frame_options
+from tokmill.storage.tables import load_table
 
 JSONL_ONLY = {
     "name": "problems",

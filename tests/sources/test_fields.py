@@ -25,7 +25,7 @@ import tokmill as mill
 from mill import tokmill
 from tokmill.artifacts.manifest import load_manifest
 from tokmill.errors import InputError
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 Record = dict[str, Any]
 FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")

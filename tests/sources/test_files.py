@@ -16,8 +16,8 @@ from tokmill.recipe import Source
 from tokmill.schema import DOCUMENTS
 from tokmill.sources.readers import Chunks, list_source, read_documents, resolve_reading
 from tokmill.sources.reading import content_ids
-from tokmill.storage.digest import row_sequence, table_sha256
 from tokmill.storage.records import BadRecord
+from tokmill.storage.tables import row_sequence, table_sha256
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 

@@ -13,8 +13,8 @@ from mill import tokmill, write_problems, write_recipe
 from tokmill.artifacts.manifest import load_manifest
 from tokmill.stages.sampling import shuffle_buffer
 from tokmill.storage.codecs import read_batches
-from tokmill.storage.parquet import load_table
 from tokmill.storage.records import Kind, Wanted
+from tokmill.storage.tables import load_table
 
 SOURCE = {
     "name": "problems",

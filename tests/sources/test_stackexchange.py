@@ -34,8 +34,8 @@ from tokmill.stages.ingest import threads
 from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
 from tokmill.stages.registry import FUNCTIONS
 from tokmill.storage.location import file_sha256, find_files
-from tokmill.storage.parquet import load_table
 from tokmill.storage.records import WHOLE
+from tokmill.storage.tables import load_table
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "stackexchange"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the dumps are not part of the project")

@@ -20,7 +20,7 @@ from tokmill.artifacts.manifest import Json, load_manifest
 from tokmill.clean.edits import redact_texts
 from tokmill.errors import InputError, MissingExtra, RecipeError
 from tokmill.formats.megatron import MegatronFile
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 from tokmill.tokenizers.load import load_tokenizer
 
 needs_fasttext = pytest.mark.skipif(

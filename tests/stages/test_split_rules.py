@@ -35,7 +35,7 @@ from tokmill.stages.sampling import (
     shuffle_keys,
     spelled_field,
 )
-from tokmill.storage.digest import id_hashes
+from tokmill.storage.tables import id_hashes
 
 IDS = [f"doc-{number}" for number in range(20_000)]
 NONE = Decimal(0)

@@ -10,8 +10,8 @@ import pytest
 
 from tokmill.errors import RunLocked, TokmillError
 from tokmill.storage import lease as leases
-from tokmill.storage.cloud import ObjectUrl, parse_url
 from tokmill.storage.lease import CLAIM, Holder, ObjectPlace, open_lease
+from tokmill.storage.location import ObjectUrl, parse_url
 from tokmill.storage.objects import Store, open_store
 
 

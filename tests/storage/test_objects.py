@@ -16,17 +16,20 @@ from hypothesis import strategies as st
 
 from tokmill.errors import EmptyGlob, InputChanged, InputError, MissingExtra, StorageError
 from tokmill.storage import cloud
-from tokmill.storage.cloud import ObjectUrl, is_url, parse_url, refuse_url
 from tokmill.storage.location import (
     ObjectFile,
+    ObjectUrl,
     RangedBytes,
     file_sha256,
     find_files,
     find_objects,
     from_url,
+    is_url,
     local_path,
     open_binary,
     open_input,
+    parse_url,
+    refuse_url,
 )
 from tokmill.storage.objects import Store, open_store
 

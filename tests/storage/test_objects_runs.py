@@ -25,8 +25,7 @@ from tokmill.pipeline.run import RunResult
 from tokmill.publish.publication import fetch
 from tokmill.recipe.file import load_recipe
 from tokmill.stages.ingest.stage import conduct, perform_ingest
-from tokmill.storage.cloud import parse_url
-from tokmill.storage.location import find_files, open_binary, open_input
+from tokmill.storage.location import find_files, open_binary, open_input, parse_url
 from tokmill.storage.objects import Store, open_store
 
 

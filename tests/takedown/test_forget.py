@@ -30,9 +30,9 @@ from tokmill.audit.trace import trace_document
 from tokmill.cli import main
 from tokmill.errors import InputError, RunLocked, StorageError
 from tokmill.formats.megatron import MegatronFile
+from tokmill.storage.disk import ZstdFile
 from tokmill.storage.lease import open_lease
-from tokmill.storage.parquet import load_table
-from tokmill.storage.reading import ZstdFile
+from tokmill.storage.tables import load_table
 from tokmill.takedown.footprint import Selection
 from tokmill.takedown.forgetting import Forgetting, forget
 
@@ -497,7 +497,7 @@ def test_a_document_that_comes_back_by_another_way_is_found_by_verify(run: Path,
     pq.write_table(pa.Table.from_pylist([*whole, more]), listed)
     assert not mill.verify(run).ok
     # and with every manifest made to agree, by the ids alone
-    from tokmill.artifacts.artifact import open_artifact
+    from tokmill.artifacts.step import open_artifact
     from tokmill.audit.proofs import find_forgotten
 
     artifacts = {}

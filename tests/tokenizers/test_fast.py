@@ -127,7 +127,7 @@ def test_real_text_gives_the_ids_of_the_reference(published, tokenizer_files):
     files = sorted((tokenizer_files.parents[1] / "bench").glob("*.jsonl.zst"))
     if not files:
         pytest.skip("no texts in ../shared/bench")
-    from tokmill.storage.reading import ZstdFile
+    from tokmill.storage.disk import ZstdFile
 
     for path in files:
         with ZstdFile(path) as lines:

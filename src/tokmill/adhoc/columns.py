@@ -29,8 +29,7 @@ from tokmill.duplicates.near import NearOptions, choose_bands, find_near_duplica
 from tokmill.errors import InputError
 from tokmill.formats.index import RowSpans
 from tokmill.kernels.redaction import KINDS
-from tokmill.packing.plan import Layout, Plan, Tail
-from tokmill.packing.rows import plan_layout
+from tokmill.packing.plan import Layout, Plan, Tail, plan_layout
 
 __all__ = [
     "Languages",

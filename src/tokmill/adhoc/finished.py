@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from tokmill.artifacts.artifact import Artifact, has_all_files, open_artifact
 from tokmill.artifacts.manifest import (
     MANIFEST,
     FileEntry,
@@ -33,11 +32,12 @@ from tokmill.artifacts.manifest import (
     fingerprint_of,
     write_manifest,
 )
+from tokmill.artifacts.step import Artifact, has_all_files, open_artifact
 from tokmill.errors import InputError
 from tokmill.formats.token_cache import META_NAME, TokenCache
-from tokmill.storage.commit import commit_bytes, move_committed, remove_file
+from tokmill.recipe import Recipe
+from tokmill.storage.disk import commit_bytes, load_bytes, move_committed, remove_file
 from tokmill.storage.location import read_whole
-from tokmill.storage.reading import load_bytes
 
 _SHOWN = 4  # differences; a listing of hundreds of files may differ in all of them
 
@@ -109,6 +109,13 @@ def other_options(place: Path, before: Json | None, now: Json) -> InputError:
         what,
         where=str(place),
         next="give another directory, or `--replace` (in Python: `replace=True`) to make the new one in its place",
+    )
+
+
+def options_of(recipe: Recipe) -> Json:
+    """What a single step was given. Its files are known by their digests, once they were read."""
+    return recipe.model_dump(
+        mode="json", exclude_defaults=True, exclude={"name": True, "sources": {"__all__": {"files"}}}
     )
 
 

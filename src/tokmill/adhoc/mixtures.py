@@ -34,9 +34,10 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from tokmill.adhoc.finished import other_options
+from tokmill.adhoc.finished import options_of, other_options
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress
+from tokmill.errors import InputError
 from tokmill.packing.mixture import check_weights
 from tokmill.pipeline.run import run_recipe
 from tokmill.pipeline.run_manifest import hub_commits
@@ -45,7 +46,7 @@ from tokmill.recipe.file import load_section, parse_recipe
 from tokmill.recipe.section import Amount, Name, Patterns, Weight, part_of
 from tokmill.recipe.source import HUB_NAME
 from tokmill.stages.tokens.tokenizer import LOG
-from tokmill.storage.commit import commit_bytes
+from tokmill.storage.disk import commit_bytes
 from tokmill.storage.location import read_whole
 
 
@@ -264,12 +265,8 @@ def train_from_mixture(
     mixture = read_mixture_file(manifest)
     recipe = _recipe(mixture, options, eos, mixture.seed if seed is None else seed)
     base = manifest.resolve().parent
-    asked = recipe.model_dump(
-        mode="json", exclude_defaults=True, exclude={"name": True, "sources": {"__all__": {"files"}}}
-    )
+    asked = options_of(recipe)
     where = log_file or out / LOG
-    if not replace:
-        _check_replaceable(where, asked)
     result = run_recipe(recipe, base, out / _WORK, workers=workers, until="tokenizer", progress=progress)
     made = result.artifacts["tokenizer"]
     (model,) = made.manifest.entries("tokenizer")
@@ -279,25 +276,28 @@ def train_from_mixture(
         item = items[entry["name"]]
         entry["dataset"] = item.dataset or ", ".join(item.files or [])
         entry["revision"] = commits.get(entry["name"], {}).get("revision")
-    commit_bytes(out / model.path, read_whole(made.path(model), _MAX_BYTES))
+    trained = read_whole(made.path(model), _MAX_BYTES)
+    if not replace and (refusal := _refusal(out / model.path, trained, where, asked)):
+        shutil.rmtree(out / _WORK)
+        raise refusal
+    commit_bytes(out / model.path, trained)
     log["asked"] = asked
     commit_bytes(where, json.dumps(log, indent=1, ensure_ascii=False).encode() + b"\n")
     shutil.rmtree(out / _WORK)
     return {**log, "path": str(out / model.path), "log": str(where)}
 
 
-def _check_replaceable(log: Path, asked: Json) -> None:
-    """Models of other sizes and kinds have other names: they may lie beside each other, and the log tells of the last."""
-    if not log.is_file():
-        return
-    before = json.loads(read_whole(log, _MAX_BYTES)).get("asked")
-    names = [
-        [words["tokenizer"]["train"].get(key) for key in ("model", "vocab_size")]
-        for words in (before, asked)
-        if words is not None
-    ]
-    if before != asked and (before is None or names[0] == names[1]):
-        raise other_options(log, before, asked)
+def _refusal(model: Path, trained: bytes, log: Path, asked: Json) -> InputError | None:
+    """Models of other sizes and kinds have other names, and may lie beside each other; the log tells of the last."""
+    if not model.is_file() or read_whole(model, _MAX_BYTES) == trained:
+        return None
+    before = None
+    with contextlib.suppress(ValueError):
+        log_entries = json.loads(read_whole(log, _MAX_BYTES)) if log.is_file() else None
+        before = log_entries.get("asked") if isinstance(log_entries, dict) else None
+    if before == asked:  # the same options, and other texts
+        before = None
+    return other_options(model, before, asked)
 
 
 def _recipe(mixture: MixtureFile, options: Json, eos: str, seed: int) -> Recipe:

@@ -28,23 +28,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokmill.adhoc.finished import other_options
-from tokmill.artifacts.artifact import Artifact
+from tokmill.adhoc.finished import options_of, other_options
 from tokmill.artifacts.manifest import Json, Receipt, add_counts
 from tokmill.artifacts.progress import Progress
-from tokmill.artifacts.step import Shard, list_shards
+from tokmill.artifacts.step import Artifact, Shard, list_shards
 from tokmill.clean.examine import EMPTY
 from tokmill.errors import InputError, RecipeError
 from tokmill.pipeline.plan import Own
 from tokmill.pipeline.run import run_recipe
 from tokmill.recipe import Recipe
 from tokmill.schema import one_piece
-from tokmill.stages.texts import CHARS_PER_TOKEN, DocIds, estimate_tokens, load_clean, trim_inputs
-from tokmill.storage.commit import commit_bytes, remove_file
-from tokmill.storage.jsonl import write_jsonl, write_jsonl_tables
+from tokmill.stages.tokens.stage import CHARS_PER_TOKEN, DocIds, estimate_tokens, load_clean, trim_inputs
+from tokmill.storage.codecs import write_jsonl, write_jsonl_tables
+from tokmill.storage.disk import commit_bytes, remove_file
 from tokmill.storage.location import read_whole
-from tokmill.storage.parquet import load_table
 from tokmill.storage.plaintext import write_separated
+from tokmill.storage.tables import load_table
 
 _WORK = ".work"
 _MANIFESTS = "*.manifest.json"
@@ -63,12 +62,12 @@ def clean_files(
     progress: Progress | None = None,
 ) -> Json:
     """Clean the sources of `recipe` into `out`; the sum of all shards."""
-    asked = _asked(recipe)
-    formers = sorted(out.glob(_MANIFESTS))
+    asked = options_of(recipe)
+    formers = _formers(out)
     _check_replaceable(formers, asked, replace)
     result = run_recipe(recipe, base, out / _WORK, workers=workers, until="clean", progress=progress, own=own)
     asked["inputs"] = _digests(result.artifacts)
-    _check_replaceable(formers, asked, replace)
+    _check_replaceable(formers, asked, replace, out / _WORK)
     totals: Json = {"shards": 0, "docs_in": 0, "docs": 0, "bytes": 0, "est_tokens": 0, "drops": {}}
     origin = {**_read_from_hub(result.artifacts), "asked": asked}
     totals |= {"not_read": _not_read(result.artifacts), **_read_from_hub(result.artifacts)}
@@ -110,12 +109,12 @@ def clean_to_text(
         )
     name = target.name.removesuffix(".txt")
     path = target.with_name(f"{name}.manifest.json")
-    asked = {**_asked(recipe), "separator": separator}
+    asked = {**options_of(recipe), "separator": separator}
     _check_replaceable([path], asked, replace)
     work = target.with_name(f".{target.name}{_WORK}")
     result = run_recipe(recipe, base, work, workers=workers, until="clean", progress=progress, own=own)
     asked["inputs"] = _digests(result.artifacts)
-    _check_replaceable([path], asked, replace)
+    _check_replaceable([path], asked, replace, work)
     totals: Json = {"docs_in": 0, "docs": 0, "bytes": 0, "est_tokens": 0, "drops": {}}
     totals |= {"not_read": _not_read(result.artifacts), **_read_from_hub(result.artifacts)}
     shards = list_shards(result.artifacts)
@@ -241,13 +240,6 @@ def _not_read(artifacts: Mapping[str, Artifact]) -> Json:
     return dict(sorted(total.items()))
 
 
-def _asked(recipe: Recipe) -> Json:
-    """The options that were given. Files are known by their digests, once they were read."""
-    return recipe.model_dump(
-        mode="json", exclude_defaults=True, exclude={"name": True, "sources": {"__all__": {"files"}}}
-    )
-
-
 def _digests(artifacts: Mapping[str, Artifact]) -> Json:
     """What was read, by source and file."""
     return {
@@ -268,8 +260,19 @@ def _load_manifest(path: Path) -> Json:
     return found if isinstance(found, dict) and "shard_path" in found else {}
 
 
-def _check_replaceable(manifests: Sequence[Path], asked: Json, replace: bool) -> None:
-    """Options alone, before anything is read; then options and files, before anything is written."""
+def _formers(out: Path) -> list[Path]:
+    """Manifests of shards in `out`, whichever verb made them: they share one decisions.jsonl.zst."""
+    return [
+        path
+        for path in sorted(out.glob(_MANIFESTS))
+        if str(_load_manifest(path).get("shard_path", "")).endswith(".jsonl.zst")
+    ]
+
+
+def _check_replaceable(
+    manifests: Sequence[Path], asked: Json, replace: bool, work: Path | None = None
+) -> None:
+    """Options alone, before anything is read; then options and files, before anything but `work` is written."""
     for path in manifests:
         former = _load_manifest(path)
         if not former or replace:
@@ -278,16 +281,24 @@ def _check_replaceable(manifests: Sequence[Path], asked: Json, replace: bool) ->
         if before is not None and "inputs" not in asked:
             before = {key: value for key, value in before.items() if key != "inputs"}
         if before != asked:
+            if work is not None:
+                shutil.rmtree(work)
             raise other_options(path, before, asked)
 
 
 def _remove_formers(manifests: Sequence[Path], asked: Json, shards: int) -> None:
-    """Shards that an earlier result left here and this one has not: it was of other options, or longer."""
+    """Shards that an earlier result left here and this one has not: it was of other options, or longer. What was read
+    just now stays."""
+    read = {sha256 for files in asked["inputs"].values() for sha256 in files.values()}
     for path in manifests:
         name = path.name.removesuffix(".manifest.json")
         former, number = _load_manifest(path), name.rpartition("-")[2]
         is_new = former.get("asked") == asked and number.isdecimal() and int(number) < shards
-        if former.get("shard_path") == f"{name}.jsonl.zst" and not is_new:
+        if (
+            former.get("shard_path") == f"{name}.jsonl.zst"
+            and not is_new
+            and former.get("sha256") not in read
+        ):
             (path.parent / former["shard_path"]).unlink(missing_ok=True)
             path.unlink()
 
@@ -340,12 +351,13 @@ def dedup_files(
     progress: Progress | None = None,
 ) -> Json:
     """Deduplicate the sources of `recipe` into `out`. Reference sources are compared with, and not written."""
-    asked, path = _asked(recipe), out / f"{DEDUPED.removesuffix('.jsonl.zst')}.manifest.json"
-    _check_replaceable([path], asked, replace)
+    asked, path = options_of(recipe), out / f"{DEDUPED.removesuffix('.jsonl.zst')}.manifest.json"
+    formers = _formers(out)
+    _check_replaceable(formers, asked, replace)
     result = run_recipe(recipe, base, out / _WORK, workers=workers, until="dedup", progress=progress, own=own)
     artifacts = result.artifacts
     asked["inputs"] = _digests(artifacts)
-    _check_replaceable([path], asked, replace)
+    _check_replaceable(formers, asked, replace, out / _WORK)
     shards = [shard for shard in list_shards(artifacts) if shard.source not in reference]
     domains: Json = {}
 

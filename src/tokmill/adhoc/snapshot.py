@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json, config_of, explain_changes
 from tokmill.artifacts.progress import Progress, Silence, warnings_to
 from tokmill.artifacts.snapshot import (
@@ -33,19 +32,19 @@ from tokmill.artifacts.snapshot import (
     load_snapshot,
     write_snapshot,
 )
-from tokmill.artifacts.step import Shard, list_shards
+from tokmill.artifacts.step import Artifact, Shard, list_shards
 from tokmill.clean.examine import CleanOptions
 from tokmill.errors import InputError, RecipeError, RunLocked, TokmillError, plural
 from tokmill.pipeline.run import run_recipe
 from tokmill.recipe import Recipe
 from tokmill.sources.hub import resolve_revision
 from tokmill.stages.ingest.shards import IngestOptions
-from tokmill.stages.texts import estimate_tokens, load_clean
-from tokmill.storage.commit import move_committed, remove_file
-from tokmill.storage.jsonl import write_jsonl
+from tokmill.stages.tokens.stage import estimate_tokens, load_clean
+from tokmill.storage.codecs import write_jsonl
+from tokmill.storage.disk import move_committed, remove_file
 from tokmill.storage.lease import open_lease
 from tokmill.storage.location import file_sha256
-from tokmill.storage.streams import plain_sha256
+from tokmill.storage.records import plain_sha256
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import Tokenizer
 

@@ -32,7 +32,7 @@ from tokmill.recipe import Hub, Source
 from tokmill.sources.hub import resolve_revision
 from tokmill.sources.readers import list_hub, list_source
 from tokmill.stages.sampling import draws
-from tokmill.storage.commit import commit_bytes, storage_error
+from tokmill.storage.disk import commit_bytes, storage_error
 from tokmill.storage.location import InputFile, file_sha256, local_path, read_whole
 
 MANIFEST_NAME = "manifest.jsonl"

@@ -27,10 +27,10 @@ import numpy as np
 from tokmill.adhoc.finished import copy_tokenizer, find_finished, is_done, publish
 from tokmill.adhoc.mixtures import read_mixture_file, to_mixture, to_sources
 from tokmill.adhoc.subset import META_NAME
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import MANIFEST, Json, Manifest, fingerprint_of, load_manifest
 from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.snapshot import load_snapshot
+from tokmill.artifacts.step import Artifact
 from tokmill.errors import InputChanged, InputError, RecipeError
 from tokmill.formats.ids import SPLIT_WORDS, Sequences
 from tokmill.formats.index import INDEX, RowSpans, read_row_index, write_row_index
@@ -42,7 +42,7 @@ from tokmill.recipe import Recipe, Source
 from tokmill.recipe.file import parse_recipe
 from tokmill.recipe.section import shortest_spelling
 from tokmill.sources.readers import list_source
-from tokmill.storage.commit import remove_file
+from tokmill.storage.disk import remove_file
 from tokmill.storage.location import file_sha256, local_path
 from tokmill.tokenizers.load import find_eos, load_tokenizer
 

@@ -32,7 +32,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from tokmill.errors import ConservationBroken, ManifestDamaged
-from tokmill.storage.commit import Written, commit_bytes
+from tokmill.storage.disk import Written, commit_bytes
 from tokmill.storage.location import is_within, read_whole
 
 # Raised whenever the same recipe and inputs give other bytes; see "Changes output bytes" in CHANGELOG.md.

@@ -23,7 +23,7 @@ from typing import Protocol
 import msgspec
 
 from tokmill.errors import TokmillError
-from tokmill.storage.commit import storage_error, temp_beside
+from tokmill.storage.disk import storage_error, temp_beside
 
 LOGGER = "tokmill"
 

@@ -22,7 +22,7 @@ import msgspec
 
 from tokmill.artifacts.manifest import Json, explain_changes, fingerprint_of
 from tokmill.errors import InputError, ManifestDamaged, TokmillError, plural
-from tokmill.storage.commit import commit_bytes
+from tokmill.storage.disk import commit_bytes
 from tokmill.storage.location import InputFile, file_sha256, is_within, read_whole
 
 VERSION = 1

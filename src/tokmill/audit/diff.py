@@ -26,17 +26,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.artifacts.artifact import Artifact, open_artifact
 from tokmill.artifacts.manifest import Json, add_counts, explain_changes
-from tokmill.artifacts.step import domain_of
+from tokmill.artifacts.step import Artifact, domain_of, open_artifact
 from tokmill.artifacts.tombstones import Forgotten
 from tokmill.audit.opened import ShardTables, load_of, read_ledgers
 from tokmill.audit.places import RunPlaces, open_places
 from tokmill.errors import RecipeError
 from tokmill.formats.index import map_ids
 from tokmill.schema import NO_SPLIT
-from tokmill.storage.digest import id_hashes
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import id_hashes, load_table
 
 KEPT = "kept"
 FORGOTTEN, GONE, NEW, NO_SOURCE = "forgotten", "not in the source", "new in the source", "no such source"

@@ -25,19 +25,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Shard, list_shards
+from tokmill.artifacts.step import Artifact, Shard, list_shards
 from tokmill.audit.opened import Found, find_artifacts, list_shard_tables, numbers_in, open_run
 from tokmill.audit.places import BuiltSplit, RunPlaces, load_built, load_scheduled, splits_of
 from tokmill.clean.edits import apply_edits, redact_texts
 from tokmill.clean.examine import CleanOptions
 from tokmill.errors import InputError
 from tokmill.schema import NO_SPLIT, one_piece
-from tokmill.stages.texts import DocIds
-from tokmill.storage.commit import Written
-from tokmill.storage.jsonl import write_jsonl_tables
-from tokmill.storage.parquet import load_table
+from tokmill.stages.tokens.stage import DocIds
+from tokmill.storage.codecs import write_jsonl_tables
+from tokmill.storage.disk import Written
+from tokmill.storage.tables import load_table
 
 EXCERPT_CHARS = 480
 

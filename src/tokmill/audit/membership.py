@@ -28,8 +28,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokmill.artifacts.artifact import open_artifact
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import open_artifact
 from tokmill.audit.opened import open_run
 from tokmill.clean.edits import NormalizeOptions, normalize_texts
 from tokmill.errors import InputChanged, TokenizerError, TokmillError
@@ -40,7 +40,7 @@ from tokmill.recipe import Source
 from tokmill.schema import one_piece
 from tokmill.sources.readers import list_source, read_documents, resolve_reading
 from tokmill.stages.sampling import spelled_field
-from tokmill.stages.texts import labelled_shards, load_split_texts
+from tokmill.stages.tokens.stage import labelled_shards, load_split_texts
 from tokmill.storage.location import file_sha256
 from tokmill.storage.records import WHOLE
 from tokmill.tokenizers.fast import encode_with_controls

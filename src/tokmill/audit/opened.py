@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tokmill.artifacts.artifact import Artifact, open_artifact
 from tokmill.artifacts.manifest import FileEntry, Manifest, fingerprint_of
 from tokmill.artifacts.progress import load_journal
+from tokmill.artifacts.step import Artifact, open_artifact
 from tokmill.errors import StorageError, TokmillError
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 
 class ShardTables(NamedTuple):

@@ -30,14 +30,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tokmill.artifacts.artifact import Artifact, open_artifact
 from tokmill.artifacts.manifest import FileEntry, Manifest
+from tokmill.artifacts.step import Artifact, open_artifact
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, load_forgotten, sha256_of
 from tokmill.audit.opened import ShardTables, find_artifacts, list_shard_tables, numbers_in
 from tokmill.errors import CorruptFile, ManifestDamaged, StorageError
 from tokmill.formats.index import RowSpans, find_id, find_places, hash_id, map_places
-from tokmill.stages.tokens.tokenized import SplitShard, shards_of_split
-from tokmill.storage.parquet import load_table
+from tokmill.stages.tokens.stage import SplitShard, shards_of_split
+from tokmill.storage.tables import load_table
 
 Order = tuple[NDArray[np.uint32], NDArray[np.uint32]]
 

@@ -24,7 +24,6 @@ import numpy as np
 
 from tokmill.adhoc.single_steps import DECISIONS
 from tokmill.adhoc.subset import MANIFEST_NAME, META_NAME
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import (
     FileEntry,
     Json,
@@ -34,6 +33,7 @@ from tokmill.artifacts.manifest import (
     sum_counts,
 )
 from tokmill.artifacts.snapshot import CORPORA, MANIFESTS, Snapshot, default_root, load_snapshot
+from tokmill.artifacts.step import Artifact
 from tokmill.artifacts.tombstones import Forgotten, digest_of_source, load_forgotten
 from tokmill.errors import CorruptFile, InputError, TokmillError
 from tokmill.formats import Format, all_formats
@@ -41,8 +41,8 @@ from tokmill.formats.index import map_ids
 from tokmill.schema import one_piece
 from tokmill.stages.ingest.shards import IngestOptions
 from tokmill.storage.location import is_within, read_whole
-from tokmill.storage.parquet import load_table
-from tokmill.storage.streams import BLOCK_BYTES, open_stream, plain_sha256, read_exactly
+from tokmill.storage.records import BLOCK_BYTES, open_stream, plain_sha256, read_exactly
+from tokmill.storage.tables import load_table
 
 _COUNTED = ("ingest", "clean", "dedup", "split", "tokens", "mixture", "build")
 

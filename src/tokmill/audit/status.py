@@ -23,17 +23,17 @@ from typing import Any, NamedTuple
 import psutil
 import pyarrow as pa
 
-from tokmill.artifacts.artifact import open_artifact
 from tokmill.artifacts.manifest import RECEIPTS, Json, available_cores, package_version
 from tokmill.artifacts.progress import Journal, StepNote, load_journal
+from tokmill.artifacts.step import open_artifact
 from tokmill.audit.opened import existing, find_artifacts
 from tokmill.errors import TokmillError
 from tokmill.storage import codecs
-from tokmill.storage.cloud import parse_url
-from tokmill.storage.digest import table_sha256
 from tokmill.storage.lease import find_holder
+from tokmill.storage.location import parse_url
 from tokmill.storage.objects import OK, probe_store
 from tokmill.storage.records import Kind, Wanted
+from tokmill.storage.tables import table_sha256
 
 FINISHED, RUNNING, FAILED, STOPPED = "finished", "running", "failed", "stopped"
 
@@ -202,8 +202,9 @@ def examine(storage: str | None = None) -> Examination:
     sections = {"machine": machine, "versions": versions, "extras": extras, "codec self-test": tests}
     is_ok = all(result == "ok" for result in tests.values())
     if storage is not None:
-        found = probe_store(storage)
-        sections[f"storage {parse_url(storage)}"] = {finding.what: finding.outcome for finding in found}
+        url = parse_url(storage)
+        found = probe_store(url)
+        sections[f"storage {url}"] = {finding.what: finding.outcome for finding in found}
         is_ok = is_ok and all(finding.outcome == OK for finding in found)
     return Examination(is_ok, sections)
 

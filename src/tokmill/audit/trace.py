@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokmill.artifacts.artifact import Artifact, open_artifact
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import Artifact, open_artifact
 from tokmill.audit.opened import numbers_in
 from tokmill.audit.places import Place, RunPlaces, entry_of, open_places, places_in, splits_of
 from tokmill.audit.why import History, Told, history_of, tell_histories
@@ -27,7 +27,7 @@ from tokmill.errors import InputError, StorageError, TokmillError
 from tokmill.formats.ids import find_split
 from tokmill.formats.index import DocumentSpan, find_row
 from tokmill.formats.megatron import MegatronFile
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import (
     Boundaries,

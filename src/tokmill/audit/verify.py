@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from tokmill.adhoc import subset
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import MANIFEST, RECEIPTS, STALE_MANIFEST, FileEntry, load_manifest
 from tokmill.artifacts.progress import JOURNAL
+from tokmill.artifacts.step import Artifact
 from tokmill.artifacts.tombstones import PENDING_FILE
 from tokmill.audit.proofs import (
     Listing,
@@ -43,11 +43,9 @@ from tokmill.errors import CorruptFile, InputChanged, OutOfMemory, StorageError,
 from tokmill.formats import find_format
 from tokmill.formats.megatron import MegatronFile
 from tokmill.publish.publication import Publication, list_files, open_manifests, open_publication
-from tokmill.storage.cloud import is_url, refuse_squeezed_url
-from tokmill.storage.commit import TEMP_PREFIX
+from tokmill.storage.disk import TEMP_PREFIX, system_error, told_as_unreadable
 from tokmill.storage.lease import LOCK
-from tokmill.storage.location import file_sha256
-from tokmill.storage.reading import system_error, told_as_unreadable
+from tokmill.storage.location import file_sha256, is_url, refuse_squeezed_url
 
 
 def verify_published(url: str, on_bytes: Callable[[int, int], None] | None = None) -> Verification:

@@ -22,20 +22,20 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import Artifact
 from tokmill.audit.opened import ShardTables, list_shard_tables, load_of, open_run
 from tokmill.clean.examine import EMPTY, CleanOptions, is_blank
 from tokmill.clean.language import LANGUAGE_SCORE, OTHER_LANGUAGE, UNSURE_LANGUAGE, is_known, is_wanted
 from tokmill.clean.license_policy import DENIED, NOT_ALLOWED, UNKNOWN
 from tokmill.clean.rules import Rule, columns_of, judge
 from tokmill.errors import InputError
-from tokmill.packing.rows import Cost, compare_strategies
+from tokmill.packing.costs import Cost, compare_strategies
 from tokmill.recipe.cleaning import WARN_SOURCE_LOSS
 from tokmill.schema import one_piece
-from tokmill.stages.losses import Loss, by_source, cleaning_losses, find_losses
-from tokmill.stages.tokens.tokenized import shards_of_split
-from tokmill.storage.parquet import load_table
+from tokmill.stages.dedup.stage import Loss, by_source, cleaning_losses, find_losses
+from tokmill.stages.tokens.stage import shards_of_split
+from tokmill.storage.tables import load_table
 
 MIN_SCORE = "language.min_score"
 _HASH = ["exact_high", "exact_low"]

@@ -20,14 +20,14 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import Artifact
 from tokmill.audit.opened import load_of, numbers_in
 from tokmill.audit.places import Place, RunPlaces, entry_of, open_places, places_in, splits_of
 from tokmill.errors import InputError
 from tokmill.formats.megatron import MegatronFile
 from tokmill.schema import NO_SPLIT
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 
 class TokenPlaces(NamedTuple):

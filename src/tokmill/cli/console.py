@@ -43,7 +43,7 @@ from rich.text import Text
 from tokmill.cli.output import verbosity, write_log
 from tokmill.errors import OutputLost, TokmillError, plural
 from tokmill.recipe.whole import names_keys
-from tokmill.storage.reading import system_error
+from tokmill.storage.disk import system_error
 
 TYPED = re.compile(r"`([^`]+)`")
 _ASIDE = re.compile(r" ?\([^()]*\)")

@@ -16,8 +16,8 @@ import click
 import pyarrow as pa
 from rich.markup import escape
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.progress import warnings_to
+from tokmill.artifacts.step import Artifact
 from tokmill.cli.console import (
     choice_option,
     describe_counts,
@@ -41,7 +41,7 @@ from tokmill.recipe.file import parse_recipe
 from tokmill.schema import DOCUMENTS
 from tokmill.sources.hub import list_configs
 from tokmill.storage import codecs
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 _out_option = click.option(
     "--out", "directory", type=click.Path(path_type=Path), required=True, help="Output directory."

@@ -31,7 +31,7 @@ from tokmill.pipeline.run import run
 from tokmill.recipe import Recipe
 from tokmill.recipe.file import STAND_IN, copy_recipe, load_recipe, parse_recipe
 from tokmill.reports.page import report
-from tokmill.storage.commit import commit_bytes
+from tokmill.storage.disk import commit_bytes
 
 STARTER = """\
 # A tokmill recipe: everything that can change a byte of the result. Paths are relative to this file.

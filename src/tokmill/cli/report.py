@@ -29,7 +29,7 @@ from tokmill.reports.verbs import is_of_verbs, report_verbs
 from tokmill.reviews.evidence import Limits
 from tokmill.reviews.finding import SEVERITIES, Severity
 from tokmill.reviews.review import FORMATS, Format, render, review, summary
-from tokmill.storage.commit import commit_bytes
+from tokmill.storage.disk import commit_bytes
 
 
 @click.command("report", epilog="Example: tokmill report demo/out --out report.html --cards")

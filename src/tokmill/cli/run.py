@@ -24,7 +24,7 @@ from tokmill.pipeline.run import RunResult, default_out, run
 from tokmill.pipeline.run_manifest import review_plan
 from tokmill.publish.publication import RUN, default_work
 from tokmill.recipe.file import load_recipe
-from tokmill.storage.cloud import is_url, parse_url
+from tokmill.storage.location import is_url, parse_url
 
 _recipe = click.argument("recipe", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 _out = click.option(

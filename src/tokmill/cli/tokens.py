@@ -28,8 +28,8 @@ from tokmill.errors import plural
 from tokmill.formats import format_names
 from tokmill.formats.ids import SPLITS
 from tokmill.formats.token_cache import TokenCache
-from tokmill.packing.rows import Cost
-from tokmill.storage.commit import commit_bytes
+from tokmill.packing.costs import Cost
+from tokmill.storage.disk import commit_bytes
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)

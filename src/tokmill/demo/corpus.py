@@ -28,8 +28,7 @@ import pyarrow.parquet as pq
 
 from tokmill.demo.problems import GOODS, PEOPLE, Draw, generate_problems
 from tokmill.errors import InputError
-from tokmill.storage.commit import commit_bytes, open_commit
-from tokmill.storage.reading import ZstdCompressor, frame_options
+from tokmill.storage.disk import ZstdCompressor, commit_bytes, frame_options, open_commit
 
 _PLACES_WORDS = """
     mill harbour market orchard bridge library station workshop chapel quarry bakery garden lighthouse school ferry

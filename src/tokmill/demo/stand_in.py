@@ -38,8 +38,7 @@ from zlib_ng import gzip_ng
 
 from tokmill.demo.corpus import generate_pairs, read_modules, write_passage, write_sentence
 from tokmill.demo.problems import Draw, generate_problems
-from tokmill.storage.commit import commit_bytes
-from tokmill.storage.reading import ZstdCompressor, frame_options
+from tokmill.storage.disk import ZstdCompressor, commit_bytes, frame_options
 
 SEED = 42
 _MODULE_BYTES = 20_000  # a larger module is left out: one of 200 kB would be half of the code

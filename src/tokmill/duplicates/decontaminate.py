@@ -29,8 +29,7 @@ from tokmill.kernels import passages, windows
 from tokmill.kernels.windows import FoldedWords, GramIndex
 from tokmill.schema import string_column
 from tokmill.storage import codecs
-from tokmill.storage.records import Kind, Wanted
-from tokmill.storage.streams import Block, read_blocks
+from tokmill.storage.records import Block, Kind, Wanted, read_blocks
 
 # 13 words: the overlap that GPT-3 was decontaminated by, and most since.
 NGRAM = 13

@@ -35,9 +35,8 @@ from numpy.typing import NDArray
 
 from tokmill.kernels import boundaries, hashing, shingles, windows, wordclasses
 from tokmill.kernels import wordclasses as folding
-from tokmill.kernels.jit import Bytes, Offsets
+from tokmill.kernels.jit import DIGIT, LETTER, MARK, SPACE, SPACELESS, TERMINAL, Bytes, Offsets
 from tokmill.kernels.patterns import ABBREVIATIONS
-from tokmill.kernels.steps import DIGIT, LETTER, MARK, SPACE, SPACELESS, TERMINAL
 from tokmill.kernels.windows import WordTable
 from tokmill.kernels.wordclasses import COUNT, fold, fold_table
 from tokmill.kernels.words import pack

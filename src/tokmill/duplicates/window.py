@@ -1,6 +1,6 @@
 """Repeated passages: runs of words that a document shares with one before it.
 
-    texts ─ window_marks ─ match_marks ─ extend_matches ─> Spans     settle ─ trim_texts ─> what is left
+    texts ─ window_marks ─ match_marks ─ extend_matches ─> Spans     settle_piece ─ trim_texts ─> what is left
             one pass       hashes alone   the words themselves       keep order
 
 A passage of `words + winnow - 1` words that two documents share is always found, one of fewer than `words` never.
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from tokmill.duplicates.shingling import abbreviations, boundary_kinds, word_table
 from tokmill.kernels import boundaries, passages, windows
-from tokmill.kernels.survivors import get_bits, no_bits
 from tokmill.kernels.windows import WindowMarks
 from tokmill.schema import large_strings, string_column
 
@@ -77,11 +76,6 @@ class Spans(NamedTuple):
 class Extended(NamedTuple):
     spans: Spans
     different: int  # pairs whose words were not the same after all
-
-
-class Settled(NamedTuple):
-    is_dropped: Flags  # per document
-    counts: Flags  # per span: its earlier copy is in a document that stays
 
 
 class Trimmed(NamedTuple):
@@ -164,25 +158,6 @@ def merge_spans(spans: Spans) -> Spans:
     return merged._replace(words=words, ends=ends)
 
 
-def settle(spans: Spans, totals: Docs, options: WindowOptions, ranks: Docs | None = None) -> Settled:
-    """Which documents go, in keep order: no text is needed, only how many words each document has.
-
-        report   nothing goes
-        drop     more than max_share of a document's words are in passages
-        trim     fewer than min_words of them are in none (the others are cut by trim_texts)
-
-    A passage counts only if the document with its earlier copy stays, so that no passage is lost from all of them.
-    """
-    ranks = np.arange(len(totals)) if ranks is None else ranks
-    order = np.lexsort((spans.first_words, spans.rows, ranks[spans.rows]))
-    rows, first_words, words, first_rows = (
-        column[order] for column in (spans.rows, spans.first_words, spans.words, spans.first_rows)
-    )
-    dropped, counts = no_bits(len(totals)), np.zeros(len(order), np.bool_)
-    counts[order] = settle_piece(rows, first_words, words, first_rows, totals[rows], options, dropped)
-    return Settled(get_bits(dropped, np.arange(len(totals))), counts)
-
-
 def settle_piece(
     rows: Docs,
     first_words: Docs,
@@ -192,9 +167,14 @@ def settle_piece(
     options: WindowOptions,
     dropped: NDArray[np.uint64],
 ) -> Flags:
-    """`settle` for a piece of the spans in keep order: does each count? All of a document's come together.
+    """Of a piece of the spans, in keep order: does each count? All of a document's come together. No text is needed.
 
-    `totals` is per span. `dropped` has a bit per document that says what became of those before, and is added to.
+        report   nothing goes
+        drop     more than max_share of a document's words are in passages
+        trim     fewer than min_words of them are in none (the others are cut by trim_texts)
+
+    A passage counts only if the document with its earlier copy stays, so that no passage is lost from all of them.
+    `totals` is words of the document, per span. `dropped` has a bit per document that says what became of those before, and is added to.
     """
     max_share = float(options.max_share) if options.policy == "drop" else 1.0
     min_words = options.min_words if options.policy == "trim" else 0

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokmill.artifacts.manifest import FileEntry
-    from tokmill.formats.ids import Sequences
-    from tokmill.formats.stores import Store
+    from tokmill.formats.ids import Sequences, Store
 
 ENTRY_POINTS = "tokmill.formats"
 
@@ -124,7 +123,7 @@ class Format:
     # Reads all of a split as its reader would; a TokmillError says what is wrong, and in which file.
     check: Callable[[Path], None]
 
-    # Writes a split into the directory, which need not be there, through `storage.commit`; the description comes last.
+    # Writes a split into the directory, which need not be there, through `storage.disk`; the description comes last.
     # Paths are relative to the directory. The same tokens give the same bytes, or the same `content_sha256`. None:
     # the format is only read.
     write: Callable[[Path, Tokens], list[FileEntry]] | None = None

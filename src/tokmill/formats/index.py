@@ -39,15 +39,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile, InputError, StorageError
-from tokmill.formats.ids import corrupt
-from tokmill.formats.npy import npy_header
-from tokmill.storage.commit import Written, open_commit
-from tokmill.storage.reading import (
+from tokmill.formats.ids import corrupt, npy_header
+from tokmill.storage.disk import (
+    Written,
     ZstdCompressor,
     ZstdDecompressor,
     ZstdError,
     frame_options,
     map_array,
+    open_commit,
     read_at,
     told_as_unreadable,
     unreadable,

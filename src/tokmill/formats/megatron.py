@@ -34,10 +34,8 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats import Format, Tokens
-from tokmill.formats.ids import cast_ids, corrupt
-from tokmill.formats.stores import plain
-from tokmill.storage.commit import Written, open_commit
-from tokmill.storage.reading import map_array
+from tokmill.formats.ids import cast_ids, corrupt, plain
+from tokmill.storage.disk import Written, map_array, open_commit
 
 MAGIC = b"MMIDIDX\0\0"
 VERSION = 1

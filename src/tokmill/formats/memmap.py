@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import InputError
 from tokmill.formats import Format, Tokens
-from tokmill.formats.ids import META_NAME, cast_ids, corrupt, meta_entry, write_meta
-from tokmill.formats.stores import RowStore
-from tokmill.storage.commit import Written, open_commit
-from tokmill.storage.reading import load_bytes, map_array
+from tokmill.formats.ids import META_NAME, RowStore, cast_ids, corrupt, meta_entry, write_meta
+from tokmill.storage.disk import Written, load_bytes, map_array, open_commit
 
 IDS_NAME = "input_ids.mmap"
 

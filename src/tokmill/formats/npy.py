@@ -30,10 +30,15 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import MANIFEST, RECEIPTS, STALE_MANIFEST, FileEntry, file_entry
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats import Format, Tokens
-from tokmill.formats.ids import META_NAME, cast_ids, corrupt, meta_entry, write_meta
-from tokmill.formats.stores import RowStore
-from tokmill.storage.commit import Written, open_commit, remove_file
-from tokmill.storage.reading import load_bytes, map_array, told_as_unreadable
+from tokmill.formats.ids import META_NAME, RowStore, cast_ids, corrupt, meta_entry, npy_header, write_meta
+from tokmill.storage.disk import (
+    Written,
+    load_bytes,
+    map_array,
+    open_commit,
+    remove_file,
+    told_as_unreadable,
+)
 
 _PLACES = "places.npy"  # beside the shards of our builds, and none of them
 _NUMBERS = re.compile(r"(\d+)")
@@ -44,15 +49,6 @@ ROWS_PER_SHARD = 8192
 
 def shard_name(number: int) -> str:
     return f"shard_{number:05d}.npy"
-
-
-def npy_header(shape: tuple[int, ...], kind: str = "<i4") -> bytes:
-    """What precedes the data; spelled here, because bytes must not change with NumPy's version."""
-    facts = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape!r}, }}".encode()
-    spaces = -(10 + len(facts) + 1) % 64
-    return (
-        b"\x93NUMPY\x01\x00" + (len(facts) + spaces + 1).to_bytes(2, "little") + facts + b" " * spaces + b"\n"
-    )
 
 
 def write_npy(

@@ -24,11 +24,18 @@ import numpy as np
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import InputError
 from tokmill.formats import Format, Tokens
-from tokmill.formats.ids import META_NAME, Sequences, corrupt, meta_entry, regroup, write_meta
-from tokmill.formats.stores import Part, PartStore
-from tokmill.storage.commit import Written, commit_bytes, remove_file
+from tokmill.formats.ids import (
+    META_NAME,
+    Part,
+    PartStore,
+    Sequences,
+    corrupt,
+    meta_entry,
+    regroup,
+    write_meta,
+)
+from tokmill.storage.disk import Written, commit_bytes, load_bytes, remove_file, unreadable
 from tokmill.storage.location import is_within
-from tokmill.storage.reading import load_bytes, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa

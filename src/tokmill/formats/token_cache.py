@@ -27,13 +27,10 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import CorruptFile, InputError, TokenizerMismatch
 from tokmill.formats import Checksums, Format, ListedFile, Tokens
-from tokmill.formats.ids import Sequences, find_split, regroup, write_meta
-from tokmill.formats.npy import npy_header
-from tokmill.formats.stores import Part as StoredPart
-from tokmill.formats.stores import PartStore
-from tokmill.storage.commit import Written, commit_bytes, remove_file
+from tokmill.formats.ids import Part as StoredPart
+from tokmill.formats.ids import PartStore, Sequences, find_split, npy_header, regroup, write_meta
+from tokmill.storage.disk import Written, commit_bytes, load_bytes, map_array, remove_file, unreadable
 from tokmill.storage.location import file_sha256, is_within
-from tokmill.storage.reading import load_bytes, map_array, unreadable
 
 META_NAME, PARTS_NAME = "ENCODE.meta.json", "token_cache"
 

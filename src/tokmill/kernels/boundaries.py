@@ -24,12 +24,14 @@ from tokmill.kernels.jit import (
     Bytes,
     Int,
     Offsets,
+    code_at,
     frozen,
     frozen_text,
+    holds,
     raw_kernel,
     raw_step,
+    start_before,
 )
-from tokmill.kernels.steps import code_at, holds, start_before
 
 Hashes = NDArray[np.uint64]
 Places = NDArray[np.int64]

@@ -5,7 +5,7 @@
     measure_marks  bytes -> code points, newlines, braces, hashes, ellipses       filters that need no class
     measure_chars  bytes -> code points -> class table -> letters, digits, capitals, spaces, controls, symbols, longest run
 
-The first two look at eight bytes at a time as one word (steps.py).
+The first two look at eight bytes at a time as one word (jit.py).
 """
 
 from __future__ import annotations
@@ -16,18 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.kernels.jit import (
-    TEXT,
-    Bytes,
-    Int,
-    Offsets,
-    frozen,
-    frozen_text,
-    inlined,
-    kernel,
-    raw_kernel,
-    raw_step,
-)
-from tokmill.kernels.steps import (
     CONTROL,
     DIGIT,
     HIGH_BITS,
@@ -35,9 +23,19 @@ from tokmill.kernels.steps import (
     LOW_BITS,
     SPACE,
     SYMBOL,
+    TEXT,
     UPPER,
+    Bytes,
+    Int,
+    Offsets,
     code_at,
+    frozen,
+    frozen_text,
+    inlined,
+    kernel,
     load_word,
+    raw_kernel,
+    raw_step,
     store_word,
     zero_marks,
 )

@@ -23,15 +23,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, raw_kernel, raw_step
-from tokmill.kernels.steps import (
+from tokmill.kernels.jit import (
     HIGH_BITS,
     LOW_BITS,
     LOW_SEVEN,
+    TEXT,
+    Bytes,
+    Int,
+    Offsets,
     bytes_before,
     decode,
+    frozen,
+    frozen_text,
     letter_marks,
     load_word,
+    raw_kernel,
+    raw_step,
     store_word,
 )
 

@@ -23,12 +23,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, inlined, kernel
-from tokmill.kernels.steps import (
+from tokmill.kernels.jit import (
     HIGH_BITS,
     LOW_BITS,
     LOW_SEVEN,
+    TEXT,
+    Bytes,
+    Int,
+    Offsets,
     bytes_before,
+    frozen,
+    frozen_text,
+    inlined,
+    kernel,
     load_rest,
     load_word,
     mix64,

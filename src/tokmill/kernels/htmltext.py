@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, inlined, kernel
-from tokmill.kernels.steps import SPREAD
+from tokmill.kernels.jit import SPREAD, TEXT, Bytes, Int, Offsets, frozen, frozen_text, inlined, kernel
 
 # What a tag does. An inline tag does nothing.
 INLINE, BLOCK, BREAK, PRE, PRE_END, LIST, NUMBERED, LIST_END = 0, 1, 2, 3, 4, 5, 6, 7

@@ -30,15 +30,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, inlined, kernel, raw_kernel, raw_step
-from tokmill.kernels.steps import (
+from tokmill.kernels.jit import (
     HIGH_BITS,
     LOW_BITS,
+    TEXT,
+    Bytes,
+    Int,
+    Offsets,
     bytes_before,
     first_zero,
+    frozen,
+    inlined,
+    kernel,
     load_rest,
     load_word,
     put_code,
+    raw_kernel,
+    raw_step,
     store_word,
     zero_marks,
 )

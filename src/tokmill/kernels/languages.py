@@ -25,8 +25,20 @@ from numba import extending, types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, raw_kernel, raw_step
-from tokmill.kernels.steps import HIGH_BITS, LOW_BITS, LOW_SEVEN, load_word
+from tokmill.kernels.jit import (
+    HIGH_BITS,
+    LOW_BITS,
+    LOW_SEVEN,
+    TEXT,
+    Bytes,
+    Int,
+    Offsets,
+    frozen,
+    frozen_text,
+    load_word,
+    raw_kernel,
+    raw_step,
+)
 
 U64 = np.uint64
 ABOVE_BLANK = U64(0x5F5F5F5F5F5F5F5F)  # added to 33 or more, the high bit of its byte

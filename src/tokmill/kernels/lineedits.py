@@ -16,18 +16,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, raw_kernel, raw_step
-from tokmill.kernels.patterns import PhraseTable, is_phrase, phrase_table
-from tokmill.kernels.steps import (
+from tokmill.kernels.jit import (
     HIGH_BITS,
     LOW_BITS,
     SPACE,
+    TEXT,
+    Bytes,
+    Int,
+    Offsets,
     bytes_before,
     code_at,
     first_zero,
+    frozen,
+    frozen_text,
     load_word,
+    raw_kernel,
+    raw_step,
     store_word,
 )
+from tokmill.kernels.patterns import PhraseTable, is_phrase, phrase_table
 
 U64 = np.uint64
 BITS_6 = U64(0x4040404040404040)

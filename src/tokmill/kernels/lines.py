@@ -16,8 +16,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, raw_kernel, raw_step
-from tokmill.kernels.steps import LOW_BITS, SPACE, TERMINAL, code_at, first_zero, load_word, mix64, slots_for
+from tokmill.kernels.jit import (
+    LOW_BITS,
+    SPACE,
+    TERMINAL,
+    TEXT,
+    Bytes,
+    Int,
+    Offsets,
+    code_at,
+    first_zero,
+    frozen,
+    frozen_text,
+    load_word,
+    mix64,
+    raw_kernel,
+    raw_step,
+    slots_for,
+)
 
 U8, U64 = np.uint8, np.uint64
 NEWLINES = U64(0x0A0A0A0A0A0A0A0A)

@@ -33,8 +33,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import HASHES, ROWS, Int, Offsets, frozen, raw_kernel, raw_step
-from tokmill.kernels.steps import SPREAD, mix64, slots_for
+from tokmill.kernels.jit import (
+    HASHES,
+    ROWS,
+    SPREAD,
+    Int,
+    Offsets,
+    frozen,
+    mix64,
+    raw_kernel,
+    raw_step,
+    slots_for,
+)
 
 Keys = NDArray[np.uint64]
 Places = NDArray[np.int64]

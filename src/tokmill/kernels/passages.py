@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import HASHES, ROWS, Bytes, Int, Offsets, frozen, raw_kernel, raw_step
-from tokmill.kernels.steps import SPREAD
+from tokmill.kernels.jit import HASHES, ROWS, SPREAD, Bytes, Int, Offsets, frozen, raw_kernel, raw_step
 from tokmill.kernels.windows import FoldedWords, one_word
 
 Hashes = NDArray[np.uint64]

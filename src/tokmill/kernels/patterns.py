@@ -32,8 +32,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, raw_kernel, raw_step
-from tokmill.kernels.steps import LOW_BITS, load_word, zero_marks
+from tokmill.kernels.jit import (
+    LOW_BITS,
+    TEXT,
+    Bytes,
+    Int,
+    Offsets,
+    frozen,
+    frozen_text,
+    load_word,
+    raw_kernel,
+    raw_step,
+    zero_marks,
+)
 
 # Gopher's eight: a text in English that has fewer than two of them is no prose.
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")

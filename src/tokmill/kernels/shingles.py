@@ -22,8 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, raw_kernel, raw_step
-from tokmill.kernels.steps import decode
+from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, decode, frozen, frozen_text, raw_kernel, raw_step
 
 Units = NDArray[np.uint32]
 

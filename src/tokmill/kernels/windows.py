@@ -24,18 +24,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.kernels.jit import (
+    CASE_BITS,
     HASHES,
+    HIGH_BITS,
+    LOW_SEVEN,
     ROWS,
     TEXT,
     Bytes,
     Int,
     Offsets,
+    bytes_before,
+    decode,
     frozen,
     frozen_text,
+    load_word,
+    mix64,
     raw_kernel,
     raw_step,
 )
-from tokmill.kernels.steps import CASE_BITS, HIGH_BITS, LOW_SEVEN, bytes_before, decode, load_word, mix64
 
 Hashes = NDArray[np.uint64]
 

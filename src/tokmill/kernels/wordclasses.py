@@ -35,8 +35,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, inlined, kernel
-from tokmill.kernels.steps import (
+from tokmill.kernels.jit import (
     CONTROL,
     CUTTER,
     DIGIT,
@@ -53,9 +52,17 @@ from tokmill.kernels.steps import (
     SPACELESS,
     SYMBOL,
     TERMINAL,
+    TEXT,
     UPPER,
+    Bytes,
+    Int,
+    Offsets,
     bytes_before,
     decode,
+    frozen,
+    frozen_text,
+    inlined,
+    kernel,
     load_word,
     store_word,
 )

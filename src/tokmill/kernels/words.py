@@ -22,12 +22,12 @@ import numpy as np
 from numba import extending, types
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import HASHES, TEXT, Bytes, Int, Offsets, frozen, frozen_text, raw_kernel, raw_step
-from tokmill.kernels.steps import (
+from tokmill.kernels.jit import (
     CONTROL,
     CUTTER,
     DIGIT,
     EDGE,
+    HASHES,
     HIGH_BITS,
     ICON,
     LETTER,
@@ -40,12 +40,20 @@ from tokmill.kernels.steps import (
     SPACELESS,
     SYMBOL,
     TERMINAL,
+    TEXT,
     UPPER,
+    Bytes,
+    Int,
+    Offsets,
     decode,
+    frozen,
+    frozen_text,
     holds,
     letter_marks,
     load_word,
     mix64,
+    raw_kernel,
+    raw_step,
     start_before,
 )
 

@@ -31,8 +31,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import HASHES, Int, Offsets, frozen, raw_kernel, raw_step
-from tokmill.kernels.steps import slots_for
+from tokmill.kernels.jit import HASHES, Int, Offsets, frozen, raw_kernel, raw_step, slots_for
 from tokmill.kernels.words import ENDS_SENTENCE, HAS_LETTER, IS_PUNCTUATION, NOT_SYMBOLS, STARTS_LINE
 
 U64 = np.uint64

@@ -21,8 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import Bytes, Int, frozen, inlined, kernel
-from tokmill.kernels.steps import put_code
+from tokmill.kernels.jit import Bytes, Int, frozen, inlined, kernel, put_code
 
 # Why the scan ended.
 AT_END, CUT, ODD, FULL = 0, 1, 2, 3

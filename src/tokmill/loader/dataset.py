@@ -34,12 +34,10 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import MANIFEST, load_manifest
 from tokmill.errors import CorruptFile, EosMissing, InputError, TokenizerMismatch, VocabTooLarge
-from tokmill.formats import Format, find_format, recognize, require_packages
-from tokmill.formats.ids import find_split
-from tokmill.formats.stores import Store
+from tokmill.formats import Format, find_format, is_format, recognize, require_packages
+from tokmill.formats.ids import Store, find_split
 from tokmill.loader.origins import Origins, RowIndex, find_domains, load_origins, load_row_index
-from tokmill.storage.cloud import refuse_url
-from tokmill.storage.location import file_sha256
+from tokmill.storage.location import file_sha256, refuse_url
 
 Verify = Literal["sizes", "hashes"]
 
@@ -368,11 +366,29 @@ def _opened_again(directory: str, split: str | None, eos_id: int | None, boundar
 
 def list_splits(path: str | os.PathLike[str]) -> list[str]:
     """The splits of the build at `path`, train first."""
-    format = recognize(Path(path))
-    if format is not None and (names := format.list_splits(Path(path))):
+    build = Path(path)
+    named = _named_format(build)
+    format = _format_of(build, named)
+    if format is not None and (names := format.list_splits(build)):
         return names
-    found = [entry.name for entry in sorted(Path(path).iterdir()) if entry.is_dir() and recognize(entry)]
+    found = [entry.name for entry in sorted(build.iterdir()) if entry.is_dir() and _format_of(entry, named)]
     return sorted(found, key=lambda name: (name != "train", name))
+
+
+def _named_format(directory: Path) -> Format | None:
+    """Of all splits of the build that is here, as its manifest says; None where no manifest does."""
+    if not (directory / MANIFEST).is_file():
+        return None
+    manifest = load_manifest(directory)
+    name = manifest.config.get("format") if manifest.kind == "build" else None
+    return find_format(name) if isinstance(name, str) and is_format(name) else None
+
+
+def _format_of(directory: Path, named: Format | None) -> Format | None:
+    """The others are not asked where a build says what it is."""
+    if named is None:
+        return recognize(directory)
+    return named if named.recognizes(directory) else None
 
 
 def _locate(path: Path, split: str | None) -> tuple[Path, Format, str | None]:
@@ -381,7 +397,9 @@ def _locate(path: Path, split: str | None) -> tuple[Path, Format, str | None]:
         raise InputError(
             "no such directory", where=str(path), next="give the directory of a build or a split"
         )
-    format = recognize(path)
+    named = _named_format(path)
+    around = _named_format(path.parent) if named is None else None
+    format = around if around is not None and around.recognizes(path) else _format_of(path, named)
     if format is not None:
         if format.list_splits(path):
             return path, format, split
@@ -414,7 +432,7 @@ def _locate(path: Path, split: str | None) -> tuple[Path, Format, str | None]:
         raise InputError(
             f"has no split {wanted!r}", where=str(path), next=f"set split to one of {', '.join(names)}"
         )
-    format = recognize(path / name)
+    format = _format_of(path / name, named)
     assert format is not None, "a split that was just listed"
     return path / name, format, None
 

@@ -308,7 +308,7 @@ class Permutation:
 
 def _round_keys(key: str) -> NDArray[np.uint64]:
     """Two for each round, odd where they multiply."""
-    stream = hashlib.shake_256(f"tokmill.loader.order.1 {key}".encode()).digest(16 * _ROUNDS)
+    stream = hashlib.shake_256(f"tokmill.loader.permutation.1 {key}".encode()).digest(16 * _ROUNDS)
     keys = np.frombuffer(stream, "<u8").astype(np.uint64)
     keys[1::2] |= np.uint64(1)
     return keys

@@ -2,6 +2,6 @@
 
 documents per source, weights, budget ─ schedule ─> which documents, in which order      mixture, schedule
 their lengths ─ plan_* ─> Plan: rows, and the spans of documents in them                 plan
-Plan, ids ─ gather_rows ─> rows of ids                                                  rows
-lengths ─ compare_strategies ─> what each layout would cost                              rows
+Plan, ids ─ gather_rows ─> rows of ids                                                  plan
+lengths ─ compare_strategies ─> what each layout would cost                              costs
 """

@@ -232,6 +232,7 @@ class Holding:
     name: str
     domain: str
     tokens: int
+    longest: int = 0  # tokens of its longest document
 
 
 def split_budget(amount: int, splits: Sequence[str], held_out: Mapping[str, Fraction]) -> dict[str, int]:

@@ -14,7 +14,8 @@ document, worker or cut can change), another one in each epoch; or in corpus ord
 
 A budget in tokens is met from below, source by source: a document that would take its source over its part is passed
 over for one of the next that fits. So shares are met to a fraction of a document, and the budget too; what is missing
-is recorded. A budget in documents or megabytes ends the schedule before the first document that exceeds it.
+is recorded. A budget in documents or megabytes ends the schedule before the first document that exceeds it. One in blocks
+is met from above, so that every row is full: rows are counted, and cut off, where they are built.
 
 Memory is bounded by the windows, not by the sources. A source that is next and has used up what it has read waits for
 more; then the turns go on where they were. So turns do not depend on the size of the windows, nor on how a source cuts
@@ -269,7 +270,7 @@ class Scheduling:
         if self._budget is None:
             reached = self._turning.spent // (1_000_000 if self._target.unit == "megabytes" else 1)
         else:
-            reached = int(taken.sum()) // (self._budget // self._target.amount)
+            reached = min(int(taken.sum()) // (self._budget // self._target.amount), self._target.amount)
         return Summary(
             [holding.name for holding in self._holdings],
             self._shares,
@@ -283,16 +284,45 @@ class Scheduling:
 
     def _budgeted(self, budget: int) -> Turning:
         """Every source has its part, and as many epochs as that takes."""
+        is_met_from_above = self._target.unit == "blocks"
+        if is_met_from_above:
+            budget = self._with_tails(budget)
         quotas = source_quotas(self._holdings, self._mixture, budget, self._exhausted, self._max_epochs)
-        total = max(sum(quotas), 1)
+        total, limit = max(sum(quotas), 1), budget
+        parts = [Fraction(quota, total) for quota in quotas]
+        if is_met_from_above:
+            parts = [
+                part or Fraction(bool(share), total) for part, share in zip(parts, self._shares, strict=True)
+            ]
+            quotas = self._with_a_document_more(quotas)
+            limit += max((holding.longest for holding in self._holdings), default=1) - 1
         streams = [
             _epochs(source, -(-quota // max(source.holding.tokens, 1)))
             for source, quota in zip(self._sources, quotas, strict=True)
         ]
-        parts = [Fraction(quota, total) for quota in quotas]
         return Turning(
-            streams, np.array(quotas, np.int64), _in_bits(parts), budget, has_costs=False, is_strict=False
+            streams, np.array(quotas, np.int64), _in_bits(parts), limit, has_costs=False, is_strict=False
         )
+
+    def _with_tails(self, budget: int) -> int:
+        """Rows that keep domains apart lose the tail of each: a row more for all but one, as far as the sources reach."""
+        weighted = zip(self._holdings, self._shares, strict=True)
+        domains = {holding.domain for holding, share in weighted if share and holding.tokens}
+        more = budget + max(len(domains) - 1, 0) * (budget // self._target.amount)
+        if self._exhausted == "renormalize":
+            return more
+        return max(budget, min(more, largest_budget(self._holdings, self._mixture) * self._epochs))
+
+    def _with_a_document_more(self, quotas: list[int]) -> list[int]:
+        """So no source gives less than its part, unless it has no more."""
+        return [
+            min(quota + holding.longest, holding.tokens * self._epochs) if share else 0
+            for quota, holding, share in zip(quotas, self._holdings, self._shares, strict=True)
+        ]
+
+    @property
+    def _epochs(self) -> int:
+        return self._max_epochs if self._exhausted == "repeat" else 1
 
     def _counted(self) -> Turning:
         """To a number of documents or of megabytes: how many tokens that is shows on the way."""

@@ -20,15 +20,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokmill.artifacts.artifact import (
-    Artifact,
-    begin,
-    finish,
-    is_unswept,
-    remove_leftovers,
-    sweep,
-    usable_receipts,
-)
 from tokmill.artifacts.manifest import (
     MANIFEST,
     Json,
@@ -40,7 +31,19 @@ from tokmill.artifacts.manifest import (
     fingerprint_of,
 )
 from tokmill.artifacts.progress import Progress, Silence, open_journal, warnings_to
-from tokmill.artifacts.step import Conduct, Outcome, Step, Task
+from tokmill.artifacts.step import (
+    Artifact,
+    Conduct,
+    Outcome,
+    Step,
+    Task,
+    begin,
+    finish,
+    is_unswept,
+    remove_leftovers,
+    sweep,
+    usable_receipts,
+)
 from tokmill.engines.local import Engine, EngineName, Resources, check_resources, open_engine, parse_bytes
 from tokmill.kernels.jit import ensure_compiled
 from tokmill.pipeline.plan import Own, kernels_needed, plan_steps, steps_until, waves
@@ -51,9 +54,9 @@ from tokmill.recipe import Recipe
 from tokmill.recipe.file import recipe_of
 from tokmill.sources.reading import write_objects
 from tokmill.stages.registry import STAGES, perform
-from tokmill.storage.cloud import is_url, refuse_squeezed_url
-from tokmill.storage.commit import remove_file
+from tokmill.storage.disk import remove_file
 from tokmill.storage.lease import open_lease
+from tokmill.storage.location import is_url, refuse_squeezed_url
 
 
 class Session:

@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from tokmill.artifacts.artifact import Artifact, discard, has_all_files, open_artifact
 from tokmill.artifacts.manifest import (
     FORMAT_VERSION,
     MANIFEST,
@@ -38,11 +37,11 @@ from tokmill.artifacts.manifest import (
     step_fingerprint,
     write_manifest,
 )
-from tokmill.artifacts.step import UNKNOWN, Step
-from tokmill.artifacts.tombstones import PENDING_FILE, forgotten_facts
+from tokmill.artifacts.step import UNKNOWN, Artifact, Step, discard, has_all_files, open_artifact
+from tokmill.artifacts.tombstones import FORGOTTEN_FILE, PENDING_FILE, forgotten_facts
 from tokmill.clean.license_policy import LicenseTotals, attribution
 from tokmill.errors import OutOfMemory, StorageError, TokmillError
-from tokmill.storage.commit import commit_bytes, remove_file
+from tokmill.storage.disk import commit_bytes, remove_file
 from tokmill.storage.location import file_sha256
 
 # --- where a build comes from ---
@@ -221,7 +220,7 @@ def write_run_manifest(
     _remove_former(out, steps)
     files = [_manifest_entry(out, artifact) for artifact in artifacts.values()]
     files += _write_attribution(out, artifacts)
-    lineage, forgotten = forgotten_facts(out)
+    lineage, forgotten = forgotten_facts(out) if (out / FORGOTTEN_FILE).is_file() else ({}, [])
     files += forgotten
     manifest = build_manifest(
         kind="run",

@@ -49,10 +49,10 @@ from tokmill.artifacts.manifest import (
     load_manifest,
 )
 from tokmill.errors import CorruptFile, ManifestError, RunLocked, StorageError, plural
-from tokmill.storage.cloud import Loaded, ObjectUrl, parse_url
-from tokmill.storage.commit import TEMP_PREFIX, Written, commit_bytes, open_commit, remove_file, storage_error
+from tokmill.storage.cloud import Loaded
+from tokmill.storage.disk import TEMP_PREFIX, Written, commit_bytes, open_commit, remove_file, storage_error
 from tokmill.storage.lease import Lease, open_lease
-from tokmill.storage.location import file_sha256, open_binary, read_whole
+from tokmill.storage.location import ObjectUrl, file_sha256, open_binary, parse_url, read_whole
 from tokmill.storage.objects import Store, open_store
 
 _PIECE_BYTES = 8 << 20

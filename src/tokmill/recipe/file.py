@@ -25,7 +25,7 @@ from pydantic import BaseModel, ValidationError
 
 from tokmill.errors import RecipeError, plural
 from tokmill.recipe import Path_, Recipe, Section
-from tokmill.storage.commit import commit_bytes
+from tokmill.storage.disk import commit_bytes
 from tokmill.storage.location import read_whole
 
 S = TypeVar("S", bound=Section)

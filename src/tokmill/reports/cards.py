@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import FileEntry, Json
+from tokmill.artifacts.step import Artifact
 from tokmill.audit.opened import Found, find_artifacts
 from tokmill.clean.licenses import find_license
 from tokmill.formats import all_formats
@@ -26,7 +26,7 @@ from tokmill.reports.charts import NOT_MEASURED, count, percent, plural, size, s
 from tokmill.reports.facts import describe_builds
 from tokmill.reports.page import resource
 from tokmill.reports.tally import UNKNOWN
-from tokmill.storage.commit import commit_bytes
+from tokmill.storage.disk import commit_bytes
 
 CARD, CROISSANT = "DATACARD.md", "croissant.json"
 

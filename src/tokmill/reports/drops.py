@@ -24,7 +24,7 @@ from tokmill.audit.examples import Place, largest_clusters, load_texts
 from tokmill.audit.opened import Found, ShardTables, load_of, read_ledgers
 from tokmill.audit.whatif import rules_of
 from tokmill.stages.dedup.exact import DedupOptions
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 SHOWN_PER_REASON = 3
 _NEAR_DUP = "near_dup"

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import Artifact
 from tokmill.audit.opened import KINDS, Found, find_artifacts
 from tokmill.audit.places import Builds, RunPlaces, load_builds
 from tokmill.audit.whatif import loss_limit, losses_of_run

@@ -25,8 +25,7 @@ from tokmill.audit.places import Builds
 from tokmill.reports.drops import Drop
 from tokmill.reports.tally import Tally
 from tokmill.schema import NO_SPLIT, one_piece
-from tokmill.storage.digest import id_hashes
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import id_hashes, load_table
 
 LISTED = 4_000
 _WITH_WORDS = 400

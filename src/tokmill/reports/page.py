@@ -35,7 +35,7 @@ from tokmill.reports.section_tokens import (
     tokenizer_section,
     warnings_section,
 )
-from tokmill.storage.commit import commit_bytes
+from tokmill.storage.disk import commit_bytes
 
 ROOM_BYTES = 1_400_000
 

@@ -20,7 +20,7 @@ from tokmill.artifacts.manifest import Json
 from tokmill.audit.opened import Found, ShardTables, load_of
 from tokmill.clean.examine import CleanOptions
 from tokmill.schema import one_piece
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 UNKNOWN = "unknown"
 # of the measures that count words, the one nearest to the text that was encoded

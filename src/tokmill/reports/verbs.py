@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tokmill.artifacts.artifact import open_artifact
 from tokmill.artifacts.manifest import MANIFEST, Json, add_counts
 from tokmill.artifacts.progress import load_journal
+from tokmill.artifacts.step import open_artifact
 from tokmill.errors import StorageError, TokmillError
 from tokmill.reports.charts import (
     Section,

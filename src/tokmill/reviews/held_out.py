@@ -42,7 +42,7 @@ from tokmill.reviews.subject import TRAIN, Build
 from tokmill.reviews.texts import MIN_DOCUMENTS, PREFIX_MEDIUM, longest_prefix
 from tokmill.schema import NO_SPLIT
 from tokmill.stages.dedup.exact import DedupOptions
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 MAX_NEAR_OVERLAP = 0.001  # of the held-out documents; an exact copy is one too many
 MIN_HELD_OUT, MAX_HELD_OUT = 0.01, 0.20  # of the tokens, or of the documents where there are no tokens

@@ -21,9 +21,10 @@ from tokmill.packing.mixture import MIN_USED, Limit
 from tokmill.reviews.evidence import Answering, Evidence, check, manifest_of, named, together
 from tokmill.reviews.finding import Finding, Found, Measure, NotMeasured, percent, share, spelled
 from tokmill.reviews.subject import TRAIN, Build
+from tokmill.stages.build.blocks import BuildOptions
 from tokmill.stages.build.mixture import MixtureOptions, limit_of_mixture
 from tokmill.stages.build.stage import limit_of_balance
-from tokmill.stages.split.selection import HashSplit, SplitOptions
+from tokmill.stages.sampling import HashSplit, SplitOptions
 
 MAX_IMBALANCE = 1.5  # tokens of the largest domain, in those of the smallest
 MAX_MIX_POINTS = 2.0  # percentage points between a share that was asked for and the built one
@@ -148,7 +149,11 @@ def starved_build(evidence: Evidence) -> Found:
 def _balance_limit(evidence: Evidence, build: Build) -> Limit | None:
     manifest = build.artifact.manifest
     counts = next((receipt.counts for receipt in manifest.receipts() if receipt.key == TRAIN), None)
-    return limit_of_balance(manifest.config, evidence.subject.artifacts, counts) if counts else None
+    return (
+        limit_of_balance(manifest.options(BuildOptions), evidence.subject.artifacts, counts)
+        if counts
+        else None
+    )
 
 
 def _starved(about: str, limit: Limit, read_from: str) -> Finding:

@@ -19,16 +19,14 @@ import pyarrow as pa
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tokmill.artifacts.artifact import Artifact
-from tokmill.artifacts.step import Input
+from tokmill.artifacts.step import Artifact, Input
 from tokmill.duplicates.near import NearOptions, compare_pairs, judge_pairs, signatures
 from tokmill.kernels.minhash import band_keys
 from tokmill.schema import NO_SPLIT, one_piece
 from tokmill.stages.dedup.exact import DedupOptions
 from tokmill.stages.sampling import TRAIN
-from tokmill.stages.texts import labelled_shards, load_split_texts
-from tokmill.storage.digest import id_hashes
-from tokmill.storage.parquet import load_table
+from tokmill.stages.tokens.stage import labelled_shards, load_split_texts
+from tokmill.storage.tables import id_hashes, load_table
 
 EVAL_DOCUMENTS = 20_000  # held-out documents whose near duplicates are looked for: 25 MB of fingerprints
 TRAIN_BYTES = 1 << 30  # of training text that they are compared with: thirteen seconds of one core

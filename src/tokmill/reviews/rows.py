@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.step import domain_of
 from tokmill.audit.places import entry_of, read_meetings
+from tokmill.formats.ids import Store
 from tokmill.formats.index import FRAME_ROWS, IndexRow, read_row_index
-from tokmill.formats.stores import Store
 from tokmill.loader.dataset import open_dataset
 from tokmill.reviews.finding import NotMeasured
 from tokmill.reviews.subject import Build, Subject

@@ -23,9 +23,8 @@ import yaml
 from numpy.typing import NDArray
 from pydantic_core import to_jsonable_python
 
-from tokmill.artifacts.artifact import Artifact, open_artifact
 from tokmill.artifacts.manifest import MANIFEST, Json, add_counts
-from tokmill.artifacts.step import tally
+from tokmill.artifacts.step import Artifact, open_artifact, tally
 from tokmill.audit.opened import Found, find_artifacts
 from tokmill.audit.places import BuiltSplit, load_scheduled
 from tokmill.errors import InputError, RecipeError, TokmillError
@@ -33,9 +32,9 @@ from tokmill.pipeline.run_manifest import REVIEW
 from tokmill.recipe import Build as RecipeBuild
 from tokmill.recipe import Recipe, Section, Source, TrainingPlan
 from tokmill.recipe.file import load_recipe, parse_recipe
-from tokmill.stages.tokens.tokenized import SplitShard, shards_of_split
+from tokmill.stages.tokens.stage import SplitShard, shards_of_split
 from tokmill.storage.location import read_whole
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 Kind = Literal["run", "build", "recipe"]
 

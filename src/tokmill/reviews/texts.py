@@ -28,11 +28,10 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tokmill.artifacts.artifact import Artifact
-from tokmill.artifacts.step import Input, Shard
+from tokmill.artifacts.step import Artifact, Input, Shard
 from tokmill.schema import one_piece
-from tokmill.stages.texts import labelled_shards, load_split_texts
-from tokmill.storage.parquet import load_table
+from tokmill.stages.tokens.stage import labelled_shards, load_split_texts
+from tokmill.storage.tables import load_table
 
 # "Problem: " has nine characters; the longest that is over the threshold is shown
 PREFIX_CHARS = (8, 12, 16, 24, 32)

@@ -33,10 +33,9 @@ from tokmill.kernels import jsonlines
 from tokmill.recipe import Source, template_parts
 from tokmill.schema import one_piece
 from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken
-from tokmill.storage import codecs, parquet
+from tokmill.storage import codecs, tables
 from tokmill.storage.location import AnyPath, InputFile
-from tokmill.storage.records import BadRecord, Batch, Kind, Span, Wanted
-from tokmill.storage.streams import Oversize, read_blocks
+from tokmill.storage.records import BadRecord, Batch, Kind, Oversize, Span, Wanted, read_blocks
 
 Faults = dict[int, tuple[str, str]]  # by row: reason and detail
 
@@ -143,7 +142,7 @@ def with_offsets(
     batches: Iterator[Batch], path: AnyPath, span: Span, max_record_bytes: int
 ) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
     """Batches with the place of each row: what the codec passed over is in `bad`, every other record is a row."""
-    if path.name.endswith(parquet.SUFFIXES):
+    if path.name.endswith(tables.SUFFIXES):
         row = _first_row(path, span)
         for batch in batches:
             count = batch.table.num_rows + len(batch.bad)

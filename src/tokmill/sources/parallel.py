@@ -35,13 +35,12 @@ from tokmill.sources.files import (
     without_faults,
 )
 from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken
-from tokmill.storage import codecs, jsonl, parquet
+from tokmill.storage import codecs, tables
 from tokmill.storage.location import AnyPath, InputFile
-from tokmill.storage.records import WHOLE, BadRecord, Kind, Span, Wanted
-from tokmill.storage.streams import Block, Oversize, read_blocks
+from tokmill.storage.records import WHOLE, BadRecord, Block, Kind, Oversize, Span, Wanted, read_blocks
 
 _TSV_SUFFIXES = (".tsv", ".tsv.gz", ".tsv.zst")
-SUFFIXES = (*jsonl.SUFFIXES, *parquet.SUFFIXES, *_TSV_SUFFIXES)
+SUFFIXES = (*codecs.JSONL, *tables.SUFFIXES, *_TSV_SUFFIXES)
 
 _LETTER_OR_DIGIT = r"[\p{L}\p{N}]"
 _OPTIONAL = {"id": ["id", "doc_id"], "license": ["license", "license_tag"], "created_at": ["created_at"]}

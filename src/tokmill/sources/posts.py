@@ -53,7 +53,7 @@ from tokmill.kernels.jit import Bytes, Offsets, frozen
 from tokmill.kernels.xmlrows import NOT_A_NUMBER, NUMBER
 from tokmill.schema import large_strings
 from tokmill.storage.location import open_binary
-from tokmill.storage.streams import read_exactly
+from tokmill.storage.records import read_exactly
 
 _MAX_INDENTED_LISTS = 8  # deeper ones stay there: 100,000 nested lists must not make 10 GB of spaces
 

@@ -34,7 +34,7 @@ from tokmill.artifacts.manifest import Json
 from tokmill.errors import InputError
 from tokmill.kernels import hashing
 from tokmill.schema import DOCUMENTS, one_piece, string_column
-from tokmill.storage.commit import open_commit
+from tokmill.storage.disk import open_commit
 from tokmill.storage.location import InputFile, find_files
 from tokmill.storage.records import BadRecord
 

@@ -44,7 +44,7 @@ from tokmill.recipe import Source, StackExchange
 from tokmill.schema import one_piece
 from tokmill.sources.posts import ANSWER, BAD, LEFT_OUT, QUESTION, check_root, read_posts
 from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken
-from tokmill.storage.commit import storage_error, temp_beside
+from tokmill.storage.disk import storage_error, temp_beside
 from tokmill.storage.location import AnyPath, InputFile, local_path, open_binary
 from tokmill.storage.records import WHOLE, BadRecord, Span
 

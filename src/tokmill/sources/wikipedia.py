@@ -36,7 +36,7 @@ from tokmill.kernels import jsonlines
 from tokmill.recipe import Source, Wikipedia
 from tokmill.sources import wikitext
 from tokmill.sources.reading import Dropped, Reading, Taken, record_table
-from tokmill.storage import jsonl, streams
+from tokmill.storage import codecs, records
 from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import WHOLE, BadRecord, Kind, Span, Wanted
 
@@ -66,9 +66,9 @@ _INTEGER = re.compile(r"-?[0-9]{1,9}")
 def read_dump(path: AnyPath, reading: Reading) -> Iterator[Page | BadRecord | Dropped]:
     dump = _Dump(path, reading)
     fed = 0
-    with streams.open_stream(path) as stream:
+    with records.open_stream(path) as stream:
         while True:
-            data = streams.read_exactly(stream, min(streams.BLOCK_BYTES, 1 << 20), path)
+            data = records.read_exactly(stream, min(records.BLOCK_BYTES, 1 << 20), path)
             fed += len(data)
             dump.feed(data, fed)
             found, dump.found = dump.found, []
@@ -232,8 +232,8 @@ def read_blocks(path: AnyPath, reading: Reading) -> Iterator[Page | BadRecord | 
     open_block: _OpenBlock | None = None
     stray: int | None = None  # where text that belongs to no block begins
     is_cut = False  # the last line has no newline
-    for block in streams.read_blocks(path, max_record_bytes=reading.max_record_bytes):
-        if isinstance(block, streams.Oversize):
+    for block in records.read_blocks(path, max_record_bytes=reading.max_record_bytes):
+        if isinstance(block, records.Oversize):
             if open_block:
                 open_block.extend(b"", block.bytes + 1)
             elif stray is None:
@@ -307,11 +307,11 @@ class _OpenBlock:
 def read_lines(path: AnyPath, reading: Reading) -> Iterator[Page | BadRecord | Dropped]:
     limit = reading.max_record_bytes
     # a batch has no offsets of its good records; it is made of one block, which has
-    blocks = streams.read_blocks(path, max_record_bytes=limit)
-    batches = jsonl.read_batches(path, _JSON_COLUMNS, max_record_bytes=limit)
+    blocks = records.read_blocks(path, max_record_bytes=limit)
+    batches = codecs.read_jsonl(path, _JSON_COLUMNS, max_record_bytes=limit)
     for batch, block in zip(batches, blocks, strict=True):
         yield from batch.bad
-        if not batch.table.num_rows or isinstance(block, streams.Oversize):
+        if not batch.table.num_rows or isinstance(block, records.Oversize):
             continue
         starts = jsonlines.audit_lines(np.frombuffer(block.data, np.uint8)).starts + block.offset
         bad = {record.offset for record in batch.bad}
@@ -404,8 +404,8 @@ def _metas(pages: list[Page]) -> list[Json | None]:
 
 
 def _sniff(path: AnyPath) -> Layout:
-    with streams.open_stream(path) as stream:
-        head = streams.read_exactly(stream, _SNIFFED_BYTES, path)
+    with records.open_stream(path) as stream:
+        head = records.read_exactly(stream, _SNIFFED_BYTES, path)
     for bom in _BOMS:
         head = head.removeprefix(bom)
     start = head.lstrip()[:5]

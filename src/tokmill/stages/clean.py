@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import NO_DOCUMENTS, FileEntry, Json, add_counts, sum_counts
 from tokmill.artifacts.step import (
+    Artifact,
     Conduct,
     Input,
     Made,
@@ -44,7 +44,7 @@ from tokmill.clean.edits import apply_edits, redact_texts
 from tokmill.clean.examine import CleanOptions, Examined, Faults, examine, examine_kernels
 from tokmill.errors import InputError
 from tokmill.schema import EDITS, EXAMPLES, MARKS, ledger_table, one_piece
-from tokmill.stages.losses import cleaning_losses
+from tokmill.stages.dedup.stage import cleaning_losses
 from tokmill.stages.sampling import draws
 
 _LOG = logging.getLogger("tokmill.clean")

@@ -52,17 +52,20 @@ from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.artifacts.step import Input, Task
 from tokmill.errors import CorruptFile
 from tokmill.schema import one_piece
-from tokmill.storage.commit import TEMP_PREFIX, CommitFile, open_commit, storage_error
-from tokmill.storage.digest import TableDigest
-from tokmill.storage.reading import (
+from tokmill.storage.disk import (
+    TEMP_PREFIX,
+    CommitFile,
     is_fault_of_reading,
     load_array,
     map_array,
+    open_commit,
     read_arrays,
     read_at,
+    storage_error,
     told_as_unreadable,
     unreadable,
 )
+from tokmill.storage.tables import TableDigest
 
 Column = NDArray[Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tokmill.artifacts.manifest import Json, Receipt, check_conservation, write_receipt
+from tokmill.artifacts.manifest import Receipt, check_conservation, write_receipt
 from tokmill.artifacts.step import Stage, Task, TaskFunction
 from tokmill.stages import clean
 from tokmill.stages.build import mixture
@@ -20,16 +20,7 @@ from tokmill.stages.ingest import stage as ingest
 from tokmill.stages.split import stage as split
 from tokmill.stages.tokens import stage as tokens
 from tokmill.stages.tokens import tokenizer
-from tokmill.storage.reading import system_error
-
-
-def _build_kernels(options: Json) -> set[str]:
-    return {"packing"} | ({"mixing"} if options["balance"] != "none" else set())
-
-
-_BUILD = Stage(
-    "build", Json, build.conduct, {"build": TaskFunction(Json, build.perform_build)}, _build_kernels
-)
+from tokmill.storage.disk import system_error
 
 STAGES: dict[str, Stage[Any]] = {
     stage.kind: stage
@@ -41,7 +32,7 @@ STAGES: dict[str, Stage[Any]] = {
         tokenizer.STAGE,
         tokens.STAGE,
         mixture.STAGE,
-        _BUILD,
+        build.STAGE,
     )
 }
 

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from tokmill.formats.ids import SPLITS as SPLITS
 from tokmill.kernels import hashing
 from tokmill.schema import NO_SPLIT, string_column
-from tokmill.storage.digest import id_hashes
+from tokmill.storage.tables import id_hashes
 
 # Two odd constants set the two lanes of the hash apart; the seed moves both.
 _LANES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
@@ -363,3 +363,60 @@ def label_values(values: Sequence[str | None], splits: Mapping[str, Sequence[str
     return np.array(
         [number.get(value, NOWHERE) if value is not None else NOWHERE for value in values], np.int16
     )
+
+
+# --- `split` of a recipe, by its method ---
+
+
+class _Shuffled(msgspec.Struct, frozen=True, kw_only=True, tag_field="method"):
+    by: Literal["document", "cluster"]
+
+
+class HashSplit(_Shuffled, frozen=True, tag="hash"):
+    valid_fraction: Decimal
+    test_fraction: Decimal
+
+    @property
+    def has_test(self) -> bool:
+        return self.test_fraction > 0
+
+    def bounds(self) -> tuple[Bound, ...]:
+        return tuple(hash_bounds(self.valid_fraction, self.test_fraction))
+
+
+class SplitCounts(msgspec.Struct, frozen=True):
+    train: int | None  # None: the rest
+    valid: int
+    test: int
+
+
+class CountsSplit(_Shuffled, frozen=True, tag="counts"):
+    counts: SplitCounts
+    seed: int
+
+    @property
+    def has_test(self) -> bool:
+        return bool(self.counts.test)
+
+
+class FormulaSplit(_Shuffled, frozen=True, tag="formula"):
+    test: bool
+    seed: int
+
+    @property
+    def has_test(self) -> bool:
+        return self.test
+
+
+class FieldSplit(msgspec.Struct, frozen=True, kw_only=True, tag_field="method", tag="field"):
+    field: str
+    values: dict[str, tuple[str, ...]]  # by split
+    unknown: Literal["fail", "drop", "train"]
+
+    @property
+    def has_test(self) -> bool:
+        return bool(self.values["test"])
+
+
+ShuffledSplit = HashSplit | CountsSplit | FormulaSplit
+SplitOptions = ShuffledSplit | FieldSplit

@@ -29,8 +29,7 @@ from tokmill.stages.ingest.shards import (
     write_ids_of,
     write_ledger_table,
 )
-from tokmill.storage.digest import join_sequences
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import join_sequences, load_table
 
 
 class ForgetOptions(TaskOptions, frozen=True):

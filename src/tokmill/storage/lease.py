@@ -39,10 +39,10 @@ import msgspec
 import psutil
 
 from tokmill.errors import RunLocked, StorageError
-from tokmill.storage.cloud import Loaded, ObjectUrl, wrong_etag
-from tokmill.storage.commit import TEMP_PREFIX, make_directory, storage_error, temp_beside
+from tokmill.storage.cloud import Loaded, wrong_etag
+from tokmill.storage.disk import TEMP_PREFIX, make_directory, storage_error, temp_beside, unreadable
+from tokmill.storage.location import ObjectUrl
 from tokmill.storage.objects import open_store
-from tokmill.storage.reading import unreadable
 
 LOCK, CLAIM = ".lock", "claim.json"
 

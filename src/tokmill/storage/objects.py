@@ -27,10 +27,13 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tokmill.errors import InputChanged, MissingExtra, StorageError, TokmillError
-from tokmill.storage.cloud import PART_BYTES, Loaded, Meta, ObjectUrl, open_cloud, parse_url, wrong_etag
+from tokmill.storage.cloud import PART_BYTES, Loaded, Meta, open_cloud, wrong_etag
+
+if TYPE_CHECKING:
+    from tokmill.storage.location import ObjectUrl
 
 _opening = threading.Lock()
 
@@ -168,9 +171,8 @@ class Finding(NamedTuple):
     outcome: str  # "ok", "pretends: …" or "fails: …"
 
 
-def probe_store(location: str) -> list[Finding]:
+def probe_store(url: ObjectUrl) -> list[Finding]:
     """What was found, in order. Only a store that cannot be opened at all is an error."""
-    url = parse_url(location)
     store = open_store(url)
     below = url.child(f"tokmill-probe-{secrets.token_hex(8)}")
     keys = {name: below.child(name).key for name in ("small", "once", "parts")}

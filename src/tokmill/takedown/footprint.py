@@ -17,15 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import Artifact
 from tokmill.artifacts.tombstones import Forgotten, ids_of, sha256_of
 from tokmill.audit.opened import ShardTables, load_of
 from tokmill.audit.places import RunPlaces, entry_of, splits_of
 from tokmill.errors import InputError
 from tokmill.formats.index import map_ids, map_places
 from tokmill.schema import one_piece
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 Rows = NDArray[np.int64]
 

@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from tokmill.artifacts.artifact import begin
 from tokmill.artifacts.manifest import (
     MANIFEST,
     STALE_MANIFEST,
@@ -40,7 +39,7 @@ from tokmill.artifacts.manifest import (
     load_manifest,
 )
 from tokmill.artifacts.progress import Progress, Silence
-from tokmill.artifacts.step import Step
+from tokmill.artifacts.step import Step, begin
 from tokmill.artifacts.tombstones import (
     FORGOTTEN_FILE,
     PENDING_FILE,
@@ -63,7 +62,7 @@ from tokmill.stages.dedup.exact import DedupExtra
 from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
 from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.stages.registry import STAGES
-from tokmill.storage.commit import commit_bytes
+from tokmill.storage.disk import commit_bytes
 from tokmill.storage.lease import open_lease
 from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
 from tokmill.takedown.footprint import (

@@ -26,7 +26,6 @@ import msgspec
 
 from tokmill.errors import EosMissing, RecipeError, TokenizerError, TokenizerMismatch, VocabTooLarge
 from tokmill.tokenizers.protocol import Tokenizer
-from tokmill.tokenizers.spm import read_spm_model
 
 # In the order in which they are offered when the asked-for token does not exist.
 _EOS_NAMES: Final = (
@@ -265,6 +264,8 @@ def describe_tokenizer(tokenizer: Tokenizer) -> Description:
 
 
 def _describe_sentencepiece(tokenizer: Tokenizer, data: bytes) -> Description:
+    from tokmill.tokenizers.spm import read_spm_model
+
     found = read_spm_model(data)
     return Description(
         tokenizer.kind,

@@ -10,16 +10,14 @@ import pytest
 
 import tokmill as mill
 from mill import small_corpus, write_problems
-from tokmill.artifacts.artifact import Artifact
-from tokmill.artifacts.step import Made, Task
+from tokmill.artifacts.step import Artifact, Made, Task
 from tokmill.audit.opened import open_run
 from tokmill.errors import ManifestDamaged
 from tokmill.formats.index import find_places, read_row_index
 from tokmill.pipeline.plan import plan_steps
 from tokmill.recipe.file import load_recipe
 from tokmill.stages.build import blocks, mixture
-from tokmill.stages.build.blocks import Blocks
-from tokmill.stages.build.documents import open_chunks
+from tokmill.stages.build.blocks import Blocks, open_chunks
 from tokmill.stages.build.stage import conduct, perform_build
 
 LAYOUTS = {
@@ -133,9 +131,9 @@ def test_a_block_holds_its_own_documents_and_little_more(mixed_tasks: dict[str, 
     task = mixed_tasks[layout]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "_BLOCK_DOCUMENTS", 700)
-        held = [len(block.documents) for block in Blocks(task.config, open_chunks(task))]
+        held = [len(block.documents) for block in Blocks(task.options, open_chunks(task))]
     assert len(held) > 3
-    assert max(held) <= 700 + 2 * task.config["pack"]["length"]
+    assert max(held) <= 700 + 2 * task.options.pack.length
 
 
 def test_a_mixture_without_turns_for_builds_is_refused(mixed_tasks: dict[str, Task]) -> None:
@@ -188,6 +186,6 @@ def test_places_say_where_each_document_is(tasks: dict[str, Task], tmp_path: Pat
 
 
 def doc_ids(task: Task) -> list[str]:
-    from tokmill.storage.parquet import load_table
+    from tokmill.storage.tables import load_table
 
     return [name for path in task.paths("lengths") for name in load_table(path).column("doc_id").to_pylist()]

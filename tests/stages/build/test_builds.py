@@ -17,7 +17,7 @@ from tokmill.errors import InputError, RecipeError
 from tokmill.formats.index import read_row_index
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.token_cache import TokenCache
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 BUILDS = [
     {"name": f"{layout}-{form}", "format": form, "pack": {"layout": layout, "length": length, **more}}
@@ -244,6 +244,72 @@ def test_balance_gives_every_domain_as_many_rows_as_the_smallest(tmp_path: Path)
     assert tokens["left_out"] > 0
     assert tokens["in"] == tokens["written"] + tokens["tail_dropped"] + tokens["left_out"]
     assert mill.verify(out).problems == []
+
+
+def asked_for_rows(
+    directory: Path, pack: dict[str, Any], builds: list[dict[str, Any]], **mixture: Any
+) -> Path:
+    """Five sources of three domains, with short documents and with documents longer than many rows."""
+    directory.mkdir()
+    sources = []
+    for number, (domain, words) in enumerate([("a", 3), ("a", 90), ("b", 17), ("b", 400), ("c", 41)]):
+        texts = [f"{number} {row} " + "the mill turns " * (1 + row * 7 % words) for row in range(120)]
+        path = directory / f"s{number}.jsonl"
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        sources.append({"name": f"s{number}", "domain": domain, "files": path.name})
+    recipe = {
+        "name": "rows",
+        "sources": sources,
+        "dedup": {"exact": False},
+        "split": {"valid_fraction": "0.2"},
+        "tokenizer": {"train": {"model": "byte_bpe", "vocab_size": 270}, "eos": "<|endoftext|>"},
+        "mixture": {"weights": {"a": "0.5", "b": "0.3", "c": "0.2"}, **mixture},
+        "pack": pack,
+        "builds": builds,
+    }
+    (directory / "recipe.yaml").write_text(json.dumps(recipe))
+    return directory / "recipe.yaml"
+
+
+@pytest.mark.parametrize(
+    ("mixture", "workers"),
+    [
+        ({"blocks": 37}, 1),
+        ({"blocks": 37}, 3),
+        ({"blocks": 90, "exhausted": "renormalize"}, 1),
+        ({"blocks": 120, "exhausted": "repeat"}, 1),
+    ],
+)
+def test_so_many_blocks_are_so_many_rows_in_every_layout(
+    tmp_path: Path, mixture: dict[str, Any], workers: int
+) -> None:
+    packs: dict[str, dict[str, Any]] = {
+        "concat": {},
+        "apart": {"mix_domains": False},
+        "document": {"layout": "document"},
+        "best_fit": {"layout": "best_fit", "mix_domains": True},
+    }
+    builds = [
+        {"name": name, "format": "memmap", "pack": {"length": 128, **pack}} for name, pack in packs.items()
+    ]
+    out = mill.run(asked_for_rows(tmp_path / "c", {"length": 128}, builds, **mixture), workers=workers).out
+    valid = mixture["blocks"] // 5
+    for name in packs:
+        rows = {
+            split: (out / f"build/{name}/{split}/input_ids.mmap").stat().st_size / 4 / 128
+            for split in ("train", "valid")
+        }
+        assert rows == {"train": mixture["blocks"] - valid, "valid": valid}, name
+    assert mill.verify(out).problems == []
+
+
+def test_so_many_blocks_are_so_many_padded_documents_however_long(tmp_path: Path) -> None:
+    builds = [{"name": "rows", "format": "memmap"}]
+    recipe = asked_for_rows(tmp_path / "c", {"layout": "pad", "length": 16}, builds, blocks=100)
+    out = mill.run(recipe, workers=1).out
+    rows = np.fromfile(out / "build/rows/train/input_ids.mmap", "<i4").reshape(-1, 16)
+    assert len(rows) == 80
+    assert (rows != rows[:, :1]).any(), "ids, not padding"
 
 
 def test_what_has_no_weight_is_not_read_and_needs_no_files(tmp_path: Path) -> None:

@@ -21,10 +21,9 @@ from tokmill.schema import LENGTHS
 from tokmill.stages import external as sorting
 from tokmill.stages.build import mixture
 from tokmill.stages.build import mixture as offering
-from tokmill.stages.build.documents import TURNS
+from tokmill.stages.build.blocks import TURNS
 from tokmill.stages.build.mixture import SourceStream, SplitMixtureOptions, perform_mixture
-from tokmill.storage.digest import id_hashes
-from tokmill.storage.parquet import load_table, write_table
+from tokmill.storage.tables import id_hashes, load_table, write_table
 
 SOURCES = ("web", "books", "math")
 WEIGHTS = {"web": "0.5", "books": "0.3", "math": "0.2"}

@@ -11,10 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.formats.index import RowSpans
-from tokmill.packing.rows import Store, gather_rows, plan_layout
+from tokmill.packing.plan import Store, Tail, gather_rows, plan_layout
 from tokmill.stages.build import blocks
-from tokmill.stages.build.blocks import Block, Blocks, read_meetings
-from tokmill.stages.build.documents import Documents
+from tokmill.stages.build.blocks import (
+    Block,
+    Blocks,
+    Documents,
+    PackOptions,
+    SplitBuildOptions,
+    read_meetings,
+)
 
 
 class HeldChunks:
@@ -43,9 +49,22 @@ class HeldChunks:
         return domain in self._domains[self._bounds[chunk] : self._bounds[chunk + 1]]
 
 
-def blocks_of(chunks: HeldChunks, block: int, seq_len: int, tail: str, is_apart: bool) -> list[Block]:
-    pack = {"layout": "concat", "length": seq_len, "tail": tail, "mix_domains": not is_apart}
-    made = Blocks({"pack": pack, "balance": "none", "rows": None}, chunks)
+def blocks_of(chunks: HeldChunks, block: int, seq_len: int, tail: Tail, is_apart: bool) -> list[Block]:
+    options = SplitBuildOptions(
+        name="rows",
+        format="memmap",
+        dtype="int32",
+        sources=(),
+        pack=PackOptions(layout="concat", length=seq_len, tail=tail, mix_domains=not is_apart),
+        balance="none",
+        seed=0,
+        split="train",
+        tokenizer={},
+        experiment_id="",
+        shards=(),
+        rows=None,
+    )
+    made = Blocks(options, chunks)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "_BLOCK_DOCUMENTS", block)
         return list(made)

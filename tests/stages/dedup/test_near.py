@@ -16,7 +16,7 @@ from mill import SHARED, tokmill, write_recipe
 from tokmill.artifacts.manifest import load_manifest
 from tokmill.duplicates.near import NearOptions, find_near_duplicates
 from tokmill.errors import DedupLimit
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]
 
@@ -193,7 +193,7 @@ def test_the_dedup_command_tells_every_decision(tmp_path: Path) -> None:
     done = tokmill(*command, "--mode", "exact+near", "--out-dir", out)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
-    from tokmill.storage.reading import zstd
+    from tokmill.storage.disk import zstd
 
     lines = zstd.decompress((out / "decisions.jsonl.zst").read_bytes()).decode().splitlines()
     decisions = [json.loads(line) for line in lines]

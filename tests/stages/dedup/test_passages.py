@@ -14,7 +14,7 @@ from duplicates.passages_in_memory import apply_policy
 from mill import SHARED, write_recipe
 from tokmill.artifacts.manifest import load_manifest
 from tokmill.duplicates.window import WindowOptions
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]
 

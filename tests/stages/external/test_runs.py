@@ -31,8 +31,7 @@ from tokmill.stages.external import (
     read_tables,
     write_run,
 )
-from tokmill.storage.digest import table_sha256
-from tokmill.storage.parquet import load_range, load_table
+from tokmill.storage.tables import load_range, load_table, table_sha256
 
 LAYOUT = {"key": "<u8", "number": "<u4", "values": ("<u4", (3,)), "is_sure": "|b1"}
 

@@ -16,8 +16,8 @@ import pytest
 import tokmill as mill
 from mill import write_recipe
 from stages.test_split_rules import slow_hash
-from tokmill.artifacts.artifact import open_artifact
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import open_artifact
 from tokmill.audit.why import explain_document
 from tokmill.errors import InputError, RecipeError
 from tokmill.formats.megatron import MegatronFile
@@ -25,7 +25,7 @@ from tokmill.recipe import Recipe
 from tokmill.recipe.file import parse_recipe
 from tokmill.schema import NO_SPLIT
 from tokmill.stages.sampling import formula_size
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]
 EQUAL = ("!!! ???", "?! ?!")  # no word in them: no fingerprint finds these

@@ -29,7 +29,7 @@ from tokmill.stages.tokens.tokenizer import (
     divide_budget,
     perform_choose,
 )
-from tokmill.storage.parquet import load_table, write_table
+from tokmill.storage.tables import load_table, write_table
 
 # draws of few values, so that many are equal
 SHARD = st.lists(st.tuples(st.integers(0, 5).map(lambda n: n << 61), st.integers(0, 40)), max_size=8)

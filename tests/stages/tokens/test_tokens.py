@@ -11,11 +11,11 @@ import pytest
 
 import tokmill as mill
 from mill import write_recipe
-from tokmill.artifacts.artifact import open_artifact
+from tokmill.artifacts.step import open_artifact
 from tokmill.errors import TokenizerError
 from tokmill.formats.megatron import MegatronFile
 from tokmill.stages.tokens import stage
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 from tokmill.tokenizers.fast import Fast
 from tokmill.tokenizers.load import load_tokenizer
 

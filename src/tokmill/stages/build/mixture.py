@@ -35,9 +35,18 @@ import pyarrow as pa
 from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import FileEntry, Json, sum_counts
-from tokmill.artifacts.step import Conduct, Made, Outcome, Stage, Step, Task, TaskFunction, write_shard_table
+from tokmill.artifacts.step import (
+    Artifact,
+    Conduct,
+    Made,
+    Outcome,
+    Stage,
+    Step,
+    Task,
+    TaskFunction,
+    write_shard_table,
+)
 from tokmill.kernels.mixing import mark_shuffle
 from tokmill.packing.mixture import (
     Exhausted,
@@ -47,7 +56,6 @@ from tokmill.packing.mixture import (
     Part,
     Target,
     Unit,
-    largest_budget,
     limit_of_weights,
     natural_mixture,
     split_budget,
@@ -61,12 +69,11 @@ from tokmill.packing.schedule import (
     shuffle_key,
 )
 from tokmill.schema import ORDER
-from tokmill.stages.build.documents import TURNS
+from tokmill.stages.build.blocks import TURNS
 from tokmill.stages.external import open_table, sort_tables
-from tokmill.stages.split.selection import HashSplit, SplitOptions
-from tokmill.stages.tokens.tokenized import TokenShard, shards_of_split, token_shards
-from tokmill.storage.digest import id_hashes
-from tokmill.storage.parquet import load_table
+from tokmill.stages.sampling import HashSplit, SplitOptions
+from tokmill.stages.tokens.stage import TokenShard, shards_of_split, token_shards
+from tokmill.storage.tables import id_hashes, load_table
 
 # A document on its way through the mixture: where it lies, and what a build will ask for.
 _COLUMNS = pa.schema(
@@ -98,13 +105,14 @@ class SourceStream:
 
     def __init__(self, name: str, domain: str, shards: list[TokenShard], options: StreamOptions) -> None:
         self._name, self._shards, self._options = name, shards, options
-        self.documents = tokens = 0
+        self.documents = tokens = longest = 0
         for shard in shards:
             lengths = np.asarray(load_table(shard.path, ["tokens"]).column("tokens"))
             refuse_long_documents(lengths, name)
             self.documents += len(lengths)
             tokens += int(lengths.sum())
-        self.holding = Holding(name, domain, tokens)
+            longest = max(longest, int(lengths.max(initial=0)))
+        self.holding = Holding(name, domain, tokens, longest)
         self._read = 0
         self._waiting: deque[tuple[int, Any]] = deque()  # position of the first row, rows
 
@@ -184,6 +192,8 @@ class MixtureOptions(msgspec.Struct, frozen=True, kw_only=True):
     held_out: Literal["mixed", "whole"] = "mixed"
     seed: int
     seq_len: int
+    # of a target in blocks, told so that mixtures of before, which came short of them, are made again
+    met: Literal["from above"] | msgspec.UnsetType = msgspec.UNSET
 
 
 class SplitMixtureOptions(MixtureOptions, frozen=True, kw_only=True):
@@ -243,12 +253,16 @@ def perform_mixture(task: Task[SplitMixtureOptions]) -> Made:
     exhausted = options.exhausted
     if options.is_held_out:
         exhausted = "stop" if options.target is None else "renormalize"
+    target = None
+    if options.target is not None and options.amount is not None:
+        target = Target(options.target[0], options.amount)
     scheduling = Scheduling(
         streams,
         mixture,
-        _target(options, holdings, mixture, exhausted),
+        target,
         exhausted=exhausted,
         max_epochs=options.max_epochs,
+        seq_len=options.seq_len,
     )
     parts: list[FileEntry] = []
     with open_table(task, f"order-{task.key}.parquet", "order", ORDER, by="shard") as order:
@@ -303,20 +317,6 @@ def _parts(tables: Iterator[Any]) -> Iterator[Any]:
     rest = [table for table in waiting if table.num_rows]
     if rest:
         yield pa.concat_tables(rest).combine_chunks()
-
-
-def _target(
-    options: SplitMixtureOptions, holdings: list[Holding], mixture: Mixture, exhausted: str
-) -> Target | None:
-    """Blocks are cut off at their number in the build: one row of tokens more, if there is, and the last is full."""
-    if options.target is None or options.amount is None:
-        return None
-    unit, row = options.target[0], options.seq_len
-    if unit != "blocks":
-        return Target(unit, options.amount)
-    tokens = options.amount * row
-    has_more = exhausted != "stop" or largest_budget(holdings, mixture) >= tokens + row
-    return Target("tokens", tokens + row if has_more else tokens)
 
 
 def _targets(options: MixtureOptions, splits: list[str], upstream: Mapping[str, Artifact]) -> dict[str, int]:

@@ -24,21 +24,39 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt, add_counts, file_entry, sum_counts
-from tokmill.artifacts.step import Conduct, Input, Made, Outcome, Step, Task, table_input, tally
+from tokmill.artifacts.step import (
+    Artifact,
+    Conduct,
+    Input,
+    Made,
+    Outcome,
+    Stage,
+    Step,
+    Task,
+    TaskFunction,
+    table_input,
+    tally,
+)
 from tokmill.errors import ConservationBroken, ManifestDamaged
 from tokmill.formats import find_format
 from tokmill.formats.ids import Sequences, smallest_dtype
 from tokmill.formats.index import INDEX, PLACES, NamedSpans, write_named_rows, write_places
 from tokmill.packing.mixture import Limit, imbalance_warning
-from tokmill.packing.rows import gather_rows, gather_sequences
-from tokmill.stages.build.blocks import Block, Blocks, read_meetings
-from tokmill.stages.build.documents import open_chunks
-from tokmill.stages.tokens.tokenized import SplitShard, shards_of_split
-from tokmill.storage.streams import plain_sha256
+from tokmill.packing.plan import gather_rows, gather_sequences
+from tokmill.stages.build.blocks import (
+    Block,
+    Blocks,
+    BuildOptions,
+    SplitBuildOptions,
+    open_chunks,
+    read_meetings,
+)
+from tokmill.stages.tokens.stage import SplitShard, shards_of_split
+from tokmill.storage.records import plain_sha256
 from tokmill.tokenizers.load import check_dtype
 
 
@@ -46,13 +64,13 @@ from tokmill.tokenizers.load import check_dtype
 class SplitTokens:
     """`formats.Tokens` of a task: gathered anew, batch by batch, each time they are asked for."""
 
-    task: Task
+    task: Task[SplitBuildOptions]
     blocks: Blocks
     counts: Json
 
     @property
     def split(self) -> str:
-        return str(self.task.config["split"])
+        return self.task.options.split
 
     @property
     def rows(self) -> int:
@@ -60,29 +78,28 @@ class SplitTokens:
 
     @property
     def seq_len(self) -> int:
-        return int(self.task.config["pack"].get("length", 0))
+        return self.task.options.pack.length
 
     @property
     def dtype(self) -> str:
-        return str(self.task.config["dtype"])
+        return self.task.options.dtype
 
     @property
     def rows_per_shard(self) -> int:
-        return int(self.task.config["rows_per_shard"])
+        return self.task.options.rows_per_shard
 
     @property
     def tokenizer(self) -> Json:
-        facts: Json = self.task.config["tokenizer"]
-        return facts
+        return self.task.options.tokenizer
 
     @property
     def experiment_id(self) -> str:
-        return str(self.task.config["experiment_id"])
+        return self.task.options.experiment_id
 
     def describe(self) -> Json:
         facts = self.tokenizer
         return {
-            "layout": self.task.config["pack"]["layout"],
+            "layout": self.task.options.pack.layout,
             "tokenizer_path": f"../../../tokenizer/{facts['file']}",
             "tokenizer_sha256": facts["sha256"],
             "eos_id": facts["eos_id"],
@@ -138,7 +155,7 @@ class _Lengths:
 def write_split(tokens: SplitTokens) -> list[FileEntry]:
     """The files of the build's format and the indexes beside them; paths are relative to the build."""
     directory = Path(tokens.task.directory) / tokens.split
-    write = find_format(tokens.task.config["format"]).write
+    write = find_format(tokens.task.options.format).write
     assert write is not None, "a recipe names no format that is only read"
     entries = [*write(directory, tokens), _index_entry(directory, tokens)]
     if tokens.seq_len:
@@ -169,42 +186,42 @@ def _places_entry(directory: Path, blocks: Blocks) -> FileEntry:
 _LOG = logging.getLogger("tokmill.build")
 
 
-def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
+def conduct(step: Step[BuildOptions], upstream: Mapping[str, Artifact]) -> Conduct:
     tokens = upstream["tokens"]
     facts = tokens.manifest.facts["tokenizer"]
     vocab_size = max(facts["vocab_size"], facts.get("padded_vocab_size") or 0)
-    dtype = step.config["dtype"]
-    dtype = smallest_dtype(vocab_size) if dtype == "smallest" else dtype
-    check_dtype(vocab_size, dtype, where=f"build {step.config['name']}")
+    options = step.options
+    if options.dtype == "smallest":
+        options = replace(options, dtype=smallest_dtype(vocab_size))
+    check_dtype(vocab_size, options.dtype, where=f"build {options.name}")
     tasks: list[Task] = []
     for split in tokens.manifest.facts["splits"]:
-        shards = _wanted(shards_of_split(upstream, split), step.config["sources"])
+        shards = _wanted(shards_of_split(upstream, split), step.options.sources)
         if not shards and tasks:
             continue  # nothing was held out
-        config = {
-            **step.config,
-            "dtype": dtype,
-            "split": split,
-            "tokenizer": facts,
-            "experiment_id": tokens.manifest.experiment_id,
-            "shards": [[shard.number, shard.source, shard.domain] for shard in shards],
-            "rows": _rows_wanted(upstream, split, step.config["pack"].get("length")),
-        }
+        own = SplitBuildOptions(
+            **asdict(options),
+            split=split,
+            tokenizer=facts,
+            experiment_id=tokens.manifest.experiment_id,
+            shards=tuple((shard.number, shard.source, shard.domain) for shard in shards),
+            rows=_rows_wanted(upstream, split, options.pack.length),
+        )
         inputs = [item for shard in shards for item in (shard.tokens, shard.lengths)]
         inputs += _turns(upstream, split)
         tasks.append(
-            Task(function="build", key=split, options=config, inputs=inputs, directory=str(step.directory))
+            Task(function="build", key=split, options=own, inputs=inputs, directory=str(step.directory))
         )
     receipts = yield tasks
-    warnings = list(_warnings(step, upstream, receipts))
+    warnings = list(_warnings(options, upstream, receipts))
     for warning in warnings:
         _LOG.warning("%s: %s", step.name, warning)
-    domain_of = _domain_of(upstream, step.config["sources"])
+    domain_of = _domain_of(upstream, step.options.sources)
     told = {"tokenizer": facts, "warnings": warnings, "domain_of": domain_of}
     return Outcome(receipts, sum_counts(receipts), told)
 
 
-def _domain_of(upstream: Mapping[str, Artifact], sources: list[str]) -> dict[str, str]:
+def _domain_of(upstream: Mapping[str, Artifact], sources: Sequence[str]) -> dict[str, str]:
     """By source: what a trainer that is told the source of a row asks next."""
     return {
         name.removeprefix("ingest/"): artifact.manifest.config["reading"]["domain"]
@@ -213,31 +230,33 @@ def _domain_of(upstream: Mapping[str, Artifact], sources: list[str]) -> dict[str
     }
 
 
-def _warnings(step: Step, upstream: Mapping[str, Artifact], receipts: Sequence[Receipt]) -> Iterator[str]:
+def _warnings(
+    options: BuildOptions, upstream: Mapping[str, Artifact], receipts: Sequence[Receipt]
+) -> Iterator[str]:
     """Of the first split, which is trained on."""
     counts = receipts[0].counts
     tokens = counts["tokens"]
     if tokens["in"] and not tokens["written"]:
-        length = step.config["pack"].get("length", 0)
+        length = options.pack.length
         yield f"no row: {tokens['in']:,} tokens do not fill one of {length:,}; set a smaller pack.length, or tail: pad"
     for receipt in receipts[1:]:
         held = receipt.counts["tokens"]["written"]
         if held > tokens["written"]:
             yield f"{receipt.key} has {held:,} tokens and {receipts[0].key} {tokens['written']:,}: more is held out than trained on"
-    limit = limit_of_balance(step.config, upstream, counts)
+    limit = limit_of_balance(options, upstream, counts)
     if limit is not None and limit.is_starved:
         yield str(limit)
     if not _is_weighted(upstream):
-        unequal = imbalance_warning(_domain_tokens(step, upstream, counts))
+        unequal = imbalance_warning(_domain_tokens(options, upstream, counts))
         if unequal:
-            yield unequal + (", before rows are balanced" if step.config["balance"] == "smallest" else "")
+            yield unequal + (", before rows are balanced" if options.balance == "smallest" else "")
 
 
-def _wanted(shards: list[SplitShard], sources: list[str]) -> list[SplitShard]:
+def _wanted(shards: list[SplitShard], sources: Sequence[str]) -> list[SplitShard]:
     return [shard for shard in shards if shard.source in sources] if sources else shards
 
 
-def _rows_wanted(upstream: Mapping[str, Artifact], split: str, length: int | None) -> int | None:
+def _rows_wanted(upstream: Mapping[str, Artifact], split: str, length: int) -> int | None:
     """A target in blocks is a number of rows, where rows are as long as its blocks."""
     if "mixture" not in upstream:
         return None
@@ -248,16 +267,16 @@ def _rows_wanted(upstream: Mapping[str, Artifact], split: str, length: int | Non
     return rows
 
 
-def _domain_tokens(step: Step, upstream: Mapping[str, Artifact], counts: Json) -> dict[str, int]:
+def _domain_tokens(options: BuildOptions, upstream: Mapping[str, Artifact], counts: Json) -> dict[str, int]:
     """Before rows are balanced: afterwards no domain has more than another, whatever was left out for it."""
-    if step.config["balance"] == "none":
+    if options.balance == "none":
         return {name: total["tokens"] for name, total in counts["domains"].items()}
-    return {name: total["tokens"] for name, total in _domains_mixed(step.config, upstream).items()}
+    return {name: total["tokens"] for name, total in _domains_mixed(options, upstream).items()}
 
 
-def _domains_mixed(config: Json, upstream: Mapping[str, Artifact]) -> dict[str, dict[str, int]]:
+def _domains_mixed(options: BuildOptions, upstream: Mapping[str, Artifact]) -> dict[str, dict[str, int]]:
     """Tokens and documents of each domain that the mixture gave the build, to train on."""
-    mixture, wanted = upstream["mixture"].manifest, config["sources"]
+    mixture, wanted = upstream["mixture"].manifest, options.sources
     found: dict[str, dict[str, int]] = {}
     for source, facts in mixture.facts["splits"]["train"]["sources"].items():
         if not wanted or source in wanted:
@@ -267,16 +286,14 @@ def _domains_mixed(config: Json, upstream: Mapping[str, Artifact]) -> dict[str, 
     return found
 
 
-def limit_of_balance(config: Json, upstream: Mapping[str, Artifact], counts: Json) -> Limit | None:
+def limit_of_balance(options: BuildOptions, upstream: Mapping[str, Artifact], counts: Json) -> Limit | None:
     """The domain that has the fewest rows, and so lost none of them, where rows are balanced by domain.
 
     `counts` are those of the split that is trained on."""
-    if config["balance"] != "smallest":
+    if options.balance != "smallest":
         return None
-    given = {name: total for name, total in _domains_mixed(config, upstream).items() if total["docs"]}
-    amount = (
-        "docs" if config["pack"]["layout"] == "pad" else "tokens"
-    )  # a row is a document, or so many tokens
+    given = {name: total for name, total in _domains_mixed(options, upstream).items() if total["docs"]}
+    amount = "docs" if options.pack.layout == "pad" else "tokens"  # a row is a document, or so many tokens
     kept = {
         name: counts["domains"].get(name, {}).get(amount, 0) / total[amount] for name, total in given.items()
     }
@@ -292,8 +309,8 @@ def _is_weighted(upstream: Mapping[str, Artifact]) -> bool:
     return "mixture" in upstream and upstream["mixture"].manifest.config["domains"] is not None
 
 
-def perform_build(task: Task) -> Made:
-    blocks = Blocks(task.config, open_chunks(task))
+def perform_build(task: Task[SplitBuildOptions]) -> Made:
+    blocks = Blocks(task.options, open_chunks(task))
     counts: Json = {
         "in": 0,
         "kept": 0,
@@ -309,7 +326,7 @@ def perform_build(task: Task) -> Made:
         counts = add_counts(counts, added)
     tokens = counts["tokens"]
     if tokens["in"] != sum(tokens[name] for name in ("written", "tail_dropped", "truncated", "left_out")):
-        raise ConservationBroken(f"{tokens}", where=f"build {task.config['name']}")
+        raise ConservationBroken(f"{tokens}", where=f"build {task.options.name}")
     return Made(write_split(SplitTokens(task, blocks, counts)), counts)
 
 
@@ -392,3 +409,12 @@ def _turns(upstream: Mapping[str, Artifact], split: str) -> list[Input]:
             next="remove the directory and run again: an earlier version made it",
         )
     return [order, *parts]
+
+
+STAGE = Stage(
+    "build",
+    BuildOptions,
+    conduct,
+    {"build": TaskFunction(SplitBuildOptions, perform_build)},
+    lambda options: {"packing"} | ({"mixing"} if options.balance != "none" else set()),
+)

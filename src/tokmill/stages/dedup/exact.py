@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -40,9 +40,9 @@ import pyarrow as pa
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json, Receipt
 from tokmill.artifacts.step import (
+    Artifact,
     Input,
     Made,
     Shard,
@@ -81,7 +81,7 @@ from tokmill.stages.external import (
     write_run,
 )
 from tokmill.storage.location import InputFile
-from tokmill.storage.parquet import load_range, load_table
+from tokmill.storage.tables import load_range, load_table
 
 KeepRule = Literal["first", "longest", "newest", "best"]
 Ranks = NDArray[np.int64]
@@ -282,6 +282,27 @@ _RANGE_BITS = 32
 Phase = Generator[list[Task], list[Receipt], list[Receipt]]
 
 
+def _all_of(options: DedupOptions, shard: Shard) -> list[Input]:
+    return shard.inputs()
+
+
+class Method(NamedTuple):
+    """One way to find documents that say what another one already says."""
+
+    key: str  # of `dedup` in a recipe; what is asked for, in DedupOptions
+    table: str  # of files that tell who goes, and for whom (schema.DROPS)
+    reason: str  # of such a drop
+    find: Callable[
+        [DedupStep, Any, Sequence[Considered]], Phase
+    ]  # what is asked for, and what is left to look at
+    tasks: Mapping[str, TaskFunction[Any]]
+    kernels: frozenset[str] = frozenset()
+    facts: Callable[[DedupStep, Sequence[Receipt]], Json] | None = (
+        None  # for the manifest; may refuse what it sees
+    )
+    reads: Callable[[DedupOptions, Shard], list[Input]] = _all_of
+
+
 class HashOptions(TaskOptions, frozen=True):
     number: int
     keep: Keep
@@ -296,7 +317,7 @@ class MatchOptions(TaskOptions, frozen=True):
     is_reference: tuple[bool, ...]
 
 
-def find_equal(step: DedupStep, considered: Sequence[Considered]) -> Phase:
+def _find_equal(step: DedupStep, asked: Literal[True], considered: Sequence[Considered]) -> Phase:
     """The receipts of all ranges."""
     options, shards, directory = step.options, [one.shard for one in considered], str(step.directory)
     hashed = yield [
@@ -387,7 +408,7 @@ class ContaminationOptions(TaskOptions, frozen=True):
     keep: Keep
 
 
-def find_contaminated(step: DedupStep, asked: AgainstOptions, considered: Sequence[Considered]) -> Phase:
+def _find_contaminated(step: DedupStep, asked: AgainstOptions, considered: Sequence[Considered]) -> Phase:
     against = replace(asked, normalization=WORD_NORMALIZATION)
     files = [
         Input("benchmark", str(file.path), step.files[f"against {file.name}"]) for file in step.extra.against
@@ -463,15 +484,32 @@ def _index(
     return items, ngram_index(items, ngram, min_words)
 
 
-def contamination_facts(receipts: Sequence[Receipt]) -> Json:
+def _contamination_facts(step: DedupStep, receipts: Sequence[Receipt]) -> Json:
     return {
         "documents": sum(receipt.facts["documents"] for receipt in receipts),
         "unused_items": max((receipt.facts["unused_items"] for receipt in receipts), default=0),
     }
 
 
-TASKS: dict[str, TaskFunction[Any]] = {
-    "dedup.hashes": TaskFunction(HashOptions, perform_hashes),
-    "dedup.match": TaskFunction(MatchOptions, perform_match),
-    "dedup.contamination": TaskFunction(ContaminationOptions, perform_contamination),
-}
+EXACT = Method(
+    key="exact",
+    table="matches",
+    reason="exact_dup",
+    find=_find_equal,
+    tasks={
+        "dedup.hashes": TaskFunction(HashOptions, perform_hashes),
+        "dedup.match": TaskFunction(MatchOptions, perform_match),
+    },
+    # hashes are in the marks; which source a document says it is of, in the documents
+    reads=lambda options, shard: [shard.marks, *([shard.documents] if options.by_source else [])],
+)
+
+AGAINST = Method(
+    key="against",
+    table="contaminated",
+    reason="contaminated",
+    find=_find_contaminated,
+    tasks={"dedup.contamination": TaskFunction(ContaminationOptions, perform_contamination)},
+    kernels=frozenset({"windows", "passages"}),
+    facts=_contamination_facts,
+)

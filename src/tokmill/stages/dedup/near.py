@@ -14,7 +14,8 @@ Runs are of any number of partitions (tokmill.stages.external), so there are as 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import FileEntry, Receipt
+from tokmill.artifacts.manifest import FileEntry, Json, Receipt
 from tokmill.artifacts.step import Input, Made, Step, Task, TaskFunction, TaskOptions, table_input
 from tokmill.duplicates.near import (
     SHINGLE_NORMALIZATION,
@@ -33,8 +34,9 @@ from tokmill.duplicates.near import (
     signatures,
     unique_pairs,
 )
+from tokmill.errors import DedupLimit
 from tokmill.kernels.minhash import band_keys, repeated
-from tokmill.stages.dedup.exact import Considered, DedupStep, Keep, load_ranked, scope_salts
+from tokmill.stages.dedup.exact import Considered, DedupStep, Keep, Method, Phase, load_ranked, scope_salts
 from tokmill.stages.dedup.survivors import (
     EDGES,
     Fingerprints,
@@ -54,6 +56,7 @@ from tokmill.stages.external import (
     load_partition,
     open_runs,
     partitions_for,
+    read_tables,
     write_run,
 )
 
@@ -75,7 +78,6 @@ BANDS_AT_ONCE = 2_000_000
 # A pair is 49 bytes, and three times that while pairs are sorted.
 PAIRS_AT_ONCE = 1_000_000
 
-Phase = Generator[list[Task], list[Receipt], list[Receipt]]
 Numbers = NDArray[np.int64]
 
 
@@ -97,7 +99,7 @@ class ExtractOptions(NumberedOptions, frozen=True):
     keep: Keep
 
 
-def find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Considered]) -> Phase:
+def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Considered]) -> Phase:
     near = replace(asked, normalization=SHINGLE_NORMALIZATION)
     shards = [one.shard for one in considered]
     at_least, directory = step.options.partitions, str(step.directory)
@@ -289,10 +291,43 @@ def perform_verify(task: Task[PartitionOptions]) -> Made:
     return Made([write_run(task, "edges", edges, EDGES)], {})
 
 
-TASKS: dict[str, TaskFunction[Any]] = {
-    "dedup.fingerprint": TaskFunction(FingerprintOptions, perform_fingerprint),
-    "dedup.candidates": TaskFunction(PartitionOptions, perform_candidates),
-    "dedup.extract": TaskFunction(ExtractOptions, perform_extract),
-    "dedup.verify": TaskFunction(PartitionOptions, perform_verify),
-    "dedup.resolve": TaskFunction(ResolveOptions, perform_resolve),
-}
+def _facts(step: DedupStep, receipts: Sequence[Receipt]) -> Json:
+    (resolved,) = receipts
+    limit, largest = step.options.max_cluster, resolved.facts["largest_cluster"]
+    if limit is not None and largest > limit:
+        row, shard = _first_of_size(step.directory / resolved.files[1].path, largest)
+        raise DedupLimit(
+            f"a cluster of {largest:,} near duplicates is larger than max_cluster {limit:,}; "
+            f"its first member is row {row} of {shard}",
+            where="dedup",
+            next="look at it with the limit raised (`tokmill clusters DIR`); boilerplate often calls for a filter "
+            "or a higher `near.threshold`",
+        )
+    return resolved.facts
+
+
+def _first_of_size(path: Path, size: int) -> tuple[int, str]:
+    """Row and shard of the first member of a cluster of this size; the table is read in parts."""
+    return next(
+        (rows["row"][place], rows["shard"][place])
+        for rows in (table.to_pydict() for table in read_tables(path, ["cluster_size", "row", "shard"]))
+        for place, own in enumerate(rows["cluster_size"])
+        if own == size
+    )
+
+
+NEAR = Method(
+    key="near",
+    table="near",
+    reason="near_dup",
+    find=_find_near,
+    tasks={
+        "dedup.fingerprint": TaskFunction(FingerprintOptions, perform_fingerprint),
+        "dedup.candidates": TaskFunction(PartitionOptions, perform_candidates),
+        "dedup.extract": TaskFunction(ExtractOptions, perform_extract),
+        "dedup.verify": TaskFunction(PartitionOptions, perform_verify),
+        "dedup.resolve": TaskFunction(ResolveOptions, perform_resolve),
+    },
+    kernels=frozenset({"shingles", "minhash", "survivors"}),
+    facts=_facts,
+)

@@ -24,7 +24,7 @@ Memory: n / 8 bytes for n documents, s / 8 for s spans, one piece, one shard.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import Receipt
+from tokmill.artifacts.manifest import Json, Receipt
 from tokmill.artifacts.step import (
     Input,
     Made,
@@ -57,7 +57,7 @@ from tokmill.duplicates.window import (
 )
 from tokmill.kernels.survivors import get_bits, no_bits, set_bits
 from tokmill.schema import DROPS, EDITS, SPANS
-from tokmill.stages.dedup.exact import Considered, DedupStep, Keep, load_ranked, scope_salts
+from tokmill.stages.dedup.exact import Considered, DedupStep, Keep, Method, Phase, load_ranked, scope_salts
 from tokmill.stages.dedup.survivors import NumberedTexts, write_numbered_texts
 from tokmill.stages.external import (
     Layout,
@@ -72,7 +72,7 @@ from tokmill.stages.external import (
     read_in_order,
     write_run,
 )
-from tokmill.storage.parquet import load_range, load_table
+from tokmill.storage.tables import load_range, load_table
 
 TOTALS: Layout = {"row": "<i8", "words": "<i8", "rank": "<i8"}
 # A span, the words that its document has in all, and its place in the table of spans of the shard.
@@ -218,8 +218,6 @@ ENDS: Layout = {"number": "<i8"}
 # partitions.
 MARKS_AT_ONCE = 1_000_000
 
-Phase = Generator[list[Task], list[Receipt], list[Receipt]]
-
 
 class MarkOptions(TaskOptions, frozen=True):
     window: WindowOptions
@@ -246,7 +244,7 @@ class TextOptions(SpanOptions, frozen=True):
     keep: Keep
 
 
-def find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[Considered]) -> Phase:
+def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[Considered]) -> Phase:
     """The receipts of resolving and, for trim, of every cut; then those of the spans."""
     window = replace(asked, normalization=WORD_NORMALIZATION)
     shards = [one.shard for one in considered]
@@ -444,12 +442,25 @@ def perform_cut(task: Task[TextOptions]) -> Made:
     return Made([entry], {}, {"bytes_cut": cut})
 
 
-TASKS: dict[str, TaskFunction[Any]] = {
-    "dedup.windows": TaskFunction(MarkOptions, perform_windows),
-    "dedup.meetings": TaskFunction(MeetingOptions, perform_meetings),
-    "dedup.passage_texts": TaskFunction(TextOptions, perform_passage_texts),
-    "dedup.spans": TaskFunction(SpanOptions, perform_spans),
-    "dedup.walk": TaskFunction(WalkOptions, perform_walk),
-    "dedup.settle": TaskFunction(ResolveSpansOptions, perform_resolve_spans),
-    "dedup.cut": TaskFunction(TextOptions, perform_cut),
-}
+def _facts(step: DedupStep, receipts: Sequence[Receipt]) -> Json:
+    cut = sum(receipt.facts.get("bytes_cut", 0) for receipt in receipts)
+    return {**receipts[0].facts, "bytes_cut": cut}
+
+
+WINDOW = Method(
+    key="window",
+    table="window",
+    reason="window_dup",
+    find=_find_repeated,
+    tasks={
+        "dedup.windows": TaskFunction(MarkOptions, perform_windows),
+        "dedup.meetings": TaskFunction(MeetingOptions, perform_meetings),
+        "dedup.passage_texts": TaskFunction(TextOptions, perform_passage_texts),
+        "dedup.spans": TaskFunction(SpanOptions, perform_spans),
+        "dedup.walk": TaskFunction(WalkOptions, perform_walk),
+        "dedup.settle": TaskFunction(ResolveSpansOptions, perform_resolve_spans),
+        "dedup.cut": TaskFunction(TextOptions, perform_cut),
+    },
+    kernels=frozenset({"windows", "passages", "boundaries", "survivors"}),
+    facts=_facts,
+)

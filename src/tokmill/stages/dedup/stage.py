@@ -7,22 +7,30 @@
     all of these ─ shard s ─> verdicts-<s>  every row      ledger-<s>  what was dropped and for whom
 
 The result depends on the order of documents and the policy alone, not on shards or partitions.
+
+Sources that lose most of their documents to one rule, here or in cleaning, are told while a run works:
+
+    counts of clean, or of dedup by shard ─ by source and reason ─> losses over `dedup.warn_source_loss`
+                                            ledgers ─> one id of each, to look up
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json, Receipt, sum_counts
 from tokmill.artifacts.step import (
+    Artifact,
     Conduct,
     Input,
     Made,
@@ -37,38 +45,30 @@ from tokmill.artifacts.step import (
     table_input,
     write_shard_table,
 )
+from tokmill.clean.examine import CleanOptions
 from tokmill.errors import DedupLimit, InputError
+from tokmill.packing.mixture import spelled_share
 from tokmill.schema import DROPS, VERDICTS, ledger_table
-from tokmill.stages.dedup import exact as equals
-from tokmill.stages.dedup import near as neardup
-from tokmill.stages.dedup import passages
 from tokmill.stages.dedup.exact import (
+    AGAINST,
+    EXACT,
     Considered,
     DedupOptions,
     DedupStep,
-    contamination_facts,
-    find_contaminated,
-    find_equal,
+    Method,
     keep_of,
     rank_inputs,
 )
-from tokmill.stages.dedup.near import find_near
-from tokmill.stages.dedup.passages import find_repeated
-from tokmill.stages.external import read_tables
-from tokmill.stages.losses import by_source, find_losses
-from tokmill.storage.parquet import load_range, load_table
+from tokmill.stages.dedup.near import NEAR
+from tokmill.stages.dedup.passages import WINDOW
+from tokmill.storage.tables import load_range, load_table
 
 _LOG = logging.getLogger("tokmill.duplicates")
 
 TRIMMED = "passages_trimmed"
 
-# Reasons by the table that says so. A document is looked at in this order, and goes for the first.
-REASONS = {
-    "contaminated": "contaminated",
-    "matches": "exact_dup",
-    "near": "near_dup",
-    "window": "window_dup",
-}
+# A document is looked at in this order, and goes for the first.
+METHODS = (AGAINST, EXACT, NEAR, WINDOW)
 
 
 class VerdictOptions(TaskOptions, frozen=True):
@@ -85,49 +85,31 @@ def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
     found: list[Input] = []  # who goes, by what was looked at so far
     kept: list[Receipt] = []  # whose files stay
 
-    def considered(read: Callable[[Shard], list[Input]] = Shard.inputs) -> list[Considered]:
+    def considered(method: Method) -> list[Considered]:
         return [
             Considered(
                 shard,
                 keep_of(options, shard, upstream),
-                [*_roles(read(shard), rank_inputs(options, shard, upstream)), *found],
+                [*_roles(method.reads(options, shard), rank_inputs(options, shard, upstream)), *found],
             )
             for shard in shards
         ]
 
-    def note(receipts: Sequence[Receipt], table: str) -> None:
-        found.extend(
+    for method in METHODS:
+        asked = getattr(options, method.key)
+        if not asked:
+            continue
+        receipts = yield from method.find(step, asked, considered(method))
+        found += [
             table_input(table, step.directory, entry)
+            for table in (method.table, "trims")
             for receipt in receipts
             for entry in receipt.files
             if entry.table == table
-        )
-        kept.extend(receipts)
-
-    if options.against is not None:
-        receipts = yield from find_contaminated(step, options.against, considered())
-        facts["against"] = contamination_facts(receipts)
-        note(receipts, "contaminated")
-    if options.exact:
-        # hashes are in the marks; which source a document says it is of, in the documents
-        ranked = considered(lambda shard: [shard.marks, *([shard.documents] if options.by_source else [])])
-        note((yield from find_equal(step, ranked)), "matches")
-    if options.near is not None:
-        (resolved,) = yield from find_near(step, options.near, considered())
-        facts["near"] = resolved.facts
-        note([resolved], "near")
-        _check_cluster(step, resolved)
-    if options.window is not None:
-        receipts = yield from find_repeated(step, options.window, considered())
-        cut = sum(receipt.facts.get("bytes_cut", 0) for receipt in receipts)
-        facts["window"] = {**receipts[0].facts, "bytes_cut": cut}
-        note(receipts, "window")
-        found += [
-            table_input("trims", step.directory, entry)
-            for receipt in receipts
-            for entry in receipt.files
-            if entry.table == "trims"
         ]
+        kept += receipts
+        if method.facts is not None:
+            facts[method.key] = method.facts(step, receipts)
     verdicts = yield [_verdict_task(step, shard, found) for shard in shards]
     _check_losses(step, verdicts, shards)
     _tell_losses(step, verdicts, shards)
@@ -167,8 +149,11 @@ def perform_verdicts(task: Task[VerdictOptions]) -> Made:
     considered = int(kept.sum())
     doc_ids = task.load("documents", ["doc_id"]).column("doc_id")
     parts = [
-        _drops([load_range(path, "shard", task.options.number) for path in task.paths(role)], reason)
-        for role, reason in REASONS.items()
+        _drops(
+            [load_range(path, "shard", task.options.number) for path in task.paths(method.table)],
+            method.reason,
+        )
+        for method in METHODS
     ]
     found = pa.concat_tables(parts).sort_by("row").combine_chunks()
     rows = np.asarray(found.column("row"))
@@ -186,7 +171,7 @@ def perform_verdicts(task: Task[VerdictOptions]) -> Made:
             write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", ledger.combine_chunks())
         )
     reasons = found.column("reason").to_pylist()
-    dropped = {reason: reasons.count(reason) for reason in REASONS.values() if reason in reasons}
+    dropped = {method.reason: reasons.count(method.reason) for method in METHODS if method.reason in reasons}
     counts = {"in": considered, "kept": int(kept.sum()), "dropped": dropped, "quarantined": {}}
     return Made(
         files, {**counts, "edited": {TRIMMED: sum(table.num_rows for table in trims)} if trims else {}}
@@ -245,29 +230,6 @@ def _edits(task: Task[VerdictOptions], doc_ids: Any, trims: Any) -> Any:
     return ledger_table(columns, trims.num_rows)
 
 
-def _check_cluster(step: DedupStep, resolved: Receipt) -> None:
-    limit, largest = step.options.max_cluster, resolved.facts["largest_cluster"]
-    if limit is not None and largest > limit:
-        row, shard = _first_of_size(step.directory / resolved.files[1].path, largest)
-        raise DedupLimit(
-            f"a cluster of {largest:,} near duplicates is larger than max_cluster {limit:,}; "
-            f"its first member is row {row} of {shard}",
-            where="dedup",
-            next="look at it with the limit raised (`tokmill clusters DIR`); boilerplate often calls for a filter "
-            "or a higher `near.threshold`",
-        )
-
-
-def _first_of_size(path: Path, size: int) -> tuple[int, str]:
-    """Row and shard of the first member of a cluster of this size; the table is read in parts."""
-    return next(
-        (rows["row"][place], rows["shard"][place])
-        for rows in (table.to_pydict() for table in read_tables(path, ["cluster_size", "row", "shard"]))
-        for place, own in enumerate(rows["cluster_size"])
-        if own == size
-    )
-
-
 def _tell_losses(step: DedupStep, verdicts: list[Receipt], shards: list[Shard]) -> None:
     counts = by_source((shard.source, v.counts) for shard, v in zip(shards, verdicts, strict=True))
     ledgers = [step.directory / e.path for v in verdicts for e in v.files if e.table == "ledger"]
@@ -302,14 +264,95 @@ def _check_losses(step: DedupStep, verdicts: list[Receipt], shards: list[Shard])
 
 
 def _kernels(options: DedupOptions) -> set[str]:
-    needed: set[str] = set()
-    if options.near is not None:
-        needed |= {"shingles", "minhash", "survivors"}
-    if options.window is not None or options.against is not None:
-        needed |= {"windows", "passages"}
-    if options.window is not None:
-        needed |= {"boundaries", "survivors"}
-    return needed
+    return set().union(*(method.kernels for method in METHODS if getattr(options, method.key)))
+
+
+# --- losses ---
+
+Counts = Mapping[
+    str, tuple[int, Mapping[str, int]]
+]  # source -> documents that came, and of them dropped by reason
+
+
+class Loss(NamedTuple):
+    """To one reason; or to several together, where none of them is enough to be told by itself."""
+
+    source: str
+    reasons: tuple[str, ...]  # the one that took most first
+    rules: tuple[str, ...]  # that drop for the first
+    lost: int
+    came: int
+    example: str  # the first document that went for the first reason
+
+    @property
+    def to(self) -> str:
+        first = self.reasons[0] + (f" ({', '.join(self.rules)})" if self.rules else "")
+        return first if len(self.reasons) == 1 else f"{len(self.reasons)} reasons, {first} first of them"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.source} loses {spelled_share(self.lost, self.came)} of its documents ({self.lost:,} of "
+            f"{self.came:,}) to {self.to}; one of them is {self.example}"
+        )
+
+
+def find_losses(
+    counts: Counts,
+    limit: Decimal | None,
+    ledgers: Iterable[Path],
+    rules: Mapping[str, tuple[str, ...]] | None = None,
+) -> list[Loss]:
+    """Of more than this share of a source; in the order of the sources, the largest first."""
+    over: list[Loss] = []
+    for source, (came, dropped) in counts.items() if limit is not None else ():
+        ranked = sorted(dropped, key=lambda reason: (-dropped[reason], reason))
+        most = Fraction(limit) * came  # type: ignore[arg-type]
+        alone: list[tuple[str, ...]] = [(reason,) for reason in ranked if dropped[reason] > most]
+        for reasons in alone or ([tuple(ranked)] if sum(dropped.values()) > most else []):
+            lost = sum(dropped[reason] for reason in reasons)
+            over.append(Loss(source, reasons, (rules or {}).get(reasons[0], ()), lost, came, ""))
+    examples = _examples([(loss.source, loss.reasons[0]) for loss in over], ledgers)
+    return [loss._replace(example=examples.get((loss.source, loss.reasons[0]), "")) for loss in over]
+
+
+def cleaning_losses(
+    options: CleanOptions, counts: Json, limit: Decimal | None, ledgers: Iterable[Path]
+) -> list[Loss]:
+    """Of one source."""
+    rules: dict[str, tuple[str, ...]] = {}
+    for rule in options.sieve.rules:
+        rules[rule.reason] = (*rules.get(rule.reason, ()), rule.name)
+    return find_losses({options.source: (counts["in"], counts["dropped"])}, limit, ledgers, rules)
+
+
+def by_source(counted: Iterable[tuple[str, Json]]) -> Counts:
+    """Of shards: the source of each, and its counts."""
+    found: dict[str, tuple[int, dict[str, int]]] = {}
+    for source, counts in counted:
+        came, dropped = found.get(source, (0, {}))
+        added = {
+            reason: dropped.get(reason, 0) + counts["dropped"].get(reason, 0)
+            for reason in {**dropped, **counts["dropped"]}
+        }
+        found[source] = came + counts["in"], added
+    return found
+
+
+def _examples(wanted: list[tuple[str, str]], ledgers: Iterable[Path]) -> dict[tuple[str, str], str]:
+    """The first id of each source and reason; no more ledgers are read than that takes."""
+    found: dict[tuple[str, str], str] = {}
+    paths: Iterator[Path] = iter(ledgers)
+    while len(found) < len(wanted) and (path := next(paths, None)) is not None:
+        table = load_table(path, ["source", "reason", "doc_id", "verdict"])
+        for source, reason in wanted:
+            if (source, reason) not in found:
+                is_it = pc.and_(
+                    pc.equal(table.column("source"), source), pc.equal(table.column("reason"), reason)
+                )
+                at = pc.index(pc.and_(is_it, pc.equal(table.column("verdict"), "drop")), True).as_py()
+                if at >= 0:
+                    found[source, reason] = table.column("doc_id")[at].as_py()
+    return found
 
 
 STAGE = Stage(
@@ -317,9 +360,7 @@ STAGE = Stage(
     DedupOptions,
     conduct,
     {
-        **equals.TASKS,
-        **neardup.TASKS,
-        **passages.TASKS,
+        **{name: function for method in METHODS for name, function in method.tasks.items()},
         "dedup.verdicts": TaskFunction(VerdictOptions, perform_verdicts),
     },
     _kernels,

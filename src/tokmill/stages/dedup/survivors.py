@@ -48,8 +48,7 @@ from tokmill.stages.external import (
     read_in_order,
     write_run,
 )
-from tokmill.storage.digest import table_sha256
-from tokmill.storage.parquet import open_arrow, write_arrow
+from tokmill.storage.tables import open_arrow, table_sha256, write_arrow
 
 Numbers = NDArray[np.int64]
 

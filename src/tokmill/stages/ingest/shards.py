@@ -61,10 +61,9 @@ from tokmill.schema import DOCUMENTS, KEYS, SELECTION, ledger_table, one_piece, 
 from tokmill.sources.reading import Dropped, Reading
 from tokmill.stages import clean
 from tokmill.stages.sampling import bottom_k, draws, shuffle_buffer, weighted_keys
-from tokmill.storage.digest import id_hashes, row_sequence
 from tokmill.storage.location import InputFile
-from tokmill.storage.parquet import load_range, load_table
 from tokmill.storage.records import BadRecord, Span
+from tokmill.storage.tables import id_hashes, load_range, load_table, row_sequence
 
 
 class LimitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -18,9 +18,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json, Receipt, add_counts, sum_counts
-from tokmill.artifacts.step import Conduct, Input, Made, Outcome, Stage, Step, Task, TaskFunction
+from tokmill.artifacts.step import Artifact, Conduct, Input, Made, Outcome, Stage, Step, Task, TaskFunction
 from tokmill.artifacts.tombstones import REASON
 from tokmill.errors import InputChanged, InputError, TooManyBadRecords
 from tokmill.sources.hubfile import from_url
@@ -43,11 +42,10 @@ from tokmill.stages.ingest.shards import (
 from tokmill.stages.ingest.threads import PostOptions, gather_posts, perform_posts, read_threads
 from tokmill.stages.sampling import below_fraction
 from tokmill.stages.takedown import ForgetOptions, conduct_forget, perform_forget
-from tokmill.stages.texts import CHARS_PER_TOKEN
-from tokmill.storage.digest import join_sequences
+from tokmill.stages.tokens.stage import CHARS_PER_TOKEN
 from tokmill.storage.location import AnyPath, InputFile, Metered, open_input
-from tokmill.storage.parquet import load_table
 from tokmill.storage.records import BadRecord, Span
+from tokmill.storage.tables import join_sequences, load_table
 
 # A file that cannot be cut (gzip, zstd) and is larger than this is not cleaned in the same pass: its shards
 # come from one worker, and cleaning them apart puts the others to work. Compressed text is 3 to 5 times larger.

@@ -27,7 +27,7 @@ from tokmill.sources.reading import Batch, Reading, to_documents
 from tokmill.sources.stackexchange import DumpFile, Options, join_threads, open_posts
 from tokmill.stages.ingest.shards import IngestStep, ReadOptions, forgotten_inputs
 from tokmill.storage.location import InputFile
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 # Posts that wait to be written: 1 MB for each file of 128 partitions, 32 MB for those of a small site.
 _BUFFER_BYTES, _BUFFER_BYTES_PER_PARTITION = 32 << 20, 1 << 20

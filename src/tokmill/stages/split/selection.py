@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Iterator, Mapping
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -30,9 +29,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import Json, Receipt
-from tokmill.artifacts.step import Input, Made, Shard, Task, TaskOptions, table_input
+from tokmill.artifacts.step import Artifact, Input, Made, Shard, Task, TaskOptions, table_input
 from tokmill.duplicates.near import Components, Members
 from tokmill.duplicates.shingling import partition_of
 from tokmill.errors import InputError, RecipeError
@@ -54,17 +52,20 @@ from tokmill.stages.sampling import (
     VALID,
     Bound,
     Clusters,
+    CountsSplit,
+    FormulaSplit,
+    HashSplit,
     Quota,
+    ShuffledSplit,
     Singles,
     allot,
     count_singles,
     find_bounds,
     formula_size,
-    hash_bounds,
     label_keys,
     shuffle_keys,
 )
-from tokmill.storage.digest import id_hashes
+from tokmill.storage.tables import id_hashes
 
 # In order of rows; `text` is half of the exact hash.
 KEYS: Layout = {"key": "<u8", "text": "<u8", "row": "<u4"}
@@ -83,61 +84,6 @@ TEXT = [("text", "<u8"), ("number", "<i8")]
 TEXTS_AT_ONCE = 1_000_000
 
 Numbers = NDArray[np.int64]
-
-
-class _Shuffled(msgspec.Struct, frozen=True, kw_only=True, tag_field="method"):
-    by: Literal["document", "cluster"]
-
-
-class HashSplit(_Shuffled, frozen=True, tag="hash"):
-    valid_fraction: Decimal
-    test_fraction: Decimal
-
-    @property
-    def has_test(self) -> bool:
-        return self.test_fraction > 0
-
-    def bounds(self) -> tuple[Bound, ...]:
-        return tuple(hash_bounds(self.valid_fraction, self.test_fraction))
-
-
-class SplitCounts(msgspec.Struct, frozen=True):
-    train: int | None  # None: the rest
-    valid: int
-    test: int
-
-
-class CountsSplit(_Shuffled, frozen=True, tag="counts"):
-    counts: SplitCounts
-    seed: int
-
-    @property
-    def has_test(self) -> bool:
-        return bool(self.counts.test)
-
-
-class FormulaSplit(_Shuffled, frozen=True, tag="formula"):
-    test: bool
-    seed: int
-
-    @property
-    def has_test(self) -> bool:
-        return self.test
-
-
-class FieldSplit(msgspec.Struct, frozen=True, kw_only=True, tag_field="method", tag="field"):
-    field: str
-    values: dict[str, tuple[str, ...]]  # by split
-    unknown: Literal["fail", "drop", "train"]
-
-    @property
-    def has_test(self) -> bool:
-        return bool(self.values["test"])
-
-
-# `split` of a recipe, by its method
-ShuffledSplit = HashSplit | CountsSplit | FormulaSplit
-SplitOptions = ShuffledSplit | FieldSplit
 
 
 class SelectOptions(TaskOptions, frozen=True):

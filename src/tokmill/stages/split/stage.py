@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt, sum_counts
 from tokmill.artifacts.step import (
+    Artifact,
     Conduct,
     Input,
     Made,
@@ -44,25 +44,24 @@ from tokmill.stages.sampling import (
     TEST,
     TRAIN,
     Bound,
+    FieldSplit,
+    HashSplit,
     Labels,
+    SplitOptions,
     label_keys,
     label_values,
     spelled_field,
 )
 from tokmill.stages.split.selection import (
     KEYS,
-    FieldSplit,
-    HashSplit,
     KeyOptions,
     SelectOptions,
-    SplitOptions,
     perform_keys,
     perform_select,
     rest_of,
     select,
 )
-from tokmill.storage.digest import id_hashes
-from tokmill.storage.parquet import load_range
+from tokmill.storage.tables import id_hashes, load_range
 
 LOG = logging.getLogger("tokmill.stages.sampling")
 

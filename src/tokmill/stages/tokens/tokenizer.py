@@ -31,9 +31,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.artifacts.artifact import Artifact
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt, file_entry, sum_counts
 from tokmill.artifacts.step import (
+    Artifact,
     Conduct,
     Input,
     Made,
@@ -52,11 +52,10 @@ from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
 from tokmill.packing.mixture import Mixture, natural_mixture
 from tokmill.schema import one_piece, string_column
-from tokmill.stages.texts import labelled_shards, load_texts
-from tokmill.storage.commit import commit_bytes
-from tokmill.storage.digest import table_sha256
+from tokmill.stages.tokens.stage import labelled_shards, load_texts
+from tokmill.storage.disk import commit_bytes
 from tokmill.storage.location import read_whole
-from tokmill.storage.parquet import load_table, open_arrow, write_arrow
+from tokmill.storage.tables import load_table, open_arrow, table_sha256, write_arrow
 from tokmill.tokenizers.load import describe_tokenizer, pinned_tokenizer, resolve_controls, resolve_eos
 from tokmill.tokenizers.train import train_tokenizer
 

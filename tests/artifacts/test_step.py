@@ -7,15 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.artifacts.artifact import (
-    Artifact,
-    begin,
-    finish,
-    has_all_files,
-    open_artifact,
-    sweep,
-    usable_receipts,
-)
 from tokmill.artifacts.manifest import (
     MANIFEST,
     STALE_MANIFEST,
@@ -26,8 +17,17 @@ from tokmill.artifacts.manifest import (
     sum_counts,
     write_receipt,
 )
+from tokmill.artifacts.step import (
+    Artifact,
+    begin,
+    finish,
+    has_all_files,
+    open_artifact,
+    sweep,
+    usable_receipts,
+)
 from tokmill.errors import ManifestDamaged, StorageError
-from tokmill.storage.commit import TEMP_PREFIX, commit_bytes
+from tokmill.storage.disk import TEMP_PREFIX, commit_bytes
 
 
 def perform(directory: Path, key: str, content: str = "") -> Receipt:

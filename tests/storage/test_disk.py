@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from tokmill.errors import DiskFull, EmptyGlob, StorageError
-from tokmill.storage import commit
+from tokmill.storage import disk
 from tokmill.storage.codecs import write_table
-from tokmill.storage.commit import TEMP_PREFIX, Written, commit_bytes, open_commit
+from tokmill.storage.disk import TEMP_PREFIX, Written, commit_bytes, open_commit
 from tokmill.storage.location import find_files
 
 TABLE = pa.table({"text": [hashlib.sha256(b"%d" % n).hexdigest() for n in range(12)]})  # hard to compress
@@ -73,7 +73,7 @@ def test_anything_with_a_contiguous_buffer_is_written_byte_for_byte(tmp_path, da
 
 
 def test_more_than_one_piece_is_written_in_order(tmp_path, monkeypatch):
-    monkeypatch.setattr(commit, "_WRITE_BYTES", 7)
+    monkeypatch.setattr(disk, "_WRITE_BYTES", 7)
     data = bytes(range(256))
     assert commit_bytes(tmp_path / "a", data).sha256 == hashlib.sha256(data).hexdigest()
     assert (tmp_path / "a").read_bytes() == data
@@ -124,7 +124,7 @@ def test_a_short_write_is_an_error_and_leaves_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.parquet", "a.txt"])
 def test_a_full_disk_at_any_write_names_the_file_and_leaves_nothing(tmp_path, monkeypatch, name, number):
-    monkeypatch.setattr(commit, "_WRITE_BYTES", 64)
+    monkeypatch.setattr(disk, "_WRITE_BYTES", 64)
     write, writes = os.write, itertools.count()
 
     def counted(descriptor: int, data: bytes) -> int:
@@ -184,7 +184,7 @@ LIMITED = """
 import resource, signal, sys
 from pathlib import Path
 from tokmill.errors import DiskFull
-from tokmill.storage.commit import open_commit
+from tokmill.storage.disk import open_commit
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
 piece = bytes(int(sys.argv[2]))
@@ -266,7 +266,7 @@ def test_a_name_that_is_a_directory_stays_one(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tokmill.storage.commit import open_commit
+from tokmill.storage.disk import open_commit
 
 def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
