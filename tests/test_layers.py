@@ -55,7 +55,7 @@ LATE = {
     ("tokenizers.fast", "gigatoken"): "likewise",
     ("formats.parquet", "pyarrow"): "not for who reads other formats in a trainer",
     ("formats.parquet", "pyarrow.parquet"): "likewise",
-    ("formats", "importlib.metadata"): "40 ms, where a format is none of ours",
+    ("artifacts.plugins", "importlib.metadata"): "40 ms, where a name is none of ours",
     ("loader.origins", "tokmill.formats.index"): "where the index is asked for",
     ("storage.cloud", "obstore.store"): "the extras `s3`, `gs` and `az`",
     ("storage.cloud", "obstore.exceptions"): "likewise",
@@ -69,7 +69,7 @@ BY_NAME = {
     "": "names of the public face",
     "engines.cluster": "the task function an order names",
     "loader": "names of its public face",
-    "formats": "formats, ours and those of other packages, by their entry points",
+    "formats": "our own formats",
     "cli": "verbs of the command line",
     "kernels.jit": "the kernels of its own folder that a run names",
 }

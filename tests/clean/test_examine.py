@@ -49,7 +49,7 @@ def config(*filters: Filter, **others: Any) -> CleanOptions:
 
 
 def look(given: list[Document], asked: CleanOptions) -> Examined:
-    return examine(documents(given), asked, {})
+    return examine(documents(given), asked)
 
 
 def measured(found: Examined) -> list[dict[str, Any]]:
@@ -222,17 +222,16 @@ def number(columns):
 def test_a_hook_is_asked_only_about_documents_that_are_open(tmp_path: Path) -> None:
     path = tmp_path / "hooks.py"
     path.write_text(COUNTING)
-    filters = [Filter(hook=f"{path}:{name}", min=0) for name in ("asked", "number")]
+    filters = [Filter(measure=f"{path}:{name}", min=0) for name in ("asked", "number")]
     asked = config(*filters, WORDS, license=ALLOWED, language=BY_FIELD)
     closed: list[Document] = [("no licence", "gpl-3.0", "en"), (" ", "MIT", "en"), ("deutsch", "MIT", "de")]
     others: list[Document] = [("hm", "MIT", "en"), ("good enough", "MIT", "en")]
     given = [closed[0], others[0], *closed[1:], others[1]]
-    hooks = {f"{path}:{name}": str(path) for name in ("asked", "number")}
-    found = examine(documents(given), asked, hooks)
+    found = examine(documents(given), asked)
     assert found.measures[f"hook.{path}:asked"].to_pylist() == [None, 2, None, None, 2]
     assert found.measures[f"hook.{path}:number"].to_pylist() == [None, 1, None, None, 4]
     assert fates(found)[1] == ("drop", "too_short")
-    nobody = examine(documents(closed), asked, hooks)
+    nobody = examine(documents(closed), asked)
     assert [column.to_pylist() for column in nobody.measures.values()] == [[None] * 3] * 3
 
 
@@ -245,7 +244,7 @@ def test_where_nobody_is_out_no_text_is_copied(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(examine_module, "apply_filters", watched)
     table = documents([("a text", "MIT", "en"), ("another", "MIT", "en")])
-    examine(table, config(WORDS, license=ALLOWED, language=BY_FIELD), {})
+    examine(table, config(WORDS, license=ALLOWED, language=BY_FIELD))
     (texts,) = seen
     assert texts.buffers()[2].address == table.column("text").chunk(0).buffers()[2].address
 

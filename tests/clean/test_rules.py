@@ -140,7 +140,7 @@ def test_where_packs_are_skipped_the_recipe_s_own_rules_stay_and_the_packs_are_n
     compiled = compile_filters(filters, Path(), skip_packs=True)
     assert [rule.name for rule in compiled.rules] == ["chars.min"]
     assert [rule.column for rule in compiled.rules] == ["chars"], "no pack edits lines here"
-    assert (compiled.packs, compiled.skipped_packs, compiled.line_edits) == ({}, ["web-en", "stage-a"], None)
+    assert (compiled.packs, compiled.skipped_packs, compiled.line_edits) == ({}, ("web-en", "stage-a"), None)
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def source(
         whole = {"name": "s", "files": path.name, "max_record_bytes": MAX_RECORD_BYTES, **section}
         source = Source.model_validate(whole)
         files = find_files(path.name, path.parent)
-        reading = resolve_reading(source, files)
+        reading = resolve_reading(source, files, Path())
         found = 0
         for chunk in Chunks(files, reading, max(4096, files[0].bytes // 4)):
             for batch in read_documents(chunk.file.path, chunk.file.name, chunk.span, reading):

@@ -189,7 +189,7 @@ def test_the_rules_of_a_recipe_are_those_of_the_record(site: Path, tmp_path: Pat
     [
         ("toy = no_such_module:TOY", "the format at no_such_module:TOY cannot be loaded"),
         ("toy = json:TOY", "the format at json:TOY cannot be loaded"),
-        ("toy = json:loads", "the format at json:loads is not a tokmill.formats.Format"),
+        ("toy = json:loads", "the format is a function, not a tokmill.formats.Format"),
     ],
 )
 def test_a_package_whose_format_is_broken_is_named(points: str, message: str, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ builds:
         "line 17: filters[1].min: min 9 is above max 3: nothing would be kept",
         'line 18: dedup.exact: input should be a valid boolean (got "maybe"); write true or false',
         'line 19: split.valid_fraction: should be a number (got "one tenth")',
-        "line 20: tokenizer: needs either `path` (with `sha256`) or `train`",
+        "line 20: tokenizer: needs either `path` (with `sha256`), `plugin` or `train`",
         "line 20: tokenizer.train.vocab_size: input should be greater than or equal to 257",
         "line 20: tokenizer.eos: should be a token of the vocabulary, or an id (got a list)",
         'line 21: pack.length: input should be a valid integer (got "2.5")',
@@ -318,8 +318,11 @@ def test_what_a_recipe_dumps_it_loads_again() -> None:
 @pytest.mark.parametrize(
     ("tokenizer", "why"),
     [
-        (f"{{{EOS}}}", "tokenizer: needs either `path` (with `sha256`) or `train`"),
-        (f"{{path: t, train: {{}}, {EOS}}}", "tokenizer: needs either `path` (with `sha256`) or `train`"),
+        (f"{{{EOS}}}", "tokenizer: needs either `path` (with `sha256`), `plugin` or `train`"),
+        (
+            f"{{path: t, train: {{}}, {EOS}}}",
+            "tokenizer: needs either `path` (with `sha256`), `plugin` or `train`",
+        ),
         ("{path: t}", "tokenizer.eos: is required"),
         ("{train: {}, eos: 5}", "tokenizer.eos: a trained tokenizer takes its `eos` as a string"),
         ('{path: t, eos: ""}', "tokenizer.eos: should be a token of the vocabulary, or an id"),

@@ -70,7 +70,7 @@ def filters() -> list[Any]:
     return [
         {"pack": "web-en", "set": {"min_words": 40, "min_stop_words": 0}},
         {"measure": "upper_share", "max": 0.5, "reason": "shouting"},
-        {"hook": "hooks.py:exclamations", "max": 10, "reason": "exclaiming"},
+        {"measure": "hooks.py:exclamations", "max": 10, "reason": "exclaiming"},
     ]
 
 
@@ -354,7 +354,7 @@ def test_code_is_judged_by_no_prose_rule_unless_its_own_name_asks_for_one(tmp_pa
 def test_another_hook_is_another_result_and_nothing_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "hooks.py").write_text(HOOK)
     records = [{"id": "loud", "text": "Look! There! A mill!"}, {"id": "calm", "text": "A mill."}]
-    hooked = [{"hook": "hooks.py:exclamations", "max": 2, "reason": "exclaiming"}]
+    hooked = [{"measure": "hooks.py:exclamations", "max": 2, "reason": "exclaiming"}]
     out = cleaned(tmp_path, {"one": (records, {})}, filters=hooked)
     assert fates_of(out, "one") == {"loud": "exclaiming", "calm": "kept"}
     recipe = tmp_path / "recipe.yaml"
@@ -365,7 +365,7 @@ def test_another_hook_is_another_result_and_nothing_is_read_again(tmp_path: Path
 
     (tmp_path / "hooks.py").write_text("def exclamations(columns):\n    raise OSError('no disk')\n")
     with pytest.raises(
-        InputError, match=r"hooks\.py:exclamations: the hook failed \(OSError: no disk; line 2\)"
+        InputError, match=r"hooks\.py:exclamations: the measure failed \(OSError: no disk; line 2\)"
     ):
         mill.run(recipe, workers=1, until="clean")
     (tmp_path / "hooks.py").write_text("import nothing_of_the_kind\n")
@@ -380,12 +380,12 @@ def test_another_hook_is_another_result_and_nothing_is_read_again(tmp_path: Path
         ({"filters": [{"pack": "c4", "set": {"min_sentence": 3}}]}, "did you mean `min_sentences`?"),
         ({"filters": [{"measure": "digit_shares", "max": 1}]}, "`digit_share`"),
         ({"filters": [{"measure": "chars"}]}, "needs `min` or `max`"),
-        ({"filters": [{"measure": "chars", "pack": "c4", "min": 1}]}, "needs one of `pack`, `measure`"),
+        ({"filters": [{"measure": "chars", "pack": "c4", "min": 1}]}, "needs one of `pack` and `measure`"),
         ({"filters": [{"measure": "chars", "min": 9, "max": 1}]}, "nothing would be kept"),
         ({"filters": [{"measure": "chars", "min": "many"}]}, "filters[0].min"),
         ({"filters": [{"pack": "c4", "max": 1}]}, "change its thresholds with `set`"),
-        ({"filters": [{"hook": "hooks.py", "max": 1}]}, "filters[0].hook"),
-        ({"filters": [{"hook": "hooks.py:loud", "max": 1}]}, "no such file"),
+        ({"filters": [{"measure": "hooks.py", "max": 1}]}, "there is no measure `hooks.py`"),
+        ({"filters": [{"measure": "hooks.py:loud", "max": 1}]}, "no such file"),
         ({"license": {"allow": ["MITT"]}}, "did you mean MIT"),
         ({"redact": ["mail"]}, "redact[0]"),
         ({"domains": {"code": {"filters": ["c44"]}}, "sources": [{"name": "x", "files": "*.jsonl", "domain": "code"}]}, "'c4'"),

@@ -519,7 +519,7 @@ def test_what_quotes_documents_goes_and_what_is_missing_is_asked_for(tmp_path: P
     )
     recipe = make_recipe(
         tmp_path,
-        filters=[{"hook": "hooks.py:shouting", "max": 1}],
+        filters=[{"measure": "hooks.py:shouting", "max": 1}],
         dedup={"exact": True, "against": {"files": ["bench.jsonl"], "fields": ["text"]}},
         builds=BUILDS[:1],
     )

@@ -114,7 +114,7 @@ def draw_documents(
     dedup: bool,
 ) -> Drawn:
     sample = SampleOptions(method=method, weight=weight or "", seed=seed)
-    reading = resolve_reading(source, inputs)
+    reading = resolve_reading(source, inputs, Path.cwd())
     reader = _Reader(inputs, reading, wanted)
     hashes, keys, at_hand = [np.empty((0, 2), np.uint64)], [np.empty(0, np.uint64)], _AtHand(4 * k + _SPARE)
     for kept in reader.batches():

@@ -54,6 +54,7 @@ from tokmill.artifacts.manifest import (
     load_receipts,
     write_manifest,
 )
+from tokmill.artifacts.plugins import Plugin, show_hooks
 from tokmill.errors import TokmillError
 from tokmill.storage.disk import (
     TEMP_PREFIX,
@@ -265,6 +266,22 @@ class Task(msgspec.Struct, Generic[Options], frozen=True, kw_only=True):
         """The one table of that role."""
         (path,) = self.paths(role)
         return load_table(path, columns)
+
+
+_HOOK = "hook "
+
+
+def hook_inputs(plugins: Iterable[Plugin]) -> list[Input]:
+    """The Python files beside the recipe that the plugins are in: what is not installed travels as an input."""
+    hooks = dict.fromkeys(plugin for plugin in plugins if plugin.is_hook)
+    return [Input(_HOOK + hook.name, str(hook.path), hook.digest) for hook in hooks]
+
+
+def accept_hooks(task: Task) -> None:
+    """In the worker: what the task names may be run here."""
+    for item in (item for one in (task, *task.followers) for item in one.inputs):
+        if item.role.startswith(_HOOK):
+            show_hooks(Path(item.path), item.content_sha256)
 
 
 def table_input(role: str, directory: Path, entry: FileEntry) -> Input:

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.artifacts.plugins import show_hooks
 from tokmill.audit.membership import check_members, find_tokenizer
 from tokmill.errors import InputError, TokmillError
 from tokmill.formats import find_format
@@ -85,13 +86,16 @@ def check_build(
     steps: int = STEPS,
     manifest: str | Path | None = None,
     tokenizer: str | Path | None = None,
+    hooks: str | Path | None = None,
     on_check: Callable[[str, str], None] | None = None,
 ) -> Checked:
     """Every split of a build, or the one split at `directory`. With 0 steps no model is trained.
 
-    `manifest` and `tokenizer` are what the build was made from, where they do not lie beside it; `on_check(split, check)`
-    is told what comes next.
+    `manifest` and `tokenizer` are what the build was made from, where they do not lie beside it; `hooks` is the Python file
+    that its format or tokenizer is in, if it is in one; `on_check(split, check)` is told what comes next.
     """
+    if hooks is not None:
+        show_hooks(Path(hooks))
     origin = Origin(manifest, tokenizer)
     root = Path(directory)
     splits: list[str | None] = [*list_splits(root)] if root.is_dir() else []
@@ -345,9 +349,14 @@ class Peeked:
 
 
 def peek(
-    directory: str | Path, row: int, *, split: str | None = None, tokenizer: str | Path | None = None
+    directory: str | Path,
+    row: int,
+    *,
+    split: str | None = None,
+    tokenizer: str | Path | None = None,
+    hooks: str | Path | None = None,
 ) -> Peeked:
-    dataset = open_dataset(directory, split)
+    dataset = open_dataset(directory, split, hooks=hooks)
     if not -len(dataset) <= row < len(dataset):
         raise InputError(
             f"there is no row {row:,}",

@@ -345,7 +345,7 @@ def _read_listing(asked: Json, path: Path) -> Iterator[Labelled]:
         where = {} if "files" in listed else _place(path)
         source = Source.model_validate({**listed, **where})
         files = list_source(source, path.resolve().parent)
-        reading = resolve_reading(source, files)
+        reading = resolve_reading(source, files, path.resolve().parent)
         for file in files:
             for batch in read_documents(file.path, file.name, WHOLE, reading):
                 documents = batch.documents

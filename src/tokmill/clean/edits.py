@@ -29,7 +29,7 @@ import functools
 import ipaddress
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from itertools import groupby
 from operator import attrgetter
@@ -38,13 +38,15 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from tokmill.artifacts.plugins import Plugin
 from tokmill.errors import RecipeError
 from tokmill.kernels import wordclasses as folding
 from tokmill.kernels.characters import edit_text, measure_text
 from tokmill.kernels.redaction import CONTEXT, KINDS, find_windows
 from tokmill.kernels.wordclasses import form_classes
-from tokmill.schema import StringColumn, large_strings, string_column
+from tokmill.schema import StringColumn, large_strings, one_piece, string_column
 
 
 class NormalizeOptions(msgspec.Struct, frozen=True):
@@ -122,6 +124,28 @@ def apply_edits(
     order = np.arange(len(texts), dtype=np.int64)
     order[rows] = len(texts) + np.arange(len(rows))
     return pa.concat_arrays([texts, edited]).take(pa.array(order if wanted is None else order[wanted]))
+
+
+def transform_texts(plugin: Plugin, columns: Mapping[str, Any]) -> tuple[Any, np.ndarray[Any, Any]]:
+    """The texts as somebody else's function gives them back, and the rows that are others now."""
+
+    def texts(answer: Any, rows: int) -> Any:
+        with plugin.blamed():
+            column = one_piece(answer) if isinstance(answer, pa.Array | pa.ChunkedArray) else pa.array(answer)
+            strings = column.cast(pa.large_string()) if _is_text(column.type) else column
+        if len(strings) != rows or strings.null_count or not pa.types.is_large_string(strings.type):
+            told = f"{len(strings)} of {strings.type}, {strings.null_count} of them null"
+            raise plugin.fault(
+                f"returned {told}; {rows} texts are needed", 'return one str per document, "" to leave none'
+            )
+        return strings
+
+    edited = plugin.ask(columns, texts)
+    return edited, np.flatnonzero(np.asarray(pc.not_equal(edited, columns["text"])))
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _not_in_form(texts: Any, form: Literal["none", "NFC", "NFKC"]) -> np.ndarray[Any, np.dtype[np.bool_]]:

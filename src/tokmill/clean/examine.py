@@ -3,7 +3,7 @@
     documents ─ normalize ─ licence ─ language ─┬─ out, whatever the thresholds ─> not measured ─┬─ exact hash
                                                 └─ still open ─ apply_filters ──────────────────┘
 
-    apply_filters   texts ─ measure ─ line edits ─ measure again ─ hooks ─ judge ─ redact ─> Filtered
+    apply_filters   texts ─ transforms ─ measure ─ line edits ─ measure again ─ measures of others ─ judge ─ redact ─> Filtered
 
 The first fault in this order is the reason for a drop: empty, licence, language, then the rules as the recipe has
 them. All values of a document that is still open are kept, also where an earlier rule already dropped it: another
@@ -22,8 +22,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.clean.edits import Edits, NormalizeOptions, apply_edits, normalize_texts, redact_texts
-from tokmill.clean.hooks import call_hook
+from tokmill.artifacts.plugins import Plugin
+from tokmill.clean.edits import (
+    Edits,
+    NormalizeOptions,
+    apply_edits,
+    normalize_texts,
+    redact_texts,
+    transform_texts,
+)
 from tokmill.clean.language import (
     LANGUAGE_SCORE,
     OTHER_LANGUAGE,
@@ -32,7 +39,7 @@ from tokmill.clean.language import (
     judge_languages,
 )
 from tokmill.clean.license_policy import KEEP, QUARANTINE, LicensePolicy, judge_licenses, make_policy
-from tokmill.clean.measures import kernels_for, measure
+from tokmill.clean.measures import kernels_for, measure, measure_by
 from tokmill.clean.rules import AFTER, HOOK, CompiledFilters, Judged, edit_and_measure, judge
 from tokmill.duplicates.shingling import HASH_NORMALIZATION, exact_hashes
 from tokmill.kernels import hashing
@@ -50,6 +57,7 @@ class Change(NamedTuple):
     rows: Column
     counts: Column
     details: list[str] | None = None
+    sizes: Column | None = None  # of a transform: bytes before are counted, and these are the bytes after
 
 
 class Filtered(NamedTuple):
@@ -64,12 +72,18 @@ def apply_filters(
     texts: Any,
     others: Mapping[str, Any],
     filters: CompiledFilters,
-    hooks: Mapping[str, str],
+    transforms: Sequence[Plugin],
     redact: Sequence[str],
 ) -> Filtered:
-    """`others`: the columns besides the texts that hooks are shown; `hooks`: where the file of each lies."""
+    """`others`: the columns besides the texts that the code of others is shown."""
     count = len(texts)
     changed, changes = np.zeros(count, np.bool_), list[Change]()
+    for plugin in transforms if count else ():
+        before = texts
+        texts, rows = transform_texts(plugin, {"text": texts, **others})
+        changed[rows] = True
+        sizes = [np.diff(string_column(column).offsets)[rows] for column in (before, texts)]
+        changes.append(Change(plugin.name.rpartition(":")[2], rows, sizes[0], sizes=sizes[1]))
     names = [column for column in filters.columns() if not column.startswith((AFTER, HOOK))]
     if filters.line_edits is None:
         measures = measure(texts, names)
@@ -83,12 +97,10 @@ def apply_filters(
             some = times > 0
             if some.any():
                 changes.append(Change(reason, found.edits.rows[some], times[some]))
-    for hook in [column.removeprefix(HOOK) for column in filters.columns() if column.startswith(HOOK)]:
-        # not called with no documents: the user's function need not handle that
-        columns = {"text": texts, **others}
-        measures[HOOK + hook] = (
-            call_hook(hook, hooks[hook], filters.hooks[hook], columns) if count else np.zeros(0)
-        )
+    for name, digest in filters.hooks.items():
+        # not called with no documents: the function need not handle that
+        columns, plugin = {"text": texts, **others}, Plugin("measures", name, digest)
+        measures[HOOK + name] = measure_by(plugin, columns) if count else np.zeros(0)
     judged = judge(measures, filters.rules, count)
     if redact:
         texts = _redact(texts, redact, changed, changes)
@@ -127,10 +139,18 @@ class CleanOptions(msgspec.Struct, frozen=True, kw_only=True):
     language: LanguagePlan | None
     sieve: CompiledFilters
     redact: tuple[str, ...]  # sorted
+    transforms: tuple[Plugin, ...] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # not in the config where there are none
     version: int = _VERSION
     hash: str = HASH_NORMALIZATION
     unicode_data: str = unicodedata.unidata_version
     word_classes: str = WORD_CLASSES
+
+    @property
+    def plugins(self) -> list[Plugin]:
+        """All that is somebody else's code."""
+        return [*(self.transforms or ()), *(Plugin("measures", *hook) for hook in self.sieve.hooks.items())]
 
 
 class Faults(NamedTuple):
@@ -169,8 +189,7 @@ def examine_kernels(options: CleanOptions) -> set[str]:
     return needed | ({"redaction"} if options.redact else set())
 
 
-def examine(documents: Any, options: CleanOptions, hooks: Mapping[str, str]) -> Examined:
-    """`hooks`: where the file of each hook lies."""
+def examine(documents: Any, options: CleanOptions) -> Examined:
     filters = options.sieve
     given = one_piece(documents.column("text"))
     normal = normalize_texts(given, options.normalize)
@@ -183,7 +202,11 @@ def examine(documents: Any, options: CleanOptions, hooks: Mapping[str, str]) -> 
     # with web-en, 28 MB of which nearly all is in other languages take 0.38 s of CPU time so, and 1.30 s if all is filtered
     still = decided.open()
     filtered = apply_filters(
-        still.take(normal.texts), _others(documents, filters, still), filters, hooks, options.redact
+        still.take(normal.texts),
+        _others(documents, options, still),
+        filters,
+        options.transforms or (),
+        options.redact,
     )
     measures |= {name: still.spread_nullable(values) for name, values in filtered.measures.items()}
     first, values, thresholds = map(still.spread, filtered.judged)
@@ -234,14 +257,15 @@ def _of_kept(changes: list[Change], kept: Column) -> list[Change]:
     for change in changes:
         stays = kept[change.rows]
         details = change.details and [d for d, is_in in zip(change.details, stays, strict=True) if is_in]
+        sizes = None if change.sizes is None else change.sizes[stays]
         if stays.any():
-            found.append(Change(change.reason, change.rows[stays], change.counts[stays], details))
+            found.append(Change(change.reason, change.rows[stays], change.counts[stays], details, sizes))
     return found
 
 
-def _others(documents: Any, filters: CompiledFilters, still: _Open) -> dict[str, Any]:
-    """What hooks are shown besides the texts."""
-    names = [name for name in documents.column_names if name != "text"] if filters.hooks else []
+def _others(documents: Any, options: CleanOptions, still: _Open) -> dict[str, Any]:
+    """What the code of others is shown besides the texts."""
+    names = [name for name in documents.column_names if name != "text"] if options.plugins else []
     return {name: still.take(one_piece(documents.column(name))) for name in names}
 
 

@@ -17,12 +17,13 @@ same on any machine and for any cut of the documents into batches; of nothing it
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.artifacts.plugins import Plugin
 from tokmill.kernels import characters, lines, patterns, words, wordstats
 from tokmill.kernels.patterns import (
     ABBREVIATIONS,
@@ -85,6 +86,28 @@ def measure_both(
     cut = _count(string_column(kept.cut), of_words)
     left |= {ref: found[_WHOLE[ref]] + cut[ref] for ref in of_words}
     return _values(found, names), _values(left, edited_names)
+
+
+def measure_by(plugin: Plugin, columns: Mapping[str, Any]) -> Column:
+    """One number per document by a function of somebody else's: int64, or float64."""
+
+    def numbers(answer: Any, rows: int) -> Column:
+        with plugin.blamed():
+            values = np.asarray(answer)
+        if values.shape != (rows,) or values.dtype.kind not in "iufb":
+            raise plugin.fault(
+                f"returned {values.dtype} of shape {values.shape}; {rows} numbers are needed",
+                "return a NumPy array with one number per document",
+            )
+        is_real = (
+            values.dtype.kind == "f" or values.dtype == np.uint64
+        )  # which has numbers that int64 has not
+        if is_real and not np.isfinite(values).all():
+            raise plugin.fault("returned a number that is not finite", "return 0 instead")
+        return values.astype(np.float64 if is_real else np.int64)
+
+    found: Column = plugin.ask(columns, numbers)
+    return found
 
 
 def kernels_for(names: Collection[str]) -> set[str]:

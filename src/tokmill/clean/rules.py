@@ -8,8 +8,8 @@
     packs/*.yaml    gopher-quality, c4, web-en …    name, version, rules: measure, threshold, reason; or other packs
 
 A rule is a name, a column, one threshold and a reason. The column `digit_share` is measured on the normalized text,
-`after.digit_share` on what the line edits of a pack left (those of C4: boilerplate of web pages), `hook.<name>` comes
-from a function of the user's. A pack's rules judge the text after its own line edits, and those of packs before it.
+`after.digit_share` on what the line edits of a pack left (those of C4: boilerplate of web pages), `hook.<name>` is a
+measure of somebody else's. A pack's rules judge the text after its own line edits, and those of packs before it.
 Changing a threshold or an edit in a file means a new version.
 """
 
@@ -27,7 +27,7 @@ import yaml
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tokmill.clean.hooks import hook_sha256
+from tokmill.artifacts.plugins import find_plugin
 from tokmill.clean.measures import MEASURES, KeptLines, measure_both
 from tokmill.errors import RecipeError
 from tokmill.kernels import lineedits
@@ -197,7 +197,7 @@ class CompiledFilters(msgspec.Struct, frozen=True):
     line_edits: LineOptions | None = None
     packs: dict[str, int] = {}  # versions
     skipped_packs: tuple[str, ...] = ()  # packs of the recipe that judge prose, where the source is code
-    hooks: dict[str, str] = {}  # "hooks.py:function" -> sha256 of the file
+    hooks: dict[str, str] = {}  # measures of others, by name: the digest of their code
 
     def columns(self) -> list[str]:
         """Every column that a rule asks for, once, in order."""
@@ -236,8 +236,8 @@ def compile_filters(filters: Sequence[Filter], base: Path, *, skip_packs: bool =
                 raise _no_such_rule(sorted(unused)[0], pack.simple(), rule.pack)
         else:
             rules += _own_rules(rule, AFTER if edits is not None else "")
-            if rule.hook is not None:
-                hooks[rule.hook] = hook_sha256(rule.hook, base)
+            if (name := str(rule.measure)) not in MEASURES:
+                hooks[name] = find_plugin("measures", name, base, "filters", MEASURES).digest
     return CompiledFilters(tuple(rules), edits, packs, tuple(skipped), hooks)
 
 
@@ -255,21 +255,8 @@ def _pack_rule(pack: str, rule: PackRule, prefix: str, other: float | None) -> R
 
 
 def _own_rules(rule: Filter, prefix: str) -> list[Rule]:
-    if rule.hook is not None:
-        label = rule.hook.rpartition(":")[2]
-        column = HOOK + rule.hook
-    else:
-        label = str(rule.measure)
-        if label not in MEASURES:
-            near = difflib.get_close_matches(label, MEASURES, n=3, cutoff=0.4)
-            raise RecipeError(
-                f"there is no measure `{label}`",
-                where="filters",
-                next=f"did you mean {' or '.join(f'`{name}`' for name in near)}?"
-                if near
-                else "docs/measures.md lists them all",
-            )
-        column = prefix + label
+    name = str(rule.measure)
+    label, column = (name, prefix + name) if name in MEASURES else (name.rpartition(":")[2], HOOK + name)
     found = []
     if rule.min is not None:
         found.append(

@@ -23,6 +23,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ParamSpec
 
 import click
@@ -121,6 +122,12 @@ out = LoggedConsole(highlight=False, soft_wrap=True, emoji=False)  # a path may 
 err = LoggedConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+
+hooks_option = click.option(
+    "--hooks",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Python file that the format or tokenizer of the build is in, hooks.py:NAME of its recipe; it is run.",
+)
 
 
 def choice_option(

@@ -23,7 +23,7 @@ from tokmill.audit.check import Peeked, peek
 from tokmill.audit.examples import count_reasons, load_examples
 from tokmill.audit.trace import Traced, TracedDocument, find_offset, open_build, trace_document, trace_row
 from tokmill.audit.why import History, RuleOutcome, explain_document
-from tokmill.cli.console import err, json_option, out, print_json, reports_errors
+from tokmill.cli.console import err, hooks_option, json_option, out, print_json, reports_errors
 from tokmill.errors import RecipeError, plural
 
 _SHOWN_ROWS = 8
@@ -300,11 +300,14 @@ _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
     type=click.Path(dir_okay=False, path_type=Path),
     help="Tokenizer file, where it is not beside the build.",
 )
+@hooks_option
 @json_option
 @reports_errors
-def peek_command(build: Path, row: int, split: str | None, tokenizer: Path | None, as_json: bool) -> None:
+def peek_command(
+    build: Path, row: int, split: str | None, tokenizer: Path | None, hooks: Path | None, as_json: bool
+) -> None:
     """Show the text of one row of BUILD, each document in a colour of its own."""
-    found = peek(build, row, split=split, tokenizer=tokenizer)
+    found = peek(build, row, split=split, tokenizer=tokenizer, hooks=hooks)
     if as_json:
         print_json({"ok": True, **found.as_json()})
     else:

@@ -16,6 +16,7 @@ from tokmill.audit.verify import verify
 from tokmill.cli.console import (
     choice_option,
     err,
+    hooks_option,
     json_option,
     open_byte_bar,
     out,
@@ -80,10 +81,17 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--manifest", type=_FILE, help="Manifest of the build, where it is not beside it.")
 @click.option("--tokenizer", type=_FILE, help="Tokenizer file of the build, where it is not beside it.")
+@hooks_option
 @json_option
 @reports_errors
 def check_command(
-    build: Path, verify: str, steps: int, manifest: Path | None, tokenizer: Path | None, as_json: bool
+    build: Path,
+    verify: str,
+    steps: int,
+    manifest: Path | None,
+    tokenizer: Path | None,
+    hooks: Path | None,
+    as_json: bool,
 ) -> None:
     """Open BUILD (or one split of it) as a trainer does and try it: files, facts, range of ids, ends of documents, sizes
     of splits, whether their documents are those that belong there, shapes, targets and masks of a batch, and whether a
@@ -98,6 +106,7 @@ def check_command(
             steps=steps,
             manifest=manifest,
             tokenizer=tokenizer,
+            hooks=hooks,
             on_check=lambda split, check: status.update(f"{split}: {check}"),
         )
     if as_json:

@@ -5,11 +5,9 @@
              checksums · list_splits · hub_files · needs     what only some have
 
 All that the rest knows of a format hangs off its record, which stands at the end of the format's own file. Adding one
-touches that file and one line below. A package of somebody else's has the same line in its pyproject.toml, and its formats
-are then named in recipes, built, loaded and verified like ours, in every process that can import it:
-
-    [project.entry-points."tokmill.formats"]
-    mds = "my_package.mds:MDS"
+touches that file and one line below. A format of somebody else's (`tokmill.artifacts.plugins`) is named in recipes, built,
+loaded and verified like ours: the record of an installed package in every process that can import it, one in a Python file
+beside a recipe (`hooks.py:MDS`) in every process that is shown the file.
 
 Trainers read builds with NumPy alone. So a format's file imports NumPy, msgspec and our own storage at its top, nothing
 heavier: its writer is handed the tokens (`Tokens`) and need not know what made them, and what one format alone needs
@@ -27,6 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+import msgspec
+
+from tokmill.artifacts.plugins import Plugin, find_plugin, installed, installed_digest, is_hook
 from tokmill.errors import InputError, MissingExtra
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
     from tokmill.artifacts.manifest import FileEntry
     from tokmill.formats.ids import Sequences, Store
-
-ENTRY_POINTS = "tokmill.formats"
 
 # In the order in which a directory is asked what it is.
 _OURS = {
@@ -140,16 +139,36 @@ class Format:
     needs: tuple[str, ...] = ()  # packages beyond NumPy and msgspec, to write and to read
 
 
-def find_format(name: str) -> Format:
-    """The record of this name, and what it needs is there."""
-    target = _OURS.get(name) or _others().get(name)
-    if target is None:
+def find_format(name: str, plugin: Plugin | None = None) -> Format:
+    """The record of this name, and what it needs is there. `plugin`: what a build says of it, if it is none of ours."""
+    if name in _OURS:
+        return require_packages(_ours(_OURS[name]))
+    if plugin is None and name in installed("formats"):
+        plugin = Plugin("formats", name, installed_digest("formats", name))
+    if plugin is None:
         raise InputError(
             f"there is no format {name!r}",
             where="format",
             next=f"one of {', '.join(format_names())}; a package may bring others",
         )
-    return require_packages(_load(target))
+    return require_packages(_theirs(plugin))
+
+
+def settle_format(name: str, base: Path, where: str) -> tuple[Format, Plugin | None]:
+    """The same of a recipe that lies in `base`; and the plugin, if it is none of ours."""
+    plugin = None if name in _OURS else find_plugin("formats", name, base, where, _OURS)
+    return find_format(name, plugin), plugin
+
+
+def plugin_of(config: Mapping[str, Any]) -> Plugin | None:
+    """Whose format a build has, as its manifest says; None: it is one of ours."""
+    return msgspec.convert(config["plugin"], Plugin) if "plugin" in config else None
+
+
+def format_of(config: Mapping[str, Any]) -> Format:
+    """To read a build: by the package that is installed now, or by the very file that it was written with."""
+    plugin = plugin_of(config)
+    return find_format(config["format"], plugin if plugin and plugin.is_hook else None)
 
 
 def require_packages(format: Format) -> Format:
@@ -163,20 +182,20 @@ def require_packages(format: Format) -> Format:
 
 def is_format(name: str) -> bool:
     """May a recipe ask for it? Others' packages are looked for only where it is none of ours."""
-    return name in _OURS or name in _others()
+    return name in _OURS or is_hook(name) or name in installed("formats")
 
 
 def format_names(shape: Shape | None = None) -> list[str]:
     """Of those that a recipe may ask for, or that hold rows, or documents."""
-    names = sorted({**_others(), **_OURS})
+    names = sorted({*installed("formats"), *_OURS})
     return names if shape is None else [name for name in names if shape in find_format(name).shapes]
 
 
 def all_formats() -> Iterator[Format]:
     """Those that can be read too, one by one as they are loaded."""
-    yield from map(_load, _OURS.values())
-    yield from (_load(target) for name, target in _others().items() if name not in _OURS)
-    yield _load(_BARE)
+    yield from map(_ours, _OURS.values())
+    yield from (find_format(name) for name in installed("formats") if name not in _OURS)
+    yield _ours(_BARE)
 
 
 def recognize(directory: Path) -> Format | None:
@@ -185,28 +204,17 @@ def recognize(directory: Path) -> Format | None:
 
 
 @functools.cache
-def _others() -> dict[str, str]:
-    import importlib.metadata
-
-    points = importlib.metadata.entry_points(group=ENTRY_POINTS)
-    return {point.name: point.value for point in sorted(points, key=lambda point: point.name)}
-
-
-@functools.cache
-def _load(target: str) -> Format:
+def _ours(target: str) -> Format:
     module, _, attribute = target.partition(":")
-    try:
-        record = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise _unusable(target, f"cannot be loaded ({error})") from error
-    if not isinstance(record, Format):
-        raise _unusable(target, "is not a tokmill.formats.Format")
+    record: Format = getattr(importlib.import_module(module), attribute)
     return record
 
 
-def _unusable(target: str, what: str) -> InputError:
-    return InputError(
-        f"the format at {target} {what}",
-        where=f"entry points of {ENTRY_POINTS}",
-        next="install the package that has it anew, or remove it",
-    )
+def _theirs(plugin: Plugin) -> Format:
+    record = plugin.load()
+    if not isinstance(record, Format):
+        raise plugin.fault(
+            f"is a {type(record).__name__}, not a tokmill.formats.Format",
+            "name the record, not its class or writer",
+        )
+    return record

@@ -33,8 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import MANIFEST, load_manifest
+from tokmill.artifacts.plugins import show_hooks
 from tokmill.errors import CorruptFile, EosMissing, InputError, TokenizerMismatch, VocabTooLarge
-from tokmill.formats import Format, find_format, is_format, recognize, require_packages
+from tokmill.formats import Format, format_of, is_format, plugin_of, recognize, require_packages
 from tokmill.formats.ids import Store, find_split
 from tokmill.loader.origins import Origins, RowIndex, find_domains, load_origins, load_row_index
 from tokmill.storage.location import file_sha256, refuse_url
@@ -129,7 +130,7 @@ def _eos_of_megatron(store: Store, eos_id: int, where: Path) -> int:
 
 
 def check_files(
-    store: Store, manifest: Any | None, directory: Path, verify: Verify
+    store: Store, manifest: Any | None, directory: Path, verify: Verify, format: Format
 ) -> list[tuple[Path, int]]:
     """Every file against its description; what the sizes are, to be compared again later."""
     if verify not in ("sizes", "hashes"):
@@ -143,7 +144,7 @@ def check_files(
         expected = recorded[path].bytes if path in recorded else described[path]
         _check_size(path, expected)
     if verify == "hashes":
-        _check_hashes(store, {path: entry.sha256 for path, entry in recorded.items()}, directory)
+        _check_hashes(store, {path: entry.sha256 for path, entry in recorded.items()}, directory, format)
     return [(path, path.stat().st_size) for path in described]
 
 
@@ -177,7 +178,7 @@ def _check_size(path: Path, expected: int) -> None:
         )
 
 
-def _check_hashes(store: Store, recorded: dict[Path, str], directory: Path) -> None:
+def _check_hashes(store: Store, recorded: dict[Path, str], directory: Path, format: Format) -> None:
     known = recorded or dict(store.digests())
     for path, expected in known.items():
         if file_sha256(path) != expected:
@@ -189,7 +190,7 @@ def _check_hashes(store: Store, recorded: dict[Path, str], directory: Path) -> N
     if known:
         return
     if store.content():
-        find_format(store.format).check(directory)
+        format.check(directory)
     elif store.size:
         raise InputError(
             "hashes are in the manifest of the build, and there is none",
@@ -215,13 +216,16 @@ def open_dataset(
     eos_id: int | None = None,
     verify: Verify = "sizes",
     boundaries: Boundaries = "eos",
+    hooks: str | os.PathLike[str] | None = None,
 ) -> Dataset:
     """The split at `path`, or the one of this name (None: train, or the only one) in the build at `path`.
 
     `boundaries="index"` takes the documents of rows from index.jsonl.zst, all of which is read now; by default a document
-    ends where its EOS is.
+    ends where its EOS is. `hooks` is the Python file that a recipe has its format in, `hooks.py:NAME`: it is run.
     """
     refuse_url(path, "the loader")
+    if hooks is not None:
+        show_hooks(Path(hooks))
     directory, format, part = _locate(Path(path), split)
     manifest = _manifest_of(directory)
     store = require_packages(format).open_store(directory, part)
@@ -232,7 +236,7 @@ def open_dataset(
             where=str(directory),
             next=f"set split to {own}, or give no split",
         )
-    sizes = check_files(store, manifest, directory, verify)
+    sizes = check_files(store, manifest, directory, verify, format)
     facts = agree_on_facts(store, manifest, directory, tokenizer_sha256, eos_id)
     index = None
     if boundaries == "index":
@@ -274,7 +278,9 @@ class Dataset:
     def __reduce__(self) -> tuple[Any, ...]:
         """To another process goes the place; it maps the files again."""
         boundaries = "eos" if self.index is None else "index"
-        return _opened_again, (str(self.directory), self.store.split, self.facts.eos_id, boundaries)
+        plugin = plugin_of(self.manifest.config) if self.manifest is not None else None
+        hooks = plugin.path if plugin and plugin.is_hook else None
+        return _opened_again, (str(self.directory), self.store.split, self.facts.eos_id, boundaries, hooks)
 
     def __getitem__(self, row: int) -> Example:
         size = len(self)
@@ -360,8 +366,10 @@ class Dataset:
         return digest.hexdigest()
 
 
-def _opened_again(directory: str, split: str | None, eos_id: int | None, boundaries: Boundaries) -> Dataset:
-    return open_dataset(directory, split, eos_id=eos_id, boundaries=boundaries)
+def _opened_again(
+    directory: str, split: str | None, eos_id: int | None, boundaries: Boundaries, hooks: Path | None
+) -> Dataset:
+    return open_dataset(directory, split, eos_id=eos_id, boundaries=boundaries, hooks=hooks)
 
 
 def list_splits(path: str | os.PathLike[str]) -> list[str]:
@@ -381,7 +389,7 @@ def _named_format(directory: Path) -> Format | None:
         return None
     manifest = load_manifest(directory)
     name = manifest.config.get("format") if manifest.kind == "build" else None
-    return find_format(name) if isinstance(name, str) and is_format(name) else None
+    return format_of(manifest.config) if isinstance(name, str) and is_format(name) else None
 
 
 def _format_of(directory: Path, named: Format | None) -> Format | None:

@@ -28,12 +28,12 @@ import msgspec
 from msgspec import structs
 
 from tokmill.artifacts.manifest import Json, config_of
+from tokmill.artifacts.plugins import find_plugin
 from tokmill.artifacts.snapshot import wrong_shard
 from tokmill.artifacts.step import Step, open_artifact
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, digest_of_source, load_forgotten
 from tokmill.clean.edits import NormalizeOptions
 from tokmill.clean.examine import CleanOptions
-from tokmill.clean.hooks import hook_path
 from tokmill.clean.language import (
     LanguageOptions,
     LanguagePlan,
@@ -46,7 +46,7 @@ from tokmill.clean.license_policy import make_policy
 from tokmill.clean.rules import compile_filters
 from tokmill.duplicates.near import choose_bands
 from tokmill.errors import RecipeError, TokenizerError, TokenizerMismatch, TokmillError
-from tokmill.formats import find_format, format_names
+from tokmill.formats import find_format, format_names, settle_format
 from tokmill.packing.mixture import check_weights
 from tokmill.recipe import (
     Build,
@@ -60,9 +60,16 @@ from tokmill.recipe import (
     Recipe,
     Source,
     Training,
+    format_mistakes,
 )
 from tokmill.sources.hub import is_pinned, resolve_revision
-from tokmill.sources.readers import list_corpus, list_hub_of_language, list_source, resolve_reading
+from tokmill.sources.readers import (
+    list_corpus,
+    list_hub_of_language,
+    list_source,
+    resolve_reading,
+    settle_reader,
+)
 from tokmill.sources.reading import Reading
 from tokmill.stages.build.blocks import BuildOptions, PackOptions
 from tokmill.stages.build.mixture import MixtureOptions
@@ -98,13 +105,18 @@ def own_section(section: str, recipe: Recipe, source: Source) -> Any:
 
 
 def check_cleaning(recipe: Recipe, base: Path) -> None:
-    """Packs, measures, licences and hooks that a recipe names are there: all that can be known without its files."""
+    """Packs, measures, licences and plugins that a recipe names are there: all that can be known without its files."""
     for source in recipe.sources:
         settle_cleaning(recipe, source, base)
+        settle_reader(source, base)
+    if recipe.tokenizer is not None and recipe.tokenizer.plugin is not None:
+        find_plugin("tokenizers", recipe.tokenizer.plugin, base, "tokenizer.plugin")
+    for build in recipe.builds:
+        settle_format(build.format, base, f"builds.{build.name}")
 
 
-def settle_cleaning(recipe: Recipe, source: Source, base: Path) -> tuple[CleanOptions, dict[str, str]]:
-    """The options of a source's cleaning, and where its hooks lie."""
+def settle_cleaning(recipe: Recipe, source: Source, base: Path) -> CleanOptions:
+    """The options of a source's cleaning."""
     own_filters = own_section("filters", recipe, source)
     filters = recipe.filters if own_filters is None else own_filters
     # packs and languages are of prose; code is judged by them only where its own name asks for it
@@ -116,15 +128,18 @@ def settle_cleaning(recipe: Recipe, source: Source, base: Path) -> tuple[CleanOp
     redact = own_section("redact", recipe, source)
     normalize = own_section("normalize", recipe, source) or recipe.normalize
     license: License | None = own_section("license", recipe, source) or recipe.license
-    options = CleanOptions(
+    own_transforms = own_section("transforms", recipe, source)
+    names = recipe.transforms if own_transforms is None else own_transforms
+    transforms = tuple(find_plugin("transforms", name, base, "transforms") for name in names)
+    return CleanOptions(
         source=source.name,
         normalize=msgspec.convert(normalize, NormalizeOptions, from_attributes=True),
         license=make_policy(license.allow, license.deny, license.unknown) if license else None,
         language=_language_plan(language, source) if language else None,
         sieve=sieve,
         redact=tuple(sorted(recipe.redact if redact is None else redact)),
+        transforms=transforms or msgspec.UNSET,
     )
-    return options, {hook: str(hook_path(hook, base)) for hook in sieve.hooks}
 
 
 def _language_plan(language: Language, source: Source) -> LanguagePlan:
@@ -180,7 +195,7 @@ def plan_steps(recipe: Recipe, base: Path, out: Path, own: Own | None = None) ->
         narrow = TokensExtra(narrow_builds(recipe))
         needs = (*documents, "tokenizer")
         steps.append(Step("tokens", "tokens", out / "tokens", TokensOptions(), needs, extra=narrow))
-        steps += build_steps(recipe, out, documents)
+        steps += build_steps(recipe, base, out, documents)
     return steps
 
 
@@ -224,14 +239,15 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path, own: Se
     ingest_directory, clean_directory = out / "ingest" / source.name, out / "clean" / source.name
     if source.hub is not None:
         language = own_section("language", recipe, source) or recipe.language
-        found = _find_on_hub(source, source.hub, ingest_directory, language.keep if language else [], own)
+        languages = language.keep if language else []
+        found = _find_on_hub(source, source.hub, ingest_directory, languages, base, own)
     else:
         files = list_source(source, base)
         digests = _input_digests(files, ingest_directory)
         if source.corpus is not None:
             _check_listed(source.corpus, base, digests)
-        found = _Found(files, digests, resolve_reading(source, files, own), None)
-    cleaning, hooks = settle_cleaning(recipe, source, base)
+        found = _Found(files, digests, resolve_reading(source, files, base, own), None)
+    cleaning = settle_cleaning(recipe, source, base)
     normalize = own_section("normalize", recipe, source) or recipe.normalize
     forgotten = out / FORGOTTEN_FILE
     ingest = Step(
@@ -257,7 +273,7 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path, own: Se
             hub=found.dataset,
             max_bad_fraction=source.max_bad_fraction,
             forgotten=forgotten,
-            follower=cleaning_task(cleaning, clean_directory, hooks),
+            follower=cleaning_task(cleaning, clean_directory),
         ),
     )
     clean = Step(
@@ -266,7 +282,7 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path, own: Se
         directory=clean_directory,
         options=cleaning,
         needs=(ingest.name,),
-        extra=CleanExtra(hooks, normalize.max_nul_fraction, recipe.dedup.warn_source_loss),
+        extra=CleanExtra(normalize.max_nul_fraction, recipe.dedup.warn_source_loss),
     )
     return [ingest, clean]
 
@@ -308,11 +324,11 @@ def _check_listed(corpus: Corpus, base: Path, digests: Mapping[str, str]) -> Non
 
 
 def _find_on_hub(
-    source: Source, hub: Hub, directory: Path, languages: list[str], own: Sequence[str]
+    source: Source, hub: Hub, directory: Path, languages: list[str], base: Path, own: Sequence[str]
 ) -> _Found:
     """From the manifest of an earlier ingest if it was asked the same; only otherwise from the network."""
     asked = hub.model_dump(mode="json")
-    reading = resolve_reading(source, [], own)
+    reading = resolve_reading(source, [], base, own)
     revision = None
     with contextlib.suppress(TokmillError):
         artifact = open_artifact(directory)
@@ -331,7 +347,7 @@ def _find_on_hub(
             _LOG.warning("%s: %s is commit %s now", hub.dataset, hub.revision or "main", revision)
     read, files = list_hub_of_language(hub, revision, languages)
     digests = {file.name: f"hub:{file.path.sha256 or file.path.oid}" for file in files}  # type: ignore[union-attr]
-    resolve_reading(source, files, own)  # a typo is told before anything is downloaded
+    resolve_reading(source, files, base, own)  # a typo is told before anything is downloaded
     chosen = HubConfig(read.config, tuple(languages)) if read.config != hub.config else None
     return _Found(files, digests, reading, HubOptions(asked, revision, chosen), read)
 
@@ -353,7 +369,7 @@ def _input_digests(files: list[InputFile], directory: Path) -> dict[str, str]:
     return {file.name: hashed.get(file.name) or str(known[file.name][2]) for file in files}
 
 
-def build_steps(recipe: Recipe, out: Path, documents: Sequence[str]) -> list[Step]:
+def build_steps(recipe: Recipe, base: Path, out: Path, documents: Sequence[str]) -> list[Step]:
     """The mixture, if there is one, and the builds; `documents` are the steps that the tokens come from."""
     ingests = tuple(name for name in documents if name.startswith("ingest/"))
     needs: tuple[str, ...] = ("tokens", *ingests)
@@ -363,7 +379,7 @@ def build_steps(recipe: Recipe, out: Path, documents: Sequence[str]) -> list[Ste
         steps.append(Step("mixture", "mixture", out / "mixture", options, (*needs, "split")))
         needs += ("mixture",)
     for build in recipe.builds:
-        made = _build_options(recipe, build)
+        made = _build_options(recipe, build, base)
         steps.append(Step(f"build/{build.name}", "build", out / "build" / build.name, made, needs))
     return steps
 
@@ -436,10 +452,13 @@ def _written(weights: dict[str, Fraction]) -> dict[str, str]:
     return {name: str(weight) for name, weight in weights.items()}
 
 
-def _build_options(recipe: Recipe, build: Build) -> BuildOptions:
+def _build_options(recipe: Recipe, build: Build, base: Path) -> BuildOptions:
     pack = build.pack or recipe.pack
     balance = recipe.mixture.balance if recipe.mixture is not None else "none"
-    format = find_format(build.format)
+    format, plugin = settle_format(build.format, base, f"builds.{build.name}")
+    for place, why in format_mistakes(build, format):
+        key = ".".join(map(str, place))
+        raise RecipeError(why, where=f"builds.{build.name}.{key}", next="change it, or choose another format")
     if "rows" not in format.shapes:
         pack = Pack(layout="indexed")
     if "documents" not in format.shapes and pack.layout == "indexed":
@@ -452,6 +471,7 @@ def _build_options(recipe: Recipe, build: Build) -> BuildOptions:
     return BuildOptions(
         name=build.name,
         format=build.format,
+        plugin=plugin,
         dtype=build.dtype,
         sources=tuple(build.sources),
         rows_per_shard=build.rows_per_shard if format.is_sharded else 0,
@@ -497,6 +517,10 @@ def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, 
     if tokenizer.train is not None:
         options = _trained(options, recipe, tokenizer.train)
         return Step("tokenizer", "tokenizer", directory, options, documents)
+    if tokenizer.plugin is not None:
+        plugin = find_plugin("tokenizers", tokenizer.plugin, base, "tokenizer.plugin")
+        options = structs.replace(options, plugin=plugin, options=tokenizer.options)
+        return Step("tokenizer", "tokenizer", directory, options)
     path = base / Path(tokenizer.path or "").expanduser()
     if not path.is_file():
         raise TokenizerError(

@@ -33,7 +33,17 @@ from tokmill.recipe.source import (
     Wikipedia,
     template_parts,
 )
-from tokmill.recipe.whole import Build, Mixture, Pack, Recipe, Shards, Tokenizer, Training, TrainingPlan
+from tokmill.recipe.whole import (
+    Build,
+    Mixture,
+    Pack,
+    Recipe,
+    Shards,
+    Tokenizer,
+    Training,
+    TrainingPlan,
+    format_mistakes,
+)
 
 __all__ = [
     "SOURCE_FORMATS",
@@ -69,5 +79,6 @@ __all__ = [
     "Warc",
     "Wikipedia",
     "Window",
+    "format_mistakes",
     "template_parts",
 ]

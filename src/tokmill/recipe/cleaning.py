@@ -1,6 +1,6 @@
 """Sections for documents: how they are cleaned, which are copies of others, and which are held out.
 
-normalize, license, language, filters, redact    Cleaning: for the whole recipe, a domain or one source
+normalize, transforms, license, language, filters, redact    Cleaning: for the whole recipe, a domain or one source
 dedup                                            exact, near, window (passages), against (benchmarks)
 split                                            hash, counts, formula or a field
 """
@@ -42,10 +42,7 @@ Bound = Annotated[int | float, BeforeValidator(_bound), Field(allow_inf_nan=Fals
 
 
 class Filter(Section):
-    """A pack by its name, or one rule: keep a document when min <= measure <= max.
-
-    A `hook` is a measure of the user's own: a function in a Python file that takes and returns columns.
-    """
+    """A pack by its name, or one rule: keep a document when min <= measure <= max."""
 
     pack: str | None = Field(
         None, description="gopher-quality, gopher-repetition, c4, fineweb, stage-a, web-en"
@@ -53,17 +50,18 @@ class Filter(Section):
     set: dict[str, Bound] = Field(
         {}, description="other thresholds for rules of the pack, e.g. {min_words: 30}"
     )
-    measure: str | None = None
-    hook: str | None = Field(None, pattern=r"^[^:]+\.py:[A-Za-z_]\w*$", description="hooks.py:function")
+    measure: str | None = Field(
+        None, description="one of docs/measures.md, of an installed package, or a function: hooks.py:name"
+    )
     min: Bound | None = None
     max: Bound | None = None
     reason: str | None = Field(None, pattern=r"^[a-z][a-z0-9_]*$")
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
-        kinds = [key for key in ("pack", "measure", "hook") if given.get(key) is not None]
+        kinds = [key for key in ("pack", "measure") if given.get(key) is not None]
         if len(kinds) != 1:
-            yield (), "needs one of `pack`, `measure` and `hook`"
+            yield (), "needs one of `pack` and `measure`"
             return
         low, high = _bound(given.get("min")), _bound(given.get("max"))
         if kinds == ["pack"]:
@@ -78,9 +76,16 @@ class Filter(Section):
             yield ("min",), f"min {low} is above max {high}: nothing would be kept"
 
 
-Filters = list[
-    Annotated[Filter, BeforeValidator(lambda given: {"pack": given} if isinstance(given, str) else given)]
-]
+def _spelled_out(given: Any) -> Any:
+    """A name alone is that of a pack; a measure in a Python file was once called `hook`."""
+    if isinstance(given, dict) and "hook" in given and "measure" not in given:
+        return {"measure" if key == "hook" else key: value for key, value in given.items()}
+    return {"pack": given} if isinstance(given, str) else given
+
+
+Filters = list[Annotated[Filter, BeforeValidator(_spelled_out)]]
+
+Transforms = list[Annotated[str, Field(description="of an installed package, or a function: hooks.py:name")]]
 
 
 class License(Section):
@@ -129,6 +134,7 @@ class Cleaning(Section):
     """What a domain or a source has of its own; what is left out is as in the recipe."""
 
     normalize: Normalize | None = None
+    transforms: Transforms | None = None
     license: License | None = None
     language: Language | None = None
     filters: Filters | None = None

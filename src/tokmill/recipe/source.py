@@ -141,6 +141,12 @@ class Source(Section):
         repr=False,
         description="in Python: the records themselves; their content is their identity",
     )
+    reader: str | None = Field(
+        None,
+        description="a function that reads a file: of an installed package, or hooks.py:name; its records are then read as "
+        "those of JSON Lines are",
+    )
+    options: dict[str, Any] = Field({}, description="for the `reader`")
     where: dict[str, str] = Field(
         {}, description="keep records whose field has this value; a field that no record has is an error"
     )
@@ -169,7 +175,8 @@ class Source(Section):
     @property
     def format(self) -> str:
         """The reader that the source's section chooses; files of records and plain text without one."""
-        return next((name for name in SOURCE_FORMATS if getattr(self, name) is not None), "records")
+        chosen = (name for name in SOURCE_FORMATS if getattr(self, name) is not None)
+        return self.reader or next(chosen, "records")
 
     @model_serializer(mode="wrap")
     def _without_objects(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -193,6 +200,14 @@ class Source(Section):
         for key in ("hub", "corpus"):
             if given.get(key) is not None and set(chosen) - {"parallel"}:
                 yield (chosen[0],), f"reads local files; it cannot be used with `{key}`"
+        if given.get("reader") is None and given.get("options"):
+            yield ("options",), "are for a `reader`, and there is none"
+        elif given.get("reader") is not None:
+            for key in ("hub", "corpus", "data", *chosen):
+                if given.get(key) is not None:
+                    yield ("reader",), f"reads `files`; it cannot be used with `{key}`"
+            if given["reader"] in SOURCE_FORMATS:
+                yield ("reader",), f"`{given['reader']}` is a section of its own"
         if given.get("where") and chosen:
             yield ("where",), f"is for files of records, not for `{chosen[0]}`"
         for key in _FIELDS if chosen else ():

@@ -23,7 +23,8 @@ import yaml
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core import PydanticKnownError
 
-from tokmill.formats import find_format, format_names, is_format
+from tokmill.artifacts.plugins import HOOK, is_hook
+from tokmill.formats import Format, find_format, format_names, is_format
 from tokmill.recipe.cleaning import (
     Cleaning,
     Dedup,
@@ -33,6 +34,7 @@ from tokmill.recipe.cleaning import (
     Normalize,
     Redaction,
     Split,
+    Transforms,
     split_mistakes,
 )
 from tokmill.recipe.section import Amount, Name, Path_, Section, Share, Weight, part_of
@@ -110,11 +112,15 @@ class Training(Section):
 
 
 class Tokenizer(Section):
-    """A pinned file or one to train; `eos` is a token of its vocabulary, or an id."""
+    """A pinned file, a plugin, or one to train; `eos` is a token of its vocabulary, or an id."""
 
     path: str | None = None
     sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
     encoding: str | None = Field(None, description="for a .tiktoken file whose sha256 is not a published one")
+    plugin: str | None = Field(
+        None, description="a function that makes one: of an installed package, or hooks.py:name"
+    )
+    options: dict[str, Any] = Field({}, description="for the `plugin`")
     train: Training | None = None
     eos: str | int
     control: list[str] = Field(
@@ -134,14 +140,14 @@ class Tokenizer(Section):
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         is_trained = given.get("train") is not None
-        if is_trained == (given.get("path") is not None):
-            yield (), "needs either `path` (with `sha256`) or `train`"
-        elif is_trained:
-            if isinstance(given.get("eos"), int):
-                yield ("eos",), "a trained tokenizer takes its `eos` as a string"
-            for key in ("sha256", "encoding"):
-                if given.get(key) is not None:
-                    yield (key,), f"`{key}` belongs to `path`"
+        if sum(given.get(key) is not None for key in ("path", "plugin", "train")) != 1:
+            yield (), "needs either `path` (with `sha256`), `plugin` or `train`"
+            return
+        if is_trained and isinstance(given.get("eos"), int):
+            yield ("eos",), "a trained tokenizer takes its `eos` as a string"
+        for key, owner in (("sha256", "path"), ("encoding", "path"), ("options", "plugin")):
+            if given.get(key) and given.get(owner) is None:
+                yield (key,), f"`{key}` belongs to `{owner}`"
         control = given.get("control")
         if isinstance(control, list) and len(set(map(str, control))) != len(control):
             yield ("control",), "names a token twice"
@@ -207,7 +213,7 @@ class _FormatName:
     """A name of the registry, told as a choice: which there are depends on what is installed."""
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        return {"type": "string", "enum": format_names()}
+        return {"anyOf": [{"type": "string", "enum": format_names()}, {"type": "string", "pattern": HOOK}]}
 
 
 def _check_format(name: Any) -> Any:
@@ -232,18 +238,22 @@ class Build(Section):
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         name = given.get("format")
-        if not isinstance(name, str) or not is_format(name):
-            return
-        format = find_format(name)
-        if format.write is None:
-            yield ("format",), f"{name} is only read: nothing writes it"
-        if given.get("dtype") not in (None, "int32") and format.dtypes == ("int32",):
-            yield ("dtype",), f"{name} is always int32"
-        if given.get("pack") is not None and "rows" not in format.shapes:
-            yield ("pack",), f"{name} keeps documents as they are"
-        if "documents" not in format.shapes and part_of(given.get("pack"), "layout") == "indexed":
-            others = format_names("documents")
-            yield ("pack", "layout"), f"{name} is made of rows; use {', '.join(others[:-1])} or {others[-1]}"
+        if isinstance(name, str) and is_format(name) and not is_hook(name):
+            yield from format_mistakes(given, find_format(name))
+
+
+def format_mistakes(build: dict[str, Any] | Build, format: Format) -> Iterator[tuple[Path_, str]]:
+    """What the build asks of its format, and the format cannot do. A record beside the recipe is known to the plan alone."""
+    name = part_of(build, "format")
+    if format.write is None:
+        yield ("format",), f"{name} is only read: nothing writes it"
+    if part_of(build, "dtype") not in (None, "int32") and format.dtypes == ("int32",):
+        yield ("dtype",), f"{name} is always int32"
+    if part_of(build, "pack") is not None and "rows" not in format.shapes:
+        yield ("pack",), f"{name} keeps documents as they are"
+    if "documents" not in format.shapes and part_of(part_of(build, "pack"), "layout") == "indexed":
+        others = format_names("documents")
+        yield ("pack", "layout"), f"{name} is made of rows; use {', '.join(others[:-1])} or {others[-1]}"
 
 
 class TrainingPlan(Section):
@@ -270,6 +280,10 @@ class Recipe(Section):
     sources: list[Source] = Field(min_length=1)
     shards: Shards = Shards()
     normalize: Normalize = Normalize()
+    transforms: Transforms = Field(
+        [],
+        description="functions that edit texts, in this order: of an installed package, or hooks.py:name",
+    )
     license: License | None = None
     language: Language | None = None
     filters: Filters = []

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.plugins import is_hook
 from tokmill.artifacts.step import UNKNOWN, domain_of
 from tokmill.audit.whatif import loss_limit, losses_of_run
 from tokmill.clean.license_policy import KEEP, LicensePolicy, judge_licenses, make_policy
@@ -107,20 +108,16 @@ def remote_code(evidence: Evidence) -> Found:
             (Measure(place, value, "", subject.recipe_file or "manifest.json"),),
             Measure("keys that ask for remote code", 0, "", "recipe"),
         )
-    hooks = sorted({str(hook) for hook in _hooks(subject.asked)})
+    hooks = sorted(set(_hooks(subject.asked)))
     if hooks:
         yield f"{', '.join(hooks)}: code beside the recipe, which runs with it and is part of its identity; not reviewed here"
 
 
-def _hooks(asked: object) -> Iterator[object]:
-    if isinstance(asked, dict):
-        if asked.get("hook"):
-            yield asked["hook"]
-        for value in asked.values():
-            yield from _hooks(value)
-    elif isinstance(asked, list):
-        for value in asked:
-            yield from _hooks(value)
+def _hooks(asked: object) -> Iterator[str]:
+    if isinstance(asked, str) and is_hook(asked):
+        yield asked
+    for value in asked.values() if isinstance(asked, dict) else asked if isinstance(asked, list) else ():
+        yield from _hooks(value)
 
 
 # --- sampling, losses, labels ---

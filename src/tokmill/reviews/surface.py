@@ -150,8 +150,8 @@ def first_character(evidence: Evidence) -> Found:
 
 
 @check(
-    "Take them out where the source is written, before they mark a domain; or drop such documents with a filter "
-    "(`{hook: hooks.py:function, max: 0}`): texts are not edited beyond `normalize`."
+    "Take them out where the source is written, before they mark a domain, or with a function of your own "
+    "(`transforms: [hooks.py:function]`); or drop such documents with a filter (`{measure: hooks.py:function, max: 0}`)."
 )
 def hidden_characters(evidence: Evidence) -> Found:
     """Do texts begin with whitespace, or hide characters?"""
@@ -208,7 +208,7 @@ def _skewed(what: str, rates: dict[str, tuple[int, int]]) -> Iterator[Finding]:
 
 @check(
     "Read an edition without them (raw instead of tokenized, decoded as UTF-8), or drop such documents with a filter "
-    "(`{hook: hooks.py:function, max: 0}`): a model learns to write what it reads."
+    "(`{measure: hooks.py:function, max: 0}`): a model learns to write what it reads."
 )
 def dataset_artefacts(evidence: Evidence) -> Found:
     """Have the datasets left marks in their texts? Of each source: it has them, whatever domain it is put into."""

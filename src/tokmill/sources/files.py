@@ -28,14 +28,15 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.plugins import SAMPLE, Plugin
 from tokmill.errors import InputError
 from tokmill.kernels import jsonlines
 from tokmill.recipe import Source, template_parts
 from tokmill.schema import one_piece
-from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken
+from tokmill.sources.reading import RECORDS, Dropped, JsonLines, Reader, Reading, Taken
 from tokmill.storage import codecs, tables
-from tokmill.storage.location import AnyPath, InputFile
-from tokmill.storage.records import BadRecord, Batch, Kind, Oversize, Span, Wanted, read_blocks
+from tokmill.storage.location import AnyPath, InputFile, local_path
+from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Oversize, Span, Wanted, read_blocks
 
 Faults = dict[int, tuple[str, str]]  # by row: reason and detail
 
@@ -197,7 +198,7 @@ class Fields(msgspec.Struct, frozen=True):
 def resolve(source: Source, files: list[InputFile]) -> Json:
     """The recipe's fields, and well-known ones for those that it leaves open: the same whatever the files hold."""
     for file in files:
-        if not file.name.endswith(codecs.SUFFIXES):
+        if not file.path.name.endswith(codecs.SUFFIXES):
             raise codecs.unknown_suffix(file.path)
     fields = source.fields
     meta = list(dict.fromkeys([*fields.meta, *([fields.language] if fields.language else [])]))
@@ -409,3 +410,27 @@ def _no_text(source: Source, path: AnyPath, field: str, keys: list[str]) -> Inpu
         where=str(path),
         next=f"{hint}set `fields: {{text: …}}` or `template` of this source",
     )
+
+
+READER = Reader(resolve, split, read)
+
+
+def reader_of(plugin: Plugin) -> Reader:
+    """A kind of source whose files a plugin turns into records; those are read as the lines of a JSONL file are."""
+
+    def lines(path: AnyPath, options: Json) -> JsonLines:
+        return JsonLines(plugin, local_path(path), options)
+
+    def resolve_lines(source: Source, files: list[InputFile]) -> Json:
+        paths = [lines(file.path, source.options) for file in files]
+        for path in paths[:1]:
+            first, second = ([*itertools.islice(path.lines(), SAMPLE)] for _ in range(2))
+            plugin.refuse_difference(first, second)
+        spelled = [file._replace(path=path) for file, path in zip(files, paths, strict=True)]
+        told = {"plugin": msgspec.to_builtins(plugin), "options": source.options}
+        return {**resolve(source, spelled), "reader": told}
+
+    def read_lines(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
+        return read(lines(path, reading.options["reader"]["options"]), name, span, reading)
+
+    return Reader(resolve_lines, lambda *_: [WHOLE], read_lines, is_local=True)

@@ -34,7 +34,7 @@ from tokmill.sources.files import (
     with_offsets,
     without_faults,
 )
-from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken
+from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken
 from tokmill.storage import codecs, tables
 from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import WHOLE, BadRecord, Block, Kind, Oversize, Span, Wanted, read_blocks
@@ -310,3 +310,6 @@ def _no_such_side(source: Source, path: AnyPath, outer: str, keys: list[str]) ->
         next=(f"did you mean `{near[0]}`? " if near else "")
         + "set `parallel: {source_key: …, target_key: …}` of this source; `translation.en` is a member of an object",
     )
+
+
+READER = Reader(resolve, split, read)

@@ -1,8 +1,8 @@
 """From a source of the recipe to its documents: its files in reading order, the reader of its format, chunks to read.
 
 list_source ─ files, hub files or shards of a snapshot ─> InputFile, …
-resolve_reading ─ READERS[format].resolve ─> Reading     files of records and plain text (default) · wikipedia ·
-Chunks ─ spans of files, of about one size                stackexchange · parallel · warc
+resolve_reading ─ find_reader(format).resolve ─> Reading      files of records and plain text (default) · wikipedia ·
+Chunks ─ spans of files, of about one size                     stackexchange · parallel · warc · those of others
 read_documents(chunk) ─> documents, bad records, dropped records
 """
 
@@ -12,9 +12,12 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+import msgspec
 
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.plugins import Plugin, find_plugin
 from tokmill.artifacts.snapshot import list_shards
 from tokmill.errors import InputError
 from tokmill.recipe import Corpus, Hub, Source
@@ -22,13 +25,10 @@ from tokmill.sources import files as records
 from tokmill.sources import parallel, stackexchange, warc, wikipedia
 from tokmill.sources.hub import configs_of_language, list_data_files
 from tokmill.sources.hubfile import LOG
-from tokmill.sources.reading import Batch, Reading, Taken, to_documents, written_file
+from tokmill.sources.reading import Batch, JsonLines, Reader, Reading, to_documents, written_file
 from tokmill.storage import codecs
-from tokmill.storage.location import AnyPath, InputFile, find_files
+from tokmill.storage.location import AnyPath, InputFile, find_files, local_path
 from tokmill.storage.records import Span
-
-_NEEDS_FILES = ("stackexchange",)
-
 
 # --- files ---
 
@@ -86,14 +86,14 @@ def list_hub_of_language(hub: Hub, revision: str, languages: Sequence[str]) -> t
 
 def _check_reachable(source: Source, files: list[InputFile]) -> None:
     """Archives are unpacked from a file; everything else is read as a stream."""
-    if source.format in _NEEDS_FILES:
-        for file in files:
-            if not isinstance(file.path, Path):
-                raise InputError(
-                    f"source `{source.name}`: `{source.format}` reads files of this machine",
-                    where=str(file.path),
-                    next="copy the dump to a directory of this machine and point `files` there",
-                )
+    is_local = source.format not in READERS or READERS[source.format].is_local
+    for file in files if is_local else ():
+        if not isinstance(file.path, Path):
+            raise InputError(
+                f"source `{source.name}`: `{source.format}` reads files of this machine",
+                where=str(file.path),
+                next="copy them to a directory of this machine and point `files` there",
+            )
 
 
 def _whole_path(path: AnyPath) -> str:
@@ -112,21 +112,32 @@ _SOURCES_LOG = logging.getLogger("tokmill.sources")
 _PEEKED_FILES = 8
 
 
-class Reader(Protocol):
-    """A reader module (see `tokmill.sources.reading`)."""
-
-    def resolve(self, source: Source, files: list[InputFile], /) -> Json: ...
-    def split(self, path: AnyPath, size: int, options: Json, target_bytes: int, /) -> list[Span]: ...
-    def read(self, path: AnyPath, name: str, span: Span, reading: Reading, /) -> Iterator[Taken]: ...
-
-
 READERS: dict[str, Reader] = {
-    "records": records,
-    "wikipedia": wikipedia,
-    "stackexchange": stackexchange,
-    "parallel": parallel,
-    "warc": warc,
+    "records": records.READER,
+    "wikipedia": wikipedia.READER,
+    "stackexchange": stackexchange.READER,
+    "parallel": parallel.READER,
+    "warc": warc.READER,
 }
+
+
+def settle_reader(source: Source, base: Path) -> Reader:
+    """Of a source of a recipe that lies in `base`."""
+    if source.format in READERS:
+        return READERS[source.format]
+    return records.reader_of(find_plugin("readers", source.format, base, f"sources: {source.name}"))
+
+
+def find_reader(reading: Reading) -> Reader:
+    if reading.format in READERS:
+        return READERS[reading.format]
+    return records.reader_of(*plugins_of(reading))
+
+
+def plugins_of(reading: Reading) -> list[Plugin]:
+    """The code of somebody else's that it takes."""
+    told = reading.options.get("reader")
+    return [msgspec.convert(told["plugin"], Plugin)] if told else []
 
 
 class Chunk(NamedTuple):
@@ -136,13 +147,13 @@ class Chunk(NamedTuple):
     span: Span
 
 
-def resolve_reading(source: Source, files: list[InputFile], own: Sequence[str] = ()) -> Reading:
+def resolve_reading(source: Source, files: list[InputFile], base: Path, own: Sequence[str] = ()) -> Reading:
     """All that can change a byte of the documents of this source.
 
     `own`: source and domain, where a record that says which it is of is believed.
     """
-    options = READERS[source.format].resolve(source, files)
-    if own and source.format == "records":
+    options = settle_reader(source, base).resolve(source, files)
+    if own and (source.format == "records" or "reader" in options):
         options |= {"own": list(own)}
     return Reading(
         source=source.name,
@@ -179,7 +190,7 @@ class Chunks:
     def _cut_next(self) -> bool:
         if self._opened == len(self._files):
             return False
-        file, reader = self._files[self._opened], READERS[self._reading.format]
+        file, reader = self._files[self._opened], find_reader(self._reading)
         spans = reader.split(file.path, file.bytes, self._reading.options, self._target_bytes)
         self.cut += [Chunk(file, span) for span in spans]
         self._opened += 1
@@ -199,7 +210,7 @@ def chunk_sizes(chunks: list[Chunk]) -> list[int]:
 
 def read_documents(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Batch]:
     """Document tables of a few megabytes each, with the records that did not make it."""
-    for taken in READERS[reading.format].read(path, name, span, reading):
+    for taken in find_reader(reading).read(path, name, span, reading):
         yield Batch(to_documents(taken.records, reading), taken.bad, taken.dropped, taken.presence)
 
 
@@ -229,6 +240,9 @@ def _peek_names(files: list[InputFile], reading: Reading) -> list[str]:
     """Field names that the first records of some files have, to tell a typo by."""
     names: dict[str, None] = {}
     for file in files[:_PEEKED_FILES]:
-        if file.name.endswith(codecs.SUFFIXES):
-            names |= dict.fromkeys(codecs.peek(file.path, max_record_bytes=reading.max_record_bytes).keys)
+        path = file.path
+        for plugin in plugins_of(reading):
+            path = JsonLines(plugin, local_path(path), reading.options["reader"]["options"])
+        if path.name.endswith(codecs.SUFFIXES):
+            names |= dict.fromkeys(codecs.peek(path, max_record_bytes=reading.max_record_bytes).keys)
     return list(names)

@@ -43,7 +43,7 @@ from tokmill.errors import CorruptFile, InputError, MissingExtra, TokmillError
 from tokmill.recipe import Source, StackExchange
 from tokmill.schema import one_piece
 from tokmill.sources.posts import ANSWER, BAD, LEFT_OUT, QUESTION, check_root, read_posts
-from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken
+from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken
 from tokmill.storage.disk import storage_error, temp_beside
 from tokmill.storage.location import AnyPath, InputFile, local_path, open_binary
 from tokmill.storage.records import WHOLE, BadRecord, Span
@@ -504,3 +504,6 @@ def _site(file: InputFile, source: Source) -> str:
         return name.parent.name
     folder = Path(str(file.path)).resolve().parent.name
     return folder if "." in folder else source.name
+
+
+READER = Reader(resolve, split, read, is_local=True, kernels=("xmlrows", "htmltext"))

@@ -27,7 +27,7 @@ from zlib_ng import zlib_ng
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import InputError, MissingExtra
 from tokmill.recipe import Source, Warc
-from tokmill.sources.reading import Dropped, Reading, Taken, record_table
+from tokmill.sources.reading import Dropped, Reader, Reading, Taken, record_table
 from tokmill.storage.location import AnyPath, InputFile, open_binary
 from tokmill.storage.records import WHOLE, BadRecord, Span
 from tokmill.storage.warcfile import GZIP, MAX_HEADER_BYTES, ZLIB_ERRORS, read_frames
@@ -414,3 +414,6 @@ def _decode_strictly(body: bytes) -> str:
 def _plain_id(header: str | None) -> str | None:
     """<urn:uuid:1234> as 1234."""
     return header.strip().strip("<>").removeprefix("urn:").removeprefix("uuid:") or None if header else None
+
+
+READER = Reader(resolve, split, read)

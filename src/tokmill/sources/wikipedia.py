@@ -35,7 +35,7 @@ from tokmill.errors import CorruptFile
 from tokmill.kernels import jsonlines
 from tokmill.recipe import Source, Wikipedia
 from tokmill.sources import wikitext
-from tokmill.sources.reading import Dropped, Reading, Taken, record_table
+from tokmill.sources.reading import Dropped, Reader, Reading, Taken, record_table
 from tokmill.storage import codecs, records
 from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import WHOLE, BadRecord, Kind, Span, Wanted
@@ -422,3 +422,6 @@ def _sniff(path: AnyPath) -> Layout:
         where=str(path),
         next="leave it out of `files`, or read it without the `wikipedia` section",
     )
+
+
+READER = Reader(resolve, split, read)

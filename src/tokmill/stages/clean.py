@@ -28,13 +28,13 @@ from tokmill.artifacts.manifest import NO_DOCUMENTS, FileEntry, Json, add_counts
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
-    Input,
     Made,
     Outcome,
     Stage,
     Step,
     Task,
     TaskFunction,
+    hook_inputs,
     shard_key,
     table_input,
     tally,
@@ -51,20 +51,19 @@ _LOG = logging.getLogger("tokmill.clean")
 
 EXAMPLES_PER_REASON = 3
 _EXAMPLE_CHARS = 2000
-_DOCUMENTS, _HOOK = "documents", "hook "
+_DOCUMENTS = "documents"
 
 
 @dataclass(frozen=True)
 class CleanExtra:
-    hooks: Mapping[str, str]  # where the Python file of each lies; what it says is part of the options
     max_nul_fraction: Decimal
     warn_source_loss: Decimal | None = None
 
 
-def cleaning_task(options: CleanOptions, directory: Path, hooks: Mapping[str, str]) -> Task[CleanOptions]:
+def cleaning_task(options: CleanOptions, directory: Path) -> Task[CleanOptions]:
     """The task of any shard, before it is known which."""
-    files = [Input(_HOOK + hook, path, options.sieve.hooks[hook]) for hook, path in hooks.items()]
-    return Task(function="clean", key="", options=options, inputs=files, directory=str(directory))
+    hooks = hook_inputs(options.plugins)
+    return Task(function="clean", key="", options=options, inputs=hooks, directory=str(directory))
 
 
 def shard_task(task: Task[CleanOptions], directory: Path, documents: FileEntry) -> Task[CleanOptions]:
@@ -75,7 +74,7 @@ def shard_task(task: Task[CleanOptions], directory: Path, documents: FileEntry) 
 
 def conduct(step: Step[CleanOptions, CleanExtra], upstream: Mapping[str, Artifact]) -> Conduct:
     (ingested,) = upstream.values()
-    task = cleaning_task(step.options, step.directory, step.extra.hooks)
+    task = cleaning_task(step.options, step.directory)
     entries = ingested.manifest.entries(_DOCUMENTS)
     _tell_what_is_off(step.options)
     receipts = yield [shard_task(task, ingested.directory, entry) for entry in entries]
@@ -104,8 +103,7 @@ def perform_clean(task: Task[CleanOptions]) -> Made:
 
 
 def clean_table(task: Task[CleanOptions], documents: Any) -> Made:
-    hooks = {item.role.removeprefix(_HOOK): item.path for item in task.inputs if item.role.startswith(_HOOK)}
-    found = examine(documents, task.options, hooks)
+    found = examine(documents, task.options)
     kept = np.ones(documents.num_rows, np.bool_)
     kept[found.faults.rows] = False
     files = _write(task, documents, found, kept)
@@ -191,6 +189,7 @@ def _ledger(task: Task[CleanOptions], doc_ids: Any, found: Examined) -> Any:
             "verdict": "edit",
             "reason": change.reason,
             "value": change.counts.astype(np.float64),
+            "threshold": None if change.sizes is None else change.sizes.astype(np.float64),
             "detail": change.details,
         }
         parts.append(ledger_table(columns, len(change.rows)))

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tokmill.artifacts.manifest import Receipt, check_conservation, write_receipt
-from tokmill.artifacts.step import Stage, Task, TaskFunction
+from tokmill.artifacts.step import Stage, Task, TaskFunction, accept_hooks
 from tokmill.stages import clean
 from tokmill.stages.build import mixture
 from tokmill.stages.build import stage as build
@@ -52,6 +52,7 @@ def _decoded(task: Task) -> Task:
 def perform(task: Task) -> Receipt:
     function = FUNCTIONS[task.function]
     task = _decoded(task)
+    accept_hooks(task)
     try:
         made = function.perform(task)
     except (OSError, MemoryError) as error:

@@ -21,7 +21,7 @@ Of a source that was taken down whole the ids say so; of a licence nothing else 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +38,7 @@ from tokmill.artifacts.manifest import (
     fingerprint_of,
     load_manifest,
 )
+from tokmill.artifacts.plugins import Plugin, show_hooks
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.artifacts.step import Step, begin
 from tokmill.artifacts.tombstones import (
@@ -50,10 +51,9 @@ from tokmill.artifacts.tombstones import (
 )
 from tokmill.audit.opened import load_finished
 from tokmill.audit.places import RunPlaces, open_places
-from tokmill.clean.examine import CleanOptions
-from tokmill.clean.hooks import hook_path
 from tokmill.engines.local import Resources
 from tokmill.errors import InputError
+from tokmill.formats import plugin_of
 from tokmill.pipeline.run import Asked, run_steps
 from tokmill.pipeline.run_manifest import REVIEW
 from tokmill.recipe import Hub
@@ -124,10 +124,13 @@ def steps_of_run(
         if manifest.kind == "ingest":
             options, extra = _ingest(out, manifest, options, forgotten)
         elif manifest.kind == "clean":
-            hooks = _hooks(manifest, options, base) if options.source in sources else {}
-            extra = CleanExtra(hooks, Decimal(1))  # NULs were checked when it was first cleaned
+            if options.source in sources:
+                _show_hooks(manifest, options.plugins, base)
+            extra = CleanExtra(Decimal(1))  # NULs were checked when it was first cleaned
         elif manifest.kind == "dedup":
             extra = DedupExtra(_benchmarks(recipe, manifest, base))
+        elif manifest.kind in ("tokenizer", "build"):
+            _show_hooks(manifest, [plugin] if (plugin := plugin_of(manifest.config)) else [], base)
         needs = tuple(other for other in names if f"step {other}" in inputs)
         files = {label.removeprefix("file "): d for label, d in inputs.items() if label.startswith("file ")}
         steps.append(Step(name, manifest.kind, directory, options, needs, files, extra))
@@ -155,13 +158,12 @@ def _ingest(
     return replace(options, forgotten=digest), extra
 
 
-def _hooks(manifest: Manifest, options: CleanOptions, base: Path) -> dict[str, str]:
-    found = {}
-    for hook, expected in options.sieve.hooks.items():
-        path = hook_path(hook, base)
-        _check_same(path, expected, f"the hook {hook} of {manifest.step}")
-        found[hook] = str(path)
-    return found
+def _show_hooks(manifest: Manifest, plugins: Iterable[Plugin], base: Path) -> None:
+    for plugin in plugins:
+        if plugin.is_hook:
+            path = plugin.beside(base)
+            _check_same(path, plugin.digest, f"the hook {plugin.name} of {manifest.step}")
+            show_hooks(path)
 
 
 def _benchmarks(recipe: Json, manifest: Manifest, base: Path) -> list[InputFile]:

@@ -70,7 +70,7 @@ class Tokenizer(Protocol):
 
     @property
     def kind(self) -> str:
-        """`huggingface`, `tiktoken` or `sentencepiece`."""
+        """`huggingface`, `tiktoken`, `sentencepiece` or `plugin`."""
 
     @property
     def path(self) -> Path: ...

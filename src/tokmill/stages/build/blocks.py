@@ -35,6 +35,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.plugins import Plugin
 from tokmill.artifacts.step import Task, TaskOptions
 from tokmill.formats.ids import smallest_dtype
 from tokmill.formats.index import RowSpans
@@ -60,6 +61,7 @@ class BuildOptions(TaskOptions, frozen=True, kw_only=True):
 
     name: str
     format: str
+    plugin: Plugin | None = None  # whose format it is, if it is none of ours
     dtype: Literal["int32", "uint16", "smallest"]
     sources: tuple[str, ...]  # none: all
     rows_per_shard: int = 0  # of formats in shards

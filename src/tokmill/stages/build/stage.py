@@ -28,6 +28,7 @@ from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt, add_counts, file_entry, sum_counts
+from tokmill.artifacts.plugins import SAMPLE, Plugin
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
@@ -38,11 +39,12 @@ from tokmill.artifacts.step import (
     Step,
     Task,
     TaskFunction,
+    hook_inputs,
     table_input,
     tally,
 )
 from tokmill.errors import ConservationBroken, ManifestDamaged
-from tokmill.formats import find_format
+from tokmill.formats import Format, find_format
 from tokmill.formats.ids import Sequences, smallest_dtype
 from tokmill.formats.index import INDEX, PLACES, NamedSpans, write_named_rows, write_places
 from tokmill.packing.mixture import Limit, imbalance_warning
@@ -56,6 +58,7 @@ from tokmill.stages.build.blocks import (
     read_meetings,
 )
 from tokmill.stages.tokens.stage import SplitShard, shards_of_split
+from tokmill.storage.location import file_sha256
 from tokmill.storage.records import plain_sha256
 from tokmill.tokenizers.load import check_dtype
 
@@ -155,12 +158,52 @@ class _Lengths:
 def write_split(tokens: SplitTokens) -> list[FileEntry]:
     """The files of the build's format and the indexes beside them; paths are relative to the build."""
     directory = Path(tokens.task.directory) / tokens.split
-    write = find_format(tokens.task.options.format).write
-    assert write is not None, "a recipe names no format that is only read"
-    entries = [*write(directory, tokens), _index_entry(directory, tokens)]
+    entries = [*_write_format(directory, tokens), _index_entry(directory, tokens)]
     if tokens.seq_len:
         entries.append(_places_entry(directory, tokens.blocks))
     return [msgspec.structs.replace(entry, path=f"{tokens.split}/{entry.path}") for entry in entries]
+
+
+def _write_format(directory: Path, tokens: SplitTokens) -> list[FileEntry]:
+    plugin = tokens.task.options.plugin
+    format = find_format(tokens.task.options.format, plugin)
+    assert format.write is not None, "a recipe names no format that is only read"
+    if plugin is None:
+        return format.write(directory, tokens)
+    with plugin.blamed():
+        entries = format.write(directory, tokens)
+    if not isinstance(entries, list) or not all(isinstance(entry, FileEntry) for entry in entries):
+        raise plugin.fault(
+            f"wrote {tokens.split} and returned {entries!r:.60}",
+            "return the FileEntry of each file, in a list",
+        )
+    for entry in entries:
+        path = directory / entry.path
+        if not path.is_file() or file_sha256(path) != entry.sha256:
+            raise plugin.fault(
+                f"says that it wrote {entry.path}, and no such file has the sha256 {entry.sha256}",
+                "return what `storage.commit` says of the file",
+            )
+    if tokens.rows:
+        _read_back(directory, tokens, plugin, format)
+    return entries
+
+
+def _read_back(directory: Path, tokens: SplitTokens, plugin: Plugin, format: Format) -> None:
+    """The number of rows and the first of them are what was written."""
+    part = tokens.split if format.list_splits(directory) else None
+    with plugin.blamed():
+        store = format.open_store(directory, part)
+        found = [store.view(row).tolist() for row in range(min(store.size, SAMPLE))]
+    first = next(iter(tokens.read_sequences()))
+    ends = np.cumsum(first.lengths[:SAMPLE])
+    written = [ids.tolist() for ids in np.split(first.ids, ends)[: len(ends)]]
+    if store.size != tokens.rows or found[: len(written)] != written:
+        raise plugin.fault(
+            f"wrote {tokens.rows:,} rows of {tokens.split}, and its reader finds {store.size:,}"
+            + (" others" if store.size == tokens.rows else ""),
+            "let `open_store` give back what `write` was given",
+        )
 
 
 def _index_entry(directory: Path, tokens: SplitTokens) -> FileEntry:
@@ -209,6 +252,7 @@ def conduct(step: Step[BuildOptions], upstream: Mapping[str, Artifact]) -> Condu
         )
         inputs = [item for shard in shards for item in (shard.tokens, shard.lengths)]
         inputs += _turns(upstream, split)
+        inputs += hook_inputs([options.plugin] if options.plugin is not None else [])
         tasks.append(
             Task(function="build", key=split, options=own, inputs=inputs, directory=str(step.directory))
         )

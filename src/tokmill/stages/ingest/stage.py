@@ -19,11 +19,31 @@ import msgspec
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import Json, Receipt, add_counts, sum_counts
-from tokmill.artifacts.step import Artifact, Conduct, Input, Made, Outcome, Stage, Step, Task, TaskFunction
+from tokmill.artifacts.step import (
+    Artifact,
+    Conduct,
+    Input,
+    Made,
+    Outcome,
+    Stage,
+    Step,
+    Task,
+    TaskFunction,
+    hook_inputs,
+)
 from tokmill.artifacts.tombstones import REASON
 from tokmill.errors import InputChanged, InputError, TooManyBadRecords
 from tokmill.sources.hubfile import from_url
-from tokmill.sources.readers import Chunk, Chunks, check_presence, chunk_sizes, list_hub, read_documents
+from tokmill.sources.readers import (
+    Chunk,
+    Chunks,
+    check_presence,
+    chunk_sizes,
+    find_reader,
+    list_hub,
+    plugins_of,
+    read_documents,
+)
 from tokmill.sources.reading import Batch, Dropped, Reading
 from tokmill.stages.ingest import shards as sampling
 from tokmill.stages.ingest.shards import (
@@ -195,6 +215,7 @@ def _task(step: IngestStep, number: int, chunk: Chunk) -> Task[ReadOptions]:
         inputs=[
             Input("file", str(chunk.file.path), step.files[chunk.file.name], chunk.file.bytes),
             *forgotten_inputs(step),
+            *hook_inputs(plugins_of(asked.reading)),
         ],
         directory=str(step.directory),
         followers=[follower] if fuse and follower is not None else [],
@@ -399,7 +420,7 @@ def _environment(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
 
 
 def _kernels(options: IngestOptions) -> set[str]:
-    return {"xmlrows", "htmltext"} if options.reading.format == "stackexchange" else set()
+    return set(find_reader(options.reading).kernels)
 
 
 STAGE = Stage(

@@ -33,6 +33,7 @@ from tokmill.artifacts.step import (
     TaskFunction,
     TaskOptions,
     domain_of,
+    hook_inputs,
     kept_inputs,
     list_shards,
     table_input,
@@ -41,6 +42,7 @@ from tokmill.artifacts.step import (
 )
 from tokmill.clean.edits import apply_edits
 from tokmill.errors import TokenizerError
+from tokmill.formats import plugin_of
 from tokmill.formats.megatron import write_megatron
 from tokmill.kernels.characters import measure_text
 from tokmill.kernels.packing import end_sequences
@@ -244,7 +246,7 @@ def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str
                 splits=tuple(splits),
                 dtype="uint16" if facts["vocab_size"] <= 1 << 16 else "int32",
             ),
-            inputs=[pinned, *inputs],
+            inputs=[*pinned, *inputs],
             directory=str(step.directory),
         )
         for shard, inputs in labelled_shards(dict(upstream))
@@ -378,9 +380,12 @@ def _bytes_of(table: Any) -> Any:
     return np.diff(string_column(table.column("text")).offsets)
 
 
-def _pinned(tokenizer: Artifact) -> Input:
+def _pinned(tokenizer: Artifact) -> list[Input]:
+    """The file, and the code behind it where that lies beside the recipe."""
     (file,) = tokenizer.manifest.entries("tokenizer")
-    return Input("tokenizer", str(tokenizer.path(file)), file.content_sha256)
+    plugin = plugin_of(tokenizer.manifest.config)
+    pinned = Input("tokenizer", str(tokenizer.path(file)), file.content_sha256)
+    return [pinned, *hook_inputs([plugin] if plugin else [])]
 
 
 STAGE = Stage(

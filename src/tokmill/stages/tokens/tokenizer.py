@@ -1,6 +1,7 @@
 """Tokenizer: the pinned file, copied beside the tokens it made, or one trained on the training split.
 
 path  ─ sha256 against the pin ─ load ─ eos, control tokens ─> tokenizer/<file>
+plugin ─ its name, digest and options ─ load ─ eos … ─> tokenizer/tokenizer.plugin.json
 train ─ sample of the training texts ─ trainer ─ load ─ eos … ─> tokenizer/<file>, tokenizer/tokenizer.log.json
 
 What a tokenizer learns from: a part of the training texts, by weight and as good as random.
@@ -32,6 +33,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt, file_entry, sum_counts
+from tokmill.artifacts.plugins import Plugin
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
@@ -44,6 +46,7 @@ from tokmill.artifacts.step import (
     Task,
     TaskFunction,
     TaskOptions,
+    hook_inputs,
     table_input,
     write_shard_table,
 )
@@ -56,7 +59,14 @@ from tokmill.stages.tokens.stage import labelled_shards, load_texts
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.location import read_whole
 from tokmill.storage.tables import load_table, open_arrow, table_sha256, write_arrow
-from tokmill.tokenizers.load import describe_tokenizer, pinned_tokenizer, resolve_controls, resolve_eos
+from tokmill.tokenizers.load import (
+    PLUGIN_FILE,
+    describe_tokenizer,
+    pinned_tokenizer,
+    plugin_file,
+    resolve_controls,
+    resolve_eos,
+)
 from tokmill.tokenizers.train import train_tokenizer
 
 DRAWS = pa.schema(
@@ -316,10 +326,12 @@ class _Vocabulary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class TokenizerOptions(_Vocabulary, frozen=True, kw_only=True):
-    """`tokenizer` of a recipe: a pinned file, or one to train and what its sample depends on."""
+    """`tokenizer` of a recipe: a pinned file, a plugin, or one to train and what its sample depends on."""
 
     train: Json | None  # options of the trainer: `tokmill.tokenizers.train` knows them
     sha256: str | None = None  # of the pinned file
+    plugin: Plugin | None = None
+    options: Json | None = None  # of the plugin
     sample_megabytes: int = 0
     shares: Shares | None = None
     datasets: dict[str, str | None] | None = None  # by source
@@ -343,10 +355,13 @@ def conduct(step: TokenizerStep, upstream: Mapping[str, Artifact]) -> Conduct:
     options = step.options
     if options.train is not None:
         return (yield from _conduct_training(step, options.train, upstream))
-    assert step.extra is not None, "a tokenizer that is not trained has a file"
-    assert options.sha256 is not None, "likewise"
-    pinned = Input("tokenizer", str(step.extra.path), options.sha256)
-    (receipt,) = yield [_task(step, "tokenizer", "tokenizer", options, [pinned])]
+    if options.plugin is not None:
+        inputs = hook_inputs([options.plugin])
+    else:
+        assert step.extra is not None, "a tokenizer that is not trained has a file"
+        assert options.sha256 is not None, "likewise"
+        inputs = [Input("tokenizer", str(step.extra.path), options.sha256)]
+    (receipt,) = yield [_task(step, "tokenizer", "tokenizer", options, inputs)]
     return Outcome([receipt], {}, receipt.facts)
 
 
@@ -433,9 +448,14 @@ def _datasets(
 
 
 def perform_tokenizer(task: Task[TokenizerOptions]) -> Made:
-    """A file that the recipe names."""
-    source = Path(task.inputs[0].path)
-    entry, facts = _publish(task, source.name, read_whole(source, _MAX_TOKENIZER_BYTES), task.options.sha256)
+    """A file that the recipe names, or the name of a plugin as a file."""
+    options = task.options
+    if options.plugin is not None:
+        name, data = PLUGIN_FILE, plugin_file(options.plugin, options.options or {})
+    else:
+        source = Path(task.inputs[0].path)
+        name, data = source.name, read_whole(source, _MAX_TOKENIZER_BYTES)
+    entry, facts = _publish(task, name, data, options.sha256)
     return Made([entry], {}, facts)
 
 

@@ -1,4 +1,4 @@
-"""A user's own measure: whole columns in, one column out, and mistakes told as theirs."""
+"""Code of others, from a file beside the recipe: a measure gets whole columns and gives one, mistakes are told as theirs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokmill.clean.hooks import call_hook, hook_path, hook_sha256
+from tokmill.artifacts.plugins import Plugin, find_plugin, show_hooks
+from tokmill.clean.measures import measure_by
 from tokmill.errors import InputChanged, InputError, RecipeError
 
 COLUMNS = {
@@ -23,8 +24,11 @@ COLUMNS = {
 def called(directory: Path, code: str, columns: dict[str, Any] | None = None) -> Any:
     path = directory / "hooks.py"
     path.write_text(code)
-    sha256 = hook_sha256("hooks.py:loud", directory)
-    return call_hook("hooks.py:loud", str(path), sha256, columns or COLUMNS)
+    return measure_by(found_in(directory), columns or COLUMNS)
+
+
+def found_in(directory: Path, name: str = "hooks.py:loud") -> Plugin:
+    return find_plugin("measures", name, directory, "filters")
 
 
 @pytest.mark.parametrize(
@@ -56,10 +60,10 @@ def test_any_column_of_numbers_is_taken(tmp_path: Path, expression: str, expecte
         ("[1j, 2, 3, 4]", "returned complex128"),
         ("[1.0, float('nan'), 2.0, 3.0]", "a number that is not finite"),
         ("[1.0, float('inf'), 2.0, 3.0]", "a number that is not finite"),
-        ("[1, [2, 3], 4, 5]", "the hook failed (ValueError: setting an array"),
-        ("1 // 0", "the hook failed (ZeroDivisionError: integer division or modulo by zero; line 2)"),
-        ("columns['texts']", "the hook failed (KeyError: 'texts'; line 2)"),
-        ("exit(3)", "the hook failed (SystemExit: 3; line 2)"),
+        ("[1, [2, 3], 4, 5]", "the measure failed (ValueError: setting an array"),
+        ("1 // 0", "the measure failed (ZeroDivisionError: integer division or modulo by zero; line 2)"),
+        ("columns['texts']", "the measure failed (KeyError: 'texts'; line 2)"),
+        ("exit(3)", "the measure failed (SystemExit: 3; line 2)"),
     ],
 )
 def test_a_wrong_result_or_a_failure_names_the_file_and_the_function(
@@ -76,8 +80,8 @@ def test_a_wrong_result_or_a_failure_names_the_file_and_the_function(
     [
         ("def loud(:\n", "SyntaxError"),
         ("x = 1\nimport no_such_package\n", "No module named 'no_such_package'; line 2"),
-        ("def quiet(columns):\n    return []\n", "there is no function `loud`"),
-        ("loud = 3\n", "there is no function `loud`"),
+        ("def quiet(columns):\n    return []\n", "there is no measure `loud`"),
+        ("loud = 3\n", "the measure is int 3, not a function"),
         ("raise SystemExit\n", "SystemExit; line 1"),
         ("\0", "SyntaxError"),
     ],
@@ -87,23 +91,23 @@ def test_a_file_that_cannot_be_loaded_is_an_error_before_anything_runs(
 ) -> None:
     (tmp_path / "hooks.py").write_text(code)
     with pytest.raises(RecipeError) as caught:
-        hook_sha256("hooks.py:loud", tmp_path)
+        found_in(tmp_path)
     assert what in caught.value.what
-    assert caught.value.where == str(tmp_path / "hooks.py")
+    assert caught.value.where.removesuffix(":loud") == str(tmp_path / "hooks.py")
 
 
 def test_a_file_that_is_not_there_is_named_with_the_way_paths_are_read(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"filters: my/hooks\.py:loud: no such file") as caught:
-        hook_sha256("my/hooks.py:loud", tmp_path)
+        found_in(tmp_path, "my/hooks.py:loud")
     assert "relative to the recipe" in caught.value.next
-    assert hook_path("my/hooks.py:loud", tmp_path) == tmp_path / "my/hooks.py"
 
 
 def test_other_bytes_than_the_known_ones_are_never_run(tmp_path: Path) -> None:
     path = tmp_path / "hooks.py"
     path.write_text("def loud(columns):\n    return [2] * len(columns['text'])\n")
+    digest = show_hooks(path, hashlib.sha256(b"what the plan saw").hexdigest())
     with pytest.raises(InputChanged, match="changed while it was in use"):
-        call_hook("hooks.py:loud", str(path), hashlib.sha256(b"what the plan saw").hexdigest(), COLUMNS)
+        measure_by(Plugin("measures", "hooks.py:loud", digest), COLUMNS)
 
 
 def test_a_hook_may_have_dataclasses_and_leaves_nothing_beside_itself(tmp_path: Path) -> None:
