@@ -15,9 +15,14 @@ import pytest
 
 import tokmill
 from mill import SHARED
-from tokmill.adhoc.subset import MANIFEST_NAME, META_NAME, materialize
+from tokmill.adhoc.subset import MANIFEST_NAME, META_NAME
 from tokmill.errors import EmptyGlob, InputError, ManifestDamaged, RecipeError
 from tokmill.stages.sampling import bottom_k, draws
+
+
+def materialize(files: Any, out: str | Path, **options: Any) -> Path:
+    return tokmill.materialize_sample(files, out=out, **options).path
+
 
 TATOEBA = SHARED / "data" / "fr_en" / "tatoeba_even.tsv"
 SIZES = {"train": 6, "valid": 2, "test": 2}
@@ -131,7 +136,9 @@ def test_everything_read_is_accounted_for(tmp_path: Path) -> None:
         k=10,
         seed=1,
         splits=SIZES,
-        filters={"where": {"lang": "en"}, "min_chars": 5, "max_chars": 20},
+        where={"lang": "en"},
+        min_chars=5,
+        max_chars=20,
     )
     assert [row["text"] for row in rows_of(path)] == [f"keep me {n}" for n in range(10)]  # the first survives
     meta = meta_of(path)
@@ -152,7 +159,7 @@ def test_a_filter_on_a_field_that_no_record_has_is_an_error_with_the_nearest_nam
     with pytest.raises(
         InputError, match=r"`where.langauge` names the field `langauge`, and no record"
     ) as caught:
-        materialize(path, tmp_path / "out", k=10, seed=1, splits=SIZES, filters={"where": {"langauge": "en"}})
+        materialize(path, tmp_path / "out", k=10, seed=1, splits=SIZES, where={"langauge": "en"})
     assert "did you mean `language`?" in caught.value.next
     assert not (tmp_path / "out").exists()
 
@@ -161,9 +168,7 @@ def test_a_filter_on_a_field_that_comes_late_leaves_out_the_records_before_it(tm
     records = [{"text": f"Sentence number {n}"} for n in range(12)]
     tagged = [{"text": f"Tagged number {n}", "language": "en"} for n in range(10)]
     path = write_corpus(tmp_path / "c.jsonl", [*records, *tagged])
-    drawn = materialize(
-        path, tmp_path / "out", k=10, seed=1, splits=SIZES, filters={"where": {"language": "en"}}
-    )
+    drawn = materialize(path, tmp_path / "out", k=10, seed=1, splits=SIZES, where={"language": "en"})
     assert sorted(row["text"] for row in rows_of(drawn)) == sorted(record["text"] for record in tagged)
     assert meta_of(drawn)["counts"]["dropped"] == {"other_language": 12}
 
@@ -174,7 +179,7 @@ def test_duplicates_do_not_change_who_is_drawn(tmp_path: Path, corpus: Path) -> 
     again = materialize(twice, tmp_path / "again", k=10, seed=3, splits=SIZES)
     assert again.read_bytes() == once.read_bytes()
     assert meta_of(again)["counts"]["duplicates"] == 30
-    kept = materialize(twice, tmp_path / "kept", k=60, seed=3, splits={"all": 60}, dedup=False)
+    kept = materialize(twice, tmp_path / "kept", k=60, seed=3, splits={"all": 60}, keep_duplicates=True)
     assert len(rows_of(kept)) == 60
     assert len({row["uid"] for row in rows_of(kept)}) == 30
 
@@ -216,9 +221,8 @@ def test_globs_lists_other_fields_and_templates(tmp_path: Path) -> None:
         ({"splits": {"train": 12, "valid": -2}}, "splits.valid: should not be negative"),
         ({"k": 0, "splits": {}}, "k: should be at least 1"),
         ({"seed": -1}, "seed: should be from 0"),
-        ({"filters": {"min_words": 3}}, "min_words: Extra inputs"),
-        ({"filters": {"min_chars": 9, "max_chars": 3}}, "min_chars: 9 is above max_chars 3"),
-        ({"parallel": {}, "filters": {"min_chars": 3}}, "`filters` is for single texts"),
+        ({"min_chars": 9, "max_chars": 3}, "min_chars: 9 is above max_chars 3"),
+        ({"parallel": {}, "where": {"lang": "en"}}, "`where` is for single texts"),
         ({"parallel": {}, "text": "q"}, "`text` is for single texts"),
         ({"parallel": {"sourcekey": "q"}}, "parallel.sourcekey: Extra inputs"),
         ({"text": "q", "template": "{q}"}, "keep one"),
@@ -237,7 +241,7 @@ def test_mistakes_are_told_before_anything_is_written(
 
 
 def test_a_sample_that_is_there_is_returned_untouched(tmp_path: Path, corpus: Path) -> None:
-    path = tokmill.materialize(corpus, tmp_path / "out", k=10, seed=1, splits=SIZES)
+    path = materialize(corpus, tmp_path / "out", k=10, seed=1, splits=SIZES)
     before = [(file.name, file.stat().st_ino, file.read_bytes()) for file in sorted(path.parent.iterdir())]
     assert [name for name, _, _ in before] == [META_NAME, MANIFEST_NAME]
     in_other_order = dict(reversed(SIZES.items()))
@@ -252,10 +256,10 @@ def test_a_sample_that_is_there_is_returned_untouched(tmp_path: Path, corpus: Pa
         ({"k": 11, "splits": {"train": 7, "valid": 2, "test": 2}}, "`k` changed 10 → 11"),
         ({"seed": 2}, "`seed` changed 1 → 2"),
         ({"splits": {"train": 5, "valid": 3, "test": 2}}, "`splits.train` changed 6 → 5"),
-        ({"filters": {"min_chars": 3}}, "`filters.min_chars` added: 3"),
+        ({"min_chars": 3}, "`filters.min_chars` added: 3"),
         ({"dataset": "other"}, "`dataset` changed"),
         ({"revision": "other"}, "`revision` changed"),
-        ({"dedup": False}, "`dedup` changed true → false"),
+        ({"keep_duplicates": True}, "`dedup` changed true → false"),
         ({"template": "{text}"}, "`template` changed"),
     ],
 )

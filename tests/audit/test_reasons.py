@@ -14,8 +14,6 @@ from click.testing import CliRunner
 import tokmill as mill
 from cleaned import prose, write_documents
 from tokmill.cli import main
-from tokmill.takedown.footprint import Selection
-from tokmill.takedown.forgetting import forget
 
 Json = dict[str, Any]
 QUESTION = "How many zebras may graze on nine hills before any of the seven shepherds takes notice of them?"
@@ -145,7 +143,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         directory / "counted", split={"method": "counts", "counts": {"train": 20, "valid": 5}}
     )
     taken = Path(shutil.copytree(counted, directory / "taken"))
-    forget(taken, Selection(((None, "a7"),)), base=directory / "counted", workers=1)
+    mill.forget(taken, doc_ids=["a7"], base=directory / "counted", workers=1)
     return [mixed, balanced, counted, taken]
 
 

@@ -29,7 +29,6 @@ from tokmill.audit.trace import (
     TracedDocument,
     find_offset,
     open_build,
-    trace_document,
     trace_row,
 )
 from tokmill.cli import main
@@ -38,6 +37,11 @@ from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.token_cache import TokenCache
 from tokmill.schema import ORDER
 from tokmill.storage.tables import load_table
+
+
+def traced_documents(run: Any, doc_id: str, source: str | None = None) -> Any:
+    return mill.trace(run, doc_id=doc_id, source=source).documents
+
 
 TEXTS = {
     "plain": "The mill turns.\n\nIt turns all day, and the river with it.",
@@ -254,14 +258,14 @@ def test_a_row_is_told_in_stretches_and_an_offset_is_a_place_in_a_row(run: Path)
 
 
 def document(run: Path, doc_id: str, source: str | None = None) -> TracedDocument:
-    (told,) = trace_document(run, doc_id, source)
+    (told,) = traced_documents(run, doc_id, source)
     return told
 
 
 def test_the_tokens_of_every_document_are_where_it_is_said(run: Path) -> None:
     opened = {}
     for (source, doc_id, row), _ in documents_of(run).items():
-        told = next(one for one in trace_document(run, doc_id, source) if one.history.ingest["row"] == row)  # type: ignore[union-attr]
+        told = next(one for one in traced_documents(run, doc_id, source) if one.history.ingest["row"] == row)  # type: ignore[union-attr]
         if told.tokens is None:
             assert told.fate == "dropped by dedup: near_dup"
             continue
@@ -298,7 +302,7 @@ def test_a_document_that_left_says_where_and_for_whom(run: Path) -> None:
     short = document(run, "short")
     assert short.fate.startswith("dropped by clean: ")
     with pytest.raises(InputError, match="no document is called nobody"):
-        trace_document(run, "nobody")
+        traced_documents(run, "nobody")
 
 
 def test_a_document_that_a_mixture_repeats_has_a_place_for_every_turn(tmp_path: Path) -> None:
@@ -355,8 +359,8 @@ def test_a_run_copied_elsewhere_and_not_to_be_written_answers_the_same(run: Path
         path.chmod(0o555 if path.is_dir() else 0o444)
     copy.chmod(0o555)
     try:
-        before = [one.as_json() for one in trace_document(run, "wide")]
-        assert [one.as_json() for one in trace_document(copy, "wide")] == before
+        before = [one.as_json() for one in traced_documents(run, "wide")]
+        assert [one.as_json() for one in traced_documents(copy, "wide")] == before
         told = [one.as_json() for one in trace_row(open_build(copy / "build/best_fit-npy"), 0)]
         assert told == [one.as_json() for one in trace_row(open_build(run / "build/best_fit-npy"), 0)]
     finally:

@@ -66,14 +66,14 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "select", manifests / "problems.json", "--shards", "2", "--seed", "7", "--out", manifests / "two.json"
     )
     sizes = {"train": 30, "valid": 10}
-    sample = mill.materialize(
-        problems, directory / "sample", k=40, seed=1, splits=sizes, template="{question} {answer}"
-    )
+    sample = mill.materialize_sample(
+        problems, out=directory / "sample", k=40, seed=1, splits=sizes, template="{question} {answer}"
+    ).path
     (directory / "mixture.yaml").write_text("datasets: [{name: sample, files: sample/manifest.jsonl}]\n")
     train = ("tokenizer", "train", "--manifest", directory / "mixture.yaml", "--vocab-size", "400")
     run(*train, "--model", "bpe", "--out-dir", directory / "tok")
     (model,) = (directory / "tok").glob("*.model")
-    mill.encode(sample, model, directory / "cache", workers=1)
+    mill.encode(sample, tokenizer_path=model, out=directory / "cache", workers=1)
     run("normalize", sample, "--out-dir", directory / "clean")
     return directory
 

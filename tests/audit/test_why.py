@@ -16,16 +16,22 @@ from cleaned import prose, rows_of, texts_of, write_documents
 from mill import write_recipe
 from tokmill.artifacts.manifest import load_manifest
 from tokmill.audit.examples import load_examples
-from tokmill.audit.trace import trace_document
-from tokmill.audit.why import NOT_MEASURED, History, explain_document
+from tokmill.audit.why import NOT_MEASURED, History
 from tokmill.cli import main
 from tokmill.errors import InputError, StorageError
 from tokmill.formats.index import read_row_index
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.memmap import open_memmap
-from tokmill.takedown.footprint import Selection
-from tokmill.takedown.forgetting import forget
 from tokmill.tokenizers.load import load_tokenizer
+
+
+def explain(run: Any, doc_id: str, source: str | None = None) -> Any:
+    return mill.why(run, doc_id, source=source).documents
+
+
+def traced_documents(run: Any, doc_id: str, source: str | None = None) -> Any:
+    return mill.trace(run, doc_id=doc_id, source=source).documents
+
 
 LENGTH = 64
 SHORT = "Too short, and \x1b[31mred\x1b[0m."
@@ -79,7 +85,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def one(run: Path, doc_id: str, source: str | None = None) -> History:
-    (history,) = explain_document(run, doc_id, source)
+    (history,) = explain(run, doc_id, source)
     return history
 
 
@@ -183,7 +189,7 @@ def test_a_record_that_never_became_a_document_is_found_at_ingest(run: Path) -> 
 
 
 def test_a_duplicate_names_its_survivor(run: Path) -> None:
-    in_first, in_second = explain_document(run, "copy")
+    in_first, in_second = explain(run, "copy")
     assert (in_first.source, in_second.source) == ("first", "second")
     for history, survivor in ((in_first, "f3"), (in_second, "f5")):
         assert history.fate == "dropped by dedup: exact_dup"
@@ -194,21 +200,21 @@ def test_a_duplicate_names_its_survivor(run: Path) -> None:
 
 
 def test_documents_of_one_name_have_each_their_own_history(run: Path) -> None:
-    twice = explain_document(run, "twice")
+    twice = explain(run, "twice")
     assert [history.ingest["row"] for history in twice] == [1, 2]
     assert [history.ingest["bytes"] for history in twice] == [len(prose(91, 4)), len(prose(92, 4))]
     assert len({(h.split, h.tokens["first"]) for h in twice if h.tokens}) == 2
-    assert [history.source for history in explain_document(run, "f1")] == ["first", "second"]
-    assert [history.source for history in explain_document(run, "f1", "second")] == ["second"]
+    assert [history.source for history in explain(run, "f1")] == ["first", "second"]
+    assert [history.source for history in explain(run, "f1", "second")] == ["second"]
 
 
 def test_an_unknown_document_and_a_directory_that_is_no_run_are_errors(run: Path, tmp_path: Path) -> None:
     for doc_id, source in (("nobody", None), ("f12", "second"), ("f12", "third")):
         with pytest.raises(InputError, match=f"no document is called {doc_id}"):
-            explain_document(run, doc_id, source)
+            explain(run, doc_id, source)
     for directory in (tmp_path, run / "clean/first"):
         with pytest.raises(StorageError, match="not the directory of a run"):
-            explain_document(directory, "f12")
+            explain(directory, "f12")
 
 
 def test_a_run_that_ended_earlier_tells_the_history_so_far(run: Path, tmp_path: Path) -> None:
@@ -248,7 +254,7 @@ def test_why_and_trace_tell_the_same_of_every_document_that_a_mixture_repeats_or
     turns = {}
     for doc_id in (*(f"f{n}" for n in range(4)), *(f"s{n}" for n in range(8))):
         history = one(out, doc_id)
-        (traced,) = trace_document(out, doc_id)
+        (traced,) = traced_documents(out, doc_id)
         assert (history.tokens, history.builds) == (traced.tokens, traced.builds)
         assert traced.history == history._replace(tokens=None, builds=())
         rows = history.builds[0]
@@ -274,7 +280,7 @@ def test_a_run_that_was_cut_short_and_a_document_that_was_taken_down_have_an_ans
     assert [build["build"] for build in one(copied, "f12").builds] == ["build/rows"]
     taken = shutil.copytree(run, tmp_path / "taken")
     parent = load_manifest(taken).digest
-    forget(taken, Selection(((None, "f12"),)), workers=1)
+    mill.forget(taken, doc_ids=["f12"], workers=1)
     history = one(taken, "f12")
     assert (history.source, history.fate) == ("first", "forgotten")
     assert history.ingest == {"taken_out_of": parent}

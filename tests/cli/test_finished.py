@@ -159,11 +159,12 @@ def test_the_directory_of_a_run_is_never_built_into(corpus: Path, tmp_path: Path
 
 
 def test_replace_is_said_in_python_too(corpus: Path, tmp_path: Path) -> None:
-    encoded = [corpus / "mixture.yaml", corpus / "spm.model", tmp_path / "cache"]
-    mill.encode(*encoded, workers=1)
+    encoded = {"tokenizer_path": corpus / "spm.model", "out": tmp_path / "cache", "workers": 1}
+    mixture = corpus / "mixture.yaml"
+    mill.encode(mixture, **encoded)
     with pytest.raises(InputError, match="replace=True"):
-        mill.encode(*encoded, normalize="NFKC", workers=1)
-    mill.encode(*encoded, normalize="NFKC", replace=True, workers=1)
+        mill.encode(mixture, unicode="NFKC", **encoded)
+    mill.encode(mixture, unicode="NFKC", replace=True, **encoded)
     assert json.loads((tmp_path / "cache/ENCODE.meta.json").read_text())["normalization"]["unicode"] == "NFKC"
 
 

@@ -19,7 +19,6 @@ import tokenizers
 import tokmill as mill
 from mill import small_corpus, tokmill, write_problems
 from tokmill.audit import membership
-from tokmill.audit.check import check_build
 from tokmill.errors import InputError
 from tokmill.loader import open_dataset
 
@@ -49,11 +48,13 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts), model_prefix=str(directory / "spm"), vocab_size=300, minloglevel=2
     )
-    return mill.materialize(directory / "texts.jsonl", directory / "mini", k=90, seed=3, splits=SPLITS)
+    return mill.materialize_sample(
+        directory / "texts.jsonl", out=directory / "mini", k=90, seed=3, splits=SPLITS
+    ).path
 
 
 def members(build: Path, **how: Any) -> dict[str, tuple[bool, str]]:
-    found = check_build(build, steps=0, **how).findings
+    found = mill.check(build, steps=0, **how).findings
     return {one.split: (one.ok, one.detail) for one in found if one.check == "members"}
 
 

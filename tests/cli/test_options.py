@@ -40,12 +40,7 @@ SAME: dict[str, dict[str, str]] = {
         "--unknown-license": "license.unknown",
     },
     "encode": {"--unicode": "normalize.unicode", "--tokenizer-path": "tokenizer.path"},
-    "pack": {
-        "--length": "pack.length",
-        "--layout": "pack.layout",
-        "--blocks": "mixture.blocks",
-        "--tokenizer-path": "tokenizer.path",
-    },
+    "layouts": {"--length": "pack.length", "--tokenizer-path": "tokenizer.path"},
     "shard": {
         "--length": "pack.length",
         "--rows-per-shard": "builds.rows_per_shard",
@@ -82,7 +77,6 @@ OTHER_DEFAULTS: dict[tuple[str, str], Any] = {
     ("normalize", "--unicode"): "NFC",  # a verb that is called to normalize does so
     ("normalize", "--newlines"): "lf",
     ("filter", "--min-score"): None,  # the recipe's, where there is no --recall
-    ("pack", "--layout"): "document",  # rows to look at hold whole documents
     ("shard", "--length"): 512,
     ("build", "--valid-fraction"): None,  # as the selection says
     ("build", "--dtype"): None,  # the format's

@@ -28,7 +28,7 @@ _CONTENTS = (
     "recipes",
     "bench",
 )
-_TESTS = "tests/sampling/test_draw.py"
+_TESTS = "tests/stages/test_draw.py"
 
 _HOOK = """#!/bin/sh
 mkdir -p .venv

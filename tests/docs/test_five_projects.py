@@ -13,7 +13,7 @@ from docs.pages import REPOSITORY, missing_lines, read_blocks, reader_environmen
 from hub.loopback import LoopbackHub
 from mill import SHARED
 from recipes.published import publish
-from tokmill.demo.stand_in import write_stand_in
+from tokmill.demos.stand_in import write_stand_in
 from tokmill.loader import open_dataset
 
 PAGE = REPOSITORY / "docs/coming-from/five-projects.md"

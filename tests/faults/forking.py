@@ -31,7 +31,7 @@ from tokmill.kernels.jit import compile_kernels
 from tokmill.pipeline.plan import kernels_needed, plan_steps
 from tokmill.recipe.file import load_recipe
 
-LIBRARIES = ("gigatoken", "tokenizers", "pyarrow.parquet", "tokmill.cli.run", "tokmill.cli.verify")
+LIBRARIES = ("gigatoken", "tokenizers", "pyarrow.parquet", "tokmill.cli.recipe", "tokmill.cli.verify")
 # A run takes a second. One that takes this long hangs, and its status says SIGALRM.
 HANGS_AFTER_SECONDS = 300
 

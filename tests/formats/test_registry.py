@@ -83,7 +83,6 @@ LINES = Format(
 DRIVER = """
 import json, sys
 import tokmill
-from tokmill.audit.check import check_build
 from tokmill.formats import format_names
 from tokmill.loader import Batches, open_dataset
 
@@ -95,7 +94,7 @@ def main(recipe):
         dataset = open_dataset(out / "build" / name, verify="hashes")
         told[name] = [example["ids"].tolist() for example in dataset]
         told[name + " batch"] = next(iter(Batches(dataset, 2, seed=3)))["tokens"].tolist()
-        findings = check_build(out / "build" / name, steps=0).findings
+        findings = tokmill.check(out / "build" / name, steps=0).findings
         told[name + " faults"] = [f"{one.check}: {one.detail}" for one in findings if not one.ok]
     print(json.dumps(told))
 

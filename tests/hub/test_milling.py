@@ -20,7 +20,7 @@ from forked import run_forked
 from hub.loopback import LoopbackHub
 from mill import digest_of, write_recipe
 from tokmill.artifacts.manifest import load_manifest
-from tokmill.demo.problems import generate_problems
+from tokmill.demos.problems import generate_problems
 
 pytestmark = pytest.mark.skipif(
     not (importlib.util.find_spec("datasets") and importlib.util.find_spec("huggingface_hub")),

@@ -59,9 +59,9 @@ def test_a_nested_template_and_two_splits_give_a_sample_in_one_call(
 ) -> None:
     script = f"""
         import tokmill
-        hub = {{"dataset": "{DATASET}", "split": "validation+train"}}
         options = dict(k=30, seed=7, splits={SPLITS}, template="{{translation.fr}} = {{translation.en}} ({{score}})")
-        show(path=str(tokmill.materialize(hub, "out", **options)))
+        drawn = tokmill.materialize_sample(dataset="{DATASET}", split="validation+train", out="out", **options)
+        show(path=str(drawn.path))
     """
     path = tmp_path / client(script)["path"]
     rows = rows_of(path)

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.cli.recipe import STARTER
+from tokmill.adhoc.recipes import STARTER
 from tokmill.errors import InputError, RecipeError
 from tokmill.recipe import Filter, Recipe, Section, Source, template_parts
 from tokmill.recipe.file import load_recipe, parse_recipe

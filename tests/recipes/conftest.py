@@ -6,7 +6,7 @@ import pytest
 
 from mill import SHARED
 from recipes.shelved import Milled, Shelved
-from tokmill.demo.stand_in import write_stand_in
+from tokmill.demos.stand_in import write_stand_in
 from tokmill.recipe.file import STAND_IN, copy_recipe, recipe_names
 
 RANKS = SHARED / "data" / "tokenizers" / "tiktoken"

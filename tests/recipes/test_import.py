@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from tokmill.adhoc.recipe_import import Imported, import_manifest
+from tokmill.adhoc.recipes import Imported, import_manifest
 from tokmill.cli import main
 from tokmill.errors import RecipeError
 from tokmill.recipe import Recipe

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.demo.corpus import generate_pairs, write_passage
-from tokmill.demo.problems import Draw
-from tokmill.demo.stand_in import write_stand_in
+from tokmill.demos.corpus import generate_pairs, write_passage
+from tokmill.demos.problems import Draw
+from tokmill.demos.stand_in import write_stand_in
 
 # Of the files that are neither compressed nor made from this Python.
 GOLDEN = {

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tokmill as mill
 import tokmill.reports.flow as fates
 from mill import tokmill, write_recipe
 from reports.reported import FAULTS, HOSTILE_ID, write_corpus
 from tokmill.audit.verify import verify
-from tokmill.audit.why import explain_document
 from tokmill.errors import StorageError
 from tokmill.pipeline.run import run
 from tokmill.reports.charts import brief, safe_json, shown, visible
@@ -27,6 +27,10 @@ from tokmill.reports.drops import compare_words
 from tokmill.reports.facts import gather_facts
 from tokmill.reports.page import ROOM_BYTES, make_lookup, report
 from tokmill.reports.tally import Histogram
+
+
+def explain(run: Any, doc_id: str, source: str | None = None) -> Any:
+    return mill.why(run, doc_id, source=source).documents
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +170,7 @@ def test_fates_are_those_that_why_tells(ran: Path, facts: dict[str, Any]) -> Non
     }
     assert facts["documents"]["documents"] == facts["documents"]["listed"] == facts["totals"]["records"]
     for doc_id in (HOSTILE_ID, "mill-1", "mill-2", "mill-3", "fault-0", "fault-1"):
-        (history,) = explain_document(ran, doc_id)
+        (history,) = explain(ran, doc_id)
         tokens = history.tokens["tokens"] if history.tokens else None
         assert (history.source, doc_id, history.fate, tokens) in listed
 
@@ -176,7 +180,7 @@ def test_documents_of_a_run_without_deduplication_are_told_to_their_builds(tmp_p
     rows = [row for row in gather_facts(out)["documents"]["rows"] if row["source"] == "wild"]
     assert {row["fate"].partition(",")[0] for row in rows} == {"kept", "dropped by clean: too_short"}
     for row in rows:
-        (history,) = explain_document(out, row["doc_id"])
+        (history,) = explain(out, row["doc_id"])
         tokens = history.tokens["tokens"] if history.tokens else None
         assert (row["fate"], row.get("tokens")) == (history.fate, tokens)
 

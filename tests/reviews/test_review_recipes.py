@@ -13,8 +13,6 @@ import tokmill
 from reviews.reviewed import clean_corpus, clean_recipe, write_recipe
 from tokmill.artifacts.manifest import load_manifest
 from tokmill.cli import main
-from tokmill.takedown.footprint import Selection
-from tokmill.takedown.forgetting import forget
 
 
 def reviewed(target: Path, *options: str) -> dict[str, Any]:
@@ -71,7 +69,7 @@ def test_a_review_section_changes_no_byte_and_no_digest(tmp_path: Path) -> None:
     assert (told["model_params"], told["train_tokens"]) == (500, 10_000)
     # a takedown keeps it
     forgotten = Path(shutil.copytree(later.out, tmp_path / "forgotten"))
-    forget(forgotten, Selection(((None, "prose-0003"),)), base=tmp_path / "without", workers=1)
+    tokmill.forget(forgotten, doc_ids=["prose-0003"], base=tmp_path / "without", workers=1)
     assert answer(reviewed(forgotten), "large enough")["figures"]["training"]["model_params"] == 500
     # and taken out again, it is forgotten
     tokmill.run(write_recipe(tmp_path / "without", plain), workers=1)

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from mill import tokmill
 from reviews.reviewed import copied, flip_byte, mill, write_recipe
-from tokmill.adhoc.tokens import TokenizerOptions, build_files, read_listing
 from tokmill.artifacts.manifest import MANIFEST
 from tokmill.cli import main
 from tokmill.errors import InputError, RecipeError, StorageError
@@ -129,13 +128,14 @@ def published(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "a.jsonl").write_text("\n".join(texts))
     (directory / "mixture.yaml").write_text("datasets: [{name: a, files: a.jsonl, weight: 1}]\n")
     out = directory / "out"
-    build_files(
-        read_listing(directory / "mixture.yaml"),
-        out,
-        TokenizerOptions(run / "tokenizer" / "tokenizer.json", eos="<|endoftext|>"),
-        {"format": "memmap"},
-        split={"valid_fraction": "0.1"},
-        pack={"length": 32},
+    tokmill.build(
+        "memmap",
+        manifest=directory / "mixture.yaml",
+        out_dir=out,
+        tokenizer_path=run / "tokenizer" / "tokenizer.json",
+        eos="<|endoftext|>",
+        valid_fraction="0.1",
+        length=32,
         workers=1,
     )
     return out

@@ -310,8 +310,8 @@ def test_no_word_of_a_client_is_repeated() -> None:
 
 def test_help_and_local_runs_do_not_load_the_clients() -> None:
     code = (
-        "import sys; from tokmill.cli import main\n"
-        "import tokmill.cli.run, tokmill.cli.verify, tokmill.cli.verify, tokmill.cli.verify\n"
+        "import sys, tokmill; from tokmill.cli import main\n"
+        "tokmill.run, tokmill.verify, tokmill.fetch, tokmill.status\n"
         "print([n for n in sys.modules if n.split('.')[0] in ('obstore', 'fsspec', 'boto3')])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

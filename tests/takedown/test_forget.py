@@ -26,15 +26,18 @@ from cleaned import prose, rows_of, write_documents
 from forked import run_forked
 from mill import write_recipe
 from tokmill.artifacts.manifest import load_manifest
-from tokmill.audit.trace import trace_document
 from tokmill.cli import main
 from tokmill.errors import InputError, RunLocked, StorageError
 from tokmill.formats.megatron import MegatronFile
 from tokmill.storage.disk import ZstdFile
 from tokmill.storage.lease import open_lease
 from tokmill.storage.tables import load_table
-from tokmill.takedown.footprint import Selection
-from tokmill.takedown.forgetting import Forgetting, forget
+from tokmill.takedown.forgetting import Forgetting
+
+
+def traced_documents(run: Any, doc_id: str, source: str | None = None) -> Any:
+    return mill.trace(run, doc_id=doc_id, source=source).documents
+
 
 BUILDS = [
     {"name": "rows", "format": "memmap", "pack": {"layout": "concat", "length": 64, "tail": "pad"}},
@@ -146,8 +149,8 @@ def files_with(run: Path, name: str) -> set[str]:
     return {path for path, data in contents(run) if any(needle in data for needle in wanted)}
 
 
-def ids(*names: str, source: str | None = None) -> Selection:
-    return Selection(tuple((source, name) for name in names))
+def ids(*names: str, source: str | None = None) -> dict[str, Any]:
+    return {"doc_ids": [(source, name) for name in names]}
 
 
 def test_the_marker_of_a_document_is_found_everywhere_before(pristine: Path) -> None:
@@ -165,10 +168,10 @@ def test_the_marker_of_a_document_is_found_everywhere_before(pristine: Path) -> 
 
 CASES = {
     "ids": (ids("w3", "short", "edited", "w5"), {"w3", "short", "edited", "w5"}),
-    "source": (Selection(source="books"), {f"b{n}" for n in range(8)}),
-    "license": (Selection(license="gpl-3.0"), {f"b{n}" for n in range(4)}),
+    "source": ({"source": "books"}, {f"b{n}" for n in range(8)}),
+    "license": ({"license": "gpl-3.0"}, {f"b{n}" for n in range(4)}),
     "license of a source": (
-        Selection(source="web", license="MIT"),
+        {"source": "web", "license": "MIT"},
         {f"w{n}" for n in range(12)},
     ),
     "survivor": (ids("first"), {"first"}),
@@ -181,7 +184,7 @@ def test_nothing_of_them_is_in_any_file_and_the_rest_is_as_if_they_had_never_bee
 ) -> None:
     selection, names = CASES[case]
     before = load_manifest(run)
-    done = forget(run, selection, batch_size=4, workers=1)
+    done = mill.forget(run, **selection, batch_size=4, workers=1)
     assert done.affected["documents"] == len(names)
     for name in sorted(names - {"first"}):
         assert files_with(run, name) == set()
@@ -199,7 +202,7 @@ def test_nothing_of_them_is_in_any_file_and_the_rest_is_as_if_they_had_never_bee
         for name in names
     }
     for name in names:
-        (told,) = trace_document(run, name)
+        (told,) = traced_documents(run, name)
         assert (told.fate, told.history, told.builds) == ("forgotten", None, ())
 
     make_corpus(tmp_path, frozenset(names))
@@ -213,20 +216,20 @@ def test_nothing_of_them_is_in_any_file_and_the_rest_is_as_if_they_had_never_bee
 
 
 def test_a_copy_of_a_forgotten_document_is_another_document_and_comes_back(run: Path) -> None:
-    (before,) = trace_document(run, "second")
+    (before,) = traced_documents(run, "second")
     assert before.fate == "dropped by dedup: near_dup"
-    done = forget(run, ids("first"), workers=1)
+    done = mill.forget(run, **ids("first"), workers=1)
     assert done.affected["copies"] == {
         "documents": 1,
         "examples": [{"source": "web", "doc_id": "second", "reason": "near_dup"}],
     }
-    (after,) = trace_document(run, "second")
+    (after,) = traced_documents(run, "second")
     assert after.fate.startswith("kept, ")
 
 
 def test_tasks_of_other_shards_and_sources_keep_their_work(run: Path) -> None:
     before = {step: load_manifest(run / step) for step in ("ingest/web", "clean/web", "tokens")}
-    done = forget(run, ids("w3"), workers=1)
+    done = mill.forget(run, **ids("w3"), workers=1)
     assert set(done.skipped) >= {"ingest/books", "clean/books", "ingest/more", "clean/more", "tokenizer"}
     kept = {}
     for step, manifest in before.items():
@@ -248,12 +251,12 @@ def tree(directory: Path) -> dict[str, bytes]:
 
 def test_a_dry_run_says_what_is_affected_and_changes_nothing(run: Path) -> None:
     before = tree(run)
-    told = forget(run, ids("w3", "nobody"), batch_size=4, dry_run=True)
+    told = mill.forget(run, **ids("w3", "nobody"), batch_size=4, dry_run=True)
     assert tree(run) == before
     assert not told.is_done
     assert (told.affected["documents"], told.affected["not_found"]) == (1, 1)
     assert told.affected["sources"] == {"web": {"documents": 1, "shards": ["web/00000-000"]}}
-    (traced,) = trace_document(run, "w3")
+    (traced,) = traced_documents(run, "w3")
     assert traced.tokens is not None
     assert told.affected["tokens"] == {traced.tokens["split"]: traced.tokens["tokens"]}
     for build, place in zip(told.affected["builds"], traced.builds, strict=True):
@@ -269,7 +272,7 @@ def test_running_the_recipe_again_never_brings_them_back(pristine: Path, tmp_pat
     recipe = make_recipe(tmp_path)
     out = shutil.copytree(pristine, tmp_path / "out/small")
     assert mill.run(recipe, out, workers=1).ran == []
-    forget(out, ids("w3", "b2"), workers=1)
+    mill.forget(out, **ids("w3", "b2"), workers=1)
     assert mill.run(recipe, out, workers=1).ran == []
     digests = {path: data for path, data in tree(out / "build/mega").items() if path.endswith(".bin")}
     for source in ("web", "books"):
@@ -284,9 +287,9 @@ def test_running_the_recipe_again_never_brings_them_back(pristine: Path, tmp_pat
 
 def test_a_second_takedown_adds_to_the_first(run: Path) -> None:
     first = load_manifest(run).digest
-    forget(run, ids("w3"), workers=1)
+    mill.forget(run, **ids("w3"), workers=1)
     second = load_manifest(run).digest
-    forget(run, ids("w4", "w3"), workers=1)
+    mill.forget(run, **ids("w4", "w3"), workers=1)
     assert load_manifest(run).facts["forgotten"] == sorted(
         [
             {"parent": first, "reason": "forgotten", "ids": 1},
@@ -299,7 +302,7 @@ def test_a_second_takedown_adds_to_the_first(run: Path) -> None:
     counts = load_manifest(run / "ingest/web").counts
     assert counts["dropped"] == {"forgotten": 2}
     before = tree(run)
-    again = forget(run, ids("w3"), workers=1)
+    again = mill.forget(run, **ids("w3"), workers=1)
     assert (again.is_done, again.ran, again.affected["already"]) == (True, (), 1)
     assert tree(run) == before
 
@@ -340,12 +343,12 @@ def test_a_licence_that_comes_in_again_is_forgotten_again(pristine: Path, tmp_pa
     make_corpus(tmp_path)
     recipe = make_recipe(tmp_path)
     out = shutil.copytree(pristine, tmp_path / "out/small")
-    forget(out, Selection(license="GPL-3.0"), workers=1)
+    mill.forget(out, license="GPL-3.0", workers=1)
     records = [{"id": f"n{n}", "text": text_of(f"n{n}", 300 + n), "license": "GPL-3.0"} for n in range(3)]
     write_documents(tmp_path / "web-c.jsonl", records)
     mill.run(recipe, out, workers=1)
     assert files_with(out, "n1")
-    done = forget(out, Selection(license="gpl-3.0"), workers=1)
+    done = mill.forget(out, license="gpl-3.0", workers=1)
     assert done.affected["documents"] == 3
     assert files_with(out, "n1") == set()
     assert mill.verify(out).problems == []
@@ -358,9 +361,11 @@ def test_what_is_meant_is_chosen_while_nobody_else_works_in_the_run(
     with open_lease(run):
         held = tree(run)
         with pytest.raises(RunLocked):
-            forget(run, ids("w3"), workers=1, tell=lambda affected: pytest.fail("chosen without the lock"))
+            mill.forget(
+                run, **ids("w3"), workers=1, tell=lambda affected: pytest.fail("chosen without the lock")
+            )
         assert tree(run) == held
-        forget(run, ids("w3"), dry_run=True)  # reads only, beside anybody
+        mill.forget(run, **ids("w3"), dry_run=True)  # reads only, beside anybody
     assert tree(run) == before
 
     def others_are_refused(affected: dict[str, Any]) -> None:
@@ -369,7 +374,7 @@ def test_what_is_meant_is_chosen_while_nobody_else_works_in_the_run(
         heard.append(affected)
 
     heard: list[dict[str, Any]] = []
-    done = forget(run, ids("w3"), workers=1, tell=others_are_refused)
+    done = mill.forget(run, **ids("w3"), workers=1, tell=others_are_refused)
     assert heard == [done.affected]
     assert files_with(run, "w3") == set()
 
@@ -390,9 +395,9 @@ def test_a_takedown_that_another_command_ended_in_between_is_not_begun_again(
 
     monkeypatch.setattr(forgetting, "_rebuild", late)
     with pytest.raises(InputError, match="another command ended the takedown"):
-        forget(run, ids("w3"), workers=1)
+        mill.forget(run, **ids("w3"), workers=1)
     assert mill.verify(run).digest == ended[1]
-    again = forget(run, ids("w3"), workers=1)
+    again = mill.forget(run, **ids("w3"), workers=1)
     assert (again.is_done, again.ran) == (True, ())
 
 
@@ -420,7 +425,7 @@ def test_a_tokenizer_that_learned_from_them_learns_again(tmp_path: Path) -> None
     assert word[:8] in model.read_text(), "the tokenizer must have learned it, or this proves nothing"
     for path in sorted(tmp_path.glob("*.jsonl")):
         path.unlink()
-    forget(out, ids("w3"), workers=1)
+    mill.forget(out, **ids("w3"), workers=1)
     assert word[:8] not in model.read_text()
     assert files_with(out, "w3") == set()
     assert mill.verify(out).problems == []
@@ -435,12 +440,12 @@ def test_a_domain_that_would_lose_all_and_has_a_share_is_refused_before_anything
     out = mill.run(recipe, workers=1).out
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     with pytest.raises(InputError, match="no document of the domain web would be left") as raised:
-        forget(out, Selection(source="web"), workers=1)
+        mill.forget(out, source="web", workers=1)
     assert "renormalize" in (raised.value.next or "")
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     make_recipe(tmp_path, mixture={**mixture, "exhausted": "renormalize", "tokens": 900}, builds=BUILDS[:1])
     mill.run(recipe, workers=1)
-    forget(out, Selection(source="web"), workers=1)
+    mill.forget(out, source="web", workers=1)
     assert mill.verify(out).problems == []
 
 
@@ -474,7 +479,7 @@ def test_samples_limits_and_fallbacks_stay_what_they_were(tmp_path: Path) -> Non
         for name in ("web", "books", "more")
     }
     gone = {before["web"][1], before["books"][2]}
-    forget(out, ids(*sorted(gone)), workers=1)
+    mill.forget(out, **ids(*sorted(gone)), workers=1)
     left = {name: [id for id in found if id not in gone] for name, found in before.items()}
     for _ in range(2):
         assert mill.verify(out).problems == []
@@ -490,7 +495,7 @@ def test_samples_limits_and_fallbacks_stay_what_they_were(tmp_path: Path) -> Non
 
 
 def test_a_document_that_comes_back_by_another_way_is_found_by_verify(run: Path, pristine: Path) -> None:
-    forget(run, ids("w3"), workers=1)
+    mill.forget(run, **ids("w3"), workers=1)
     listed = run / "forgotten.parquet"
     whole = pq.read_table(listed).to_pylist()
     more = {"source": "web", "id_sha256": hashlib.sha256(b"w4").hexdigest(), "parent": "?"}
@@ -529,30 +534,30 @@ def test_what_quotes_documents_goes_and_what_is_missing_is_asked_for(tmp_path: P
     (run / "report.html").write_text(f"<p>{marker('w3')}</p>")
     before = tree(run)
     with pytest.raises(InputError, match="is not part of it") as refused:
-        forget(run, ids("w3"), workers=1)
+        mill.forget(run, **ids("w3"), workers=1)
     assert "--base" in refused.value.next
     assert tree(run) == before
-    done = forget(run, ids("w3"), base=tmp_path, workers=1)
+    done = mill.forget(run, **ids("w3"), base=tmp_path, workers=1)
     assert done.removed == ("report.html",)
     assert files_with(run, "w3") == set()
     assert mill.verify(run).problems == []
     (tmp_path / "bench.jsonl").write_text('{"text": "another"}\n')
     with pytest.raises(InputError, match="is not the file that the run was made with"):
-        forget(run, ids("w4"), base=tmp_path, workers=1)
+        mill.forget(run, **ids("w4"), base=tmp_path, workers=1)
 
 
 def test_what_cannot_be_forgotten_is_an_error(run: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no document of the run is meant"):
-        forget(run, ids("nobody"), workers=1)
+        mill.forget(run, **ids("nobody"), workers=1)
     with pytest.raises(InputError, match="no source is called webb"):
-        forget(run, Selection(source="webb"), workers=1)
+        mill.forget(run, source="webb", workers=1)
     with pytest.raises(InputError, match="no document of the run is meant"):
-        forget(run, ids("w3", source="books"), workers=1)
+        mill.forget(run, **ids("w3", source="books"), workers=1)
     (run / "manifest.json").unlink()
     with pytest.raises(StorageError, match="not the directory of a finished run"):
-        forget(run, ids("w3"), workers=1)
+        mill.forget(run, **ids("w3"), workers=1)
     with pytest.raises(StorageError, match="not the directory of a finished run"):
-        forget(tmp_path / "nowhere", ids("w3"), workers=1)
+        mill.forget(tmp_path / "nowhere", **ids("w3"), workers=1)
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -616,7 +621,7 @@ def test_a_takedown_killed_at_any_moment_goes_on_and_never_looks_done(run: Path,
         if (rough / "manifest.json").is_file() and mill.verify(rough).ok:
             has_begun = (rough / "forgotten.parquet").is_file()
             assert files_with(rough, "w3") == set() if has_begun else files_with(rough, "w3")
-    forget(rough, Selection(source="web"), workers=1)
+    mill.forget(rough, source="web", workers=1)
     assert mill.verify(rough).problems == []
     assert mill.verify(rough).digest == expected
     assert files_with(rough, "w3") == set()
@@ -633,11 +638,11 @@ def test_a_takedown_cut_short_is_ended_before_another_and_by_the_recipe_too(
         with monkeypatch.context() as patch:
             patch.setattr("tokmill.stages.registry.FUNCTIONS", _failing_at("dedup.verdicts"))
             with pytest.raises(RuntimeError, match="pulled the plug"):
-                forget(out, ids("w3"), workers=1)
+                mill.forget(out, **ids("w3"), workers=1)
         problems = {problem.what for problem in mill.verify(out).problems}
         assert any("takedown was cut short" in what for what in problems)
         if name == "forget":
-            forget(out, ids("w4"), workers=1)
+            mill.forget(out, **ids("w4"), workers=1)
             assert files_with(out, "w4") == set()
         else:
             mill.run(recipe, out, workers=1)
@@ -655,7 +660,7 @@ def _failing_at(function: str) -> dict[str, Any]:
 
 
 def test_tokens_are_those_of_the_documents_that_are_left(run: Path) -> None:
-    forget(run, ids("w3", "b0"), workers=1)
+    mill.forget(run, **ids("w3", "b0"), workers=1)
     sequences = MegatronFile(run / "build/mega/train/tokens")
     texts = {
         row["doc_id"]: row["text"]

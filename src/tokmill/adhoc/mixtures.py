@@ -13,7 +13,7 @@
     read_mixture_file ─ the same YAML and the same mistakes as in a recipe ─> MixtureFile
     to_mixture        ─ weights as the mixture of a recipe has them
     to_sources        ─ dataset: a source of the hub, files: local; samples: a reservoir; max_records: a head
-    train_from_mixture ─ ingest ─ clean ─ split (nothing held out) ─ tokenizer ─> <out>/spm_<vocabulary>_<model>.model
+    tokenizer_train   ─ ingest ─ clean ─ split (nothing held out) ─ tokenizer ─> <out>/spm_<vocabulary>_<model>.model
                                                                                    or tokenizer.json, and the log
 
 Paths are relative to the file. What has the weight 0 is left out, and needs no files. Training works in `.tokmill`
@@ -26,11 +26,11 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
@@ -249,42 +249,85 @@ _WORK = ".tokmill"
 _MAX_BYTES = 1 << 30
 
 
-def train_from_mixture(
-    manifest: Path,
-    out: Path,
-    options: Json,
+class Trained(NamedTuple):
+    """A tokenizer, and the log of its training."""
+
+    path: Path
+    log: Path
+    facts: Json
+
+    def as_json(self) -> Json:
+        return {**self.facts, "path": str(self.path), "log": str(self.log)}
+
+
+def tokenizer_train(
     *,
-    eos: str,
-    log_file: Path | None = None,
+    manifest: str | Path,
+    out_dir: str | Path,
+    vocab_size: int = 32000,
+    model: Literal["unigram", "bpe", "byte_bpe"] = "unigram",
+    log_file: str | Path | None = None,
+    eos: str | None = None,
+    sample_megabytes: int = 256,
     seed: int | None = None,
+    character_coverage: float | str | None = None,
+    byte_fallback: bool | None = None,
+    hard_vocab_limit: bool | None = None,
+    normalization: str | None = None,
+    user_symbol: Sequence[str] = (),
+    control_symbol: Sequence[str] = (),
+    add_dummy_prefix: bool | None = None,
+    remove_extra_whitespaces: bool | None = None,
+    split_digits: bool | None = None,
+    min_frequency: int | None = None,
     replace: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> Json:
-    """The log, with where things are. `options` are keys of `tokenizer.train`; those that are None are left out."""
+) -> Trained:
+    """Train a tokenizer on a sample of the datasets of a mixture file, drawn by weight.
+
+    Options that are None have the defaults of `tokenizer.train` in a recipe; `eos` is </s>, of byte_bpe <|endoftext|>.
+    """
+    options: Json = {
+        "model": model,
+        "vocab_size": vocab_size,
+        "sample_megabytes": sample_megabytes,
+        "character_coverage": None if character_coverage is None else str(character_coverage),
+        "byte_fallback": byte_fallback,
+        "hard_vocab_limit": hard_vocab_limit,
+        "normalization": normalization,
+        "user_symbols": list(user_symbol) or None,
+        "control_symbols": list(control_symbol) or None,
+        "add_dummy_prefix": add_dummy_prefix,
+        "remove_extra_whitespaces": remove_extra_whitespaces,
+        "split_digits": split_digits,
+        "min_frequency": min_frequency,
+    }
+    eos = eos or ("<|endoftext|>" if model == "byte_bpe" else "</s>")
+    manifest, out = Path(manifest), Path(out_dir)
     mixture = read_mixture_file(manifest)
     recipe = _recipe(mixture, options, eos, mixture.seed if seed is None else seed)
     base = manifest.resolve().parent
     asked = options_of(recipe)
-    where = log_file or out / LOG
+    where = out / LOG if log_file is None else Path(log_file)
     result = run_recipe(recipe, base, out / _WORK, workers=workers, until="tokenizer", progress=progress)
     made = result.artifacts["tokenizer"]
-    (model,) = made.manifest.entries("tokenizer")
+    (trained_file,) = made.manifest.entries("tokenizer")
     log = json.loads(read_whole(made.directory / LOG, _MAX_BYTES))
     items, commits = {item.name: item for _, item in mixture.listed()}, hub_commits(result.artifacts)
     for entry in log["datasets"]:
         item = items[entry["name"]]
         entry["dataset"] = item.dataset or ", ".join(item.files or [])
         entry["revision"] = commits.get(entry["name"], {}).get("revision")
-    trained = read_whole(made.path(model), _MAX_BYTES)
-    if not replace and (refusal := _refusal(out / model.path, trained, where, asked)):
+    trained = read_whole(made.path(trained_file), _MAX_BYTES)
+    if not replace and (refusal := _refusal(out / trained_file.path, trained, where, asked)):
         shutil.rmtree(out / _WORK)
         raise refusal
-    commit_bytes(out / model.path, trained)
+    commit_bytes(out / trained_file.path, trained)
     log["asked"] = asked
     commit_bytes(where, json.dumps(log, indent=1, ensure_ascii=False).encode() + b"\n")
     shutil.rmtree(out / _WORK)
-    return {**log, "path": str(out / model.path), "log": str(where)}
+    return Trained(out / trained_file.path, where, log)
 
 
 def _refusal(model: Path, trained: bytes, log: Path, asked: Json) -> InputError | None:

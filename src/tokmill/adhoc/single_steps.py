@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,17 @@ _MAX_MANIFEST = 1 << 26
 DECISIONS = "decisions.jsonl.zst"
 
 
+@dataclass(frozen=True)
+class Output:
+    """A file or a directory that was written, and its figures."""
+
+    path: Path
+    figures: Json
+
+    def as_json(self) -> Json:
+        return {"directory" if self.path.is_dir() else "path": str(self.path), **self.figures}
+
+
 def clean_files(
     recipe: Recipe,
     base: Path,
@@ -60,8 +72,8 @@ def clean_files(
     replace: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> Json:
-    """Clean the sources of `recipe` into `out`; the sum of all shards."""
+) -> Output:
+    """Clean the sources of `recipe` into `out`; figures are the sums of all shards."""
     asked = options_of(recipe)
     formers = _formers(out)
     _check_replaceable(formers, asked, replace)
@@ -84,7 +96,7 @@ def clean_files(
     write_jsonl_tables(out / DECISIONS, _decisions(result.artifacts))
     _remove_formers(formers, asked, totals["shards"])
     shutil.rmtree(out / _WORK)
-    return totals
+    return Output(out, totals)
 
 
 def clean_to_text(
@@ -97,8 +109,8 @@ def clean_to_text(
     replace: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> Json:
-    """Clean the source of `recipe` into one file of texts, in their order; the counts."""
+) -> Output:
+    """Clean the source of `recipe` into one file of texts, in their order."""
     if target.suffix != ".txt" or not separator:
         raise RecipeError(
             "is no .txt file" if separator else "nothing would be between texts",
@@ -163,7 +175,7 @@ def clean_to_text(
     }
     _write_json(path, manifest)
     shutil.rmtree(work)
-    return totals
+    return Output(target, totals)
 
 
 def _by_domain(documents: Any) -> Json:
@@ -349,7 +361,7 @@ def dedup_files(
     replace: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> Json:
+) -> Output:
     """Deduplicate the sources of `recipe` into `out`. Reference sources are compared with, and not written."""
     asked, path = options_of(recipe), out / f"{DEDUPED.removesuffix('.jsonl.zst')}.manifest.json"
     formers = _formers(out)
@@ -396,13 +408,14 @@ def dedup_files(
     }
     _write_json(path, manifest)
     shutil.rmtree(out / _WORK)
-    return {
+    figures = {
         **counts,
         "not_read": _not_read(artifacts),
         "sha256": written.sha256,
         "clusters": facts.get("near"),
         **({"passages": facts["window"]} if "window" in facts else {}),
     }
+    return Output(out, figures)
 
 
 def _verdicts(shard: Shard, artifacts: dict[str, Artifact]) -> Any:

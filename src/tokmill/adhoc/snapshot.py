@@ -14,12 +14,24 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Unpack
 
+import msgspec
 import numpy as np
+from pydantic import ValidationError
 
+from tokmill.adhoc.reading import (
+    FILES,
+    Files,
+    OfFiles,
+    OfHub,
+    files_source,
+    hub_source,
+    listed,
+    one_source_recipe,
+)
 from tokmill.artifacts.manifest import Json, config_of, explain_changes
 from tokmill.artifacts.progress import Progress, Silence, warnings_to
 from tokmill.artifacts.snapshot import (
@@ -28,15 +40,19 @@ from tokmill.artifacts.snapshot import (
     Snapshot,
     SnapshotShard,
     build_snapshot,
+    check_shards,
+    default_root,
     folder_name,
     load_snapshot,
+    select_shards,
+    write_selection,
     write_snapshot,
 )
 from tokmill.artifacts.step import Artifact, Shard, list_shards
 from tokmill.clean.examine import CleanOptions
 from tokmill.errors import InputError, RecipeError, RunLocked, TokmillError, plural
 from tokmill.pipeline.run import run_recipe
-from tokmill.recipe import Recipe
+from tokmill.recipe import Recipe, Split
 from tokmill.sources.hub import resolve_revision
 from tokmill.stages.ingest.shards import IngestOptions
 from tokmill.stages.tokens.stage import estimate_tokens, load_clean
@@ -51,6 +67,7 @@ from tokmill.tokenizers.protocol import Tokenizer
 _LANGUAGE_FIELDS = ("language", "lang", "language_code")
 _ENGLISH = ("en", "eng", "english", "eng_latn")
 _SHARDS = "*.jsonl.zst"
+Form = Literal["none", "NFC", "NFKC"]
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,200}", re.ASCII)
 
 
@@ -68,27 +85,122 @@ class _Place(NamedTuple):
 
 
 class Materialized(NamedTuple):
-    """A snapshot, and what was removed for it."""
+    """A snapshot or a selection, and what was removed for it."""
 
     path: Path  # of the manifest
     snapshot: Snapshot
     removed: tuple[str, ...] = ()  # shards of a former one that are gone or hold something else now
     broken: tuple[str, ...] = ()  # manifests of the same root that list one of these
 
+    def as_json(self) -> Json:
+        described: Json = msgspec.to_builtins(self.snapshot, order="deterministic")
+        replaced = {"shards": list(self.removed), "manifests": list(self.broken)}
+        is_selection = self.snapshot.kind == "selection"
+        return {"manifest": str(self.path), **({} if is_selection else {"replaced": replaced}), **described}
 
-def materialize_source(
-    recipe: Recipe,
-    base: Path,
-    root: Path,
+
+def materialize_hub(
     dataset: str,
     *,
-    tokenizer: Path | None = None,
+    root: str | Path,
+    name: str | None = None,
+    unicode: Form = "none",
+    tokenizer_path: str | Path | None = None,
+    shard_megabytes: int = 32,
     replace: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
+    **reading: Unpack[OfHub],
+) -> Materialized:
+    """A snapshot of a dataset of the hub below `root`: corpora/, and manifests/ to commit.
+
+    Once its manifest exists, no network is touched again. How it is read is as of `tokmill ingest hub --help`.
+    """
+    config, split = reading.get("config"), reading.get("split", "train").replace(" ", "")
+    # another config or split is another corpus: they must not replace each other
+    parts = [dataset, *([config] if config else []), *([split] if split != "train" else [])]
+    recipe = _recipe(hub_source(dataset, **reading), unicode, shard_megabytes)
+    return _materialize(recipe, root, name or ".".join(parts), tokenizer_path, replace, workers, progress)
+
+
+def materialize_files(
+    patterns: Files,
+    *,
+    root: str | Path,
+    unicode: Form = "none",
+    tokenizer_path: str | Path | None = None,
+    shard_megabytes: int = 32,
+    replace: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    **reading: Unpack[OfFiles],
+) -> Materialized:
+    """A snapshot of local files below `root`; their revision is the digest of their content."""
+    recipe = _recipe(files_source(patterns, **reading), unicode, shard_megabytes)
+    name = reading.get("name") or FILES
+    return _materialize(recipe, root, name, tokenizer_path, replace, workers, progress)
+
+
+def select(
+    manifest: str | Path,
+    *,
+    out: str | Path,
+    shard: Sequence[str] = (),
+    shards: int | None = None,
+    rows: int | None = None,
+    tokens: int | None = None,
+    seed: int | None = None,
+    valid_fraction: float | str | None = None,
+    root: str | Path | None = None,
+    replace: bool = False,
+) -> Materialized:
+    """Choose shards of a snapshot, by name or until they hold enough, and write a manifest that lists only those.
+
+    Every chosen shard is read and must have the sha256 that the manifest lists.
+    """
+    path = Path(manifest)
+    selection = select_shards(
+        load_snapshot(path),
+        patterns=listed(shard),
+        count=shards,
+        rows=rows,
+        tokens=tokens,
+        seed=seed,
+        split=None if valid_fraction is None else _hash_split(str(valid_fraction)),
+        parent=path,
+    )
+    check_shards(selection, default_root(path) if root is None else Path(root))
+    write_selection(Path(out), selection, replace=replace)
+    return Materialized(Path(out), selection)
+
+
+def _hash_split(valid_fraction: str) -> Json:
+    try:
+        return Split.model_validate({"valid_fraction": valid_fraction}).settings(0)
+    except ValidationError as error:
+        raise RecipeError(
+            f"{valid_fraction}: {error.errors()[0]['msg'].removeprefix('Value error, ')}",
+            where="--valid-fraction",
+            next="give a share from 0 up to, and without, 1",
+        ) from None
+
+
+def _recipe(source: Json, unicode: Form, shard_megabytes: int) -> Recipe:
+    return one_source_recipe(source, normalize={"unicode": unicode}, shards={"megabytes": shard_megabytes})
+
+
+def _materialize(
+    recipe: Recipe,
+    root: str | Path,
+    dataset: str,
+    tokenizer_path: str | Path | None,
+    replace: bool,
+    workers: int | None,
+    progress: Progress | None,
 ) -> Materialized:
     """`recipe` has one source and asks for nothing after cleaning."""
     (source,) = recipe.sources
+    root, tokenizer = Path(root), None if tokenizer_path is None else Path(tokenizer_path)
     if not _NAME.fullmatch(folder_name(dataset)):
         raise RecipeError(
             f"{dataset!r} cannot be the name of a directory",
@@ -119,7 +231,7 @@ def materialize_source(
             recipe = recipe.model_copy(update={"sources": [source.model_copy(update={"hub": pinned})]})
         result = run_recipe(
             recipe,
-            base,
+            Path.cwd(),
             work / "run",
             workers=workers,
             until="clean",

@@ -16,7 +16,7 @@ import glob
 import hashlib
 import json
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from pydantic import ValidationError
 
+from tokmill.adhoc.reading import Files, Pairs, listed, named_pairs, whole_number
 from tokmill.adhoc.subset_drawing import Filters, draw_documents
 from tokmill.artifacts.manifest import Json, explain_changes, fingerprint_of
 from tokmill.duplicates.shingling import HASH_NORMALIZATION
@@ -43,59 +44,92 @@ ALGORITHM = {"name": "keyed-bottom-k", "version": "2", "dedup": HASH_NORMALIZATI
 
 _MAX_META_BYTES = 64 << 20
 
-Files = str | Path | Sequence[str | Path]
 Method = Literal["reservoir", "weighted"]
 
 
-def materialize(
-    files: Files | Mapping[str, Any],
-    out: str | Path,
+class Sample(NamedTuple):
+    """manifest.jsonl, and its description."""
+
+    path: Path
+    meta: Json
+
+    def as_json(self) -> Json:
+        return {"manifest": str(self.path), **self.meta}
+
+
+def materialize_sample(
+    patterns: Files = (),
     *,
+    out: str | Path,
     k: int,
     seed: int,
-    splits: Mapping[str, int],
-    method: Method = "reservoir",
-    weight: str | None = None,
-    filters: Mapping[str, Any] | None = None,
-    parallel: Mapping[str, Any] | None = None,
+    splits: Mapping[str, int] | str,
+    dataset: str | None = None,
+    config: str | None = None,
+    split: str = "train",
+    revision: str | None = None,
     text: str | None = None,
     template: str | None = None,
-    dataset: str = "",
-    revision: str = "",
-    dedup: bool = True,
+    source_key: str | None = None,
+    target_key: str | None = None,
+    where: Pairs = (),
+    min_chars: int | None = None,
+    max_chars: int | None = None,
+    method: Method = "reservoir",
+    weight: str | None = None,
+    keep_duplicates: bool = False,
     resample: bool = False,
-) -> Path:
-    """Draw k documents into `out` and divide them; returns the path of manifest.jsonl.
+    parallel: Mapping[str, Any] | None = None,
+) -> Sample:
+    """Draw k documents, from files or from a `dataset` of the hub, and divide them by `splits`.
 
-    materialize("tatoeba.tsv", "out", k=120, seed=7, splits={"train": 96, "valid": 12, "test": 12}, parallel={})
-    materialize({"dataset": "wmt/wmt14", "config": "fr-en", "split": "train+validation"}, "out", k=120, seed=7,
-                splits={"train": 96, "valid": 24}, template="{translation.fr}\\n{translation.en}")
+    materialize_sample("tatoeba.tsv", out="out", k=120, seed=7, splits={"train": 96, "valid": 24}, parallel={})
+    materialize_sample(dataset="wmt/wmt14", config="fr-en", out="out", k=120, seed=7, splits="train=96,valid=24",
+                       template="{translation.fr}\\n{translation.en}")
 
-    A mapping is the section `hub` of a recipe; its branch is resolved once, and `dataset` and `revision` are those read.
-    `weighted` draws by the number in the field `weight`. Without `dedup`, equal texts have equal uids and may fall into
-    different splits.
+    Files that came from somewhere may say so: `dataset` and `revision` are recorded. A branch of the hub is resolved once.
+    Pairs have two keys, or are lines of two columns (`parallel={}`). Bounds of characters hold for each side of a pair.
+    `weighted` draws by the number in the field `weight`. With `keep_duplicates` equal texts have equal uids and may fall
+    into different splits.
     """
     directory = Path(out)
-    _check_numbers(k, seed, splits, directory)
+    pairs = splits if isinstance(splits, Mapping) else named_pairs("--splits", splits.split(","))
+    sizes = {
+        name: int(size) if isinstance(size, int) else whole_number("--splits", size)
+        for name, size in pairs.items()
+    }
+    _check_numbers(k, seed, sizes, directory)
     _check_method(method, weight, directory)
-    wanted, source = _resolved(files, filters, parallel, text, template, weight, directory)
+    bounds = {"min_chars": min_chars, "max_chars": max_chars}
+    bounds = {name: bound for name, bound in bounds.items() if bound is not None}
+    pair: Json | None = None if parallel is None else {**parallel, **bounds}
+    if (source_key is None) != (target_key is None):
+        raise RecipeError(
+            "a pair has two sides", where=str(directory), next="give `--source-key` and `--target-key`"
+        )
+    if source_key is not None:
+        pair = {"source_key": source_key, "target_key": target_key, **bounds}
+    filters = {
+        **({"where": named_pairs("--where", where)} if where else {}),
+        **(bounds if pair is None else {}),
+    }
+    hub = {"dataset": dataset, "config": config, "split": split, "revision": revision}
+    if not patterns and not dataset:
+        raise RecipeError("names no texts", where=str(directory), next="give files, or `--dataset`")
+    wanted, source = _resolved(patterns or hub, filters, pair, text, template, weight, directory)
     held = None if resample else _held_meta(directory)
-    found = (
-        _listed(source)
-        if source.hub is None
-        else _listed_on_hub(source.hub, held, dataset or revision, directory)
-    )
+    found = _listed(source) if source.hub is None else _listed_on_hub(source.hub, held)
     parameters: Json = {
-        "dataset": found.dataset or dataset,
-        "revision": found.revision or revision,
+        "dataset": found.dataset or dataset or "",
+        "revision": found.revision or revision or "",
         "seed": seed,
         "k": k,
-        "splits": dict(splits),
+        "splits": sizes,
         "filters": _thresholds(wanted, source),
         "text": text,
         "template": template,
         "parallel": source.parallel.model_dump(mode="json") if source.parallel else None,
-        "dedup": dedup,
+        "dedup": not keep_duplicates,
         "inputs": found.inputs,
         **({"hub": source.hub.model_dump(mode="json")} if source.hub is not None else {}),
         **({"method": method, "weight": weight} if method != "reservoir" else {}),
@@ -103,7 +137,7 @@ def materialize(
     path = directory / MANIFEST_NAME
     if held is not None:
         _check_same(held, parameters, directory)
-        return path
+        return Sample(path, held)
     corpus = draw_documents(
         source,
         found.files,
@@ -112,12 +146,12 @@ def materialize(
         method=method,
         weight=weight,
         seed=seed,
-        dedup=dedup,
+        dedup=not keep_duplicates,
     )
     taken = corpus.documents
     if taken.num_rows < k:
         raise _too_few(corpus.counts, k, found.files)
-    data = _spell(taken, _split_names(taken, seed, splits), parameters)
+    data = _spell(taken, _split_names(taken, seed, sizes), parameters)
     meta = {
         **parameters,
         "algorithm": {**ALGORITHM, "unicode": unicodedata.unidata_version},
@@ -130,7 +164,7 @@ def materialize(
     if not resample and path.exists() and path.read_bytes() != data:
         raise _damaged(path, f"it has no {META_NAME} and is not what these parameters give")
     _write_pair(directory, data, meta)
-    return path
+    return Sample(path, meta)
 
 
 # -- options ----------------------------------------------------------------------------------------------------
@@ -174,16 +208,15 @@ def _resolved(
 ) -> tuple[Filters, Source]:
     if parallel is not None and (filters or text is not None):
         raise RecipeError(
-            f"`{'filters' if filters else 'text'}` is for single texts, not for pairs",
+            f"`{'where' if filters else 'text'}` is for single texts, not for pairs",
             where=str(directory),
-            next="say it in `parallel`: its keys are `source_key`, `target_key`, and for each side `min_chars` and `max_chars`",
+            next="leave it out: pairs have `source_key`, `target_key`, and for each side `min_chars` and `max_chars`",
         )
     origin: Json
     if isinstance(files, Mapping):
         origin = {"hub": dict(files)}
     else:
-        patterns = [files] if isinstance(files, str | Path) else list(files)
-        origin = {"files": [_pattern(pattern) for pattern in patterns]}
+        origin = {"files": [_pattern(pattern) for pattern in listed(files)]}
     section = "filters"
     try:
         wanted = Filters.model_validate(dict(filters or {}))
@@ -239,14 +272,8 @@ def _listed(source: Source) -> _Found:
     return _Found(files, described)
 
 
-def _listed_on_hub(hub: Hub, held: Json | None, named: str, directory: Path) -> _Found:
+def _listed_on_hub(hub: Hub, held: Json | None) -> _Found:
     """A sample that was drawn in the same words stays with its commit, and no network is touched."""
-    if named:
-        raise RecipeError(
-            "`dataset` and `revision` say where files came from; those of the hub say so themselves",
-            where=str(directory),
-            next="leave them out, and name the commit in the mapping: {'dataset': …, 'revision': …}",
-        )
     if held is not None and held.get("hub") == hub.model_dump(mode="json"):
         return _Found([], held["inputs"], hub.dataset, held["revision"])
     revision = resolve_revision(hub.dataset, hub.revision)

@@ -1,6 +1,6 @@
 """How well a tokenizer fits some text, and whether a new one fits it worse than the old.
 
-    measure_coverage    files ─ documents ─ encode ─ decode ─> per source, per language and in all:
+    tokenizer_coverage  files ─ documents ─ encode ─ decode ─> per source, per language and in all:
 
         tokens_per_word        words as `tokmill filter` counts them (docs/measures.md)
         tokens_per_byte
@@ -9,14 +9,14 @@
         coverage               1 - unknown_rate: share of the tokens that stand for some text
         round_trip_share       share of the documents for which decode(encode(text)) is the text, character by character
 
-    compare_coverage    two of them ─> what rose or fell beyond the thresholds
+    tokenizer_guard     two tokenizers ─> what rose or fell beyond the thresholds
 
 Counts are added up as integers and divided once, so neither the cut into batches nor the order matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -24,13 +24,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokmill.adhoc.reading import Files, listed
 from tokmill.clean.measures import measure
 from tokmill.errors import EmptyGlob, InputError
 from tokmill.kernels.characters import measure_text
 from tokmill.schema import one_piece, string_column
 from tokmill.storage import codecs
 from tokmill.storage.records import Kind, Wanted
-from tokmill.tokenizers.load import describe_tokenizer
+from tokmill.tokenizers.load import Description, check_tokenizer, describe_tokenizer, load_tokenizer
 from tokmill.tokenizers.protocol import Tokenizer
 
 By = Literal["source", "language"]
@@ -81,6 +82,7 @@ class Tally(NamedTuple):
 
 
 class Coverage(NamedTuple):
+    model: str
     total: Tally
     source: dict[str, Tally]
     language: dict[str, Tally]
@@ -91,6 +93,7 @@ class Coverage(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         return {
+            "model": self.model,
             "total": self.total.as_json(),
             "by_source": {name: tally.as_json() for name, tally in self.source.items()},
             "by_language": {name: tally.as_json() for name, tally in self.language.items()},
@@ -98,8 +101,29 @@ class Coverage(NamedTuple):
         }
 
 
-def measure_coverage(tokenizer: Tokenizer, paths: Sequence[Path], *, text: str | None = None) -> Coverage:
-    """`text` is the field that holds it. A document without a source is of its file."""
+class Checked(NamedTuple):
+    """A tokenizer that can be used, and is the pinned one."""
+
+    path: Path
+    description: Description
+
+    def as_json(self) -> dict[str, Any]:
+        return {"path": str(self.path), **self.description.as_json()}
+
+
+def tokenizer_check(model: str | Path, *, sha256: str | None = None, encoding: str | None = None) -> Checked:
+    """What the tokenizer in a file is; an error if it cannot be used, or is not the pinned file."""
+    return Checked(Path(model), check_tokenizer(Path(model), sha256=sha256, encoding=encoding))
+
+
+def tokenizer_coverage(
+    model: str | Path, files: Files, *, text: str | None = None, encoding: str | None = None
+) -> Coverage:
+    """How many tokens a tokenizer takes for the documents of files, and whether they come back unchanged.
+
+    `text` is the field that holds it. A document without a source is of its file.
+    """
+    tokenizer, paths = load_tokenizer(Path(model), encoding=encoding), [Path(file) for file in listed(files)]
     unknown_id = describe_tokenizer(tokenizer).unknown_id
     groups: dict[str, dict[str, Tally]] = {"source": {}, "language": {}}
     total, unreadable = Tally(), 0
@@ -119,7 +143,11 @@ def measure_coverage(tokenizer: Tokenizer, paths: Sequence[Path], *, text: str |
             next="give files with text",
         )
     return Coverage(
-        total, dict(sorted(groups["source"].items())), dict(sorted(groups["language"].items())), unreadable
+        str(model),
+        total,
+        dict(sorted(groups["source"].items())),
+        dict(sorted(groups["language"].items())),
+        unreadable,
     )
 
 
@@ -202,6 +230,52 @@ class Change(NamedTuple):
     is_fault: bool
 
 
+class Guarded(NamedTuple):
+    """Is the new tokenizer as good as the base, within the thresholds?"""
+
+    max_rise: float
+    max_fall: float
+    changes: list[Change]
+    base: Coverage
+    new: Coverage
+
+    @property
+    def ok(self) -> bool:
+        return not any(change.is_fault for change in self.changes)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "max_rise": self.max_rise,
+            "max_fall": self.max_fall,
+            "changes": [change._asdict() for change in self.changes],
+            "base": self.base.as_json(),
+            "new": self.new.as_json(),
+        }
+
+
+def tokenizer_guard(
+    base: str | Path,
+    new: str | Path,
+    files: Files,
+    *,
+    max_rise: float = MAX_RISE,
+    max_fall: float = MAX_FALL,
+    by: By | None = None,
+    text: str | None = None,
+    base_encoding: str | None = None,
+    new_encoding: str | None = None,
+) -> Guarded:
+    """A fault where the new one takes over `max_rise` more tokens a word, or covers or returns over `max_fall` less.
+
+    Both are measured on the same files. With `by` every group must hold, and not only all of them together.
+    """
+    before = tokenizer_coverage(base, files, text=text, encoding=base_encoding)
+    after = tokenizer_coverage(new, files, text=text, encoding=new_encoding)
+    changes = compare_coverage(before, after, max_rise=max_rise, max_fall=max_fall, by=by)
+    return Guarded(max_rise, max_fall, changes, before, after)
+
+
 def compare_coverage(
     base: Coverage,
     new: Coverage,
@@ -210,10 +284,6 @@ def compare_coverage(
     max_fall: float = MAX_FALL,
     by: By | None = None,
 ) -> list[Change]:
-    """A fault where the new one takes over `max_rise` more tokens a word, or covers or returns over `max_fall` less.
-
-    Both are measured on the same files. With `by` every group must hold, and not only all of them together.
-    """
     pairs = [("total", base.total, new.total)]
     if by is not None:
         pairs += [(f"{by} {name}", tally, new.groups(by)[name]) for name, tally in base.groups(by).items()]

@@ -20,7 +20,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -35,14 +35,14 @@ from tokmill.errors import InputChanged, InputError, RecipeError
 from tokmill.formats.ids import SPLIT_WORDS, Sequences
 from tokmill.formats.index import INDEX, RowSpans, read_row_index, write_row_index
 from tokmill.formats.token_cache import META_NAME as CACHE_NAME
-from tokmill.formats.token_cache import EncodeFacts, TokenCache, write_token_cache
+from tokmill.formats.token_cache import EncodeFacts, EncodeMeta, TokenCache, write_token_cache
 from tokmill.pipeline.run import run_recipe
 from tokmill.pipeline.run_manifest import hub_commits, origin_of
 from tokmill.recipe import Recipe, Source
 from tokmill.recipe.file import parse_recipe
-from tokmill.recipe.section import shortest_spelling
+from tokmill.recipe.section import parse_amount, shortest_spelling
 from tokmill.sources.readers import list_source
-from tokmill.storage.disk import remove_file
+from tokmill.storage.disk import commit_bytes, remove_file
 from tokmill.storage.location import file_sha256, local_path
 from tokmill.tokenizers.load import find_eos, load_tokenizer
 
@@ -106,11 +106,11 @@ class TokenizerOptions:
 
 
 def read_listing(
-    path: Path, separator: str = "\n", seed: int | None = None, root: Path | None = None
+    path: str | Path, separator: str = "\n", seed: int | None = None, root: str | Path | None = None
 ) -> Listing:
     """What kind of listing it is, its name says. Paths in it are relative to it; `seed` stands for its own, `root` is
     where corpora/ lies."""
-    listing = _read_listing(Path(path), separator, root)
+    listing = _read_listing(Path(path), separator, None if root is None else Path(root))
     return listing if seed is None else dataclasses.replace(listing, seed=seed)
 
 
@@ -168,9 +168,9 @@ def _inputs_read(listing: Listing, made: dict[str, Artifact]) -> Json:
     }
 
 
-def split_rule(listing: Listing, valid_fraction: str | None) -> Json:
+def _split_rule(listing: Listing, valid_fraction: float | str | None) -> Json:
     """The option, or the rule that the selection was made for; the two may not contradict each other."""
-    asked = None if valid_fraction is None else shortest_spelling(valid_fraction)
+    asked = None if valid_fraction is None else shortest_spelling(str(valid_fraction))
     rule = listing.split
     if rule is not None and asked in (None, rule["valid_fraction"]):
         return rule
@@ -205,43 +205,81 @@ def run_listing(
     return result.artifacts
 
 
-def build_files(
-    listing: Listing,
-    out: Path,
-    tokenizer: TokenizerOptions,
-    build: Json,
+class Built(NamedTuple):
+    """A build, and its manifest."""
+
+    directory: Path
+    manifest: Manifest
+
+    def as_json(self) -> Json:
+        return {
+            "directory": str(self.directory),
+            "counts": self.manifest.counts,
+            "facts": self.manifest.facts,
+        }
+
+
+def build(
+    format: str,
     *,
-    split: Json,
-    mixture: Json | None = None,
-    pack: Json | None = None,
-    is_flat: bool = False,
+    manifest: str | Path,
+    out_dir: str | Path,
+    tokens: int | str | None = None,
+    blocks: int | str | None = None,
+    valid_fraction: float | str | None = None,
+    flat: bool = False,
+    dtype: Literal["int32", "uint16", "smallest"] | None = None,
+    layout: Literal["concat", "document", "best_fit", "pad"] | None = None,
+    length: int = 2048,
+    order: Literal["shuffle", "corpus"] = "shuffle",
+    root: str | Path | None = None,
+    tokenizer_path: str | Path,
+    tokenizer_sha256: str | None = None,
+    encoding: str | None = None,
+    eos: str | int | None = None,
     replace: bool = False,
+    seed: int | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> Manifest:
-    """One build in `out`, with all that it was made from in its manifest; flat: training data alone, without train/.
+) -> Built:
+    """Training data in `format` from a corpus: train/ and valid/, and a manifest.json to commit.
 
-    A sample with splits of its own has them in the build, each in its directory.
+    The manifest is a mixture (.yaml), a snapshot (.json) or a sample (manifest.jsonl). A budget in `tokens` is met from
+    below, to the document; `blocks` are rows, exactly. `flat`: training data alone, without train/.
     """
+    if flat and valid_fraction is not None:
+        raise RecipeError(
+            "training data alone has nothing held out",
+            where="--valid-fraction",
+            next="leave it out, or `--flat`",
+        )
+    listing = read_listing(manifest, seed=seed, root=root)
+    budgets = {"tokens": tokens, "blocks": blocks}
+    mixture = {**listing.mixture, **{key: parse_amount(value) for key, value in budgets.items() if value}}
+    if mixture and (order != "shuffle" or not flat):
+        mixture["order"] = order
+    out, chosen = Path(out_dir), {"format": format, **({"dtype": dtype} if dtype else {})}
+    tokenizer = TokenizerOptions(Path(tokenizer_path), tokenizer_sha256, encoding, eos)
+    # a sample with splits of its own has them in the build, each in its directory
     sections: Json = {
-        "split": _split_of(listing, split),
+        "split": _split_of(listing, {"valid_fraction": 0} if flat else _split_rule(listing, valid_fraction)),
         "tokenizer": tokenizer.section(),
-        "builds": [{"name": _BUILD, **build}],
+        "builds": [{"name": _BUILD, **chosen}],
         **({"mixture": mixture} if mixture else {}),
-        **({"pack": pack} if pack else {}),
+        "pack": {**({"layout": layout} if layout else {}), "length": length},
     }
     former = find_finished(out)
     if former and is_done(former, _asked(listing, sections, _inputs_now(listing)), replace=replace):
-        return load_manifest(out)
+        return Built(out, load_manifest(out))
     made = run_listing(listing, out, sections, workers=workers, progress=progress)
     origin = _origin(listing, sections, made)
-    only_split = "train" if is_flat and not listing.has_splits else None
+    only_split = "train" if flat and not listing.has_splits else None
     remove_file(out / CACHE_NAME)
-    manifest = publish(made[f"build/{_BUILD}"], made["tokenizer"], out, origin, only_split=only_split)
+    published = publish(made[f"build/{_BUILD}"], made["tokenizer"], out, origin, only_split=only_split)
     if former:
-        former.remove_all_but({*(entry.path for entry in manifest.files), MANIFEST})
+        former.remove_all_but({*(entry.path for entry in published.files), MANIFEST})
     shutil.rmtree(out / _WORK)
-    return manifest
+    return Built(out, published)
 
 
 @contextlib.contextmanager
@@ -259,23 +297,45 @@ def tokenized(
     shutil.rmtree(out / _WORK)
 
 
-def shard_files(
-    listing: Listing,
-    out: Path,
-    tokenizer: TokenizerOptions,
+class Sharded(NamedTuple):
+    """The figures of every dataset of the mixture in `manifest`."""
+
+    manifest: str
+    stats: list[Json]
+
+    def as_json(self) -> Json:
+        return self._asdict()
+
+
+def shard(
+    mixture: str | Path,
     *,
-    seq_len: int,
+    out_dir: str | Path = "shards",
+    length: int = 512,
     rows_per_shard: int = 8192,
+    log_file: str | Path | None = None,
+    tokenizer_path: str | Path,
+    tokenizer_sha256: str | None = None,
+    encoding: str | None = None,
+    eos: str | int | None = None,
     replace: bool = False,
+    seed: int | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> Json:
-    """Every dataset by itself in `<out>/<name>/shard_00000.npy …`; what was written, counted."""
+) -> Sharded:
+    """Tokenize each dataset of a mixture into <name>/shard_00000.npy …, int32, (rows, length).
+
+    Documents follow each other, each with its end token; what does not fill the last row is dropped and counted. The
+    figures go into `log_file` too.
+    """
+    listing, out = read_listing(mixture, seed=seed), Path(out_dir)
+    tokenizer = TokenizerOptions(Path(tokenizer_path), tokenizer_sha256, encoding, eos)
+    log = None if log_file is None else Path(log_file)
     names = [source["name"] for source in listing.sources]
     sections: Json = {
         "split": _split_of(listing, {"valid_fraction": 0}),
         "tokenizer": tokenizer.section(),
-        "pack": {"length": seq_len},
+        "pack": {"length": length},
         "builds": [
             {"name": name, "format": "npy", "rows_per_shard": rows_per_shard, "sources": [name]}
             for name in names
@@ -286,7 +346,7 @@ def shard_files(
         words = _asked(listing, sections, _inputs_now(listing))
         done = [is_done(former, words, replace=replace) for former in formers.values()]
         if all(done) and len(done) == len(names):
-            return _shard_stats(listing, out)
+            return _shard_stats(listing, out, log)
     made = run_listing(listing, out, sections, workers=workers, progress=progress)
     origin = _origin(listing, sections, made)
     only_split = None if listing.has_splits else "train"
@@ -297,10 +357,10 @@ def shard_files(
         if name in formers:
             formers[name].remove_all_but({*(entry.path for entry in manifest.files), MANIFEST})
     shutil.rmtree(out / _WORK)
-    return _shard_stats(listing, out)
+    return _shard_stats(listing, out, log)
 
 
-def _shard_stats(listing: Listing, out: Path) -> Json:
+def _shard_stats(listing: Listing, out: Path, log: Path | None) -> Sharded:
     stats = []
     for source in listing.sources:
         name, hub = source["name"], source.get("hub") or {}
@@ -319,38 +379,59 @@ def _shard_stats(listing: Listing, out: Path) -> Json:
                 "output_dir": str(out / name),
             }
         )
-    return {"manifest": str(listing.path), "stats": stats}
+    sharded = Sharded(str(listing.path), stats)
+    if log is not None:
+        commit_bytes(log, json.dumps(sharded.as_json(), indent=2, ensure_ascii=False).encode() + b"\n")
+    return sharded
+
+
+class Encoded(NamedTuple):
+    """A token cache, and what its ENCODE.meta.json says."""
+
+    directory: Path
+    meta: EncodeMeta
+
+    def as_json(self) -> Json:
+        meta = self.meta
+        return {
+            "directory": str(self.directory),
+            "model_sha256": meta.model_sha256,
+            "examples": meta.examples,
+            "tokens": meta.tokens,
+            "splits": {one.name: one.examples for one in meta.splits},
+            "experiment_id": meta.experiment_id,
+            "input_manifest": meta.input_manifest,
+        }
 
 
 def encode(
-    manifest_path: str | Path,
-    spm_model: str | Path,
-    out_dir: str | Path,
+    manifest: str | Path,
     *,
+    tokenizer_path: str | Path,
+    out: str | Path,
     eos: str | int | None = None,
     separator: str = "\n",
-    normalize: Literal["none", "NFC", "NFKC"] = "none",
+    unicode: Literal["none", "NFC", "NFKC"] = "none",
+    root: str | Path | None = None,
     replace: bool = False,
     seed: int | None = None,
-    root: str | Path | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> Path:
+) -> Encoded:
     """Encode a sample, or whatever the manifest lists, into a token cache; the sample itself is only read.
 
-    `normalize` is the Unicode form that texts are brought into before; the tokenizer has rules of its own.
+    `unicode` is the form that texts are brought into before; the tokenizer has rules of its own.
     """
-    out = Path(out_dir)
-    listing = read_listing(Path(manifest_path), separator, seed, None if root is None else Path(root))
+    listing, out = read_listing(manifest, separator, seed, root), Path(out)
     sections: Json = {
-        "normalize": {"unicode": normalize},
+        "normalize": {"unicode": unicode},
         "split": _split_of(listing, {"valid_fraction": 0}),
-        "tokenizer": TokenizerOptions(Path(spm_model), eos=eos).section(),
+        "tokenizer": TokenizerOptions(Path(tokenizer_path), eos=eos).section(),
         "builds": [{"name": _BUILD, "format": "token_cache"}],
     }
     former = find_finished(out)
     if former and is_done(former, _asked(listing, sections, _inputs_now(listing)), replace=replace):
-        return out
+        return Encoded(out, TokenCache(out, model_sha256=None).meta)
     made = run_listing(listing, out, sections, workers=workers, progress=progress)
     build = made[f"build/{_BUILD}"]
     caches = {
@@ -360,12 +441,11 @@ def encode(
     }
     for name in (MANIFEST, CACHE_NAME):  # until all is there, nothing is
         remove_file(out / name)
-    files = _write_index(out, [build.directory / name for name in caches]) | {
-        (tokenizer := copy_tokenizer(made["tokenizer"], out)).path: tokenizer.sha256
-    }
+    copied = copy_tokenizer(made["tokenizer"], out)
+    files = _write_index(out, [build.directory / name for name in caches]) | {copied.path: copied.sha256}
     facts = next(iter(caches.values())).meta
     fields = {name: getattr(facts, name) for name in EncodeFacts.__struct_fields__}
-    fields["normalization"] = {**facts.normalization, "unicode": normalize}
+    fields["normalization"] = {**facts.normalization, "unicode": unicode}
     fields["hub"] = hub_commits(made)
     written = write_token_cache(
         out,
@@ -382,7 +462,7 @@ def encode(
     if former:
         former.remove_all_but({*written, *files})
     shutil.rmtree(out / _WORK)
-    return out
+    return Encoded(out, TokenCache(out, model_sha256=None).meta)
 
 
 def _split_of(listing: Listing, asked: Json) -> Json:

@@ -79,8 +79,8 @@ class Checked:
         }
 
 
-def check_build(
-    directory: str | Path,
+def check(
+    build: str | Path,
     *,
     verify: Verify = "sizes",
     steps: int = STEPS,
@@ -89,7 +89,7 @@ def check_build(
     hooks: str | Path | None = None,
     on_check: Callable[[str, str], None] | None = None,
 ) -> Checked:
-    """Every split of a build, or the one split at `directory`. With 0 steps no model is trained.
+    """Every split of a build, or the one split at `build`. With 0 steps no model is trained.
 
     `manifest` and `tokenizer` are what the build was made from, where they do not lie beside it; `hooks` is the Python file
     that its format or tokenizer is in, if it is in one; `on_check(split, check)` is told what comes next.
@@ -97,7 +97,7 @@ def check_build(
     if hooks is not None:
         show_hooks(Path(hooks))
     origin = Origin(manifest, tokenizer)
-    root = Path(directory)
+    root = Path(build)
     splits: list[str | None] = [*list_splits(root)] if root.is_dir() else []
     findings: list[Finding] = []
     for split in splits or [None]:
@@ -349,14 +349,15 @@ class Peeked:
 
 
 def peek(
-    directory: str | Path,
-    row: int,
+    build: str | Path,
+    row: int = 0,
     *,
     split: str | None = None,
     tokenizer: str | Path | None = None,
     hooks: str | Path | None = None,
 ) -> Peeked:
-    dataset = open_dataset(directory, split, hooks=hooks)
+    """The text of one row, document by document; -1 is the last row."""
+    dataset = open_dataset(build, split, hooks=hooks)
     if not -len(dataset) <= row < len(dataset):
         raise InputError(
             f"there is no row {row:,}",

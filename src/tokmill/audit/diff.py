@@ -304,10 +304,13 @@ class Diff(NamedTuple):
     has_other_tokens: bool
     shares: list[Share]
     builds: list[Json]
+    failed: tuple[str, ...] = ()  # of the checks that were asked for
 
     def as_json(self) -> Json:
         return {
+            "ok": not self.failed,
             **self._asdict(),
+            "failed": list(self.failed),
             "missing": list(self.missing),
             "documents": self.documents.as_json(),
             "tokens": list(self.tokens),
@@ -315,14 +318,17 @@ class Diff(NamedTuple):
         }
 
 
-def diff(a: str | Path, b: str | Path) -> Diff:
+def diff(a: str | Path, b: str | Path, *, fail_on: Sequence[str] = ()) -> Diff:
+    """What changed from one run to the other. `failed` has what of `fail_on` differs: recipe, tokenizer, documents, tokens,
+    or shares=0.01."""
+    _check_names(fail_on)
     before, after = open_places(a), open_places(b)
     tokens = tuple(_tokens(run) for run in (before, after))
     ids = [
         run.artifacts["tokens"].manifest.identity if "tokens" in run.artifacts else None
         for run in (before, after)
     ]
-    return Diff(
+    found = Diff(
         _missing(before, after),
         _recipe(Path(a), Path(b)),
         _tokenizer(before, after),
@@ -332,9 +338,10 @@ def diff(a: str | Path, b: str | Path) -> Diff:
         _shares(before, after),
         _builds(before, after),
     )
+    return found._replace(failed=tuple(_failures(found, fail_on)))
 
 
-def check_names(checks: Sequence[str]) -> None:
+def _check_names(checks: Sequence[str]) -> None:
     """Before runs are read: are these checks at all?"""
     for check in checks:
         name, _, bound = check.partition("=")
@@ -346,9 +353,8 @@ def check_names(checks: Sequence[str]) -> None:
             )
 
 
-def failures(found: Diff, checks: Sequence[str]) -> list[str]:
+def _failures(found: Diff, checks: Sequence[str]) -> list[str]:
     """Which of the checks do not hold."""
-    check_names(checks)
     differs = {
         "recipe": found.recipe != [],
         "tokenizer": bool(found.tokenizer),
@@ -417,7 +423,7 @@ def _token_groups(run: RunPlaces) -> dict[str, dict[str, int]]:
     artifact = run.artifacts.get("tokens")
     if artifact is None:
         return groups
-    domain_of = {
+    domains = {
         name.removeprefix("ingest/"): domain_of(ingested) for name, ingested in run.of_kind("ingest").items()
     }
     for source, by_license in artifact.manifest.counts.get("licenses", {}).items():
@@ -425,7 +431,7 @@ def _token_groups(run: RunPlaces) -> dict[str, dict[str, int]]:
         whole = sum(tokens.values())
         groups["licenses"] = add_counts(groups["licenses"], tokens)
         groups["sources"] = add_counts(groups["sources"], {source: whole})
-        groups["domains"] = add_counts(groups["domains"], {domain_of[source]: whole})
+        groups["domains"] = add_counts(groups["domains"], {domains[source]: whole})
     languages = artifact.manifest.counts.get("languages", {})
     groups["languages"] = {name: total["tokens"] for name, total in languages.items()}
     return groups

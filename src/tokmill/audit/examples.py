@@ -8,7 +8,7 @@
     write_decisions   ledgers, verdicts, labels ─ shard by shard ─> decisions.jsonl.zst
       {"doc_id": …, "source": …, "domain": …, "keep": false, "stage": "clean", "verdict": "drop", "reason": "too_short",
        "value": 12.0, "threshold": 100.0}                            or dup_of and similarity, or the split it is in
-    load_clusters     clusters.parquet; `compare_members` has what two of them do not share
+    clusters          clusters.parquet; `compare_members` has what two of them do not share
 
 What is written down nowhere (not_sampled) has no example.
 """
@@ -329,8 +329,34 @@ class Cluster(NamedTuple):
         return {**self._asdict(), "members": [member._asdict() for member in self.members]}
 
 
-def load_clusters(directory: str | Path, count: int, members: int) -> list[Cluster]:
-    """The `count` largest, each with up to `members` members."""
+class Clusters(NamedTuple):
+    """The largest, and with `diff` the differences between the first and the last member shown of each."""
+
+    clusters: list[Cluster]
+    differences: dict[int, list[Difference]] | None = None  # by cluster
+
+    def as_json(self) -> Json:
+        told = [cluster.as_json() for cluster in self.clusters]
+        for one in told if self.differences is not None else ():
+            one["differences"] = [d._asdict() for d in (self.differences or {}).get(one["cluster"], [])]
+        return {"clusters": told}
+
+
+def clusters(directory: str | Path, *, count: int = 10, members: int = 5, diff: bool = False) -> Clusters:
+    """The `count` largest clusters of near duplicates of a run, each with up to `members` members."""
+    found = _load_clusters(directory, count, members)
+    if not diff:
+        return Clusters(found)
+    several = [
+        cluster for cluster in found if len(cluster.members) > 1
+    ]  # with `policy: report` the last is kept too
+    differences = {
+        one.cluster: compare_members(directory, one.members[0], one.members[-1]) for one in several
+    }
+    return Clusters(found, differences)
+
+
+def _load_clusters(directory: str | Path, count: int, members: int) -> list[Cluster]:
     run = open_run(Path(directory))
     dedup = run.get("dedup")
     if dedup is None or not dedup.manifest.entries("clusters"):

@@ -11,7 +11,7 @@ ones. What does is read here, from where it was decided. What is not at hand is 
 The tokenizer of a build and the listing that it was made from lie beside it, and are known by their sha256:
 
     <run>/tokenizer/…   <run>/build/rows/train/…            a build of a recipe
-    <out>/tokenizer/…   <out>/train/… or <out>/…            of `build`, `pack`, `shard`, `encode`
+    <out>/tokenizer/…   <out>/train/… or <out>/…            of `build`, `shard`, `encode`
 """
 
 from __future__ import annotations

@@ -64,11 +64,16 @@ class Status(NamedTuple):
     said: list[str]
 
     @property
+    def ok(self) -> bool:
+        return self.state in (FINISHED, RUNNING)
+
+    @property
     def done(self) -> int:
         return sum(step.state == "done" for step in self.steps)
 
     def as_json(self) -> Json:
         return {
+            "ok": self.ok,
             **self._asdict(),
             "directory": str(self.directory),
             "steps": [step.as_json() for step in self.steps],
@@ -182,7 +187,8 @@ class Examination:
         return dataclasses.asdict(self)
 
 
-def examine(storage: str | None = None) -> Examination:
+def doctor(storage: str | None = None) -> Examination:
+    """Versions, resources, a self-test of every codec; with `storage`, whether a store keeps conditional writes."""
     memory, disk = psutil.virtual_memory(), shutil.disk_usage(Path.cwd())
     machine = {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",

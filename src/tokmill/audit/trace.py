@@ -23,7 +23,7 @@ from tokmill.artifacts.step import Artifact, open_artifact
 from tokmill.audit.opened import numbers_in
 from tokmill.audit.places import Place, RunPlaces, entry_of, open_places, places_in, splits_of
 from tokmill.audit.why import History, Told, history_of, tell_histories
-from tokmill.errors import InputError, StorageError, TokmillError
+from tokmill.errors import InputError, RecipeError, StorageError, TokmillError
 from tokmill.formats.ids import find_split
 from tokmill.formats.index import DocumentSpan, find_row
 from tokmill.formats.megatron import MegatronFile
@@ -379,10 +379,44 @@ class TracedDocument(NamedTuple):
         }
 
 
-def trace_document(directory: str | Path, doc_id: str, source: str | None = None) -> list[TracedDocument]:
-    """Every document of that name, in the order of the corpus; then records and documents that are not there."""
-    run = open_places(directory)
-    return [_traced_document(run, told) for told in tell_histories(run, doc_id, source)]
+class Trace(NamedTuple):
+    """The documents behind a row or a column of a build; or every document of a name in a run."""
+
+    documents: list[Traced] | list[TracedDocument]
+    place: Json  # build, split, row and column; empty of a run
+
+    def as_json(self) -> Json:
+        return {**self.place, "documents": [document.as_json() for document in self.documents]}
+
+
+def trace(
+    directory: str | Path,
+    *,
+    row: int | None = None,
+    column: int | None = None,
+    offset: int | None = None,
+    split: str | None = None,
+    doc_id: str | None = None,
+    source: str | None = None,
+) -> Trace:
+    """The characters behind a `row`, one `column` of it, or an `offset` in tokens.bin of a build, and their documents'
+    histories; or where in a run the tokens of `doc_id` are. Of several documents of that name, in the order of the corpus;
+    then records and documents that are not there."""
+    if [row, offset, doc_id].count(None) != 2:
+        raise RecipeError(
+            "needs one of --row, --offset and --doc-id",
+            where="tokmill trace",
+            next="see `tokmill trace --help`",
+        )
+    if doc_id is not None:
+        run = open_places(directory)
+        return Trace([_traced_document(run, told) for told in tell_histories(run, doc_id, source)], {})
+    found = open_build(directory, split)
+    if offset is not None:
+        row, column = find_offset(found, offset)
+    assert row is not None, "one of them is given"
+    place = {"build": found.name, "split": found.split, "row": row, "column": column}
+    return Trace(trace_row(found, row, column), place)
 
 
 def _traced_document(run: RunPlaces, told: Told) -> TracedDocument:

@@ -1,8 +1,8 @@
 """What would change: if a threshold were another, or a layout; and which sources lost most of their documents to one rule.
 
-    what_if         measures, marks, ledger of every shard ─ judge with the old thresholds ┐
+    whatif          measures, marks, ledger of every shard ─ judge with the old thresholds ┐
                                                            └ judge with the new thresholds ┴─> who changes sides, and why
-    compare_run     lengths of the training documents ─> what each layout would cost
+    layouts         lengths of the training documents ─> what each layout would cost
     losses_of_run   counts of manifests ─> losses over the limit
 
 No text is read. A document that has no licence to be here, is empty (or would be after the edits) or is in another language
@@ -12,9 +12,12 @@ deduplication comes after it.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import math
+import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,14 +25,16 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from tokmill.adhoc.tokens import TokenizerOptions, read_listing, tokenized
 from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.step import Artifact
 from tokmill.audit.opened import ShardTables, list_shard_tables, load_of, open_run
 from tokmill.clean.examine import EMPTY, CleanOptions, is_blank
 from tokmill.clean.language import LANGUAGE_SCORE, OTHER_LANGUAGE, UNSURE_LANGUAGE, is_known, is_wanted
 from tokmill.clean.license_policy import DENIED, NOT_ALLOWED, UNKNOWN
 from tokmill.clean.rules import Rule, columns_of, judge
-from tokmill.errors import InputError
+from tokmill.errors import InputError, RecipeError
 from tokmill.packing.costs import Cost, compare_strategies
 from tokmill.recipe.cleaning import WARN_SOURCE_LOSS
 from tokmill.schema import one_piece
@@ -62,13 +67,14 @@ class WhatIf(NamedTuple):
     chars_now: int
     chars_then: int
     movers: list[Mover]
+    examples: int
 
-    def as_json(self, examples: int) -> Json:
+    def as_json(self) -> Json:
         return {
             "kept": {"now": self.kept_now, "then": self.kept_then},
             "chars": {"now": self.chars_now, "then": self.chars_then},
             "changes": self.changes(),
-            "examples": [mover._asdict() for mover in self.nearest(examples)],
+            "examples": [mover._asdict() for mover in self.nearest()],
         }
 
     def changes(self) -> list[Json]:
@@ -84,12 +90,17 @@ class WhatIf(NamedTuple):
             for s, b, r in sorted(docs)
         ]
 
-    def nearest(self, count: int) -> list[Mover]:
-        return sorted(self.movers, key=lambda mover: (mover.distance, mover.source, mover.doc_id))[:count]
+    def nearest(self) -> list[Mover]:
+        by_distance = sorted(self.movers, key=lambda mover: (mover.distance, mover.source, mover.doc_id))
+        return by_distance[: self.examples]
 
 
-def what_if(directory: str | Path, bounds: Mapping[str, float]) -> WhatIf:
-    """`bounds`: new thresholds by rule, e.g. {"gopher-quality.min_words": 30}."""
+def whatif(directory: str | Path, set: Mapping[str, float] | Sequence[str], examples: int = 8) -> WhatIf:
+    """Which documents would change sides with other thresholds, from the measures alone: no text is read.
+
+    Thresholds by rule: {"gopher-quality.min_words": 30}, or ["gopher-quality.min_words=30"].
+    """
+    bounds = set if isinstance(set, Mapping) else dict(map(_threshold, set))
     run = open_run(Path(directory))
     _check_names(run, bounds)
     kept_now = kept_then = chars_now = chars_then = 0
@@ -108,7 +119,17 @@ def what_if(directory: str | Path, bounds: Mapping[str, float]) -> WhatIf:
             movers.append(mover)
         kept_then += int(then.sum())
         chars_then += int(chars[then].sum())
-    return WhatIf(kept_now, kept_then, chars_now, chars_then, movers)
+    return WhatIf(kept_now, kept_then, chars_now, chars_then, movers, examples)
+
+
+def _threshold(change: str) -> tuple[str, float]:
+    name, _, value = change.partition("=")
+    with contextlib.suppress(ValueError):
+        if math.isfinite(float(value)):
+            return name, float(value)
+    raise RecipeError(
+        f"{change} is not RULE=NUMBER", where="--set", next="for example `gopher-quality.min_words=30`"
+    )
 
 
 def _movers(
@@ -194,12 +215,53 @@ def _check_names(run: Mapping[str, Artifact], bounds: Mapping[str, float]) -> No
             )
 
 
-def compare_run(directory: Path, length: int) -> list[Cost]:
-    """Of the training documents of a finished run."""
-    return compare_artifacts(open_run(directory), length, str(directory))
+class Layouts(NamedTuple):
+    """What each layout costs with rows of `length` tokens."""
+
+    length: int
+    costs: list[Cost]
+
+    def as_json(self) -> Json:
+        shares = ("padding_share", "truncated_share", "fragmented_share", "cross_document_share")
+        rounded = [{name: round(getattr(cost, name), 6) for name in shares} for cost in self.costs]
+        costs = [{**vars(cost), **own} for cost, own in zip(self.costs, rounded, strict=True)]
+        return {"length": self.length, "layouts": costs}
 
 
-def compare_artifacts(artifacts: Mapping[str, Artifact], length: int, where: str) -> list[Cost]:
+def layouts(
+    target: str | Path,
+    *,
+    length: int = 2048,
+    tokenizer_path: str | Path | None = None,
+    eos: str | int | None = None,
+    root: str | Path | None = None,
+    seed: int | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Layouts:
+    """What each layout would cost on the training documents of a run, or of the texts that a manifest lists.
+
+    A manifest is a mixture (.yaml), a snapshot (.json) or a sample (manifest.jsonl), and needs a tokenizer; nothing is kept.
+    """
+    path = Path(target)
+    if path.is_dir():
+        return Layouts(length, _compare(open_run(path), length, str(path)))
+    if tokenizer_path is None:
+        raise RecipeError(
+            "is no run, and there is no tokenizer", where=str(path), next="give `--tokenizer-path`"
+        )
+    listing, options = (
+        read_listing(path, seed=seed, root=root),
+        TokenizerOptions(Path(tokenizer_path), eos=eos),
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="tokmill-layouts-") as scratch,
+        tokenized(listing, Path(scratch), options, workers=workers, progress=progress) as made,
+    ):
+        return Layouts(length, _compare(made, length, str(path)))
+
+
+def _compare(artifacts: Mapping[str, Artifact], length: int, where: str) -> list[Cost]:
     """Rows keep domains apart where a layout can."""
     if "tokens" not in artifacts:
         raise InputError("has no tokens", where=where, next="give a run of a recipe with a tokenizer")

@@ -22,9 +22,10 @@ import numpy as np
 
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Artifact
+from tokmill.audit.examples import count_reasons, load_examples
 from tokmill.audit.opened import load_of, numbers_in
 from tokmill.audit.places import Place, RunPlaces, entry_of, open_places, places_in, splits_of
-from tokmill.errors import InputError
+from tokmill.errors import InputError, RecipeError
 from tokmill.formats.megatron import MegatronFile
 from tokmill.schema import NO_SPLIT
 from tokmill.storage.tables import load_table
@@ -137,8 +138,43 @@ class Told(NamedTuple):
     history: History
 
 
-def explain_document(directory: str | Path, doc_id: str, source: str | None = None) -> list[History]:
-    return [told.history for told in tell_histories(open_places(directory), doc_id, source)]
+class Why(NamedTuple):
+    """The histories of every document of a name; or, for a reason, how many were dropped for it, and examples."""
+
+    documents: list[History] | None = None
+    counts: list[Json] | None = None
+    examples: list[Json] | None = None
+    others: tuple[str, ...] = ()  # reasons that the run has, where it has not the one that was asked for
+
+    def as_json(self) -> Json:
+        if self.documents is not None:
+            return {"documents": [history.as_json() for history in self.documents]}
+        return {"counts": self.counts, "examples": self.examples}
+
+
+def why(
+    directory: str | Path,
+    doc_id: str | None = None,
+    *,
+    source: str | None = None,
+    reason: str | None = None,
+) -> Why:
+    """The history of a document: every rule with its value and margin, what was decided, where its tokens are.
+
+    With a `reason` instead, or "all", what was dropped for it.
+    """
+    if (doc_id is None) == (reason is None):
+        raise RecipeError(
+            "needs either DOC_ID or --reason", where="tokmill why", next="see `tokmill why --help`"
+        )
+    if doc_id is not None:
+        return Why([told.history for told in tell_histories(open_places(directory), doc_id, source)])
+    examples = [one for one in load_examples(directory) if source in (None, one["source"])]
+    counts = [one for one in count_reasons(directory) if source is None or one["step"].endswith(f"/{source}")]
+    chosen = [one for one in examples if reason in ("all", one["reason"])]
+    counted = [one for one in counts if reason in ("all", one["reason"])]
+    others = () if chosen or counted else tuple(sorted({one["reason"] for one in [*examples, *counts]}))
+    return Why(counts=counted, examples=chosen, others=others)
 
 
 def tell_histories(run: RunPlaces, doc_id: str, source: str | None = None) -> list[Told]:

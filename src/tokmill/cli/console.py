@@ -1,6 +1,7 @@
 """What every command shares: consoles, errors with advice that can be followed, progress.
 
     out, err             results to stdout, messages to stderr (tokmill.cli.output says how many)
+    answer               what a function of Python returned, as JSON or for people
     reports_errors       a TokmillError ─ fit_advice ─> a message, or with --json one object on stdout; exit status 1
     open_progress        a bar per step on a terminal, a line per step elsewhere
     open_byte_bar        for commands that read many bytes: how far, and how fast
@@ -24,7 +25,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 import click
 from rich.console import Console
@@ -95,6 +96,7 @@ def _with_options_for_keys(advice: str, options: set[str]) -> str:
 
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class LoggedConsole(Console):
@@ -139,6 +141,19 @@ def choice_option(
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def with_progress(function: Callable[..., T], options: dict[str, Any]) -> T:
+    with open_progress() as progress:
+        return function(**options, progress=progress)
+
+
+def answer(result: Any, as_json: bool, render: Callable[[Any], None]) -> None:
+    """What a function of Python returned: as one JSON object, or for people."""
+    if as_json:
+        print_json({"ok": True, **result.as_json()})
+    else:
+        render(result)
 
 
 def reports_errors(command: Callable[P, None]) -> Callable[P, None]:

@@ -1,8 +1,9 @@
-"""`tokmill why`, `trace` and `peek`: what happened to a document, where its tokens are, and a row as text.
+"""`tokmill why`, `trace`, `peek` and `clusters`: a document's history, where its tokens are, a row as text, near copies.
 
     why     document ─> every rule with its value and margin, verdicts, split, tokens       render_history
     trace   token ─> characters of a document, and its history;  document ─> its rows       render_tokens
     peek    row ─> text, document by document
+    clusters    the largest clusters of near duplicates, and how their members differ
 
 Texts of documents go through `shown`, so that none can control the terminal.
 """
@@ -12,19 +13,32 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
 from rich.text import Text
 
-from tokmill.artifacts.manifest import Json
-from tokmill.audit.check import Peeked, peek
-from tokmill.audit.examples import count_reasons, load_examples
-from tokmill.audit.trace import Traced, TracedDocument, find_offset, open_build, trace_document, trace_row
-from tokmill.audit.why import History, RuleOutcome, explain_document
-from tokmill.cli.console import err, hooks_option, json_option, out, print_json, reports_errors
-from tokmill.errors import RecipeError, plural
+import tokmill
+from tokmill.audit.trace import TracedDocument
+from tokmill.cli.console import answer, err, hooks_option, json_option, out, reports_errors
+from tokmill.errors import plural
+
+if TYPE_CHECKING:
+    from tokmill.artifacts.manifest import Json
+    from tokmill.audit.check import Peeked
+    from tokmill.audit.examples import Clusters, Difference
+    from tokmill.audit.trace import Trace, Traced
+    from tokmill.audit.why import History, RuleOutcome, Why
+
+VERBS = {
+    "Look at a run": {
+        "why": ("Show the history of a document, or what was dropped.", "audit.why"),
+        "trace": ("Find the characters behind a token, or the tokens of a document.", "audit.trace"),
+        "peek": ("Show the text of a row of a build.", "audit.check"),
+        "clusters": ("Show the largest clusters of near duplicates.", "audit.examples"),
+    },
+}
 
 _SHOWN_ROWS = 8
 
@@ -127,46 +141,24 @@ _SHOWN_CHARS = 300
 )
 @json_option
 @reports_errors
-def why_command(
-    directory: Path, doc_id: str | None, source: str | None, reason: str | None, as_json: bool
-) -> None:
+def why_command(as_json: bool, **options: Any) -> None:
     """Show the history of DOC_ID in the run in DIRECTORY: where it came from, every rule with its value and
     margin, what was decided, and where its tokens are."""
-    if (doc_id is None) == (reason is None):
-        raise RecipeError(
-            "needs either DOC_ID or --reason", where="tokmill why", next="see `tokmill why --help`"
-        )
-    if doc_id is None:
-        examples = [one for one in load_examples(directory) if source in (None, one["source"])]
-        counts = [
-            one for one in count_reasons(directory) if source is None or one["step"].endswith(f"/{source}")
-        ]
-        chosen = [one for one in examples if reason in ("all", one["reason"])]
-        counted = [one for one in counts if reason in ("all", one["reason"])]
-        if as_json:
-            print_json({"ok": True, "counts": counted, "examples": chosen})
-            return
-        for one in counted:
-            out.print(
-                f"[dim]{shown(one['step'])}: {one['verdict']} {one['docs']:,} {shown(one['reason'])}[/]"
-            )
-        if chosen:
-            _render_examples(chosen)
-        elif counted:
-            out.print("no example of them was recorded")
-        else:
-            others = ", ".join(sorted({one["reason"] for one in [*examples, *counts]}))
-            out.print(
-                "no examples of this reason in this run"
-                + (f"; it has some of: {shown(others)}" if others else "")
-            )
-        return
-    histories = explain_document(directory, doc_id, source)
-    if as_json:
-        print_json({"ok": True, "documents": [history.as_json() for history in histories]})
-    else:
-        for history in histories:
-            render_history(history)
+    answer(tokmill.why(**options), as_json, _render_why)
+
+
+def _render_why(found: Why) -> None:
+    for history in found.documents or ():
+        render_history(history)
+    for one in found.counts or ():
+        out.print(f"[dim]{shown(one['step'])}: {one['verdict']} {one['docs']:,} {shown(one['reason'])}[/]")
+    if found.examples:
+        _render_examples(found.examples)
+    elif found.counts:
+        out.print("no example of them was recorded")
+    elif found.documents is None:
+        others = f"; it has some of: {shown(', '.join(found.others))}" if found.others else ""
+        out.print(f"no examples of this reason in this run{others}")
 
 
 def _render_examples(examples: list[dict[str, Any]]) -> None:
@@ -202,45 +194,20 @@ def _render_examples(examples: list[dict[str, Any]]) -> None:
 @click.option("--source", help="With --doc-id: only of this source.")
 @json_option
 @reports_errors
-def trace_command(
-    directory: Path,
-    row: int | None,
-    column: int | None,
-    offset: int | None,
-    split: str | None,
-    doc_id: str | None,
-    source: str | None,
-    as_json: bool,
-) -> None:
+def trace_command(as_json: bool, **options: Any) -> None:
     """Say which characters of which document a token of the build in DIRECTORY was read from, and that document's
     history; or, for a run, where the tokens of a document are."""
-    if [row, offset, doc_id].count(None) != 2:
-        raise RecipeError(
-            "needs one of --row, --offset and --doc-id",
-            where="tokmill trace",
-            next="see `tokmill trace --help`",
-        )
-    if doc_id is not None:
-        documents = trace_document(directory, doc_id, source)
-        if as_json:
-            print_json({"ok": True, "documents": [document.as_json() for document in documents]})
+    answer(tokmill.trace(**options), as_json, _render_trace)
+
+
+def _render_trace(found: Trace) -> None:
+    for document in found.documents:
+        if isinstance(document, TracedDocument):
+            _render_document(document)
         else:
-            for document in documents:
-                _render_document(document)
-            for step in documents[0].missing:
-                err.print(f"[yellow]not finished[/]: {shown(step)} has no artifact")
-        return
-    found = open_build(directory, split)
-    if offset is not None:
-        row, column = find_offset(found, offset)
-    assert row is not None, "one of them is given"
-    traced = trace_row(found, row, column)
-    if as_json:
-        told = {"ok": True, "build": found.name, "split": found.split, "row": row, "column": column}
-        print_json({**told, "documents": [one.as_json() for one in traced]})
-    else:
-        for one in traced:
-            _render_traced(one)
+            _render_traced(document)
+    for step in found.documents[0].missing if isinstance(found.documents[0], TracedDocument) else ():
+        err.print(f"[yellow]not finished[/]: {shown(step)} has no artifact")
 
 
 def _render_traced(traced: Traced) -> None:
@@ -303,18 +270,12 @@ _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 @hooks_option
 @json_option
 @reports_errors
-def peek_command(
-    build: Path, row: int, split: str | None, tokenizer: Path | None, hooks: Path | None, as_json: bool
-) -> None:
+def peek_command(as_json: bool, **options: Any) -> None:
     """Show the text of one row of BUILD, each document in a colour of its own."""
-    found = peek(build, row, split=split, tokenizer=tokenizer, hooks=hooks)
-    if as_json:
-        print_json({"ok": True, **found.as_json()})
-    else:
-        _render(found)
+    answer(tokmill.peek(**options), as_json, _render_peeked)
 
 
-def _render(found: Peeked) -> None:
+def _render_peeked(found: Peeked) -> None:
     padding = f", {found.padding:,} padding" if found.padding else ""
     out.print(
         f"[bold]{found.split}[/] row {found.row:,} of {found.rows:,}: {plural(found.length, 'token')}{padding}, "
@@ -329,3 +290,63 @@ def _render(found: Peeked) -> None:
         told = ", ".join(part for part in (name, begun, ended) if part)
         out.print(Text(_printable(f"── {where} {told}"), style=f"dim {colour}"))
         out.print(Text(_printable(piece.text), style=colour))
+
+
+_SHOWN_PLACES = 8
+_DIFFERENCE_CHARS = 160
+
+
+@click.command("clusters", epilog="Example: tokmill clusters out/web --count 5 --diff")
+@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.option(
+    "--count",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Clusters to show, the largest first.",
+)
+@click.option(
+    "--members", type=click.IntRange(2), default=5, show_default=True, help="Members to show of each cluster."
+)
+@click.option(
+    "--diff", is_flag=True, help="Show the differences between the first and the last member shown."
+)
+@json_option
+@reports_errors
+def clusters_command(as_json: bool, **options: Any) -> None:
+    """Show the largest clusters of near duplicates in the run in DIRECTORY."""
+    answer(tokmill.clusters(**options), as_json, _render_clusters)
+
+
+def _render_clusters(found: Clusters) -> None:
+    if not found.clusters:
+        out.print("no two documents are near duplicates")
+    for cluster in found.clusters:
+        out.print(f"[bold]cluster {cluster.cluster}[/]: {plural(cluster.size, 'document')}")
+        for member in cluster.members:
+            outcome = "[green]kept[/]   " if member.kept else f"[red]{member.similarity:.3f}[/]  "
+            out.print(f"  {outcome} {escape(member.shard)}:{member.row}  {escape(member.doc_id)}")
+        differences = (found.differences or {}).get(cluster.cluster)
+        if differences is not None:
+            names = " → ".join(escape(member.doc_id) for member in (cluster.members[0], cluster.members[-1]))
+            out.print(f"    {names}: {plural(len(differences), 'difference')}")
+            _render_differences(differences)
+
+
+def _render_differences(found: list[Difference]) -> None:
+    for place in found[:_SHOWN_PLACES]:
+        removed, added = _shortened(place.removed), _shortened(place.added)
+        out.print(
+            f"      [dim]… {escape(place.before)}[/] [red strike]{escape(removed)}[/] "
+            f"[green]{escape(added)}[/] [dim]{escape(place.after)} …[/]"
+        )
+    if len(found) > _SHOWN_PLACES:
+        out.print(f"      [dim]and {len(found) - _SHOWN_PLACES} more[/]")
+
+
+def _shortened(text: str) -> str:
+    return (
+        text
+        if len(text) <= _DIFFERENCE_CHARS
+        else f"{text[: _DIFFERENCE_CHARS // 2]} […] {text[-_DIFFERENCE_CHARS // 2 :]}"
+    )

@@ -8,73 +8,72 @@ diff      two runs ─> recipe, tokenizer, documents, shares, builds; --fail-on 
 
 from __future__ import annotations
 
-import contextlib
-import math
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
 from rich.table import Table
 
-from tokmill.artifacts.manifest import Json
-from tokmill.audit.diff import Diff, Share, check_names, diff, failures
-from tokmill.audit.whatif import WhatIf, what_if
-from tokmill.cli.console import choice_option, err, json_option, out, print_json, reports_errors
+import tokmill
+from tokmill.cli.console import answer, choice_option, err, json_option, out, reports_errors
 from tokmill.cli.documents import number, shown
 from tokmill.cli.source_options import Amount
-from tokmill.errors import RecipeError, plural
-from tokmill.reports.cards import write_cards
-from tokmill.reports.page import report
-from tokmill.reports.verbs import is_of_verbs, report_verbs
-from tokmill.reviews.evidence import Limits
+from tokmill.errors import plural
 from tokmill.reviews.finding import SEVERITIES, Severity
-from tokmill.reviews.review import FORMATS, Format, render, review, summary
+from tokmill.reviews.review import FORMATS, Format, render, summary
 from tokmill.storage.disk import commit_bytes
+
+if TYPE_CHECKING:
+    from tokmill.artifacts.manifest import Json
+    from tokmill.audit.diff import Diff, Share
+    from tokmill.audit.whatif import WhatIf
+    from tokmill.reports.page import Report
+
+VERBS = {
+    "Look at a run": {
+        "report": ("Write what a run did, as a page to read and as figures.", "reports.verbs"),
+        "review": ("Say what is wrong with a run, a build or a recipe, with numbers.", "reviews.review"),
+        "whatif": ("Say what other thresholds would keep and drop.", "audit.whatif"),
+        "diff": ("Say what differs between two runs, and why.", "audit.diff"),
+    },
+}
 
 
 @click.command("report", epilog="Example: tokmill report demo/out --out report.html --cards")
 @click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
 @click.option(
     "--out",
-    "target",
     type=click.Path(path_type=Path),
     help="The page, or a directory for it [default: report.html in DIRECTORY]. The figures go beside it.",
 )
 @click.option("--cards", is_flag=True, help="Also write DATACARD.md and croissant.json, for publishing.")
 @json_option
 @reports_errors
-def report_command(directory: Path, target: Path | None, cards: bool, as_json: bool) -> None:
+def report_command(as_json: bool, **options: Any) -> None:
     """Write what the run in DIRECTORY did as one page to read (report.html) and as figures (report.json).
 
     The page needs no network and can be passed on as it is. An unfinished run is reported as far as it got.
     Where DIRECTORY is not a run but holds what normalize, filter, dedup, pack, shard, build or encode have written, the
     report is over their manifests: documents, drops and tokens by domain of every step.
     """
-    if is_of_verbs(directory):
-        if cards:
-            raise click.UsageError("--cards needs the run of a recipe")
-        _report_verbs(directory, target, as_json)
-        return
     with err.status("reading the run …"):
-        made = report(directory, target)
-        written = write_cards(directory, made.page.parent, made.facts) if cards else None
-    if as_json:
-        print_json({"ok": True, **made.as_json(), **(written.as_json() if written else {})})
-        return
-    paths = [made.page, made.figures, *(written or ())]
-    for path in paths:
+        made = tokmill.report(**options)
+    answer(made, as_json, _render_report)
+
+
+def _render_report(made: Report) -> None:
+    if "totals" not in made.facts:  # of verbs
+        _render_steps(made.facts["steps"])
+    for path in (made.page, made.figures, *made.cards):
         out.print(f"{plural(path.stat().st_size, 'byte'):>18}  {escape(str(path))}")
     for step in made.facts["run"]["missing"]:
         err.print(f"[yellow]not finished[/]: {escape(step)} has no artifact")
 
 
-def _report_verbs(directory: Path, target: Path | None, as_json: bool) -> None:
-    made = report_verbs(directory, target)
-    if as_json:
-        print_json({"ok": True, **made.as_json(), "steps": made.facts["steps"]})
-        return
+def _render_steps(steps: list[Json]) -> None:
     table = Table("step", "kind", "documents in", "kept", "tokens", "dropped")
-    for step in made.facts["steps"]:
+    for step in steps:
         tokens = f"{step['tokens']:,}" if step["tokens"] is not None else f"~{step['est_tokens'] or 0:,}"
         reasons = sorted(step["drops"].items(), key=lambda item: (-item[1], item[0]))
         drops = ", ".join(f"{count:,} {reason}" for reason, count in reasons[:3])
@@ -82,10 +81,9 @@ def _report_verbs(directory: Path, target: Path | None, as_json: bool) -> None:
         read, kept = (f"{step[key]:,}" if step[key] is not None else "" for key in ("docs_in", "docs"))
         table.add_row(escape(step["name"]), step["kind"], read, kept, tokens, escape(drops + more))
     out.print(table)
-    for path in (made.page, made.figures):
-        out.print(f"{plural(path.stat().st_size, 'byte'):>18}  {escape(str(path))}")
 
 
+console = out  # where an option is called so
 _STYLES = {"HIGH": "bold red", "MEDIUM": "yellow", "LOW": "cyan"}
 _HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questions")
 
@@ -94,10 +92,9 @@ _HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questio
     "review", epilog="Example: tokmill review demo/out --model-params 124M --train-tokens 2.5B --fail-on high"
 )
 @click.argument("target", type=click.Path(exists=True, path_type=Path))
-@choice_option("--format", "form", choices=FORMATS, default="text", help="Output format.")
+@choice_option("--format", choices=FORMATS, default="text", help="Output format.")
 @click.option(
     "--out",
-    "file",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Output file [default: stdout].",
 )
@@ -116,14 +113,7 @@ _HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questio
 @json_option
 @reports_errors
 def review_command(
-    target: Path,
-    form: Format,
-    file: Path | None,
-    fail_on: Severity | None,
-    model_params: int | None,
-    train_tokens: int | None,
-    no_verify: bool,
-    as_json: bool,
+    format: Format, out: Path | None, fail_on: Severity | None, as_json: bool, **options: Any
 ) -> None:
     """Look for what usually goes wrong with training data, in TARGET: a run, a build of it, a build by itself, or a recipe.
 
@@ -131,22 +121,16 @@ def review_command(
     why; then what to do. Ten questions that a project asks before it trains are answered with the same figures. Nothing is
     changed. What the model is may stand in the recipe too (`review: {model_params: 7B, train_tokens: 200B}`).
     """
-    form = "json" if as_json else form
+    format = "json" if as_json else format
     with err.status("opening") as status:
-        found = review(
-            target,
-            model_params=model_params,
-            train_tokens=train_tokens,
-            limits=Limits(reads_every_byte=not no_verify),
-            on_check=lambda name: status.update(f"checking {name}"),
-        )
-    text = render(found, form)
-    if file is not None:
-        commit_bytes(file, text.encode())
-        out.print(f"{escape(str(file))}: {escape(summary(found))}")
-    elif form == "text" and out.is_terminal:
+        found = tokmill.review(**options, on_check=lambda name: status.update(f"checking {name}"))
+    text = render(found, format)
+    if out is not None:
+        commit_bytes(out, text.encode())
+        console.print(f"{escape(str(out))}: {escape(summary(found))}")
+    elif format == "text" and console.is_terminal:
         for line in text.splitlines():
-            out.print(_colored(line))
+            console.print(_colored(line))
     else:
         click.echo(text, nl=False)
     raise SystemExit(1 if found.fails(fail_on) else 0)
@@ -162,39 +146,31 @@ def _colored(line: str) -> str:
 
 
 _SHOWN_LINES = 40
-_run = click.Path(file_okay=False, exists=True, path_type=Path)
+_RUN = click.Path(file_okay=False, exists=True, path_type=Path)
 
 
 @click.command(
     "diff", epilog="Example: tokmill diff out/monday out/tuesday --fail-on tokenizer --fail-on shares=0.01"
 )
-@click.argument("a", type=_run)
-@click.argument("b", type=_run)
+@click.argument("a", type=_RUN)
+@click.argument("b", type=_RUN)
 @click.option(
     "--fail-on",
-    "checks",
     multiple=True,
     metavar="CHECK",
     help="Exit status 1 if this differs: recipe, tokenizer, documents, tokens, or shares=0.01. May be repeated.",
 )
 @json_option
 @reports_errors
-def diff_command(a: Path, b: Path, checks: tuple[str, ...], as_json: bool) -> None:
+def diff_command(fail_on: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Say what changed from the run in A to the run in B: recipe, tokenizer, documents with reasons, shares of
     tokens, builds."""
-    check_names(checks)
-    found = diff(a, b)
-    failed = failures(found, checks)
-    if as_json:
-        print_json({"ok": not failed, "failed": failed, **found.as_json()})
-    else:
-        _render(found)
-        for check in failed:
-            err.print(f"[red]✗[/] --fail-on {shown(check)}")
-    raise SystemExit(1 if failed else 0)
+    found = tokmill.diff(**options, fail_on=fail_on)
+    answer(found, as_json, _render_diff)
+    raise SystemExit(1 if found.failed else 0)
 
 
-def _render(found: Diff) -> None:
+def _render_diff(found: Diff) -> None:
     for label, steps in zip(("A", "B"), found.missing, strict=True):
         if steps:
             err.print(f"[yellow]{label} has no[/] {shown(', '.join(steps))}")
@@ -218,6 +194,8 @@ def _render(found: Diff) -> None:
     _render_shares(found)
     for build in found.builds:
         _render_build(build)
+    for check in found.failed:
+        err.print(f"[red]✗[/] --fail-on {shown(check)}")
 
 
 def _render_lines(label: str, lines: list[str]) -> None:
@@ -260,7 +238,6 @@ def _render_build(build: Json) -> None:
 @click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
 @click.option(
     "--set",
-    "changes",
     multiple=True,
     required=True,
     metavar="RULE=THRESHOLD",
@@ -275,26 +252,12 @@ def _render_build(build: Json) -> None:
 )
 @json_option
 @reports_errors
-def whatif_command(directory: Path, changes: tuple[str, ...], examples: int, as_json: bool) -> None:
+def whatif_command(as_json: bool, **options: Any) -> None:
     """Say which documents would change sides with other thresholds, from the measures alone: no text is read."""
-    found = what_if(directory, dict(_threshold(change) for change in changes))
-    if as_json:
-        print_json({"ok": True, **found.as_json(examples)})
-    else:
-        _render_whatif(found, examples)
+    answer(tokmill.whatif(**options), as_json, _render_whatif)
 
 
-def _threshold(change: str) -> tuple[str, float]:
-    name, _, value = change.partition("=")
-    with contextlib.suppress(ValueError):
-        if math.isfinite(float(value)):
-            return name, float(value)
-    raise RecipeError(
-        f"{change} is not RULE=NUMBER", where="--set", next="for example `gopher-quality.min_words=30`"
-    )
-
-
-def _render_whatif(found: WhatIf, examples: int) -> None:
+def _render_whatif(found: WhatIf) -> None:
     out.print(
         f"kept {found.kept_now:,} → {plural(found.kept_then, 'document')}, "
         f"{found.chars_now:,} → {plural(found.chars_then, 'character')}"
@@ -305,7 +268,7 @@ def _render_whatif(found: WhatIf, examples: int) -> None:
             f"  [{colour}]{change['becomes']:<8}[/] {plural(change['docs'], 'document'):>18} {plural(change['chars'], 'character'):>23}  "
             f"{shown(change['reason'])}  [dim]{shown(change['source'])}[/]"
         )
-    nearest = found.nearest(examples)
+    nearest = found.nearest()
     if nearest:
         out.print("nearest to the threshold:")
     for mover in nearest:

@@ -7,41 +7,40 @@ select                     a snapshot ─> a manifest of some of its shards
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
-from pydantic import ValidationError
 from rich.markup import escape
 
-from tokmill.adhoc.snapshot import materialize_source
-from tokmill.adhoc.subset import META_NAME, Method, materialize
+import tokmill
 from tokmill.artifacts.progress import warnings_to
-from tokmill.artifacts.snapshot import (
-    Snapshot,
-    check_shards,
-    default_root,
-    load_snapshot,
-    select_shards,
-    write_selection,
+from tokmill.cli.console import (
+    answer,
+    choice_option,
+    err,
+    json_option,
+    open_progress,
+    out,
+    reports_errors,
+    with_progress,
 )
-from tokmill.cli.console import choice_option, json_option, open_progress, out, print_json, reports_errors
-from tokmill.cli.source_options import (
-    FILES,
-    files_options,
-    files_source,
-    hub_options,
-    hub_source,
-    named_pairs,
-    one_source_recipe,
-    whole_number,
-    with_options,
-    workers_option,
-)
-from tokmill.errors import RecipeError, plural
-from tokmill.recipe import Split
+from tokmill.cli.source_options import Escaped, files_options, hub_options, with_options, workers_option
+from tokmill.errors import plural
+
+if TYPE_CHECKING:
+    from tokmill.adhoc.snapshot import Materialized
+    from tokmill.adhoc.subset import Sample
+
+VERBS = {
+    "Corpora": {
+        "materialize": (
+            "Write a snapshot: shards, and a manifest to commit.",
+            {"hub": "adhoc.snapshot", "files": "adhoc.snapshot", "sample": "adhoc.subset"},
+        ),
+        "select": ("Choose shards of a snapshot.", "adhoc.snapshot"),
+    },
+}
 
 
 @click.command(
@@ -57,7 +56,9 @@ from tokmill.recipe import Split
 )
 @click.option("--revision", help="Branch, tag or commit; resolved once and recorded [default: main].")
 @click.option("--text", help="Field that holds the text [default: text or content].")
-@click.option("--template", help='Text made from fields, e.g. "{translation.fr}\\n{translation.en}".')
+@click.option(
+    "--template", type=Escaped(), help='Text made from fields, e.g. "{translation.fr}\\n{translation.en}".'
+)
 @click.option("--source-key", help="Of pairs: the field of one side, e.g. translation.fr.")
 @click.option("--target-key", help="Of pairs: the field of the other.")
 @click.option(
@@ -83,80 +84,31 @@ from tokmill.recipe import Split
 @click.option("--resample", is_flag=True, help="Replace an existing sample.")
 @click.option(
     "--out",
-    "directory",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
-    help=f"Output: manifest.jsonl and {META_NAME}.",
+    help="Output: manifest.jsonl and MANIFEST.meta.json.",
 )
 @json_option
 @reports_errors
-def sample_command(
-    patterns: tuple[str, ...],
-    dataset: str | None,
-    config: str | None,
-    split: str,
-    revision: str | None,
-    text: str | None,
-    template: str | None,
-    source_key: str | None,
-    target_key: str | None,
-    where: tuple[str, ...],
-    min_chars: int | None,
-    max_chars: int | None,
-    k: int,
-    seed: int,
-    splits: str,
-    method: Method,
-    weight: str | None,
-    keep_duplicates: bool,
-    resample: bool,
-    directory: Path,
-    as_json: bool,
-) -> None:
+def sample_command(as_json: bool, **options: Any) -> None:
     """Draw k documents, from the files that PATTERNS name or from --dataset, and divide them by --splits.
 
     All of them are read; equal texts count once. An existing sample stays, unless --resample is given.
     """
-    if bool(patterns) == bool(dataset):
+    if bool(options["patterns"]) == bool(options["dataset"]):
         raise click.UsageError("needs either PATTERNS or --dataset")
-    if (source_key is None) != (target_key is None):
-        raise click.UsageError("a pair has two sides: give --source-key and --target-key")
-    bounds = {
-        key: value for key, value in (("min_chars", min_chars), ("max_chars", max_chars)) if value is not None
-    }
-    pair: dict[str, Any] | None = None
-    if source_key is not None:
-        pair = {"source_key": source_key, "target_key": target_key, **bounds}
-    filters = {**({"where": named_pairs("--where", where)} if where else {}), **({} if pair else bounds)}
-    hub = {"dataset": dataset, "config": config, "split": split, "revision": revision}
-    sizes = named_pairs("--splits", tuple(splits.split(",")))
     with open_progress() as progress, warnings_to(progress.say):
-        path = materialize(
-            hub if dataset else list(patterns),
-            directory,
-            k=k,
-            seed=seed,
-            splits={name: whole_number("--splits", size) for name, size in sizes.items()},
-            method=method,
-            weight=weight,
-            filters=filters or None,
-            parallel=pair,
-            text=text,
-            template=template and template.replace("\\n", "\n"),
-            dedup=not keep_duplicates,
-            resample=resample,
-        )
-    meta = json.loads(path.with_name(META_NAME).read_bytes())
-    if as_json:
-        print_json({"ok": True, "manifest": str(path), **meta})
-        return
-    if dataset:
-        out.print(f"{escape(dataset)} at {meta['revision']}")
-    counts = meta["counts"]
+        made = tokmill.materialize_sample(**options)
+    answer(made, as_json, _render_sample)
+
+
+def _render_sample(made: Sample) -> None:
+    meta, counts = made.meta, made.meta["counts"]
+    if "hub" in meta:
+        out.print(f"{escape(meta['dataset'])} at {meta['revision']}")
     shown = ", ".join(f"{name} {size:,}" for name, size in meta["splits"].items())
-    out.print(
-        f"{counts['taken']:,} of {plural(counts['available'], 'document')} ({shown}) → {escape(str(path))}"
-    )
+    available = plural(counts["available"], "document")
+    out.print(f"{counts['taken']:,} of {available} ({shown}) → {escape(str(made.path))}")
 
 
 _SHARED = (
@@ -171,7 +123,6 @@ _SHARED = (
     ),
     click.option(
         "--tokenizer-path",
-        "tokenizer",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="Count tokens with this file instead of estimating them.",
     ),
@@ -215,9 +166,9 @@ def materialize_command() -> None:
 @click.option("--name", help="Name of the corpus [default: DATASET, and its config and split].")
 @_shared_options
 @reports_errors
-def hub(name: str | None, **given: Any) -> None:
+def hub(as_json: bool, **options: Any) -> None:
     """Materialize DATASET of the hub. Once its manifest exists, no network is touched again."""
-    _materialize(hub_source, given, lambda options: name or _hub_name(**options))
+    _answer(with_progress(tokmill.materialize_hub, options), as_json)
 
 
 @materialize_command.command(
@@ -226,46 +177,21 @@ def hub(name: str | None, **given: Any) -> None:
 @files_options
 @_shared_options
 @reports_errors
-def files(**given: Any) -> None:
+def files(as_json: bool, **options: Any) -> None:
     """Materialize local files; their revision is the digest of their content."""
-    _materialize(files_source, given, lambda options: str(options["name"] or FILES))
+    _answer(with_progress(tokmill.materialize_files, options), as_json)
 
 
 materialize_command.add_command(sample_command)
 
 
-def _materialize(to_source: Any, given: dict[str, Any], to_name: Any) -> None:
-    root, as_json = given.pop("root"), given.pop("as_json")
-    unicode_form, tokenizer = given.pop("unicode"), given.pop("tokenizer")
-    megabytes, workers, replace = given.pop("shard_megabytes"), given.pop("workers"), given.pop("replace")
-    recipe = one_source_recipe(
-        to_source(**given), normalize={"unicode": unicode_form}, shards={"megabytes": megabytes}
-    )
-    with open_progress() as progress:
-        made = materialize_source(
-            recipe,
-            Path.cwd(),
-            root,
-            to_name(given),
-            tokenizer=tokenizer,
-            replace=replace,
-            workers=workers,
-            progress=progress,
-        )
-        if made.removed:
-            progress.say(f"removed or replaced: {', '.join(made.removed)}")
-        if made.broken:
-            progress.say(f"these list shards that no longer exist; select again: {', '.join(made.broken)}")
-    _render(made.path, made.snapshot, as_json, replaced={"shards": made.removed, "manifests": made.broken})
-
-
-def _hub_name(*, dataset: str, config: str | None, split: str, **_: Any) -> str:
-    """Another config or split is another corpus: they must not replace each other."""
-    return (
-        dataset
-        + (f".{config}" if config else "")
-        + (f".{split.replace(' ', '')}" if split != "train" else "")
-    )
+def _answer(made: Materialized, as_json: bool) -> None:
+    if made.removed:
+        err.print(f"[dim]removed or replaced: {escape(', '.join(made.removed))}[/]")
+    if made.broken:
+        broken = escape(", ".join(made.broken))
+        err.print(f"[dim]these list shards that no longer exist; select again: {broken}[/]")
+    answer(made, as_json, _render)
 
 
 @click.command(
@@ -273,8 +199,8 @@ def _hub_name(*, dataset: str, config: str | None, split: str, **_: Any) -> str:
     epilog="Example: tokmill select manifests/notes_4f….json --tokens 1000000 --seed 7 --out manifests/some.json",
 )
 @click.argument("manifest", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--shard", "patterns", multiple=True, metavar="GLOB", help="Take shards whose name matches.")
-@click.option("--shards", "count", type=click.IntRange(1), help="Number of shards.")
+@click.option("--shard", multiple=True, metavar="GLOB", help="Take shards whose name matches.")
+@click.option("--shards", type=click.IntRange(1), help="Number of shards.")
 @click.option("--rows", type=click.IntRange(1), help="Shards until they hold this many documents.")
 @click.option("--tokens", type=click.IntRange(1), help="Shards until they hold this many tokens.")
 @click.option("--seed", type=click.IntRange(0), help="Take shards in an order drawn by this seed.")
@@ -289,7 +215,6 @@ def _hub_name(*, dataset: str, config: str | None, split: str, **_: Any) -> str:
 )
 @click.option(
     "--out",
-    "target",
     type=click.Path(dir_okay=False, path_type=Path),
     required=True,
     help="Manifest to write.",
@@ -297,58 +222,19 @@ def _hub_name(*, dataset: str, config: str | None, split: str, **_: Any) -> str:
 @click.option("--replace", is_flag=True, help="Replace another selection.")
 @json_option
 @reports_errors
-def select_command(
-    manifest: Path,
-    patterns: tuple[str, ...],
-    count: int | None,
-    rows: int | None,
-    tokens: int | None,
-    seed: int | None,
-    valid_fraction: str | None,
-    root: Path | None,
-    target: Path,
-    replace: bool,
-    as_json: bool,
-) -> None:
+def select_command(as_json: bool, **options: Any) -> None:
     """Choose shards of the snapshot that MANIFEST describes, and write a manifest that lists only those.
 
     Every chosen shard is read and must have the sha256 that MANIFEST lists.
     """
-    selection = select_shards(
-        load_snapshot(manifest),
-        patterns=patterns,
-        count=count,
-        rows=rows,
-        tokens=tokens,
-        seed=seed,
-        split=None if valid_fraction is None else _hash_split(valid_fraction),
-        parent=manifest,
-    )
-    check_shards(selection, root or default_root(manifest))
-    write_selection(target, selection, replace=replace)
-    _render(target, selection, as_json)
+    answer(tokmill.select(**options), as_json, _render)
 
 
-def _hash_split(valid_fraction: str) -> dict[str, Any]:
-    try:
-        return Split.model_validate({"valid_fraction": valid_fraction}).settings(0)
-    except ValidationError as error:
-        raise RecipeError(
-            f"{valid_fraction}: {error.errors()[0]['msg'].removeprefix('Value error, ')}",
-            where="--valid-fraction",
-            next="give a share from 0 up to, and without, 1",
-        ) from None
-
-
-def _render(path: Path, snapshot: Snapshot, as_json: bool, **more: Any) -> None:
-    if as_json:
-        described = msgspec.to_builtins(snapshot, order="deterministic")
-        print_json({"ok": True, "manifest": str(path), **more, **described})
-        return
-    totals = snapshot.invariants
+def _render(made: Materialized) -> None:
+    totals, snapshot = made.snapshot.invariants, made.snapshot
     about = " (estimated)" if snapshot.tokens_are_estimated else ""
     out.print(f"{escape(snapshot.dataset)} at {snapshot.revision}")
     out.print(
         f"{plural(totals['rows'], 'document')} · {plural(totals['tokens'], 'token')}{about} · "
-        f"{plural(totals['shards'], 'shard')}, {totals['bytes'] / 1e6:,.1f} MB → {escape(str(path))}"
+        f"{plural(totals['shards'], 'shard')}, {totals['bytes'] / 1e6:,.1f} MB → {escape(str(made.path))}"
     )

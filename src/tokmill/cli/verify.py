@@ -1,30 +1,53 @@
-"""`tokmill verify` and `tokmill check`: are the bytes those of the manifests, and can a build be trained on?
+"""`tokmill verify` and `check`: are the bytes those of the manifests, and can a build be trained on?
 
-`tokmill status`, `fetch` and `doctor`: how far a run is, how to get a published one, and what this machine can.
+`tokmill status`, `fetch`, `forget` and `doctor`: how far a run is, how to get a published one, how to take documents out
+of one, and what this machine can.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
 
-from tokmill.audit.check import STEPS, check_build
-from tokmill.audit.status import FAILED, FINISHED, RUNNING, Status, StepStatus, examine, status
-from tokmill.audit.verify import verify
+import tokmill
 from tokmill.cli.console import (
+    answer,
     choice_option,
     err,
     hooks_option,
     json_option,
     open_byte_bar,
+    open_progress,
     out,
-    print_json,
     reports_errors,
 )
+from tokmill.cli.documents import shown
+from tokmill.cli.source_options import workers_option
 from tokmill.errors import plural
-from tokmill.publish.publication import fetch
+
+if TYPE_CHECKING:
+    from tokmill.artifacts.manifest import Json
+    from tokmill.audit.check import Checked
+    from tokmill.audit.proofs import Verification
+    from tokmill.audit.status import Examination, Status, StepStatus
+    from tokmill.publish.publication import Fetched
+    from tokmill.takedown.forgetting import Forgetting
+
+VERBS = {
+    "Run a recipe": {
+        "status": ("Say how far a run is, or why it ended.", "audit.status"),
+        "fetch": ("Download a published run, or one build of it.", "publish.publication"),
+        "forget": ("Take documents down: out of every file of a run.", "takedown.forgetting"),
+        "doctor": ("Versions, resources, and a self-test.", "audit.status"),
+    },
+    "Look at a run": {
+        "verify": ("Prove every file of a run, or find what is wrong.", "audit.verify"),
+        "check": ("Try a build as a trainer would: files, ids, masks, overfit one batch.", "audit.check"),
+    },
+}
 
 
 @click.command("verify", epilog="Example: tokmill verify demo/out --json")
@@ -36,7 +59,7 @@ from tokmill.publish.publication import fetch
 )
 @json_option
 @reports_errors
-def verify_command(directory: str, root: Path | None, as_json: bool) -> None:
+def verify_command(as_json: bool, **options: Any) -> None:
     """Read every byte below DIRECTORY, or of the run published at URL, and prove it against its manifests.
 
     DIRECTORY is a run or any artifact of it, a build, a materialized root, a sample, a token cache, or what normalize
@@ -46,19 +69,20 @@ def verify_command(directory: str, root: Path | None, as_json: bool) -> None:
     all artifacts: two runs are equal when their digests are.
     """
     with open_byte_bar("verifying") as on_bytes:
-        result = verify(directory, on_bytes=on_bytes, root=root)
-    if as_json:
-        print_json(result.as_json())
-    else:
-        for problem in result.problems:
-            out.print(f"[red]✗[/] {escape(str(problem))}")
-        if result.ok:
-            out.print(
-                f"[green]✓[/] {plural(result.artifacts, 'artifact')}, {plural(result.files, 'file')}, "
-                f"{plural(result.bytes, 'byte')}: all proven"
-            )
-        out.print(f"digest {result.digest}")
+        result = tokmill.verify(**options, on_bytes=on_bytes)
+    answer(result, as_json, _render_verified)
     raise SystemExit(0 if result.ok else 1)
+
+
+def _render_verified(result: Verification) -> None:
+    for problem in result.problems:
+        out.print(f"[red]✗[/] {escape(str(problem))}")
+    if result.ok:
+        out.print(
+            f"[green]✓[/] {plural(result.artifacts, 'artifact')}, {plural(result.files, 'file')}, "
+            f"{plural(result.bytes, 'byte')}: all proven"
+        )
+    out.print(f"digest {result.digest}")
 
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -75,7 +99,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--steps",
     type=click.IntRange(0),
-    default=STEPS,
+    default=300,
     show_default=True,
     help="Training steps to overfit one batch in, at most; 0: skip that check.",
 )
@@ -84,15 +108,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @hooks_option
 @json_option
 @reports_errors
-def check_command(
-    build: Path,
-    verify: str,
-    steps: int,
-    manifest: Path | None,
-    tokenizer: Path | None,
-    hooks: Path | None,
-    as_json: bool,
-) -> None:
+def check_command(as_json: bool, **options: Any) -> None:
     """Open BUILD (or one split of it) as a trainer does and try it: files, facts, range of ids, ends of documents, sizes
     of splits, whether their documents are those that belong there, shapes, targets and masks of a batch, and whether a
     small model can overfit that one batch.
@@ -100,25 +116,18 @@ def check_command(
     Exit status 1 when anything is not in order.
     """
     with err.status("opening") as status:
-        checked = check_build(
-            build,
-            verify="hashes" if verify == "hashes" else "sizes",
-            steps=steps,
-            manifest=manifest,
-            tokenizer=tokenizer,
-            hooks=hooks,
-            on_check=lambda split, check: status.update(f"{split}: {check}"),
-        )
-    if as_json:
-        print_json(checked.as_json())
-    else:
-        for finding in checked.findings:
-            mark = "[green]✓[/]" if finding.ok else "[red]✗[/]"
-            out.print(f"{mark} {escape(finding.split):<8} {finding.check:<8} {escape(finding.detail)}")
+        checked = tokmill.check(**options, on_check=lambda split, check: status.update(f"{split}: {check}"))
+    answer(checked, as_json, _render_checked)
     raise SystemExit(0 if checked.ok else 1)
 
 
-_COLOURS = {FINISHED: "green", RUNNING: "cyan", FAILED: "red"}
+def _render_checked(checked: Checked) -> None:
+    for finding in checked.findings:
+        mark = "[green]✓[/]" if finding.ok else "[red]✗[/]"
+        out.print(f"{mark} {escape(finding.split):<8} {finding.check:<8} {escape(finding.detail)}")
+
+
+_COLOURS = {"finished": "green", "running": "cyan", "failed": "red"}
 _MARKS = {"done": "[green]✓[/]", "running": "[cyan]▸[/]", "begun": "[yellow]…[/]", "waiting": "[dim]·[/]"}
 
 
@@ -126,20 +135,17 @@ _MARKS = {"done": "[green]✓[/]", "running": "[cyan]▸[/]", "begun": "[yellow]
 @click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
 @json_option
 @reports_errors
-def status_command(directory: Path, as_json: bool) -> None:
+def status_command(as_json: bool, **options: Any) -> None:
     """Say how far the run in DIRECTORY is: steps, shards done, rate, time left, the last error.
 
     Works while it runs, after it ended and after it died. Changes nothing. Exit status 1 if it failed or stopped.
     """
-    found = status(directory)
-    if as_json:
-        print_json({"ok": found.state in (FINISHED, RUNNING), **found.as_json()})
-    else:
-        _render(found)
-    raise SystemExit(0 if found.state in (FINISHED, RUNNING) else 1)
+    found = tokmill.status(**options)
+    answer(found, as_json, _render_status)
+    raise SystemExit(0 if found.ok else 1)
 
 
-def _render(found: Status) -> None:
+def _render_status(found: Status) -> None:
     colour = _COLOURS.get(found.state, "yellow")
     took = f", {_time(found.seconds)}" if found.seconds is not None else ""
     out.print(
@@ -158,7 +164,7 @@ def _render(found: Status) -> None:
         out.print(f"[red]{escape(found.error['kind'])}[/] {escape(where + found.error['what'])}")
         if found.error["next"]:
             out.print(f"  next: {escape(found.error['next'])}")
-    elif found.state not in (FINISHED, RUNNING):
+    elif not found.ok:
         out.print(
             "[dim]no error was recorded: it was killed, or the machine stopped; run the recipe again to resume[/]"
         )
@@ -193,23 +199,24 @@ def _time(seconds: float) -> str:
 @click.option("--storage", metavar="URL", help="Also test conditional writes of this object store.")
 @json_option
 @reports_errors
-def doctor_command(storage: str | None, as_json: bool) -> None:
+def doctor_command(as_json: bool, **options: Any) -> None:
     """Show versions, cores, memory and disk, which optional packages are there, and whether every codec
     gives back what it was given.
 
     With --storage a few small objects are written below URL and deleted again. A store that takes conditional writes
     without keeping their condition is found out: it pretends, and runs must not be published there.
     """
-    report = examine(storage)
-    if as_json:
-        print_json(report.as_json())
-    else:
-        for title, rows in report.sections.items():
-            out.print(f"[bold]{escape(title)}[/]")
-            for name, value in rows.items():
-                out.print(f"  {name:<22} {escape(value)}")
-        out.print("[green]✓ all self-tests passed[/]" if report.ok else "[red]✗ a self-test failed[/]")
+    report = tokmill.doctor(**options)
+    answer(report, as_json, _render_doctor)
     raise SystemExit(0 if report.ok else 1)
+
+
+def _render_doctor(report: Examination) -> None:
+    for title, rows in report.sections.items():
+        out.print(f"[bold]{escape(title)}[/]")
+        for name, value in rows.items():
+            out.print(f"  {name:<22} {escape(value)}")
+    out.print("[green]✓ all self-tests passed[/]" if report.ok else "[red]✗ a self-test failed[/]")
 
 
 @click.command("fetch", epilog="Example: tokmill fetch s3://bucket/runs/demo out/demo --build rows")
@@ -218,18 +225,99 @@ def doctor_command(storage: str | None, as_json: bool) -> None:
 @click.option("--build", metavar="NAME", help="One build and its tokenizer [default: the whole run].")
 @json_option
 @reports_errors
-def fetch_command(url: str, directory: Path, build: str | None, as_json: bool) -> None:
+def fetch_command(as_json: bool, **options: Any) -> None:
     """Download the run that is published at URL to DIRECTORY, every file checked against its manifest.
 
     An interrupted fetch resumes.
     """
     with open_byte_bar("fetching") as on_bytes:
-        result = fetch(url, directory, build=build, on_bytes=on_bytes)
-    if as_json:
-        print_json(result.as_json())
-        return
+        result = tokmill.fetch(**options, on_bytes=on_bytes)
+    answer(result, as_json, _render_fetched)
+
+
+def _render_fetched(result: Fetched) -> None:
     kept = f", {result.reused:,} of them were there" if result.reused else ""
     out.print(
         f"{plural(result.files, 'file')}, {plural(result.bytes, 'byte')}{kept} → {escape(str(result.directory))}"
     )
+    err.print(f"[dim]prove it with: tokmill verify {escape(str(result.directory))}[/]")
+
+
+@click.command(
+    "forget",
+    epilog="Example: tokmill forget out/web --doc-ids takedown.txt --dry-run    tokmill forget out/web --source blogs",
+)
+@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.option(
+    "--doc-ids",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help='A file with an id per line, or a JSON object: {"source": …, "doc_id": …}.',
+)
+@click.option("--source", help="All documents of a source; with --doc-ids or --license, those of it.")
+@click.option("--license", metavar="SPDX", help="All documents under a licence.")
+@click.option(
+    "--batch-size", type=click.IntRange(1), help="Rows of a training step, to count the steps affected."
+)
+@click.option("--dry-run", is_flag=True, help="Say what is affected, and change nothing.")
+@click.option(
+    "--base",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    help="Where the recipe lies, if the run has hooks or benchmarks [default: two above DIRECTORY].",
+)
+@workers_option
+@json_option
+@reports_errors
+def forget_command(as_json: bool, **options: Any) -> None:
+    """Take documents out of every file of the run in DIRECTORY: texts, tokens, rows, ledgers.
+
+    Says first what they are in, then rebuilds what must change from the run's own shards. No source is read. The
+    new manifest names the former run and the removal, `tokmill verify` proves that they are gone, and running the
+    recipe again does not bring them back. Copies of a build elsewhere are not touched.
+    """
+    with open_progress() as progress:
+        result = tokmill.forget(**options, progress=progress, tell=None if as_json else _render_affected)
+    answer(result, as_json, _render_foreseen if options["dry_run"] else _render_forgotten)
+
+
+def _render_foreseen(result: Forgetting) -> None:
+    _render_affected(result.affected)
+    out.print("nothing to do: they are forgotten already" if result.is_done else "nothing was changed")
+
+
+def _render_affected(affected: Json) -> None:
+    out.print(f"selected: [bold]{plural(affected['documents'], 'document')}[/]")
+    for source, part in affected["sources"].items():
+        documents, shards = plural(part["documents"], "document"), plural(len(part["shards"]), "shard")
+        out.print(f"  {shown(source)}: {documents} in {shards}")
+    for split, tokens in affected["tokens"].items():
+        out.print(f"  {shown(split)}: {plural(tokens, 'token')}")
+    for build in affected["builds"]:
+        steps = f", {build['steps']:,} of {plural(build['of_steps'], 'step')}" if "steps" in build else ""
+        out.print(
+            f"  {shown(build['build'])} {shown(build['split'])}: {plural(build['tokens'], 'token')} in "
+            f"{build['rows']:,} of {plural(build['of_rows'], 'row')}{steps}"
+        )
+    copies = affected["copies"]
+    if copies["documents"]:
+        out.print(
+            f"  dropped as copies of these, and may come back: {plural(copies['documents'], 'document')}"
+        )
+        for copy in copies["examples"]:
+            out.print(f"    {shown(copy['source'])} {shown(copy['doc_id'])} [dim]{shown(copy['reason'])}[/]")
+    for label in ("not_found", "already"):
+        if affected[label]:
+            what = "not found" if label == "not_found" else "forgotten before"
+            out.print(f"  [yellow]{what}: {plural(affected[label], 'id')}[/]")
+
+
+def _render_forgotten(result: Forgetting) -> None:
+    if not result.ran:
+        out.print("nothing to do: they are forgotten already")
+        return
+    out.print(
+        f"forgotten: {plural(result.affected['documents'], 'document')}; {plural(len(result.ran), 'step')} rebuilt, "
+        f"{len(result.skipped):,} unchanged"
+    )
+    for name in result.removed:
+        out.print(f"  [dim]removed {escape(name)}: it may quote them; write it again[/]")
     err.print(f"[dim]prove it with: tokmill verify {escape(str(result.directory))}[/]")

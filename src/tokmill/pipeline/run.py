@@ -48,15 +48,15 @@ from tokmill.engines.local import Engine, EngineName, Resources, check_resources
 from tokmill.kernels.jit import ensure_compiled
 from tokmill.pipeline.plan import Own, kernels_needed, plan_steps, steps_until, waves
 from tokmill.pipeline.run_manifest import Asked as Asked
-from tokmill.pipeline.run_manifest import Freshness, assess, step_inputs, write_run_manifest
-from tokmill.publish.publication import Published, open_target
+from tokmill.pipeline.run_manifest import Freshness, assess, review_plan, step_inputs, write_run_manifest
+from tokmill.publish.publication import RUN, Published, default_work, open_target
 from tokmill.recipe import Recipe
 from tokmill.recipe.file import recipe_of
 from tokmill.sources.reading import write_objects
 from tokmill.stages.registry import STAGES, perform
 from tokmill.storage.disk import remove_file
 from tokmill.storage.lease import open_lease
-from tokmill.storage.location import is_url, refuse_squeezed_url
+from tokmill.storage.location import is_url, parse_url, refuse_squeezed_url
 
 
 class Session:
@@ -244,9 +244,7 @@ def run(
     table, a frame, a `datasets.Dataset`. `work` and `replace` are for a URL: where the run works before it is published, and whether it may be published
     in the place of another.
     """
-    has_file = isinstance(recipe, Path) or (isinstance(recipe, str) and "\n" not in recipe)
-    base = Path(str(recipe)).resolve().parent if has_file else Path.cwd()
-    whole = recipe_of(recipe)
+    whole, base = recipe_of(recipe), _base_of(recipe)
     bound = parse_bytes(memory) if isinstance(memory, str) else memory
 
     def run_in(directory: Path) -> RunResult:
@@ -275,6 +273,42 @@ def run(
     ) as target:
         result = run_in(target.directory)
         return dataclasses.replace(result, published=target.publish((progress or Silence()).say))
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The steps of a recipe in their order, each with the reasons why it would run: none if it is up to date."""
+
+    recipe: str
+    steps: dict[str, list[str]]
+
+    def as_json(self) -> Json:
+        steps = [
+            {"step": name, "current": not reasons, "reasons": reasons} for name, reasons in self.steps.items()
+        ]
+        return {"recipe": self.recipe, "steps": steps}
+
+
+def plan(
+    recipe: str | Path | Mapping[str, Any] | Recipe,
+    out: str | Path | None = None,
+    *,
+    until: str | None = None,
+) -> Plan:
+    """What `run` would do with the same arguments, and why."""
+    whole, base = recipe_of(recipe), _base_of(recipe)
+    directory = default_out(whole, base) if out is None else Path(out)
+    if out is not None and is_url(out):
+        directory = default_work(parse_url(str(out))) / RUN
+    with written_objects(whole, directory) as known:
+        reviewed = review_plan(steps_until(plan_steps(known, base, directory), until))
+    return Plan(whole.name, {step.name: freshness.reasons for step, freshness in reviewed})
+
+
+def _base_of(recipe: str | Path | Mapping[str, Any] | Recipe) -> Path:
+    """What paths in it are relative to."""
+    has_file = isinstance(recipe, Path) or (isinstance(recipe, str) and "\n" not in recipe)
+    return Path(str(recipe)).resolve().parent if has_file else Path.cwd()
 
 
 @contextlib.contextmanager

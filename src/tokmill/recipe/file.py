@@ -265,7 +265,7 @@ def _model_in(annotation: Any) -> Any:
 
 # --- example recipes ---
 
-STAND_IN = "stand-in"  # beside an offline recipe; `tokmill.demo.stand_in` writes it
+STAND_IN = "stand-in"  # beside an offline recipe; `tokmill.demos.stand_in` writes it
 _README = "README.md"
 
 

@@ -192,9 +192,12 @@ PAGE = "report.html"
 
 
 class Report(NamedTuple):
+    """The page, its figures, and with `cards` the cards beside it."""
+
     page: Path
     figures: Path
     facts: Json
+    cards: tuple[Path, ...] = ()
 
     def as_json(self) -> Json:
         run = self.facts["run"]
@@ -203,6 +206,8 @@ class Report(NamedTuple):
             "figures": str(self.figures),
             "bytes": self.page.stat().st_size,
             **{key: run[key] for key in ("name", "digest", "is_finished", "missing")},
+            **({} if "totals" in self.facts else {"steps": self.facts["steps"]}),  # of verbs
+            **dict(zip(("card", "croissant"), map(str, self.cards), strict=False)),
         }
 
 

@@ -1,7 +1,7 @@
 """A report over what stand-alone verbs left in a directory, and below it.
 
     *.manifest.json      shards of normalize and filter, what dedup kept ─┐
-    manifest.json        a build of pack, shard or build                  ├ gather_steps ─> report.json, report.html
+    manifest.json        what shard or build made                         ├ gather_steps ─> report.json, report.html
     ENCODE.meta.json     a token cache of encode                         ─┘
 
 Each directory is a step, in the order of their names; the shards of a source are one. Tokens are those that were written, or
@@ -18,7 +18,8 @@ from typing import Any
 from tokmill.artifacts.manifest import MANIFEST, Json, add_counts
 from tokmill.artifacts.progress import load_journal
 from tokmill.artifacts.step import open_artifact
-from tokmill.errors import StorageError, TokmillError
+from tokmill.errors import RecipeError, StorageError, TokmillError
+from tokmill.reports.cards import write_cards
 from tokmill.reports.charts import (
     Section,
     bar,
@@ -50,11 +51,19 @@ def is_of_verbs(directory: Path) -> bool:
     return next(_places(directory), None) is not None
 
 
-def report(directory: str | Path, out: str | Path | None = None) -> Report:
-    """Of a run, or of what verbs left. `out`: the page, or a directory for it; the figures go beside it."""
+def report(directory: str | Path, *, out: str | Path | None = None, cards: bool = False) -> Report:
+    """Of a run, or of what verbs left. `out`: the page, or a directory for it; the figures go beside it.
+
+    `cards`: also DATACARD.md and croissant.json of a run, for publishing.
+    """
     if Path(directory).is_dir() and is_of_verbs(Path(directory)):
+        if cards:
+            raise RecipeError(
+                "--cards needs the run of a recipe", where=str(directory), next="give a run, or no cards"
+            )
         return report_verbs(Path(directory), out)
-    return report_run(directory, out)
+    made = report_run(directory, out)
+    return made._replace(cards=tuple(write_cards(directory, made.page.parent, made.facts))) if cards else made
 
 
 def report_verbs(directory: Path, out: str | Path | None = None) -> Report:
@@ -70,7 +79,7 @@ def gather_steps(directory: Path) -> Json:
         raise StorageError(
             "no manifest of a run or of a verb lies here",
             where=str(directory),
-            next="give a directory that `tokmill run`, `tokmill normalize`, `tokmill filter`, `tokmill dedup` or `tokmill pack` has written",
+            next="give a directory that `tokmill run`, `tokmill normalize`, `tokmill filter`, `tokmill dedup` or `tokmill build` has written",
         )
     names = sorted({name for step in steps for name in step["domains"]})
     return {

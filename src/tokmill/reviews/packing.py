@@ -42,7 +42,7 @@ def tail_drop(evidence: Evidence) -> Found:
             yield _lost("medium", builds, says, "tail dropped", lost, "tokens", whole, bound)
 
 
-@check("Use `layout: best_fit` (`tokmill pack --compare` says what each costs).")
+@check("Use `layout: best_fit` (`tokmill layouts` says what each costs).")
 def padding(evidence: Evidence) -> Found:
     """How many columns hold nothing?"""
     for builds, (whole, empty) in together(evidence.builds(), _counted("padding")):

@@ -89,11 +89,12 @@ def review(
     *,
     model_params: int | None = None,
     train_tokens: int | None = None,
+    no_verify: bool = False,
     limits: Limits | None = None,
     checks: Sequence[Check] = CHECKS,
     on_check: Callable[[str], None] | None = None,
 ) -> Review:
-    """Of a run, a build or a recipe. Reads only; `on_check(name)` is told what comes next.
+    """Of a run, a build or a recipe. Reads only, with `no_verify` not every byte; `on_check(name)` is told what comes next.
 
     `model_params` and `train_tokens` come before what the recipe's `review` section says.
     """
@@ -105,7 +106,7 @@ def review(
             model_params=model_params or said.model_params, train_tokens=train_tokens or said.train_tokens
         ),
     )
-    evidence = Evidence(subject, limits)
+    evidence = Evidence(subject, limits or Limits(reads_every_byte=not no_verify))
     findings: list[Finding] = []
     assumptions: list[Assumption] = list(_of_subject(subject))
     made: list[str] = []

@@ -52,7 +52,7 @@ from tokmill.artifacts.tombstones import (
 from tokmill.audit.opened import load_finished
 from tokmill.audit.places import RunPlaces, open_places
 from tokmill.engines.local import Resources
-from tokmill.errors import InputError
+from tokmill.errors import InputError, RecipeError
 from tokmill.formats import plugin_of
 from tokmill.pipeline.run import Asked, run_steps
 from tokmill.pipeline.run_manifest import REVIEW
@@ -237,8 +237,10 @@ class _Pending(msgspec.Struct):
 
 def forget(
     directory: str | Path,
-    selection: Selection,
     *,
+    doc_ids: str | Path | Sequence[str | tuple[str | None, str]] | None = None,
+    source: str | None = None,
+    license: str | None = None,
     batch_size: int | None = None,
     dry_run: bool = False,
     base: str | Path | None = None,
@@ -246,10 +248,24 @@ def forget(
     progress: Progress | None = None,
     tell: Callable[[Json], None] | None = None,
 ) -> Forgetting:
-    """Take documents down. `base` is where the recipe lies, for runs with hooks or benchmarks of their own.
+    """Take documents down: those of a list of ids or (source, id), or of a file; all of a source; all of a licence.
 
-    `tell` hears what is affected before anything of it is done.
+    `base` is where the recipe lies, for runs with hooks or benchmarks of their own. `tell` hears what is affected before
+    anything of it is done.
     """
+    if (doc_ids is None and source is None and license is None) or (
+        doc_ids is not None and license is not None
+    ):
+        raise RecipeError(
+            "needs --doc-ids, --source or --license, and not both of --doc-ids and --license",
+            where="tokmill forget",
+            next="see `tokmill forget --help`",
+        )
+    if isinstance(doc_ids, str | Path):
+        listed = _read_doc_ids(Path(doc_ids), source)
+    else:
+        listed = [(source, one) if isinstance(one, str) else one for one in doc_ids or ()]
+    selection = Selection(tuple(listed), source, license)
     out = Path(directory)
     asked = fingerprint_of([selection._asdict(), batch_size])
     while True:
@@ -266,6 +282,41 @@ def forget(
         done = _rebuild(out, pending, base, workers, progress)
         if pending.selection == asked:
             return done
+
+
+def _read_doc_ids(path: Path, source: str | None) -> list[tuple[str | None, str]]:
+    """Each with the source it is of, or None for any."""
+    ids: list[tuple[str | None, str]] = []
+    try:
+        lines = path.read_bytes().decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"is not UTF-8 (byte {error.start:,})", where=str(path), next="give an id per line, as UTF-8"
+        ) from None
+    for number, line in enumerate(lines, start=1):
+        line = line.removesuffix("\r")
+        if not line:
+            continue
+        if line.startswith("{"):
+            try:
+                record = msgspec.json.decode(line, type=_Named)
+            except msgspec.MsgspecError as error:
+                raise InputError(
+                    f"line {number} is not {{source, doc_id}} ({error})",
+                    where=str(path),
+                    next='write it as `{"source": "NAME", "doc_id": "ID"}`, or the id alone',
+                ) from None
+            ids.append((record.source or source, record.doc_id))
+        else:
+            ids.append((source, line))
+    if not ids:
+        raise InputError("lists no id", where=str(path), next="give an id per line")
+    return ids
+
+
+class _Named(msgspec.Struct):
+    doc_id: str
+    source: str | None = None
 
 
 def _foreseen(

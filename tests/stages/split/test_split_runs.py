@@ -18,7 +18,6 @@ from mill import write_recipe
 from stages.test_split_rules import slow_hash
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import open_artifact
-from tokmill.audit.why import explain_document
 from tokmill.errors import InputError, RecipeError
 from tokmill.formats.megatron import MegatronFile
 from tokmill.recipe import Recipe
@@ -26,6 +25,11 @@ from tokmill.recipe.file import parse_recipe
 from tokmill.schema import NO_SPLIT
 from tokmill.stages.sampling import formula_size
 from tokmill.storage.tables import load_table
+
+
+def explain(run: Any, doc_id: str, source: str | None = None) -> Any:
+    return mill.why(run, doc_id, source=source).documents
+
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]
 EQUAL = ("!!! ???", "?! ?!")  # no word in them: no fingerprint finds these
@@ -228,7 +232,7 @@ def test_counts_are_exact_and_who_is_not_counted_is_told_why(tmp_path: Path) -> 
     assert counts["dropped"] == {"not_counted": sum(SIZES.values()) - 119}
     assert manifest_of(out).facts["short"] == {"train": 0, "valid": 0, "test": 0}
     for doc_id, split in labels_of(out).items():
-        (history,) = explain_document(out, doc_id)
+        (history,) = explain(out, doc_id)
         assert history.split == split
         assert history.fate == (f"kept, {split}" if split else "dropped by split: not_counted")
     for path in out.glob("split/ledger-*.parquet"):
@@ -292,7 +296,7 @@ def test_no_family_of_near_duplicates_or_equal_texts_is_parted(tmp_path: Path, m
             assert counts[name] == asked - facts["short"][name]
         for doc_id, label in labels.items():
             if label is None:
-                (history,) = explain_document(out, doc_id)
+                (history,) = explain(out, doc_id)
                 is_held = any(doc_id in family for family in found)
                 why = "not_counted (held together with others)" if is_held else "not_counted"
                 assert history.fate == f"dropped by split: {why}"
@@ -366,7 +370,7 @@ def test_a_field_says_the_split_and_what_it_does_not_know_is_dropped_with_a_reas
     for rows in CORPUS.values():
         for row in rows:
             assert labels[row["id"]] == wanted.get(row["level"])
-    (history,) = explain_document(out, "w4")
+    (history,) = explain(out, "w4")
     assert history.fate == "dropped by split: unknown_split (`level` is 4)"
     train = labels_of(run_split(tmp_path / "train", {**split, "unknown": "train"}).out)
     assert {doc_id: split or "train" for doc_id, split in labels.items()} == train

@@ -4,7 +4,7 @@ import unicodedata
 from collections import Counter
 from importlib.resources import files
 
-RAW = files("tokmill.demo").joinpath("paragraphs.txt").read_bytes()
+RAW = files("tokmill.demos").joinpath("paragraphs.txt").read_bytes()
 PARAGRAPHS = RAW.decode("utf-8").removesuffix("\n").split("\n\n")
 
 

@@ -1,4 +1,6 @@
-"""Other projects' lists of data as recipes, as far as they map; the rest is reported line by line.
+"""Recipes to start from (`recipe init`), checked (`check`), described (`schema`), and made of other projects' lists (`import`).
+
+Lists become recipes as far as they map; the rest is reported line by line.
 
     datasets:                         domains:                          domains: {web: 0.7, math: 0.3}
       - path: org/name                  web:                            sources:
@@ -19,6 +21,7 @@ share is called weight, probability, proportion, ratio or share.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -41,10 +44,13 @@ from tokmill.adhoc.imported_sources import (
     to_name,
 )
 from tokmill.artifacts.manifest import Json
+from tokmill.demos.stand_in import write_stand_in
 from tokmill.errors import RecipeError, TokmillError
 from tokmill.formats import format_names
+from tokmill.pipeline.plan import check_cleaning
 from tokmill.recipe import Recipe
-from tokmill.recipe.file import parse_recipe
+from tokmill.recipe.file import STAND_IN, copy_recipe, load_recipe, parse_recipe
+from tokmill.storage.disk import commit_bytes
 from tokmill.storage.location import file_sha256
 from tokmill.tokenizers.load import find_eos, load_tokenizer
 
@@ -142,6 +148,23 @@ class Imported(NamedTuple):
     text: str
     unmapped: list[Unmapped]
     out: str | None  # where the file has its results written: `--out` of a run
+    path: Path | None = None  # where the text was written
+
+    def as_json(self) -> Json:
+        unmapped = [unmapped._asdict() for unmapped in self.unmapped]
+        return {"path": str(self.path), "out": self.out, "unmapped": unmapped}
+
+
+def recipe_import(file: str | Path, path: str | Path = "recipe.yaml") -> Imported:
+    """Turn a YAML list of datasets or of domains with weights into a recipe at `path`, which must be free.
+
+    Every key becomes a key of the recipe, or is in `unmapped` with its line and the reason.
+    """
+    target = Path(path)
+    _refuse_existing(target)
+    imported = import_manifest(Path(file), target.resolve().parent)
+    commit_bytes(target, imported.text.encode())
+    return imported._replace(path=target)
 
 
 def import_manifest(path: Path, base: Path) -> Imported:
@@ -353,3 +376,101 @@ def _spell(content: Json, unmapped: list[Unmapped], name: str, out: str | None) 
         lines += ["# What did not map:", *(f"#   {item}" for item in unmapped)]
     body = yaml.dump(content, Dumper=_Spelling, sort_keys=False, allow_unicode=True, width=110)
     return "\n".join(lines) + "\n\n" + body
+
+
+# -- to start from -----------------------------------------------------------------------------------------------
+
+STARTER = """\
+# A tokmill recipe: everything that can change a byte of the result. Paths are relative to this file.
+name: {name}
+seed: 42
+
+sources:
+  - name: mine
+    domain: web                       # mixtures weigh domains, and reports count by them
+    files: {files}
+    # license: CC-BY-4.0              # for documents that carry none of their own
+    # fields: {{text: text, id: id}}    # which key holds what; template: "Q: {{question}}\\nA: {{answer}}"
+
+normalize: {{unicode: NFC, nul: strip, newlines: lf}}
+
+# license: {{allow: [MIT, Apache-2.0, "CC-BY-*"], unknown: drop}}
+# language: {{method: detect, keep: [en]}}
+filters:                              # packs: gopher-quality gopher-repetition c4 fineweb stage-a web-en
+  - {{measure: chars, min: 200, reason: too_short}}
+
+dedup: {{exact: true, scope: global}}   # near: {{threshold: 0.8}} finds near duplicates too
+
+split: {{method: hash, valid_fraction: 0.01}}
+
+tokenizer:                            # or a file: {{path: tok/o200k_base.tiktoken, sha256: …, eos: "<|endoftext|>"}}
+  train: {{model: byte_bpe, vocab_size: 32000}}
+  eos: "<|endoftext|>"
+
+pack: {{layout: concat, length: 2048, tail: drop}}
+
+builds:
+  - {{name: rows, format: memmap}}      # input_ids.mmap for NumPy and PyTorch
+  - {{name: mega, format: megatron}}    # .bin/.idx for Megatron
+"""
+
+
+class Started(NamedTuple):
+    """A recipe that was written, and the small files that it reads."""
+
+    path: Path
+    files: tuple[Path, ...] = ()
+
+    def as_json(self) -> Json:
+        return {"path": str(self.path)}
+
+
+def recipe_init(
+    path: str | Path | None = None,
+    *,
+    files: str | None = None,
+    name: str | None = None,
+    like: str | None = None,
+    offline: bool = False,
+) -> Started:
+    """Write a recipe to `path` (default: recipe.yaml, or `like`.yaml), which must be free.
+
+    `like` copies that of a real project, `offline` its variant without a network and small files for it to read.
+    """
+    if like is None and offline:
+        raise RecipeError("`--offline` is for `--like`", where="the command line", next="add `--like NAME`")
+    if like is not None and (files is not None or name is not None):
+        raise RecipeError(
+            "a recipe that is copied has its own files and name",
+            where="the command line",
+            next="edit the copy",
+        )
+    target = Path(path or ("recipe.yaml" if like is None else f"{like}.yaml"))
+    _refuse_existing(target)
+    if like is not None:
+        copy_recipe(like, target, offline=offline)
+        return Started(target, tuple(write_stand_in(target.parent / STAND_IN)) if offline else ())
+    text = STARTER.format(
+        name=json.dumps("corpus" if name is None else name),
+        files=json.dumps("data/*.jsonl" if files is None else files, ensure_ascii=False),
+    )
+    parse_recipe(text.encode(), str(target))
+    commit_bytes(target, text.encode())
+    return Started(target)
+
+
+def recipe_check(recipe: str | Path) -> Recipe:
+    """A recipe without mistakes; else a RecipeError that lists all of them, each with its line."""
+    loaded = load_recipe(recipe)
+    check_cleaning(loaded, Path(recipe).resolve().parent)
+    return loaded
+
+
+def recipe_schema() -> Json:
+    """The JSON schema of recipes, for editors and for reading."""
+    return Recipe.model_json_schema()
+
+
+def _refuse_existing(path: Path) -> None:
+    if path.exists():
+        raise RecipeError("exists already", where=str(path), next="choose another path, or remove it first")

@@ -36,8 +36,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from zlib_ng import gzip_ng
 
-from tokmill.demo.corpus import generate_pairs, read_modules, write_passage, write_sentence
-from tokmill.demo.problems import Draw, generate_problems
+from tokmill.demos.corpus import generate_pairs, read_modules, write_passage, write_sentence
+from tokmill.demos.problems import Draw, generate_problems
 from tokmill.storage.disk import ZstdCompressor, commit_bytes, frame_options
 
 SEED = 42

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from tokmill.demo.problems import Draw, generate_problems
+from tokmill.demos.problems import Draw, generate_problems
 
 # What everybody knows without being told: minutes, legs, the one more at the end of a row.
 KNOWN = {1, 2, 4, 60}

@@ -13,7 +13,7 @@ import pytest
 import yaml
 import zstandard
 
-from tokmill.demo.corpus import RECIPE, read_modules, write_corpus, write_recipe
+from tokmill.demos.corpus import RECIPE, read_modules, write_corpus, write_recipe
 from tokmill.errors import InputError
 
 

@@ -26,7 +26,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokmill.demo.problems import GOODS, PEOPLE, Draw, generate_problems
+from tokmill.demos.problems import GOODS, PEOPLE, Draw, generate_problems
 from tokmill.errors import InputError
 from tokmill.storage.disk import ZstdCompressor, commit_bytes, frame_options, open_commit
 
@@ -251,7 +251,7 @@ def write_corpus(directory: Path) -> list[Path]:
     ]
     commit_bytes(problems, encoder.encode_lines(records))
 
-    commit_bytes(paragraphs, files("tokmill.demo").joinpath("paragraphs.txt").read_bytes())
+    commit_bytes(paragraphs, files("tokmill.demos").joinpath("paragraphs.txt").read_bytes())
     return [code, topics, problems, paragraphs]
 
 
