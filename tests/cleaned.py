@@ -98,7 +98,7 @@ def fates_of(out: Path, source: str) -> dict[str, str]:
 
 
 def kept_of(out: Path, source: str) -> list[str]:
-    return [doc_id for doc_id, fate in fates_of(out, source).items() if fate == "kept"]
+    return [doc_id for doc_id, outcome in fates_of(out, source).items() if outcome == "kept"]
 
 
 def texts_of(out: Path, source: str) -> dict[str, str]:

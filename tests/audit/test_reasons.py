@@ -205,7 +205,7 @@ def test_the_history_of_every_example_names_its_reason(runs: list[Path]) -> None
             (history,) = histories["documents"]
             step = example["step"].partition("/")[0]
             if step in ("mixture", "build"):
-                assert history["fate"].endswith(", in no build"), history["fate"]
+                assert history["outcome"].endswith(", in no build"), history["outcome"]
             else:
                 assert example["reason"] in json.dumps(history), (example, history)
 

@@ -221,11 +221,11 @@ def test_fates_in_a_report_say_whether_a_document_is_built(milled: Milled, repor
     for row in report["documents"]["rows"]:
         doc = by_name[row["source"], row["doc_id"]]
         if doc.gone is not None:
-            assert row["fate"] == f"dropped by {doc.gone[0]}: {doc.gone[2]}"
+            assert row["outcome"] == f"dropped by {doc.gone[0]}: {doc.gone[2]}"
         else:
             assert row["tokens"] == doc.tokens
             is_built = (doc.source, doc.doc_id) in in_rows
-            assert row["fate"] == (f"kept, {doc.split}" if is_built else f"kept, {doc.split}, in no build")
+            assert row["outcome"] == (f"kept, {doc.split}" if is_built else f"kept, {doc.split}, in no build")
 
 
 def test_figures_in_the_warnings_of_a_report_are_right(milled: Milled, report: Json) -> None:

@@ -267,7 +267,7 @@ def test_the_tokens_of_every_document_are_where_it_is_said(run: Path) -> None:
     for (source, doc_id, row), _ in documents_of(run).items():
         told = next(one for one in traced_documents(run, doc_id, source) if one.history.ingest["row"] == row)  # type: ignore[union-attr]
         if told.tokens is None:
-            assert told.fate == "dropped by dedup: near_dup"
+            assert told.outcome == "dropped by dedup: near_dup"
             continue
         stored = MegatronFile((run / "tokens" / told.tokens["file"]).with_suffix(""))
         expected = stored.sequence(told.tokens["sequence"]).tolist()
@@ -292,7 +292,7 @@ def test_the_tokens_of_every_document_are_where_it_is_said(run: Path) -> None:
 
 def test_a_document_that_left_says_where_and_for_whom(run: Path) -> None:
     gone = document(run, "two")
-    assert gone.fate == "dropped by dedup: near_dup"
+    assert gone.outcome == "dropped by dedup: near_dup"
     assert gone.history is not None
     assert gone.history.dedup is not None
     (decision,) = gone.history.dedup["decisions"]
@@ -300,7 +300,7 @@ def test_a_document_that_left_says_where_and_for_whom(run: Path) -> None:
     assert 0.6 <= decision["similarity"] < 1
     assert (gone.tokens, gone.builds) == (None, ())
     short = document(run, "short")
-    assert short.fate.startswith("dropped by clean: ")
+    assert short.outcome.startswith("dropped by clean: ")
     with pytest.raises(InputError, match="no document is called nobody"):
         traced_documents(run, "nobody")
 
@@ -387,7 +387,7 @@ def test_a_run_that_was_cut_short_tells_what_it_knows_and_what_is_missing(run: P
     for directory in ("split", "tokens", "tokenizer", "build"):
         shutil.rmtree(copy / directory)
     told = document(copy, "wide")
-    assert (told.tokens, told.fate) == (None, "kept by clean")
+    assert (told.tokens, told.outcome) == (None, "kept by clean")
 
 
 def test_a_build_taken_out_of_its_run_says_what_its_index_says(run: Path, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_the_tokens_of_every_kept_document_are_where_its_history_says(run: Path)
             if doc_id == "twice" or (source, doc_id) in dropped:
                 continue
             history = one(run, doc_id, source)
-            assert history.fate == f"kept, {history.split}"
+            assert history.outcome == f"kept, {history.split}"
             assert history.tokens is not None
             shard = MegatronFile((run / "tokens" / history.tokens["file"]).with_suffix(""))
             first, count = history.tokens["first"], history.tokens["tokens"]
@@ -159,7 +159,7 @@ def test_a_kept_document_tells_its_source_and_every_rule_with_its_margin(run: Pa
 
 def test_a_dropped_document_shows_all_rules_and_the_broken_ones_below_zero(run: Path) -> None:
     history = one(run, "short")
-    assert history.fate == "dropped by clean: too_few_words"
+    assert history.outcome == "dropped by clean: too_few_words"
     broken = {rule.rule for rule in history.rules if rule.margin < 0}
     assert {"gopher-quality.min_words", "gopher-quality.min_stop_words"} <= broken
     assert len(history.rules) == 11
@@ -171,7 +171,7 @@ def test_a_dropped_document_shows_all_rules_and_the_broken_ones_below_zero(run: 
 
 def test_a_document_that_no_bound_could_have_kept_was_not_measured_and_says_so(run: Path) -> None:
     history = one(run, "denied")
-    assert history.fate == "dropped by clean: license_denied"
+    assert history.outcome == "dropped by clean: license_denied"
     assert history.rules == ()
     assert history.clean is not None
     assert history.clean["not_measured"] == NOT_MEASURED
@@ -183,7 +183,7 @@ def test_a_document_that_no_bound_could_have_kept_was_not_measured_and_says_so(r
 
 def test_a_record_that_never_became_a_document_is_found_at_ingest(run: Path) -> None:
     history = one(run, "other")
-    assert history.fate == "dropped at ingest: other_kind"
+    assert history.outcome == "dropped at ingest: other_kind"
     assert history.ingest["file"] == "first-b.jsonl"
     assert (history.clean, history.rules) == (None, ())
 
@@ -192,7 +192,7 @@ def test_a_duplicate_names_its_survivor(run: Path) -> None:
     in_first, in_second = explain(run, "copy")
     assert (in_first.source, in_second.source) == ("first", "second")
     for history, survivor in ((in_first, "f3"), (in_second, "f5")):
-        assert history.fate == "dropped by dedup: exact_dup"
+        assert history.outcome == "dropped by dedup: exact_dup"
         assert history.dedup is not None
         (decision,) = history.dedup["decisions"]
         assert (decision["match_shard"], decision["match_doc_id"]) == ("first/00000-000", survivor)
@@ -220,8 +220,13 @@ def test_an_unknown_document_and_a_directory_that_is_no_run_are_errors(run: Path
 def test_a_run_that_ended_earlier_tells_the_history_so_far(run: Path, tmp_path: Path) -> None:
     out = mill.run(run.parents[1] / "recipe.yaml", tmp_path / "out", workers=1, until="clean").out
     history = one(out, "f12")
-    assert (history.fate, history.split, history.tokens, history.builds) == ("kept by clean", None, None, ())
-    assert one(out, "short").fate == "dropped by clean: too_few_words"
+    assert (history.outcome, history.split, history.tokens, history.builds) == (
+        "kept by clean",
+        None,
+        None,
+        (),
+    )
+    assert one(out, "short").outcome == "dropped by clean: too_few_words"
 
 
 def test_why_and_trace_tell_the_same_of_every_document_that_a_mixture_repeats_or_leaves_out(
@@ -282,7 +287,7 @@ def test_a_run_that_was_cut_short_and_a_document_that_was_taken_down_have_an_ans
     parent = load_manifest(taken).digest
     mill.forget(taken, doc_ids=["f12"], workers=1)
     history = one(taken, "f12")
-    assert (history.source, history.fate) == ("first", "forgotten")
+    assert (history.source, history.outcome) == ("first", "forgotten")
     assert history.ingest == {"taken_out_of": parent}
     assert why(taken, "f12").stdout.startswith("f12 of first: forgotten\n")
 

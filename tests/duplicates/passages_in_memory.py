@@ -13,13 +13,13 @@ from tokmill.duplicates.window import (
     WindowOptions,
     count_words,
     find_passages,
-    settle_piece,
+    resolve_piece,
     trim_texts,
 )
 from tokmill.kernels.survivors import get_bits, no_bits
 
 
-class Settled(NamedTuple):
+class Resolved(NamedTuple):
     is_dropped: Any  # per document
     counts: Any  # per span: its earlier copy is in a document that stays
 
@@ -31,7 +31,7 @@ class Done(NamedTuple):
     cuts: Trimmed
 
 
-def settle(spans: Spans, totals: Docs, options: WindowOptions, ranks: Docs | None = None) -> Settled:
+def resolve(spans: Spans, totals: Docs, options: WindowOptions, ranks: Docs | None = None) -> Resolved:
     """Which documents go, of a whole column of spans."""
     ranks = np.arange(len(totals)) if ranks is None else ranks
     order = np.lexsort((spans.first_words, spans.rows, ranks[spans.rows]))
@@ -39,13 +39,13 @@ def settle(spans: Spans, totals: Docs, options: WindowOptions, ranks: Docs | Non
         column[order] for column in (spans.rows, spans.first_words, spans.words, spans.first_rows)
     )
     dropped, counts = no_bits(len(totals)), np.zeros(len(order), np.bool_)
-    counts[order] = settle_piece(rows, first_words, words, first_rows, totals[rows], options, dropped)
-    return Settled(get_bits(dropped, np.arange(len(totals))), counts)
+    counts[order] = resolve_piece(rows, first_words, words, first_rows, totals[rows], options, dropped)
+    return Resolved(get_bits(dropped, np.arange(len(totals))), counts)
 
 
 def apply_policy(texts: Any, options: WindowOptions) -> Done:
     spans = find_passages(texts, options)
-    settled = settle(spans, count_words(texts), options)
-    is_cut = settled.counts & ~settled.is_dropped[spans.rows] & (options.policy == "trim")
+    resolved = resolve(spans, count_words(texts), options)
+    is_cut = resolved.counts & ~resolved.is_dropped[spans.rows] & (options.policy == "trim")
     cuts = trim_texts(texts, spans.take(is_cut))
-    return Done(cuts.texts, settled.is_dropped, spans, cuts)
+    return Done(cuts.texts, resolved.is_dropped, spans, cuts)

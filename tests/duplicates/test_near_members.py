@@ -73,15 +73,15 @@ def test_edges_in_pieces_give_the_components_and_survivors_of_the_whole(
         members.numbers(components.roots.astype(np.int64)).tolist() == expected.component[everyone].tolist()
     )
     assert components.count() == len(set(expected.component[everyone].tolist()))
-    dropped, fates = no_bits(26), {}
+    dropped, outcomes = no_bits(26), {}
     for start, stop in pieces(b.tolist(), size):
         part = slice(start, stop)
         told = walk_edges(a[part], order[a[part]], b[part], similarity[part], is_safe[b[part]], dropped)
-        fates.update(
+        outcomes.update(
             {doc: (other, share) for doc, other, share in zip(*(c.tolist() for c in told), strict=True)}
         )
     gone = np.flatnonzero(expected.survivor >= 0).tolist()
-    assert fates == {doc: (expected.survivor[doc], expected.similarity[doc]) for doc in gone}
+    assert outcomes == {doc: (expected.survivor[doc], expected.similarity[doc]) for doc in gone}
     assert np.flatnonzero(get_bits(dropped, np.arange(26))).tolist() == gone
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duplicates.passages_in_memory import apply_policy, settle
+from duplicates.passages_in_memory import apply_policy, resolve
 from kernels.test_windows import slow_words
 from mill import SHARED
 from tokmill.duplicates.window import (
@@ -26,7 +26,7 @@ from tokmill.duplicates.window import (
     find_passages,
     match_marks,
     merge_spans,
-    settle_piece,
+    resolve_piece,
     trim_texts,
     window_marks,
 )
@@ -245,7 +245,7 @@ def test_spans_that_touch_or_overlap_are_merged_within_a_document() -> None:
 # --- what is decided ---
 
 
-def slow_settle(
+def slow_resolve(
     spans: list[tuple[int, int, int, int]], totals: list[int], ranks: list[int], options: WindowOptions
 ) -> tuple[list[bool], list[bool]]:
     dropped = [False] * len(totals)
@@ -275,21 +275,21 @@ def test_documents_go_in_keep_order_and_only_for_passages_that_stay_elsewhere(
     options = WindowOptions(policy=policy, max_share=Decimal("0.5"), min_words=5)
     rows, first_words, words, others = (np.array([s[k] for s in spans], np.int64) for k in range(4))
     nothing = np.zeros(len(spans), np.int64)
-    settled = settle(
+    resolved = resolve(
         Spans(rows, first_words, words, nothing, nothing, others, nothing, nothing),
         np.array(totals),
         options,
         np.array(ranks),
     )
-    expected = slow_settle(spans, totals, ranks, options)
-    assert (settled.is_dropped.tolist(), settled.counts.tolist()) == expected
+    expected = slow_resolve(spans, totals, ranks, options)
+    assert (resolved.is_dropped.tolist(), resolved.counts.tolist()) == expected
     # the same document by document, with nothing but a bit for each of those before
     order = np.lexsort((np.arange(len(spans)), first_words, rows, np.array(ranks)[rows]))
     dropped, counts = no_bits(6), np.zeros(len(spans), np.bool_)
     for row in np.argsort(ranks).tolist():
         own = order[rows[order] == row]
         columns = [column[own] for column in (rows, first_words, words, others)]
-        counts[own] = settle_piece(*columns, np.array(totals)[rows[own]], options, dropped)
+        counts[own] = resolve_piece(*columns, np.array(totals)[rows[own]], options, dropped)
     assert (get_bits(dropped, np.arange(6)).tolist(), counts.tolist()) == expected
 
 

@@ -10,21 +10,17 @@ from typing import Any
 import pytest
 
 from tokmill.kernels.jit import compile_kernels
-from tokmill.stages.dedup import exact as equals
-from tokmill.stages.dedup import near as neardup
-from tokmill.stages.dedup import passages, survivors
-from tokmill.stages.dedup import passages as settling
-from tokmill.stages.split import selection as quotas
+from tokmill.stages.dedup import exact, near, passages, survivors
+from tokmill.stages.split import selection
 
 BENCH = Path(__file__).resolve().parents[2] / "bench/growth_dedup.py"
 
 # What a task looks at together, as a part of what it is in earnest.
 BOUNDS = {
-    equals: ("HASHES_AT_ONCE",),
-    neardup: ("BANDS_AT_ONCE", "PAIRS_AT_ONCE"),
-    passages: ("MARKS_AT_ONCE",),
-    quotas: ("TEXTS_AT_ONCE",),
-    settling: ("AT_ONCE",),
+    exact: ("HASHES_AT_ONCE",),
+    near: ("BANDS_AT_ONCE", "PAIRS_AT_ONCE"),
+    passages: ("AT_ONCE", "MARKS_AT_ONCE"),
+    selection: ("TEXTS_AT_ONCE",),
     survivors: ("AT_ONCE",),
 }
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokmill as mill
-import tokmill.reports.flow as fates
+import tokmill.reports.flow as outcomes
 from mill import tokmill, write_recipe
 from reports.reported import FAULTS, HOSTILE_ID, write_corpus
 from tokmill.audit.verify import verify
@@ -166,23 +166,24 @@ def test_the_cluster_shows_what_differs(facts: dict[str, Any]) -> None:
 
 def test_fates_are_those_that_why_tells(ran: Path, facts: dict[str, Any]) -> None:
     listed = {
-        (row["source"], row["doc_id"], row["fate"], row.get("tokens")) for row in facts["documents"]["rows"]
+        (row["source"], row["doc_id"], row["outcome"], row.get("tokens"))
+        for row in facts["documents"]["rows"]
     }
     assert facts["documents"]["documents"] == facts["documents"]["listed"] == facts["totals"]["records"]
     for doc_id in (HOSTILE_ID, "mill-1", "mill-2", "mill-3", "fault-0", "fault-1"):
         (history,) = explain(ran, doc_id)
         tokens = history.tokens["tokens"] if history.tokens else None
-        assert (history.source, doc_id, history.fate, tokens) in listed
+        assert (history.source, doc_id, history.outcome, tokens) in listed
 
 
 def test_documents_of_a_run_without_deduplication_are_told_to_their_builds(tmp_path: Path) -> None:
     out = run(write_corpus(tmp_path, dedup={"exact": False}), workers=1).out
     rows = [row for row in gather_facts(out)["documents"]["rows"] if row["source"] == "wild"]
-    assert {row["fate"].partition(",")[0] for row in rows} == {"kept", "dropped by clean: too_short"}
+    assert {row["outcome"].partition(",")[0] for row in rows} == {"kept", "dropped by clean: too_short"}
     for row in rows:
         (history,) = explain(out, row["doc_id"])
         tokens = history.tokens["tokens"] if history.tokens else None
-        assert (row["fate"], row.get("tokens")) == (history.fate, tokens)
+        assert (row["outcome"], row.get("tokens")) == (history.outcome, tokens)
 
 
 def test_digest_is_the_one_that_verify_proves(ran: Path, facts: dict[str, Any]) -> None:
@@ -194,7 +195,7 @@ def test_digest_is_the_one_that_verify_proves(ran: Path, facts: dict[str, Any]) 
 def test_of_many_documents_some_are_listed_the_same_whatever_else_there_is(
     ran: Path, facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fates, "LISTED", 20)
+    monkeypatch.setattr(outcomes, "LISTED", 20)
     some = gather_facts(ran)["documents"]
     shown_elsewhere = {
         example["doc_id"]
@@ -204,8 +205,8 @@ def test_of_many_documents_some_are_listed_the_same_whatever_else_there_is(
     }
     assert some["documents"] == facts["documents"]["documents"] > some["listed"] >= 20
     assert shown_elsewhere <= {row["doc_id"] for row in some["rows"]}
-    everything = {(row["shard"], row["row"]): row["fate"] for row in facts["documents"]["rows"]}
-    assert all(everything[row["shard"], row["row"]] == row["fate"] for row in some["rows"])
+    everything = {(row["shard"], row["row"]): row["outcome"] for row in facts["documents"]["rows"]}
+    assert all(everything[row["shard"], row["row"]] == row["outcome"] for row in some["rows"])
 
 
 def test_two_reports_of_one_run_have_equal_bytes_and_the_run_is_left_alone(ran: Path, tmp_path: Path) -> None:
@@ -328,7 +329,7 @@ def test_long_ids_do_not_make_a_long_page() -> None:
         {
             "source": "s",
             "doc_id": f"{at}" + "é" * 2_000,
-            "fate": "kept, train",
+            "outcome": "kept, train",
             **({"text": "words"} if at % 2 else {}),
         }
         for at in range(4_000)

@@ -72,8 +72,8 @@ def test_search_finds_a_document_by_id_and_tells_its_fate(page: Page) -> None:
     page.type("#q", "mill-2")
     assert page.run("document.querySelectorAll('#results li').length") == 1
     assert page.run("document.querySelector('#results .id').textContent") == "mill-2"
-    assert page.run("document.querySelector('#results .fate').textContent") == "dropped by dedup: near_dup"
-    assert page.run("document.querySelector('#results .fate').className") == "fate out"
+    assert page.run("document.querySelector('#results .outcome').textContent") == "dropped by dedup: near_dup"
+    assert page.run("document.querySelector('#results .outcome').className") == "outcome out"
     page.type("#q", "fault-1")
     assert "9 against 10" in page.run("document.querySelector('#results').textContent")
 

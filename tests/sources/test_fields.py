@@ -367,9 +367,9 @@ def test_records_that_do_not_say_their_language_are_left_out_and_told(tmp_path: 
     assert [row["text"] for row in documents_of(tmp_path / "out")] == ["two"]
 
 
-@pytest.mark.parametrize(("unknown", "fate"), [("train", "they train"), ("drop", "they are dropped")])
+@pytest.mark.parametrize(("unknown", "outcome"), [("train", "they train"), ("drop", "they are dropped")])
 def test_documents_that_a_split_by_field_cannot_place_are_told(
-    tmp_path: Path, unknown: str, fate: str
+    tmp_path: Path, unknown: str, outcome: str
 ) -> None:
     records = [{"text": f"text {n}", "fold": ["train", "dev", "other"][n % 3]} for n in range(9)]
     write_records(tmp_path / "data/a.jsonl", [*records, {"text": "no fold"}])
@@ -377,7 +377,7 @@ def test_documents_that_a_split_by_field_cannot_place_are_told(
     recipe = recipe_of(tmp_path, {"fields": {"meta": ["fold"]}}, split={**split, "unknown": unknown})
     done = tokmill("run", recipe, "--until", "split")
     assert done.returncode == 0, done.stderr
-    told = f"split: 4 of 10 documents have no value of `fold` that a split wants (1 none at all): {fate}"
+    told = f"split: 4 of 10 documents have no value of `fold` that a split wants (1 none at all): {outcome}"
     assert told in done.stderr
 
 

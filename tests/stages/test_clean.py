@@ -42,7 +42,7 @@ import numpy as np
 def exclamations(columns):
     return np.array([text.count("!") for text in columns["text"].to_pylist()])
 """
-# id -> (text, licence, fate)
+# id -> (text, licence, outcome)
 SPECIAL: dict[str, tuple[str, str | None, str]] = {
     "empty": ("", None, "empty"),
     "blank": (" \n\u3000\u00a0\n", "GPL-3.0", "empty"),
@@ -122,10 +122,12 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_first_fault_in_order_decides_and_every_document_is_accounted_for(web: Path) -> None:
     found = fates_of(web, "web")
-    assert {doc_id: found[doc_id] for doc_id in SPECIAL} == {d: fate for d, (_, _, fate) in SPECIAL.items()}
-    assert {fate for doc_id, fate in found.items() if doc_id not in SPECIAL} == {"kept"}
+    assert {doc_id: found[doc_id] for doc_id in SPECIAL} == {
+        d: outcome for d, (_, _, outcome) in SPECIAL.items()
+    }
+    assert {outcome for doc_id, outcome in found.items() if doc_id not in SPECIAL} == {"kept"}
     counts = load_manifest(web / "clean/web").counts
-    reasons = Counter(fate for fate in found.values() if fate != "kept")
+    reasons = Counter(outcome for outcome in found.values() if outcome != "kept")
     assert counts["quarantined"] == {"license_unknown": reasons.pop("license_unknown")}
     assert counts["dropped"] == dict(sorted(reasons.items()))
     assert counts["in"] == len(found) == counts["kept"] + sum(reasons.values()) + 1
@@ -148,9 +150,13 @@ def test_the_ledger_has_value_and_threshold_and_the_measures_have_every_value_un
     assert len(measures) == len(documents)
     assert set(measures[0]) == {rule["column"] for rule in rules}
     by_id = {d["doc_id"]: m for d, m in zip(documents, measures, strict=True)}
-    fixed = {d for d, fate in fates_of(web, "web").items() if fate == "empty" or fate.startswith("license_")}
+    fixed = {
+        d
+        for d, outcome in fates_of(web, "web").items()
+        if outcome == "empty" or outcome.startswith("license_")
+    }
     assert fixed == {
-        d for d, (_, _, fate) in SPECIAL.items() if fate == "empty" or fate.startswith("license_")
+        d for d, (_, _, outcome) in SPECIAL.items() if outcome == "empty" or outcome.startswith("license_")
     }
     for doc_id, row in by_id.items():
         assert {value is None for value in row.values()} == {doc_id in fixed}

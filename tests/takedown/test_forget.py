@@ -203,7 +203,7 @@ def test_nothing_of_them_is_in_any_file_and_the_rest_is_as_if_they_had_never_bee
     }
     for name in names:
         (told,) = traced_documents(run, name)
-        assert (told.fate, told.history, told.builds) == ("forgotten", None, ())
+        assert (told.outcome, told.history, told.builds) == ("forgotten", None, ())
 
     make_corpus(tmp_path, frozenset(names))
     if case == "source":
@@ -217,14 +217,14 @@ def test_nothing_of_them_is_in_any_file_and_the_rest_is_as_if_they_had_never_bee
 
 def test_a_copy_of_a_forgotten_document_is_another_document_and_comes_back(run: Path) -> None:
     (before,) = traced_documents(run, "second")
-    assert before.fate == "dropped by dedup: near_dup"
+    assert before.outcome == "dropped by dedup: near_dup"
     done = mill.forget(run, **ids("first"), workers=1)
     assert done.affected["copies"] == {
         "documents": 1,
         "examples": [{"source": "web", "doc_id": "second", "reason": "near_dup"}],
     }
     (after,) = traced_documents(run, "second")
-    assert after.fate.startswith("kept, ")
+    assert after.outcome.startswith("kept, ")
 
 
 def test_tasks_of_other_shards_and_sources_keep_their_work(run: Path) -> None:

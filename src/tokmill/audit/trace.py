@@ -363,7 +363,7 @@ def origin_of(run: RunPlaces, place: Place, history: History) -> Json:
 class TracedDocument(NamedTuple):
     source: str
     doc_id: str
-    fate: str
+    outcome: str
     origin: Json | None = None
     history: History | None = None  # None: it never was a document, or was taken down
     tokens: Json | None = None
@@ -421,7 +421,7 @@ def trace(
 
 def _traced_document(run: RunPlaces, told: Told) -> TracedDocument:
     place, history = told
-    found = TracedDocument(history.source, history.doc_id, history.fate, missing=tuple(run.missing))
+    found = TracedDocument(history.source, history.doc_id, history.outcome, missing=tuple(run.missing))
     if place is None:
         return found._replace(origin={"source": history.source, **history.ingest})
     return found._replace(

@@ -114,7 +114,7 @@ class RuleOutcome(NamedTuple):
 class History(NamedTuple):
     doc_id: str
     source: str
-    fate: str  # "kept", "dropped: too_few_words", …
+    outcome: str  # "kept", "dropped: too_few_words", …
     ingest: Json
     clean: Json | None = None
     rules: tuple[RuleOutcome, ...] = ()
@@ -210,17 +210,17 @@ def _not_written_down(run: RunPlaces) -> str:
 def _of_record(source: str, row: Json) -> History:
     """Of a record that never became a document."""
     told = ("file", "offset", "verdict", "reason", "value", "threshold", "detail")
-    fate = f"{_past(row['verdict'])} at ingest: {row['reason']}"
-    return History(row["doc_id"], source, fate, {key: row[key] for key in told})
+    outcome = f"{_past(row['verdict'])} at ingest: {row['reason']}"
+    return History(row["doc_id"], source, outcome, {key: row[key] for key in told})
 
 
 def _with_tokens(run: RunPlaces, place: Place, doc_id: str) -> History:
     history = history_of(run, place, doc_id)
     found = find_tokens(run, place, history.split)
-    fate = history.fate
+    outcome = history.outcome
     if found.builds and not any(turn.get("rows", True) for told in found.builds for turn in told["turns"]):
-        fate += ", in no build"
-    return history._replace(fate=fate, tokens=found.tokens, builds=found.builds)
+        outcome += ", in no build"
+    return history._replace(outcome=outcome, tokens=found.tokens, builds=found.builds)
 
 
 def history_of(run: RunPlaces, place: Place, doc_id: str) -> History:
@@ -250,8 +250,8 @@ def history_of(run: RunPlaces, place: Place, doc_id: str) -> History:
     history = history._replace(clean={**clean, "decisions": ledger}, rules=rules or ())
     if not marks["kept"]:
         fault = next(decision for decision in ledger if decision["verdict"] != "edit")
-        return history._replace(fate=f"{_past(fault['verdict'])} by clean: {fault['reason']}")
-    return _after_clean(run, place, history._replace(fate="kept by clean"))
+        return history._replace(outcome=f"{_past(fault['verdict'])} by clean: {fault['reason']}")
+    return _after_clean(run, place, history._replace(outcome="kept by clean"))
 
 
 def _after_clean(run: RunPlaces, place: Place, history: History) -> History:
@@ -263,7 +263,7 @@ def _after_clean(run: RunPlaces, place: Place, history: History) -> History:
         drops = [decision for decision in ledger if decision["verdict"] != "edit"]
         history = history._replace(dedup={"kept": not drops, "decisions": decisions})
         if drops:
-            return history._replace(fate=f"dropped by dedup: {drops[0]['reason']}")
+            return history._replace(outcome=f"dropped by dedup: {drops[0]['reason']}")
     split = run.artifacts.get("split")
     if split is None:
         return history
@@ -273,9 +273,9 @@ def _after_clean(run: RunPlaces, place: Place, history: History) -> History:
     if number == NO_SPLIT:
         (left_out,) = _ledger_rows(split, f"ledger-{shard.number:05d}.parquet", row)
         detail = f" ({left_out['detail']})" if "detail" in left_out else ""
-        return history._replace(fate=f"dropped by split: {left_out['reason']}{detail}")
+        return history._replace(outcome=f"dropped by split: {left_out['reason']}{detail}")
     side = split.manifest.facts["splits"][number]
-    return history._replace(split=side, fate=f"kept, {side}")
+    return history._replace(split=side, outcome=f"kept, {side}")
 
 
 def _with_survivor(run: RunPlaces, decision: Json) -> Json:

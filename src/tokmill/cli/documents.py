@@ -44,9 +44,9 @@ _SHOWN_ROWS = 8
 
 
 def render_history(history: History) -> None:
-    is_kept = history.fate.startswith("kept")
+    is_kept = history.outcome.startswith("kept")
     out.print(f"[bold]{shown(history.doc_id)}[/] of {shown(history.source)}: ", end="")
-    out.print(f"[{'green' if is_kept else 'red'}]{shown(history.fate)}[/]")
+    out.print(f"[{'green' if is_kept else 'red'}]{shown(history.outcome)}[/]")
     line("ingest", {key: value for key, value in history.ingest.items() if value is not None})
     if history.clean is not None:
         facts = {
@@ -242,7 +242,7 @@ def _render_document(document: TracedDocument) -> None:
         render_history(document.history)
     else:
         out.print(
-            f"[bold]{shown(document.doc_id)}[/] of {shown(document.source)}: [red]{shown(document.fate)}[/]"
+            f"[bold]{shown(document.doc_id)}[/] of {shown(document.source)}: [red]{shown(document.outcome)}[/]"
         )
     _render_origin(document.origin)
     render_tokens(document.tokens, document.builds)

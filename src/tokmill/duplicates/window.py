@@ -1,6 +1,6 @@
 """Repeated passages: runs of words that a document shares with one before it.
 
-    texts ─ window_marks ─ match_marks ─ extend_matches ─> Spans     settle_piece ─ trim_texts ─> what is left
+    texts ─ window_marks ─ match_marks ─ extend_matches ─> Spans     resolve_piece ─ trim_texts ─> what is left
             one pass       hashes alone   the words themselves       keep order
 
 A passage of `words + winnow - 1` words that two documents share is always found, one of fewer than `words` never.
@@ -158,7 +158,7 @@ def merge_spans(spans: Spans) -> Spans:
     return merged._replace(words=words, ends=ends)
 
 
-def settle_piece(
+def resolve_piece(
     rows: Docs,
     first_words: Docs,
     words: Docs,
@@ -178,7 +178,7 @@ def settle_piece(
     """
     max_share = float(options.max_share) if options.policy == "drop" else 1.0
     min_words = options.min_words if options.policy == "trim" else 0
-    return passages.settle_spans(rows, first_words, words, first_rows, totals, max_share, min_words, dropped)
+    return passages.resolve_spans(rows, first_words, words, first_rows, totals, max_share, min_words, dropped)
 
 
 def trim_texts(texts: Any, spans: Spans) -> Trimmed:

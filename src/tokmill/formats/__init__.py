@@ -154,7 +154,7 @@ def find_format(name: str, plugin: Plugin | None = None) -> Format:
     return require_packages(_theirs(plugin))
 
 
-def settle_format(name: str, base: Path, where: str) -> tuple[Format, Plugin | None]:
+def resolve_format(name: str, base: Path, where: str) -> tuple[Format, Plugin | None]:
     """The same of a recipe that lies in `base`; and the plugin, if it is none of ours."""
     plugin = None if name in _OURS else find_plugin("formats", name, base, where, _OURS)
     return find_format(name, plugin), plugin

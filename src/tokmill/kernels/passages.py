@@ -2,7 +2,7 @@
 
 first_marks      equal hashes          -> the one in the earliest document         linear, one table
 extend_runs      two places            -> the run of equal words around them       compares the words themselves
-settle_spans     spans in keep order   -> which documents go, and which spans still count      a piece at a time
+resolve_spans    spans in keep order   -> which documents go, and which spans still count      a piece at a time
 cut_spans        spans                 -> what lies between sentence or line boundaries inside them
 remove_spans     text                  -> text without them
 """
@@ -101,7 +101,7 @@ def equal_runs(
     return found
 
 
-def settle_spans(
+def resolve_spans(
     rows: Places,
     first_words: Places,
     words: Places,
@@ -118,7 +118,7 @@ def settle_spans(
     max_share of its words lie in spans that count, or if fewer than min_words of them lie in none.
     """
     counts = np.zeros(rows.size, np.bool_)
-    _settle_spans(
+    _resolve_spans(
         frozen(rows, np.int64),
         frozen(first_words, np.int64),
         frozen(words, np.int64),
@@ -240,8 +240,8 @@ def _equal_runs(
         found[pair] = is_same
 
 
-@raw_kernel(lambda: settle_spans(ROWS, ROWS, ROWS, ROWS, ROWS, 0.5, 0, HASHES))
-def _settle_spans(
+@raw_kernel(lambda: resolve_spans(ROWS, ROWS, ROWS, ROWS, ROWS, 0.5, 0, HASHES))
+def _resolve_spans(
     rows: Places,
     first_words: Places,
     words: Places,

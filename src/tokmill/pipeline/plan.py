@@ -46,7 +46,7 @@ from tokmill.clean.license_policy import make_policy
 from tokmill.clean.rules import compile_filters
 from tokmill.duplicates.near import choose_bands
 from tokmill.errors import RecipeError, TokenizerError, TokenizerMismatch, TokmillError
-from tokmill.formats import find_format, format_names, settle_format
+from tokmill.formats import find_format, format_names, resolve_format
 from tokmill.packing.mixture import check_weights
 from tokmill.recipe import (
     Build,
@@ -67,8 +67,8 @@ from tokmill.sources.readers import (
     list_corpus,
     list_hub_of_language,
     list_source,
+    resolve_reader,
     resolve_reading,
-    settle_reader,
 )
 from tokmill.sources.reading import Reading
 from tokmill.stages.build.blocks import BuildOptions, PackOptions
@@ -107,15 +107,15 @@ def own_section(section: str, recipe: Recipe, source: Source) -> Any:
 def check_cleaning(recipe: Recipe, base: Path) -> None:
     """Packs, measures, licences and plugins that a recipe names are there: all that can be known without its files."""
     for source in recipe.sources:
-        settle_cleaning(recipe, source, base)
-        settle_reader(source, base)
+        resolve_cleaning(recipe, source, base)
+        resolve_reader(source, base)
     if recipe.tokenizer is not None and recipe.tokenizer.plugin is not None:
         find_plugin("tokenizers", recipe.tokenizer.plugin, base, "tokenizer.plugin")
     for build in recipe.builds:
-        settle_format(build.format, base, f"builds.{build.name}")
+        resolve_format(build.format, base, f"builds.{build.name}")
 
 
-def settle_cleaning(recipe: Recipe, source: Source, base: Path) -> CleanOptions:
+def resolve_cleaning(recipe: Recipe, source: Source, base: Path) -> CleanOptions:
     """The options of a source's cleaning."""
     own_filters = own_section("filters", recipe, source)
     filters = recipe.filters if own_filters is None else own_filters
@@ -247,7 +247,7 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path, own: Se
         if source.corpus is not None:
             _check_listed(source.corpus, base, digests)
         found = _Found(files, digests, resolve_reading(source, files, base, own), None)
-    cleaning = settle_cleaning(recipe, source, base)
+    cleaning = resolve_cleaning(recipe, source, base)
     normalize = own_section("normalize", recipe, source) or recipe.normalize
     forgotten = out / FORGOTTEN_FILE
     ingest = Step(
@@ -288,13 +288,13 @@ def _source_steps(recipe: Recipe, source: Source, base: Path, out: Path, own: Se
 
 
 def _dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...], own: Own) -> Step:
-    settled: Json = {}
+    resolved: Json = {}
     if dedup.scope == "per-source" and any("source" in labels for labels in own.values()):
-        settled["scope"] = OWN_SOURCE
+        resolved["scope"] = OWN_SOURCE
     if dedup.near is not None and dedup.near.bands is None:
         bands, rows = choose_bands(float(dedup.near.threshold))
-        settled["near"] = dedup.near.model_copy(update={"bands": bands, "rows": rows})
-    options = msgspec.convert(dedup.model_copy(update=settled), DedupOptions, from_attributes=True)
+        resolved["near"] = dedup.near.model_copy(update={"bands": bands, "rows": rows})
+    options = msgspec.convert(dedup.model_copy(update=resolved), DedupOptions, from_attributes=True)
     files: dict[str, str] = {}
     benchmarks: list[InputFile] = []
     if dedup.against is not None:
@@ -397,7 +397,7 @@ def is_left_out(recipe: Recipe, source: Source) -> bool:
     return weights.get(source.domain, 1) == 0 or within.get(source.name, 1) == 0
 
 
-def settled_weights(
+def resolved_weights(
     recipe: Recipe, mixture: Mixture, *, is_told: bool = True
 ) -> tuple[dict[str, str] | None, dict[str, dict[str, str]]]:
     """Of domains (None: by what they have), and within domains, as exact fractions; told: a sum that is not 1 was
@@ -425,7 +425,7 @@ def settled_weights(
 
 
 def _mixture_options(recipe: Recipe, mixture: Mixture) -> MixtureOptions:
-    domains, within = settled_weights(recipe, mixture, is_told=False)
+    domains, within = resolved_weights(recipe, mixture, is_told=False)
     target = mixture.target
     is_padded = recipe.pack.layout == "pad" and all(
         build.pack in (None, recipe.pack) and "rows" in find_format(build.format).shapes
@@ -455,7 +455,7 @@ def _written(weights: dict[str, Fraction]) -> dict[str, str]:
 def _build_options(recipe: Recipe, build: Build, base: Path) -> BuildOptions:
     pack = build.pack or recipe.pack
     balance = recipe.mixture.balance if recipe.mixture is not None else "none"
-    format, plugin = settle_format(build.format, base, f"builds.{build.name}")
+    format, plugin = resolve_format(build.format, base, f"builds.{build.name}")
     for place, why in format_mistakes(build, format):
         key = ".".join(map(str, place))
         raise RecipeError(why, where=f"builds.{build.name}.{key}", next="change it, or choose another format")
@@ -566,6 +566,6 @@ def _shares(recipe: Recipe, training: Training) -> Shares:
     mixture = recipe.mixture
     if mixture is None or not (mixture.weights or mixture.sources):
         return Shares()
-    domains, within = settled_weights(recipe, mixture)
+    domains, within = resolved_weights(recipe, mixture)
     domain_of = {source.name: source.domain for source in recipe.sources}
     return Shares(domains=domains, within=within, domain_of=domain_of)

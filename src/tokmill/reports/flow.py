@@ -85,7 +85,7 @@ def _choose(found: Found, shards: list[ShardTables]) -> tuple[int, list[tuple[in
 def _outcomes(found: Found, shard: ShardTables, rows: NDArray[np.int64]) -> list[Json]:
     """What became of these rows, in their order."""
     ids = load_table(found.artifacts[f"ingest/{shard.source}"].path(shard.documents), ["doc_id"])
-    told: list[Json] = [{"doc_id": doc_id, "fate": "ingested"} for doc_id in _at(ids, "doc_id", rows)]
+    told: list[Json] = [{"doc_id": doc_id, "outcome": "ingested"} for doc_id in _at(ids, "doc_id", rows)]
     for stage, ledger in read_ledgers(found.artifacts, shard):
         _note(told, rows, ledger, stage)
     if "split" in found.artifacts:
@@ -104,11 +104,11 @@ def _note(told: list[Json], rows: NDArray[np.int64], ledger: Any, stage: str) ->
             continue
         line = gone.get(row)
         if line is None:
-            one["fate"] = f"kept by {stage}"
+            one["outcome"] = f"kept by {stage}"
             continue
         verdict = {"drop": "dropped", "quarantine": "quarantined"}[line["verdict"]]
         one["gone"] = True
-        one["fate"] = f"{verdict} by {stage}: {line['reason']}"
+        one["outcome"] = f"{verdict} by {stage}: {line['reason']}"
         for key, column in (("value", "value"), ("bound", "threshold"), ("similarity", "similarity")):
             if line[column] is not None:
                 one[key] = line[column]
@@ -132,7 +132,7 @@ def _note_tokens(found: Found, shard: ShardTables, rows: NDArray[np.int64], told
     for one, row, label in zip(told, rows.tolist(), _at(labels, "split", rows), strict=True):
         if not one.get("gone") and label != NO_SPLIT:
             one["label"] = names[label] if label < len(names) else str(label)
-            one["fate"] = f"kept, {one['label']}"
+            one["outcome"] = f"kept, {one['label']}"
             if row in counted:
                 one["tokens"] = counted[row]
 
@@ -156,7 +156,7 @@ def _note_builds(found: Found, built: Builds, told: list[Json]) -> None:
             )
             for one in mine:
                 if not is_built[np.searchsorted(rows, one["row"])]:
-                    one["fate"] += ", in no build"
+                    one["outcome"] += ", in no build"
 
 
 def split_names(found: Found) -> list[str]:

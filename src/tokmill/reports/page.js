@@ -59,11 +59,11 @@
       ? hits.length + (hits.length === 1 ? " document" : " documents") + (hits.length > shown ? ", the first " + shown : "")
       : "none here; `tokmill why RUN ID` looks through the whole run";
     for (const at of hits.slice(0, shown)) {
-      const [source, id, fate, detail, tokens, text] = data.rows[at];
-      const told = data.fates[fate];
+      const [source, id, outcome, detail, tokens, text] = data.rows[at];
+      const told = data.outcomes[outcome];
       const item = document.createElement("li");
       const name = make("bdi", "id", id);
-      const verdict = make("span", "fate " + (told.startsWith("kept") ? "kept" : told === "ingested" ? "" : "out"), told);
+      const verdict = make("span", "outcome " + (told.startsWith("kept") ? "kept" : told === "ingested" ? "" : "out"), told);
       const more = [detail, tokens === null ? "" : tokens.toLocaleString("en") + " tokens", data.sources[source]];
       item.append(name, verdict, make("span", "meta", more.filter(Boolean).join(" · ")));
       if (text) { const quote = make("blockquote", "", text); quote.dir = "auto"; item.append(quote); }

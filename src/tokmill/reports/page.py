@@ -6,7 +6,7 @@
 The page is one file that needs nothing else. Its content policy names its script and its style by their sha256: whatever
 a document says, nothing else can run and nothing can be fetched. What can be looked up is small, and spelled out already:
 
-    {"sources": […], "fates": […], "rows": [[source, id, fate, detail, tokens, words?], …]}      names by number
+    {"sources": […], "outcomes": […], "rows": [[source, id, outcome, detail, tokens, words?], …]}      names by number
 
 Ids are as long as a source likes and the page is to stay small: rows beyond ROOM_BYTES are left out, those without
 words first.
@@ -43,19 +43,19 @@ ROOM_BYTES = 1_400_000
 def make_lookup(documents: Json) -> Json:
     rows = documents["rows"]
     sources = list(dict.fromkeys(row["source"] for row in rows))
-    fates = list(dict.fromkeys(row["fate"] for row in rows))
+    outcomes = list(dict.fromkeys(row["outcome"] for row in rows))
     source_at = {name: at for at, name in enumerate(sources)}
-    fate_at = {name: at for at, name in enumerate(fates)}
-    made = [_row(row, source_at[row["source"]], fate_at[row["fate"]]) for row in rows]
+    outcome_at = {name: at for at, name in enumerate(outcomes)}
+    made = [_row(row, source_at[row["source"]], outcome_at[row["outcome"]]) for row in rows]
     return {
         "sources": [visible(source) for source in sources],
-        "fates": [visible(fate) for fate in fates],
+        "outcomes": [visible(outcome) for outcome in outcomes],
         "rows": [made[at] for at in _that_fit(made)],
     }
 
 
-def _row(row: Json, source: int, fate: int) -> list[int | str | None]:
-    told = [source, visible(row["doc_id"]), fate, _detail(row), row.get("tokens")]
+def _row(row: Json, source: int, outcome: int) -> list[int | str | None]:
+    told = [source, visible(row["doc_id"]), outcome, _detail(row), row.get("tokens")]
     return [*told, visible(row["text"])] if "text" in row else told
 
 

@@ -269,7 +269,7 @@ def _candidates(mine: Any, theirs: Any) -> tuple[Any, Any]:
 
 
 def _compare(mine: _HeldOut, values: Any, texts: Any, a: Any, b: Any, options: NearOptions) -> Any:
-    """Similarity of each pair: estimated where that settles it, else exact."""
+    """Similarity of each pair: estimated where that resolves it, else exact."""
     shift = len(mine.split)
     both = np.concatenate([mine.values, values])
     judged = judge_pairs(a, b + shift, options, both.__getitem__)

@@ -121,7 +121,7 @@ READERS: dict[str, Reader] = {
 }
 
 
-def settle_reader(source: Source, base: Path) -> Reader:
+def resolve_reader(source: Source, base: Path) -> Reader:
     """Of a source of a recipe that lies in `base`."""
     if source.format in READERS:
         return READERS[source.format]
@@ -152,7 +152,7 @@ def resolve_reading(source: Source, files: list[InputFile], base: Path, own: Seq
 
     `own`: source and domain, where a record that says which it is of is believed.
     """
-    options = settle_reader(source, base).resolve(source, files)
+    options = resolve_reader(source, base).resolve(source, files)
     if own and (source.format == "records" or "reader" in options):
         options |= {"own": list(own)}
     return Reading(

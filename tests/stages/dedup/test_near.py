@@ -59,7 +59,7 @@ def run_dedup(
     return mill.run(recipe, workers=workers).out
 
 
-def fates(out: Path) -> dict[str, tuple[str, str]]:
+def outcomes(out: Path) -> dict[str, tuple[str, str]]:
     """doc_id -> (reason, doc_id of the survivor) of what was dropped."""
     names, found = {}, {}
     for path in sorted(out.glob("ingest/*/documents-*.parquet")):
@@ -85,7 +85,7 @@ def test_a_run_gives_the_verdicts_of_the_library_for_any_cut_and_any_workers(tmp
         run_dedup(tmp_path / "cut", {"exact": False, "near": {}, "partitions": 7}, parts=5, workers=2),
     ]
     for out in outs:
-        assert fates(out) == dropped
+        assert outcomes(out) == dropped
         assert mill.verify(out).ok
         verdicts = [load_table(path) for path in sorted(out.glob("dedup/verdicts-*.parquet"))]
         kept = np.concatenate([np.asarray(table.column("kept")) for table in verdicts])
@@ -145,7 +145,7 @@ def test_pieces_of_any_size_give_the_same_tables(
 
 @pytest.mark.parametrize("keep", ["longest", "newest"])
 def test_the_policy_decides_who_survives(tmp_path: Path, keep: str) -> None:
-    found = fates(run_dedup(tmp_path / keep, {"near": {}, "keep": keep}, parts=3))
+    found = outcomes(run_dedup(tmp_path / keep, {"near": {}, "keep": keep}, parts=3))
     by_id = {record["id"]: record for record in RECORDS}
     assert len(found) > 20
     for dropped, (reason, survivor) in found.items():
@@ -159,16 +159,16 @@ def test_the_policy_decides_who_survives(tmp_path: Path, keep: str) -> None:
 def test_reference_sources_lose_nothing_and_priorities_go_first(tmp_path: Path) -> None:
     half = [{"name": "old", "files": "part-0.jsonl"}, {"name": "new", "files": "part-1.jsonl"}]
     out = run_dedup(tmp_path / "reference", {"near": {}, "reference": ["new"]}, parts=2, sources=half)
-    found = fates(out)
+    found = outcomes(out)
     new = {record["id"] for record in RECORDS[len(RECORDS) // 2 :]}
     assert found
     assert not new & set(found)
     out = run_dedup(tmp_path / "priority", {"near": {}, "priority": ["new"]}, parts=2, sources=half)
-    across = [(d, s) for d, (_, s) in fates(out).items() if (d in new) != (s in new)]
+    across = [(d, s) for d, (_, s) in outcomes(out).items() if (d in new) != (s in new)]
     assert across
     assert all(survivor in new for _, survivor in across)
     out = run_dedup(tmp_path / "apart", {"near": {}, "scope": "per-source"}, parts=2, sources=half)
-    assert all((d in new) == (s in new) for d, (_, s) in fates(out).items())
+    assert all((d in new) == (s in new) for d, (_, s) in outcomes(out).items())
 
 
 def test_limits_stop_the_run_and_say_what_is_too_much(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_gold_pairs_end_with_one_survivor_and_nothing_unlike_is_dropped(tmp_path
     recipe = write_recipe(
         tmp_path, sources=source, dedup={"near": {}}, tokenizer=None, builds=None, filters=None
     )
-    dropped = set(fates(mill.run(recipe, workers=1).out))
+    dropped = set(outcomes(mill.run(recipe, workers=1).out))
     rows = [line.split("\t")[:3] for line in (gold / f"{name}.pairs.tsv").read_text().splitlines()[1:]]
     pairs = [(a, b, float(jaccard)) for a, b, jaccard in rows]
     alike = [(a, b) for a, b, jaccard in pairs if jaccard >= 0.85]

@@ -234,7 +234,7 @@ def test_counts_are_exact_and_who_is_not_counted_is_told_why(tmp_path: Path) -> 
     for doc_id, split in labels_of(out).items():
         (history,) = explain(out, doc_id)
         assert history.split == split
-        assert history.fate == (f"kept, {split}" if split else "dropped by split: not_counted")
+        assert history.outcome == (f"kept, {split}" if split else "dropped by split: not_counted")
     for path in out.glob("split/ledger-*.parquet"):
         for row in load_table(path).to_pylist():
             assert (row["stage"], row["verdict"], row["detail"]) == ("split", "drop", None)
@@ -299,7 +299,7 @@ def test_no_family_of_near_duplicates_or_equal_texts_is_parted(tmp_path: Path, m
                 (history,) = explain(out, doc_id)
                 is_held = any(doc_id in family for family in found)
                 why = "not_counted (held together with others)" if is_held else "not_counted"
-                assert history.fate == f"dropped by split: {why}"
+                assert history.outcome == f"dropped by split: {why}"
 
 
 def chains(count: int) -> list[Json]:
@@ -371,7 +371,7 @@ def test_a_field_says_the_split_and_what_it_does_not_know_is_dropped_with_a_reas
         for row in rows:
             assert labels[row["id"]] == wanted.get(row["level"])
     (history,) = explain(out, "w4")
-    assert history.fate == "dropped by split: unknown_split (`level` is 4)"
+    assert history.outcome == "dropped by split: unknown_split (`level` is 4)"
     train = labels_of(run_split(tmp_path / "train", {**split, "unknown": "train"}).out)
     assert {doc_id: split or "train" for doc_id, split in labels.items()} == train
 

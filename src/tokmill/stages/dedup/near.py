@@ -4,7 +4,7 @@
     partition ─ candidates ─> pairs-<p>      buckets of equal band keys, estimated from the signatures
                             └ doubtful-<p>   documents that an estimate leaves in doubt
     shard ─ extract ─> texts-<s>.arrow       texts of the documents in doubt
-    partition ─ verify ─> edges-<p>          pairs in doubt settled by exact Jaccard; a run in keep order
+    partition ─ verify ─> edges-<p>          pairs in doubt resolved by exact Jaccard; a run in keep order
     all edges ─ resolve ─> near (duplicate -> survivor, by shard)  clusters         tokmill.stages.dedup.survivors
 
 Runs are of any number of partitions (tokmill.stages.external), so there are as many as their rows call for. All but

@@ -51,7 +51,7 @@ from tokmill.duplicates.window import (
     count_words,
     extend_matches,
     match_marks,
-    settle_piece,
+    resolve_piece,
     trim_texts,
     window_marks,
 )
@@ -172,7 +172,7 @@ def _resolve(
     resolved = Resolved(no_bits(int(starts[-1])), no_bits(firsts[-1]))
     offsets = np.asarray(firsts, np.int64)
     for _, number, first_word, words, first, total, place in read_in_order(walks, "rank", "number", AT_ONCE):
-        counts = settle_piece(number, first_word, words, first, total, options, resolved.dropped)
+        counts = resolve_piece(number, first_word, words, first, total, options, resolved.dropped)
         shards = np.searchsorted(starts, number, side="right") - 1
         set_bits(resolved.counts, (offsets[shards] + place)[counts])
     return resolved

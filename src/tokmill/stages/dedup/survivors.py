@@ -161,7 +161,7 @@ AT_ONCE = 250_000
 # Ranges of members that drawers are made of.
 _BINS = 1 << 16
 
-Fates = Iterator[
+Duplicates = Iterator[
     tuple[Numbers, Numbers, NDArray[np.float64]]
 ]  # document, the kept one that it is like, how much
 
@@ -245,7 +245,7 @@ def _ranks(edges: Sequence[Run], members: Members, fingerprints: Fingerprints) -
 
 def _walk(
     edges: Sequence[Run], fingerprints: Fingerprints, is_safe: NDArray[np.bool_], dropped: Any
-) -> Fates:
+) -> Duplicates:
     """Documents in keep order: gone, if one that they are like is still there."""
     for _, later, first_rank, earlier, similarity in read_in_order(edges, "rank", "b", AT_ONCE):
         safe = is_safe[fingerprints.shards(later)]

@@ -236,8 +236,8 @@ def _check_field(options: FieldSplit, receipts: list[Receipt]) -> int:
         )
     if unknown:
         message = "split: %s of %s documents have no value of `%s` that a split wants (%s none at all): %s"
-        fate = "they train" if options.unknown == "train" else "they are dropped"
-        LOG.warning(message, f"{unknown:,}", f"{there:,}", field, f"{absent:,}", fate)
+        outcome = "they train" if options.unknown == "train" else "they are dropped"
+        LOG.warning(message, f"{unknown:,}", f"{there:,}", field, f"{absent:,}", outcome)
     return unknown
 
 
