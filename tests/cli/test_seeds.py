@@ -17,7 +17,7 @@ DRAWING = {
     "sample": [],
     "select": [],
     "encode": [],
-    "pack": [],
+    "layouts": [],
     "shard": [],
     "build": [],
     "normalize": [],

@@ -135,7 +135,7 @@ def test_stage_a_fast_leaves_alone_what_is_in_another_source(milled: Milled) -> 
 
 
 def test_stage_a_reports_itself(milled: Milled, tmp_path: Path) -> None:
-    made = tokmill.report(milled("stage-a").out, tmp_path / "report.html")
+    made = tokmill.report(milled("stage-a").out, out=tmp_path / "report.html")
     page = made.page.read_text(encoding="utf-8")
     assert all(domain in page for domain in STAGE_A)
 

@@ -132,7 +132,7 @@ def test_the_page_has_the_same_figures_and_runs_nothing(work: Path) -> None:
         assert f"{step['docs_in']:,}" in cells
         assert f"{step['docs']:,}" in cells
     assert (work / "4-rows/manifest.json").is_file()
-    assert mill.report(work, work.parent / "again.html").facts == figures
+    assert mill.report(work, out=work.parent / "again.html").facts == figures
     one = json.loads(tokmill("report", work / "3-once", "--json").stdout)
     assert [step["name"] for step in one["steps"]] == ["3-once"]
 

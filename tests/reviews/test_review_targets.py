@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from mill import tokmill
 from reviews.reviewed import copied, flip_byte, mill, write_recipe
+from tokmill import build
 from tokmill.artifacts.manifest import MANIFEST
 from tokmill.cli import main
 from tokmill.errors import InputError, RecipeError, StorageError
@@ -128,7 +129,7 @@ def published(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "a.jsonl").write_text("\n".join(texts))
     (directory / "mixture.yaml").write_text("datasets: [{name: a, files: a.jsonl, weight: 1}]\n")
     out = directory / "out"
-    tokmill.build(
+    build(
         "memmap",
         manifest=directory / "mixture.yaml",
         out_dir=out,
