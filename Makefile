@@ -1,4 +1,4 @@
-# make demo   install and mill the demonstration corpus
+# make demo   install and run a recipe over the demonstration corpus
 # make test   install what the tests need and run them
 # make faults the long fault suites
 # make docs   the site, into site/: no network, warnings are errors

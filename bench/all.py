@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from chain import SHARED, write_sample
 from page import write_page
-from tokmill.storage.zstd import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 HERE = Path(__file__).parent
 QUICK_STEP = 200

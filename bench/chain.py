@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tokmill.clean.packs import load_pack
-from tokmill.storage.zstd import ZstdFile
+from tokmill.clean.rules import load_pack
+from tokmill.storage.disk import ZstdFile
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TOKENIZER = SHARED / "data/tokenizers/hf/gpt2-tokenizer.json"

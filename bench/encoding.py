@@ -38,12 +38,12 @@ from rich.console import Console
 from rich.table import Table
 
 from encoding_reference import write_megatron_style
-from tokmill.artifact import open_artifact
-from tokmill.kernels.warm import compile_kernels
-from tokmill.recipe_file import load_recipe
-from tokmill.running import run
+from tokmill.artifacts.step import open_artifact
+from tokmill.kernels.jit import compile_kernels
+from tokmill.pipeline.run import run
+from tokmill.recipe.file import load_recipe
 from tokmill.schema import one_piece
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 from tokmill.tokenizers.load import load_tokenizer
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

@@ -38,8 +38,8 @@ from rich.table import Table
 
 from chain import SETTINGS, SHARED, TOKENIZER, write_recipe, write_sample
 from command import command, environment
-from tokmill.artifact import open_artifact
-from tokmill.kernels.warm import compile_kernels
+from tokmill.artifacts.step import open_artifact
+from tokmill.kernels.jit import compile_kernels
 
 HERE = Path(__file__).parent
 PARTS = (16, 4, 1)  # one document in so many: the input grows fourfold, and fourfold again

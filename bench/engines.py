@@ -20,6 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,18 +28,15 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from tokmill.artifact import Artifact, begin, finish
-from tokmill.engines.local import Engine
-from tokmill.engines.opening import EngineName, Resources, open_engine
-from tokmill.kernels.warm import compile_kernels
-from tokmill.manifest import build_manifest
-from tokmill.plan import plan_steps
-from tokmill.recipe_file import load_recipe
-from tokmill.stages.functions import CONDUCTORS, perform
-from tokmill.stages.step import Step
-from tokmill.standing import step_inputs
-from tokmill.storage.streams import open_stream
-from tokmill.task import Task
+from tokmill.artifacts.manifest import build_manifest
+from tokmill.artifacts.step import Artifact, Step, Task, begin, finish
+from tokmill.engines.local import Engine, EngineName, Resources, open_engine
+from tokmill.kernels.jit import compile_kernels
+from tokmill.pipeline.plan import plan_steps
+from tokmill.pipeline.run_manifest import step_inputs
+from tokmill.recipe.file import load_recipe
+from tokmill.stages.registry import STAGES, perform
+from tokmill.storage.records import open_stream
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -174,7 +172,7 @@ def mill(recipe: Path, engine: Engine) -> dict[str, str]:
     artifacts: dict[str, Artifact] = {}
     for step in plan_steps(load_recipe(recipe), recipe.parent, out):
         if step.kind == "ingest":
-            step.extra["follower"] = None  # cleaned in a step of its own
+            step = replace(step, extra=replace(step.extra, follower=None))  # cleaned in a step of its own
         artifacts[step.name] = conduct(step, artifacts, engine)
     return {name: artifact.manifest.identity for name, artifact in artifacts.items()}
 
@@ -182,7 +180,7 @@ def mill(recipe: Path, engine: Engine) -> dict[str, str]:
 def conduct(step: Step, artifacts: dict[str, Artifact], engine: Engine) -> Artifact:
     upstream = {name: artifacts[name] for name in step.needs}
     begin(step.directory)
-    conducting = CONDUCTORS[step.kind](step, upstream)
+    conducting = STAGES[step.kind].conduct(step, upstream)
     tasks: list[Task] = next(conducting)
     while True:
         made = {task.fingerprint: receipt for task, receipt in engine.run(perform, tasks)}

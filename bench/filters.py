@@ -29,10 +29,9 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from tokmill.clean.lines import EditedMeasures, edit_and_measure, edit_lines
 from tokmill.clean.measures import measure
-from tokmill.clean.packs import Pack, load_pack
-from tokmill.storage.zstd import ZstdFile
+from tokmill.clean.rules import EditedMeasures, Pack, edit_and_measure, edit_lines, load_pack
+from tokmill.storage.disk import ZstdFile
 
 HERE = Path(__file__).parent
 TOGETHER, ENGLISH = "together", "together, English only"

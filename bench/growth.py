@@ -27,13 +27,13 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from tokmill.kernels.warm import compile_kernels
-from tokmill.manifest import FileEntry
+from tokmill.artifacts.manifest import FileEntry
+from tokmill.artifacts.step import Input, Task, table_input
+from tokmill.kernels.jit import compile_kernels
 from tokmill.schema import LENGTHS
-from tokmill.stages.build import perform_build
-from tokmill.stages.mixture import perform_mixture
-from tokmill.storage.parquet import write_table
-from tokmill.task import Input, Task, table_input
+from tokmill.stages.build.mixture import SplitMixtureOptions
+from tokmill.stages.registry import FUNCTIONS
+from tokmill.storage.tables import write_table
 
 SOURCES = {"web": 0.5, "books": 0.3, "math": 0.2}  # of the documents
 WEIGHTS = {"web": "0.4", "books": "0.35", "math": "0.25"}
@@ -152,7 +152,8 @@ def _mixture_task(home: Path, shards: list[dict[str, Any]], mixture: dict[str, A
         "shards": [[shard["number"], shard["source"]] for shard in shards],
     }
     inputs = [Input("lengths", shard["lengths"], "", shard["rows"]) for shard in shards]
-    return Task(function="mixture", key="train", config=config, inputs=inputs, directory=str(home))
+    options = msgspec.convert(config, SplitMixtureOptions)
+    return Task(function="mixture", key="train", options=options, inputs=inputs, directory=str(home))
 
 
 def _build_task(
@@ -188,7 +189,7 @@ def _build_task(
             Input("lengths", shard["lengths"], "", shard["rows"]),
         )
     ]
-    return Task(function="build", key="train", config=config, inputs=[*inputs, *turns], directory=str(home))
+    return Task(function="build", key="train", options=config, inputs=[*inputs, *turns], directory=str(home))
 
 
 def _run(home: Path, task: Task) -> tuple[Any, str, str]:
@@ -200,10 +201,12 @@ def _run(home: Path, task: Task) -> tuple[Any, str, str]:
 
 
 def _child(path: Path) -> int:
-    compile_kernels(lambda _: None, {"mixing", "packing", "copying"})
-    task = msgspec.json.decode(path.read_bytes(), type=Task)
+    compile_kernels(lambda _: None, {"mixing", "packing"})
+    task: Task = msgspec.json.decode(path.read_bytes(), type=Task)
+    function = FUNCTIONS[task.function]
+    task = msgspec.structs.replace(task, options=msgspec.convert(task.options, function.options))
     started = time.process_time()
-    made = perform_mixture(task) if task.function == "mixture" else perform_build(task)
+    made = function.perform(task)
     seconds = time.process_time() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"files": msgspec.to_builtins(made.files), "peak": peak, "seconds": seconds}))

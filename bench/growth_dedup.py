@@ -35,19 +35,18 @@ from rich.console import Console
 from rich.table import Table
 
 import tokmill
-from tokmill.artifact import Artifact, begin, finish, open_artifact
-from tokmill.kernels.warm import compile_kernels
-from tokmill.manifest import Receipt, build_manifest
-from tokmill.plan import plan_steps
-from tokmill.recipe_file import load_recipe
-from tokmill.stages.functions import CONDUCTORS, perform
-from tokmill.stages.passages import MARKS_AT_ONCE, WINDOWS
-from tokmill.stages.prints import write_prints
-from tokmill.stages.quotas import KEYS
-from tokmill.stages.runs import by_hash, partitions_for, write_run
-from tokmill.stages.step import Step
-from tokmill.stages.survivors import EDGES
-from tokmill.task import Input, Task, table_input
+from tokmill.artifacts.manifest import Receipt, build_manifest
+from tokmill.artifacts.step import Artifact, Input, Step, Task, begin, finish, open_artifact, table_input
+from tokmill.duplicates.near import NearOptions
+from tokmill.duplicates.window import WindowOptions
+from tokmill.kernels.jit import compile_kernels
+from tokmill.pipeline.plan import plan_steps
+from tokmill.recipe.file import load_recipe
+from tokmill.stages.dedup.passages import MARKS_AT_ONCE, WINDOWS, MeetingOptions
+from tokmill.stages.dedup.survivors import EDGES, ResolveOptions, write_fingerprints
+from tokmill.stages.external import by_hash, partitions_for, write_run
+from tokmill.stages.registry import STAGES, perform
+from tokmill.stages.split.selection import KEYS
 
 FILE_ROWS = 200_000
 SHARD_MEGABYTES = 4
@@ -140,7 +139,7 @@ def meetings_task(directory: Path, count: int) -> Task:
     inputs = []
     for shard in range(len(starts) - 1):
         rows = starts[shard + 1] - starts[shard]
-        own = Task(function="", key=f"w{shard}", config={}, inputs=[], directory=str(directory))
+        own = Task(function="", key=f"w{shard}", options=None, inputs=[], directory=str(directory))
         draw = np.random.Generator(np.random.PCG64([SEED + 2, shard]))
         hashes = draw.integers(0, 2**64, rows, np.uint64)
         hashes[: rows // 20] = hashes[-(rows // 20) :]
@@ -148,29 +147,26 @@ def meetings_task(directory: Path, count: int) -> Task:
         nothing = np.zeros(rows, np.int64)
         entry = write_run(own, "windows", [hashes[order], order, nothing, nothing], WINDOWS)
         inputs.append(table_input("windows", directory, entry))
-    config = {"starts": starts, "partition": 0, "partitions": partitions_for(count, MARKS_AT_ONCE, 1)}
-    return Task(function="dedup.meetings", key="m0", config=config, inputs=inputs, directory=str(directory))
+    options = MeetingOptions(
+        window=WindowOptions(),
+        starts=tuple(starts),
+        partition=0,
+        partitions=partitions_for(count, MARKS_AT_ONCE, 1),
+    )
+    return Task(function="dedup.meetings", key="m0", options=options, inputs=inputs, directory=str(directory))
 
 
 def resolve_task(directory: Path, count: int) -> Task:
     """One document in twenty is like one of the hundred before it."""
-    near = {
-        "policy": "drop",
-        "threshold": "0.8",
-        "unit": "word",
-        "ngram": 5,
-        "bands": 2,
-        "rows": 1,
-        "verify": "exact",
-    }
+    near = NearOptions(bands=2, rows=1)
     starts = shard_starts(count)
     inputs = []
     for shard in range(len(starts) - 1):
         rows = starts[shard + 1] - starts[shard]
-        own = Task(function="", key=f"f{shard}", config={"near": near}, inputs=[], directory=str(directory))
+        own = Task(function="", key=f"f{shard}", options=None, inputs=[], directory=str(directory))
         nothing = np.zeros(rows, np.int64)
-        entry = write_prints(
-            own, nothing, nothing.view(np.uint64), np.arange(rows), np.zeros((rows, 2), np.uint32)
+        entry = write_fingerprints(
+            own, near, nothing, nothing.view(np.uint64), np.arange(rows), np.zeros((rows, 2), np.uint32)
         )
         inputs.append(table_input("fingerprints", directory, entry))
         draw = np.random.Generator(np.random.PCG64([SEED, shard]))
@@ -179,14 +175,16 @@ def resolve_task(directory: Path, count: int) -> Task:
         zeros = np.zeros(len(b), np.int64)
         entry = write_run(own, "edges", [zeros, b, zeros, a, np.full(len(b), 0.9)], EDGES)
         inputs.append(table_input("edges", directory, entry))
-    config = {
-        "near": near,
-        "starts": starts,
-        "shards": names_of(starts),
-        "sources": ["made"] * (len(starts) - 1),
-        "reference": [],
-    }
-    return Task(function="dedup.resolve", key="near", config=config, inputs=inputs, directory=str(directory))
+    options = ResolveOptions(
+        near=near,
+        starts=tuple(starts),
+        shards=tuple(names_of(starts)),
+        sources=("made",) * (len(starts) - 1),
+        reference=(),
+    )
+    return Task(
+        function="dedup.resolve", key="near", options=options, inputs=inputs, directory=str(directory)
+    )
 
 
 def select_tasks(directory: Path, count: int) -> list[Task]:
@@ -195,7 +193,7 @@ def select_tasks(directory: Path, count: int) -> list[Task]:
     for shard in range(len(starts) - 1):
         rows = starts[shard + 1] - starts[shard]
         draw = np.random.Generator(np.random.PCG64([SEED + 1, shard]))
-        own = Task(function="", key=f"k{shard}", config={}, inputs=[], directory=str(directory))
+        own = Task(function="", key=f"k{shard}", options=None, inputs=[], directory=str(directory))
         columns = [
             draw.integers(0, 2**64, rows, np.uint64),
             draw.integers(0, 2**64, rows, np.uint64),
@@ -222,7 +220,9 @@ def select_tasks(directory: Path, count: int) -> list[Task]:
         "rest": 0,
     }
     return [
-        Task(function="split.select", key=key, config=config, inputs=[*keys, *more], directory=str(directory))
+        Task(
+            function="split.select", key=key, options=config, inputs=[*keys, *more], directory=str(directory)
+        )
         for key, more in (("by document", []), ("by cluster", [Input("clusters", str(path), "")]))
     ]
 
@@ -275,7 +275,7 @@ def measure_step(
 ) -> Artifact:
     """As a run conducts it, one task after the other, each in a fork of its own."""
     begin(step.directory)
-    conduct = CONDUCTORS[step.kind](step, upstream)
+    conduct = STAGES[step.kind].conduct(step, upstream)
     tasks = next(conduct)
     while True:
         _, idle, _ = in_a_fork(lambda: None)

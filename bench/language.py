@@ -28,8 +28,15 @@ from rich.console import Console
 from rich.table import Table
 
 from stages import SHARED
-from tokmill.clean.detectors import DetectorName, load_detector, model_files
-from tokmill.clean.language import MIN_PROSE_BYTES, detect_languages, excerpt_texts, letter_classes
+from tokmill.clean.language import (
+    MIN_PROSE_BYTES,
+    DetectorName,
+    detect_languages,
+    excerpt_texts,
+    letter_classes,
+    load_detector,
+    model_files,
+)
 from tokmill.kernels.excerpt import excerpt_letters
 from tokmill.schema import large_strings, string_column
 from tokmill.storage import codecs

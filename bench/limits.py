@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from chain import SHARED, TOKENIZER
-from tokmill.storage.zstd import ZstdFile
+from tokmill.storage.disk import ZstdFile
 from tokmill.tokenizers.load import load_tokenizer
 
 BLOCK, BLOCKS = 1 << 20, 256

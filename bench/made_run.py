@@ -14,15 +14,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.artifact import Artifact, finish
+from tokmill.artifacts.manifest import FileEntry, Json, Receipt, build_manifest, file_entry, write_manifest
+from tokmill.artifacts.step import Artifact, finish, write_shard_table
+from tokmill.formats.index import PLACES, RowSpans, write_places, write_row_index
 from tokmill.formats.megatron import write_megatron
-from tokmill.formats.places import PLACES, write_places
-from tokmill.formats.row_index import RowSpans, write_row_index
-from tokmill.manifest import FileEntry, Json, Receipt, build_manifest, file_entry, write_manifest
 from tokmill.schema import DOCUMENTS, LABELS, LENGTHS, MARKS, ORDER, VERDICTS, ledger_table
-from tokmill.stages.shards import no_counts, write_documents_shard, write_ids_of
-from tokmill.stages.step import write_shard_table
-from tokmill.storage.commit import Written, commit_bytes
+from tokmill.stages.ingest.shards import no_counts, write_documents_shard, write_ids_of
+from tokmill.storage.disk import Written, commit_bytes
 from tokmill.storage.location import file_sha256
 
 WORDS = "document of few words"  # all ASCII: a token is a byte

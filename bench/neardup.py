@@ -30,19 +30,22 @@ from rich.table import Table
 from neardup_permutations import permutation_signatures
 from neardup_scale import cluster_synthetic
 from stages import SHARED
-from tokmill.dedup.buckets import Pairs, pairs_in_buckets, unique_pairs
-from tokmill.dedup.components import Resolved, resolve
-from tokmill.dedup.near import (
+from tokmill.duplicates.near import (
     Edges,
     NearOptions,
+    Pairs,
+    Resolved,
     estimate,
     find_near_duplicates,
     found_share,
+    pairs_in_buckets,
+    resolve,
     signatures,
+    unique_pairs,
     verify_pairs,
 )
 from tokmill.kernels.minhash import band_keys
-from tokmill.storage.zstd import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 HERE = Path(__file__).parent
 # Every n-th English document, all domains: some 3 MB, ten seconds of datatrove.

@@ -11,8 +11,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.dedup.near import NearOptions
-from tokmill.dedup.shingling import unit_batches
+from tokmill.duplicates.near import NearOptions
+from tokmill.duplicates.shingling import unit_batches
 from tokmill.kernels.minhash import SHINGLE_BASE
 
 U32 = np.uint32
@@ -23,7 +23,7 @@ def permutation_signatures(texts: Any, options: NearOptions) -> NDArray[np.uint3
     factors = draw.integers(0, 1 << 32, options.positions, np.uint32) | U32(1)
     addends = draw.integers(0, 1 << 32, options.positions, np.uint32)
     values = np.full((len(texts), options.positions), 0xFFFFFFFF, np.uint32)
-    for start, part in unit_batches(texts, options.shingle, keep_digits=False):
+    for start, part in unit_batches(texts, options.unit, keep_digits=False):
         _sketch(
             part.units,
             part.offsets,

@@ -25,10 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from tokmill.dedup.buckets import pairs_in_buckets, unique_pairs
-from tokmill.dedup.components import linked, resolve
-from tokmill.dedup.exact import partition_of
-from tokmill.dedup.near import NearOptions, verify_pairs
+from tokmill.duplicates.near import NearOptions, linked, pairs_in_buckets, resolve, unique_pairs, verify_pairs
+from tokmill.duplicates.shingling import partition_of
 from tokmill.kernels.minhash import band_keys
 
 CHUNK = 100_000

@@ -18,7 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -30,13 +30,20 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from tokmill.pack.budget import Target
-from tokmill.pack.compare import Cost, compare_strategies, plan_layout
-from tokmill.pack.gather import BATCH_TOKENS, Store, flat_store, gather_rows, gather_sequences, row_batches
-from tokmill.pack.mixture import Mixture
-from tokmill.pack.plan import LAYOUTS, Plan
-from tokmill.pack.schedule import Corpus, schedule
-from tokmill.storage.zstd import ZstdFile
+from tokmill.packing.costs import Cost, compare_strategies
+from tokmill.packing.mixture import Holding, Mixture, Target
+from tokmill.packing.plan import (
+    BATCH_TOKENS,
+    LAYOUTS,
+    Plan,
+    Store,
+    gather_rows,
+    gather_sequences,
+    plan_layout,
+    row_batches,
+)
+from tokmill.packing.schedule import MAX_EPOCHS, Offered, Scheduling
+from tokmill.storage.disk import ZstdFile
 from tokmill.tokenizers.load import load_tokenizer
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -109,10 +116,10 @@ def speeds(documents: Documents, length: int, copies: int, rounds: int) -> list[
             for _ in range(copies):
                 documents.ids.tofile(file)
         ids = np.memmap(path, dtype=documents.ids.dtype, mode="r")
-        store = flat_store(ids, lengths)
+        store = Store([ids], np.cumsum(lengths) - lengths)
         for layout in LAYOUTS:
             small = plan_layout(layout, documents.lengths[:9], length)
-            gather_all(small, flat_store(documents.ids[: documents.lengths[:9].sum()], documents.lengths[:9]))
+            gather_all(small, store)
             planned = cpu_seconds(partial(plan_layout, layout, lengths, length), rounds)
             plan = plan_layout(layout, lengths, length)
             gathered = cpu_seconds(partial(gather_all, plan, store), rounds)
@@ -151,14 +158,30 @@ def many(documents: Documents, length: int, count: int) -> Table:
         seconds = cpu_seconds(partial(plan_layout, layout, lengths, length), 1)
         table.add_row(layout, f"{seconds:.2f}", peak())
     parts = np.array_split(lengths, 8)
-    corpora = [Corpus(f"source{number}", f"domain{number}", part) for number, part in enumerate(parts)]
     shares = (30, 20, 15, 12, 10, 8, 4, 1)
-    mixture = Mixture({c.domain: Fraction(share, 100) for c, share in zip(corpora, shares, strict=True)})
+    mixture = Mixture({f"domain{number}": Fraction(share, 100) for number, share in enumerate(shares)})
     target = Target("tokens", int(lengths.sum()) // 4)
-    schedule([corpus._replace(lengths=corpus.lengths[:9]) for corpus in corpora], mixture, None)
-    seconds = cpu_seconds(lambda: schedule(corpora, mixture, target), 1)
+    schedule([part[:9] for part in parts], mixture, None)
+    seconds = cpu_seconds(lambda: schedule(parts, mixture, target), 1)
     table.add_row(f"schedule of {target.amount / 1e9:.1f} G tokens from 8 sources", f"{seconds:.2f}", peak())
     return table
+
+
+class Source:
+    """Documents in the order of their lengths as given."""
+
+    def __init__(self, number: int, lengths: NDArray[np.int64]) -> None:
+        self.holding = Holding(f"source{number}", f"domain{number}", int(lengths.sum()))
+        self._lengths = lengths
+
+    def read_epoch(self, epoch: int) -> Iterator[Offered]:
+        yield Offered(self._lengths)
+
+
+def schedule(parts: Sequence[NDArray[np.int64]], mixture: Mixture, target: Target | None) -> int:
+    sources = [Source(number, part.astype(np.int64)) for number, part in enumerate(parts)]
+    turns = Scheduling(sources, mixture, target, exhausted="stop", max_epochs=MAX_EPOCHS, seq_len=None)
+    return sum(len(batch.source) for batch in turns)
 
 
 def peak() -> str:

@@ -142,8 +142,8 @@ def elsewhere() -> list[str]:
         *paragraph(
             "20 million synthetic fingerprints (`bench/neardup.py --scale 20_000_000`) took 62 CPU s, 0.87 GB of memory and "
             "12.3 GB of files: ten times 2 million cost 11.5 times the CPU. One billion documents are projected at about "
-            "one CPU hour and 616 GB of scratch files, besides the fingerprints themselves. A GPU (H200) makes the same "
-            "fingerprints, bit for bit, at about 760 MB/s of wall time, copies included."
+            "one CPU hour and 616 GB of scratch files, besides the fingerprints themselves. All of deduplication moves 747 "
+            "MB/s of wall time on 16 x86 cores (2.2 GB in 3.0 s); with fingerprints on an H200 the same took 8.8 s."
         ),
     ]
 

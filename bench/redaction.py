@@ -23,11 +23,10 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from tokmill.clean.redact import redact_texts
-from tokmill.clean.sensitive import find_spans
+from tokmill.clean.edits import find_spans, redact_texts
 from tokmill.kernels.redaction import KINDS, find_windows
 from tokmill.schema import string_column
-from tokmill.storage.zstd import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

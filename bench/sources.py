@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stages import SHARED, run_alone
-from tokmill.kernels.warm import compile_kernels
+from tokmill.kernels.jit import compile_kernels
 from tokmill.storage import codecs
 from tokmill.storage.records import Kind, Wanted
 

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,13 @@ from rich.console import Console
 from rich.table import Table
 
 from chain import TOKENIZER, write_recipe
-from tokmill.artifact import Artifact, begin, finish, open_artifact, usable_receipts
-from tokmill.kernels.warm import compile_kernels
-from tokmill.manifest import build_manifest
-from tokmill.plan import plan_steps
-from tokmill.recipe_file import parse_recipe
-from tokmill.stages.functions import CONDUCTORS, perform
-from tokmill.stages.step import Step
-from tokmill.standing import step_inputs
-from tokmill.task import Task
+from tokmill.artifacts.manifest import build_manifest
+from tokmill.artifacts.step import Artifact, Step, Task, begin, finish, open_artifact, usable_receipts
+from tokmill.kernels.jit import compile_kernels
+from tokmill.pipeline.plan import plan_steps
+from tokmill.pipeline.run_manifest import step_inputs
+from tokmill.recipe.file import parse_recipe
+from tokmill.stages.registry import STAGES, perform
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -103,7 +102,7 @@ def _measure_here(recipe: Path, kinds: list[str], fuse: bool, sender: Any) -> No
     for step in steps:
         is_measured = step.kind in kinds
         if step.kind == "ingest" and not fuse:
-            step.extra["follower"] = None
+            step = replace(step, extra=replace(step.extra, follower=None))
         if is_measured and not fuse:
             shutil.rmtree(step.directory, ignore_errors=True)
         if not is_measured:
@@ -148,7 +147,7 @@ def _conduct(step: Step, artifacts: dict[str, Artifact]) -> Artifact:
     """One step in this process: the tasks that an engine would hand out, one after the other."""
     upstream = {name: artifacts[name] for name in step.needs}
     begin(step.directory)
-    conduct = CONDUCTORS[step.kind](step, upstream)
+    conduct = STAGES[step.kind].conduct(step, upstream)
     tasks: list[Task] = next(conduct)
     while True:
         held = usable_receipts(step.directory, [task.fingerprint for task in tasks])

@@ -21,12 +21,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import tokmill
 from command import command, environment
 from made_run import Corpus
+from tokmill.artifacts.manifest import Json
 from tokmill.audit.trace import BuildSplit, find_offset, open_build, trace_row
-from tokmill.audit.trace_document import trace_document
-from tokmill.audit.why import explain_document
-from tokmill.manifest import Json
 
 
 def main() -> int:
@@ -59,17 +58,18 @@ def measure(directory: Path, documents: int, shards: int, rounds: int) -> Json:
     kept, dropped = f"doc-{2 * per - 1 - (copy == per - 1)}", f"doc-{per + copy}"
     asked: dict[str, tuple[Callable[[], Any], list[str]]] = {
         "trace --doc-id, kept": (
-            lambda: trace_document(directory, kept),
+            lambda: tokmill.trace(directory, doc_id=kept),
             ["trace", str(directory), "--doc-id", kept],
         ),
         "trace --doc-id, dropped": (
-            lambda: trace_document(directory, dropped),
+            lambda: tokmill.trace(directory, doc_id=dropped),
             ["trace", str(directory), "--doc-id", dropped],
         ),
-        "why, kept": (lambda: explain_document(directory, kept), ["why", str(directory), kept]),
+        "why, kept": (lambda: tokmill.why(directory, kept), ["why", str(directory), kept]),
     }
     rows, mega = directory / "build/rows", directory / "build/mega"
-    in_rows, in_mega = (build["turns"][0] for build in trace_document(directory, kept)[0].builds)
+    told = tokmill.trace(directory, doc_id=kept).as_json()["documents"][0]
+    in_rows, in_mega = (build["turns"][0] for build in told["builds"])
     row, column = in_rows["rows"][0]["row"], in_rows["rows"][0]["start"]
     offset = in_mega["first_token"] + 3
     asked["trace --row --column"] = (

@@ -4,9 +4,7 @@
 
     marks     window_marks, 50 words, winnowed by 31
     passages  all of it: marks, matching, the check of the words
-    trim      apply_policy with trim: all its rounds
     matching  marks per CPU second through match_marks, on marks with 5 % repeats
-    stream    marks per CPU second through a RollingWindow of a million marks
     decontam  find_contamination against the benchmark files (13-grams), with what it finds
 
 Kernels are compiled before the clock starts. A figure is the median of the rounds.
@@ -28,31 +26,27 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from tokmill.dedup.decontaminate import (
+from tokmill.duplicates.decontaminate import (
     BenchmarkIndex,
     contaminated_rows,
     find_contamination,
     load_benchmark,
     ngram_index,
 )
-from tokmill.dedup.window import (
+from tokmill.duplicates.window import (
     WindowOptions,
-    apply_policy,
     count_words,
     find_passages,
     match_marks,
     merge_spans,
     window_marks,
 )
-from tokmill.kernels import passages
 from tokmill.schema import string_column
-from tokmill.storage.zstd import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 OPTIONS = WindowOptions()
-TRIM = WindowOptions(policy="trim")
 MARKS = 4_000_000
-STREAM_CAPACITY = 1_000_000
 
 
 def main() -> int:
@@ -81,11 +75,9 @@ def main() -> int:
         "MB",
         "marks",
         "passages",
-        "trim",
         "decontam",
         "marks / KB",
         "repeated words",
-        "rounds",
         "items",
     ):
         table.add_column(name, justify="left" if name == "text" else "right")
@@ -106,14 +98,12 @@ def figures(texts: Any, index: BenchmarkIndex, rounds: int) -> list[str]:
     marks = window_marks(texts, OPTIONS)
     spans = merge_spans(find_passages(texts, OPTIONS))
     repeated = int(spans.words.sum()) / max(int(count_words(texts).sum()), 1)
-    trimmed = apply_policy(texts, TRIM)
     hits = find_contamination(texts, index)
     speeds = [
         size / 1e6 / cpu_seconds(act, rounds)
         for act in (
             lambda: window_marks(texts, OPTIONS),
             lambda: find_passages(texts, OPTIONS),
-            lambda: apply_policy(texts, TRIM),
             lambda: find_contamination(texts, index),
         )
     ]
@@ -122,7 +112,6 @@ def figures(texts: Any, index: BenchmarkIndex, rounds: int) -> list[str]:
         *(f"{speed:.0f}" for speed in speeds),
         f"{len(marks.rows) / size * 1000:.1f}",
         f"{repeated:.1%}",
-        str(trimmed.rounds),
         f"{len(np.unique(hits.items)):,} in {int(contaminated_rows(hits, len(texts)).sum()):,} texts",
     ]
 
@@ -135,25 +124,13 @@ def matching_figures(rounds: int) -> str:
     hashes[copies] = hashes[draw.integers(0, MARKS, len(copies))]
     documents = np.arange(MARKS) // 20
     matched = cpu_seconds(lambda: match_marks(hashes, documents, documents), rounds)
-
-    def stream() -> None:
-        window = passages.empty_window(STREAM_CAPACITY)
-        passages.roll_marks(hashes, documents, documents, window, 0)
-
-    streamed = cpu_seconds(stream, rounds)
-    return (
-        f"{MARKS:,} marks: matching {MARKS / matched / 1e6:.1f} million marks per CPU second, "
-        f"stream with a window of {STREAM_CAPACITY:,} marks {MARKS / streamed / 1e6:.1f} million"
-    )
+    return f"{MARKS:,} marks: matching {MARKS / matched / 1e6:.1f} million marks per CPU second"
 
 
 def warm_up(index: BenchmarkIndex) -> None:
     texts = pa.array([f"Ä {'one two. ' * 100}", f"{'one two. ' * 60} three"], pa.large_string())
-    apply_policy(texts, WindowOptions(policy="trim", min_words=1))
+    find_passages(texts, OPTIONS)
     find_contamination(texts, index)
-    passages.roll_marks(
-        np.zeros(1, np.uint64), np.zeros(1, np.int64), np.zeros(1, np.int64), passages.empty_window(1), 0
-    )
 
 
 def cpu_seconds(act: Callable[[], object], rounds: int) -> float:

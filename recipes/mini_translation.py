@@ -9,19 +9,17 @@ from pathlib import Path
 import tokmill
 from tokmill.loader import Batches, open_dataset
 from tokmill.loader.tiny import overfit
-from tokmill.tokenizer_training import train_from_mixture
 
 files, out = sys.argv[1], Path(sys.argv[2])
 pair = {"source_key": "translation.fr", "target_key": "translation.en", "min_chars": 2, "max_chars": 256}
 splits = {"train": 96, "valid": 12, "test": 12}
-sample = tokmill.materialize(files, out / "sample", k=120, seed=42, splits=splits, parallel=pair)
+sample = tokmill.materialize_sample(files, out=out / "sample", k=120, seed=42, splits=splits, **pair)
 listing = '{name: pairs, files: manifest.jsonl, where: {split: train}, template: "{src_text}\\n{tgt_text}"}'
 (out / "sample" / "mixture.yaml").write_text(f"datasets: [{listing}]\n", encoding="utf-8")
+texts = {"manifest": out / "sample" / "mixture.yaml", "out_dir": out / "tok"}
 options = {"model": "unigram", "vocab_size": 2000, "byte_fallback": True, "hard_vocab_limit": False}
-model = train_from_mixture(out / "sample" / "mixture.yaml", out / "tok", options, eos="</s>", workers=1)[
-    "path"
-]
-cache = tokmill.encode(sample, model, out / "cache", workers=1)
+model = tokmill.tokenizer_train(**texts, **options, eos="</s>", workers=1).path
+cache = tokmill.encode(sample.path, tokenizer_path=model, out=out / "cache", workers=1).directory
 train = open_dataset(cache, "train")
 batch = next(iter(Batches(train, batch_size=4, seed=42, length=64, too_long="cut", mask="causal")))
 losses = overfit(batch["tokens"], batch["targets"], batch["attn_mask"], steps=300, lr=1e-3)

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tokmill.artifact import open_artifact
-from tokmill.clean.normalize import apply_edits
+from tokmill.artifacts.step import open_artifact
+from tokmill.clean.edits import apply_edits
 from tokmill.schema import one_piece
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 _NOUNS = [
     "river",
@@ -98,7 +98,7 @@ def fates_of(out: Path, source: str) -> dict[str, str]:
 
 
 def kept_of(out: Path, source: str) -> list[str]:
-    return [doc_id for doc_id, fate in fates_of(out, source).items() if fate == "kept"]
+    return [doc_id for doc_id, outcome in fates_of(out, source).items() if outcome == "kept"]
 
 
 def texts_of(out: Path, source: str) -> dict[str, str]:

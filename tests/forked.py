@@ -47,7 +47,7 @@ from typing import Any, NoReturn
 TESTS = Path(__file__).resolve().parent
 # Has SOCK_SEQPACKET. Elsewhere every command is a Python that loads.
 IS_LINUX = sys.platform.startswith("linux")
-COMMANDS = ("run", "verify", "tokens", "container", "recipe", "status", "clean", "doctor", "forget")
+VERBS = ("run", "verify", "encode", "materialize_files", "recipe_check", "normalize", "forget")
 LIBRARIES = ("tokenizers", "gigatoken", "pyarrow.parquet")
 PACKET_BYTES = 1 << 17
 # Descriptors have small numbers; received ones wait above them.
@@ -272,12 +272,20 @@ def _load() -> None:
     """Modules, compiled kernels and tables, by a run that ends before anything is tokenized."""
     import tokmill
     from mill import small_corpus
-    from tokmill.kernels.warm import compile_kernels
+    from tokmill.kernels.jit import compile_kernels
 
     # 0.4 s of each run are spent to look up the versions of packages, which do not change here
     importlib.metadata.version = functools.cache(importlib.metadata.version)
-    for name in (*LIBRARIES, *(f"tokmill.cli.{command}" for command in COMMANDS)):
+    for name in (
+        *LIBRARIES,
+        "tokmill.cli.verify",
+        "tokmill.cli.tokens",
+        "tokmill.cli.steps",
+        "tokmill.cli.recipe",
+    ):
         importlib.import_module(name)
+    for verb in VERBS:
+        getattr(tokmill, verb)
     compile_kernels(lambda message: None)
     with tempfile.TemporaryDirectory() as scratch:
         # 0.6 s of a process that is the first to look for copies are tables of Unicode

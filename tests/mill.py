@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from forked import run_forked
-from tokmill.demo.problems import generate_problems
+from tokmill.demos.problems import generate_problems
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -19,12 +19,13 @@ from typing import NamedTuple
 import click
 import pytest
 
-from tokmill.audit.review.registry import CHECKS
+from tokmill import read_verbs
+from tokmill.adhoc.mixtures import MixtureFile
 from tokmill.cli import main
-from tokmill.cli.advice import TYPED, fit_advice
-from tokmill.mixture_file import MixtureFile
+from tokmill.cli.console import TYPED, fit_advice
 from tokmill.recipe import Recipe
-from tokmill.recipe.keys import key_paths, names_keys
+from tokmill.recipe.whole import key_paths, names_keys
+from tokmill.reviews.review import CHECKS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "tokmill"
@@ -36,6 +37,7 @@ class Advice(NamedTuple):
     module: str
     line: int
     text: str
+    function: str = ""  # of the module, or class, that gives it
 
 
 # -- collecting --------------------------------------------------------------------------------------------------
@@ -53,14 +55,14 @@ def modules() -> dict[str, ast.Module]:
 
 @functools.cache
 def every_advice() -> list[Advice]:
-    found = [Advice("tokmill.audit.review.registry", 0, check.advice) for check in CHECKS]
+    found = [Advice("tokmill.reviews.review", 0, check.advice) for check in CHECKS]
     for module, tree in modules().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
-                for keyword in node.keywords:
+        for part in tree.body:
+            for node in ast.walk(part):
+                for keyword in node.keywords if isinstance(node, ast.Call) else ():
                     if keyword.arg == "next":
-                        texts = set(spellings(keyword.value, tree))
-                        found += [Advice(module, node.lineno, text) for text in sorted(texts)]
+                        texts, own = set(spellings(keyword.value, tree)), getattr(part, "name", "")
+                        found += [Advice(module, node.lineno, text, own) for text in sorted(texts)]
     return found
 
 
@@ -187,7 +189,7 @@ def fault_of(typed: str) -> str | None:
 
 def test_there_is_advice_to_check() -> None:
     assert len(every_advice()) > 300
-    assert {"tokmill.stages.clean", "tokmill.pack.budget", "tokmill.storage.lock"} <= {
+    assert {"tokmill.stages.clean", "tokmill.packing.mixture", "tokmill.storage.lease"} <= {
         advice.module for advice in every_advice()
     }
 
@@ -247,18 +249,52 @@ def reached_from(module: str) -> frozenset[str]:
     return frozenset(seen)
 
 
+@functools.cache
+def functions() -> dict[str, str]:
+    """The modules of the functions of verbs, by their names."""
+    return {name: home for verb, row in read_verbs().items() for name, home in row.functions(verb).items()}
+
+
+# Modules with the functions of verbs, which share some of what they check: by function.
+BY_FUNCTION = {*functions().values(), "tokmill.adhoc.reading"}
+
+
+def used_by(verb: str) -> set[tuple[str, str]]:
+    """The functions of such modules that its function calls, and those that they call."""
+    seen: set[tuple[str, str]] = set()
+    waiting = [(functions()[verb], verb)]
+    while waiting:
+        module, name = waiting.pop()
+        if (module, name) in seen or module not in BY_FUNCTION:
+            continue
+        seen.add((module, name))
+        tree = modules()[module]
+        imported = {
+            alias.name: node.module
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom) and node.module
+            for alias in node.names
+        }
+        for part in tree.body:
+            if getattr(part, "name", None) == name:
+                named = {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
+                waiting += [(imported.get(other, module), other) for other in sorted(named)]
+    return seen
+
+
 @pytest.mark.parametrize("name", sorted(commands()))
 def test_advice_names_no_option_that_the_command_which_meets_it_lacks(name: str) -> None:
-    command = commands()[name]
-    callback = inspect.unwrap(command.callback) if command.callback else None
-    if callback is None or isinstance(command, click.Group):
+    command, verb = commands()[name], name.replace(" ", "_")
+    if isinstance(command, click.Group):
         return
-    reached = reached_from(callback.__module__)
+    used = used_by(verb)
+    reached = frozenset[str]().union(*(reached_from(module) for module, _ in used)) - BY_FUNCTION
     faults = []
     for advice in every_advice():
-        if advice.module not in reached or "tokmill.cli." in advice.module:
-            continue  # what cli modules say themselves, they say to their own commands
+        if advice.module not in reached and (advice.module, advice.function) not in used:
+            continue
         for typed in TYPED.findall(fit_advice(advice.text, command)):
             if typed.startswith("--") and typed.split()[0].partition("=")[0] not in options_of(command):
                 faults.append(f"{advice.module}:{advice.line}: {typed} in: {advice.text}")
     assert not faults, "\n".join(faults)
+    assert len(reached) > 3

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
 from generators.markup import code, fenced, page, table, text
-from tokmill.cli import main
+from tokmill.cli import GROUPS, main
 
 DIRECTORY = "reference/commands"
 
@@ -44,13 +44,21 @@ def _index(verbs: list[tuple[str, click.Command]]) -> str:
     return page(
         "# Commands",
         "",
-        "Results go to stdout, everything said on the way to stderr. With `--json` stdout holds one JSON object, errors "
+        "Results go to stdout, messages to stderr. With `--json` stdout holds one JSON object, errors "
         "too. `-h` and `--help` work everywhere; [exit statuses](../errors.md#exit-status) say how it went.",
-        table(
-            ("command", "what it does"),
-            ((f"[`tokmill {name}`]({name}.md)", text(_first_line(verb))) for name, verb in verbs),
-        ),
-        'Shell completion: `eval "$(_TOKMILL_COMPLETE=bash_source tokmill)"`, or `zsh_source`, or `fish_source`.',
+        *(part for title, names in GROUPS.items() for part in _group(title, names, dict(verbs))),
+        "",
+        "## Shell completion",
+        "",
+        '`eval "$(_TOKMILL_COMPLETE=bash_source tokmill)"`, or `zsh_source`, or `fish_source`.',
+    )
+
+
+def _group(title: str, names: Iterable[str], verbs: dict[str, click.Command]) -> Iterator[str | list[str]]:
+    yield ["", f"## {title}"]
+    yield table(
+        ("command", "what it does"),
+        ((f"[`tokmill {name}`]({name}.md)", text(_first_line(verbs[name]))) for name in names),
     )
 
 

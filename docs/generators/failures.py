@@ -25,13 +25,13 @@ _MORE = {
 # Commands whose exit status 1 is an answer, not an error: file of the verb -> what it says.
 ANSWERS = {
     "check": "`tokmill check`: the build would not train as it is",
-    "demo": "`tokmill demo`: what was milled could not be proven",
+    "demo": "`tokmill demo`: the run could not be proven",
     "diff": "`tokmill diff --fail-on CHECK`: that differs",
     "doctor": "`tokmill doctor`: something is missing, or the self-test failed",
     "review": "`tokmill review --fail-on SEVERITY`: there is such a finding",
     "status": "`tokmill status`: the run failed, or was ended from outside",
     "tokenizer": "`tokmill tokenizer guard`: the new tokenizer is worse than allowed",
-    "verify": "`tokmill verify`: a file is missing, cut, edited, or not what its manifest says",
+    "verify": "`tokmill verify`: a file is missing, truncated, edited, or not what its manifest says",
 }
 
 _TREE_LINE = re.compile(r"[├└]── (\w+)\s{2,}(\S.*)")
@@ -75,7 +75,7 @@ def pages() -> dict[str, str]:
                         "2",
                         "the command line is wrong: an unknown option, a missing argument, a file that is not there",
                     ),
-                    ("130", "interrupted (Ctrl-C); the same command goes on where this one stopped"),
+                    ("130", "interrupted (Ctrl-C); the same command resumes it"),
                 ),
             ),
             "Status 1 without an error is an answer:",

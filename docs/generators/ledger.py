@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from generators.markup import code, page, table, text
-from tokmill.clean.packs import PACKS, load_pack
+from tokmill.clean.rules import PACKS, load_pack
 from tokmill.schema import LEDGER
 
 PATH = "reference/ledger.md"

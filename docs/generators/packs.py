@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+from msgspec.structs import asdict
+
 from generators.markup import code, page, table, text
-from tokmill.clean.lines import LineOptions
 from tokmill.clean.measures import MEASURES
-from tokmill.clean.packs import PACKS, Pack, load_pack
+from tokmill.clean.rules import PACKS, LineOptions, Pack, load_pack
 
 PATH = "reference/packs.md"
 
@@ -67,7 +68,7 @@ def _pack(pack: Pack) -> list[str]:
             ("edit", "value", "what"),
             (
                 (code(key), code(str(value).lower()), text(_EDITS[key]))
-                for key, value in pack.line_edits._asdict().items()
+                for key, value in asdict(pack.line_edits).items()
             ),
         )
     return lines + table(
@@ -90,7 +91,7 @@ def _differences(part: Pack) -> str:
     mine = part.line_edits or alone
     told = [
         f"`{key}: {str(value).lower()}`"
-        for key, value in mine._asdict().items()
+        for key, value in asdict(mine).items()
         if value != getattr(alone, key)
     ]
     return f", with {', '.join(told)}" if told else ""

@@ -1,7 +1,7 @@
 """Every key of a recipe, and of a mixture in a file of its own, from the models that read them.
 
     tokmill.recipe.Recipe   ─ JSON schema ─ walk: a section, then the sections in it ─> reference/recipe.md
-    tokmill.mixture_file    ─ likewise ─> reference/mixture-file.md
+    tokmill.adhoc.mixtures    ─ likewise ─> reference/mixture-file.md
 
 A section that stands in two places (`pack` of the recipe and of a build) is told once, at the place nearest to the top.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from generators.markup import code, fenced, page, table, text
-from tokmill.mixture_file import MixtureFile
+from tokmill.adhoc.mixtures import MixtureFile
 from tokmill.recipe import Recipe, Section
 
 PATH, MIXTURE_PATH = "reference/recipe.md", "reference/mixture-file.md"
@@ -43,11 +43,12 @@ MORE = {
     "Build.name": "names the directory, build/NAME",
     "Build.format": "rows: memmap, npy, parquet; documents: megatron, token_cache, parquet with `layout: indexed`",
     "Cleaning.normalize": "in the place of the recipe's",
+    "Cleaning.transforms": "in the place of the recipe's",
     "Cleaning.license": "in the place of the recipe's",
     "Cleaning.language": "in the place of the recipe's",
     "Cleaning.filters": "in the place of the recipe's",
     "Cleaning.redact": "in the place of the recipe's",
-    "Corpus.manifest": "of a container or of a selection",
+    "Corpus.manifest": "of a snapshot or of a selection",
     "Counts.valid": "documents",
     "Counts.test": "documents",
     "Dataset.name": "no two have the same",
@@ -67,7 +68,6 @@ MORE = {
     "Fields.id": "the key of the id; without one, ids come from the content",
     "Fields.license": "the key of the licence",
     "Fields.created_at": "the key of the date",
-    "Filter.measure": "a measure by its name",
     "Filter.min": "the least that is kept",
     "Filter.max": "the most that is kept",
     "Filter.reason": "in the ledger [default: made from the measure, e.g. too_few_words]",
@@ -259,7 +259,7 @@ def _kind(value: Schema, places: list[Place]) -> str:
         return f"list of {_kind(value['items'], places)}"
     if value.get("type") == "object":
         inner = value.get("additionalProperties") or next(iter(value.get("patternProperties", {}).values()))
-        return f"mapping of names to {_kind(inner, places)}"
+        return f"mapping of names to {'anything' if inner is True else _kind(inner, places)}"
     names = {"string": "text", "integer": "whole number", "boolean": "`true` \\| `false`", "number": "number"}
     return names[value["type"]]
 

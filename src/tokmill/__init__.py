@@ -1,69 +1,146 @@
 """tokmill: raw text in, training-ready tokens out.
 
-    tokmill.run("recipe.yaml")      mill a recipe                       (tokmill run)
-    tokmill.verify("out/name")      prove what was made                 (tokmill verify)
-    tokmill.fetch("s3://…", "dir")  bring a published run here          (tokmill fetch)
-    tokmill.review("out/name")      what is wrong with it               (tokmill review)
-    tokmill.materialize(files, …)   a small sample, drawn once
-    tokmill.encode(sample, model, …)   its tokens                       (tokmill encode)
+    a recipe      run, plan, load_recipe, Recipe and its sections; records may be Python objects (`data`)
+    its result    verify, status, report, review, why, trace, diff, whatif, forget, fetch …
+    from files    normalize, filter, dedup, sample, encode, build, materialize_files …
+    a column      measure, detect_language, near_duplicates, redact, pack
+
+Every verb of the command line is a function of its name (`tokmill hub configs` is `hub_configs`), with its options as
+arguments of their names, the same defaults, and a result that has `as_json()`: what the verb prints with --json.
 
 Names are loaded when they are first used: `import tokmill` itself does nothing.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
-from typing import TYPE_CHECKING, Any
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from tokmill.adhoc.columns import detect_language, measure, near_duplicates, pack, redact
+    from tokmill.adhoc.from_files import dedup, filter, ingest_files, ingest_hub, normalize, sample
+    from tokmill.adhoc.mixtures import tokenizer_train
+    from tokmill.adhoc.reading import hub_configs
+    from tokmill.adhoc.recipes import recipe_check, recipe_import, recipe_init, recipe_schema
+    from tokmill.adhoc.snapshot import materialize_files, materialize_hub, select
+    from tokmill.adhoc.subset import materialize_sample
+    from tokmill.adhoc.tokenizer_coverage import tokenizer_check, tokenizer_coverage, tokenizer_guard
+    from tokmill.adhoc.tokens import build, encode, shard
+    from tokmill.audit.check import check, peek
     from tokmill.audit.diff import diff
-    from tokmill.audit.report.verbs import report
-    from tokmill.audit.review.reviewing import review
-    from tokmill.audit.status import status
-    from tokmill.audit.trace_document import trace_document
+    from tokmill.audit.examples import clusters
+    from tokmill.audit.status import doctor, status
+    from tokmill.audit.trace import trace
     from tokmill.audit.verify import verify
-    from tokmill.fetching import fetch
-    from tokmill.forgetting import forget
-    from tokmill.recipe_file import load_recipe
-    from tokmill.running import run
-    from tokmill.subset import materialize
-    from tokmill.token_files import encode
+    from tokmill.audit.whatif import layouts, whatif
+    from tokmill.audit.why import why
+    from tokmill.pipeline.run import plan, run
+    from tokmill.publish.publication import fetch
+    from tokmill.recipe import (
+        Build,
+        Cleaning,
+        Corpus,
+        Dedup,
+        Fields,
+        Hub,
+        Language,
+        License,
+        Limit,
+        Mixture,
+        Near,
+        Normalize,
+        Pack,
+        Parallel,
+        Recipe,
+        Sample,
+        Shards,
+        Source,
+        Split,
+        StackExchange,
+        Tokenizer,
+        Training,
+        Warc,
+        Wikipedia,
+        Window,
+    )
+    from tokmill.recipe.file import load_recipe
+    from tokmill.reports.demo import demo
+    from tokmill.reports.verbs import report
+    from tokmill.reviews.review import review
+    from tokmill.takedown.forgetting import forget
 
 __version__ = "0.1.0"
 
+# Names that are no verbs, by where they are. Those of verbs are in the tables of the command line's files.
 _HOMES = {
-    "run": "tokmill.running",
-    "trace_document": "tokmill.audit.trace_document",
-    "verify": "tokmill.audit.verify",
-    "load_recipe": "tokmill.recipe_file",
-    "materialize": "tokmill.subset",
-    "diff": "tokmill.audit.diff",
-    "encode": "tokmill.token_files",
-    "fetch": "tokmill.fetching",
-    "forget": "tokmill.forgetting",
-    "report": "tokmill.audit.report.verbs",
-    "review": "tokmill.audit.review.reviewing",
-    "status": "tokmill.audit.status",
+    "tokmill.adhoc.columns": ["detect_language", "measure", "near_duplicates", "pack", "redact"],
+    "tokmill.recipe": [
+        *("Build", "Cleaning", "Corpus", "Dedup", "Fields", "Hub", "Language", "License", "Limit", "Mixture"),
+        *("Near", "Normalize", "Pack", "Parallel", "Recipe", "Sample", "Shards", "Source", "Split"),
+        *("StackExchange", "Tokenizer", "Training", "Warc", "Wikipedia", "Window"),
+    ],
+    "tokmill.recipe.file": ["load_recipe"],
 }
+_TABLE = re.compile(r"^VERBS = (\{$.*?^\})$", re.MULTILINE | re.DOTALL)
 
-__all__ = [
-    "__version__",
-    "diff",
-    "encode",
-    "fetch",
-    "forget",
-    "load_recipe",
-    "materialize",
-    "report",
-    "review",
-    "run",
-    "status",
-    "trace_document",
-    "verify",
-]
+
+class Verb(NamedTuple):
+    """One of the command line, as its file says in VERBS."""
+
+    group: str  # its heading in `tokmill --help`
+    summary: str
+    home: str | dict[str, str]  # the module of its function; of a group of verbs, of each
+    file: str  # the module of its command
+
+    def functions(self, name: str) -> dict[str, str]:
+        """`tokmill hub configs` is `tokmill.hub_configs`."""
+        if isinstance(self.home, str):
+            return {name: f"tokmill.{self.home}"}
+        return {f"{name}_{below}": f"tokmill.{home}" for below, home in self.home.items()}
+
+
+@functools.cache
+def read_verbs() -> dict[str, Verb]:
+    """Of all files in cli/. They are read and not imported, so that neither this nor `tokmill --help` loads anything."""
+    found = {}
+    for path in sorted((Path(__file__).parent / "cli").glob("*.py")):
+        table = _TABLE.search(path.read_text("utf-8"))
+        for group, verbs in ast.literal_eval(table[1]).items() if table else ():
+            for name, (summary, home) in verbs.items():
+                found[name] = Verb(group, summary, home, f"tokmill.cli.{path.stem}")
+    return found
+
+
+@functools.cache
+def _home_of() -> dict[str, str]:
+    names = {name: home for home, names in _HOMES.items() for name in names}
+    for name, verb in read_verbs().items():
+        names |= verb.functions(name)
+    return names
+
+
+__all__ = ["Build", "Cleaning", "Corpus", "Dedup", "Fields", "Hub", "Language", "License", "Limit"]
+__all__ += ["Mixture", "Near", "Normalize", "Pack", "Parallel", "Recipe", "Sample", "Shards", "Source"]
+__all__ += ["Split", "StackExchange", "Tokenizer", "Training", "Warc", "Wikipedia", "Window", "__version__"]
+__all__ += ["build", "check", "clusters", "dedup", "demo", "detect_language", "diff", "doctor", "encode"]
+__all__ += ["fetch", "filter", "forget", "hub_configs", "ingest_files", "ingest_hub", "layouts"]
+__all__ += ["load_recipe", "materialize_files", "materialize_hub", "materialize_sample", "measure"]
+__all__ += ["near_duplicates", "normalize", "pack", "peek", "plan", "recipe_check", "recipe_import"]
+__all__ += ["recipe_init", "recipe_schema", "redact", "report", "review", "run", "sample", "select", "shard"]
+__all__ += ["status", "tokenizer_check", "tokenizer_coverage", "tokenizer_guard", "tokenizer_train", "trace"]
+__all__ += ["verify", "whatif", "why"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'tokmill' has no attribute {name!r}")
+    home = _home_of().get(name)
+    if home is None:
+        raise AttributeError(f"module 'tokmill' has no attribute {name!r}")
+    return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_home_of()})

@@ -48,6 +48,11 @@ def _rebuild(kind: type[TokmillError], what: str, where: str, next: str) -> Tokm
     return kind(what, where=where, next=next)
 
 
+def plural(count: int, noun: str) -> str:
+    """ "1 shard", "2,000 shards": for every message that counts."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 class RecipeError(TokmillError): ...
 
 

@@ -1,4 +1,4 @@
-"""The tables that move through the mill, and how their columns are laid out in memory.
+"""The tables that move through a run, and how their columns are laid out in memory.
 
     documents   one row per document as received                 ingest writes it, once
     edits       row, text: only documents that cleaning changed  clean

@@ -17,13 +17,10 @@ from hypothesis import strategies as st
 import tokmill as mill
 from cleaned import prose, write_documents
 from mill import write_recipe
-from tokmill.audit.diff import Diff, diff, failures
-from tokmill.audit.diff_documents import match_equal_rows
-from tokmill.audit.forgetting import Selection
+from tokmill.artifacts.manifest import load_manifest
+from tokmill.audit.diff import Diff, match_equal_rows
 from tokmill.cli import main
 from tokmill.errors import RecipeError
-from tokmill.forgetting import forget
-from tokmill.manifest import load_manifest
 
 
 def make(directory: Path, records: dict[str, list[dict[str, Any]]], **sections: Any) -> Path:
@@ -84,7 +81,7 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(first: Path, second: Path) -> Diff:
-    return diff(first, second)
+    return mill.diff(first, second)
 
 
 def test_every_document_that_came_or_went_has_its_reason(found: Diff) -> None:
@@ -145,17 +142,20 @@ def test_recipe_tokenizer_shares_and_builds_are_told_key_by_key(
 
 def test_a_run_and_its_copy_elsewhere_are_the_same(first: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(first, tmp_path / "copy")
-    same = diff(first, copy)
+    same = mill.diff(first, copy)
     assert same.documents.is_equal
     assert same.documents.same == load_manifest(first / "split").counts["kept"]
     assert (same.recipe, same.tokenizer, same.missing) == ([], [], ([], []))
     assert all(build["is_same"] for build in same.builds)
-    assert failures(same, ["recipe", "tokenizer", "documents", "tokens", "shares=0"]) == []
+    assert (
+        mill.diff(first, copy, fail_on=["recipe", "tokenizer", "documents", "tokens", "shares=0"]).failed
+        == ()
+    )
 
 
 def test_a_document_in_another_split_has_moved(first: Path, tmp_path: Path) -> None:
     other = make(tmp_path, base(), split={"valid_fraction": "0.6"})
-    documents = diff(first, other).documents
+    documents = mill.diff(first, other).documents
     assert set(documents.moved) == {"train → valid"}
     before, after = (load_manifest(run / "split").counts["valid"] for run in (first, other))
     assert documents.moved["train → valid"] == after - before
@@ -164,8 +164,8 @@ def test_a_document_in_another_split_has_moved(first: Path, tmp_path: Path) -> N
 
 def test_what_was_forgotten_is_told_as_that(first: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(first, tmp_path / "copy")
-    forget(copy, Selection(((None, "w3"), (None, "twice"))), workers=1)
-    documents = diff(first, copy).documents
+    mill.forget(copy, doc_ids=["w3", "twice"], workers=1)
+    documents = mill.diff(first, copy).documents
     assert documents.went == {"forgotten": 3}
     assert documents.came == {"dedup: exact_dup": 1}
 
@@ -175,11 +175,11 @@ def test_a_run_that_was_cut_short_is_compared_as_far_as_it_came(first: Path, tmp
     (copy / "manifest.json").unlink()
     for name in ("tokens", "build"):
         shutil.rmtree(copy / name)
-    found = diff(first, copy)
+    found = mill.diff(first, copy)
     assert found.recipe is None
     assert set(found.missing[1]) >= {"tokens", "build/rows", "build/mega"}
     assert found.documents.is_equal
-    assert failures(found, ["recipe", "documents", "tokens"]) == ["recipe", "tokens"]
+    assert mill.diff(first, copy, fail_on=["recipe", "documents", "tokens"]).failed == ("recipe", "tokens")
 
 
 def test_checks_decide_the_exit_status(first: Path, second: Path, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_checks_decide_the_exit_status(first: Path, second: Path, tmp_path: Path
         assert refused.exit_code == 1
         assert "cannot be checked" in refused.stderr
     with pytest.raises(RecipeError):
-        failures(diff(first, first), ["all"])
+        mill.diff(first, first, fail_on=["all"])
 
 
 @given(st.lists(st.integers(0, 4)), st.lists(st.integers(0, 4)))

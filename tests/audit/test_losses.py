@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from audit.recount import Recount
-from audit.variants import DOMAINS, write_variant
 from mill import tokmill
-from tokmill.audit.report.facts import gather_facts
-from tokmill.audit.review.reviewing import review
+from recount import Recount
+from reviews.variants import DOMAINS, write_variant
+from tokmill.reports.facts import gather_facts
+from tokmill.reviews.review import review
 
 Recipe = dict[str, Any]
 

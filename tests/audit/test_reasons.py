@@ -13,9 +13,7 @@ from click.testing import CliRunner
 
 import tokmill as mill
 from cleaned import prose, write_documents
-from tokmill.audit.forgetting import Selection
 from tokmill.cli import main
-from tokmill.forgetting import forget
 
 Json = dict[str, Any]
 QUESTION = "How many zebras may graze on nine hills before any of the seven shepherds takes notice of them?"
@@ -145,7 +143,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         directory / "counted", split={"method": "counts", "counts": {"train": 20, "valid": 5}}
     )
     taken = Path(shutil.copytree(counted, directory / "taken"))
-    forget(taken, Selection(((None, "a7"),)), base=directory / "counted", workers=1)
+    mill.forget(taken, doc_ids=["a7"], base=directory / "counted", workers=1)
     return [mixed, balanced, counted, taken]
 
 
@@ -185,7 +183,7 @@ def test_every_reason_has_its_number_and_examples_with_their_texts(runs: list[Pa
             shown = why(run, "--reason", reason)
             if reason in UNWRITTEN:
                 assert told["examples"] == []
-                assert shown.endswith("nothing of them was written down, so none can be shown\n")
+                assert shown.endswith("no example of them was recorded\n")
                 continue
             steps = {one["step"] for one in told["examples"]}
             assert steps == {step for step, own in counted if own == reason}, (run, reason)
@@ -207,7 +205,7 @@ def test_the_history_of_every_example_names_its_reason(runs: list[Path]) -> None
             (history,) = histories["documents"]
             step = example["step"].partition("/")[0]
             if step in ("mixture", "build"):
-                assert history["fate"].endswith(", in no build"), history["fate"]
+                assert history["outcome"].endswith(", in no build"), history["outcome"]
             else:
                 assert example["reason"] in json.dumps(history), (example, history)
 

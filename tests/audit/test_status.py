@@ -5,36 +5,32 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from audit.reported import write_corpus
 from forked import run_forked
 from mill import tokmill
+from reports.reported import write_corpus
+from tokmill.artifacts.progress import JOURNAL, Silence, load_journal, open_journal
 from tokmill.audit.status import FAILED, FINISHED, RUNNING, STOPPED, Status, status
 from tokmill.errors import StorageError, TokmillError
-from tokmill.journal import JOURNAL, load_journal, open_journal
-from tokmill.plan import plan_steps
-from tokmill.progress import Silence
-from tokmill.recipe_file import load_recipe
-from tokmill.running import run
-from tokmill.storage.lock import LOCK, Holder, open_lock, process_began
+from tokmill.pipeline.plan import plan_steps
+from tokmill.pipeline.run import run
+from tokmill.recipe.file import load_recipe
+from tokmill.storage.lease import LOCK, open_lease
 
 # A run that tells when some of its tasks are done, and then waits for a word or kills itself.
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from tokmill.journal import open_journal
-from tokmill.plan import plan_steps
-from tokmill.progress import Silence
-from tokmill.recipe_file import load_recipe
-from tokmill.running import run
+from tokmill.artifacts.progress import Silence, open_journal
+from tokmill.pipeline.plan import plan_steps
+from tokmill.pipeline.run import run
+from tokmill.recipe.file import load_recipe
 
 recipe, out, act, after = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 
@@ -152,7 +148,7 @@ def test_a_step_that_was_made_from_something_else_is_not_called_done(tmp_path: P
 
 
 def test_a_run_that_has_only_just_begun(tmp_path: Path) -> None:
-    with open_lock(tmp_path):
+    with open_lease(tmp_path):
         found = status(tmp_path)
     assert (found.state, found.steps) == (RUNNING, [])
     assert f"pid {os.getpid()} " in str(found.holder)
@@ -197,9 +193,7 @@ def test_the_rate_counts_what_was_done_and_not_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten of thirty tasks were there before; ten more took fifty seconds; the last ten will take fifty."""
-    holder = Holder(os.getpid(), socket.gethostname(), process_began(os.getpid()), "just now")
-    (tmp_path / LOCK).write_bytes(msgspec.json.encode(holder))
-    with open_journal(tmp_path, "small", Silence()) as journal:
+    with open_lease(tmp_path), open_journal(tmp_path, "small", Silence()) as journal:
         journal.plan(["ingest/a", "clean/a"])
         journal.begin_step("ingest/a", [])
         journal.expect_tasks("ingest/a", 30, 10)

@@ -20,16 +20,28 @@ from hypothesis import strategies as st
 import tokmill as mill
 from cleaned import texts_of, write_documents
 from mill import write_recipe
-from tokmill.audit.trace import ELSEWHERE, BuildSplit, Traced, find_offset, open_build, trace_row
-from tokmill.audit.trace_document import TracedDocument, trace_document
-from tokmill.audit.trace_order import find_turns, load_order
+from tokmill.artifacts.manifest import load_manifest
+from tokmill.audit.places import find_turns, load_order
+from tokmill.audit.trace import (
+    ELSEWHERE,
+    BuildSplit,
+    Traced,
+    TracedDocument,
+    find_offset,
+    open_build,
+    trace_row,
+)
 from tokmill.cli import main
 from tokmill.errors import CorruptFile, InputError, StorageError
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.token_cache import TokenCache
-from tokmill.manifest import load_manifest
 from tokmill.schema import ORDER
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
+
+
+def traced_documents(run: Any, doc_id: str, source: str | None = None) -> Any:
+    return mill.trace(run, doc_id=doc_id, source=source).documents
+
 
 TEXTS = {
     "plain": "The mill turns.\n\nIt turns all day, and the river with it.",
@@ -246,16 +258,16 @@ def test_a_row_is_told_in_stretches_and_an_offset_is_a_place_in_a_row(run: Path)
 
 
 def document(run: Path, doc_id: str, source: str | None = None) -> TracedDocument:
-    (told,) = trace_document(run, doc_id, source)
+    (told,) = traced_documents(run, doc_id, source)
     return told
 
 
 def test_the_tokens_of_every_document_are_where_it_is_said(run: Path) -> None:
     opened = {}
     for (source, doc_id, row), _ in documents_of(run).items():
-        told = next(one for one in trace_document(run, doc_id, source) if one.history.ingest["row"] == row)  # type: ignore[union-attr]
+        told = next(one for one in traced_documents(run, doc_id, source) if one.history.ingest["row"] == row)  # type: ignore[union-attr]
         if told.tokens is None:
-            assert told.fate == "dropped by dedup: near_dup"
+            assert told.outcome == "dropped by dedup: near_dup"
             continue
         stored = MegatronFile((run / "tokens" / told.tokens["file"]).with_suffix(""))
         expected = stored.sequence(told.tokens["sequence"]).tolist()
@@ -280,7 +292,7 @@ def test_the_tokens_of_every_document_are_where_it_is_said(run: Path) -> None:
 
 def test_a_document_that_left_says_where_and_for_whom(run: Path) -> None:
     gone = document(run, "two")
-    assert gone.fate == "dropped by dedup: near_dup"
+    assert gone.outcome == "dropped by dedup: near_dup"
     assert gone.history is not None
     assert gone.history.dedup is not None
     (decision,) = gone.history.dedup["decisions"]
@@ -288,9 +300,9 @@ def test_a_document_that_left_says_where_and_for_whom(run: Path) -> None:
     assert 0.6 <= decision["similarity"] < 1
     assert (gone.tokens, gone.builds) == (None, ())
     short = document(run, "short")
-    assert short.fate.startswith("dropped by clean: ")
+    assert short.outcome.startswith("dropped by clean: ")
     with pytest.raises(InputError, match="no document is called nobody"):
-        trace_document(run, "nobody")
+        traced_documents(run, "nobody")
 
 
 def test_a_document_that_a_mixture_repeats_has_a_place_for_every_turn(tmp_path: Path) -> None:
@@ -347,8 +359,8 @@ def test_a_run_copied_elsewhere_and_not_to_be_written_answers_the_same(run: Path
         path.chmod(0o555 if path.is_dir() else 0o444)
     copy.chmod(0o555)
     try:
-        before = [one.as_json() for one in trace_document(run, "wide")]
-        assert [one.as_json() for one in trace_document(copy, "wide")] == before
+        before = [one.as_json() for one in traced_documents(run, "wide")]
+        assert [one.as_json() for one in traced_documents(copy, "wide")] == before
         told = [one.as_json() for one in trace_row(open_build(copy / "build/best_fit-npy"), 0)]
         assert told == [one.as_json() for one in trace_row(open_build(run / "build/best_fit-npy"), 0)]
     finally:
@@ -375,7 +387,7 @@ def test_a_run_that_was_cut_short_tells_what_it_knows_and_what_is_missing(run: P
     for directory in ("split", "tokens", "tokenizer", "build"):
         shutil.rmtree(copy / directory)
     told = document(copy, "wide")
-    assert (told.tokens, told.fate) == (None, "kept by clean")
+    assert (told.tokens, told.outcome) == (None, "kept by clean")
 
 
 def test_a_build_taken_out_of_its_run_says_what_its_index_says(run: Path, tmp_path: Path) -> None:
@@ -445,7 +457,7 @@ def test_the_turns_of_a_document_found_piece_by_piece_are_those_of_the_whole_ord
     shard, sequence = load_order(path, is_mine)
     assert list(zip(shard.tolist(), sequence.tolist(), strict=True)) == own
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokmill.audit.trace_order._PIECE_TURNS", of_a_piece)
+        patch.setattr("tokmill.audit.places._PIECE_TURNS", of_a_piece)
         for document in set(own):
             expected = [turn for turn, here in enumerate(own) if here == document]
             assert find_turns(path, is_mine, *document) == expected

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import tokmill as mill
 from mill import small_corpus
-from tokmill.manifest import MANIFEST, fingerprint_of
+from tokmill.artifacts.manifest import MANIFEST, build_manifest, fingerprint_of, load_manifest, write_manifest
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +128,52 @@ def test_one_artifact_can_be_verified_alone(pristine: Path, copy: Path) -> None:
     assert mill.verify(pristine / "build/rows").ok
     flip_last_byte(copy / "build/rows/train/input_ids.mmap")
     assert [p.where for p in mill.verify(copy / "build/rows").problems] == ["train/input_ids.mmap"]
+
+
+def list_anew(directory: Path, path: Path) -> None:
+    """As one who wrote the wrong bytes from the start would: the manifest has their digest."""
+    manifest = load_manifest(directory)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    name = path.relative_to(directory).as_posix()
+    receipts = [
+        msgspec.structs.replace(
+            receipt,
+            files=[
+                msgspec.structs.replace(entry, sha256=digest, content_sha256=digest)
+                if entry.path == name
+                else entry
+                for entry in receipt.files
+            ],
+        )
+        for receipt in manifest.receipts()
+    ]
+    told = {
+        key: getattr(manifest, key)
+        for key in ("kind", "step", "config", "inputs", "counts", "facts", "experiment_id", "environment")
+    }
+    write_manifest(directory, build_manifest(**told, receipts=receipts))
+
+
+@pytest.mark.parametrize(
+    ("artifact", "pattern", "byte"),
+    [
+        ("tokens", "train/*/*.idx", -1),  # the number of sequences, once more at the end
+        ("build/mega", "train/tokens.idx", -1),
+        ("build/rows", "train/meta.json", b'"n_seqs": '),
+    ],
+)
+def test_files_that_were_written_wrong_are_found_by_reading_them(
+    copy: Path, artifact: str, pattern: str, byte: int | bytes
+) -> None:
+    """Their digests are right: only their reader sees that they do not belong together."""
+    directory = copy / artifact
+    path = min(directory.glob(pattern))
+    at = byte if isinstance(byte, int) else path.read_bytes().index(byte) + len(byte)
+    flip(path, at)
+    list_anew(directory, path)
+    (problem,) = mill.verify(directory).problems
+    assert (directory / problem.where).parent == path.parent
+    assert "sha256" not in problem.what
 
 
 def test_a_directory_without_artifacts_is_not_ok(tmp_path: Path) -> None:

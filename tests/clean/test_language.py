@@ -14,9 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mill import SHARED
-from tokmill.clean import detectors
-from tokmill.clean.detectors import DetectorName, load_detector, model_sha256, score_for_recall
-from tokmill.clean.language import detect_languages, excerpt_texts, letter_classes
+from tokmill.clean import language as detectors
+from tokmill.clean.language import (
+    DetectorName,
+    detect_languages,
+    excerpt_texts,
+    letter_classes,
+    load_detector,
+    model_sha256,
+    score_for_recall,
+)
 from tokmill.errors import MissingExtra
 from tokmill.kernels.excerpt import LETTER, MARK
 

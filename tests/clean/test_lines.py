@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from clean.slow_measures import TEXTS, ascii_lower, slow_measures
 from tokmill.clean import measures as measures_module
-from tokmill.clean.lines import REASONS, LineOptions, edit_and_measure, edit_lines
 from tokmill.clean.measures import MEASURES, measure
-from tokmill.clean.wordlists import POLICY_PHRASES
+from tokmill.clean.rules import REASONS, LineOptions, edit_and_measure, edit_lines
+from tokmill.kernels.patterns import POLICY_PHRASES
 
 OPTIONS = st.builds(
     LineOptions,

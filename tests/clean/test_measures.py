@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from clean.slow_measures import TEXTS, dup_gram_chars, slow_measures, split_words, top_gram_chars
 from tokmill.clean import measures as measures_module
 from tokmill.clean.measures import MEASURES, measure
-from tokmill.kernels import repetition, words
-from tokmill.wordclasses import class_table
+from tokmill.kernels import words, wordstats
+from tokmill.kernels.wordclasses import class_table
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "measures.md"
 
@@ -95,10 +95,10 @@ def test_a_word_has_the_hash_of_its_bytes_whatever_way_it_was_cut(text: str, is_
 def test_repetition_is_exact_where_all_words_ask_for_one_slot(chosen: list[int], stride: int) -> None:
     offsets = np.array([0, len(chosen)], np.int64)
     hashes = np.array(chosen, np.uint64) * np.uint64(stride)
-    found = repetition.measure_repetition(offsets, hashes, np.ones(len(chosen), np.int32))
+    found = wordstats.measure_repetition(offsets, hashes, np.ones(len(chosen), np.int32))
     letters = ["abcdef"[word] for word in chosen]
-    assert found.top[0].tolist() == [top_gram_chars(letters, n) for n in repetition.TOP_SIZES]
-    assert found.dup[0].tolist() == [dup_gram_chars(letters, n) for n in repetition.DUP_SIZES]
+    assert found.top[0].tolist() == [top_gram_chars(letters, n) for n in wordstats.TOP_SIZES]
+    assert found.dup[0].tolist() == [dup_gram_chars(letters, n) for n in wordstats.DUP_SIZES]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.clean.normalize import Normalized, apply_edits, normalize_texts
+from tokmill.clean.edits import Normalized, apply_edits, normalize_texts
 from tokmill.recipe import Normalize
 
 EVERY_RULE = [

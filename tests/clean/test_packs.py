@@ -7,10 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokmill.clean import packs
-from tokmill.clean.lines import LineOptions
+from tokmill.clean import rules as packs
 from tokmill.clean.measures import MEASURES, measure
-from tokmill.clean.packs import PACKS, Pack, load_pack
+from tokmill.clean.rules import PACKS, LineOptions, Pack, load_pack
 from tokmill.errors import RecipeError
 
 

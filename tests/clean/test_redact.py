@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.clean.redact import FOUND, Redactions, redact_texts
-from tokmill.clean.sensitive import find_spans
+from tokmill.clean.edits import FOUND, Redactions, find_spans, redact_texts
 from tokmill.errors import RecipeError
 from tokmill.kernels.redaction import KINDS
 

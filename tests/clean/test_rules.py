@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.clean.measures import MEASURES
-from tokmill.clean.packs import PACKS, load_pack
-from tokmill.clean.rules import Rule, Sieve, judge, settle_sieve
+from tokmill.clean.rules import PACKS, CompiledFilters, Rule, compile_filters, judge, load_pack
 from tokmill.errors import RecipeError
 from tokmill.recipe import Filter
 
@@ -79,25 +78,25 @@ def test_a_margin_is_negative_exactly_where_the_rule_is_broken(
 
 
 def test_the_bounds_themselves_are_kept() -> None:
-    both = settle_sieve([Filter(measure="chars", min=2, max=4)], Path()).rules
+    both = compile_filters([Filter(measure="chars", min=2, max=4)], Path()).rules
     columns = {"chars": [1, 2, 3, 4, 5]}
     assert judged(columns, both) == [(0, 1.0, 2.0), None, None, None, (1, 5.0, 4.0)]
 
 
 def test_a_pack_by_its_name_has_all_its_rules_in_order() -> None:
     for name in PACKS:
-        sieve = settle_sieve([Filter(pack=name)], Path())
+        compiled = compile_filters([Filter(pack=name)], Path())
         pack = load_pack(name)
-        assert [rule.name for rule in sieve.rules] == [
+        assert [rule.name for rule in compiled.rules] == [
             f"{part.name}.{rule.name}" for part in pack.simple() for rule in part.rules
         ]
-        assert sieve.packs == {name: pack.version}
-        assert {column.removeprefix("after.") for column in sieve.columns()} <= set(MEASURES)
+        assert compiled.packs == {name: pack.version}
+        assert {column.removeprefix("after.") for column in compiled.columns()} <= set(MEASURES)
 
 
 def test_set_changes_the_bounds_that_it_names_and_no_others() -> None:
-    plain = settle_sieve([Filter(pack="web-en")], Path())
-    other = settle_sieve(
+    plain = compile_filters([Filter(pack="web-en")], Path())
+    other = compile_filters(
         [Filter(pack="web-en", set={"min_words": 7, "max_short_line_share": 0.5, "min_sentences": 0})], Path()
     )
     changed = {
@@ -115,21 +114,21 @@ def test_set_changes_the_bounds_that_it_names_and_no_others() -> None:
 
 def test_rules_from_the_line_edits_on_judge_what_the_edits_left() -> None:
     own = Filter(measure="digit_share", max=0.3)
-    sieve = settle_sieve([own, Filter(pack="gopher-quality"), Filter(pack="c4"), own], Path())
-    after = {rule.name for rule in sieve.rules if rule.column.startswith("after.")}
+    compiled = compile_filters([own, Filter(pack="gopher-quality"), Filter(pack="c4"), own], Path())
+    after = {rule.name for rule in compiled.rules if rule.column.startswith("after.")}
     assert after == {"c4.max_lorem_ipsum", "c4.max_open_braces", "c4.min_sentences", "digit_share.max"}
-    assert [rule.column for rule in sieve.rules if rule.name == "digit_share.max"] == [
+    assert [rule.column for rule in compiled.rules if rule.name == "digit_share.max"] == [
         "digit_share",
         "after.digit_share",
     ]
-    assert sieve.line_edits is not None
+    assert compiled.line_edits is not None
 
 
 def test_rules_of_ones_own_are_named_after_measure_and_bound() -> None:
-    sieve = settle_sieve(
+    compiled = compile_filters(
         [Filter(measure="words", min=3, max=9), Filter(measure="urls", max=1, reason="ads")], Path()
     )
-    assert [(rule.name, rule.threshold, rule.reason) for rule in sieve.rules] == [
+    assert [(rule.name, rule.threshold, rule.reason) for rule in compiled.rules] == [
         ("words.min", 3, "too_few_words"),
         ("words.max", 9, "too_many_words"),
         ("urls.max", 1, "ads"),
@@ -138,10 +137,10 @@ def test_rules_of_ones_own_are_named_after_measure_and_bound() -> None:
 
 def test_where_packs_are_skipped_the_recipe_s_own_rules_stay_and_the_packs_are_named() -> None:
     filters = [Filter(pack="web-en"), Filter(measure="chars", min=5), Filter(pack="stage-a")]
-    sieve = settle_sieve(filters, Path(), skip_packs=True)
-    assert [rule.name for rule in sieve.rules] == ["chars.min"]
-    assert [rule.column for rule in sieve.rules] == ["chars"], "no pack edits lines here"
-    assert (sieve.packs, sieve.skipped_packs, sieve.line_edits) == ({}, ["web-en", "stage-a"], None)
+    compiled = compile_filters(filters, Path(), skip_packs=True)
+    assert [rule.name for rule in compiled.rules] == ["chars.min"]
+    assert [rule.column for rule in compiled.rules] == ["chars"], "no pack edits lines here"
+    assert (compiled.packs, compiled.skipped_packs, compiled.line_edits) == ({}, ("web-en", "stage-a"), None)
 
 
 @pytest.mark.parametrize(
@@ -158,12 +157,12 @@ def test_a_name_that_does_not_exist_is_an_error_that_knows_a_near_one(
     filters: list[Filter], what: str, hint: str
 ) -> None:
     with pytest.raises(RecipeError) as caught:
-        settle_sieve(filters, Path())
+        compile_filters(filters, Path())
     assert what in caught.value.what
     assert hint in caught.value.next
 
 
-def test_a_sieve_survives_its_manifest() -> None:
-    sieve = settle_sieve([Filter(pack="web-en"), Filter(measure="chars", max=10**30)], Path())
-    spelled = msgspec.json.decode(msgspec.json.encode(msgspec.to_builtins(sieve)))
-    assert msgspec.convert(spelled, Sieve) == sieve
+def test_compiled_filters_survive_their_manifest() -> None:
+    compiled = compile_filters([Filter(pack="web-en"), Filter(measure="chars", max=10**30)], Path())
+    spelled = msgspec.json.decode(msgspec.json.encode(msgspec.to_builtins(compiled)))
+    assert msgspec.convert(spelled, CompiledFilters) == compiled

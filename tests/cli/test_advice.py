@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tokmill.cli import main
-from tokmill.cli.advice import fit_advice
+from tokmill.cli.console import fit_advice
 
 
 def command(*options: str) -> click.Command:

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import tokmill as mill
 from loader.builds import EOS, FORMATS, documents, write_build
-from tokmill.audit.check import batch_faults, check_build
+from tokmill.audit.check import batch_faults
 from tokmill.cli import main
 from tokmill.loader import collate
 
 
 def found_by(build, **how) -> dict[str, bool]:
-    return {finding.check: finding.ok for finding in check_build(build, steps=0, **how).findings}
+    return {finding.check: finding.ok for finding in mill.check(build, steps=0, **how).findings}
 
 
 @pytest.mark.parametrize("format", FORMATS)

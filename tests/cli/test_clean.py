@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from cleaned import prose
 from tokmill.cli import main
-from tokmill.storage.zstd import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 MAIL = "ann.lee@brook-mill.net"
 TEXTS = {

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tokmill.cli import main
-from tokmill.storage.zstd import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 LONG = "The mill stands by the river and turns all day long, and whoever comes by may bring a sack of grain to it "
 TEXTS = {

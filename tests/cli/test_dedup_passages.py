@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tokmill.cli import main
-from tokmill.storage.zstd import ZstdFile
+from tokmill.storage.disk import ZstdFile
 
 SHARED_WORDS = 120
 

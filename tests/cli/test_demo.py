@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from mill import small_corpus, tokmill
-from tokmill.manifest import load_manifest
-from tokmill.storage.zstd import ZstdFile
+from tokmill.artifacts.manifest import load_manifest
+from tokmill.storage.disk import ZstdFile
 
 
 @pytest.fixture

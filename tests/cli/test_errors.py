@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tokmill.artifacts.manifest import MANIFEST
 from tokmill.cli import main
-from tokmill.manifest import MANIFEST
 
 RECIPE = "name: x\nsources: [{name: a, files: 'nothing/*.jsonl'}]\n"
 

@@ -12,10 +12,10 @@ import sentencepiece
 
 import tokmill as mill
 from mill import small_corpus, tokmill, write_problems
+from tokmill.adhoc.tokens import TokenizerOptions, read_listing, tokenized
+from tokmill.artifacts.manifest import load_manifest
 from tokmill.errors import InputError
 from tokmill.formats.megatron import MegatronFile
-from tokmill.manifest import load_manifest
-from tokmill.token_files import Asked, read_listing, tokenized
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def snapshot(directory: Path) -> dict[str, tuple[str, int]]:
 def words(verb: str, corpus: Path, out: Path) -> list[str | Path]:
     listing, model = corpus / "mixture.yaml", corpus / "spm.model"
     if verb == "encode":
-        return ["encode", listing, "--model", model, "--out", out]
+        return ["encode", listing, "--tokenizer-path", model, "--out", out]
     if verb == "shard":
         return ["shard", listing, "--tokenizer-path", model, "--out-dir", out, "--length", "32"]
     common = ["--manifest", listing, "--tokenizer-path", model, "--out-dir", out]
@@ -62,7 +62,7 @@ def words(verb: str, corpus: Path, out: Path) -> list[str | Path]:
 
 
 OTHER = {
-    "encode": (["--normalize", "NFKC"], "`normalize.unicode` changed none → NFKC"),
+    "encode": (["--unicode", "NFKC"], "`normalize.unicode` changed none → NFKC"),
     "shard": (["--length", "16"], "`pack.length` changed 32 → 16"),
     "pack": (["--length", "16"], "`pack.length` changed 32 → 16"),
     "build": (["--tokens", "1k"], "`mixture.tokens` changed 2000 → 1000"),
@@ -136,7 +136,7 @@ def test_a_file_that_is_missing_is_made_again_by_the_same_words(corpus: Path, tm
 
 def test_a_killed_attempt_goes_on(corpus: Path, tmp_path: Path) -> None:
     """A kill leaves the work so far, and no manifest: the same words, and others, may go on from there."""
-    listing, asked = read_listing(corpus / "mixture.yaml"), Asked(corpus / "spm.model")
+    listing, asked = read_listing(corpus / "mixture.yaml"), TokenizerOptions(corpus / "spm.model")
     for out in (tmp_path / "one", tmp_path / "two"):
         with pytest.raises(KeyboardInterrupt), tokenized(listing, out, asked, workers=1):
             raise KeyboardInterrupt
@@ -159,11 +159,12 @@ def test_the_directory_of_a_run_is_never_built_into(corpus: Path, tmp_path: Path
 
 
 def test_replace_is_said_in_python_too(corpus: Path, tmp_path: Path) -> None:
-    encoded = [corpus / "mixture.yaml", corpus / "spm.model", tmp_path / "cache"]
-    mill.encode(*encoded, workers=1)
+    encoded = {"tokenizer_path": corpus / "spm.model", "out": tmp_path / "cache", "workers": 1}
+    mixture = corpus / "mixture.yaml"
+    mill.encode(mixture, **encoded)
     with pytest.raises(InputError, match="replace=True"):
-        mill.encode(*encoded, normalize="NFKC", workers=1)
-    mill.encode(*encoded, normalize="NFKC", replace=True, workers=1)
+        mill.encode(mixture, unicode="NFKC", **encoded)
+    mill.encode(mixture, unicode="NFKC", replace=True, **encoded)
     assert json.loads((tmp_path / "cache/ENCODE.meta.json").read_text())["normalization"]["unicode"] == "NFKC"
 
 
@@ -202,7 +203,7 @@ _STEPS = {
         "`dedup` removed",
     ),
     "tokenizer train": (
-        ["tokenizer", "train", "--manifest", "mixture.yaml", "--vocab-size", "340", "--output-dir", "out"],
+        ["tokenizer", "train", "--manifest", "mixture.yaml", "--vocab-size", "340", "--out-dir", "out"],
         ["--split-digits"],
         "split_digits",
     ),

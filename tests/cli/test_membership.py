@@ -19,7 +19,6 @@ import tokenizers
 import tokmill as mill
 from mill import small_corpus, tokmill, write_problems
 from tokmill.audit import membership
-from tokmill.audit.check import check_build
 from tokmill.errors import InputError
 from tokmill.loader import open_dataset
 
@@ -49,11 +48,13 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts), model_prefix=str(directory / "spm"), vocab_size=300, minloglevel=2
     )
-    return mill.materialize(directory / "texts.jsonl", directory / "mini", k=90, seed=3, splits=SPLITS)
+    return mill.materialize_sample(
+        directory / "texts.jsonl", out=directory / "mini", k=90, seed=3, splits=SPLITS
+    ).path
 
 
 def members(build: Path, **how: Any) -> dict[str, tuple[bool, str]]:
-    found = check_build(build, steps=0, **how).findings
+    found = mill.check(build, steps=0, **how).findings
     return {one.split: (one.ok, one.detail) for one in found if one.check == "members"}
 
 
@@ -160,7 +161,7 @@ def expected(sample: Path, split: str) -> list[list[int]]:
 def made_by(sample: Path, out: Path, *words: str | Path) -> Path:
     model = sample.parent.parent / "spm.model"
     where = (
-        ["--out", out, "--model", model]
+        ["--out", out, "--tokenizer-path", model]
         if words[0] == "encode"
         else ["--out-dir", out, "--tokenizer-path", model]
     )
@@ -240,9 +241,9 @@ def test_a_cache_of_the_old_form_is_refused_and_can_be_made_anew(sample: Path, t
     with pytest.raises(InputError, match="make it anew: `tokmill encode"):
         open_dataset(cache, "valid")
     model = sample.parent.parent / "spm.model"
-    again = tokmill("encode", sample, "--model", model, "--out", cache)
+    again = tokmill("encode", sample, "--tokenizer-path", model, "--out", cache)
     assert "--replace" in again.stderr
-    done = tokmill("encode", sample, "--model", model, "--out", cache, "--replace")
+    done = tokmill("encode", sample, "--tokenizer-path", model, "--out", cache, "--replace")
     assert done.returncode == 0, done.stderr
     assert [e["ids"].tolist() for e in open_dataset(cache, "valid")] == expected(sample, "valid")
 

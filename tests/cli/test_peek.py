@@ -80,7 +80,7 @@ def test_documents_have_their_colours_and_cannot_talk_to_the_terminal(tmp_path, 
     assert "train row 0 of " in shown.stdout
     assert "── [0:" in shown.stdout
     assert "doc-0 of web" in shown.stdout
-    assert "goes on or was cut" in shown.stdout
+    assert "continues or was truncated" in shown.stdout
     shown = CliRunner().invoke(main, ["peek", str(build), "--row", "-1", "--tokenizer", str(tokenizer.path)])
     assert "\x07" not in shown.stdout
     assert "\x1b" not in shown.stdout

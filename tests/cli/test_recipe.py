@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from tokmill.cli import main
 from tokmill.recipe import Recipe
-from tokmill.recipe_file import load_recipe
+from tokmill.recipe.file import load_recipe
 
 
 def tokmill(*arguments: str | Path) -> Result:
@@ -39,7 +39,7 @@ def bad(tmp_path: Path) -> Path:
 def test_a_good_recipe_is_called_good(good: Path) -> None:
     shown = tokmill("check", good)
     assert shown.exit_code == 0
-    assert shown.stdout == f"✓ {good}: 1 sources, 0 builds\n"
+    assert shown.stdout == f"✓ {good}: 1 source, 0 builds\n"
     assert shown.stderr == ""
 
 

@@ -11,9 +11,8 @@ import sentencepiece
 
 import tokmill as mill
 from mill import small_corpus, tokmill, write_problems
-from tokmill.audit.check import check_build
+from tokmill.artifacts.manifest import load_manifest
 from tokmill.loader import list_splits, open_dataset
-from tokmill.manifest import load_manifest
 
 # compatibility forms that NFKC takes apart, and NFC leaves
 ODD = ["ﬁne", "Ｗｉｄｅ", "x²", "①", "Ⅳ", "cafe\u0301"]
@@ -50,7 +49,9 @@ def sample(tmp_path: Path) -> Path:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in table))
     parallel = {"source_key": "source", "target_key": "target", "max_chars": 5000}
     splits = {"train": 20, "val": 8, "test": 4}
-    return mill.materialize(path, tmp_path / "mini", k=32, seed=9, splits=splits, parallel=parallel)
+    return mill.materialize_sample(
+        path, out=tmp_path / "mini", k=32, seed=9, splits=splits, parallel=parallel
+    ).path
 
 
 def expected(sample: Path, model: Path, label: str, form: str | None = None) -> list[list[int]]:
@@ -68,7 +69,7 @@ def test_val_is_valid_in_manifests_caches_builds_and_commands(
     sample: Path, model: Path, tmp_path: Path, word: str
 ) -> None:
     assert {json.loads(line)["split"] for line in sample.read_text().splitlines()} == {"train", "val", "test"}
-    cache = mill.encode(sample, model, tmp_path / "cache", workers=1)
+    cache = mill.encode(sample, tokenizer_path=model, out=tmp_path / "cache", workers=1).directory
     assert list_splits(cache) == ["train", "valid", "test"]
     assert [e["ids"].tolist() for e in open_dataset(cache, word)] == expected(sample, model, "val")
     build = [
@@ -85,8 +86,8 @@ def test_val_is_valid_in_manifests_caches_builds_and_commands(
     assert [e["ids"].tolist() for e in open_dataset(tmp_path / "mega", word)] == expected(
         sample, model, "val"
     )
-    assert check_build(cache, steps=0).ok
-    assert all(one.ok for one in check_build(tmp_path / "mega", steps=0).findings)
+    assert mill.check(cache, steps=0).ok
+    assert all(one.ok for one in mill.check(tmp_path / "mega", steps=0).findings)
     shown = tokmill("peek", cache, "--split", word, "--json")
     assert json.loads(shown.stdout)["rows"] == 8
 
@@ -128,7 +129,7 @@ def test_a_recipe_reads_the_words_that_records_use(tmp_path: Path) -> None:
     assert sizes == {"train": 20, "dev": 40, "test": 10}
     shown = tokmill("trace", run / "build/mega", "--split", "val", "--row", "0", "--column", "0", "--json")
     assert shown.returncode == 0, shown.stderr
-    assert all(one.ok for one in check_build(run / "build/mega", steps=0).findings)
+    assert all(one.ok for one in mill.check(run / "build/mega", steps=0).findings)
     counted = small_corpus(
         tmp_path / "c",
         split={"method": "counts", "counts": {"val": 12}},
@@ -143,20 +144,22 @@ def test_a_recipe_reads_the_words_that_records_use(tmp_path: Path) -> None:
 def test_texts_are_brought_into_a_unicode_form_before_they_are_encoded(
     sample: Path, model: Path, tmp_path: Path, form: str
 ) -> None:
-    done = tokmill("encode", sample, "--model", model, "--out", tmp_path / "cache", "--normalize", form)
+    done = tokmill(
+        "encode", sample, "--tokenizer-path", model, "--out", tmp_path / "cache", "--unicode", form
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "cache/ENCODE.meta.json").read_text())["normalization"]["unicode"] == form
     found = [e["ids"].tolist() for e in open_dataset(tmp_path / "cache", "train")]
     assert found == expected(sample, model, "train", form)
     assert found != expected(sample, model, "train")
-    told = [one for one in check_build(tmp_path / "cache", steps=0).findings if one.check == "members"]
+    told = [one for one in mill.check(tmp_path / "cache", steps=0).findings if one.check == "members"]
     assert all(one.ok and "encoded again, equal" in one.detail for one in told)
 
 
 def test_one_experiment_id_goes_through_sample_cache_and_build(
     sample: Path, model: Path, tmp_path: Path
 ) -> None:
-    cache = mill.encode(sample, model, tmp_path / "cache", workers=1)
+    cache = mill.encode(sample, tokenizer_path=model, out=tmp_path / "cache", workers=1).directory
     build = [
         "build",
         "memmap",
@@ -178,8 +181,8 @@ def test_one_experiment_id_goes_through_sample_cache_and_build(
         load_manifest(tmp_path / "shards/sample").facts["input_manifest"],
     ]
     assert [one["experiment_id"] for one in told] == [own] * 3
-    again = mill.materialize(
-        tmp_path / "pairs.jsonl", tmp_path / "again", k=32, seed=10, splits={"train": 20, "val": 8, "test": 4},
+    again = mill.materialize_sample(
+        tmp_path / "pairs.jsonl", out=tmp_path / "again", k=32, seed=10, splits={"train": 20, "val": 8, "test": 4},
         parallel={"source_key": "source", "target_key": "target", "max_chars": 5000},
     )  # fmt: skip
-    assert json.loads(again.with_name("MANIFEST.meta.json").read_text())["experiment_id"] != own
+    assert again.meta["experiment_id"] != own

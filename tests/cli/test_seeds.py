@@ -17,7 +17,7 @@ DRAWING = {
     "sample": [],
     "select": [],
     "encode": [],
-    "pack": [],
+    "layouts": [],
     "shard": [],
     "build": [],
     "normalize": [],
@@ -41,14 +41,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (directory / f"mixture-{seed}.yaml").write_text(f"seed: {seed}\ndatasets:\n{datasets}")
     made = tokmill(
         "tokenizer", "train", "--manifest", directory / "mixture-5.yaml", "--vocab-size", "300",
-        "--model-type", "byte_bpe", "--output-dir", directory / "tok",
+        "--model", "byte_bpe", "--out-dir", directory / "tok",
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
     return directory
 
 
 TOKENS = {
-    "encode": ("--model", "tok/tokenizer.json", "--out"),
+    "encode": ("--tokenizer-path", "tok/tokenizer.json", "--out"),
     "pack": ("--tokenizer-path", "tok/tokenizer.json", "--length", "64", "--out-dir"),
     "shard": ("--tokenizer-path", "tok/tokenizer.json", "--length", "64", "--out-dir"),
     "build": ("--tokenizer-path", "tok/tokenizer.json", "--length", "64", "--tokens", "3k", "--out-dir"),

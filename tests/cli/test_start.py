@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from tokmill.cli import _VERBS, main
+from tokmill import read_verbs
+from tokmill.cli import GROUPS, RENAMED, main
 
 HEAVY = (
     "numba",
@@ -61,8 +63,8 @@ def commands() -> list[list[str]]:
 
 def test_the_table_of_verbs_and_the_commands_agree() -> None:
     context = click.Context(main)
-    assert main.list_commands(context) == list(_VERBS)
-    for name in _VERBS:
+    assert sorted(main.list_commands(context)) == sorted(read_verbs())
+    for name in read_verbs():
         command = main.get_command(context, name)
         assert command is not None
         assert command.name == name
@@ -98,8 +100,8 @@ def test_every_option_says_what_it_is_for(command: list[str]) -> None:
 
 def test_the_help_lists_every_verb_with_its_summary() -> None:
     shown = " ".join(CliRunner().invoke(main, ["--help"]).stdout.split())
-    for name, (_, summary) in _VERBS.items():
-        assert f"{name} {summary}" in shown
+    for name, verb in read_verbs().items():
+        assert f"{name} {verb.summary}" in shown
 
 
 @pytest.mark.parametrize(
@@ -118,3 +120,47 @@ def test_an_unknown_verb_like_no_other_is_refused_without_a_guess() -> None:
     assert shown.exit_code == 2
     assert "No such command `xyzzy`." in shown.stderr
     assert "Did you mean" not in shown.stderr
+
+
+@pytest.mark.parametrize("verb", list(RENAMED))
+def test_an_option_that_was_renamed_still_has_its_old_name_and_the_help_shows_the_new_one(verb: str) -> None:
+    context = click.Context(main)
+    top = main.get_command(context, verb)
+    assert top is not None
+    inner = list(top.commands.values()) if isinstance(top, click.Group) else [top]
+    known = {spelled for command in inner for param in command.params for spelled in param.opts}
+    for old, new in RENAMED[verb].items():
+        assert (old in known, new in known) == (False, True), old
+        _, _, words = main.resolve_command(context, [verb, old, "a", f"{old}=b=c", "--", old])
+        assert words == [new, "a", f"{new}=b=c", "--", old]
+
+
+def test_an_old_name_gives_what_the_new_one_gives(tmp_path: Path) -> None:
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"text": "one two three"}\n{"text": "one two three"}\n')
+    results = []
+    for option in ("--keep", "--near-selection"):
+        out = tmp_path / option
+        words = [
+            "dedup",
+            str(texts),
+            "--mode",
+            "exact",
+            option,
+            "longest",
+            "--workers",
+            "1",
+            "--out-dir",
+            str(out),
+        ]
+        assert CliRunner().invoke(main, words).exit_code == 0
+        results.append((out / "deduped.manifest.json").read_bytes())
+    assert b'"keep":"longest"' in results[0].replace(b" ", b"")
+    assert results[0] == results[1]
+
+
+def test_the_verbs_are_in_groups_and_each_is_in_one() -> None:
+    shown = CliRunner().invoke(main, ["--help"]).stdout
+    places = [shown.index(f"\n{title}:\n") for title in GROUPS]
+    assert places == sorted(places)
+    assert sum(map(len, GROUPS.values())) == len(read_verbs())

@@ -45,7 +45,7 @@ def tokenizer(*arguments: str | Path) -> Result:
 
 
 def train_arguments(mixture: Path, out: Path) -> list[str | Path]:
-    return ["train", "--manifest", mixture, "--output-dir", out, "--sample-megabytes", "1", "--workers", "1"]
+    return ["train", "--manifest", mixture, "--out-dir", out, "--sample-megabytes", "1", "--workers", "1"]
 
 
 def train(mixture: Path, out: Path, *options: str | Path) -> Result:
@@ -62,7 +62,7 @@ def train(mixture: Path, out: Path, *options: str | Path) -> Result:
 )
 def test_a_model_and_its_log_are_published_and_nothing_else_is_left(tmp_path, mixture, model, name, eos):
     log_file = tmp_path / "logs" / "train.json"
-    options = ("--vocab-size", "420", "--model-type", model, "--log-file", log_file)
+    options = ("--vocab-size", "420", "--model", model, "--log-file", log_file)
     done = train(mixture, tmp_path / "tok", *options, "--json")
     assert done.exit_code == 0, done.stderr
     assert [path.name for path in (tmp_path / "tok").iterdir()] == [name]
@@ -103,7 +103,7 @@ def test_a_failed_training_leaves_no_model_and_says_the_largest_vocabulary(tmp_p
     ("options", "message"),
     [
         (
-            ("--model-type", "byte_bpe", "--user-symbol", "<x>"),
+            ("--model", "byte_bpe", "--user-symbol", "<x>"),
             "user_symbols: does not belong to the model byte_bpe",
         ),
         (("--min-frequency", "3"), "min_frequency: does not belong to the model unigram"),
@@ -123,7 +123,7 @@ def models(tmp_path_factory, mixture):
     """A vocabulary that fits, and one that is too small."""
     directory = tmp_path_factory.mktemp("models")
     for size in ("420", "330"):
-        done = train(mixture, directory, "--vocab-size", size, "--model-type", "bpe")
+        done = train(mixture, directory, "--vocab-size", size, "--model", "bpe")
         assert done.exit_code == 0, done.stderr
     return directory / "spm_420_bpe.model", directory / "spm_330_bpe.model"
 
@@ -164,7 +164,7 @@ def test_guard_fails_for_the_worse_and_passes_for_the_same(models, mixture):
     worse = tokenizer("guard", good, poor, files)
     assert worse.exit_code == 1
     assert "tokens_per_word" in worse.stdout
-    assert "1 of 3 figures are beyond the bounds (tokens per word +0.05, shares -0.02)" in worse.stdout
+    assert "1 of 3 figures beyond the thresholds (tokens per word +0.05, shares -0.02)" in worse.stdout
     assert tokenizer("guard", poor, good, files).exit_code == 0, "fewer tokens are no fault"
     allowed = tokenizer("guard", good, poor, files, "--max-rise", "9", "--json")
     assert allowed.exit_code == 0

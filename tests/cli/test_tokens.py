@@ -14,12 +14,11 @@ import tokenizers
 
 import tokmill as mill
 from mill import small_corpus, tokmill, write_problems
-from tokmill.audit.check import check_build
+from tokmill.artifacts.manifest import load_manifest
+from tokmill.formats.index import read_row_index
 from tokmill.formats.megatron import MegatronFile
-from tokmill.formats.row_index import read_row_index
 from tokmill.formats.token_cache import TokenCache
 from tokmill.loader import list_splits, open_dataset
-from tokmill.manifest import load_manifest
 from tokmill.tokenizers.load import load_tokenizer
 
 
@@ -39,7 +38,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     made = tokmill(
         "tokenizer", "train", "--manifest", directory / "mixture.yaml", "--vocab-size", "400",
-        "--model-type", "bpe", "--output-dir", directory / "tok",
+        "--model", "bpe", "--out-dir", directory / "tok",
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
     done = tokmill(
@@ -113,7 +112,7 @@ def test_packed_rows_have_the_shares_of_the_mixture_and_their_number_is_exact(
     out = tmp_path / "rows"
     run_json(
         "pack", "--manifest", corpus / "mixture.yaml", "--tokenizer-path", model, "--length", "128",
-        "--num-seqs", "150", "--layout", "concat", "--out-dir", out,
+        "--blocks", "150", "--layout", "concat", "--out-dir", out,
     )  # fmt: skip
     meta = json.loads((out / "meta.json").read_text())
     rows = np.fromfile(out / "input_ids.mmap", "<i4").reshape(-1, 128)
@@ -131,7 +130,7 @@ def test_packed_rows_have_the_shares_of_the_mixture_and_their_number_is_exact(
         (doc.source, doc.doc_id) for row in read_row_index(out / "index.jsonl.zst") for doc in row.docs
     }
     assert meta["counts"]["documents"] == len(indexed) < 800
-    found = {one.check: one for one in check_build(out, steps=0).findings}
+    found = {one.check: one for one in mill.check(out, steps=0).findings}
     assert (found["sizes"].ok, found["sizes"].detail) == (True, "150 examples, 150 in the manifest")
     shown = run_json("peek", out, "--row", "3")
     assert shown["pieces"][0]["text"]
@@ -156,10 +155,10 @@ def test_a_build_is_shown_as_text_with_the_tokenizer_that_lies_in_it(
 
 
 def test_a_cache_is_shown_as_text_split_by_split(corpus: Path, model: Path, tmp_path: Path) -> None:
-    sample = mill.materialize(
-        corpus / "a.jsonl", tmp_path / "mini", k=30, seed=1, splits={"train": 20, "valid": 6, "test": 4}
-    )
-    cache = mill.encode(sample, model, tmp_path / "cache", workers=1)
+    sample = mill.materialize_sample(
+        corpus / "a.jsonl", out=tmp_path / "mini", k=30, seed=1, splits={"train": 20, "valid": 6, "test": 4}
+    ).path
+    cache = mill.encode(sample, tokenizer_path=model, out=tmp_path / "cache", workers=1).directory
     lines = [json.loads(line) for line in sample.read_text().splitlines()]
     for split in ("train", "valid", "test"):
         wanted = [line for line in lines if line["split"] == split]
@@ -207,7 +206,8 @@ def test_a_vocabulary_that_does_not_fit_two_bytes_is_refused_before_anything_is_
 
 
 def test_layouts_are_compared_before_one_is_chosen(corpus: Path, model: Path, tmp_path: Path) -> None:
-    found = run_json(
+    found = run_json("layouts", corpus / "mixture.yaml", "--tokenizer-path", model, "--length", "128")
+    assert found == run_json(
         "pack", "--manifest", corpus / "mixture.yaml", "--tokenizer-path", model, "--length", "128",
         "--out-dir", tmp_path / "rows", "--compare",
     )  # fmt: skip
@@ -215,7 +215,7 @@ def test_layouts_are_compared_before_one_is_chosen(corpus: Path, model: Path, tm
     assert list(by_name) == ["concat", "document", "best_fit", "pad", "indexed"]
     assert by_name["best_fit"]["padding_share"] > by_name["concat"]["padding_share"] == 0
     assert by_name["pad"]["cross_document"] == by_name["indexed"]["padding"] == 0
-    assert not list((tmp_path / "rows").iterdir())
+    assert not (tmp_path / "rows").exists()
 
 
 def test_megatron_files_meet_a_budget_and_their_manifest_says_all_they_were_made_from(
@@ -249,11 +249,15 @@ def test_megatron_files_meet_a_budget_and_their_manifest_says_all_they_were_made
 def test_a_sample_is_encoded_split_by_split_and_never_drawn_again(
     corpus: Path, model: Path, tmp_path: Path
 ) -> None:
-    sample = mill.materialize(
-        corpus / "a.jsonl", tmp_path / "mini", k=120, seed=42, splits={"train": 96, "valid": 12, "test": 12}
-    )
+    sample = mill.materialize_sample(
+        corpus / "a.jsonl",
+        out=tmp_path / "mini",
+        k=120,
+        seed=42,
+        splits={"train": 96, "valid": 12, "test": 12},
+    ).path
     before = sample.read_bytes()
-    cache = mill.encode(sample, model, tmp_path / "cache", workers=1)
+    cache = mill.encode(sample, tokenizer_path=model, out=tmp_path / "cache", workers=1).directory
     examples = [json.loads(line) for line in before.decode().splitlines()]
     meta = json.loads((cache / "ENCODE.meta.json").read_text())
     assert (meta["examples"], meta["byte_fallback"]) == (120, True)
@@ -269,13 +273,15 @@ def test_a_sample_is_encoded_split_by_split_and_never_drawn_again(
     assert ranges == {"train": (0, 96), "valid": (96, 12), "test": (108, 12)}
     assert sample.read_bytes() == before
     sample.write_bytes(before + b"\n")
-    refused = tokmill("encode", sample, "--model", model, "--out", tmp_path / "other")
+    refused = tokmill("encode", sample, "--tokenizer-path", model, "--out", tmp_path / "other")
     assert refused.returncode != 0
     assert "is not the sample that MANIFEST.meta.json describes" in refused.stderr
 
 
 def test_a_cache_of_another_tokenizer_is_refused(corpus: Path, model: Path, tmp_path: Path) -> None:
-    found = run_json("encode", corpus / "mixture.yaml", "--model", model, "--out", tmp_path / "cache")
+    found = run_json(
+        "encode", corpus / "mixture.yaml", "--tokenizer-path", model, "--out", tmp_path / "cache"
+    )
     assert found["examples"] == 800
     from tokmill.errors import TokenizerMismatch
 

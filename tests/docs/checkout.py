@@ -28,7 +28,7 @@ _CONTENTS = (
     "recipes",
     "bench",
 )
-_TESTS = "tests/test_sample.py"
+_TESTS = "tests/stages/test_draw.py"
 
 _HOOK = """#!/bin/sh
 mkdir -p .venv

@@ -20,7 +20,7 @@ from docs.pages import (
     run_blocks,
 )
 from tokmill.cli import main
-from tokmill.recipe_file import parse_recipe
+from tokmill.recipe.file import parse_recipe
 
 _README, _TUTORIAL = REPOSITORY / "README.md", REPOSITORY / "docs/tutorial.md"
 _HOW_TO = sorted((REPOSITORY / "docs/how-to").glob("*.md"))
@@ -139,9 +139,10 @@ def test_a_how_to_does_what_it_says(
 
 
 def test_the_tree_in_the_readme_is_the_tree() -> None:
-    tree = _README.read_text(encoding="utf-8").partition("src/tokmill/\n")[2].partition("\nrecipes/")[0]
+    (tree,) = re.findall(r"^```text\n(cli/ .*?)^```$", _README.read_text(encoding="utf-8"), re.M | re.S)
+    drawn = [room for floor in tree.splitlines() for room in re.split(r"\s{2,}", floor)[0].split()]
     packages = {path.parent.name for path in (REPOSITORY / "src/tokmill").glob("*/__init__.py")}
-    assert set(re.findall(r"(?:^|  )(\w+)/ ", tree, re.M)) == packages
+    assert {room.removesuffix("/") for room in drawn if room.endswith("/")} == packages
 
 
 def test_hardly_a_block_cannot_be_run() -> None:

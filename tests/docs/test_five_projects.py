@@ -13,7 +13,7 @@ from docs.pages import REPOSITORY, missing_lines, read_blocks, reader_environmen
 from hub.loopback import LoopbackHub
 from mill import SHARED
 from recipes.published import publish
-from tokmill.demo.stand_in import write_stand_in
+from tokmill.demos.stand_in import write_stand_in
 from tokmill.loader import open_dataset
 
 PAGE = REPOSITORY / "docs/coming-from/five-projects.md"
@@ -91,5 +91,5 @@ def test_bare_shards_have_the_rows_that_were_counted(followed: Path) -> None:
 
 def test_a_report_and_decisions_lie_beside_what_was_done(followed: Path) -> None:
     assert (followed / "steps/report.html").is_file()
-    assert (followed / "demo/report.html").is_file()
+    assert (followed / "demo/out/report.html").is_file()
     assert list((followed / "demo").rglob("decisions*.jsonl.zst"))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from docs.verbs import walk_verbs
 from tokmill.clean.measures import MEASURES
-from tokmill.clean.packs import PACKS
-from tokmill.recipe_file import parse_recipe
+from tokmill.clean.rules import PACKS
+from tokmill.recipe.file import parse_recipe
 
 REPOSITORY = Path(__file__).parents[2]
 

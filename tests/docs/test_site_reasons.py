@@ -15,9 +15,10 @@ import pytest
 import tokmill
 from mill import small_corpus, write_recipe
 from mill import tokmill as run_tokmill
-from tokmill.clean import language_policy, license_policy
+from tokmill.clean import language as language_policy
+from tokmill.clean import license_policy
 from tokmill.kernels.redaction import KINDS
-from tokmill.stages import split
+from tokmill.stages.split import stage as split
 
 REPOSITORY = Path(__file__).parents[2]
 SOURCE = Path(tokmill.__file__).parent

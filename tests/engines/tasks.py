@@ -10,16 +10,14 @@ import threading
 import time
 from pathlib import Path
 
-from tokmill.engines.local import Engine, LocalEngine
-from tokmill.engines.opening import EngineName, Resources, open_engine
-from tokmill.environment import DEVICE
+from tokmill.artifacts.manifest import Receipt
+from tokmill.artifacts.step import Task
+from tokmill.engines.local import Engine, EngineName, LocalEngine, Resources, open_engine
 from tokmill.errors import DiskFull, TokmillError
-from tokmill.manifest import Receipt
-from tokmill.task import Task
 
 
 def task(key: str, **config: object) -> Task:
-    return Task(function="test", key=key, config=dict(config), inputs=[], directory="")
+    return Task(function="test", key=key, options=dict(config), inputs=[], directory="")
 
 
 def perform(task: Task) -> Receipt:
@@ -39,7 +37,7 @@ def perform(task: Task) -> Receipt:
         Path(task.config["writes_late"]).touch()
     if "raises" in task.config:
         raise errors()[task.config["raises"]]
-    return task.receipt([], {"pid": os.getpid(), "device": os.environ.get(DEVICE)}, None)
+    return task.receipt([], {"pid": os.getpid()}, None)
 
 
 def errors() -> dict[str, Exception]:

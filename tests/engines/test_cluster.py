@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 from engines.tasks import perform, task
-from tokmill.engines.cluster import ClusterEngine, Loss, WorkerLost
-from tokmill.engines.orders import Order, carry_out
+from tokmill.artifacts.step import Task
+from tokmill.engines.cluster import ClusterEngine, Loss, Order, WorkerLost, carry_out
 from tokmill.errors import DiskFull, TaskFailed
-from tokmill.task import Task
 
 
 class ThreadCluster:

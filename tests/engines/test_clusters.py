@@ -16,13 +16,12 @@ import psutil
 import pytest
 
 from engines.tasks import errors, perform, task
-from tokmill.engines.local import Engine
-from tokmill.engines.opening import Resources, check_resources, open_engine
-from tokmill.engines.orders import own_code
+from tokmill.artifacts.manifest import Receipt
+from tokmill.artifacts.progress import warnings_to
+from tokmill.artifacts.step import Task
+from tokmill.engines.cluster import own_code
+from tokmill.engines.local import Engine, Resources, check_resources, open_engine
 from tokmill.errors import EngineError, MissingExtra, RecipeError, TaskFailed
-from tokmill.manifest import Receipt
-from tokmill.progress import told_to
-from tokmill.task import Task
 
 TESTS = Path(__file__).resolve().parents[1]
 PACKAGES = {"ray": "ray", "dask": "distributed"}
@@ -142,7 +141,7 @@ def test_a_bug_in_a_worker_arrives_with_the_workers_traceback(driven: Driven) ->
 
 def test_what_a_worker_warns_of_is_said_by_the_driver(driven: Driven) -> None:
     said: list[str] = []
-    with told_to(said.append):
+    with warnings_to(said.append):
         driven.run([task("a", warns="a shard"), task("b")])
     assert said == ["a shard is odd"]
     assert logging.getLogger("tokmill").propagate
@@ -166,13 +165,9 @@ def test_a_private_dask_listens_to_nobody_else_and_on_no_port_that_another_run_m
     assert 8787 not in {address.port for address in listening}
 
 
-def test_a_device_that_the_worker_lacks_is_replaced_by_the_cpu(driven: Driven) -> None:
-    assert {receipt.counts["device"] for receipt in driven.run([task("a"), task("b")]).values()} == {"cpu"}
-
-
 def test_workers_refuse_a_driver_of_another_version(driven: Driven, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = msgspec.structs.replace(own_code(), tokmill="9.9")
-    monkeypatch.setattr("tokmill.engines.orders.own_code", lambda: theirs)
+    monkeypatch.setattr("tokmill.engines.cluster.own_code", lambda: theirs)
     with pytest.raises(EngineError, match=r"the driver 9\.9"):
         driven.run([task("a")])
 
@@ -194,7 +189,7 @@ def test_an_address_where_nobody_answers_is_an_error_that_names_it(engine: Any, 
 def test_an_engine_that_is_not_installed_says_which_extra_to_install(engine: str) -> None:
     program = (
         f"import sys; sys.modules[{PACKAGES[engine]!r}] = None\n"
-        "from tokmill.engines.opening import Resources, open_engine\n"
+        "from tokmill.engines.local import Resources, open_engine\n"
         "from tokmill.errors import MissingExtra\n"
         f"try: open_engine(Resources(2, {engine!r}), 1, print)\n"
         "except MissingExtra as error: print(error)\n"

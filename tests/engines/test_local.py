@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from engines.tasks import announce_and_wait, errors, perform, task
+from tokmill.artifacts.manifest import Receipt
+from tokmill.artifacts.step import Task
 from tokmill.engines.local import LocalEngine
 from tokmill.errors import TaskFailed
-from tokmill.manifest import Receipt
-from tokmill.task import Task
 
 TESTS = Path(__file__).resolve().parents[1]
 

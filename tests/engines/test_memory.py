@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.engines.memory import DRIVER_BYTES, SHARD_FACTOR, WORKER_BYTES, parse_bytes, workers_within
+from tokmill.engines.local import DRIVER_BYTES, SHARD_FACTOR, WORKER_BYTES, parse_bytes, workers_within
 from tokmill.errors import RecipeError
 
 MEGABYTE = 1 << 20

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from engines.tasks import perform, task
-from tokmill.engines.orders import (
+from tokmill.artifacts.step import Input, Task
+from tokmill.engines.cluster import (
     Code,
     EngineError,
     Order,
@@ -17,19 +18,18 @@ from tokmill.engines.orders import (
     encode_question,
     read_reply,
 )
-from tokmill.task import Input, Task
 
 
 def test_a_task_arrives_as_it_was_sent() -> None:
     sent = Task(
         function="clean",
         key="a-00000",
-        config={"text": "Çé\u2028\0", "share": 0.1, "many": (1 << 63) - 1, "nested": [{"none": None}, True]},
+        options={"text": "Çé\u2028\0", "share": 0.1, "many": (1 << 63) - 1, "nested": [{"none": None}, True]},
         inputs=[Input("documents", "/data/ü.parquet", "0" * 64, 7)],
         directory="/out/clean",
-        followers=[{"function": "x"}],
+        followers=[task("then", text="é")],
     )
-    order = encode_order(perform, "cpu", sent)
+    order = encode_order(perform, sent)
     given = msgspec.json.decode(order, type=Order)
     assert given.task == sent
     assert given.task.fingerprint == sent.fingerprint
@@ -37,7 +37,7 @@ def test_a_task_arrives_as_it_was_sent() -> None:
 
 
 def test_what_a_worker_logs_is_logged_by_the_driver(caplog: pytest.LogCaptureFixture) -> None:
-    reply = carry_out(encode_order(perform, "cpu", task("a", warns="this shard")))
+    reply = carry_out(encode_order(perform, task("a", warns="this shard")))
     caplog.clear()
     assert read_reply(reply) is not None
     assert [(r.name, r.levelname, r.getMessage()) for r in caplog.records] == [
@@ -58,9 +58,9 @@ def test_a_worker_refuses_the_order_of_another_tokmill(
     change: dict[str, Any], words: str, asks: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = Code("3.11", "0.1.0", 2)
-    monkeypatch.setattr("tokmill.engines.orders.own_code", lambda: msgspec.structs.replace(here, **change))
-    order = encode_question() if asks == "question" else encode_order(perform, "cpu", task("a"))
-    monkeypatch.setattr("tokmill.engines.orders.own_code", lambda: here)
+    monkeypatch.setattr("tokmill.engines.cluster.own_code", lambda: msgspec.structs.replace(here, **change))
+    order = encode_question() if asks == "question" else encode_order(perform, task("a"))
+    monkeypatch.setattr("tokmill.engines.cluster.own_code", lambda: here)
     with pytest.raises(EngineError) as caught:
         read_reply(carry_out(order))
     assert words in caught.value.what

@@ -27,11 +27,11 @@ from typing import NoReturn
 
 import tokmill as mill
 from tokmill.cli import main
-from tokmill.kernels.warm import compile_kernels
-from tokmill.plan import kernels_needed, plan_steps
-from tokmill.recipe_file import load_recipe
+from tokmill.kernels.jit import compile_kernels
+from tokmill.pipeline.plan import kernels_needed, plan_steps
+from tokmill.recipe.file import load_recipe
 
-LIBRARIES = ("gigatoken", "tokenizers", "pyarrow.parquet", "tokmill.cli.run", "tokmill.cli.verify")
+LIBRARIES = ("gigatoken", "tokenizers", "pyarrow.parquet", "tokmill.cli.recipe", "tokmill.cli.verify")
 # A run takes a second. One that takes this long hangs, and its status says SIGALRM.
 HANGS_AFTER_SECONDS = 300
 

@@ -27,20 +27,20 @@ import zstandard
 
 import tokmill as mill
 from faults.disk import whole_recipe
-from tokmill.container import ContainedShard, build_container, list_contained, write_container
+from tokmill.adhoc.mixtures import mixture_weights, read_mixture_file, to_sources
+from tokmill.artifacts.manifest import load_manifest, load_receipts
+from tokmill.artifacts.snapshot import SnapshotShard, build_snapshot, list_shards, write_snapshot
 from tokmill.errors import TokmillError
-from tokmill.formats.row_index import find_row, read_row_index
+from tokmill.formats.index import find_row, read_row_index
 from tokmill.loader import Batches, open_dataset
-from tokmill.manifest import load_manifest, load_receipts
-from tokmill.mixture_file import mixture_weights, read_mixture_file, to_sources
 from tokmill.recipe import Source
-from tokmill.recipe_file import load_recipe
-from tokmill.sources.readers import Chunks, read_documents, settle_reading
+from tokmill.recipe.file import load_recipe
+from tokmill.sources.readers import Chunks, read_documents, resolve_reading
+from tokmill.storage.disk import ZstdCompressor, frame_options
 from tokmill.storage.location import find_files
-from tokmill.storage.parquet import load_table
-from tokmill.storage.zstd import ZstdCompressor, frame_options
+from tokmill.storage.tables import load_table
 from tokmill.tokenizers.load import load_tokenizer
-from tokmill.tokenizers.train_bytes import train_byte_bpe
+from tokmill.tokenizers.train import train_byte_bpe
 
 Found = tuple[int, int | None]
 MAX_RECORD_BYTES = 1 << 16
@@ -108,9 +108,9 @@ def source(
 
     def read(path: Path) -> Found:
         whole = {"name": "s", "files": path.name, "max_record_bytes": MAX_RECORD_BYTES, **section}
-        settled = Source.model_validate(whole)
+        source = Source.model_validate(whole)
         files = find_files(path.name, path.parent)
-        reading = settle_reading(settled, files)
+        reading = resolve_reading(source, files, Path())
         found = 0
         for chunk in Chunks(files, reading, max(4096, files[0].bytes // 4)):
             for batch in read_documents(chunk.file.path, chunk.file.name, chunk.span, reading):
@@ -140,7 +140,7 @@ def mixture(path: Path) -> Found:
 
 def container(path: Path) -> Found:
     (path.parent / "a.jsonl").write_bytes(b'{"text": "x"}\n')
-    return len(list_contained(path, None)), None
+    return len(list_shards(path, None)), None
 
 
 def manifest(path: Path) -> Found:
@@ -255,13 +255,13 @@ def _warc(kind: str) -> bytes:
 
 
 def _container(scratch: Path) -> bytes:
-    shard = ContainedShard(
+    shard = SnapshotShard(
         path="a.jsonl", bytes=14, rows=1, chars=1, tokens=1, sha256="0" * 64, content_sha256="0" * 64
     )
-    built = build_container(
+    built = build_snapshot(
         "container", "o/n", "0" * 40, {"by": "hand"}, [shard] * 3, tokens_are_estimated=True
     )
-    write_container(scratch / "container.json", built)
+    write_snapshot(scratch / "container.json", built)
     return (scratch / "container.json").read_bytes()
 
 

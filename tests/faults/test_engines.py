@@ -12,8 +12,8 @@ import pytest
 import tokmill as mill
 from faults.disk import checked_digest
 from mill import small_corpus
-from tokmill.manifest import MANIFEST
-from tokmill.storage.lock import LOCK
+from tokmill.artifacts.manifest import MANIFEST
+from tokmill.storage.lease import LOCK
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,9 @@ import tokmill as mill
 from engines.tasks import perform, task
 from faults.disk import checked_digest
 from mill import small_corpus
-from tokmill.engines.opening import Resources, open_engine
+from tokmill.artifacts.progress import Silence
+from tokmill.engines.local import Resources, open_engine
 from tokmill.errors import DiskFull, EngineError
-from tokmill.progress import Silence
 
 pytestmark = pytest.mark.slow_faults
 
@@ -206,7 +206,7 @@ def free_port() -> int:
 
 CONNECT = """
 import sys
-from tokmill.engines.opening import Resources, open_engine
+from tokmill.engines.local import Resources, open_engine
 from tokmill.errors import TokmillError
 try:
     engine = open_engine(Resources(None, "ray", sys.argv[1]), 1 << 20, print)

@@ -14,7 +14,7 @@ import pytest
 
 from faults.disk import checked_digest
 from mill import small_corpus, tokmill, write_recipe
-from tokmill.demo.problems import generate_problems
+from tokmill.demos.problems import generate_problems
 
 MAIN = "from tokmill.cli import main; main()"
 SAMPLE_SECONDS = 0.05

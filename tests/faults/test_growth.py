@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from tokmill.kernels.warm import compile_kernels
-from tokmill.stages import equals, neardup, passages, quotas, settling, survivors
+from tokmill.kernels.jit import compile_kernels
+from tokmill.stages.dedup import exact, near, passages, survivors
+from tokmill.stages.split import selection
 
 BENCH = Path(__file__).resolve().parents[2] / "bench/growth_dedup.py"
 
 # What a task looks at together, as a part of what it is in earnest.
 BOUNDS = {
-    equals: ("HASHES_AT_ONCE",),
-    neardup: ("BANDS_AT_ONCE", "PAIRS_AT_ONCE"),
-    passages: ("MARKS_AT_ONCE",),
-    quotas: ("TEXTS_AT_ONCE",),
-    settling: ("AT_ONCE",),
+    exact: ("HASHES_AT_ONCE",),
+    near: ("BANDS_AT_ONCE", "PAIRS_AT_ONCE"),
+    passages: ("AT_ONCE", "MARKS_AT_ONCE"),
+    selection: ("TEXTS_AT_ONCE",),
     survivors: ("AT_ONCE",),
 }
 
@@ -52,7 +52,7 @@ def test_no_task_grows_with_the_documents(tmp_path: Path, monkeypatch: pytest.Mo
     for module, names in BOUNDS.items():
         for name in names:
             monkeypatch.setattr(module, name, getattr(module, name) // 50)
-    monkeypatch.setattr("tokmill.stages.runs.MAX_PARTITIONS", 64)
+    monkeypatch.setattr("tokmill.stages.external.MAX_PARTITIONS", 64)
     bench = growth()
     monkeypatch.setattr(bench, "SHARD_MEGABYTES", 1)
     peaks = grown(bench, tmp_path, 6_000, 60_000)

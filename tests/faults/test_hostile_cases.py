@@ -14,16 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from faults.readers import source
+from tokmill.adhoc.mixtures import read_mixture_file, to_sources
 from tokmill.errors import TokmillError
+from tokmill.formats.index import RowSpans, read_row_index, write_row_index
 from tokmill.formats.memmap import MemmapRows
 from tokmill.formats.npy import NpyRows, write_npy
 from tokmill.formats.parquet import load_meta
-from tokmill.formats.row_index import RowSpans, read_row_index, write_row_index
 from tokmill.formats.token_cache import TokenCache
 from tokmill.loader import open_dataset
-from tokmill.mixture_file import read_mixture_file, to_sources
-from tokmill.storage.lock import open_lock
-from tokmill.storage.parquet import load_table
+from tokmill.storage.lease import open_lease
+from tokmill.storage.tables import load_table
 
 
 @pytest.mark.parametrize("content", [b'{"seq_len": "\xff"}', b'{"seq_len":' * 100_000])
@@ -111,6 +111,6 @@ def test_a_mistake_in_a_mixture_is_told_with_its_line(tmp_path: Path, dataset: d
 
 def test_a_note_beside_a_lock_that_is_no_utf8_is_no_holder(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_bytes(b'{"pid": 1, "host": "\xff"}')
-    with open_lock(tmp_path):
+    with open_lease(tmp_path):
         pass
     shutil.rmtree(tmp_path)

@@ -32,7 +32,7 @@ import tokmill as mill
 from faults.disk import checked_digest, open_scratch, whole_recipe
 from faults.groups import kill_group
 from forked import IS_LINUX, MAIN, start_forked
-from tokmill.storage.lock import LOCK
+from tokmill.storage.lease import LOCK
 
 COMMANDS, QUICK, WHOLE, ROUNDS = 2, 6, 200, 20
 # A task that was in flight at five deaths is given up, as it should be: so no run loses more workers than this.

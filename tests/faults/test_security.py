@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 
 import tokmill
-from tokmill.container import ContainedShard, build_container, load_container, write_container
+from tokmill.artifacts.manifest import FileEntry, Receipt, build_manifest, load_manifest, write_manifest
+from tokmill.artifacts.snapshot import SnapshotShard, build_snapshot, load_snapshot, write_snapshot
 from tokmill.errors import TokmillError
 from tokmill.formats.parquet import load_meta
 from tokmill.formats.token_cache import TokenCache
-from tokmill.manifest import FileEntry, Receipt, build_manifest, load_manifest, write_manifest
 from tokmill.recipe import template_parts
-from tokmill.recipe_file import parse_recipe
+from tokmill.recipe.file import parse_recipe
 
 SOURCE = Path(tokmill.__file__).parent
 OUTSIDE = ["../secret", "/etc/passwd", "a/../../secret", "..", ""]
 
 # Code that is made of text runs in one place: the user's own hook, a file beside the recipe whose sha256 is recorded.
-RUNS_TEXT = {"clean/hooks.py"}
-STARTS_PROCESSES = {"environment.py"}  # git rev-parse, with fixed arguments
+RUNS_TEXT = {"artifacts/plugins.py"}
+STARTS_PROCESSES = {"artifacts/manifest.py"}  # git rev-parse, with fixed arguments
 UNPICKLES: set[str] = set()
 
 
@@ -97,11 +97,11 @@ def test_a_template_names_fields_and_nothing_else(template: str) -> None:
 
 
 def of_container(directory: Path, path: str) -> object:
-    shard = ContainedShard(path=path, bytes=1, rows=1, chars=1, tokens=1, sha256="0", content_sha256="0")
-    write_container(
-        directory / "c.json", build_container("container", "a", "b", {}, [shard], tokens_are_estimated=True)
+    shard = SnapshotShard(path=path, bytes=1, rows=1, chars=1, tokens=1, sha256="0", content_sha256="0")
+    write_snapshot(
+        directory / "c.json", build_snapshot("container", "a", "b", {}, [shard], tokens_are_estimated=True)
     )
-    return load_container(directory / "c.json")
+    return load_snapshot(directory / "c.json")
 
 
 def of_manifest(directory: Path, path: str) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -19,15 +20,15 @@ import pytest
 from faults.disk import checked_digest
 from mill import small_corpus, tokmill
 from tokmill.errors import RunLocked, TokmillError
-from tokmill.storage import lock
-from tokmill.storage.commit import TEMP_PREFIX
-from tokmill.storage.lock import LOCK, Holder, open_lock, process_began
+from tokmill.storage import lease
+from tokmill.storage.disk import TEMP_PREFIX
+from tokmill.storage.lease import LOCK, Holder, NoteFile, open_lease, process_began
 
 HOLD = """
 import sys
 from pathlib import Path
-from tokmill.storage.lock import open_lock
-with open_lock(Path(sys.argv[1])):
+from tokmill.storage.lease import open_lease
+with open_lease(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -101,7 +102,7 @@ def test_a_pid_that_came_back_is_another_process(tmp_path: Path) -> None:
     parent = os.getppid()
     said: list[str] = []
     leave_note(tmp_path / "out", parent, socket.gethostname(), process_began(parent) - 1)
-    with open_lock(tmp_path / "out", say=said.append):
+    with open_lease(tmp_path / "out", say=said.append):
         pass
     assert len(said) == 1
     assert "was killed here" in said[0]
@@ -110,7 +111,7 @@ def test_a_pid_that_came_back_is_another_process(tmp_path: Path) -> None:
 def test_a_note_of_a_process_that_lives_is_believed_where_the_kernel_knows_no_lock(tmp_path: Path) -> None:
     parent = os.getppid()
     leave_note(tmp_path / "out", parent, socket.gethostname(), process_began(parent))
-    with pytest.raises(RunLocked, match=f"pid {parent} on"), open_lock(tmp_path / "out"):
+    with pytest.raises(RunLocked, match=f"pid {parent} on"), open_lease(tmp_path / "out"):
         pytest.fail("two runs in one directory")
     assert (tmp_path / "out" / LOCK).exists(), "the note of the other was removed"
 
@@ -128,13 +129,13 @@ def test_a_run_on_another_machine_lives_as_long_as_it_touches_its_note(tmp_path:
     beating = threading.Thread(target=touch)
     beating.start()
     try:
-        with pytest.raises(RunLocked, match="pid 1 on elsewhere"), open_lock(tmp_path / "out"):
+        with pytest.raises(RunLocked, match="pid 1 on elsewhere"), open_lease(tmp_path / "out"):
             pytest.fail("two runs in one directory")
     finally:
         stop.set()
         beating.join()
     said: list[str] = []
-    with open_lock(tmp_path / "out", say=said.append):  # now it is silent
+    with open_lease(tmp_path / "out", say=said.append):  # now it is silent
         assert msgspec.json.decode(note.read_bytes(), type=Holder).pid == os.getpid()
     assert "pid 1 on elsewhere" in said[0]
     assert not note.exists()
@@ -160,7 +161,7 @@ def test_a_pid_of_a_container_with_our_name_is_not_looked_for_among_ours(tmp_pat
     beating = threading.Thread(target=touch)
     beating.start()
     try:
-        with pytest.raises(RunLocked, match=f"pid {pid} on"), open_lock(tmp_path / "out"):
+        with pytest.raises(RunLocked, match=f"pid {pid} on"), open_lease(tmp_path / "out"):
             pytest.fail("two runs in one directory")
     finally:
         stop.set()
@@ -173,7 +174,7 @@ TOGETHER = """
 import errno, fcntl, multiprocessing, sys
 from pathlib import Path
 from tokmill.errors import RunLocked
-from tokmill.storage.lock import open_lock
+from tokmill.storage.lease import open_lease
 
 def no_locks(descriptor, operation):
     raise OSError(errno.ENOLCK, "no locks here")
@@ -183,7 +184,7 @@ def compete(number, meeting, won):
     for directory in sorted(Path(sys.argv[1]).iterdir()):
         meeting.wait()
         try:
-            with open_lock(directory):
+            with open_lease(directory):
                 won[number] = True
                 meeting.wait()
         except RunLocked:
@@ -234,7 +235,7 @@ def test_of_runs_that_start_together_without_a_kernels_lock_one_has_the_name(
 NAMED = """
 import os
 from pathlib import Path
-from tokmill.storage.commit import temp_beside
+from tokmill.storage.disk import temp_beside
 os.getpid = lambda: 1
 print(temp_beside(Path("documents-00000.parquet")), temp_beside(Path("documents-00000.parquet")))
 """
@@ -260,21 +261,39 @@ def test_a_note_that_takes_the_place_of_one_that_cannot_be_read_has_time_to_be_w
     def sleep(seconds: float) -> None:
         nonlocal now
         now += seconds
-        if now > 1.5 * lock._HALF_SECONDS:
+        if now > 1.5 * lease._HALF_SECONDS:
             note.write_bytes(DEAD)
-        elif now > lock._HALF_SECONDS - seconds:
+        elif now > lease._HALF_SECONDS - seconds:
             note.write_bytes(b"")
 
-    monkeypatch.setattr(lock, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
-    assert lock._read_note(note) == DEAD
+    monkeypatch.setattr(lease, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now))
+    found = NoteFile(note).load()
+    assert found is not None
+    assert found.data == DEAD
 
 
 def test_a_note_that_cannot_be_read_keeps_nobody_out(tmp_path: Path) -> None:
     note = leave_note(tmp_path / "out", 1, "x", 1)
     note.write_bytes(b'{"pid": 1')
-    with open_lock(tmp_path / "out"):
+    with open_lease(tmp_path / "out"):
         pass
     assert not note.exists()
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_note_that_cannot_be_read_at_the_end_is_removed_by_who_wrote_it_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ours: bool
+) -> None:
+    def fail(path: Path) -> bytes:
+        raise OSError(errno.EIO, "the disk", str(path))
+
+    note = tmp_path / LOCK
+    with open_lease(tmp_path):
+        if not is_ours:
+            note.unlink()
+            note.write_bytes(DEAD)
+        monkeypatch.setattr(Path, "read_bytes", fail)
+    assert note.exists() != is_ours
 
 
 def test_no_lock_is_left_by_a_run_that_fails(tmp_path: Path) -> None:
@@ -283,7 +302,7 @@ def test_no_lock_is_left_by_a_run_that_fails(tmp_path: Path) -> None:
     failed = tokmill("run", recipe, "--out", tmp_path / "out")
     assert failed.returncode == 1
     assert not (tmp_path / "out" / LOCK).exists()
-    with pytest.raises(TokmillError), open_lock(tmp_path / "out"):
+    with pytest.raises(TokmillError), open_lease(tmp_path / "out"):
         raise TokmillError("inside")
     assert not (tmp_path / "out" / LOCK).exists()
 

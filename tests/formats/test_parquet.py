@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.errors import CorruptFile, InputError, VocabTooLarge
+from tokmill.formats.ids import Sequences
 from tokmill.formats.parquet import load_meta, read_parquet, write_parquet
-from tokmill.formats.sequences import Sequences
 
 THREE = Sequences(np.array([1, 2, 3, 4, 5]), np.array([2, 0, 3]), ["a", "b", "ç"])
 

@@ -11,8 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokmill.errors import CorruptFile, StorageError
-from tokmill.formats.places import find_id, find_places, hash_id, map_ids, map_places, write_ids, write_places
-from tokmill.formats.row_index import RowSpans
+from tokmill.formats.index import (
+    RowSpans,
+    find_id,
+    find_places,
+    hash_id,
+    map_ids,
+    map_places,
+    write_ids,
+    write_places,
+)
 
 HASHES = st.lists(
     st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 7, 2**63, 2**64 - 1])), max_size=60

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.errors import CorruptFile, InputError
-from tokmill.formats import row_index
-from tokmill.formats.row_index import RowSpans, find_row, read_row_index, write_row_index
-from tokmill.storage.zstd import ZstdFile
+from tokmill.formats import index as row_index
+from tokmill.formats.index import RowSpans, find_row, read_row_index, write_row_index
+from tokmill.storage.disk import ZstdFile
 
 NAMES = [f"d{number}" for number in range(9)]
 ORIGINS = ["web", "math"] * 4 + ["web"]
@@ -119,7 +119,7 @@ def lines_of(path: Path) -> list[dict]:
 @pytest.mark.parametrize("strings", [list, pa.array, lambda names: pa.chunked_array([names[:1], names[1:]])])
 @pytest.mark.parametrize("block", [1, 2, 16_384])
 def test_the_index_has_one_line_per_row_whatever_holds_the_names(tmp_path, monkeypatch, strings, block):
-    monkeypatch.setattr("tokmill.formats.row_index.FRAME_ROWS", block)
+    monkeypatch.setattr("tokmill.formats.index.FRAME_ROWS", block)
     path = tmp_path / "index.jsonl.zst"
     written = write_row_index(path, spans_of(SPANS), strings(DOC_IDS), strings(SOURCES))
     assert written.bytes == path.stat().st_size

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.formats.sequences import Sequences, regroup
+from tokmill.formats.ids import Sequences, regroup
 
 
 def batches_of(lengths: list[int], cuts: list[int]) -> list[Sequences]:

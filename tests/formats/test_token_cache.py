@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokmill.errors import CorruptFile, InputError, TokenizerMismatch, VocabTooLarge
-from tokmill.formats.sequences import Sequences
+from tokmill.formats.ids import Sequences
 from tokmill.formats.token_cache import EncodeFacts, TokenCache, write_token_cache
 from tokmill.loader import open_dataset
 

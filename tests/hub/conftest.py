@@ -23,8 +23,8 @@ time.sleep = waits.append
 from tokmill.errors import TokmillError
 from tokmill.sources import hub, hubfile
 from tokmill.sources.hubfile import HubFile
-from tokmill.progress import told_to
-saying = told_to(said.append)
+from tokmill.artifacts.progress import warnings_to
+saying = warnings_to(said.append)
 saying.__enter__()
 
 def show(**values):

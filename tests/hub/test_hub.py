@@ -13,7 +13,7 @@ import pytest
 from tokmill.errors import InputError, MissingExtra
 from tokmill.sources import hub as hub_source
 from tokmill.sources import hubfile
-from tokmill.storage.zstd import ZstdCompressor, frame_options
+from tokmill.storage.disk import ZstdCompressor, frame_options
 
 TOKEN = "hf_loopbackSecret0123456789"
 ROWS = [{"text": f"line {number} of a text"} for number in range(20_000)]
@@ -83,7 +83,7 @@ def test_a_language_matches_whole_tags_and_a_substring_only_with_a_warning(hub, 
     assert shown["said"] == [shown["warning"]]
     assert "asm_Beng" in shown["warning"]
     for refused in ("none", "asm_latn"):
-        assert "none of the 4 configs matches" in shown[refused][1]
+        assert "none of 4 configs matches" in shown[refused][1]
         assert "choose among 20231101.en, asm_Beng" in shown[refused][1]
     assert "for eng_Latn give both" in shown["two_tags"][1]
     assert "not a script tag" in shown["no_script"][1]
@@ -100,13 +100,13 @@ def test_a_branch_becomes_its_commit_and_a_commit_must_exist(hub, client):
         resolve = hub.resolve_revision
         show(nothing=resolve("org/texts", None), main=resolve("org/texts", "main"),
              branch=resolve("org/texts", "refs/convert/parquet"),
-             commit=resolve("org/texts", "{first}"), pin=resolve("org/texts", "{first}", require_pin=True))
+             commit=resolve("org/texts", "{first}"))
         show(no_branch=told(resolve, "org/texts", "dev"), no_commit=told(resolve, "org/texts", "0" * 40),
              no_dataset=told(resolve, "org/nothing", None))
     """)
     assert shown["nothing"] == shown["main"] == second
     assert shown["branch"] == other
-    assert shown["commit"] == shown["pin"] == first
+    assert shown["commit"] == first
     assert shown["no_branch"][:2] == [
         "InputError",
         "hf://datasets/org/texts@dev: no such revision\n  next: check the branch, tag or commit",
@@ -115,15 +115,14 @@ def test_a_branch_becomes_its_commit_and_a_commit_must_exist(hub, client):
     assert "no such dataset, or it is private" in shown["no_dataset"][1]
 
 
-def test_a_required_pin_and_a_wrong_name_are_refused_without_a_request(hub, client):
+def test_a_pin_is_told_from_a_branch_and_a_wrong_name_is_refused_without_a_request(hub, client):
     hub.commit("org/texts", {"a.txt": b"x\n"})
     shown = client("""
-        show(errors=[told(hub.resolve_revision, "org/texts", revision, require_pin=True)
-                     for revision in (None, "main", "abc1234", "A" * 40, "0" * 41)],
+        show(pins=[hub.is_pinned(revision) for revision in (None, "main", "abc1234", "A" * 40, "0" * 41, "0" * 40)],
              names=[told(hub.resolve_revision, name, None) for name in ("../etc", "a/b/c", "/tmp", "hf://x/y", "")],
              moving=told(hub.list_data_files, "org/texts", None, "train", "main"))
     """)
-    assert all("a commit is required" in error[1] for error in shown["errors"])
+    assert shown["pins"] == [False] * 5 + [True]
     assert all("is not the name of a dataset" in error[1] for error in shown["names"])
     assert "'main' is not a commit" in shown["moving"][1]
     assert hub.log == []
@@ -148,7 +147,7 @@ def test_files_of_each_format_are_found_and_read_whole(hub, client, suffix, data
     shown = client("""
         import hashlib
         import pyarrow.parquet as pq
-        from tokmill.storage import codecs, streams
+        from tokmill.storage import codecs, records
         from tokmill.storage.records import Kind, Wanted
 
         sha = hub.resolve_revision("org/texts", None)
@@ -162,7 +161,7 @@ def test_files_of_each_format_are_found_and_read_whole(hub, client, suffix, data
             with file.open() as raw:
                 rows = pq.ParquetFile(raw).read().num_rows
         else:
-            streams.open_binary = HubFile.open
+            records.open_binary = HubFile.open
             wanted = [Wanted("text", "text", Kind.TEXT, True)]
             batches = codecs.read_batches(file, wanted, unit="line", max_record_bytes=1000)
             rows = sum(batch.table.num_rows for batch in batches)

@@ -19,8 +19,8 @@ import zstandard
 from forked import run_forked
 from hub.loopback import LoopbackHub
 from mill import digest_of, write_recipe
-from tokmill.demo.problems import generate_problems
-from tokmill.manifest import load_manifest
+from tokmill.artifacts.manifest import load_manifest
+from tokmill.demos.problems import generate_problems
 
 pytestmark = pytest.mark.skipif(
     not (importlib.util.find_spec("datasets") and importlib.util.find_spec("huggingface_hub")),
@@ -315,9 +315,9 @@ def test_a_shuffled_part_and_a_mixture_file_with_max_records_leave_the_other_fil
     (tmp_path / "mixture.yaml").write_text(
         f"datasets: [{{name: p, dataset: {DATASET}, template: '{{question}} {{answer}}', max_records: 500}}]"
     )
-    arguments = ["--manifest", tmp_path / "mixture.yaml", "--vocab-size", "300", "--model-type", "byte_bpe"]
+    arguments = ["--manifest", tmp_path / "mixture.yaml", "--vocab-size", "300", "--model", "byte_bpe"]
     trained = tokmill(
-        hub, tmp_path, "tokenizer", "train", *arguments, "--output-dir", tmp_path / "tok", "--json"
+        hub, tmp_path, "tokenizer", "train", *arguments, "--out-dir", tmp_path / "tok", "--json"
     )
     assert trained.returncode == 0, trained.stderr
     assert set(bytes_asked(hub)) == {"data/train-00000.parquet", "data/train-00001.parquet"}
@@ -435,7 +435,7 @@ def test_every_verb_that_reads_an_unpinned_dataset_records_the_commit_that_it_re
         assert f"{DATASET}: main is commit {published} now" in done.stderr
         return done.stdout
 
-    options = ("--model-type", "byte_bpe", "--vocab-size", "300", "--output-dir", tmp_path / "tok")
+    options = ("--model", "byte_bpe", "--vocab-size", "300", "--out-dir", tmp_path / "tok")
     run("tokenizer", "train", "--manifest", mixture, *options)
     log = json.loads((tmp_path / "tok/tokenizer.log.json").read_text())
     assert [item["revision"] for item in log["datasets"]] == [published]
@@ -449,7 +449,7 @@ def test_every_verb_that_reads_an_unpinned_dataset_records_the_commit_that_it_re
     for built in ("shards/problems", "mega", "rows"):
         manifest = json.loads((tmp_path / built / "manifest.json").read_text())
         assert manifest["facts"]["hub"] == {"problems": read}
-    run("encode", mixture, "--model", tmp_path / "tok/tokenizer.json", "--out", tmp_path / "cache")
+    run("encode", mixture, "--tokenizer-path", tmp_path / "tok/tokenizer.json", "--out", tmp_path / "cache")
     assert json.loads((tmp_path / "cache/ENCODE.meta.json").read_text())["hub"] == {"problems": read}
     for directory in ("shards", "mega", "rows", "cache"):
         assert tokmill(hub, tmp_path, "verify", tmp_path / directory).returncode == 0
@@ -473,7 +473,7 @@ def test_licence_date_language_id_and_more_are_taken_from_the_fields_that_are_na
     data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
     sha = hub.commit("mills/noted", {"data/train.jsonl": data})
     options = [
-        *("--text", "body", "--id-field", "key", "--license-field", "rights", "--date-field", "day"),
+        *("--text", "body", "--id-field", "key", "--license-field", "rights", "--created-at-field", "day"),
         *("--language-field", "lang", "--meta", "n", "--license", "CC0-1.0"),
     ]
     done = tokmill(hub, tmp_path, "ingest", "hub", "mills/noted", *options, "--out", tmp_path / "in")

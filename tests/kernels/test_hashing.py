@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kernels.arrow_buffers import QUICK, TEXTS, WHITESPACE, buffers, column, columns
-from tokmill.kernels.digests import MERSENNE_61, SEQUENCE_BASES, fold_sequence, join_sequences
 from tokmill.kernels.hashing import (
+    MERSENNE_61,
+    SEQUENCE_BASES,
     blank_rows,
     fold_hashes,
+    fold_sequence,
+    join_sequences,
     mix_column,
 )
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.kernels.jaccard import overlap
+from tokmill.kernels.minhash import overlap
 
 Rows = list[list[int]]
 ROW = st.lists(st.integers(0, 3) | st.integers(0, 2**32 - 1), max_size=40)

@@ -11,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kernels.arrow_buffers import QUICK
-from tokmill.kernels.jsonlines import audit_lines
-from tokmill.kernels.jsonstrings import unescape
+from tokmill.kernels.jsonlines import audit_lines, unescape
 from tokmill.schema import large_strings
 
 PIECES = st.sampled_from(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernels.arrow_buffers import QUICK, buffers
 from tokmill.kernels.lines import LineMeasures, measure_lines
-from tokmill.wordclasses import class_table
+from tokmill.kernels.wordclasses import class_table
 
 
 def measured(texts: list[str], short_chars: int = 30) -> LineMeasures:

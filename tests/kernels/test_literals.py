@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.arrow_buffers import QUICK, buffers
-from tokmill.kernels.literals import find_literals, literal_table
+from tokmill.kernels.patterns import find_literals, literal_table
 
 PIECE = st.text("ab<|é>", min_size=1, max_size=4)
 

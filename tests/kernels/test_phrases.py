@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from clean.slow_measures import ascii_lower
 from kernels.arrow_buffers import QUICK, buffers
-from tokmill.clean.wordlists import BOILERPLATE, JAVASCRIPT, POLICY_PHRASES, URL_STARTS
-from tokmill.kernels.phrases import count_phrases, phrase_table
+from tokmill.kernels.patterns import (
+    BOILERPLATE,
+    JAVASCRIPT,
+    POLICY_PHRASES,
+    URL_STARTS,
+    count_phrases,
+    phrase_table,
+)
 
 Groups = tuple[tuple[str, ...], ...]
 

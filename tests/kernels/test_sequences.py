@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.arrow_buffers import QUICK
-from tokmill.kernels.sequences import end_sequences
+from tokmill.kernels.packing import end_sequences
 
 
 @QUICK

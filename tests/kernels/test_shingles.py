@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup import slow_near as slow
+from duplicates import slow_near as slow
 from kernels.arrow_buffers import QUICK, buffers, column, columns
-from tokmill.codepoints import fold
-from tokmill.dedup.shingling import unit_kinds
+from tokmill.duplicates.shingling import unit_kinds
 from tokmill.kernels.shingles import char_units, word_units
+from tokmill.kernels.wordclasses import fold
 
 MAKERS = {"word": word_units, "char": char_units}
 

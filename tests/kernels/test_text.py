@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.arrow_buffers import QUICK, buffers, column, columns
-from tokmill.kernels.text import edit_text, measure_text
+from tokmill.kernels.characters import edit_text, measure_text
 
 
 def slow_edit(text: str, *, strip_nul: bool, lf_newlines: bool) -> str:

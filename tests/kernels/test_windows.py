@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.arrow_buffers import buffers, column
-from tokmill.dedup.wordforms import fold_character, word_table
-from tokmill.kernels import classes, windows
-from tokmill.wordclasses import class_table
+from tokmill.duplicates.shingling import fold_character, word_table
+from tokmill.kernels import windows
+from tokmill.kernels.jit import SPACELESS
+from tokmill.kernels.wordclasses import class_table
 
 MASK = (1 << 64) - 1
 SEED, FACTOR, LENGTH = 0x297938D91E1D6CAF, 0x59F9E7D5943C9B9F, 0x21014FA0D786C587
@@ -35,7 +36,7 @@ SlowWord = tuple[str, int, int]
 
 def kind_of(character: str) -> str:
     category = unicodedata.category(character)
-    if class_table()[ord(character)] & classes.SPACELESS:
+    if class_table()[ord(character)] & SPACELESS:
         return "whole"
     if category == "Cf" and character != "\u200b":
         return "ignored"

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tokmill.artifact import finish
+from tokmill.artifacts.manifest import Receipt, build_manifest, file_entry
+from tokmill.artifacts.step import finish
+from tokmill.formats.ids import Sequences
+from tokmill.formats.index import RowSpans, write_row_index
 from tokmill.formats.megatron import write_megatron
 from tokmill.formats.memmap import write_memmap
 from tokmill.formats.npy import write_npy
 from tokmill.formats.parquet import write_parquet
-from tokmill.formats.row_index import RowSpans, write_row_index
-from tokmill.formats.sequences import Sequences
 from tokmill.formats.token_cache import EncodeFacts, write_token_cache
-from tokmill.manifest import Receipt, build_manifest, file_entry
 
 SHA = "ab" * 32
 EOS = 2

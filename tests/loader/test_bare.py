@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tokmill.audit.check import check_build
+import tokmill as mill
 from tokmill.cli import main
 from tokmill.errors import CorruptFile, InputError, VocabTooLarge
 from tokmill.loader import Batches, list_splits, open_dataset
@@ -111,7 +111,7 @@ def test_check_and_peek_say_what_is_known(tmp_path):
     assert told["members"].startswith("not compared: index.jsonl.zst")
     shown = CliRunner().invoke(main, ["peek", str(tmp_path / "bare")])
     assert shown.exit_code != 0
-    assert "give its file with `--tokenizer`" in shown.stderr
+    assert "give its file (`--tokenizer`)" in shown.stderr
 
 
 def test_what_a_killed_build_left_is_not_taken_for_a_bare_folder(tmp_path):
@@ -119,7 +119,7 @@ def test_what_a_killed_build_left_is_not_taken_for_a_bare_folder(tmp_path):
     (tmp_path / "b/receipts").mkdir()
     with pytest.raises(InputError, match="not finished"):
         open_dataset(tmp_path / "b")
-    assert not check_build(tmp_path / "b/train", steps=0).ok
+    assert not mill.check(tmp_path / "b/train", steps=0).ok
 
 
 def test_text_of_a_bare_row_is_shown_with_a_tokenizer(tmp_path):

@@ -17,8 +17,7 @@ from tokmill.errors import CorruptFile, InputError, TokenizerMismatch
 from tokmill.formats.memmap import write_memmap
 from tokmill.formats.npy import write_npy
 from tokmill.loader import Batches, Bucketing, collate, open_dataset
-from tokmill.loader.order import Order
-from tokmill.loader.permutation import Permutation
+from tokmill.loader.order import Order, Permutation
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ from tokmill.errors import (
     TokenizerMismatch,
     VocabTooLarge,
 )
+from tokmill.formats.index import RowSpans, write_row_index
 from tokmill.formats.memmap import write_memmap
-from tokmill.formats.row_index import RowSpans, write_row_index
 from tokmill.loader import list_splits, open_dataset
 
 

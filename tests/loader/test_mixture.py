@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.errors import InputError
-from tokmill.loader.mixture import MAX_PERIOD, Turns
+from tokmill.loader.order import MAX_PERIOD, Turns
 
 weights = st.lists(st.integers(1, 12), min_size=1, max_size=6)
 

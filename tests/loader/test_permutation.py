@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loader.slow_permutation import judge, sigmas
-from tokmill.loader.permutation import MAX_SIZE, Permutation
+from tokmill.loader.order import MAX_SIZE, Permutation
 
 NEAR_POWERS = [4095, 4096, 4097, 8191, 8192, 8193, 65535, 65536, 65537, (1 << 18) - 1, 1 << 18, (1 << 18) + 1]
 

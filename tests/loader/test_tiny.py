@@ -53,7 +53,7 @@ def test_the_model_sees_what_the_mask_allows_and_nothing_else():
         assert noticed.tolist() == [place >= moved for place in range(6)]
 
 
-def test_one_batch_is_learnt_by_heart():
+def test_one_batch_is_overfit():
     batch = batch_of(4, 16)
     losses = list(overfit(batch["tokens"], batch["targets"], batch["attn_mask"], steps=200, width=48))
     assert losses[0] > 2

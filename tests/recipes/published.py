@@ -14,8 +14,7 @@ from zstandard import ZstdDecompressor
 
 from hub.loopback import LoopbackHub
 from recipes.shelved import NAMES
-from tokmill.recipe_file import load_recipe
-from tokmill.recipe_shelf import find_recipe
+from tokmill.recipe.file import find_recipe, load_recipe
 
 # dataset: (config, split, the file as it is called there, the file that stands in for it)
 PUBLISHED: dict[str, tuple[str | None, str, str, str]] = {

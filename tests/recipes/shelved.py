@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import tokmill
-from tokmill.running import RunResult
+from tokmill.pipeline.run import RunResult
 
 NAMES = (
     "healing",

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
+from tokmill.adhoc.recipes import Imported, import_manifest
 from tokmill.cli import main
 from tokmill.errors import RecipeError
 from tokmill.recipe import Recipe
-from tokmill.recipe_file import load_recipe
-from tokmill.recipe_import import Imported, import_manifest
+from tokmill.recipe.file import load_recipe
 
 DATASETS = """\
 seed: 7

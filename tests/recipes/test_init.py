@@ -9,8 +9,7 @@ from click.testing import CliRunner, Result
 
 from recipes.shelved import NAMES
 from tokmill.cli import main
-from tokmill.recipe_file import load_recipe
-from tokmill.recipe_shelf import about, find_recipe
+from tokmill.recipe.file import about, find_recipe, load_recipe
 
 
 def init(*arguments: str | Path) -> Result:

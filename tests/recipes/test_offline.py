@@ -14,7 +14,7 @@ import pytest
 import tokmill
 from faults.groups import kill_group
 from recipes.shelved import NAMES, Milled, Shelved
-from tokmill.recipe_shelf import recipe_names
+from tokmill.recipe.file import recipe_names
 
 
 def test_every_recipe_of_the_shelf_is_tested_here() -> None:

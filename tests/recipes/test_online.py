@@ -21,9 +21,8 @@ from hub.loopback import LoopbackHub
 from recipes.conftest import O200K, R50K
 from recipes.published import publish, records
 from recipes.shelved import Milled, Shelved
-from tokmill.manifest import load_manifest
-from tokmill.recipe_file import load_recipe
-from tokmill.recipe_shelf import find_recipe
+from tokmill.artifacts.manifest import load_manifest
+from tokmill.recipe.file import find_recipe, load_recipe
 from tokmill.storage import codecs
 
 pytestmark = pytest.mark.skipif(

@@ -17,10 +17,10 @@ import tokmill
 from forked import run_forked
 from mill import tokmill as command
 from recipes.shelved import Milled, Shelved
-from tokmill.audit.review.reviewing import review
 from tokmill.cli import main
 from tokmill.loader import Batches, open_dataset
-from tokmill.recipe_shelf import find_recipe
+from tokmill.recipe.file import find_recipe
+from tokmill.reviews.review import review
 from tokmill.tokenizers.load import load_tokenizer
 
 
@@ -135,7 +135,7 @@ def test_stage_a_fast_leaves_alone_what_is_in_another_source(milled: Milled) -> 
 
 
 def test_stage_a_reports_itself(milled: Milled, tmp_path: Path) -> None:
-    made = tokmill.report(milled("stage-a").out, tmp_path / "report.html")
+    made = tokmill.report(milled("stage-a").out, out=tmp_path / "report.html")
     page = made.page.read_text(encoding="utf-8")
     assert all(domain in page for domain in STAGE_A)
 

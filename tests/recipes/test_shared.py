@@ -16,8 +16,8 @@ import zstandard
 import tokmill
 from mill import SHARED
 from recipes.shelved import Shelved
-from tokmill.demo.stand_in import write_stand_in
-from tokmill.recipe_shelf import STAND_IN, copy_recipe, recipe_names
+from tokmill.demos.stand_in import write_stand_in
+from tokmill.recipe.file import STAND_IN, copy_recipe, recipe_names
 
 DATA, BENCH = SHARED / "data", SHARED / "bench"
 

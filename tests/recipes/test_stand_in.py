@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.demo.draw import Draw
-from tokmill.demo.prose import generate_pairs, write_passage
-from tokmill.demo.stand_in import write_stand_in
+from tokmill.demos.corpus import generate_pairs, write_passage
+from tokmill.demos.problems import Draw
+from tokmill.demos.stand_in import write_stand_in
 
 # Of the files that are neither compressed nor made from this Python.
 GOLDEN = {
     "pairs.jsonl": "d6abdbb7e60711e326e4c17ae9baae0d5b479ba9b7d0ed8ead804ef2081b43ed",
     "wiki/AA/wiki_00": "61a3abfb322c171bba821f6b5a065f6845ba35d1a61669ca1bf6f2a1d80f045f",
-    "qa/Posts.xml": "e6cccf84e7654e0cd621b7bed8a554945571ac2426a9f60c8502a8bd93c7740d",
-    "problems.jsonl": "c9985370c5f64b3987592e2d0be04edbb3de6116128299727db1b13e85a85720",
-    "competition.jsonl": "e63f569254727e2d55a0f00f07d632abb9e9f4acc77ff702d28b2fc91a08cc76",
+    "qa/Posts.xml": "3ebef45b3afab466f84c1c2ff1f9be0f9319b22c8f6168085a3da9255a185767",
+    "problems.jsonl": "6b336b25b23fb874c8231bd5807f56fcc578f992d81554b9f5ae3ad27956f441",
+    "competition.jsonl": "0625abdb50dbd3797a51333fd249eaf8c8d140162e49f396f2d0a9dbd4c7efda",
     "books/book-0.txt": "52192c615984182b967d82414eb27e7f9125e1bac127968a53cc749a9b64575e",
 }
 

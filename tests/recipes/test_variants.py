@@ -12,11 +12,10 @@ from tokenizers import Tokenizer
 
 from recipes.conftest import R50K
 from recipes.shelved import NAMES
-from tokmill.clean.detectors import score_for_recall
-from tokmill.cleaning_plan import check_cleaning
+from tokmill.clean.language import score_for_recall
+from tokmill.pipeline.plan import check_cleaning
 from tokmill.recipe import Recipe
-from tokmill.recipe_file import load_recipe
-from tokmill.recipe_shelf import about, find_recipe, shelf
+from tokmill.recipe.file import about, examples_directory, find_recipe, load_recipe
 from tokmill.tokenizers.load import load_tokenizer
 
 # What 2 MB cannot be enough for. All else is equal.
@@ -71,7 +70,7 @@ def test_a_recipe_has_no_mistake_and_a_section_in_the_readme(name: str) -> None:
         path = find_recipe(name, offline=offline)
         check_cleaning(load_recipe(path), path.parent)
     assert len(about(name)) >= 3
-    assert f"[{name}]({name}.yaml)" in (shelf() / "README.md").read_text()
+    assert f"[{name}]({name}.yaml)" in (examples_directory() / "README.md").read_text()
 
 
 def test_the_fast_variant_of_stage_a_differs_in_its_name_and_in_how_copies_are_found() -> None:

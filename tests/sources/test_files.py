@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from tokmill.errors import EmptyGlob, InputError
 from tokmill.recipe import Source
 from tokmill.schema import DOCUMENTS
-from tokmill.sources.listing import list_source
-from tokmill.sources.readers import Chunks, read_documents, settle_reading
+from tokmill.sources.readers import Chunks, list_source, read_documents, resolve_reading
 from tokmill.sources.reading import content_ids
-from tokmill.storage.digest import row_sequence, table_sha256
 from tokmill.storage.records import BadRecord
+from tokmill.storage.tables import row_sequence, table_sha256
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
@@ -38,7 +37,7 @@ def make_source(files: str | list[str] = "*.jsonl", **settings: Any) -> Source:
 def load(source: Source, base: Path, target_bytes: int = 1 << 30) -> tuple[pa.Table, list[BadRecord]]:
     """Every document of a source, as a run would read it."""
     files = list_source(source, base)
-    reading = settle_reading(source, files)
+    reading = resolve_reading(source, files, Path())
     tables, bad = [DOCUMENTS.empty_table()], []
     for file, span in Chunks(files, reading, target_bytes):
         for batch in read_documents(file.path, file.name, span, reading):
@@ -99,7 +98,7 @@ def test_a_file_of_an_unknown_format_is_an_error_and_not_passed_over(tmp_path):
     source = make_source("*")
     files = list_source(source, tmp_path)
     with pytest.raises(InputError, match=r"no reader for the suffix \.csv") as caught:
-        settle_reading(source, files)
+        resolve_reading(source, files, Path())
     assert caught.value.where == str(tmp_path / "b.csv")
 
 
@@ -289,7 +288,7 @@ def test_a_field_that_is_not_there_is_an_error_with_what_is(tmp_path, record, se
     path = write_lines(tmp_path / "a.jsonl", record)
     source = make_source(**settings)
     with pytest.raises(InputError) as caught:
-        settle_reading(source, list_source(source, tmp_path))
+        resolve_reading(source, list_source(source, tmp_path), tmp_path)
     assert what in caught.value.what
     assert "source `s`" in caught.value.what
     assert caught.value.where == str(path)

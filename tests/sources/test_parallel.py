@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tokmill.errors import CorruptFile, InputError
 from tokmill.recipe import Source
 from tokmill.sources import parallel
-from tokmill.sources.listing import list_source
+from tokmill.sources.readers import list_source
 from tokmill.sources.reading import RECORDS, Dropped, Reading
 from tokmill.storage.records import BadRecord, Span
 
@@ -39,7 +39,7 @@ def load(
 ) -> tuple[list[dict[str, Any]], list[BadRecord], list[Dropped]]:
     source = make_source(files, **section)
     found = list_source(source, base)
-    options = parallel.settle(source, found)
+    options = parallel.resolve(source, found)
     assert json.loads(json.dumps(options)) == options
     reading = Reading("s", "d", None, "parallel", options, source.max_record_bytes)
     tables, bad, dropped = [RECORDS.empty_table()], [], []
@@ -297,7 +297,7 @@ def test_a_cut_at_any_byte_gives_the_same_pairs(tmp_path, suffix):
     else:
         write_lines(path, *({"src_text": s, "tgt_text": t} for s, t in sides), "bad")
     source = make_source(path.name)
-    options = parallel.settle(source, list_source(source, tmp_path))
+    options = parallel.resolve(source, list_source(source, tmp_path))
     reading = Reading("s", "d", None, "parallel", options, 65536)
 
     def gather(*spans: Span) -> tuple[list[Any], ...]:

@@ -6,6 +6,7 @@ import re
 import sys
 import unittest.mock
 import xml.etree.ElementTree as ElementTree
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
@@ -17,20 +18,24 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tokmill.artifacts.manifest import Json, check_conservation, sum_counts
+from tokmill.artifacts.step import Step
 from tokmill.errors import CorruptFile, InputError, MissingExtra, TokmillError
-from tokmill.manifest import Json, check_conservation, sum_counts
 from tokmill.recipe import Source
+from tokmill.sources import posts as postsxml
 from tokmill.sources import posts as rows_of_posts
-from tokmill.sources import postsxml, sevenzip, stackexchange
+from tokmill.sources import stackexchange
+from tokmill.sources import stackexchange as sevenzip
 from tokmill.sources.posts import BAD, POSTS, QUESTION, Post, post_table, read_posts
 from tokmill.sources.reading import Dropped, Reading
-from tokmill.sources.threads import DumpFile, Options, join_threads
-from tokmill.stages import ingest, threads
-from tokmill.stages.functions import FUNCTIONS
-from tokmill.stages.step import Step
+from tokmill.sources.stackexchange import DumpFile, Options, join_threads
+from tokmill.stages.ingest import stage as ingest
+from tokmill.stages.ingest import threads
+from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
+from tokmill.stages.registry import FUNCTIONS
 from tokmill.storage.location import file_sha256, find_files
-from tokmill.storage.parquet import load_table
 from tokmill.storage.records import WHOLE
+from tokmill.storage.tables import load_table
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "stackexchange"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the dumps are not part of the project")
@@ -95,7 +100,7 @@ def mill(
 ) -> Milled:
     found = find_files(files, base)
     source = Source.model_validate({"name": "se", "files": files, "stackexchange": section})
-    options = stackexchange.settle(source, found)
+    options = stackexchange.resolve(source, found)
     if partitions is not None:
         options["partitions"] = partitions
     reading = Reading("se", "qa", None, "stackexchange", options, 1 << 20)
@@ -103,22 +108,23 @@ def mill(
         name="ingest/se",
         kind="ingest",
         directory=out,
-        config={
-            "reading": msgspec.to_builtins(reading),
-            "shard_bytes": 1 << 20,
-            "on_bad_record": bad,
-            "where": {},
-            "limit": None,
-            "sample": None,
-        },
+        options=IngestOptions(
+            reading=reading,
+            hub=None,
+            where={},
+            shard_bytes=1 << 20,
+            on_bad_record=bad,  # type: ignore[arg-type]
+            limit=None,
+            sample=None,
+        ),
         files={file.name: file_sha256(file.path) for file in found},
-        extra={"files": found, "follower": None, "max_bad_fraction": 1},
+        extra=IngestExtra(found, Decimal(1)),
     )
     out.mkdir(parents=True, exist_ok=True)
     conduct = ingest.conduct(step, {})
     tasks = next(conduct)
     while True:
-        receipts = [task.receipt(*FUNCTIONS[task.function](task)) for task in tasks]
+        receipts = [task.receipt(*FUNCTIONS[task.function].perform(task)) for task in tasks]
         try:
             tasks = conduct.send(receipts)
         except StopIteration as stop:
@@ -456,7 +462,7 @@ def test_threads_are_joined_as_if_post_by_post(
     options = Options(*answers, *scores, 1, 1, {})
     owners = sorted({file for file, _ in posts})
     tables = [post_table([post for file, post in posts if file == owner]) for owner in owners]
-    with unittest.mock.patch("tokmill.sources.threads._JOIN_ROWS", batch):
+    with unittest.mock.patch("tokmill.sources.stackexchange._JOIN_ROWS", batch):
         taken = list(join_threads(tables, owners, files, options))
     documents = [row for part in taken for row in part.records.to_pylist()]
     bad = [tuple(record) for part in taken for record in part.bad]
@@ -791,7 +797,7 @@ def test_a_file_looked_at_alone_gives_the_same_documents(tmp_path: Path) -> None
     milled = mill(DATA, tmp_path, files=name, partitions=1)
     found = find_files(name, DATA)
     source = Source.model_validate({"name": "se", "files": name, "stackexchange": {}})
-    reading = Reading("se", "qa", None, "stackexchange", stackexchange.settle(source, found), 1 << 20)
+    reading = Reading("se", "qa", None, "stackexchange", stackexchange.resolve(source, found), 1 << 20)
     taken = [
         row
         for part in stackexchange.read(found[0].path, name, WHOLE, reading)

@@ -14,7 +14,7 @@ import pytest
 
 from tokmill.errors import CorruptFile, InputError, MissingExtra
 from tokmill.recipe import Source
-from tokmill.sources.listing import list_source
+from tokmill.sources.readers import list_source
 from tokmill.sources.reading import RECORDS, Dropped, Reading
 from tokmill.storage.records import WHOLE, BadRecord
 
@@ -32,7 +32,7 @@ Read = tuple[list[dict[str, Any]], list[BadRecord], list[Dropped]]
 def load(path: Path, *, max_record_bytes: int = 1 << 20, **section: Any) -> Read:
     source = Source.model_validate({"name": "s", "files": path.name, "warc": section})
     (file,) = list_source(source, path.parent)
-    options = warc.settle(source, [file])
+    options = warc.resolve(source, [file])
     assert warc.split(path, file.bytes, options, 100) == [WHOLE]
     return load_as(path, options, max_record_bytes)
 
@@ -381,7 +381,7 @@ from tokmill.errors import MissingExtra
 from tokmill.recipe import Source
 from tokmill.sources import warc
 try:
-    warc.settle(Source(name="s", files=["a.warc"]), [])
+    warc.resolve(Source(name="s", files=["a.warc"]), [])
 except MissingExtra as error:
     print(error)
 """

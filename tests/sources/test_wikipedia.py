@@ -486,16 +486,16 @@ def test_an_open_comment_goes_on_to_the_end():
 # -- the contract ------------------------------------------------------------------------------------------------
 
 
-def settle(base: Path, pattern: str, **section: Any) -> Any:
+def resolve(base: Path, pattern: str, **section: Any) -> Any:
     source = Source.model_validate({"name": "s", "files": pattern, "wikipedia": section})
-    return wikipedia.settle(source, find_files(pattern, base))
+    return wikipedia.resolve(source, find_files(pattern, base))
 
 
 def test_the_options_say_what_reads_wikitext_only_where_there_is_some(tmp_path):
     write(tmp_path / "wiki_00", BLOCKS)
     write(tmp_path / "dump.xml.bz2", DUMP)
-    assert settle(tmp_path, "wiki_*") == {"namespaces": [0], "wikitext": None}
-    options = settle(tmp_path, "*", namespaces=[4, 0, 4])
+    assert resolve(tmp_path, "wiki_*") == {"namespaces": [0], "wikitext": None}
+    options = resolve(tmp_path, "*", namespaces=[4, 0, 4])
     assert options["namespaces"] == [0, 4]
     assert options["wikitext"].startswith("mwparserfromhell 0.")
     assert wikipedia.split(tmp_path / "dump.xml.bz2", 1000, options, 10) == [WHOLE]
@@ -506,10 +506,10 @@ def test_without_the_parser_a_dump_is_an_error_before_the_run_and_blocks_are_not
     write(tmp_path / "dump.xml", DUMP)
     monkeypatch.setitem(sys.modules, "mwparserfromhell", None)
     wikitext._parser.cache_clear()
-    assert settle(tmp_path, "wiki_*")["wikitext"] is None
+    assert resolve(tmp_path, "wiki_*")["wikitext"] is None
     assert len(Everything(tmp_path / "wiki_00").rows) == 3
     with pytest.raises(MissingExtra, match=r"tokmill\[wikipedia\]"):
-        settle(tmp_path, "*.xml")
+        resolve(tmp_path, "*.xml")
 
 
 def test_batches_are_bounded_and_in_file_order(tmp_path):

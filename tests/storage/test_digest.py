@@ -12,8 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.scratch import QUICK
-from tokmill.storage.digest import TableDigest, join_sequences, row_sequence, table_sha256
-from tokmill.storage.parquet import load_table, write_table
+from tokmill.storage.tables import (
+    TableDigest,
+    id_hashes,
+    join_sequences,
+    load_table,
+    row_sequence,
+    table_sha256,
+    write_table,
+)
 
 SCHEMA = pa.schema(
     [
@@ -235,3 +242,19 @@ def test_the_sequence_of_nothing_joins_to_nothing():
 def test_swapped_parts_are_another_sequence():
     one, two = (row_sequence(table_of([(text, None)], STRINGS)) for text in ("a", "b"))
     assert join_sequences([(one, 1), (two, 1)]) != join_sequences([(two, 1), (one, 1)])
+
+
+@QUICK
+@given(st.lists(st.none() | st.text()), st.integers(0, 3))
+def test_ids_are_known_by_the_first_eight_bytes_of_their_sha256(ids, cut):
+    column = pa.chunked_array([pa.array(ids[:cut], pa.string()), pa.array(ids[cut:], pa.string())])
+    expected = [hashlib.sha256((text or "").encode()).hexdigest()[:16] for text in ids]
+    assert [f"{hashed:016x}" for hashed in id_hashes(column)] == expected
+    assert [f"{hashed:016x}" for hashed in id_hashes(column.slice(1))] == expected[1:]
+
+
+def test_the_hash_of_an_id_is_this_one_forever():
+    assert [hex(hashed) for hashed in id_hashes(pa.array(["", "abc"]))] == [
+        "0xe3b0c44298fc1c14",
+        "0xba7816bf8f01cfea",
+    ]

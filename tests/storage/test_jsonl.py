@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from storage.scratch import BOM, QUICK, blocks_of, collect, read_as, slow_lines, write_as
 from tokmill.errors import CorruptFile, InputError
-from tokmill.storage.jsonl import peek, read_batches, write_jsonl
+from tokmill.storage.codecs import peek_jsonl, read_jsonl, write_jsonl
 from tokmill.storage.records import BadRecord, Kind, Wanted
 
 SUFFIXES = [".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"]
@@ -31,7 +31,7 @@ def scratch(tmp_path_factory):
 def read(
     path: Path, wanted: list[Wanted] | None = None, limit: int = LIMIT
 ) -> tuple[list[dict[str, Any]], list[BadRecord]]:
-    return collect(read_batches(path, wanted or WANTED, max_record_bytes=limit))
+    return collect(read_jsonl(path, wanted or WANTED, max_record_bytes=limit))
 
 
 def read_bytes(
@@ -260,7 +260,7 @@ def test_a_field_may_fill_more_than_one_column(tmp_path):
 def test_columns_come_in_the_order_they_were_asked_for(tmp_path):
     wanted = [META, ID, TEXT]
     path = write_as(tmp_path / "a.jsonl", b'{"text":"a","id":"b","meta":1}\n')
-    (batch,) = read_batches(path, wanted, max_record_bytes=LIMIT)
+    (batch,) = read_jsonl(path, wanted, max_record_bytes=LIMIT)
     assert batch.table.schema == pa.schema([(want.name, pa.large_string()) for want in wanted])
 
 
@@ -444,17 +444,17 @@ def test_of_several_keys_each_record_has_its_own_first_one(scratch, records):
 
 def test_the_first_objects_tell_the_keys(tmp_path):
     path = write_as(tmp_path / "a.jsonl", b'\nbad\n[1]\n\xff\n{"b":1,"a":{"c":2}}\n{"d":1}\n')
-    assert peek(path, max_record_bytes=LIMIT).keys == ["b", "a", "d"]
+    assert peek_jsonl(path, max_record_bytes=LIMIT).keys == ["b", "a", "d"]
 
 
 def test_an_oversize_first_line_does_not_hide_the_keys(tmp_path):
     path = write_as(tmp_path / "a.jsonl", b'{"long":"' + b"x" * 100 + b'"}\n{"a":1}\n')
     with blocks_of(16):
-        assert peek(path, max_record_bytes=50).keys == ["a"]
+        assert peek_jsonl(path, max_record_bytes=50).keys == ["a"]
 
 
 def test_no_object_has_no_keys(tmp_path):
-    assert peek(write_as(tmp_path / "a.jsonl", b"1\n2\n"), max_record_bytes=LIMIT).keys == []
+    assert peek_jsonl(write_as(tmp_path / "a.jsonl", b"1\n2\n"), max_record_bytes=LIMIT).keys == []
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

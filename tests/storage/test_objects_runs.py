@@ -17,17 +17,16 @@ from click.testing import CliRunner
 import tokmill as mill
 from mill import SHARED, digest_of, small_corpus, tokmill
 from object_servers import KEY_ID, SECRET, environment, make_bucket, open_moto, open_proxy, open_uploads
+from tokmill.artifacts.manifest import MANIFEST, load_manifest
 from tokmill.cli import main
 from tokmill.errors import InputChanged, InputError, StorageError
-from tokmill.fetching import fetch
-from tokmill.manifest import MANIFEST, load_manifest
-from tokmill.plan import plan_steps
-from tokmill.recipe_file import load_recipe
-from tokmill.running import RunResult
-from tokmill.stages.ingest import conduct, perform_ingest
-from tokmill.storage.location import find_files, open_binary, open_input
-from tokmill.storage.objects.store import Store, open_store
-from tokmill.storage.objects.url import parse_url
+from tokmill.pipeline.plan import plan_steps
+from tokmill.pipeline.run import RunResult
+from tokmill.publish.publication import fetch
+from tokmill.recipe.file import load_recipe
+from tokmill.stages.ingest.stage import conduct, perform_ingest
+from tokmill.storage.location import find_files, open_binary, open_input, parse_url
+from tokmill.storage.objects import Store, open_store
 
 
 class Server(NamedTuple):

@@ -12,9 +12,8 @@ import zstandard
 
 from storage.scratch import collect, read_as
 from tokmill.errors import CorruptFile
-from tokmill.storage import jsonl, plaintext
-from tokmill.storage.records import Kind, Wanted
-from tokmill.storage.streams import plain_sha256, read_blocks
+from tokmill.storage import codecs, plaintext
+from tokmill.storage.records import Kind, Wanted, plain_sha256, read_blocks
 
 TEXT = [Wanted("text", "text", Kind.TEXT, True)]
 LIMIT = 1 << 20
@@ -23,7 +22,7 @@ TABLE = pa.table({"text": [f"the text of document {n}, and {n * n}" for n in ran
 
 def test_zstandard_returns_short_data_on_a_truncated_frame_where_our_reader_raises(tmp_path):
     path = tmp_path / "a.jsonl.zst"
-    jsonl.write_jsonl(path, TABLE)
+    codecs.write_jsonl(path, TABLE)
     whole, frame = read_as(path), path.read_bytes()
     path.write_bytes(frame[:-1])
     theirs = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(frame[:-1])).read()
@@ -36,7 +35,7 @@ def test_zstandard_returns_short_data_on_a_truncated_frame_where_our_reader_rais
 
 
 def test_every_frame_that_we_write_has_a_checksum(tmp_path):
-    jsonl.write_jsonl(tmp_path / "a.jsonl.zst", TABLE)
+    codecs.write_jsonl(tmp_path / "a.jsonl.zst", TABLE)
     assert zstandard.get_frame_parameters((tmp_path / "a.jsonl.zst").read_bytes()).has_checksum
 
 
@@ -44,7 +43,7 @@ def test_every_frame_that_we_write_has_a_checksum(tmp_path):
 @pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
 def test_a_flipped_bit_is_an_error_and_never_other_text(tmp_path, suffix, mask):
     path = tmp_path / f"a.jsonl{suffix}"
-    jsonl.write_jsonl(path, TABLE)
+    codecs.write_jsonl(path, TABLE)
     good, digest = path.read_bytes(), plain_sha256(path)
     silent = []
     for at in range(len(good)):
@@ -73,7 +72,7 @@ def test_a_separator_that_json_leaves_unescaped_stays_inside_its_record(tmp_path
     line = json.dumps({"text": f"one{separator}two"}, ensure_ascii=False)
     assert len(line.splitlines()) == 2
     (tmp_path / "a.jsonl").write_text(f"{line}\n", encoding="utf-8")
-    rows, bad = collect(jsonl.read_batches(tmp_path / "a.jsonl", TEXT, max_record_bytes=LIMIT))
+    rows, bad = collect(codecs.read_jsonl(tmp_path / "a.jsonl", TEXT, max_record_bytes=LIMIT))
     assert (rows, bad) == ([{"text": f"one{separator}two"}], [])
 
 
@@ -89,6 +88,6 @@ def test_a_separator_that_json_leaves_unescaped_stays_inside_its_record(tmp_path
 def test_json_accepts_what_we_do_not(tmp_path, line, accepted, reason):
     assert accepted(json.loads(line))
     (tmp_path / "a.jsonl").write_text(f"{line}\n")
-    rows, bad = collect(jsonl.read_batches(tmp_path / "a.jsonl", TEXT, max_record_bytes=LIMIT))
+    rows, bad = collect(codecs.read_jsonl(tmp_path / "a.jsonl", TEXT, max_record_bytes=LIMIT))
     assert rows == []
     assert [record.reason for record in bad] == [reason]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from tokmill.tokenizers.train_bytes import train_byte_bpe
+from tokmill.tokenizers.train import train_byte_bpe
 
 TEXTS = ["the cat sat on the mat, and the other cat sat there too\n" * 3, "les chats étaient là, déjà"] * 20
 

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tokmill.tokenizers.boundaries import boundaries, by_bytes, characters_between
-from tokmill.tokenizers.controls import encode_with_controls
+from tokmill.tokenizers.fast import encode_with_controls
 from tokmill.tokenizers.load import load_tokenizer
-from tokmill.tokenizers.spelling import spelled_boundaries
+from tokmill.tokenizers.protocol import boundaries, by_bytes, characters_between, spelled_boundaries
 
 FILES = ["tokenizer.json", "ranks.tiktoken", "spm.model"]
 TEXTS = st.text(st.sampled_from("the cat\n é日👩\u200d\u0301<|pad|>sat<|user|>\0"), max_size=40)

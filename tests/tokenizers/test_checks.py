@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from tokmill.errors import TokenizerMismatch
-from tokmill.tokenizers.checks import check_tokenizer
+from tokmill.tokenizers.load import check_tokenizer
 
 
 def test_the_three_kinds_are_described_alike(tiny_files):

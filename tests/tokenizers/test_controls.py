@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.errors import TokenizerError
-from tokmill.tokenizers.controls import encode_with_controls
+from tokmill.tokenizers.fast import encode_with_controls
 from tokmill.tokenizers.load import load_tokenizer, resolve_controls
 
 CONTROLS = {"<|a|>": 1000, "<|a|>b": 1001, "é": 1002}

@@ -16,11 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hard_texts import NEWCOMERS, SENTENCES, TEXT
-from tokmill.kernels.folding import UNSAFE
+from tokmill.kernels.wordclasses import UNSAFE
 from tokmill.tokenizers.fast import encode_column, open_fast, replace_rows
 from tokmill.tokenizers.load import load_tokenizer
-from tokmill.tokenizers.newcomers import newcomer_classes
-from tokmill.tokenizers.protocol import Encoded
+from tokmill.tokenizers.protocol import Encoded, recent_classes
 
 pytest.importorskip("gigatoken")
 
@@ -106,7 +105,7 @@ def test_published_models_give_the_ids_of_the_reference(published, texts):
 
 def test_every_character_is_seen_alike_or_goes_to_the_reference(published):
     """Each in places where being a letter, a mark, a number or a space changes the ids; of ideographs some."""
-    safe = np.flatnonzero(newcomer_classes() == 0)
+    safe = np.flatnonzero(recent_classes() == 0)
     scripts = [code for code in safe.tolist() if code < 0x20000 and not 0xD800 <= code < 0xF900]
     dense = [code for code in scripts if not (0x3400 <= code < 0xA000 or 0xAC00 <= code < 0xD7A4)]
     places = "{0}'s {0}\n \n1{0}a{0}\u0301A{0}\u0323 the{0}the\n"
@@ -128,7 +127,7 @@ def test_real_text_gives_the_ids_of_the_reference(published, tokenizer_files):
     files = sorted((tokenizer_files.parents[1] / "bench").glob("*.jsonl.zst"))
     if not files:
         pytest.skip("no texts in ../shared/bench")
-    from tokmill.storage.zstd import ZstdFile
+    from tokmill.storage.disk import ZstdFile
 
     for path in files:
         with ZstdFile(path) as lines:
@@ -137,7 +136,7 @@ def test_real_text_gives_the_ids_of_the_reference(published, tokenizer_files):
 
 
 def test_newcomers_are_what_is_new_and_not_a_symbol():
-    classes = newcomer_classes()
+    classes = recent_classes()
     assert [classes[ord(c)] for c in NEWCOMERS] == [UNSAFE] * len(NEWCOMERS)
     assert not any(classes[ord(c)] for c in "aé漢🥺🫠🫨ẞ€₿\u0301ൺ\u103a\ue000\ufeff")
     # nothing that Unicode 3.2 had

@@ -80,7 +80,7 @@ def test_unigram_models_do_not_find_a_control_token_in_text(tmp_path):
     assert tokenizer.decode([1]) == "</s>"
 
 
-def test_unknown_text_is_still_unknown_beside_a_veiled_control_token(tmp_path):
+def test_unknown_text_is_still_unknown_beside_a_masked_control_token(tmp_path):
     tokenizer = load_tokenizer(save(unigram(), tmp_path))
     assert tokenizer.encode(["aza"]).ids.tolist() == [6, 0, 6]
     assert tokenizer.encode(["</s>z"]).ids.tolist() == [2, 3, 4, 5, 0]

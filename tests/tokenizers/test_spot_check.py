@@ -9,9 +9,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.kernels.literals import literal_table
+from tokmill.kernels.patterns import literal_table
+from tokmill.tokenizers.fast import Difference, first_difference, rows_to_check
 from tokmill.tokenizers.protocol import Encoded
-from tokmill.tokenizers.spot_check import Difference, first_difference, rows_to_check
 
 LITERALS = literal_table(["<|end|>", "</s>"])
 

@@ -12,12 +12,12 @@ import pytest
 
 from tokmill.errors import InputError, RecipeError
 from tokmill.tokenizers.load import load_tokenizer, resolve_eos
-from tokmill.tokenizers.train_bytes import train_byte_bpe
+from tokmill.tokenizers.train import train_byte_bpe
 
 # many words of many equal counts: ties are where a trainer loses its determinism
 CODE = """
 import hashlib, random
-from tokmill.tokenizers.train_bytes import train_byte_bpe
+from tokmill.tokenizers.train import train_byte_bpe
 draw = random.Random(5)
 words = ["".join(draw.choices("abcdefgh é漢", k=draw.randint(2, 9))) for _ in range(4000)]
 texts = [" ".join(draw.choices(words, k=60)) for _ in range(400)]
@@ -107,6 +107,6 @@ def test_a_special_token_that_text_can_spell_is_an_error(special):
 
 
 def test_more_text_than_the_trainer_can_count_is_an_error(monkeypatch):
-    monkeypatch.setattr("tokmill.tokenizers.train_bytes._MAX_TEXT_BYTES", 10)
+    monkeypatch.setattr("tokmill.tokenizers.train._MAX_BPE_TEXT_BYTES", 10)
     with pytest.raises(InputError, match=r"more than 10 bytes of text .*\n  next: train on a sample"):
         train_byte_bpe(["12345", "678", "9éé"], vocab_size=300, special_tokens=[])

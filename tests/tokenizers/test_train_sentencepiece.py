@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tokmill.errors import InputError, RecipeError, TokenizerError
 from tokmill.tokenizers.load import load_tokenizer, resolve_eos
-from tokmill.tokenizers.spm_model import read_spm_model
-from tokmill.tokenizers.train import settle_options, train_tokenizer
+from tokmill.tokenizers.spm import read_spm_model
+from tokmill.tokenizers.train import resolve_options, train_tokenizer
 
 END = "<|endoftext|>"
 PROSE = [
@@ -25,7 +25,7 @@ PROSE = [
 
 
 def train(texts, *, model="unigram", vocab_size=330, control=(), eos=END, **asked):
-    options = settle_options({"model": model, "vocab_size": vocab_size, "hard_vocab_limit": False, **asked})
+    options = resolve_options({"model": model, "vocab_size": vocab_size, "hard_vocab_limit": False, **asked})
     return train_tokenizer(texts, options, eos=eos, control=control)
 
 
@@ -43,12 +43,12 @@ CODE = """
 import hashlib, os, random, sys
 model, cores, order = sys.argv[1:]
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:int(cores)])
-from tokmill.tokenizers.train import settle_options, train_tokenizer
+from tokmill.tokenizers.train import resolve_options, train_tokenizer
 draw = random.Random(5)
 words = ["".join(draw.choices("abcdefgh é漢", k=draw.randint(2, 9))) for _ in range(3000)]
 texts = [" ".join(draw.choices(words, k=60)) + "\\n" for _ in range(300)]
 random.Random(int(order)).shuffle(texts)
-options = settle_options({"model": model, "vocab_size": 900})
+options = resolve_options({"model": model, "vocab_size": 900})
 name, trained = train_tokenizer(iter(texts), options, eos="</s>")
 print(name, hashlib.sha256(trained.data).hexdigest())
 """
@@ -85,7 +85,7 @@ def test_the_number_of_threads_in_the_model_is_not_that_of_the_machine(model, mo
 def test_the_pieces_of_bpe_do_not_depend_on_the_threads_at_all(monkeypatch):
     found = []
     for threads in (1, 2, 7):
-        monkeypatch.setattr("tokmill.tokenizers.train_sentencepiece._THREADS", threads)
+        monkeypatch.setattr("tokmill.tokenizers.train._THREADS", threads)
         found.append(pieces(train(PROSE, model="bpe")[1]))
     assert found[0] == found[1] == found[2]
 
@@ -152,8 +152,8 @@ def test_texts_with_the_reserved_character_are_used_but_for_that_character():
 
 
 def test_a_text_that_is_too_long_for_the_trainer_is_cut_and_not_skipped(monkeypatch):
-    monkeypatch.setattr("tokmill.tokenizers.train_sentencepiece._MAX_TEXT_BYTES", 44)
-    monkeypatch.setattr("tokmill.tokenizers.train_sentencepiece._MAX_TEXT_CHARS", 10)
+    monkeypatch.setattr("tokmill.tokenizers.train._MAX_TEXT_BYTES", 44)
+    monkeypatch.setattr("tokmill.tokenizers.train._MAX_TEXT_CHARS", 10)
     _, trained = train(["漢字 abc " * 30], vocab_size=300)
     assert {"漢", "字", "a", "b", "c"} <= {piece for whole in pieces(trained) for piece in whole}
 
@@ -260,8 +260,8 @@ def test_a_vocabulary_without_room_for_the_characters_is_an_error_that_says_the_
 @pytest.mark.parametrize(
     ("eos", "control", "symbols", "message"),
     [
-        ("<e>", ["<e>"], [], "'<e>' is asked for twice"),
-        ("<e>", ["<a>"], ["<a>"], "'<a>' is asked for twice"),
+        ("<e>", ["<e>"], [], "'<e>' is given twice"),
+        ("<e>", ["<a>"], ["<a>"], "'<a>' is given twice"),
         ("<e>", [""], [], "a symbol is empty"),
         ("<e>", [], ["a b"], "the user symbol 'a b' has a space"),
         ("<unk>", [], [], "SentencePiece keeps <unk> for itself"),

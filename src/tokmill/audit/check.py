@@ -9,11 +9,17 @@
     overfit       a small model learns one batch by heart: loss to about nothing
 
 A split that is in order passes all of them; what fails says what was found and where.
+
+    peek          row 17   |--- doc a, its end ---|--- doc b ---|--- doc c, its beginning ---|= padding =|
+
+One row as the text that it stands for. Its documents are those of index.jsonl.zst; where there is none, EOS ends them. The
+tokenizer is the build's own, found beside it, or given; either way its sha256 must be the recorded one.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,13 +27,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.audit.membership import check_members
-from tokmill.errors import TokmillError
+from tokmill.artifacts.plugins import show_hooks
+from tokmill.audit.membership import check_members, find_tokenizer
+from tokmill.errors import InputError, TokmillError
+from tokmill.formats import find_format
+from tokmill.formats.index import DocumentSpan, find_row
 from tokmill.loader.batches import Batches
 from tokmill.loader.collating import IGNORE_INDEX, Batch, collate
-from tokmill.loader.contract import Verify, path_in_split
-from tokmill.loader.dataset import INDEX_NAME, Dataset, list_splits, open_dataset
-from tokmill.loader.stores import PartedStore
+from tokmill.loader.dataset import (
+    INDEX_NAME,
+    Dataset,
+    Verify,
+    first_row,
+    list_splits,
+    open_dataset,
+    path_in_split,
+)
 from tokmill.loader.tiny import lowest_loss, overfit
 
 STEPS = 300
@@ -64,22 +79,25 @@ class Checked:
         }
 
 
-def check_build(
-    directory: str | Path,
+def check(
+    build: str | Path,
     *,
     verify: Verify = "sizes",
     steps: int = STEPS,
     manifest: str | Path | None = None,
     tokenizer: str | Path | None = None,
+    hooks: str | Path | None = None,
     on_check: Callable[[str, str], None] | None = None,
 ) -> Checked:
-    """Every split of a build, or the one split at `directory`. With 0 steps no model is trained.
+    """Every split of a build, or the one split at `build`. With 0 steps no model is trained.
 
-    `manifest` and `tokenizer` are what the build was made from, where they do not lie beside it; `on_check(split, check)`
-    is told what comes next.
+    `manifest` and `tokenizer` are what the build was made from, where they do not lie beside it; `hooks` is the Python file
+    that its format or tokenizer is in, if it is in one; `on_check(split, check)` is told what comes next.
     """
+    if hooks is not None:
+        show_hooks(Path(hooks))
     origin = Origin(manifest, tokenizer)
-    root = Path(directory)
+    root = Path(build)
     splits: list[str | None] = [*list_splits(root)] if root.is_dir() else []
     findings: list[Finding] = []
     for split in splits or [None]:
@@ -193,8 +211,9 @@ def check_sizes(dataset: Dataset) -> tuple[bool, str]:
     """As many rows as the manifest counts."""
     manifest = dataset.manifest
     if manifest is None:
-        cache = dataset.store.split if isinstance(dataset.store, PartedStore) else None
-        told = "as ENCODE.meta.json has them" if cache else "there is no manifest to compare"
+        told = "there is no manifest to compare"
+        if dataset.store.split and (checksums := find_format(dataset.store.format).checksums):
+            told = f"as {checksums.file} has them"
         return True, f"{len(dataset):,} examples; {told}"
     mine = [e for e in manifest.files if path_in_split(dataset.directory, e.path) is not None]
     rows = next((entry.rows for entry in mine if entry.table == "index"), None)
@@ -298,3 +317,83 @@ def _cropped(example: dict[str, Any]) -> dict[str, Any]:
 
 def _pad_id(dataset: Dataset) -> int:
     return next(id for id in (dataset.facts.pad_id, dataset.facts.eos_id, 0) if id is not None)
+
+
+# --- one row ---
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A document in a row, or as much of it as is there."""
+
+    start: int
+    end: int
+    text: str
+    doc_id: str | None
+    source: str | None
+    offset: int | None  # the document's own number of the first token here
+    is_ended: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Peeked:
+    split: str
+    row: int
+    rows: int
+    length: int
+    padding: int
+    pieces: list[Piece]
+
+    def as_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def peek(
+    build: str | Path,
+    row: int = 0,
+    *,
+    split: str | None = None,
+    tokenizer: str | Path | None = None,
+    hooks: str | Path | None = None,
+) -> Peeked:
+    """The text of one row, document by document; -1 is the last row."""
+    dataset = open_dataset(build, split, hooks=hooks)
+    if not -len(dataset) <= row < len(dataset):
+        raise InputError(
+            f"there is no row {row:,}",
+            where=str(dataset.directory),
+            next=f"rows are 0 to {len(dataset) - 1:,}; a negative one counts from the end",
+        )
+    row %= len(dataset)
+    example = dataset[row]
+    spans = _spans(dataset, row, example)
+    loaded = find_tokenizer(dataset, tokenizer)
+    ids, eos = example["ids"], dataset.facts.eos_id
+    pieces = [
+        Piece(
+            span.start,
+            span.end,
+            loaded.decode(np.asarray(ids[span.start : span.end], np.int64)),
+            span.doc_id or None,
+            span.source or None,
+            span.offset if span.doc_id else None,
+            bool(span.end > span.start and ids[span.end - 1] == eos),
+        )
+        for span in spans
+    ]
+    length = spans[-1].end if spans else 0
+    padding = (dataset.facts.seq_len or length) - length
+    return Peeked(dataset.split, row, len(dataset), length, padding, pieces)
+
+
+def _spans(dataset: Dataset, row: int, example: dict[str, Any]) -> list[DocumentSpan]:
+    index = dataset.directory / INDEX_NAME
+    if index.is_file():
+        return find_row(index, row + (first_row(dataset.store) or 0)).docs
+    ids = example["ids"]
+    name = str(example.get("doc_id") or "")
+    if dataset.facts.seq_len is None or dataset.facts.eos_id is None:
+        return [DocumentSpan(name, "", 0, len(ids), 0)] if len(ids) else []
+    ends = np.flatnonzero(ids == dataset.facts.eos_id) + 1
+    bounds = sorted({0, *ends.tolist(), len(ids)})
+    return [DocumentSpan("", "", start, end, 0) for start, end in itertools.pairwise(bounds)]

@@ -2,24 +2,263 @@
 
     recipe      key by key
     tokenizer   file, vocabulary, control tokens
-    documents   that came, went, changed or moved, and why                tokmill.audit.diff_documents
+    documents   that came, went, changed or moved, and why
     shares      of tokens, by domain, source, language and licence        before and after
     builds      documents, rows and tokens                                before and after
 
-Runs may have other steps, and may have been cut short: what one of them lacks is said.
+Runs may have other steps, and may have been cut short: what one of them lacks is said. Documents are compared source by
+source, on hashes alone:
+
+    per document    hash of the id · hash of the cleaned text · outcome (kept in a split, or the step and reason)
+    matched         1. id and text equal    2. id equal, text another    3. no document of that id on the other side
+
+Ids need not be unique: equal documents are matched one to one, in order. 30 bytes per document of one source are held
+at a time, twice: once for each run.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tokmill.artifact import Artifact, open_artifact
-from tokmill.audit.diff_documents import DocumentDiff, diff_documents
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.artifacts.manifest import Json, add_counts, explain_changes
+from tokmill.artifacts.step import Artifact, domain_of, open_artifact
+from tokmill.artifacts.tombstones import Forgotten
+from tokmill.audit.opened import ShardTables, load_of, read_ledgers
 from tokmill.audit.places import RunPlaces, open_places
 from tokmill.errors import RecipeError
-from tokmill.manifest import Json, add_counts, explain_changes
+from tokmill.formats.index import map_ids
+from tokmill.schema import NO_SPLIT
+from tokmill.storage.tables import id_hashes, load_table
+
+KEPT = "kept"
+FORGOTTEN, GONE, NEW, NO_SOURCE = "forgotten", "not in the source", "new in the source", "no such source"
+
+_EXAMPLES = 5  # of each reason
+
+Numbers = NDArray[np.int64]
+
+
+class Outcomes:
+    """What can become of a document, by number; those that start with "kept" are in."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, name: str) -> int:
+        if name not in self._numbers:
+            self._numbers[name] = len(self.names)
+            self.names.append(name)
+        return self._numbers[name]
+
+    def is_kept(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
+        kept: NDArray[np.bool_] = np.array([name.startswith(KEPT) for name in self.names] or [False])[numbers]
+        return kept
+
+
+class Side(NamedTuple):
+    """The documents of one source of one run."""
+
+    ids: NDArray[np.uint64]
+    texts: NDArray[np.uint64]  # (documents, 2)
+    outcomes: NDArray[np.int32]
+    shards: NDArray[np.int32]
+    rows: NDArray[np.int32]
+
+
+class DocumentDiff(NamedTuple):
+    same: int  # in both, with the same text in the same split
+    moved: Json  # "train → valid": how many
+    changed: int  # in both, with another text
+    came: Json  # by what they were before: how many
+    went: Json  # by what they are now
+    examples: tuple[Json, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        return not (self.moved or self.changed or self.came or self.went)
+
+    def as_json(self) -> Json:
+        return {**self._asdict(), "examples": list(self.examples)}
+
+
+def diff_documents(a: RunPlaces, b: RunPlaces) -> DocumentDiff:
+    found = _Comparison(a, b)
+    for source in dict.fromkeys([*_sources(a), *_sources(b)]):
+        found.compare(source)
+    came, went, moved = (dict(sorted(c.items())) for c in (found.came, found.went, found.moved))
+    return DocumentDiff(found.same, moved, found.changed, came, went, tuple(found.examples))
+
+
+def _sources(run: RunPlaces) -> list[str]:
+    return [name.removeprefix("ingest/") for name in run.of_kind("ingest")]
+
+
+class _Comparison:
+    """Of two runs, source by source."""
+
+    def __init__(self, a: RunPlaces, b: RunPlaces) -> None:
+        self._a, self._b = a, b
+        self._outcomes = Outcomes()
+        self.same = self.changed = 0
+        self.moved: Counter[str] = Counter()
+        self.came: Counter[str] = Counter()
+        self.went: Counter[str] = Counter()
+        self.examples: list[Json] = []
+        self._shown: Counter[tuple[str, str]] = Counter()
+
+    def compare(self, source: str) -> None:
+        before, after = (_side(run, source, self._outcomes) for run in (self._a, self._b))
+        keys = [np.column_stack([side.ids, side.texts]) for side in (before, after)]
+        at_a, at_b, rest_a, rest_b = match_equal_rows(*keys)
+        self._judge(source, before, after, at_a, at_b, is_same_text=True)
+        ids = [before.ids[rest_a][:, None], after.ids[rest_b][:, None]]
+        again_a, again_b, alone_a, alone_b = match_equal_rows(*ids)
+        self._judge(source, before, after, rest_a[again_a], rest_b[again_b], is_same_text=False)
+        for run, other, side, alone, counts, what, absent in (
+            (self._a, self._b, before, rest_a[alone_a], self.went, "went", GONE),
+            (self._b, self._a, after, rest_b[alone_b], self.came, "came", NEW),
+        ):
+            alone = alone[self._outcomes.is_kept(side.outcomes[alone])]
+            is_forgotten = Forgotten.of_source(other.forgotten, source).holds(side.ids[alone])
+            absent = absent if source in _sources(other) else NO_SOURCE
+            for why, chosen in ((FORGOTTEN, alone[is_forgotten]), (absent, alone[~is_forgotten])):
+                if len(chosen):
+                    counts[why] += len(chosen)
+                    self._show(run, source, what, why, side, chosen)
+
+    def _judge(
+        self, source: str, before: Side, after: Side, at_a: Numbers, at_b: Numbers, *, is_same_text: bool
+    ) -> None:
+        """Documents that are on both sides: what each is here and there."""
+        was, now = before.outcomes[at_a], after.outcomes[at_b]
+        pairs, counts = np.unique(np.stack([was, now], axis=1), axis=0, return_counts=True)
+        for (old, new), count in zip(pairs.tolist(), counts.tolist(), strict=True):
+            chosen = np.flatnonzero((was == old) & (now == new))
+            names = self._outcomes.names[old], self._outcomes.names[new]
+            is_in = [name.startswith(KEPT) for name in names]
+            if all(is_in):
+                if not is_same_text:
+                    self.changed += count
+                    self._show(self._b, source, "changed", "another text", after, at_b[chosen])
+                elif old == new:
+                    self.same += count
+                else:
+                    sides = " → ".join(name.removeprefix(f"{KEPT}, ") for name in names)
+                    self.moved[sides] += count
+                    self._show(self._b, source, "moved", sides, after, at_b[chosen])
+            elif is_in[0]:
+                self.went[names[1]] += count
+                self._show(self._a, source, "went", names[1], before, at_a[chosen])
+            elif is_in[1]:
+                self.came[names[0]] += count
+                self._show(self._b, source, "came", names[0], after, at_b[chosen])
+
+    def _show(self, run: RunPlaces, source: str, what: str, why: str, side: Side, chosen: Numbers) -> None:
+        """Some of `chosen`, by their ids."""
+        room = _EXAMPLES - self._shown[what, why]
+        for at in chosen[:room].tolist():
+            shard = run.shards[int(side.shards[at])]
+            path = run.artifacts[f"ingest/{source}"].path(shard.documents)
+            doc_id = load_table(path, ["doc_id"]).column("doc_id")[int(side.rows[at])].as_py()
+            self.examples.append({"what": what, "why": why, "source": source, "doc_id": doc_id})
+            self._shown[what, why] += 1
+
+
+def match_equal_rows(
+    a: NDArray[np.uint64], b: NDArray[np.uint64]
+) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+    """Rows of `a` and `b` that are equal, one to one and in order; then those of each that found none."""
+    whole = np.concatenate([a, b])
+    side = np.repeat(np.array([0, 1], np.int8), [len(a), len(b)])
+    order = np.lexsort((side, *whole.T[::-1]))  # stable: equal rows of a side stay in order
+    ordered, sides = whole[order], side[order]
+    fresh = np.ones(len(order), np.bool_)
+    fresh[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    group = np.cumsum(fresh) - 1
+    groups = int(group[-1]) + 1 if len(group) else 0
+    counts = [np.bincount(group[sides == number], minlength=groups) for number in (0, 1)]
+    starts = np.flatnonzero(fresh)
+    # within a group those of `a` come first
+    rank = np.arange(len(order)) - starts[group] - np.where(sides == 1, counts[0][group], 0)
+    found = rank < np.where(sides == 0, counts[1][group], counts[0][group])
+    in_a, in_b = sides == 0, sides == 1
+    return (
+        order[found & in_a],
+        order[found & in_b] - len(a),
+        np.sort(order[~found & in_a]),
+        np.sort(order[~found & in_b]) - len(a),
+    )
+
+
+# --- reading ---
+
+
+def _side(run: RunPlaces, source: str, outcomes: Outcomes) -> Side:
+    none = np.empty(0, np.int32)
+    parts = [Side(np.empty(0, np.uint64), np.empty((0, 2), np.uint64), none, none, none)]
+    for at, shard in enumerate(run.shards):
+        if shard.source == source:
+            size = shard.documents.rows
+            place = np.full(size, at, np.int32), np.arange(size, dtype=np.int32)
+            hashes = _id_hashes(run, shard), _text_hashes(run, shard)
+            parts.append(Side(*hashes, _outcomes(run, shard, outcomes), *place))
+    return Side(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _id_hashes(run: RunPlaces, shard: ShardTables) -> NDArray[np.uint64]:
+    artifact = run.artifacts[f"ingest/{shard.source}"]
+    for entry in artifact.manifest.entries("ids"):
+        if entry.path == f"ids-{shard.key}.npy":
+            hashes, rows = map_ids(artifact.path(entry), entry.rows)
+            found = np.empty(entry.rows, np.uint64)
+            found[rows] = hashes
+            return found
+    return id_hashes(load_table(artifact.path(shard.documents), ["doc_id"]).column("doc_id"))
+
+
+def _text_hashes(run: RunPlaces, shard: ShardTables) -> NDArray[np.uint64]:
+    """As deduplication compares texts; none where the run was not cleaned."""
+    marks = _table(run, f"clean/{shard.source}", f"marks-{shard.key}.parquet", ["exact_high", "exact_low"])
+    if marks is None:
+        return np.zeros((shard.documents.rows, 2), np.uint64)
+    return np.stack([np.asarray(column) for column in marks.columns], axis=1)
+
+
+def _outcomes(run: RunPlaces, shard: ShardTables, outcomes: Outcomes) -> NDArray[np.int32]:
+    """By the last step that spoke: kept in a split, or why not."""
+    found = np.full(shard.documents.rows, outcomes.number(KEPT), np.int32)
+    for step, ledger in read_ledgers(run.artifacts, shard, ["row", "verdict", "reason"]):
+        if ledger is not None:
+            _lay(found, ledger, step, outcomes)
+    labels = _table(run, "split", f"labels-{shard.number:05d}.parquet", ["split"])
+    if labels is not None:
+        numbers = np.asarray(labels.column("split"))
+        for number, split in enumerate(run.artifacts["split"].manifest.facts["splits"]):
+            found[numbers == number] = outcomes.number(f"{KEPT}, {split}")
+        assert not ((numbers == NO_SPLIT) & outcomes.is_kept(found)).any(), (
+            "a document of no split has a reason"
+        )
+    return found
+
+
+def _lay(found: NDArray[np.int32], ledger: Any, step: str, outcomes: Outcomes) -> None:
+    coded = ledger.column("reason").combine_chunks().dictionary_encode()
+    numbers = [outcomes.number(f"{step}: {reason}") for reason in coded.dictionary.to_pylist()]
+    if numbers:
+        found[np.asarray(ledger.column("row"))] = np.array(numbers, np.int32)[np.asarray(coded.indices)]
+
+
+def _table(run: RunPlaces, step: str, path: str, columns: list[str]) -> Any | None:
+    artifact = run.artifacts.get(step)
+    return load_of(artifact, path, columns) if artifact is not None else None
+
 
 _TOKENIZER_FACTS = (
     "kind",
@@ -65,10 +304,13 @@ class Diff(NamedTuple):
     has_other_tokens: bool
     shares: list[Share]
     builds: list[Json]
+    failed: tuple[str, ...] = ()  # of the checks that were asked for
 
     def as_json(self) -> Json:
         return {
+            "ok": not self.failed,
             **self._asdict(),
+            "failed": list(self.failed),
             "missing": list(self.missing),
             "documents": self.documents.as_json(),
             "tokens": list(self.tokens),
@@ -76,14 +318,17 @@ class Diff(NamedTuple):
         }
 
 
-def diff(a: str | Path, b: str | Path) -> Diff:
+def diff(a: str | Path, b: str | Path, *, fail_on: Sequence[str] = ()) -> Diff:
+    """What changed from one run to the other. `failed` has what of `fail_on` differs: recipe, tokenizer, documents, tokens,
+    or shares=0.01."""
+    _check_names(fail_on)
     before, after = open_places(a), open_places(b)
     tokens = tuple(_tokens(run) for run in (before, after))
     ids = [
         run.artifacts["tokens"].manifest.identity if "tokens" in run.artifacts else None
         for run in (before, after)
     ]
-    return Diff(
+    found = Diff(
         _missing(before, after),
         _recipe(Path(a), Path(b)),
         _tokenizer(before, after),
@@ -93,9 +338,10 @@ def diff(a: str | Path, b: str | Path) -> Diff:
         _shares(before, after),
         _builds(before, after),
     )
+    return found._replace(failed=tuple(_failures(found, fail_on)))
 
 
-def check_names(checks: Sequence[str]) -> None:
+def _check_names(checks: Sequence[str]) -> None:
     """Before runs are read: are these checks at all?"""
     for check in checks:
         name, _, bound = check.partition("=")
@@ -107,9 +353,8 @@ def check_names(checks: Sequence[str]) -> None:
             )
 
 
-def failures(found: Diff, checks: Sequence[str]) -> list[str]:
+def _failures(found: Diff, checks: Sequence[str]) -> list[str]:
     """Which of the checks do not hold."""
-    check_names(checks)
     differs = {
         "recipe": found.recipe != [],
         "tokenizer": bool(found.tokenizer),
@@ -178,16 +423,15 @@ def _token_groups(run: RunPlaces) -> dict[str, dict[str, int]]:
     artifact = run.artifacts.get("tokens")
     if artifact is None:
         return groups
-    domain_of = {
-        name.removeprefix("ingest/"): ingested.manifest.config["reading"]["domain"]
-        for name, ingested in run.of_kind("ingest").items()
+    domains = {
+        name.removeprefix("ingest/"): domain_of(ingested) for name, ingested in run.of_kind("ingest").items()
     }
     for source, by_license in artifact.manifest.counts.get("licenses", {}).items():
         tokens = {name: total["tokens"] for name, total in by_license.items()}
         whole = sum(tokens.values())
         groups["licenses"] = add_counts(groups["licenses"], tokens)
         groups["sources"] = add_counts(groups["sources"], {source: whole})
-        groups["domains"] = add_counts(groups["domains"], {domain_of[source]: whole})
+        groups["domains"] = add_counts(groups["domains"], {domains[source]: whole})
     languages = artifact.manifest.counts.get("languages", {})
     groups["languages"] = {name: total["tokens"] for name, total in languages.items()}
     return groups

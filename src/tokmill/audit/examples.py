@@ -1,31 +1,103 @@
-"""Some documents of every reason, to read: who left, was changed or is in no row, at whichever step; and how many.
+"""Documents of a run to read: some of every reason, the largest clusters of near duplicates, and a line for each.
 
-    clean       examples-<shard>: chosen while it was cleaned
-    ledgers     of ingest, dedup and split, and edits: the first few of each source and reason
-    mixture     documents that have no turn                        over_budget, no_weight
-    builds      documents that have one, and no token in a row     left_out, tail
-    manifests   all reasons with their counts; of what is written down nowhere (not_sampled) there is no more
+    load_examples     of each source and reason a few, with their texts; `count_reasons` has how many there are
+      clean           examples-<shard>: chosen while it was cleaned
+      ledgers         of ingest, dedup and split, and edits: the first few
+      mixture         documents that have no turn                        over_budget, no_weight
+      builds          documents that have one, and no token in a row     left_out, tail
+    write_decisions   ledgers, verdicts, labels ─ shard by shard ─> decisions.jsonl.zst
+      {"doc_id": …, "source": …, "domain": …, "keep": false, "stage": "clean", "verdict": "drop", "reason": "too_short",
+       "value": 12.0, "threshold": 100.0}                            or dup_of and similarity, or the split it is in
+    clusters          clusters.parquet; `compare_members` has what two of them do not share
 
-Texts are as the report shows them: cleaned, or as received with the redactions of the recipe.
+What is written down nowhere (not_sampled) has no example.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from tokmill.audit.built import BuiltSplit, load_built, load_scheduled
-from tokmill.audit.opened import list_shard_tables, numbers_in
-from tokmill.audit.places import RunPlaces, splits_of
-from tokmill.audit.report.found import Found, find_artifacts
-from tokmill.audit.report.texts import Place, load_texts
-from tokmill.manifest import Json
-from tokmill.storage.parquet import load_table
+from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import Artifact, Shard, list_shards
+from tokmill.audit.opened import Found, find_artifacts, list_shard_tables, numbers_in, open_run
+from tokmill.audit.places import BuiltSplit, RunPlaces, load_built, load_scheduled, splits_of
+from tokmill.clean.edits import apply_edits, redact_texts
+from tokmill.clean.examine import CleanOptions
+from tokmill.errors import InputError
+from tokmill.schema import NO_SPLIT, one_piece
+from tokmill.stages.tokens.stage import DocIds
+from tokmill.storage.codecs import write_jsonl_tables
+from tokmill.storage.disk import Written
+from tokmill.storage.tables import load_table
+
+EXCERPT_CHARS = 480
+
+
+class Place(NamedTuple):
+    shard: str  # "<source>/<key>"
+    row: int
+
+
+class Text(NamedTuple):
+    doc_id: str
+    text: str
+    chars: int  # of all of it
+
+
+def load_texts(
+    artifacts: Mapping[str, Artifact], places: Iterable[Place], max_chars: int = EXCERPT_CHARS
+) -> dict[Place, Text]:
+    """Beginnings of documents, by shard, so that each is opened once."""
+    by_shard: dict[str, set[int]] = {}
+    for place in places:
+        by_shard.setdefault(place.shard, set()).add(place.row)
+    loaded: dict[Place, Text] = {}
+    for shard in sorted(by_shard):
+        rows = sorted(by_shard[shard])
+        ids, texts = _load_rows(artifacts, shard, np.array(rows))
+        for row, doc_id, text in zip(rows, ids, texts, strict=True):
+            loaded[Place(shard, row)] = Text(doc_id, text[:max_chars], len(text))
+    return loaded
+
+
+def _load_rows(artifacts: Mapping[str, Artifact], shard: str, rows: Any) -> tuple[list[str], list[str]]:
+    """As cleaned; who was dropped as received, but redacted: what was not to be kept is not to be shown either."""
+    source, _, key = shard.rpartition("/")
+    documents = load_table(_documents(artifacts, shard), ["doc_id", "text"]).take(pa.array(rows))
+    texts = one_piece(documents.column("text"))
+    cleaned = artifacts.get(f"clean/{source}")
+    if cleaned is not None:
+        redact = cleaned.manifest.options(CleanOptions).redact
+        if redact:
+            redacted = redact_texts(texts, redact)
+            texts = apply_edits(texts, redacted.rows, redacted.texts)
+        texts = _edited(cleaned.directory / f"edits-{key}.parquet", rows, texts)
+    return documents.column("doc_id").to_pylist(), texts.to_pylist()
+
+
+def _documents(artifacts: Mapping[str, Artifact], shard: str) -> Path:
+    source, _, key = shard.rpartition("/")
+    return artifacts[f"ingest/{source}"].directory / f"documents-{key}.parquet"
+
+
+def _edited(path: Any, rows: Any, texts: Any) -> Any:
+    """The texts of those rows that cleaning changed and kept."""
+    if not path.is_file():
+        return texts
+    edits = load_table(path, ["row", "text"])
+    edited = np.asarray(edits.column("row"))
+    at = np.searchsorted(rows, edited)
+    is_wanted = (at < len(rows)) & (rows[np.minimum(at, len(rows) - 1)] == edited)
+    return apply_edits(texts, at[is_wanted], one_piece(edits.column("text").filter(pa.array(is_wanted))))
+
 
 SHOWN_PER_REASON = 3  # of each source
 _CHARS = 2_000
@@ -156,7 +228,7 @@ def _add_texts(found: Found, examples: list[Json]) -> None:
     matches = {
         id(one): Place(one["match_shard"], one["match_row"]) for one in examples if one.get("match_shard")
     }
-    texts = load_texts(found, [*places.values(), *matches.values()], _CHARS)
+    texts = load_texts(found.artifacts, [*places.values(), *matches.values()], _CHARS)
     for one in examples:
         if id(one) in places:
             one["text"] = texts[places[id(one)]].text
@@ -171,3 +243,208 @@ def _add_texts(found: Found, examples: list[Json]) -> None:
 
 def _is_document(example: Json) -> bool:
     return example["text"] is None and bool(example.get("shard")) and example["row"] is not None
+
+
+_TOLD = (
+    *(("stage", pa.string()), ("verdict", pa.string()), ("reason", pa.string())),
+    *(("value", pa.float64()), ("threshold", pa.float64()), ("detail", pa.string())),
+    *(("dup_of", pa.string()), ("similarity", pa.float64()), ("split", pa.string())),
+)
+
+
+def write_decisions(path: Path, artifacts: Mapping[str, Artifact]) -> Written:
+    """`artifacts` are those of a run, as far as it got."""
+    return write_jsonl_tables(path, _tables(dict(artifacts)))
+
+
+def _tables(artifacts: dict[str, Artifact]) -> Iterator[Any]:
+    shards = list_shards(artifacts)
+    ids = DocIds(shards)
+    for shard in shards:
+        documents = load_table(Path(shard.documents.path), ["doc_id", "source", "domain"])
+        kept = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept")).copy()
+        told: dict[str, list[Any]] = {name: [None] * len(kept) for name, _ in _TOLD}
+        _note_cleaning(told, artifacts[f"clean/{shard.source}"], shard)
+        if "dedup" in artifacts:
+            _note_copies(told, kept, artifacts["dedup"], shard, ids)
+        if "split" in artifacts:
+            _note_split(told, artifacts["split"], shard, kept)
+        columns = {name: documents.column(name) for name in ("doc_id", "source", "domain")}
+        yield pa.table(
+            {**columns, "keep": kept, **{name: pa.array(told[name], kind) for name, kind in _TOLD}}
+        )
+
+
+def _note_cleaning(told: dict[str, list[Any]], cleaned: Artifact, shard: Shard) -> None:
+    path = cleaned.directory / f"ledger-{shard.key}.parquet"
+    if not path.is_file():
+        return
+    for line in load_table(path).to_pylist():
+        if line["verdict"] != "edit":
+            told["stage"][line["row"]] = "clean"
+            for name in ("verdict", "reason", "value", "threshold", "detail"):
+                told[name][line["row"]] = line[name]
+
+
+def _note_copies(told: dict[str, list[Any]], kept: Any, dedup: Artifact, shard: Shard, ids: DocIds) -> None:
+    verdicts = load_table(dedup.directory / f"verdicts-{shard.number:05d}.parquet")
+    goes = kept & ~np.asarray(verdicts.column("kept"))
+    for row in np.flatnonzero(goes).tolist():
+        line = {name: verdicts.column(name)[row].as_py() for name in verdicts.column_names}
+        told["stage"][row], told["verdict"][row], told["reason"][row] = "dedup", "drop", line["reason"]
+        told["similarity"][row] = line["similarity"]
+        if line["survivor_shard"] is not None:
+            told["dup_of"][row] = ids.of(line["survivor_shard"], line["survivor_row"])
+    kept &= ~goes
+
+
+def _note_split(told: dict[str, list[Any]], split: Artifact, shard: Shard, kept: Any) -> None:
+    entry = split.manifest.entries("labels")[shard.number]
+    labels = np.asarray(load_table(split.path(entry), ["split"]).column("split"))
+    names = split.manifest.facts["splits"]
+    for row in np.flatnonzero(kept & (labels != NO_SPLIT)).tolist():
+        told["split"][row] = names[labels[row]]
+
+
+# --- clusters ---
+
+_DIFF_CHARS = 40_000  # of each text: difflib is quadratic at its worst
+_CONTEXT_WORDS = 4
+
+
+class Member(NamedTuple):
+    shard: str
+    row: int
+    doc_id: str
+    kept: bool
+    similarity: float  # with the document it was dropped for
+
+
+class Cluster(NamedTuple):
+    cluster: int
+    size: int
+    members: list[Member]  # survivors first, then by likeness
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self._asdict(), "members": [member._asdict() for member in self.members]}
+
+
+class Clusters(NamedTuple):
+    """The largest, and with `diff` the differences between the first and the last member shown of each."""
+
+    clusters: list[Cluster]
+    differences: dict[int, list[Difference]] | None = None  # by cluster
+
+    def as_json(self) -> Json:
+        told = [cluster.as_json() for cluster in self.clusters]
+        for one in told if self.differences is not None else ():
+            one["differences"] = [d._asdict() for d in (self.differences or {}).get(one["cluster"], [])]
+        return {"clusters": told}
+
+
+def clusters(directory: str | Path, *, count: int = 10, members: int = 5, diff: bool = False) -> Clusters:
+    """The `count` largest clusters of near duplicates of a run, each with up to `members` members."""
+    found = _load_clusters(directory, count, members)
+    if not diff:
+        return Clusters(found)
+    several = [
+        cluster for cluster in found if len(cluster.members) > 1
+    ]  # with `policy: report` the last is kept too
+    differences = {
+        one.cluster: compare_members(directory, one.members[0], one.members[-1]) for one in several
+    }
+    return Clusters(found, differences)
+
+
+def _load_clusters(directory: str | Path, count: int, members: int) -> list[Cluster]:
+    run = open_run(Path(directory))
+    dedup = run.get("dedup")
+    if dedup is None or not dedup.manifest.entries("clusters"):
+        raise InputError(
+            "this run did not look for near duplicates", where=str(directory), next="set `dedup: {near: {}}`"
+        )
+    ids = DocIds(list_shards(run))
+    return [
+        Cluster(
+            cluster.number,
+            cluster.size,
+            [
+                Member(r["shard"], r["row"], ids.of(r["shard"], r["row"]), r["kept"], r["similarity"])
+                for r in cluster.rows[:members]
+            ],
+        )
+        for cluster in largest_clusters(dedup, count, members)
+    ]
+
+
+class LargeCluster:
+    """Its first `most` members and the very last one: survivors first, then by likeness."""
+
+    def __init__(self, number: int, size: int, most: int) -> None:
+        self.number, self.size, self.kept = number, size, 0
+        self.rows: list[Json] = []
+        self._most = most
+
+    def add(self, row: Json) -> None:
+        self.kept += row["kept"]
+        self.rows.append(row)
+        if len(self.rows) > 1_000:  # a cluster may have millions
+            self.trim()
+
+    def trim(self) -> None:
+        self.rows.sort(key=lambda row: (not row["kept"], -row["similarity"], row["shard"], row["row"]))
+        if len(self.rows) > self._most:
+            self.rows = [*self.rows[: self._most], self.rows[-1]]
+
+
+def largest_clusters(dedup: Artifact, count: int, members: int) -> list[LargeCluster]:
+    """Largest first; the table is read in batches, twice."""
+    sizes: dict[int, int] = {}
+    for batch in _read_clusters(dedup, ["cluster", "cluster_size"]):
+        numbers, first = np.unique(np.asarray(batch.column("cluster")), return_index=True)
+        seen = zip(numbers.tolist(), np.asarray(batch.column("cluster_size"))[first].tolist(), strict=True)
+        ranked = sorted((sizes | dict(seen)).items(), key=lambda item: (-item[1], item[0]))
+        sizes = dict(ranked[:count])
+    found = {number: LargeCluster(number, size, members) for number, size in sizes.items()}
+    wanted = pa.array(list(sizes), pa.int64())
+    columns = ["cluster", "shard", "row", "kept", "survivor_shard", "survivor_row", "similarity"]
+    for batch in _read_clusters(dedup, columns):
+        for row in batch.filter(pc.is_in(batch.column("cluster"), wanted)).to_pylist():
+            found[row["cluster"]].add(row)
+    for cluster in found.values():
+        cluster.trim()
+    return list(found.values())
+
+
+def _read_clusters(dedup: Artifact, columns: list[str]) -> Iterator[Any]:
+    for entry in dedup.manifest.entries("clusters"):
+        with pq.ParquetFile(dedup.path(entry)) as file:
+            yield from file.iter_batches(columns=columns)
+
+
+class Difference(NamedTuple):
+    """Words that one text has and the other has not, with a few before and after."""
+
+    before: str
+    removed: str
+    added: str
+    after: str
+
+
+def compare_members(directory: str | Path, one: Member, other: Member) -> list[Difference]:
+    """What has to change in the first to get the second, word by word."""
+    run = open_run(Path(directory))
+    places = [Place(member.shard, member.row) for member in (one, other)]
+    texts = load_texts(run, places, _DIFF_CHARS)
+    left, right = (texts[place].text.split() for place in places)
+    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
+    return [
+        Difference(
+            " ".join(left[max(a - _CONTEXT_WORDS, 0) : a]),
+            " ".join(left[a:b]),
+            " ".join(right[c:d]),
+            " ".join(left[b : b + _CONTEXT_WORDS]),
+        )
+        for kind, a, b, c, d in matcher.get_opcodes()
+        if kind != "equal"
+    ]

@@ -7,6 +7,11 @@
 
 The files of a split say how many rows they have and the index which documents: neither says that they are the right
 ones. What does is read here, from where it was decided. What is not at hand is named, and not taken for good.
+
+The tokenizer of a build and the listing that it was made from lie beside it, and are known by their sha256:
+
+    <run>/tokenizer/…   <run>/build/rows/train/…            a build of a recipe
+    <out>/tokenizer/…   <out>/train/… or <out>/…            of `build`, `shard`, `encode`
 """
 
 from __future__ import annotations
@@ -19,26 +24,93 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tokmill.audit.beside import find_listing, find_tokenizer, origin_of, run_of
+from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import open_artifact
 from tokmill.audit.opened import open_run
-from tokmill.clean.normalize import normalize_texts
-from tokmill.errors import TokmillError
-from tokmill.formats.row_index import read_row_index
+from tokmill.clean.edits import NormalizeOptions, normalize_texts
+from tokmill.errors import InputChanged, TokenizerError, TokmillError
+from tokmill.formats.ids import plain_split
+from tokmill.formats.index import read_row_index
 from tokmill.loader.dataset import INDEX_NAME, Dataset, first_row
-from tokmill.manifest import Json
-from tokmill.recipe import Normalize, Source
+from tokmill.recipe import Source
 from tokmill.schema import one_piece
-from tokmill.sources.listing import list_source
-from tokmill.sources.readers import read_documents, settle_reading
-from tokmill.split import spelled_field
-from tokmill.split_names import plain_split
-from tokmill.stages.texts import labelled_shards, load_split_texts
+from tokmill.sources.readers import list_source, read_documents, resolve_reading
+from tokmill.stages.sampling import spelled_field
+from tokmill.stages.tokens.stage import labelled_shards, load_split_texts
+from tokmill.storage.location import file_sha256
 from tokmill.storage.records import WHOLE
-from tokmill.tokenizers.controls import encode_with_controls
+from tokmill.tokenizers.fast import encode_with_controls
+from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import Tokenizer
+
+
+def find_tokenizer(dataset: Dataset, given: str | Path | None = None) -> Tokenizer:
+    """The build's own, or the file that is given; either way its sha256 must be the recorded one."""
+    path = Path(given) if given is not None else _tokenizer_beside(dataset)
+    facts = dataset.manifest.facts.get("tokenizer", {}) if dataset.manifest is not None else {}
+    return load_tokenizer(path, sha256=dataset.facts.tokenizer_sha256, encoding=facts.get("encoding"))
+
+
+def run_of(dataset: Dataset) -> Path:
+    """Where the run is whose build has this split."""
+    return dataset.directory.parent.parent.parent
+
+
+def _tokenizer_beside(dataset: Dataset) -> Path:
+    for place in _tokenizer_places(dataset):
+        if place.is_file():
+            return place
+    raise TokenizerError(
+        "the tokenizer of this build is not beside it",
+        where=str(dataset.directory),
+        next="give its file (`--tokenizer`)",
+    )
+
+
+def _tokenizer_places(dataset: Dataset) -> Iterator[Path]:
+    meta, directory = dataset.store.meta, dataset.directory
+    if meta.get("tokenizer_path"):
+        yield directory / meta["tokenizer_path"]
+    yield from (directory / name for name in meta.get("files", {}) if name.startswith("tokenizer/"))
+    for place in (directory, directory.parent, run_of(dataset) / "tokenizer"):
+        with contextlib.suppress(TokmillError):  # damage of another directory is not this build's
+            artifact = open_artifact(place)
+            if artifact is not None:
+                yield from (artifact.path(entry) for entry in artifact.manifest.entries("tokenizer"))
+
+
+def origin_of(dataset: Dataset) -> Json:
+    """What a command made it from: `input_manifest` and `asked`; nothing, for a build of a recipe."""
+    facts = dataset.manifest.facts if dataset.manifest is not None else {}
+    return {
+        key: found
+        for key in ("input_manifest", "asked")
+        if (found := facts.get(key) or dataset.store.meta.get(key))
+    }
+
+
+def find_listing(dataset: Dataset, given: str | Path | None = None) -> Path | None:
+    """The listing of a build that a command made: the given file, or one of its name beside the build."""
+    known = origin_of(dataset).get("input_manifest")
+    if known is None:
+        return None
+    if given is not None:
+        if file_sha256(Path(given)) != known["sha256"]:
+            raise InputChanged(
+                f"is not the {known['name']} that the build was made from (sha256 {known['sha256']})",
+                where=str(given),
+                next="give that file; a listing that has changed since says nothing about this build",
+            )
+        return Path(given)
+    around = [dataset.directory, *dataset.directory.parents[:2]]
+    places = [place / known["name"] for place in around]
+    places += [path for place in around[1:] for path in sorted(place.glob(f"*/{known['name']}"))]
+    return next((path for path in places if path.is_file() and file_sha256(path) == known["sha256"]), None)
+
 
 # Documents whose label is looked up, and whose tokens are compared: chosen by a hash of their ids, in bounded memory.
 _LABELLED, _ENCODED = 1 << 18, 512
@@ -80,8 +152,19 @@ def check_members(
     if isinstance(reference, str):
         return True, f"not compared: {reference}"
     held = _spans(dataset)
-    spans, chosen = held.spans, held.chosen
     loaded, lacking = _tokenizer(dataset, tokenizer)
+    found = _compare(dataset, reference, held, loaded)
+    return _told(dataset, reference, held, found, lacking)
+
+
+class _Compared(NamedTuple):
+    labels: dict[Key, set[str | None]]
+    matched: set[Key]
+    differing: set[Key]  # with other tokens than their texts
+    belonging: int  # documents that the reference puts into the split
+
+
+def _compare(dataset: Dataset, reference: Reference, held: _Held, tokenizer: Tokenizer | None) -> _Compared:
     split = _split_of(dataset)
     labels: dict[Key, set[str | None]] = {}
     differing: set[Key] = set()
@@ -92,17 +175,17 @@ def check_members(
         belonging += sum(label == split for label in table.splits)
         wanted = []
         for at, (key, label) in enumerate(zip(keys, table.splits, strict=True)):
-            if key in spans:
+            if key in held.spans:
                 labels.setdefault(key, set()).add(label)
-                if key in chosen and label == split and key not in matched:
+                if key in held.chosen and label == split and key not in matched:
                     wanted.append(at)
-        if loaded is not None and wanted:
-            for at, ids in zip(wanted, _encoded(table, wanted, loaded, dataset), strict=True):
+        if tokenizer is not None and wanted:
+            for at, ids in zip(wanted, _encoded(table, wanted, tokenizer, dataset), strict=True):
                 key = keys[at]
-                same = all(_is_same(dataset, span, ids) for span in spans[key])
+                same = all(_is_same(dataset, span, ids) for span in held.spans[key])
                 (matched if same else differing).add(key)
-    differing -= matched  # of several documents of one name, one has these tokens
-    return _told(_Outcome(dataset, reference, held, labels, matched, differing, belonging, lacking))
+    # of several documents of one name, one has these tokens
+    return _Compared(labels, matched, differing - matched, belonging)
 
 
 class _Held(NamedTuple):
@@ -113,22 +196,12 @@ class _Held(NamedTuple):
     is_sample: bool
 
 
-class _Outcome(NamedTuple):
-    dataset: Dataset
-    reference: Reference
-    held: _Held
-    labels: dict[Key, set[str | None]]
-    matched: set[Key]
-    differing: set[Key]
-    belonging: int
-    lacking: str
-
-
-def _told(found: _Outcome) -> tuple[bool, str]:
-    dataset, name = found.dataset, found.reference.name
-    split, spans = _split_of(dataset), found.held.spans
+def _told(
+    dataset: Dataset, reference: Reference, held: _Held, found: _Compared, lacking: str
+) -> tuple[bool, str]:
+    name, split, spans = reference.name, _split_of(dataset), held.spans
     strangers = [key for key, labels in found.labels.items() if split not in labels]
-    unknown = [] if found.reference.is_partial else [key for key in spans if key not in found.labels]
+    unknown = [] if reference.is_partial else [key for key in spans if key not in found.labels]
     faults = []
     if strangers:
         label = ", ".join(sorted(str(one) for one in found.labels[strangers[0]]))
@@ -138,21 +211,18 @@ def _told(found: _Outcome) -> tuple[bool, str]:
     if unknown:
         faults.append(f"{len(unknown):,} are not in {name} ({_named(unknown)})")
     if found.differing:
-        faults.append(
-            f"{len(found.differing):,} have other tokens than their texts ({_named(sorted(found.differing))})"
-        )
-    is_whole = dataset.facts.seq_len is None and not _is_chosen(dataset) and not found.reference.is_partial
+        named = _named(sorted(found.differing))
+        faults.append(f"{len(found.differing):,} have other tokens than their texts ({named})")
+    is_whole = dataset.facts.seq_len is None and not _is_chosen(dataset) and not reference.is_partial
     if is_whole and found.belonging != len(dataset):
         faults.append(f"{found.belonging:,} belong here by {name}, and {len(dataset):,} are here")
-    told = f"{'a sample of ' if found.held.is_sample else ''}{len(spans):,} documents, "
+    told = f"{'a sample of ' if held.is_sample else ''}{len(spans):,} documents, "
     if faults:
         return False, told + "; ".join(faults)
     told += f"each {split} by {name}"
     count = f"{len(found.matched):,}" + (f" of {len(spans):,}" if len(found.matched) < len(spans) else "")
-    told += f"; tokens of {count} encoded again, equal" if not found.lacking else f"; {found.lacking}"
-    if found.reference.is_partial:
-        told += f"; {found.reference.is_partial}"
-    return True, told
+    told += f"; tokens of {count} encoded again, equal" if not lacking else f"; {lacking}"
+    return True, told + (f"; {reference.is_partial}" if reference.is_partial else "")
 
 
 def _named(keys: list[Key]) -> str:
@@ -268,14 +338,14 @@ def _read_run(run: dict[str, Any], sources: list[str]) -> Iterator[Labelled]:
 def _read_listing(asked: Json, path: Path) -> Iterator[Labelled]:
     """Read again as it was: a sample or a corpus manifest from `path`, a mixture from the files that it names."""
     sections = asked["sections"]
-    rules = Normalize.model_validate(sections.get("normalize") or {})
+    rules = msgspec.convert(sections.get("normalize") or {}, NormalizeOptions)
     for listed in asked["listing"]["sources"]:
         if listed.get("hub"):
             continue
         where = {} if "files" in listed else _place(path)
         source = Source.model_validate({**listed, **where})
         files = list_source(source, path.resolve().parent)
-        reading = settle_reading(source, files)
+        reading = resolve_reading(source, files, path.resolve().parent)
         for file in files:
             for batch in read_documents(file.path, file.name, WHOLE, reading):
                 documents = batch.documents

@@ -1,30 +1,41 @@
-"""How far a run is, from what it leaves behind; nothing is changed, and nothing is read but manifests and counts.
+"""How far a run is, from what it leaves behind; and whether this machine is ready. Nothing is changed.
 
-manifest.json of the run        finished
-journal.json, its process lives running: steps, tasks done of known, rate, time left
-journal.json, it does not       failed with an error, or stopped without a word
-neither                         interrupted: steps with a manifest are done, receipts say how far the others got
+    manifest.json of the run        finished
+    journal.json, its process lives running: steps, tasks done of known, rate, time left
+    journal.json, it does not       failed with an error, or stopped without a word
+    neither                         interrupted: steps with a manifest are done, receipts say how far the others got
+
+`examine` has facts of the machine and a self-test. An object store that is named is asked too: does it keep the conditions
+of conditional writes, or only take them?
 """
 
 from __future__ import annotations
 
+import dataclasses
+import platform
+import shutil
+import tempfile
 import time
+from importlib import util
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
+import psutil
+import pyarrow as pa
 
-from tokmill.artifact import open_artifact
-from tokmill.audit.report.found import find_artifacts
-from tokmill.errors import StorageError, TokmillError
-from tokmill.journal import Journal, StepNote, load_journal
-from tokmill.manifest import RECEIPTS, Json
-from tokmill.storage.lock import LOCK, Holder, is_here, process_began
+from tokmill.artifacts.manifest import RECEIPTS, Json, available_cores, package_version
+from tokmill.artifacts.progress import Journal, StepNote, load_journal
+from tokmill.artifacts.step import open_artifact
+from tokmill.audit.opened import existing, find_artifacts
+from tokmill.errors import TokmillError
+from tokmill.storage import codecs
+from tokmill.storage.lease import find_holder
+from tokmill.storage.location import parse_url
+from tokmill.storage.objects import OK, probe_store
+from tokmill.storage.records import Kind, Wanted
+from tokmill.storage.tables import table_sha256
 
 FINISHED, RUNNING, FAILED, STOPPED = "finished", "running", "failed", "stopped"
-
-# The lock is touched every two seconds; the clocks of two machines may differ a little.
-_SILENT_SECONDS = 30
 
 
 class StepStatus(NamedTuple):
@@ -53,11 +64,16 @@ class Status(NamedTuple):
     said: list[str]
 
     @property
+    def ok(self) -> bool:
+        return self.state in (FINISHED, RUNNING)
+
+    @property
     def done(self) -> int:
         return sum(step.state == "done" for step in self.steps)
 
     def as_json(self) -> Json:
         return {
+            "ok": self.ok,
             **self._asdict(),
             "directory": str(self.directory),
             "steps": [step.as_json() for step in self.steps],
@@ -66,11 +82,7 @@ class Status(NamedTuple):
 
 
 def status(directory: str | Path) -> Status:
-    directory = Path(directory)
-    if not directory.is_dir():
-        raise StorageError(
-            "no such directory", where=str(directory), next="give the output directory of a run"
-        )
+    directory = existing(directory)
     journal = load_journal(directory)
     holder = find_holder(directory)
     set_aside: dict[str, str] = {}
@@ -102,19 +114,6 @@ def status(directory: str | Path) -> Status:
         error=dict(journal.error) if journal is not None and journal.error is not None else None,
         said=list(journal.said) if journal is not None else [],
     )
-
-
-def find_holder(directory: Path) -> Holder | None:
-    """Who works in the directory, as far as can be told from here; None: nobody."""
-    note = directory / LOCK
-    try:
-        holder = msgspec.json.decode(note.read_bytes(), type=Holder)
-        age = time.time() - note.stat().st_mtime
-    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
-        return None
-    if is_here(holder):
-        return holder if holder.began and process_began(holder.pid) == holder.began else None
-    return holder if age < _SILENT_SECONDS else None
 
 
 def _step(directory: Path, name: str, journal: Journal | None, now: float, state: str) -> StepStatus:
@@ -161,3 +160,73 @@ def _know_tasks(notes: list[StepNote]) -> bool:
 
 def _lasted(journal: Journal, now: float, state: str) -> float:
     return round((now if state == RUNNING else journal.written_at) - journal.begun_at, 1)
+
+
+_REQUIRED = ("numpy", "numba", "pyarrow", "msgspec", "pydantic", "tokenizers", "tiktoken", "sentencepiece")
+_EXTRAS = {
+    "hub": "datasets",
+    "ray": "ray",
+    "dask": "distributed",
+    "torch": "torch",
+    "s3": "obstore",
+    "gs": "obstore",
+    "az": "obstore",
+    "stackexchange": "py7zr",
+    "warc": "fastwarc",
+    "wikipedia": "mwparserfromhell",
+}
+_SAMPLE = ["plain", "línea dos", "日本語\u2028separator", 'quotes " and \\ and \t tab', ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class Examination:
+    ok: bool
+    sections: dict[str, dict[str, str]]
+
+    def as_json(self) -> Json:
+        return dataclasses.asdict(self)
+
+
+def doctor(storage: str | None = None) -> Examination:
+    """Versions, resources, a self-test of every codec; with `storage`, whether a store keeps conditional writes."""
+    memory, disk = psutil.virtual_memory(), shutil.disk_usage(Path.cwd())
+    machine = {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": str(available_cores()),
+        "memory": f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free",
+        "disk here": f"{disk.free / 2**30:.1f} of {disk.total / 2**30:.1f} GiB free",
+    }
+    versions = {"python": platform.python_version()}
+    versions.update((name, package_version(name) or "missing") for name in ("tokmill", *_REQUIRED))
+    extras = {
+        extra: package_version(name) or f"not installed (pip install 'tokmill[{extra}]')"
+        if util.find_spec(name)
+        else f"not installed (pip install 'tokmill[{extra}]')"
+        for extra, name in _EXTRAS.items()
+    }
+    tests = {suffix: _round_trip(suffix) for suffix in (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")}
+    sections = {"machine": machine, "versions": versions, "extras": extras, "codec self-test": tests}
+    is_ok = all(result == "ok" for result in tests.values())
+    if storage is not None:
+        url = parse_url(storage)
+        found = probe_store(url)
+        sections[f"storage {url}"] = {finding.what: finding.outcome for finding in found}
+        is_ok = is_ok and all(finding.outcome == OK for finding in found)
+    return Examination(is_ok, sections)
+
+
+def _round_trip(suffix: str) -> str:
+    """Write and read back a small table; the content digest must survive."""
+    table = pa.table({"text": pa.array(_SAMPLE, pa.large_string())})
+    wanted = [Wanted("text", "text", Kind.TEXT, True)]
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / f"sample{suffix}"
+            codecs.write_table(path, table)
+            batches: list[Any] = [
+                batch.table
+                for batch in codecs.read_batches(path, wanted, unit="document", max_record_bytes=1 << 20)
+            ]
+        return "ok" if table_sha256(pa.concat_tables(batches)) == table_sha256(table) else "content differs"
+    except TokmillError as error:
+        return str(error)

@@ -1,26 +1,142 @@
-"""From a token back to the characters of its document.
+"""From a token back to the characters of its document, and from a document to its tokens.
 
     build, row, column ─ which document ─ which of its tokens ─ which characters ─ source, licence, history
+    run, doc_id ─ history with its tokens (why.py) ─ origin: file and digest, or dataset and revision; licence, language
 
-The other way, `tokmill.audit.trace_document`. A build taken out of its run answers with what its index says; the history is in the run.
+    documents-<shard> ─ edits-<shard> laid over ─ trims-<shard> laid over ─ ids that spell it ─> bounds of every token
+                                                                          └ or encoded again ┘
+
+What is stored must spell the text, or be what the text is encoded to: what is said of characters is proven, or not said.
+A build taken out of its run answers with what its index says; the history is in the run.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from tokmill.artifact import Artifact, open_artifact
+from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import Artifact, open_artifact
+from tokmill.audit.opened import numbers_in
 from tokmill.audit.places import Place, RunPlaces, entry_of, open_places, places_in, splits_of
-from tokmill.audit.trace_text import DocumentText, Stretch, load_document
-from tokmill.audit.why import History, history_of
-from tokmill.errors import InputError, StorageError, TokmillError
+from tokmill.audit.why import History, Told, history_of, tell_histories
+from tokmill.errors import InputError, RecipeError, StorageError, TokmillError
+from tokmill.formats.ids import find_split
+from tokmill.formats.index import DocumentSpan, find_row
 from tokmill.formats.megatron import MegatronFile
-from tokmill.formats.row_index import DocumentSpan, find_row
-from tokmill.manifest import Json
-from tokmill.split_names import find_split
+from tokmill.storage.tables import load_table
+from tokmill.tokenizers.load import load_tokenizer
+from tokmill.tokenizers.protocol import (
+    Boundaries,
+    Tokenizer,
+    boundaries,
+    characters_between,
+    spelled_boundaries,
+)
+
+_AROUND = 60  # characters of the text on either side of an excerpt
+_SHOWN = 400  # of what is marked
+
+
+class Excerpt(NamedTuple):
+    before: str
+    marked: str
+    after: str
+
+
+class Stretch(NamedTuple):
+    """Characters [start, end) of the cleaned text, and bytes; is_cut: a token ends inside a character there."""
+
+    start: int
+    end: int
+    first_byte: int
+    end_byte: int
+    is_cut: bool
+    excerpt: Excerpt
+
+
+class DocumentText(NamedTuple):
+    text: str
+    bounds: Boundaries
+    tokens: int  # with the one that ends it
+    is_same: bool  # encoded again, it has the ids that are stored
+
+    def stretch(self, first: int, stop: int) -> Stretch:
+        """Of the document's tokens [first, stop); the last of all ends the document and has no character."""
+        data, last = self.text.encode(), len(self.bounds.ids)
+        begin, end = (
+            int(self.bounds.bounds[at]) if at < last else len(data) for at in (min(first, last), stop)
+        )
+        characters = characters_between(data, begin, end)
+        return Stretch(
+            characters.start,
+            characters.end,
+            begin,
+            end,
+            characters.is_cut,
+            _excerpt(self.text, characters.start, characters.end, characters.is_cut),
+        )
+
+
+def load_clean_text(run: RunPlaces, place: Place) -> str:
+    """As cleaning and deduplication left it."""
+    shard = place.shard
+    text = str(run.document(place)["text"])
+    layers = (
+        (run.artifacts.get(f"clean/{shard.source}"), f"edits-{shard.key}.parquet"),
+        (run.artifacts.get("dedup"), f"trims-{shard.number:05d}.parquet"),
+    )
+    for artifact, path in layers:
+        if artifact is not None and any(entry.path == path for entry in artifact.manifest.files):
+            table = load_table(artifact.directory / path, ["row", "text"])
+            at = np.flatnonzero(numbers_in(table, "row") == place.row)
+            text = str(table.column("text")[int(at[0])]) if len(at) else text
+    return text
+
+
+def load_document(run: RunPlaces, place: Place, split: str, sequence: int) -> DocumentText:
+    text = load_clean_text(run, place)
+    stored = load_ids(run, place, split, sequence)
+    artifact = run.artifacts["tokenizer"]
+    (entry,) = artifact.manifest.entries("tokenizer")
+    facts, path = artifact.manifest.facts, artifact.path(entry)
+    controls = facts.get("controls", {})
+    found = spelled_boundaries(path, facts["kind"], stored[:-1], text, controls)
+    if found is None:
+        found = boundaries(_loaded(path, entry.content_sha256, facts["encoding"]), text, controls)
+    return DocumentText(text, found, len(stored), np.array_equal(stored[:-1], found.ids))
+
+
+def load_ids(
+    run: RunPlaces, place: Place, split: str, sequence: int
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The document's tokens as the tokens step wrote them, EOS last."""
+    tokens = run.artifacts["tokens"]
+    (entry,) = (
+        entry
+        for entry in tokens.manifest.entries("tokens")
+        if entry.path.startswith(f"{split}/") and entry.path.endswith(f"/tokens-{place.shard.number:05d}.bin")
+    )
+    return MegatronFile(tokens.path(entry).with_suffix("")).sequence(sequence).astype(np.int64)
+
+
+@lru_cache(maxsize=2)
+def _loaded(path: Path, sha256: str, encoding: str | None) -> Tokenizer:
+    return load_tokenizer(path, sha256=sha256, encoding=encoding)
+
+
+def _excerpt(text: str, start: int, end: int, is_cut: bool) -> Excerpt:
+    """What is marked, with a little around it. A part of a character shows the character."""
+    if start == end and is_cut:
+        start = max(start - 1, 0)
+    marked = text[start:end]
+    if len(marked) > _SHOWN:
+        marked = f"{marked[: _SHOWN // 2]} … {marked[-_SHOWN // 2 :]}"
+    return Excerpt(text[max(start - _AROUND, 0) : start], marked, text[end : end + _AROUND])
+
 
 ELSEWHERE = "the history of this document is in the run that the build was taken from, which is not here"
 
@@ -125,7 +241,7 @@ def find_offset(found: BuildSplit, token: int) -> tuple[int, int]:
         raise InputError(
             f"a build of the format {found.build.manifest.config['format']} has no tokens.bin",
             where=str(found.build.directory),
-            next="give `--row`, and `--column`",
+            next="give a row and a column (`--row`, `--column`)",
         )
     sequences = MegatronFile(found.build.path(entry).with_suffix(""))
     if not 0 <= token < len(sequences.ids):
@@ -242,3 +358,75 @@ def origin_of(run: RunPlaces, place: Place, history: History) -> Json:
     if not hub:
         told["file_sha256"] = manifest.inputs.get(f"file {told['file']}")
     return told
+
+
+class TracedDocument(NamedTuple):
+    source: str
+    doc_id: str
+    outcome: str
+    origin: Json | None = None
+    history: History | None = None  # None: it never was a document, or was taken down
+    tokens: Json | None = None
+    builds: tuple[Json, ...] = ()
+    missing: tuple[str, ...] = ()  # steps that a run which was cut short did not come to
+
+    def as_json(self) -> Json:
+        return {
+            **self._asdict(),
+            "history": self.history.as_json() if self.history else None,
+            "builds": list(self.builds),
+            "missing": list(self.missing),
+        }
+
+
+class Trace(NamedTuple):
+    """The documents behind a row or a column of a build; or every document of a name in a run."""
+
+    documents: list[Traced] | list[TracedDocument]
+    place: Json  # build, split, row and column; empty of a run
+
+    def as_json(self) -> Json:
+        return {**self.place, "documents": [document.as_json() for document in self.documents]}
+
+
+def trace(
+    directory: str | Path,
+    *,
+    row: int | None = None,
+    column: int | None = None,
+    offset: int | None = None,
+    split: str | None = None,
+    doc_id: str | None = None,
+    source: str | None = None,
+) -> Trace:
+    """The characters behind a `row`, one `column` of it, or an `offset` in tokens.bin of a build, and their documents'
+    histories; or where in a run the tokens of `doc_id` are. Of several documents of that name, in the order of the corpus;
+    then records and documents that are not there."""
+    if [row, offset, doc_id].count(None) != 2:
+        raise RecipeError(
+            "needs one of --row, --offset and --doc-id",
+            where="tokmill trace",
+            next="see `tokmill trace --help`",
+        )
+    if doc_id is not None:
+        run = open_places(directory)
+        return Trace([_traced_document(run, told) for told in tell_histories(run, doc_id, source)], {})
+    found = open_build(directory, split)
+    if offset is not None:
+        row, column = find_offset(found, offset)
+    assert row is not None, "one of them is given"
+    place = {"build": found.name, "split": found.split, "row": row, "column": column}
+    return Trace(trace_row(found, row, column), place)
+
+
+def _traced_document(run: RunPlaces, told: Told) -> TracedDocument:
+    place, history = told
+    found = TracedDocument(history.source, history.doc_id, history.outcome, missing=tuple(run.missing))
+    if place is None:
+        return found._replace(origin={"source": history.source, **history.ingest})
+    return found._replace(
+        origin=origin_of(run, place, history),
+        history=history._replace(tokens=None, builds=()),  # beside it, not in it
+        tokens=history.tokens,
+        builds=history.builds,
+    )

@@ -1,4 +1,4 @@
-"""Prove a run, or any part of it, from its files alone.
+"""Prove a run, or any part of it, from its files alone; what is published at a URL, object by object.
 
     every manifest.json below DIR   sealed? · every file there, of its size, with its sha256?
                                     any file nobody listed? · inputs the ones its neighbours hold?
@@ -6,10 +6,11 @@
     every build                     lengths, pointers, ids and description agree?
     whatever is not as it should    looked at once more: a disk may err, and only what it says twice is told
     forgotten.parquet               is none of these documents in a shard, and has none of them tokens?
-    what else lists files           corpora, selections, token caches, samples (tokmill.audit.verify_listings)
+    what else lists files           corpora, selections, token caches, samples (proofs.py)
+    a URL                           manifests, their files and the flow; builds are not opened and takedowns not searched
+                                    for: both need the files, so fetch and verify
 
-`digest` is one string for the content of all artifacts: two runs are equal when it is. What is published at a URL is
-proven object by object (tokmill.audit.verify_published).
+`digest` is one string for the content of all artifacts: two runs are equal when it is.
 """
 
 from __future__ import annotations
@@ -18,38 +19,69 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from tokmill import subset
-from tokmill.artifact import Artifact
-from tokmill.audit.forgetting_proof import find_forgotten
-from tokmill.audit.verification import Problem as Problem
-from tokmill.audit.verification import Verification as Verification
-from tokmill.audit.verification import chain_problems, flow_problems, verification_of
-from tokmill.audit.verify_listings import PROVABLE, Listing, find_listings, list_container
-from tokmill.audit.verify_published import verify_published
-from tokmill.errors import OutOfMemory, StorageError, TokmillError
-from tokmill.forgotten import PENDING_FILE
-from tokmill.formats import token_cache
-from tokmill.formats.megatron import MegatronFile
-from tokmill.formats.memmap import open_memmap
-from tokmill.formats.npy import NpyRows
-from tokmill.formats.parquet import read_parquet
-from tokmill.formats.token_cache import TokenCache
-from tokmill.journal import JOURNAL
-from tokmill.manifest import (
-    MANIFEST,
-    RECEIPTS,
-    STALE_MANIFEST,
-    FileEntry,
-    Manifest,
-    load_manifest,
+from tokmill.adhoc import subset
+from tokmill.artifacts.manifest import MANIFEST, RECEIPTS, STALE_MANIFEST, FileEntry, load_manifest
+from tokmill.artifacts.progress import JOURNAL
+from tokmill.artifacts.step import Artifact
+from tokmill.artifacts.tombstones import PENDING_FILE
+from tokmill.audit.proofs import (
+    Listing,
+    Problem,
+    Verification,
+    chain_problems,
+    find_forgotten,
+    find_listings,
+    flow_problems,
+    list_snapshot,
+    provable,
+    verification_of,
+    with_checksums,
 )
-from tokmill.storage.commit import TEMP_PREFIX
-from tokmill.storage.location import file_sha256
-from tokmill.storage.lock import LOCK
-from tokmill.storage.objects.url import is_url, refuse_squeezed_url
-from tokmill.storage.reading import system_error, told_as_unreadable
+from tokmill.errors import CorruptFile, InputChanged, OutOfMemory, StorageError, TokmillError
+from tokmill.formats import format_of, plugin_of
+from tokmill.formats.megatron import MegatronFile
+from tokmill.publish.publication import Publication, list_files, open_manifests, open_publication
+from tokmill.storage.disk import TEMP_PREFIX, system_error, told_as_unreadable
+from tokmill.storage.lease import LOCK
+from tokmill.storage.location import file_sha256, is_url, refuse_squeezed_url
+
+
+def verify_published(url: str, on_bytes: Callable[[int, int], None] | None = None) -> Verification:
+    """Read every byte of every object that the manifest at `url` names."""
+    try:
+        publication = open_publication(url)
+        with open_manifests(publication) as mirror:
+            artifacts = {
+                name: Artifact(mirror.directory / name, load_manifest(mirror.directory / name))
+                for name in mirror.entries
+            }
+            problems = list(_objects(publication, artifacts, on_bytes or (lambda done, total: None)))
+            problems += chain_problems(artifacts)
+            problems += flow_problems(artifacts)
+            return verification_of(url, artifacts, problems)
+    except CorruptFile as error:  # a manifest: without it nothing else can be named
+        problem = Problem(error.where.removeprefix(f"{url.rstrip('/')}/"), error.what)
+        return verification_of(url, {}, [problem])
+
+
+def _objects(
+    publication: Publication, artifacts: dict[str, Artifact], on_bytes: Callable[[int, int], None]
+) -> Iterator[Problem]:
+    children = {name: artifact.manifest for name, artifact in artifacts.items() if name != "."}
+    files = [
+        entry for entry in list_files(publication.manifest, children) if entry.table != "manifest"
+    ]  # those are proven
+    total, done = sum(entry.bytes for entry in files), 0
+    for entry in files:
+        try:
+            for piece in publication.read(entry):
+                done += len(piece)
+                on_bytes(done, total)
+        except (CorruptFile, InputChanged) as error:
+            yield Problem(entry.path, error.what)
+
 
 T = TypeVar("T")
 
@@ -72,15 +104,11 @@ def verify(
     refuse_squeezed_url(directory)
     path, corpora = Path(directory), None if root is None else Path(root)
     on_bytes = on_bytes or (lambda done, total: None)
-    if _twice(path, path.is_file) and path.name in (
-        MANIFEST,
-        token_cache.META_NAME,
-        subset.META_NAME,
-        subset.MANIFEST_NAME,
-    ):
+    around = (MANIFEST, subset.META_NAME, subset.MANIFEST_NAME, *with_checksums())
+    if _twice(path, path.is_file) and path.name in around:
         path = path.parent  # what these describe lies around them
     if _twice(path, path.is_file):
-        listing = _twice(path, lambda: list_container(path, path.name, corpora))
+        listing = _twice(path, lambda: list_snapshot(path, path.name, corpora))
         problems = [*_files(path.parent, listing.files, on_bytes)]
         problems = problems or [*_listing_problems(path.parent, [listing])]
         return verification_of(path, {}, problems, [listing])
@@ -110,7 +138,7 @@ def _verify_below(root: Path, corpora: Path | None, on_bytes: Callable[[int, int
     problems += [*unlisted, *unfinished]
     problems += _twice(root, lambda: list(_strangers(root, artifacts, listings, strict, unread)))
     if not artifacts and not listings and not problems:
-        problems.append(Problem(".", PROVABLE))
+        problems.append(Problem(".", provable()))
     listed += [file for listing in listings for file in listing.files]
     problems += _files(root, list(dict.fromkeys(listed)), on_bytes)
     if not unread:  # or what they say would be missed in the sums of the others
@@ -260,32 +288,33 @@ def _file_fault(path: Path, entry: FileEntry) -> str | None:
 
 
 def _builds(root: Path, artifacts: dict[str, Artifact]) -> Iterator[Problem]:
-    """What a trainer will map, opened as a trainer would."""
+    """What a trainer will map, and the tokens it is made of, opened as their readers would."""
     for artifact in artifacts.values():
-        for entry in artifact.manifest.files:
-            path = artifact.path(entry)
+        for check in _checks(artifact):
             try:
-                _twice(path, functools.partial(_open_build, artifact.manifest, entry.table, path))
+                _twice(artifact.directory, check)
             except TokmillError as error:
-                yield Problem(path.relative_to(root).as_posix(), error.what)
+                where = Path(error.where)
+                yield Problem(_place(root, where if where.exists() else artifact.directory), error.what)
 
 
-def _open_build(manifest: Manifest, table: str, path: Path) -> None:
-    if table == "sequences":
-        MegatronFile(path.with_suffix("")).check()
-    elif table == "rows":
-        open_memmap(path.parent)
-    elif table == "meta" and manifest.kind == "build":
-        _open_shards(manifest.config["format"], path.parent)
+def _checks(artifact: Artifact) -> Iterator[Callable[[], None]]:
+    """Each raises what is wrong. A build is a directory of its format for each split, beside the index of it."""
+    manifest = artifact.manifest
+    if manifest.kind == "build":
+        plugin = plugin_of(manifest.config)
+        if plugin is not None and plugin.is_hook and not plugin.is_shown:
+            return  # its bytes are those that were written; nothing runs because it lies beside data
+        for entry in manifest.entries("index"):
+            yield functools.partial(_check_split, manifest.config, artifact.path(entry).parent)
+    else:
+        for entry in manifest.entries("sequences"):
+            yield functools.partial(_check_pair, artifact.path(entry).with_suffix(""))
 
 
-def _open_shards(build_format: str, directory: Path) -> None:
-    if build_format == "npy":
-        for _ in NpyRows(directory).read_shards():
-            pass
-    elif build_format == "parquet":
-        for _ in read_parquet(directory):
-            pass
-    elif build_format == "token_cache":
-        for _ in TokenCache(directory, model_sha256=None).read_parts():
-            pass
+def _check_split(config: dict[str, Any], directory: Path) -> None:
+    format_of(config).check(directory)
+
+
+def _check_pair(prefix: Path) -> None:
+    MegatronFile(prefix).check()

@@ -1,40 +1,46 @@
-"""What would change if a bound were another: answered from the measurements, without reading a text.
+"""What would change: if a threshold were another, or a layout; and which sources lost most of their documents to one rule.
 
-    measures, marks, ledger of every shard ─ judge with the old bounds ┐
-                                           └ judge with the new bounds ┴─> who changes sides, why, how near the line
+    whatif          measures, marks, ledger of every shard ─ judge with the old thresholds ┐
+                                                           └ judge with the new thresholds ┴─> who changes sides, and why
+    layouts         lengths of the training documents ─> what each layout would cost
+    losses_of_run   counts of manifests ─> losses over the limit
 
-A document that has no licence to be here, is empty (or would be after the edits) or is in another language stays
-out whatever the rules say; what they would have measured of it is null. The answer is about cleaning: deduplication
-comes after it.
+No text is read. A document that has no licence to be here, is empty (or would be after the edits) or is in another language
+stays out whatever the rules say; what they would have measured of it is null. The answer is about cleaning:
+deduplication comes after it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import math
+import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from tokmill.artifact import Artifact
+from tokmill.adhoc.tokens import TokenizerOptions, read_listing, tokenized
+from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.progress import Progress
+from tokmill.artifacts.step import Artifact
 from tokmill.audit.opened import ShardTables, list_shard_tables, load_of, open_run
-from tokmill.clean.examine import EMPTY, is_blank
-from tokmill.clean.language_policy import (
-    LANGUAGE_SCORE,
-    OTHER_LANGUAGE,
-    UNSURE_LANGUAGE,
-    is_known,
-    is_wanted,
-)
+from tokmill.clean.examine import EMPTY, CleanOptions, is_blank
+from tokmill.clean.language import LANGUAGE_SCORE, OTHER_LANGUAGE, UNSURE_LANGUAGE, is_known, is_wanted
 from tokmill.clean.license_policy import DENIED, NOT_ALLOWED, UNKNOWN
-from tokmill.clean.rules import Rule, Sieve, columns_of, judge
-from tokmill.errors import InputError
-from tokmill.manifest import Json
+from tokmill.clean.rules import Rule, columns_of, judge
+from tokmill.errors import InputError, RecipeError
+from tokmill.packing.costs import Cost, compare_strategies
+from tokmill.recipe.cleaning import WARN_SOURCE_LOSS
 from tokmill.schema import one_piece
-from tokmill.storage.parquet import load_table
+from tokmill.stages.dedup.stage import Loss, by_source, cleaning_losses, find_losses
+from tokmill.stages.tokens.stage import shards_of_split
+from tokmill.storage.tables import load_table
 
 MIN_SCORE = "language.min_score"
 _HASH = ["exact_high", "exact_low"]
@@ -61,13 +67,14 @@ class WhatIf(NamedTuple):
     chars_now: int
     chars_then: int
     movers: list[Mover]
+    examples: int
 
-    def as_json(self, examples: int) -> Json:
+    def as_json(self) -> Json:
         return {
             "kept": {"now": self.kept_now, "then": self.kept_then},
             "chars": {"now": self.chars_now, "then": self.chars_then},
             "changes": self.changes(),
-            "examples": [mover._asdict() for mover in self.nearest(examples)],
+            "examples": [mover._asdict() for mover in self.nearest()],
         }
 
     def changes(self) -> list[Json]:
@@ -83,12 +90,17 @@ class WhatIf(NamedTuple):
             for s, b, r in sorted(docs)
         ]
 
-    def nearest(self, count: int) -> list[Mover]:
-        return sorted(self.movers, key=lambda mover: (mover.distance, mover.source, mover.doc_id))[:count]
+    def nearest(self) -> list[Mover]:
+        by_distance = sorted(self.movers, key=lambda mover: (mover.distance, mover.source, mover.doc_id))
+        return by_distance[: self.examples]
 
 
-def what_if(directory: str | Path, bounds: Mapping[str, float]) -> WhatIf:
-    """`bounds`: new thresholds by rule, e.g. {"gopher-quality.min_words": 30}."""
+def whatif(directory: str | Path, set: Mapping[str, float] | Sequence[str], examples: int = 8) -> WhatIf:
+    """Which documents would change sides with other thresholds, from the measures alone: no text is read.
+
+    Thresholds by rule: {"gopher-quality.min_words": 30}, or ["gopher-quality.min_words=30"].
+    """
+    bounds = set if isinstance(set, Mapping) else dict(map(_threshold, set))
     run = open_run(Path(directory))
     _check_names(run, bounds)
     kept_now = kept_then = chars_now = chars_then = 0
@@ -107,7 +119,17 @@ def what_if(directory: str | Path, bounds: Mapping[str, float]) -> WhatIf:
             movers.append(mover)
         kept_then += int(then.sum())
         chars_then += int(chars[then].sum())
-    return WhatIf(kept_now, kept_then, chars_now, chars_then, movers)
+    return WhatIf(kept_now, kept_then, chars_now, chars_then, movers, examples)
+
+
+def _threshold(change: str) -> tuple[str, float]:
+    name, _, value = change.partition("=")
+    with contextlib.suppress(ValueError):
+        if math.isfinite(float(value)):
+            return name, float(value)
+    raise RecipeError(
+        f"{change} is not RULE=NUMBER", where="--set", next="for example `gopher-quality.min_words=30`"
+    )
 
 
 def _movers(
@@ -156,11 +178,10 @@ def _movers(
 
 def rules_of(cleaned: Artifact) -> list[Rule]:
     """The rules of a source in order; the least score of a language is one of them."""
-    config = cleaned.manifest.config
-    rules = list(msgspec.convert(config["sieve"], Sieve).rules)
-    language = config["language"]
-    if language and language["applied"] == "detect" and language["asked"]["keep"]:
-        least = float(language["asked"]["min_score"])
+    options = cleaned.manifest.options(CleanOptions)
+    rules, language = list(options.sieve.rules), options.language
+    if language and language.applied == "detect" and language.asked.keep:
+        least = float(language.asked.min_score)
         rules.insert(0, Rule(MIN_SCORE, LANGUAGE_SCORE, "min", least, UNSURE_LANGUAGE))
     return rules
 
@@ -169,10 +190,10 @@ def _claimed_otherwise(cleaned: Artifact, shard: ShardTables, marks: Any) -> Any
     """Who is out for another reason than a bound. The ledger names the first fault alone, so what comes after a
     broken bound is looked up in the marks: nothing left to read, and a language that nobody asked for."""
     claimed = is_blank(np.column_stack([np.asarray(marks.column(name)) for name in _HASH]))
-    language = cleaned.manifest.config["language"]
-    if language and language["applied"] != "none" and language["asked"]["keep"]:
+    language = cleaned.manifest.options(CleanOptions).language
+    if language and language.applied != "none" and language.asked.keep:
         codes = one_piece(marks.column("language"))
-        claimed |= ~(is_known(codes) & is_wanted(codes, language["asked"]["keep"]))
+        claimed |= ~(is_known(codes) & is_wanted(codes, language.asked.keep))
     ledger = load_of(cleaned, f"ledger-{shard.key}.parquet", ["row", "verdict", "reason"])
     if ledger is not None:
         reasons = ledger.column("reason").to_pylist()
@@ -192,3 +213,85 @@ def _check_names(run: Mapping[str, Artifact], bounds: Mapping[str, float]) -> No
                 where="--set",
                 next=f"did you mean {near[0]}?" if near else f"its rules: {', '.join(known) or 'none'}",
             )
+
+
+class Layouts(NamedTuple):
+    """What each layout costs with rows of `length` tokens."""
+
+    length: int
+    costs: list[Cost]
+
+    def as_json(self) -> Json:
+        shares = ("padding_share", "truncated_share", "fragmented_share", "cross_document_share")
+        rounded = [{name: round(getattr(cost, name), 6) for name in shares} for cost in self.costs]
+        costs = [{**vars(cost), **own} for cost, own in zip(self.costs, rounded, strict=True)]
+        return {"length": self.length, "layouts": costs}
+
+
+def layouts(
+    target: str | Path,
+    *,
+    length: int = 2048,
+    tokenizer_path: str | Path | None = None,
+    eos: str | int | None = None,
+    root: str | Path | None = None,
+    seed: int | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Layouts:
+    """What each layout would cost on the training documents of a run, or of the texts that a manifest lists.
+
+    A manifest is a mixture (.yaml), a snapshot (.json) or a sample (manifest.jsonl), and needs a tokenizer; nothing is kept.
+    """
+    path = Path(target)
+    if path.is_dir():
+        return Layouts(length, _compare(open_run(path), length, str(path)))
+    if tokenizer_path is None:
+        raise RecipeError(
+            "is no run, and there is no tokenizer", where=str(path), next="give `--tokenizer-path`"
+        )
+    listing, options = (
+        read_listing(path, seed=seed, root=root),
+        TokenizerOptions(Path(tokenizer_path), eos=eos),
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="tokmill-layouts-") as scratch,
+        tokenized(listing, Path(scratch), options, workers=workers, progress=progress) as made,
+    ):
+        return Layouts(length, _compare(made, length, str(path)))
+
+
+def _compare(artifacts: Mapping[str, Artifact], length: int, where: str) -> list[Cost]:
+    """Rows keep domains apart where a layout can."""
+    if "tokens" not in artifacts:
+        raise InputError("has no tokens", where=where, next="give a run of a recipe with a tokenizer")
+    split = artifacts["tokens"].manifest.facts["splits"][0]
+    shards = shards_of_split(artifacts, split)
+    domains = list(dict.fromkeys(shard.domain for shard in shards))
+    lengths, groups = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
+    for shard in shards:
+        own = np.asarray(load_table(Path(shard.lengths.path), ["tokens"]).column("tokens"))
+        lengths.append(own)
+        groups.append(np.full(len(own), domains.index(shard.domain), np.int32))
+    return compare_strategies(np.concatenate(lengths), length, np.concatenate(groups))
+
+
+def loss_limit(recipe: Json) -> Decimal:
+    """As the run wrote its recipe down; the default where it did not come to that."""
+    return Decimal(str((recipe.get("dedup") or {}).get("warn_source_loss", WARN_SOURCE_LOSS)))
+
+
+def losses_of_run(artifacts: Mapping[str, Artifact], limit: Decimal) -> Iterator[tuple[str, Loss]]:
+    """With the step that dropped them."""
+    for step, artifact in artifacts.items():
+        ledgers = [artifact.path(entry) for entry in artifact.manifest.entries("ledger")]
+        if artifact.manifest.kind == "clean":
+            found = cleaning_losses(
+                artifact.manifest.options(CleanOptions), artifact.manifest.counts, limit, ledgers
+            )
+            yield from ((step, loss) for loss in found)
+        elif artifact.manifest.kind == "dedup":
+            sources = [shard.source for shard in list_shard_tables(artifacts)]
+            verdicts = [receipt for receipt in artifact.manifest.receipts() if "in" in receipt.counts]
+            counts = by_source((sources[int(receipt.key)], receipt.counts) for receipt in verdicts)
+            yield from ((step, loss) for loss in find_losses(counts, limit, ledgers))

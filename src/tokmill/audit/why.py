@@ -1,12 +1,15 @@
 """The history of a document, from its source to its tokens, read from the artifacts alone.
 
     doc_id ─ ids ─> ingest: file, shard, row ─ clean: every rule with value and margin, edits ─ dedup: survivor
-                 │                           ─ split ─ tokens: how many, where ─ builds: rows
+                 │                           ─ split ─ tokens: how many, where ─ builds: rows, for every turn
                  ├ ledgers of ingest: a record that never became a document
                  └ forgotten.parquet: it was taken down
 
-Documents are found by the indexes (places.py) and their tokens too (trace_tokens.py), as `tokmill trace` does.
-`(source, doc_id)` need not be unique: every document of that name has its own history.
+    place, split ─ lengths-<shard> ─> sequence, first token ─┬ order-<split> ─> turns
+                                                             └ places.npy, tokens.idx ─> rows and columns, or a sequence
+
+`tokmill trace` tells the tokens from here too. `(source, doc_id)` need not be unique: every document of that name has its
+own history.
 """
 
 from __future__ import annotations
@@ -17,14 +20,85 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tokmill.artifact import Artifact
+from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import Artifact
+from tokmill.audit.examples import count_reasons, load_examples
 from tokmill.audit.opened import load_of, numbers_in
-from tokmill.audit.places import Place, RunPlaces, open_places
-from tokmill.audit.trace_tokens import find_tokens
-from tokmill.errors import InputError
-from tokmill.manifest import Json
+from tokmill.audit.places import Place, RunPlaces, entry_of, open_places, places_in, splits_of
+from tokmill.errors import InputError, RecipeError
+from tokmill.formats.megatron import MegatronFile
 from tokmill.schema import NO_SPLIT
-from tokmill.storage.parquet import load_table
+from tokmill.storage.tables import load_table
+
+
+class TokenPlaces(NamedTuple):
+    """`tokens` is None where the run has none for the document."""
+
+    tokens: Json | None = None
+    builds: tuple[Json, ...] = ()
+
+
+def find_tokens(run: RunPlaces, place: Place, split: str | None) -> TokenPlaces:
+    """Of a document that `split` has, or None where none does."""
+    if split is None or "tokens" not in run.artifacts:
+        return TokenPlaces()
+    tokens = _in_shard(run, place, split)
+    builds = [
+        _in_build(run, name, build, split, place.shard.number, tokens)
+        for name, build in run.of_kind("build").items()
+    ]
+    return TokenPlaces(tokens, tuple(builds))
+
+
+def _in_shard(run: RunPlaces, place: Place, split: str) -> Json:
+    """Tokens lie in the order of rows: where one document begins is the sum of those before it."""
+    artifact, entry = run.artifacts["tokens"], run.lengths_entry(place, split)
+    assert entry is not None, "a document of a split has tokens"
+    table = load_table(artifact.path(entry), ["row", "tokens"])
+    lengths = numbers_in(table, "tokens")
+    sequence = int(np.searchsorted(numbers_in(table, "row"), place.row))
+    return {
+        "split": split,
+        "tokens": int(lengths[sequence]),
+        "file": entry.path.replace("/lengths-", "/tokens-").replace(".parquet", ".bin"),
+        "sequence": sequence,
+        "first": int(lengths[:sequence].sum()),
+    }
+
+
+def _in_build(run: RunPlaces, name: str, build: Artifact, split: str, shard: int, tokens: Json) -> Json:
+    told: Json = {"build": name, "format": build.manifest.config["format"], "split": split}
+    if split not in splits_of(build):
+        return {**told, "turns": [], "why_not": "the build has no such split"}
+    turns = run.turns(name, split)
+    mine = turns.of(shard, tokens["sequence"])
+    if not mine:
+        wanted = build.manifest.config["sources"]
+        is_chosen = any(own.number == shard for own in turns.shards)
+        why = "the mixture gave it no turn" if is_chosen else f"the build is of {', '.join(wanted)} only"
+        return {**told, "turns": [], "why_not": why}
+    return {**told, "turns": [_turn(build, split, turn, tokens["tokens"]) for turn in mine]}
+
+
+def _turn(build: Artifact, split: str, turn: int, tokens: int) -> Json:
+    """Rows and columns with the tokens in them; of sequences, which one, and where in tokens.bin it begins."""
+    if entry_of(build, split, "places") is not None:
+        places = places_in(build, split, turn)
+        columns = (places.row, places.start, places.end, places.offset)
+        rows = [
+            dict(zip(("row", "start", "end", "offset"), values, strict=True))
+            for values in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+        cut = tokens - sum(row["end"] - row["start"] for row in rows)
+        return {"turn": turn, "rows": rows, "cut_tokens": cut}
+    told: Json = {"turn": turn, "sequence": turn}
+    entry = entry_of(build, split, "sequences")
+    if entry is not None:
+        sequences = MegatronFile(build.path(entry).with_suffix(""))
+        told["first_token"] = int(sequences.pointers[turn]) // sequences.dtype.itemsize
+        told["tokens"] = int(sequences.lengths[turn])
+    return told
+
 
 NOT_MEASURED = "it was out already, and no bound could have kept it"
 
@@ -40,7 +114,7 @@ class RuleOutcome(NamedTuple):
 class History(NamedTuple):
     doc_id: str
     source: str
-    fate: str  # "kept", "dropped: too_few_words", …
+    outcome: str  # "kept", "dropped: too_few_words", …
     ingest: Json
     clean: Json | None = None
     rules: tuple[RuleOutcome, ...] = ()
@@ -64,8 +138,43 @@ class Told(NamedTuple):
     history: History
 
 
-def explain_document(directory: str | Path, doc_id: str, source: str | None = None) -> list[History]:
-    return [told.history for told in tell_histories(open_places(directory), doc_id, source)]
+class Why(NamedTuple):
+    """The histories of every document of a name; or, for a reason, how many were dropped for it, and examples."""
+
+    documents: list[History] | None = None
+    counts: list[Json] | None = None
+    examples: list[Json] | None = None
+    others: tuple[str, ...] = ()  # reasons that the run has, where it has not the one that was asked for
+
+    def as_json(self) -> Json:
+        if self.documents is not None:
+            return {"documents": [history.as_json() for history in self.documents]}
+        return {"counts": self.counts, "examples": self.examples}
+
+
+def why(
+    directory: str | Path,
+    doc_id: str | None = None,
+    *,
+    source: str | None = None,
+    reason: str | None = None,
+) -> Why:
+    """The history of a document: every rule with its value and margin, what was decided, where its tokens are.
+
+    With a `reason` instead, or "all", what was dropped for it.
+    """
+    if (doc_id is None) == (reason is None):
+        raise RecipeError(
+            "needs either DOC_ID or --reason", where="tokmill why", next="see `tokmill why --help`"
+        )
+    if doc_id is not None:
+        return Why([told.history for told in tell_histories(open_places(directory), doc_id, source)])
+    examples = [one for one in load_examples(directory) if source in (None, one["source"])]
+    counts = [one for one in count_reasons(directory) if source is None or one["step"].endswith(f"/{source}")]
+    chosen = [one for one in examples if reason in ("all", one["reason"])]
+    counted = [one for one in counts if reason in ("all", one["reason"])]
+    others = () if chosen or counted else tuple(sorted({one["reason"] for one in [*examples, *counts]}))
+    return Why(counts=counted, examples=chosen, others=others)
 
 
 def tell_histories(run: RunPlaces, doc_id: str, source: str | None = None) -> list[Told]:
@@ -101,17 +210,17 @@ def _not_written_down(run: RunPlaces) -> str:
 def _of_record(source: str, row: Json) -> History:
     """Of a record that never became a document."""
     told = ("file", "offset", "verdict", "reason", "value", "threshold", "detail")
-    fate = f"{_past(row['verdict'])} at ingest: {row['reason']}"
-    return History(row["doc_id"], source, fate, {key: row[key] for key in told})
+    outcome = f"{_past(row['verdict'])} at ingest: {row['reason']}"
+    return History(row["doc_id"], source, outcome, {key: row[key] for key in told})
 
 
 def _with_tokens(run: RunPlaces, place: Place, doc_id: str) -> History:
     history = history_of(run, place, doc_id)
     found = find_tokens(run, place, history.split)
-    fate = history.fate
+    outcome = history.outcome
     if found.builds and not any(turn.get("rows", True) for told in found.builds for turn in told["turns"]):
-        fate += ", in no build"
-    return history._replace(fate=fate, tokens=found.tokens, builds=found.builds)
+        outcome += ", in no build"
+    return history._replace(outcome=outcome, tokens=found.tokens, builds=found.builds)
 
 
 def history_of(run: RunPlaces, place: Place, doc_id: str) -> History:
@@ -141,8 +250,8 @@ def history_of(run: RunPlaces, place: Place, doc_id: str) -> History:
     history = history._replace(clean={**clean, "decisions": ledger}, rules=rules or ())
     if not marks["kept"]:
         fault = next(decision for decision in ledger if decision["verdict"] != "edit")
-        return history._replace(fate=f"{_past(fault['verdict'])} by clean: {fault['reason']}")
-    return _after_clean(run, place, history._replace(fate="kept by clean"))
+        return history._replace(outcome=f"{_past(fault['verdict'])} by clean: {fault['reason']}")
+    return _after_clean(run, place, history._replace(outcome="kept by clean"))
 
 
 def _after_clean(run: RunPlaces, place: Place, history: History) -> History:
@@ -154,7 +263,7 @@ def _after_clean(run: RunPlaces, place: Place, history: History) -> History:
         drops = [decision for decision in ledger if decision["verdict"] != "edit"]
         history = history._replace(dedup={"kept": not drops, "decisions": decisions})
         if drops:
-            return history._replace(fate=f"dropped by dedup: {drops[0]['reason']}")
+            return history._replace(outcome=f"dropped by dedup: {drops[0]['reason']}")
     split = run.artifacts.get("split")
     if split is None:
         return history
@@ -164,9 +273,9 @@ def _after_clean(run: RunPlaces, place: Place, history: History) -> History:
     if number == NO_SPLIT:
         (left_out,) = _ledger_rows(split, f"ledger-{shard.number:05d}.parquet", row)
         detail = f" ({left_out['detail']})" if "detail" in left_out else ""
-        return history._replace(fate=f"dropped by split: {left_out['reason']}{detail}")
+        return history._replace(outcome=f"dropped by split: {left_out['reason']}{detail}")
     side = split.manifest.facts["splits"][number]
-    return history._replace(split=side, fate=f"kept, {side}")
+    return history._replace(split=side, outcome=f"kept, {side}")
 
 
 def _with_survivor(run: RunPlaces, decision: Json) -> Json:

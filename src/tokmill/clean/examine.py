@@ -1,12 +1,14 @@
-"""One look at a shard: what its documents become, what was measured, and what is decided about each.
+"""Cleaning a shard: what its documents become, what is measured, and what is decided about each.
 
-    documents ─ normalize ─ licence ─ language ─┬─ out, whatever a bound may be ─> not measured ─┬─ exact hash
-                                                └─ still open ─ sift ───────────────────────────┘
+    documents ─ normalize ─ licence ─ language ─┬─ out, whatever the thresholds ─> not measured ─┬─ exact hash
+                                                └─ still open ─ apply_filters ──────────────────┘
+
+    apply_filters   texts ─ transforms ─ measure ─ line edits ─ measure again ─ measures of others ─ judge ─ redact ─> Filtered
 
 The first fault in this order is the reason for a drop: empty, licence, language, then the rules as the recipe has
-them. All values of a document that is open are kept, also where an earlier rule already claimed it: another bound
-can bring it back. One that is empty, has no licence to be here or is in another language stays out with any bound;
-what the rules would have measured of it is null, and its text is the normalized one.
+them. All values of a document that is still open are kept, also where an earlier rule already dropped it: another
+threshold can bring it back. One that is empty, has no licence to be here or is in another language stays out with any
+threshold; its measures are null, and its text is the normalized one.
 """
 
 from __future__ import annotations
@@ -20,33 +22,135 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.clean.language_policy import (
+from tokmill.artifacts.plugins import Plugin
+from tokmill.clean.edits import (
+    Edits,
+    NormalizeOptions,
+    apply_edits,
+    normalize_texts,
+    redact_texts,
+    transform_texts,
+)
+from tokmill.clean.language import (
     LANGUAGE_SCORE,
     OTHER_LANGUAGE,
     UNSURE_LANGUAGE,
     LanguagePlan,
     judge_languages,
 )
-from tokmill.clean.license_policy import KEEP, QUARANTINE, judge_licenses, make_policy
-from tokmill.clean.measures import kernels_for
-from tokmill.clean.normalize import Edits, normalize_texts
-from tokmill.clean.rules import AFTER, HOOK, Sieve
-from tokmill.clean.sift import Change, sift
-from tokmill.dedup.exact import HASH_NORMALIZATION, exact_hashes
+from tokmill.clean.license_policy import KEEP, QUARANTINE, LicensePolicy, judge_licenses, make_policy
+from tokmill.clean.measures import kernels_for, measure, measure_by
+from tokmill.clean.rules import AFTER, HOOK, CompiledFilters, Judged, edit_and_measure, judge
+from tokmill.duplicates.shingling import HASH_NORMALIZATION, exact_hashes
 from tokmill.kernels import hashing
-from tokmill.kernels import text as text_kernels
-from tokmill.manifest import Json
-from tokmill.recipe import License, Normalize
+from tokmill.kernels.characters import measure_text
+from tokmill.kernels.wordclasses import VERSION as WORD_CLASSES
 from tokmill.schema import one_piece, string_column
-from tokmill.wordclasses import VERSION as WORD_CLASSES
 
 Column = NDArray[Any]
+
+
+class Change(NamedTuple):
+    """Why the text of some rows is another: how often each, and where, if it is known."""
+
+    reason: str
+    rows: Column
+    counts: Column
+    details: list[str] | None = None
+    sizes: Column | None = None  # of a transform: bytes before are counted, and these are the bytes after
+
+
+class Filtered(NamedTuple):
+    measures: dict[str, Column]
+    judged: Judged
+    texts: Any  # of all rows, as they are now
+    rows: Column  # whose text is another
+    changes: list[Change]
+
+
+def apply_filters(
+    texts: Any,
+    others: Mapping[str, Any],
+    filters: CompiledFilters,
+    transforms: Sequence[Plugin],
+    redact: Sequence[str],
+) -> Filtered:
+    """`others`: the columns besides the texts that the code of others is shown."""
+    count = len(texts)
+    changed, changes = np.zeros(count, np.bool_), list[Change]()
+    for plugin in transforms if count else ():
+        before = texts
+        texts, rows = transform_texts(plugin, {"text": texts, **others})
+        changed[rows] = True
+        sizes = [np.diff(string_column(column).offsets)[rows] for column in (before, texts)]
+        changes.append(Change(plugin.name.rpartition(":")[2], rows, sizes[0], sizes=sizes[1]))
+    names = [column for column in filters.columns() if not column.startswith((AFTER, HOOK))]
+    if filters.line_edits is None:
+        measures = measure(texts, names)
+    else:
+        after = [column.removeprefix(AFTER) for column in filters.columns() if column.startswith(AFTER)]
+        found = edit_and_measure(texts, filters.line_edits, names, after)
+        texts = found.edits.texts
+        measures = found.before | {AFTER + name: values for name, values in found.after.items()}
+        changed[found.edits.rows] = True
+        for reason, times in found.edits.removed.items():
+            some = times > 0
+            if some.any():
+                changes.append(Change(reason, found.edits.rows[some], times[some]))
+    for name, digest in filters.hooks.items():
+        # not called with no documents: the function need not handle that
+        columns, plugin = {"text": texts, **others}, Plugin("measures", name, digest)
+        measures[HOOK + name] = measure_by(plugin, columns) if count else np.zeros(0)
+    judged = judge(measures, filters.rules, count)
+    if redact:
+        texts = _redact(texts, redact, changed, changes)
+    return Filtered(measures, judged, texts, np.flatnonzero(changed), changes)
+
+
+def _redact(texts: Any, kinds: Sequence[str], changed: Column, changes: list[Change]) -> Any:
+    """Offsets are bytes of the text before."""
+    done = redact_texts(texts, kinds)
+    changed[done.rows] = True
+    where = done.found.to_pylist()
+    for kind in sorted({str(found["kind"]) for found in where}):
+        spans: dict[int, list[str]] = {}
+        for found in where:
+            if found["kind"] == kind:
+                spans.setdefault(int(found["row"]), []).append(f"{found['start']}-{found['end']}")
+        counts = np.array([len(places) for places in spans.values()], np.int64)
+        details = [f"bytes {', '.join(places)}" for places in spans.values()]
+        changes.append(Change(f"redacted_{kind}", np.array(list(spans), np.int64), counts, details))
+    return apply_edits(texts, done.rows, done.texts)
+
 
 EMPTY = "empty"
 
 # Of how documents are examined, where nothing else in the config tells it. 2: who is out for good is not measured;
 # 3: examples are drawn by id.
 _VERSION = 3
+
+
+class CleanOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """All that can change a byte of the cleaned shards of one source."""
+
+    source: str
+    normalize: NormalizeOptions
+    license: LicensePolicy | None
+    language: LanguagePlan | None
+    sieve: CompiledFilters
+    redact: tuple[str, ...]  # sorted
+    transforms: tuple[Plugin, ...] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # not in the config where there are none
+    version: int = _VERSION
+    hash: str = HASH_NORMALIZATION
+    unicode_data: str = unicodedata.unidata_version
+    word_classes: str = WORD_CLASSES
+
+    @property
+    def plugins(self) -> list[Plugin]:
+        """All that is somebody else's code."""
+        return [*(self.transforms or ()), *(Plugin("measures", *hook) for hook in self.sieve.hooks.items())]
 
 
 class Faults(NamedTuple):
@@ -74,80 +178,62 @@ class Examined(NamedTuple):
     chars_in: int
 
 
-def examine_config(
-    source: str,
-    normalize: Normalize,
-    license: License | None,
-    language: LanguagePlan | None,
-    sieve: Sieve,
-    redact: Sequence[str],
-) -> Json:
-    """All that can change a byte of the cleaned shards of one source."""
-    return {
-        "version": _VERSION,
-        "source": source,
-        "normalize": normalize.model_dump(mode="json", exclude={"max_nul_fraction"}),
-        "license": license.model_dump(mode="json") if license else None,
-        "language": msgspec.to_builtins(language) if language else None,
-        "sieve": msgspec.to_builtins(sieve),
-        "redact": sorted(redact),
-        "hash": HASH_NORMALIZATION,
-        "unicode_data": unicodedata.unidata_version,
-        "word_classes": WORD_CLASSES,
-    }
-
-
-def examine_kernels(config: Json) -> set[str]:
-    """The modules of kernels that such a config calls."""
-    sieve = msgspec.convert(config["sieve"], Sieve)
-    needed = kernels_for([c.removeprefix(AFTER) for c in sieve.columns() if not c.startswith(HOOK)])
-    if sieve.line_edits is not None:
+def examine_kernels(options: CleanOptions) -> set[str]:
+    """The modules of kernels that such options call."""
+    filters = options.sieve
+    needed = kernels_for([c.removeprefix(AFTER) for c in filters.columns() if not c.startswith(HOOK)])
+    if filters.line_edits is not None:
         needed |= {"lineedits"}
-    if config["language"] and config["language"]["applied"] == "detect":
+    if options.language is not None and options.language.applied == "detect":
         needed |= {"excerpt", "languages"}
-    return needed | ({"redaction"} if config["redact"] else set())
+    return needed | ({"redaction"} if options.redact else set())
 
 
-def examine(documents: Any, config: Json, hooks: Mapping[str, str]) -> Examined:
-    """`hooks`: where the file of each hook lies."""
-    sieve = msgspec.convert(config["sieve"], Sieve)
+def examine(documents: Any, options: CleanOptions) -> Examined:
+    filters = options.sieve
     given = one_piece(documents.column("text"))
-    normal = normalize_texts(given, Normalize.model_validate(config["normalize"]))
+    normal = normalize_texts(given, options.normalize)
 
-    fates = _Fates(documents.num_rows)
-    fates.close(hashing.blank_rows(*string_column(normal.texts)[:2]), EMPTY, 0, 1)
-    licenses = _judge_licenses(documents, config["license"], fates)
-    languages, measures = _judge_languages(documents, normal.texts, config["language"], fates)
+    decided = _Verdicts(documents.num_rows)
+    decided.close(hashing.blank_rows(*string_column(normal.texts)[:2]), EMPTY, 0, 1)
+    licenses = _judge_licenses(documents, options.license, decided)
+    languages, measures = _judge_languages(documents, normal.texts, options.language, decided)
 
-    # with web-en, 28 MB of which nearly all is in other languages take 0.38 s of CPU time so, and 1.30 s if all is sifted
-    still = fates.open()
-    sifted = sift(still.take(normal.texts), _others(documents, sieve, still), sieve, hooks, config["redact"])
-    measures |= {name: still.spread_nullable(values) for name, values in sifted.measures.items()}
-    first, values, thresholds = map(still.spread, sifted.judged)
-    for index, rule in enumerate(sieve.rules):
-        fates.claim(first == index, rule.reason, values, thresholds)
+    # with web-en, 28 MB of which nearly all is in other languages take 0.38 s of CPU time so, and 1.30 s if all is filtered
+    still = decided.open()
+    filtered = apply_filters(
+        still.take(normal.texts),
+        _others(documents, options, still),
+        filters,
+        options.transforms or (),
+        options.redact,
+    )
+    measures |= {name: still.spread_nullable(values) for name, values in filtered.measures.items()}
+    first, values, thresholds = map(still.spread, filtered.judged)
+    for index, rule in enumerate(filters.rules):
+        decided.claim(first == index, rule.reason, values, thresholds)
     changes = [Change(*reason) for reason in normal.edits.reasons]
-    changes += [change._replace(rows=still.rows[change.rows]) for change in sifted.changes]
+    changes += [change._replace(rows=still.rows[change.rows]) for change in filtered.changes]
 
-    is_edited, is_sifted = np.zeros((2, documents.num_rows), np.bool_)
-    is_sifted[still.rows[sifted.rows]] = True
+    is_edited, is_filtered = np.zeros((2, documents.num_rows), np.bool_)
+    is_filtered[still.rows[filtered.rows]] = True
     is_edited[normal.edits.rows] = True
-    is_edited |= is_sifted
+    is_edited |= is_filtered
     places = np.flatnonzero(is_edited[still.rows])
-    rows, edited = still.rows[places], sifted.texts.take(pa.array(places))
+    rows, edited = still.rows[places], filtered.texts.take(pa.array(places))
     chars, sizes = normal.chars.copy(), np.diff(string_column(normal.texts).offsets)
-    hashes = exact_hashes(normal.texts, normal.is_ascii, ~is_sifted)
-    if len(sifted.rows):
+    hashes = exact_hashes(normal.texts, normal.is_ascii, ~is_filtered)
+    if len(filtered.rows):
         # of dropped documents too: `whatif` says what they would bring, and which would have nothing left
         data, offsets, _ = string_column(edited)
-        looks = text_kernels.measure_text(data, offsets)
+        looks = measure_text(data, offsets)
         chars[rows], sizes[rows] = looks.chars, np.diff(offsets)
-        hashes[is_sifted] = exact_hashes(edited, looks.is_ascii, is_sifted[rows])[is_sifted[rows]]
-        fates.claim(is_blank(hashes), EMPTY, 0, 1)
+        hashes[is_filtered] = exact_hashes(edited, looks.is_ascii, is_filtered[rows])[is_filtered[rows]]
+        decided.claim(is_blank(hashes), EMPTY, 0, 1)
     return Examined(
         edits=Edits(rows, edited, []),
-        changes=_of_kept(changes, fates.kept()),
-        faults=fates.faults(),
+        changes=_of_kept(changes, decided.kept()),
+        faults=decided.faults(),
         measures=measures,
         languages=languages,
         licenses=licenses,
@@ -171,19 +257,20 @@ def _of_kept(changes: list[Change], kept: Column) -> list[Change]:
     for change in changes:
         stays = kept[change.rows]
         details = change.details and [d for d, is_in in zip(change.details, stays, strict=True) if is_in]
+        sizes = None if change.sizes is None else change.sizes[stays]
         if stays.any():
-            found.append(Change(change.reason, change.rows[stays], change.counts[stays], details))
+            found.append(Change(change.reason, change.rows[stays], change.counts[stays], details, sizes))
     return found
 
 
-def _others(documents: Any, sieve: Sieve, still: _Open) -> dict[str, Any]:
-    """What hooks are shown besides the texts."""
-    names = [name for name in documents.column_names if name != "text"] if sieve.hooks else []
+def _others(documents: Any, options: CleanOptions, still: _Open) -> dict[str, Any]:
+    """What the code of others is shown besides the texts."""
+    names = [name for name in documents.column_names if name != "text"] if options.plugins else []
     return {name: still.take(one_piece(documents.column(name))) for name in names}
 
 
 class _Open(NamedTuple):
-    """The rows that a bound can still decide about. Where that is all of them nothing is copied."""
+    """The rows that a threshold can still decide about. Where that is all of them nothing is copied."""
 
     rows: Column
     total: int  # of all rows
@@ -207,7 +294,7 @@ class _Open(NamedTuple):
         return pa.array(self.spread(values), mask=is_null)
 
 
-class _Fates:
+class _Verdicts:
     """What is decided about each row so far: the first claim stays."""
 
     def __init__(self, count: int) -> None:
@@ -223,10 +310,10 @@ class _Fates:
     def open(self) -> _Open:
         return _Open(np.flatnonzero(self._is_open), len(self._is_open))
 
-    def close(self, rows: Column, reason: str, *told: Any, **more: Any) -> None:
-        """A claim that no bound can undo; it also ends what a bound has claimed before."""
+    def close(self, rows: Column, reason: str, *measured: Any, **more: Any) -> None:
+        """A claim that no threshold can undo; it also ends what a threshold has claimed before."""
         self._is_open &= ~rows
-        self.claim(rows, reason, *told, **more)
+        self.claim(rows, reason, *measured, **more)
 
     def claim(
         self,
@@ -246,9 +333,9 @@ class _Fates:
         for into, given in ((self._values, values), (self._thresholds, thresholds)):
             into[fresh] = given[fresh] if isinstance(given, np.ndarray) else given
         if details is not None:
-            told = details.take(pa.array(fresh)).to_pylist()
+            texts = details.take(pa.array(fresh)).to_pylist()
             self._details.update(
-                (row, detail) for row, detail in zip(fresh.tolist(), told, strict=True) if detail is not None
+                (row, detail) for row, detail in zip(fresh.tolist(), texts, strict=True) if detail is not None
             )
 
     def faults(self) -> Faults:
@@ -264,31 +351,30 @@ class _Fates:
         )
 
 
-def _judge_licenses(documents: Any, policy: Json | None, fates: _Fates) -> Any:
+def _judge_licenses(documents: Any, policy: LicensePolicy | None, decided: _Verdicts) -> Any:
     """Canonical names, also where nothing is asked: totals and attribution speak of them."""
-    made = make_policy(**policy) if policy is not None else make_policy(unknown="keep")
     tags = one_piece(documents.column("license_tag"))
-    judged = judge_licenses(tags, None, made)
+    judged = judge_licenses(tags, None, policy or make_policy(unknown="keep"))
     reasons = np.asarray(judged.reason.indices.fill_null(-1))
     for code, reason in enumerate(judged.reason.dictionary.to_pylist()):
         for verdict in np.unique(judged.verdict[reasons == code]).tolist():
             if verdict != KEEP:
                 rows = (reasons == code) & (judged.verdict == verdict)
                 word = "quarantine" if verdict == QUARANTINE else "drop"
-                fates.close(rows, reason, verdict=word, details=tags)
+                decided.close(rows, reason, verdict=word, details=tags)
     return judged.spdx.cast(pa.string())
 
 
 def _judge_languages(
-    documents: Any, texts: Any, config: Json | None, fates: _Fates
+    documents: Any, texts: Any, plan: LanguagePlan | None, decided: _Verdicts
 ) -> tuple[Any, dict[str, Any]]:
     """The score is measured of every document: it takes the score to know who is out."""
-    if config is None or config["applied"] == "none":
+    if plan is None or plan.applied == "none":
         return pa.nulls(len(texts), pa.string()), {}
-    found = judge_languages(one_piece(documents.column("meta")), texts, config)
+    found = judge_languages(one_piece(documents.column("meta")), texts, plan)
     for claim, rows, reason in (
-        (fates.claim, found.is_unsure, UNSURE_LANGUAGE),
-        (fates.close, found.is_other, OTHER_LANGUAGE),
+        (decided.claim, found.is_unsure, UNSURE_LANGUAGE),
+        (decided.close, found.is_other, OTHER_LANGUAGE),
     ):
         claim(rows, reason, found.scores, found.min_score, details=found.codes)
-    return found.codes, {LANGUAGE_SCORE: pa.array(found.scores)} if config["applied"] == "detect" else {}
+    return found.codes, {LANGUAGE_SCORE: pa.array(found.scores)} if plan.applied == "detect" else {}

@@ -1,29 +1,31 @@
-"""One compiled look at each document: every number that a rule can ask for.
+"""One compiled pass over each document: every number that a rule can ask for.
 
     texts ─┬─ marks       characters, braces, # and …          bytes alone
            ├─ characters  shares of digits, capitals, symbols  class table
-           ├─ lines       lines, paragraphs, what is said twice
+           ├─ lines       lines, paragraphs, repeated ones
            ├─ phrases     lorem ipsum, javascript, policies, boilerplate
            └─ words ──┬── lengths, stop words, sentences
                       └── repetition of n-grams
 
-Only the groups that the asked names need are computed. A share is one division of two whole numbers, so it is the
-same on any machine and for any cut of the documents into batches; of nothing it is 0. docs/measures.md defines each.
-
     texts ─ line edits ─> edited        measure_both: words are split once; those of the edited texts are the words of
                                         the lines that stayed whole, and of those something was taken out of
+
+Only the groups that the requested names need are computed. A share is one division of two whole numbers, so it is the
+same on any machine and for any cut of the documents into batches; of nothing it is 0. docs/measures.md defines each.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.clean.wordlists import (
+from tokmill.artifacts.plugins import Plugin
+from tokmill.kernels import characters, lines, patterns, words, wordstats
+from tokmill.kernels.patterns import (
     ABBREVIATIONS,
     BOILERPLATE,
     JAVASCRIPT,
@@ -33,9 +35,8 @@ from tokmill.clean.wordlists import (
     UNITS,
     URL_STARTS,
 )
-from tokmill.kernels import characters, lines, phrases, repetition, words, wordstats
+from tokmill.kernels.wordclasses import class_table
 from tokmill.schema import StringColumn, string_column
-from tokmill.wordclasses import class_table
 
 Column = NDArray[Any]
 
@@ -87,6 +88,28 @@ def measure_both(
     return _values(found, names), _values(left, edited_names)
 
 
+def measure_by(plugin: Plugin, columns: Mapping[str, Any]) -> Column:
+    """One number per document by a function of somebody else's: int64, or float64."""
+
+    def numbers(answer: Any, rows: int) -> Column:
+        with plugin.blamed():
+            values = np.asarray(answer)
+        if values.shape != (rows,) or values.dtype.kind not in "iufb":
+            raise plugin.fault(
+                f"returned {values.dtype} of shape {values.shape}; {rows} numbers are needed",
+                "return a NumPy array with one number per document",
+            )
+        is_real = (
+            values.dtype.kind == "f" or values.dtype == np.uint64
+        )  # which has numbers that int64 has not
+        if is_real and not np.isfinite(values).all():
+            raise plugin.fault("returned a number that is not finite", "return 0 instead")
+        return values.astype(np.float64 if is_real else np.int64)
+
+    found: Column = plugin.ask(columns, numbers)
+    return found
+
+
 def kernels_for(names: Collection[str]) -> set[str]:
     """The modules of kernels that measuring these takes."""
     return {module for ref in _counts_for(names) for module in _KERNELS[_group(ref)]}
@@ -118,9 +141,9 @@ _KERNELS = {
     "marks": ("characters",),
     "characters": ("characters",),
     "lines": ("lines",),
-    "phrases": ("phrases",),
+    "phrases": ("patterns",),
     "words": ("words", "wordstats"),
-    "repetition": ("words", "repetition"),
+    "repetition": ("words", "wordstats"),
 }
 
 
@@ -138,7 +161,7 @@ def _count(column: StringColumn, refs: Collection[str], kept: KeptLines | None =
         found |= _named("lines", counted)
     if "phrases" in groups:
         names = tuple(n for n in _PHRASES if f"phrases.{n}" in refs or f"phrases.{n}_lines" in refs)
-        hits = phrases.count_phrases(data, offsets, _phrase_table(names))
+        hits = patterns.count_phrases(data, offsets, _phrase_table(names))
         for group, name in enumerate(names):
             found[f"phrases.{name}"], found[f"phrases.{name}_lines"] = hits.hits[group], hits.lines[group]
     if groups & _OF_WORDS:
@@ -161,9 +184,9 @@ def _count_words(
         if "words" in groups:
             part |= _named("words", wordstats.measure_words(*split, stop_hashes))
         if "repetition" in groups:
-            repeated = repetition.measure_repetition(split.offsets, split.hashes, split.chars)
-            part |= {f"repetition.top_{n}": repeated.top[:, k] for k, n in enumerate(repetition.TOP_SIZES)}
-            part |= {f"repetition.dup_{n}": repeated.dup[:, k] for k, n in enumerate(repetition.DUP_SIZES)}
+            repeated = wordstats.measure_repetition(split.offsets, split.hashes, split.chars)
+            part |= {f"repetition.top_{n}": repeated.top[:, k] for k, n in enumerate(wordstats.TOP_SIZES)}
+            part |= {f"repetition.dup_{n}": repeated.dup[:, k] for k, n in enumerate(wordstats.DUP_SIZES)}
         if kept is not None:
             places = kept.offsets[start : end + 1]
             part |= _named("whole", wordstats.count_whole(split.offsets, split.facts, places, kept.is_whole))
@@ -220,8 +243,8 @@ _PHRASES = {
 
 
 @functools.cache
-def _phrase_table(names: tuple[str, ...]) -> phrases.PhraseTable:
-    return phrases.phrase_table(tuple(_PHRASES[name] for name in names))
+def _phrase_table(names: tuple[str, ...]) -> patterns.PhraseTable:
+    return patterns.phrase_table(tuple(_PHRASES[name] for name in names))
 
 
 @functools.cache
@@ -277,17 +300,17 @@ def _described() -> Iterator[tuple[str, Measure]]:
         ("newline_word_ratio", "marks.newlines", "words.words", "line ends per word"),
         *(
             (f"top_{n}gram_share", f"repetition.top_{n}", "marks.chars", f"characters of the most frequent {n}-gram")
-            for n in repetition.TOP_SIZES
+            for n in wordstats.TOP_SIZES
         ),
         *(
             (f"dup_{n}gram_share", f"repetition.dup_{n}", "marks.chars", f"characters in {n}-grams met before")
-            for n in repetition.DUP_SIZES
+            for n in wordstats.DUP_SIZES
         ),
         ("lorem_ipsum", "phrases.lorem_ipsum", "", "places that say lorem ipsum"),
         ("javascript", "phrases.javascript", "", "places that say javascript"),
         ("policy_phrases", "phrases.policy_phrases", "", "places that speak of policies or cookies"),
         ("urls", "phrases.urls", "", "places with http:// or https://"),
-        ("boilerplate_lines", "phrases.boilerplate_lines", "", "lines with a phrase of site furniture"),
+        ("boilerplate_lines", "phrases.boilerplate_lines", "", "lines with a phrase of site boilerplate"),
         ("boilerplate_line_share", "phrases.boilerplate_lines", "enough_lines", "the same, of filled lines; 0 below 6"),
     ]  # fmt: skip
     for name, counted, of, description in rows:

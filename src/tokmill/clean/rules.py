@@ -1,30 +1,172 @@
-"""Rules are bounds on measured columns: measuring never drops, deciding never reads text.
+"""Rules are thresholds on measured columns, packs are rules by name: measuring never drops, deciding never reads text.
 
-    filters of the recipe ─ settle_sieve ─> Sieve: rules in order, line edits, versions        driver
-    columns {words, digit_share, …} ─ judge ─> for each document the first rule that it breaks  worker, whatif
+    filters of the recipe ─ compile_filters ─> CompiledFilters: rules in order, line edits, versions    driver
+    columns {words, digit_share, …} ─ judge ─> for each document the first rule that it breaks          worker, whatif
+    texts ─ edit_lines (one compiled pass) ─> LineEdits: what is left, and what was taken out of each row
+          ─ edit_and_measure ─> the same, and what was measured before and after
 
-A rule is a name, a column, one bound and a reason. The column `digit_share` is measured on the normalized text,
-`after.digit_share` on what the line edits of a pack left, `hook.<name>` comes from a function of the user's.
+    packs/*.yaml    gopher-quality, c4, web-en …    name, version, rules: measure, threshold, reason; or other packs
+
+A rule is a name, a column, one threshold and a reason. The column `digit_share` is measured on the normalized text,
+`after.digit_share` on what the line edits of a pack left (those of C4: boilerplate of web pages), `hook.<name>` is a
+measure of somebody else's. A pack's rules judge the text after its own line edits, and those of packs before it.
+Changing a threshold or an edit in a file means a new version.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
+import yaml
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tokmill.clean.hooks import hook_sha256
-from tokmill.clean.lines import LineOptions
-from tokmill.clean.measures import MEASURES
-from tokmill.clean.packs import PackRule, load_pack
+from tokmill.artifacts.plugins import find_plugin
+from tokmill.clean.measures import MEASURES, KeptLines, measure_both
 from tokmill.errors import RecipeError
-from tokmill.manifest import Json
+from tokmill.kernels import lineedits
+from tokmill.kernels.patterns import JAVASCRIPT, POLICY_PHRASES, PhraseTable, phrase_table
+from tokmill.kernels.wordclasses import class_table
 from tokmill.recipe import Filter
+from tokmill.schema import large_strings, string_column
+
+
+class LineOptions(msgspec.Struct, frozen=True):
+    """What is taken out. A word, here, is what stands between spaces."""
+
+    min_words: int = 3
+    max_word_chars: int = 1000
+    javascript: bool = True
+    policy_phrases: bool = True
+    terminal_punctuation: bool = True  # keep only lines that end in . ? ! " '
+    citations: bool = True  # [12] [edit] [citation needed]
+
+
+class LineEdits(NamedTuple):
+    """`texts` are all rows, `rows` those that changed; `removed` says per reason how often, row by row of `rows`."""
+
+    texts: Any
+    rows: NDArray[np.int64]
+    removed: dict[str, NDArray[np.int64]]
+    kept: KeptLines
+
+
+class EditedMeasures(NamedTuple):
+    edits: LineEdits
+    before: dict[str, NDArray[Any]]
+    after: dict[str, NDArray[Any]]
+
+
+# In the order of kernels.lineedits; outer_whitespace counts lines, and the line end of the last one.
+REASONS = (
+    "blank_line",
+    "outer_whitespace",
+    "line_with_long_word",
+    "citation",
+    "line_without_terminal_punctuation",
+    "line_of_few_words",
+    "line_with_javascript",
+    "line_with_policy_phrase",
+)
+
+
+def edit_and_measure(
+    texts: Any, options: LineOptions, names: Collection[str], names_after: Collection[str]
+) -> EditedMeasures:
+    """`names` of the texts as they come, `names_after` of what the edits leave."""
+    edits = edit_lines(texts, options)
+    return EditedMeasures(edits, *measure_both(texts, names, edits.texts, names_after, edits.kept))
+
+
+def edit_lines(texts: Any, options: LineOptions) -> LineEdits:
+    column = string_column(texts)
+    edited = lineedits.edit_lines(
+        column.data,
+        column.offsets,
+        class_table(),
+        _phrases(options.javascript, options.policy_phrases),
+        min_words=options.min_words,
+        max_word_chars=options.max_word_chars,
+        terminal_only=options.terminal_punctuation,
+        strip_citations=options.citations,
+    )
+    removed = dict(zip(REASONS, edited.removed, strict=True))
+    cut = large_strings(edited.cut_data, edited.cut_offsets)
+    kept = KeptLines(edited.line_offsets, edited.is_whole, cut)
+    return LineEdits(large_strings(edited.data, edited.offsets), edited.rows, removed, kept)
+
+
+@functools.cache
+def _phrases(javascript: bool, policy: bool) -> PhraseTable:
+    return phrase_table((JAVASCRIPT if javascript else (), POLICY_PHRASES if policy else ()))
+
+
+_DIRECTORY = Path(__file__).parent / "packs"
+# libyaml, where PyYAML has it: 3 ms for a pack of packs, not 25
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class PackRule(NamedTuple):
+    """Drop what measures below `min` or above `max`; each rule has one of them."""
+
+    name: str
+    measure: str
+    min: float | None
+    max: float | None
+    reason: str
+
+
+class Pack(NamedTuple):
+    name: str
+    version: int
+    line_edits: LineOptions | None
+    rules: tuple[PackRule, ...]
+    parts: tuple[Pack, ...] = ()  # of a pack made of packs, which has no rules of its own
+
+    def simple(self) -> tuple[Pack, ...]:
+        """The packs with rules that it stands for, in order: itself, unless it is made of packs."""
+        return self.parts or (self,)
+
+
+PACKS = ("c4", "fineweb", "gopher-quality", "gopher-repetition", "stage-a", "web-en")
+
+
+@functools.cache
+def load_pack(name: str) -> Pack:
+    if name not in PACKS:
+        near = difflib.get_close_matches(name, PACKS, n=1, cutoff=0.4)
+        raise RecipeError(
+            f"there is no filter pack {name!r}",
+            where="filters",
+            next=f"did you mean {near[0]!r}?" if near else f"the packs are {', '.join(PACKS)}",
+        )
+    text = (_DIRECTORY / f"{name}.yaml").read_text(encoding="utf-8")
+    content: dict[str, Any] = _LOADER(text).get_single_data()
+    edits = content.get("line_edits")
+    return Pack(
+        name,
+        content["version"],
+        None if edits is None else LineOptions(**edits),
+        tuple(
+            PackRule(rule["name"], rule["measure"], rule.get("min"), rule.get("max"), rule["reason"])
+            for rule in content.get("rules", [])
+        ),
+        tuple(_part(**part) for part in content.get("packs", [])),
+    )
+
+
+def _part(pack: str, line_edits: dict[str, Any] | None = None) -> Pack:
+    whole = load_pack(pack)
+    if line_edits is None or whole.line_edits is None:
+        return whole
+    return whole._replace(line_edits=replace(whole.line_edits, **line_edits))
+
 
 Column = NDArray[Any]
 
@@ -43,26 +185,26 @@ class Rule(msgspec.Struct, frozen=True):
         return broken
 
     def margins(self, values: Column) -> Column:
-        """How far inside the bound; below zero is outside."""
+        """How far inside the threshold; below zero is outside."""
         inside: Column = values - self.threshold if self.bound == "min" else self.threshold - values
         return inside
 
 
-class Sieve(msgspec.Struct, frozen=True):
+class CompiledFilters(msgspec.Struct, frozen=True):
     """All that judges a source, in order."""
 
-    rules: list[Rule] = []
-    line_edits: Json | None = None
+    rules: tuple[Rule, ...] = ()
+    line_edits: LineOptions | None = None
     packs: dict[str, int] = {}  # versions
-    skipped_packs: list[str] = []  # packs of the recipe that judge prose, where the source is code
-    hooks: dict[str, str] = {}  # "hooks.py:function" -> sha256 of the file
+    skipped_packs: tuple[str, ...] = ()  # packs of the recipe that judge prose, where the source is code
+    hooks: dict[str, str] = {}  # measures of others, by name: the digest of their code
 
     def columns(self) -> list[str]:
         """Every column that a rule asks for, once, in order."""
         return list(dict.fromkeys(rule.column for rule in self.rules))
 
 
-def settle_sieve(filters: Sequence[Filter], base: Path, *, skip_packs: bool = False) -> Sieve:
+def compile_filters(filters: Sequence[Filter], base: Path, *, skip_packs: bool = False) -> CompiledFilters:
     """`skip_packs`: the packs judge prose; code is judged by the rules that were meant for it, and no others."""
     rules: list[Rule] = []
     edits: LineOptions | None = None
@@ -94,9 +236,9 @@ def settle_sieve(filters: Sequence[Filter], base: Path, *, skip_packs: bool = Fa
                 raise _no_such_rule(sorted(unused)[0], pack.simple(), rule.pack)
         else:
             rules += _own_rules(rule, AFTER if edits is not None else "")
-            if rule.hook is not None:
-                hooks[rule.hook] = hook_sha256(rule.hook, base)
-    return Sieve(rules, edits._asdict() if edits is not None else None, packs, skipped, hooks)
+            if (name := str(rule.measure)) not in MEASURES:
+                hooks[name] = find_plugin("measures", name, base, "filters", MEASURES).digest
+    return CompiledFilters(tuple(rules), edits, packs, tuple(skipped), hooks)
 
 
 def _pack_rule(pack: str, rule: PackRule, prefix: str, other: float | None) -> Rule:
@@ -113,21 +255,8 @@ def _pack_rule(pack: str, rule: PackRule, prefix: str, other: float | None) -> R
 
 
 def _own_rules(rule: Filter, prefix: str) -> list[Rule]:
-    if rule.hook is not None:
-        label = rule.hook.rpartition(":")[2]
-        column = HOOK + rule.hook
-    else:
-        label = str(rule.measure)
-        if label not in MEASURES:
-            near = difflib.get_close_matches(label, MEASURES, n=3, cutoff=0.4)
-            raise RecipeError(
-                f"there is no measure `{label}`",
-                where="filters",
-                next=f"did you mean {' or '.join(f'`{name}`' for name in near)}?"
-                if near
-                else "docs/measures.md lists them all",
-            )
-        column = prefix + label
+    name = str(rule.measure)
+    label, column = (name, prefix + name) if name in MEASURES else (name.rpartition(":")[2], HOOK + name)
     found = []
     if rule.min is not None:
         found.append(

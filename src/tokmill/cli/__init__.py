@@ -1,10 +1,14 @@
 """The command line: parse, call, render. One file per group of verbs, loaded when its verb is used.
 
-`tokmill --help` must stay quick, so the table below holds each verb's summary and nothing else is imported.
+    tokmill VERB … ─ VERBS of its file ─ options that were renamed get their new names ─> its command ─> its function
+
+A file has a table VERBS: by group of the help, each verb with its summary and the module of its function. `tokmill --help` must stay
+quick, so tables are read and files are not imported (`tokmill.read_verbs`).
 """
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import importlib
 import re
@@ -12,65 +16,57 @@ from typing import Any
 
 import click
 
-from tokmill.cli.streams import guard_streams
-from tokmill.cli.talking import add_talking, begin
-from tokmill.collector import spare_collector
+from tokmill import read_verbs
+from tokmill.cli.output import add_output_options, begin_log, guard_streams
+from tokmill.engines.collector import spare_collector
 from tokmill.errors import TokmillError
 
-_VERBS = {
-    "run": ("tokmill.cli.run", "Mill a recipe: raw text to verified tokens."),
-    "plan": ("tokmill.cli.run", "Show what `run` would do, and why."),
-    "verify": ("tokmill.cli.verify", "Prove every file of a run, or find what is wrong."),
-    "fetch": ("tokmill.cli.fetch", "Bring a published run, or one build of it, to a directory."),
-    "why": ("tokmill.cli.why", "Tell the history of a document, or show what was dropped."),
-    "whatif": ("tokmill.cli.whatif", "Say what other bounds would keep and drop."),
-    "check": (
-        "tokmill.cli.check",
-        "Try a build as a trainer would: files, ids, masks, one batch learnt by heart.",
-    ),
-    "peek": ("tokmill.cli.peek", "Show the text of a row of a build."),
-    "trace": ("tokmill.cli.trace", "Find the characters behind a token, or the tokens of a document."),
-    "diff": ("tokmill.cli.diff", "Say what differs between two runs, and why."),
-    "forget": ("tokmill.cli.forget", "Take documents down: out of every file of a run."),
-    "report": ("tokmill.cli.report", "Write what a run did, as a page to read and as figures."),
-    "review": ("tokmill.cli.review", "Say what is wrong with a run, a build or a recipe, with numbers."),
-    "status": ("tokmill.cli.status", "Say how far a run is, or why it ended."),
-    "ingest": ("tokmill.cli.ingest", "Bring one source in, and nothing more."),
-    "normalize": ("tokmill.cli.clean", "Normalize the texts of files."),
-    "filter": ("tokmill.cli.clean", "Filter files by measured rules, language and licence."),
-    "dedup": ("tokmill.cli.dedup", "Keep one of several documents that say the same."),
-    "clusters": ("tokmill.cli.dedup", "Show the largest clusters of near duplicates."),
-    "sample": ("tokmill.cli.sample", "Take some documents of some files, honestly."),
-    "encode": ("tokmill.cli.tokens", "Encode a sample, or a corpus, into a token cache."),
-    "pack": ("tokmill.cli.tokens", "Lay documents into rows, or compare the ways to."),
-    "shard": ("tokmill.cli.tokens", "Tokenize each dataset of a mixture into .npy shards."),
-    "build": ("tokmill.cli.tokens", "Build training data from a corpus, to a token budget."),
-    "materialize": (
-        "tokmill.cli.container",
-        "Write a corpus that travels: shards, and a manifest to commit.",
-    ),
-    "select": ("tokmill.cli.container", "Choose shards of such a corpus."),
-    "tokenizer": ("tokmill.cli.tokenizer", "Train, check and compare tokenizers."),
-    "hub": ("tokmill.cli.hub", "Look at datasets of the Hugging Face hub."),
-    "recipe": ("tokmill.cli.recipe", "Check, describe, start or import a recipe."),
-    "demo": ("tokmill.cli.demo", "Mill a small corpus that every machine has."),
-    "doctor": ("tokmill.cli.doctor", "Versions, resources, and a self-test."),
-}
+_TITLES = (
+    "Run a recipe",
+    "Look at a run",
+    "Single steps, without a recipe",
+    "Corpora",
+    "Tokenizers",
+)
+_VERBS = read_verbs()
+GROUPS = {title: {name: verb for name, verb in _VERBS.items() if verb.group == title} for title in _TITLES}
 
 # These work on a directory of this machine, and say so to a URL before click asks whether it exists.
-_WORK_HERE = {
-    "why",
-    "whatif",
-    "check",
-    "peek",
-    "trace",
-    "diff",
-    "forget",
-    "report",
-    "review",
-    "status",
-    "clusters",
+_WORK_HERE = {*GROUPS["Look at a run"], "forget", "status"} - {"verify"}
+
+# Options that have the name of their recipe key now. What was typed before still works.
+RENAMED = {
+    "dedup": {"--near-selection": "--keep"},
+    "encode": {"--model": "--tokenizer-path", "--normalize": "--unicode"},
+    "ingest": {"--date-field": "--created-at-field"},
+    "materialize": {"--date-field": "--created-at-field", "--tokenizer": "--tokenizer-path"},
+    "normalize": {"--date-field": "--created-at-field"},
+    "filter": {"--date-field": "--created-at-field"},
+    "tokenizer": {"--model-type": "--model", "--output-dir": "--out-dir"},
 }
+
+
+def _with_new_names(verb: str, words: list[str]) -> list[str]:
+    renamed, ends = RENAMED.get(verb, {}), words.index("--") if "--" in words else len(words)
+    pairs = [word.partition("=") for word in words[:ends]]
+    return ["".join((renamed.get(name, name), *value)) for name, *value in pairs] + words[ends:]
+
+
+def _former_pack(words: list[str]) -> list[str]:
+    """`pack` was two verbs: `layouts` with --compare, else `build --flat`."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--compare", nargs="?", const="")
+    parser.add_argument("--manifest")
+    parser.add_argument("--out-dir")
+    parser.add_argument("--blocks", "--num-seqs", dest="blocks")
+    parser.add_argument("--format", default="memmap")
+    parser.add_argument("--layout", default="document")
+    former, others = parser.parse_known_args(words)
+    if former.compare is not None:
+        return ["layouts", *filter(None, [former.compare or former.manifest]), *others]
+    values = {"--manifest": former.manifest, "--out-dir": former.out_dir, "--blocks": former.blocks}
+    given = [f"{name}={value}" for name, value in values.items() if value is not None]
+    return ["build", former.format, "--flat", f"--layout={former.layout}", *given, *others]
 
 
 class _Verbs(click.Group):
@@ -79,32 +75,35 @@ class _Verbs(click.Group):
         guard_streams()
         try:
             return super().__call__(*args, **options)
-        except (
-            TokmillError
-        ) as error:  # met outside of any verb, which tell their own: --help into a full disk
+        except TokmillError as error:  # outside of any verb: --help into a full disk
             click.echo(f"{type(error).__name__} {error}", err=True)
             raise SystemExit(1) from None
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return list(_VERBS)
+        return [name for verbs in GROUPS.values() for name in verbs]
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in _VERBS:
             return None
-        command: click.Command = getattr(importlib.import_module(_VERBS[name][0]), f"{name}_command")
-        return add_talking(command)
+        command: click.Command = getattr(importlib.import_module(_VERBS[name].file), f"{name}_command")
+        return add_output_options(command)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in _VERBS.items()])
+        width = max(map(len, _VERBS))
+        for title, verbs in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), verb.summary) for name, verb in verbs.items()])
 
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] in _WORK_HERE and any(re.match(r"(s3|gs|az|memory)://", word) for word in args[1:]):
-            hint = "Bring the run here first: tokmill fetch URL DIRECTORY"
+            hint = "Download the run first: tokmill fetch URL DIRECTORY"
             raise click.UsageError(f"`{args[0]}` works on a directory of this machine. {hint}", context)
-        begin(args)
+        begin_log(args)
+        args = [args[0], *_with_new_names(args[0], args[1:])]
+        if args[0] == "pack":
+            args = _former_pack(args[1:])
         try:
             return super().resolve_command(context, args)
         except click.UsageError:
@@ -123,9 +122,9 @@ def main() -> None:
     Start here:
       tokmill demo                    a complete run on a corpus that needs no download
       tokmill recipe init             write a recipe of your own
-      tokmill run recipe.yaml         mill it
+      tokmill run recipe.yaml         run it
       tokmill verify out/NAME         prove it
     """
 
 
-add_talking(main)
+add_output_options(main)

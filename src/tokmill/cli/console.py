@@ -1,7 +1,20 @@
-"""What every command shares: where words go, how errors look, how progress is drawn.
+"""What every command shares: consoles, errors with advice that can be followed, progress.
 
-Results go to stdout, everything said on the way to stderr; with --json stdout holds one JSON object. How much is
-said, `tokmill.cli.talking` knows.
+    out, err             results to stdout, messages to stderr (tokmill.cli.output says how many)
+    answer               what a function of Python returned, as JSON or for people
+    reports_errors       a TokmillError ─ fit_advice ─> a message, or with --json one object on stdout; exit status 1
+    open_progress        a bar per step on a terminal, a line per step elsewhere
+    open_byte_bar        for commands that read many bytes: how far, and how fast
+
+An error gives its advice as keys of a recipe, since most errors are met by `tokmill run`. For a command without a
+recipe, `fit_advice` names that command's options instead:
+
+    `dtype: int32`            the command has --dtype: `--dtype int32`
+                              it has not: the message adds that this is a key of recipes
+    `--out`                   the command calls it --out-dir: `--out-dir`
+    wait (`--wait` does)      the command has no --wait: left out
+
+What can be typed stands between backticks, in every message.
 """
 
 from __future__ import annotations
@@ -9,52 +22,138 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
 from rich.text import Text
 
-from tokmill.cli.advice import fit_advice
-from tokmill.cli.talking import note, talk
-from tokmill.errors import OutputLost, TokmillError
-from tokmill.storage.reading import system_error
+from tokmill.cli.output import verbosity, write_log
+from tokmill.errors import OutputLost, TokmillError, plural
+from tokmill.recipe.whole import names_keys
+from tokmill.storage.disk import system_error
+
+TYPED = re.compile(r"`([^`]+)`")
+_ASIDE = re.compile(r" ?\([^()]*\)")
+_OUTPUTS = ("--out", "--out-dir", "--output-dir", "--output", "--root")  # messages say --out
+
+
+def fit_advice(advice: str, command: click.Command) -> str:
+    options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    outputs = [name for name in _OUTPUTS if name in options]
+    if outputs:
+        advice = re.sub(r"`--out(?=[` ])", f"`{outputs[0]}", advice)
+    advice = _ASIDE.sub(lambda aside: "" if _names_others(aside[0], options) else aside[0], advice)
+    clauses = re.split(r"(; |, or |, and )", advice)
+    fitting = [at for at in range(0, len(clauses), 2) if not _names_others(clauses[at], options)]
+    if fitting:
+        advice = clauses[fitting[0]] + "".join(clauses[at - 1] + clauses[at] for at in fitting[1:])
+    makes_without_recipe = outputs and not any(param.name == "recipe" for param in command.params)
+    return _with_options_for_keys(advice, options) if makes_without_recipe else advice
+
+
+def _names_others(clause: str, options: set[str]) -> bool:
+    """Does it ask for an option that the command does not have?"""
+    return any(
+        typed.startswith("--") and typed.split()[0].partition("=")[0] not in options
+        for typed in TYPED.findall(clause)
+    )
+
+
+def _with_options_for_keys(advice: str, options: set[str]) -> str:
+    without: list[str] = []
+
+    def fitted(found: re.Match[str]) -> str:
+        key, _, value = found[1].partition(":")
+        option = f"--{key.rpartition('.')[2].replace('_', '-')}"
+        value = value.strip()
+        if f"--no{option[1:]}" in options and value in ("true", "false"):
+            return f"`{option}`" if value == "true" else f"`--no{option[1:]}`"
+        if option in options:
+            return f"`{option} {value}`" if value else f"`{option}`"
+        if names_keys(found[1]):
+            without.append(found[0])
+        return found[0]
+
+    advice = TYPED.sub(fitted, advice)
+    if without:
+        advice += f" ({', '.join(without)} in a recipe, which `tokmill recipe init` writes: this command has no option for it)"
+    return advice
+
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class Voice(Console):
-    """A console that is as talkative as was asked for, and writes down what it says."""
+class LoggedConsole(Console):
+    """Prints as much as -v and -q say, and all of it to the log file."""
 
     def print(self, *objects: Any, markup: bool | None = None, **style: Any) -> None:
-        if talk.log is not None:
-            note(" ".join(_plain(said, markup is not False) for said in objects))
-        if not (self.stderr and talk.is_quiet):
+        if verbosity.log is not None:
+            write_log(" ".join(_plain(shown, markup is not False) for shown in objects))
+        if not (self.stderr and verbosity.is_quiet):
             super().print(*objects, markup=markup, **style)
 
     def status(self, status: Any, **style: Any) -> Any:
-        return contextlib.nullcontext() if talk.is_quiet else super().status(status, **style)
+        return contextlib.nullcontext() if verbosity.is_quiet else super().status(status, **style)
 
 
-def _plain(said: Any, has_markup: bool) -> str:
-    if isinstance(said, str):
-        return Text.from_markup(said).plain if has_markup else said
+def _plain(shown: Any, has_markup: bool) -> str:
+    if isinstance(shown, str):
+        return Text.from_markup(shown).plain if has_markup else shown
     with out.capture() as captured:  # a table
-        Console.print(out, said)
+        Console.print(out, shown)
     return "\n" + captured.get().rstrip()
 
 
-out = Voice(highlight=False, soft_wrap=True, emoji=False)  # a path may have :key: in it
-err = Voice(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+out = LoggedConsole(highlight=False, soft_wrap=True, emoji=False)  # a path may have :key: in it
+err = LoggedConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+
+hooks_option = click.option(
+    "--hooks",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Python file that the format or tokenizer of the build is in, hooks.py:NAME of its recipe; it is run.",
+)
+
+
+def choice_option(
+    *names: str, choices: Sequence[str], default: str, help: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """One of a few words, with a default that is shown."""
+    return click.option(*names, type=click.Choice(choices), default=default, show_default=True, help=help)
 
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def with_progress(function: Callable[..., T], options: dict[str, Any]) -> T:
+    with open_progress() as progress:
+        return function(**options, progress=progress)
+
+
+def answer(result: Any, as_json: bool, render: Callable[[Any], None]) -> None:
+    """What a function of Python returned: as one JSON object, or for people."""
+    if as_json:
+        print_json({"ok": True, **result.as_json()})
+    else:
+        render(result)
 
 
 def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
@@ -66,26 +165,26 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except TokmillError as error:
-            _tell(error, as_json=bool(kwargs.get("as_json")))
+            _print_error(error, as_json=bool(kwargs.get("as_json")))
             raise SystemExit(1) from None
         except BrokenPipeError:
             raise  # whoever read our result has enough
         except (OSError, MemoryError) as error:
-            _tell(
+            _print_error(
                 system_error(error, click.get_current_context().command_path),
                 as_json=bool(kwargs.get("as_json")),
             )
             raise SystemExit(1) from None
         except KeyboardInterrupt:
-            talk.is_quiet = False
-            err.print("interrupted; the same command goes on where this one stopped")
+            verbosity.is_quiet = False
+            err.print("interrupted; the same command resumes it")
             raise SystemExit(130) from None
 
     return wrapped
 
 
-def _tell(error: TokmillError, *, as_json: bool) -> None:
-    """With --json on stdout, unless it is stdout that is lost. What to do is said in the words of this command."""
+def _print_error(error: TokmillError, *, as_json: bool) -> None:
+    """With --json on stdout, unless it is stdout that is lost. The advice names options of this command."""
     error.next = fit_advice(error.next, click.get_current_context().command)
     if as_json and not isinstance(error, OutputLost):
         fault = {
@@ -94,10 +193,10 @@ def _tell(error: TokmillError, *, as_json: bool) -> None:
             "where": error.where,
             "next": error.next,
         }
-        note(f"{type(error).__name__} {error}")
+        write_log(f"{type(error).__name__} {error}")
         print_json({"ok": False, "error": fault})
     else:
-        talk.is_quiet = False  # an error is always told
+        verbosity.is_quiet = False  # an error is always printed
         err.print(f"[bold red]{type(error).__name__}[/] {escape(str(error))}")
 
 
@@ -111,14 +210,14 @@ def open_progress() -> Iterator[RunProgress]:
         TimeElapsedColumn(),
         console=err,
         transient=True,
-        disable=not err.is_terminal or talk.is_quiet,
+        disable=not err.is_terminal or verbosity.is_quiet,
     )
     with bars:
         yield RunProgress(bars)
 
 
 class RunProgress:
-    """tokmill.progress.Progress, drawn with rich."""
+    """tokmill.artifacts.progress.Progress, drawn with rich."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
@@ -129,8 +228,8 @@ class RunProgress:
         err.print(f"[dim]{escape(message)}[/]")
 
     def begin_step(self, name: str, reasons: list[str]) -> None:
-        shown = len(reasons) if talk.is_verbose else 3
-        if reasons and (reasons != ["not built yet"] or talk.is_verbose):
+        shown = len(reasons) if verbosity.is_verbose else 3
+        if reasons and (reasons != ["not built yet"] or verbosity.is_verbose):
             more = f" (and {len(reasons) - shown} more)" if len(reasons) > shown else ""
             err.print(f"[dim]rebuilding {escape(name)}: {escape('; '.join(reasons[:shown]))}{more}[/]")
         self._tasks[name] = self._bars.add_task(name, total=None)
@@ -139,14 +238,14 @@ class RunProgress:
         self._bars.update(self._tasks[name], total=total, completed=reused)
         self._expected[name] = (total, reused)
         if reused and reused < total:
-            self.say(f"{name}: {reused} of {total} shards were already done")
+            self.say(f"{name}: {reused:,} of {plural(total, 'shard')} were already done")
 
     def finish_task(self, name: str) -> None:
         self._bars.advance(self._tasks[name])
         total, done = self._expected[name]
         self._expected[name] = (total, done + 1)
-        if talk.is_verbose:
-            self.say(f"{name}: {done + 1} of {total} tasks")
+        if verbosity.is_verbose:
+            self.say(f"{name}: {done + 1:,} of {plural(total, 'task')}")
 
     def finish_step(self, name: str, seconds: float, counts: dict[str, object]) -> None:
         self._bars.remove_task(self._tasks.pop(name))
@@ -164,18 +263,31 @@ def describe_counts(counts: dict[str, Any]) -> str:
     """One line: how many came in, how many stayed, and why the others did not."""
     if "in" not in counts:
         return ""
-    parts = [f"{counts['kept']:,} of {counts['in']:,} documents"]
+    parts = [f"{counts['kept']:,} of {plural(counts['in'], 'document')}"]
     for label in ("dropped", "quarantined"):
         for reason, number in sorted(counts.get(label, {}).items()):
             parts.append(f"{label} {number:,} {reason}")
     if counts.get("repeats"):
-        parts.append(f"{counts['repeats']:,} repeats")
+        parts.append(plural(counts["repeats"], "repeat"))
     tokens = counts.get("tokens", {})
     if "written" in tokens:
         lost = [f"{tokens[key]:,} {label}" for key, label in _LOST.items() if tokens.get(key)]
         parts.append(
-            ", ".join([f"{tokens['written']:,} tokens written", *lost, f"{tokens['padding']:,} padding"])
+            ", ".join(
+                [f"{plural(tokens['written'], 'token')} written", *lost, f"{tokens['padding']:,} padding"]
+            )
         )
     elif tokens:
-        parts.append(", ".join(f"{number:,} tokens {split}" for split, number in sorted(tokens.items())))
+        parts.append(
+            ", ".join(f"{plural(number, 'token')} {split}" for split, number in sorted(tokens.items()))
+        )
     return " · ".join(parts)
+
+
+@contextlib.contextmanager
+def open_byte_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Gives a callback for (bytes done, bytes in all). Nothing is drawn where there is no terminal."""
+    columns = (TextColumn(label), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+        bar = bars.add_task(label, total=None)
+        yield lambda done, total: bars.update(bar, completed=done, total=total)

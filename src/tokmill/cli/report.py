@@ -1,68 +1,278 @@
-"""`tokmill report`."""
+"""`tokmill report`, `review`, `whatif` and `diff`: a run as a whole, as figures.
+
+report    a run ─> report.html, report.json, cards
+review    a run, a build or a recipe ─> findings with numbers; --fail-on sets the exit status
+whatif    a run and other thresholds ─> who would change sides, from the measures alone
+diff      two runs ─> recipe, tokenizer, documents, shares, builds; --fail-on sets the exit status
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
 from rich.table import Table
 
-from tokmill.audit.cards import write_cards
-from tokmill.audit.report.verbs import is_of_verbs, report_verbs
-from tokmill.audit.report.writing import report
-from tokmill.cli.console import err, json_option, out, print_json, reports_errors
+import tokmill
+from tokmill.cli.console import answer, choice_option, err, json_option, out, reports_errors
+from tokmill.cli.documents import number, shown
+from tokmill.cli.source_options import Amount
+from tokmill.errors import plural
+from tokmill.reviews.finding import SEVERITIES, Severity
+from tokmill.reviews.review import FORMATS, Format, render, summary
+from tokmill.storage.disk import commit_bytes
+
+if TYPE_CHECKING:
+    from tokmill.artifacts.manifest import Json
+    from tokmill.audit.diff import Diff, Share
+    from tokmill.audit.whatif import WhatIf
+    from tokmill.reports.page import Report
+
+VERBS = {
+    "Look at a run": {
+        "report": ("Write what a run did, as a page to read and as figures.", "reports.verbs"),
+        "review": ("Say what is wrong with a run, a build or a recipe, with numbers.", "reviews.review"),
+        "whatif": ("Say what other thresholds would keep and drop.", "audit.whatif"),
+        "diff": ("Say what differs between two runs, and why.", "audit.diff"),
+    },
+}
 
 
 @click.command("report", epilog="Example: tokmill report demo/out --out report.html --cards")
 @click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
 @click.option(
     "--out",
-    "target",
     type=click.Path(path_type=Path),
     help="The page, or a directory for it [default: report.html in DIRECTORY]. The figures go beside it.",
 )
 @click.option("--cards", is_flag=True, help="Also write DATACARD.md and croissant.json, for publishing.")
 @json_option
 @reports_errors
-def report_command(directory: Path, target: Path | None, cards: bool, as_json: bool) -> None:
+def report_command(as_json: bool, **options: Any) -> None:
     """Write what the run in DIRECTORY did as one page to read (report.html) and as figures (report.json).
 
-    The page needs no network and can be passed on as it is. A run that was cut short is reported as far as it got.
+    The page needs no network and can be passed on as it is. An unfinished run is reported as far as it got.
     Where DIRECTORY is not a run but holds what normalize, filter, dedup, pack, shard, build or encode have written, the
     report is over their manifests: documents, drops and tokens by domain of every step.
     """
-    if is_of_verbs(directory):
-        if cards:
-            raise click.UsageError("--cards are of the run of a recipe")
-        _report_verbs(directory, target, as_json)
-        return
     with err.status("reading the run …"):
-        made = report(directory, target)
-        written = write_cards(directory, made.page.parent, made.facts) if cards else None
-    if as_json:
-        print_json({"ok": True, **made.as_json(), **(written.as_json() if written else {})})
-        return
-    paths = [made.page, made.figures, *(written or ())]
-    for path in paths:
-        out.print(f"{path.stat().st_size:>12,} bytes  {escape(str(path))}")
+        made = tokmill.report(**options)
+    answer(made, as_json, _render_report)
+
+
+def _render_report(made: Report) -> None:
+    if "totals" not in made.facts:  # of verbs
+        _render_steps(made.facts["steps"])
+    for path in (made.page, made.figures, *made.cards):
+        out.print(f"{plural(path.stat().st_size, 'byte'):>18}  {escape(str(path))}")
     for step in made.facts["run"]["missing"]:
         err.print(f"[yellow]not finished[/]: {escape(step)} has no artifact")
 
 
-def _report_verbs(directory: Path, target: Path | None, as_json: bool) -> None:
-    made = report_verbs(directory, target)
-    if as_json:
-        print_json({"ok": True, **made.as_json(), "steps": made.facts["steps"]})
-        return
+def _render_steps(steps: list[Json]) -> None:
     table = Table("step", "kind", "documents in", "kept", "tokens", "dropped")
-    for step in made.facts["steps"]:
+    for step in steps:
         tokens = f"{step['tokens']:,}" if step["tokens"] is not None else f"~{step['est_tokens'] or 0:,}"
         reasons = sorted(step["drops"].items(), key=lambda item: (-item[1], item[0]))
         drops = ", ".join(f"{count:,} {reason}" for reason, count in reasons[:3])
         more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""
-        came, kept = (f"{step[key]:,}" if step[key] is not None else "" for key in ("docs_in", "docs"))
-        table.add_row(escape(step["name"]), step["kind"], came, kept, tokens, escape(drops + more))
+        read, kept = (f"{step[key]:,}" if step[key] is not None else "" for key in ("docs_in", "docs"))
+        table.add_row(escape(step["name"]), step["kind"], read, kept, tokens, escape(drops + more))
     out.print(table)
-    for path in (made.page, made.figures):
-        out.print(f"{path.stat().st_size:>12,} bytes  {escape(str(path))}")
+
+
+console = out  # where an option is called so
+_STYLES = {"HIGH": "bold red", "MEDIUM": "yellow", "LOW": "cyan"}
+_HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questions")
+
+
+@click.command(
+    "review", epilog="Example: tokmill review demo/out --model-params 124M --train-tokens 2.5B --fail-on high"
+)
+@click.argument("target", type=click.Path(exists=True, path_type=Path))
+@choice_option("--format", choices=FORMATS, default="text", help="Output format.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Output file [default: stdout].",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(SEVERITIES),
+    help="Exit with status 1 when there is a finding of this severity, or of a worse one.",
+)
+@click.option("--model-params", type=Amount(), help="Parameters of the model to train: 7B.")
+@click.option(
+    "--train-tokens",
+    type=Amount(),
+    help="Tokens to train it on, over all epochs: 200B [default: the build once].",
+)
+@click.option("--no-verify", is_flag=True, help="Do not read every byte to compare it with its sha256.")
+@json_option
+@reports_errors
+def review_command(
+    format: Format, out: Path | None, fail_on: Severity | None, as_json: bool, **options: Any
+) -> None:
+    """Look for what usually goes wrong with training data, in TARGET: a run, a build of it, a build by itself, or a recipe.
+
+    Findings come by severity, each with what was measured and its threshold; then what was not measured, and
+    why; then what to do. Ten questions that a project asks before it trains are answered with the same figures. Nothing is
+    changed. What the model is may stand in the recipe too (`review: {model_params: 7B, train_tokens: 200B}`).
+    """
+    format = "json" if as_json else format
+    with err.status("opening") as status:
+        found = tokmill.review(**options, on_check=lambda name: status.update(f"checking {name}"))
+    text = render(found, format)
+    if out is not None:
+        commit_bytes(out, text.encode())
+        console.print(f"{escape(str(out))}: {escape(summary(found))}")
+    elif format == "text" and console.is_terminal:
+        for line in text.splitlines():
+            console.print(_colored(line))
+    else:
+        click.echo(text, nl=False)
+    raise SystemExit(1 if found.fails(fail_on) else 0)
+
+
+def _colored(line: str) -> str:
+    word = line.split(" ", 1)[0]
+    if word in _STYLES:
+        return f"[{_STYLES[word]}]{word}[/]{escape(line[len(word) :])}"
+    if line.startswith(_HEADINGS):
+        return f"[bold]{escape(line)}[/]"
+    return f"[dim]{escape(line)}[/]" if line.startswith("        ") else escape(line)
+
+
+_SHOWN_LINES = 40
+_RUN = click.Path(file_okay=False, exists=True, path_type=Path)
+
+
+@click.command(
+    "diff", epilog="Example: tokmill diff out/monday out/tuesday --fail-on tokenizer --fail-on shares=0.01"
+)
+@click.argument("a", type=_RUN)
+@click.argument("b", type=_RUN)
+@click.option(
+    "--fail-on",
+    multiple=True,
+    metavar="CHECK",
+    help="Exit status 1 if this differs: recipe, tokenizer, documents, tokens, or shares=0.01. May be repeated.",
+)
+@json_option
+@reports_errors
+def diff_command(fail_on: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Say what changed from the run in A to the run in B: recipe, tokenizer, documents with reasons, shares of
+    tokens, builds."""
+    found = tokmill.diff(**options, fail_on=fail_on)
+    answer(found, as_json, _render_diff)
+    raise SystemExit(1 if found.failed else 0)
+
+
+def _render_diff(found: Diff) -> None:
+    for label, steps in zip(("A", "B"), found.missing, strict=True):
+        if steps:
+            err.print(f"[yellow]{label} has no[/] {shown(', '.join(steps))}")
+    if found.recipe is None:
+        out.print("[bold]recipe[/]  not known: a run is unfinished")
+    else:
+        _render_lines("recipe", found.recipe)
+    _render_lines("tokenizer", found.tokenizer)
+    documents = found.documents
+    out.print(f"[bold]documents[/]  {documents.same:,} the same, {documents.changed:,} with another text")
+    for label, colour, counts in (
+        ("came", "green", documents.came),
+        ("went", "red", documents.went),
+        ("moved", "yellow", documents.moved),
+    ):
+        for why, count in counts.items():
+            names = [one["doc_id"] for one in documents.examples if (one["what"], one["why"]) == (label, why)]
+            out.print(
+                f"  [{colour}]{label:<6}[/] {count:>10,}  {shown(why)}  [dim]{shown(', '.join(names[:3]))}[/]"
+            )
+    _render_shares(found)
+    for build in found.builds:
+        _render_build(build)
+    for check in found.failed:
+        err.print(f"[red]✗[/] --fail-on {shown(check)}")
+
+
+def _render_lines(label: str, lines: list[str]) -> None:
+    out.print(f"[bold]{label}[/]" + ("" if lines else "  the same"))
+    for line in lines[:_SHOWN_LINES]:
+        out.print(f"  {shown(line)}")
+    if len(lines) > _SHOWN_LINES:
+        out.print(f"  [dim]and {len(lines) - _SHOWN_LINES:,} more[/]")
+
+
+def _render_shares(found: Diff) -> None:
+    splits = [", ".join(f"{name} {count:,}" for name, count in tokens.items()) for tokens in found.tokens]
+    out.print(f"[bold]tokens[/]  {shown(splits[0]) or 'none'} → {shown(splits[1]) or 'none'}")
+    changed: list[Share] = [share for share in found.shares if share.tokens[0] != share.tokens[1]]
+    for share in changed:
+        before, after = share.shares
+        out.print(
+            f"  {share.group:<10} {shown(share.name):<20} {share.tokens[0]:>14,} → {share.tokens[1]:>14,}  "
+            f"{before:7.2%} → {after:7.2%}"
+        )
+
+
+def _render_build(build: Json) -> None:
+    before, after = build["before"], build["after"]
+    if build["is_same"]:
+        out.print(f"[bold]{shown(build['build'])}[/]  the same")
+        return
+    out.print(f"[bold]{shown(build['build'])}[/]")
+    for line in build["config"] or []:
+        out.print(f"  {shown(line)}")
+    if before is None or after is None:
+        out.print(f"  only in {'B' if before is None else 'A'}")
+        return
+    for name in before:
+        if before[name] != after[name]:
+            out.print(f"  {name:<10} {before[name]:>14,} → {after[name]:>14,}")
+
+
+@click.command("whatif", epilog="Example: tokmill whatif out/web --set gopher-quality.min_words=30")
+@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.option(
+    "--set",
+    multiple=True,
+    required=True,
+    metavar="RULE=THRESHOLD",
+    help="Another threshold for a rule.",
+)
+@click.option(
+    "--examples",
+    type=click.IntRange(0),
+    default=8,
+    show_default=True,
+    help="Documents to show, nearest to the threshold first.",
+)
+@json_option
+@reports_errors
+def whatif_command(as_json: bool, **options: Any) -> None:
+    """Say which documents would change sides with other thresholds, from the measures alone: no text is read."""
+    answer(tokmill.whatif(**options), as_json, _render_whatif)
+
+
+def _render_whatif(found: WhatIf) -> None:
+    out.print(
+        f"kept {found.kept_now:,} → {plural(found.kept_then, 'document')}, "
+        f"{found.chars_now:,} → {plural(found.chars_then, 'character')}"
+    )
+    for change in found.changes():
+        colour = "green" if change["becomes"] == "kept" else "red"
+        out.print(
+            f"  [{colour}]{change['becomes']:<8}[/] {plural(change['docs'], 'document'):>18} {plural(change['chars'], 'character'):>23}  "
+            f"{shown(change['reason'])}  [dim]{shown(change['source'])}[/]"
+        )
+    nearest = found.nearest()
+    if nearest:
+        out.print("nearest to the threshold:")
+    for mover in nearest:
+        out.print(
+            f"  {number(mover.value)} (threshold {number(mover.threshold)})  {mover.becomes}  "
+            f"{shown(mover.source)} {shown(mover.doc_id)}"
+        )

@@ -1,35 +1,43 @@
-"""`tokmill tokenizer train | check | coverage | guard`."""
+"""`tokmill tokenizer train | check | coverage | guard`: train one, look at one, measure it, compare two."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
 
-from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
+import tokmill
+from tokmill.cli.console import answer, choice_option, json_option, out, reports_errors, with_progress
 from tokmill.cli.source_options import replace_option, workers_option
-from tokmill.tokenizer_training import train_from_mixture
-from tokmill.tokenizers.checks import check_tokenizer
-from tokmill.tokenizers.coverage import (
-    MAX_FALL,
-    MAX_RISE,
-    By,
-    Change,
-    Tally,
-    compare_coverage,
-    measure_coverage,
-)
-from tokmill.tokenizers.load import load_tokenizer
+from tokmill.errors import plural
 
-_EOS = {"byte_bpe": "<|endoftext|>"}
+if TYPE_CHECKING:
+    from tokmill.adhoc.mixtures import Trained
+    from tokmill.adhoc.tokenizer_coverage import By, Checked, Coverage, Guarded, Tally
+
+VERBS = {
+    "Tokenizers": {
+        "tokenizer": (
+            "Train, check and compare tokenizers.",
+            {
+                "train": "adhoc.mixtures",
+                "check": "adhoc.tokenizer_coverage",
+                "coverage": "adhoc.tokenizer_coverage",
+                "guard": "adhoc.tokenizer_coverage",
+            },
+        ),
+    },
+}
 
 _path = click.Path(dir_okay=False, path_type=Path)
 _files = click.argument("files", nargs=-1, required=True, type=_path)
 _text = click.option("--text", help="Field that holds the text [default: text or content].")
-_by = click.option("--by", type=click.Choice(["source", "language"]), help="Each of them, besides the total.")
-_encoding = click.option("--encoding", help="Of a .tiktoken file that is not a published one.")
+_by = click.option(
+    "--by", type=click.Choice(["source", "language"]), help="Group by this, besides the total."
+)
+_encoding = click.option("--encoding", help="Encoding of a .tiktoken file that is not a published one.")
 
 
 @click.group(
@@ -41,8 +49,8 @@ def tokenizer_command() -> None:
 
 @tokenizer_command.command(
     "train",
-    epilog="Example: tokmill tokenizer train --manifest mixture.yaml --vocab-size 32000 --model-type unigram "
-    "--output-dir tok --log-file tok/log.json",
+    epilog="Example: tokmill tokenizer train --manifest mixture.yaml --vocab-size 32000 --model unigram "
+    "--out-dir tok --log-file tok/log.json",
 )
 @click.option(
     "--manifest",
@@ -55,23 +63,25 @@ def tokenizer_command() -> None:
     type=click.IntRange(257, 1 << 24),
     default=32000,
     show_default=True,
-    help="Pieces, control symbols among them.",
+    help="Tokens, control symbols included.",
 )
-@click.option(
-    "--model-type",
-    type=click.Choice(["unigram", "bpe", "byte_bpe"]),
+@choice_option(
+    "--model",
+    choices=["unigram", "bpe", "byte_bpe"],
     default="unigram",
-    show_default=True,
-    help="The first two are SentencePiece models, byte_bpe is a tokenizer.json.",
+    help="unigram and bpe are SentencePiece models, byte_bpe is a tokenizer.json.",
 )
 @click.option(
-    "--output-dir",
-    "directory",
+    "--out-dir",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
     help="Output.",
 )
-@click.option("--log-file", type=_path, help="[default: tokenizer.log.json in the output directory]")
+@click.option(
+    "--log-file",
+    type=_path,
+    help="Log of the training [default: tokenizer.log.json in the output directory].",
+)
 @click.option("--eos", help="The token that ends a document [default: </s>; byte_bpe: <|endoftext|>].")
 @click.option(
     "--sample-megabytes",
@@ -80,73 +90,56 @@ def tokenizer_command() -> None:
     show_default=True,
     help="Text to learn from, all sources together.",
 )
-@click.option("--seed", type=click.IntRange(0), help="[default: that of the manifest]")
+@click.option("--seed", type=click.IntRange(0), help="Seed of the sample [default: that of the manifest].")
 @click.option("--character-coverage", help="Share of characters with pieces of their own [default: 0.9995].")
 @click.option(
-    "--byte-fallback/--no-byte-fallback", default=None, help="Other characters in bytes [default: yes]."
+    "--byte-fallback/--no-byte-fallback", default=None, help="Spell other characters in bytes [default: yes]."
 )
 @click.option(
-    "--hard-vocab-limit/--no-hard-vocab-limit", default=None, help="No smaller vocabulary [default: yes]."
+    "--hard-vocab-limit/--no-hard-vocab-limit",
+    default=None,
+    help="Refuse a smaller vocabulary [default: yes].",
 )
 @click.option("--normalization", help="identity, nfkc, nmt_nfkc, nfkc_cf or nmt_nfkc_cf [default: identity].")
-@click.option("--user-symbol", "user_symbols", multiple=True, help="A piece that is never cut; may repeat.")
-@click.option("--control-symbol", "control_symbols", multiple=True, help="A control token; may repeat.")
-@click.option("--add-dummy-prefix/--no-add-dummy-prefix", default=None, help="[default: yes]")
-@click.option("--remove-extra-whitespaces/--keep-whitespaces", default=None, help="[default: keep]")
-@click.option("--split-digits/--no-split-digits", default=None, help="[default: no]")
-@click.option("--min-frequency", type=click.IntRange(1), help="Of merged pairs, for byte_bpe [default: 2].")
+@click.option("--user-symbol", multiple=True, help="A piece that is never cut; may be repeated.")
+@click.option("--control-symbol", multiple=True, help="A control token; may be repeated.")
+@click.option(
+    "--add-dummy-prefix/--no-add-dummy-prefix",
+    default=None,
+    help="Spell the first word as one after a space [default: yes].",
+)
+@click.option(
+    "--remove-extra-whitespaces/--keep-whitespaces", default=None, help="Runs of spaces [default: keep]."
+)
+@click.option(
+    "--split-digits/--no-split-digits", default=None, help="Make every digit a piece [default: no]."
+)
+@click.option(
+    "--min-frequency",
+    type=click.IntRange(1),
+    help="Lowest count of a merged pair, for byte_bpe [default: 2].",
+)
 @replace_option
 @workers_option
 @json_option
 @reports_errors
-def train(
-    manifest: Path,
-    vocab_size: int,
-    model_type: str,
-    directory: Path,
-    log_file: Path | None,
-    eos: str | None,
-    seed: int | None,
-    user_symbols: tuple[str, ...],
-    control_symbols: tuple[str, ...],
-    replace: bool,
-    workers: int | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def train(as_json: bool, **options: Any) -> None:
     """Train a tokenizer on a sample of the datasets in MANIFEST, drawn by weight.
 
-    The same manifest, texts and options give the same bytes, whatever the number of workers and cores. A command that
-    was killed goes on where it stopped.
+    The same manifest, texts and options give the same bytes, whatever the number of workers and cores. A killed
+    command resumes.
     """
-    options |= {
-        "model": model_type,
-        "vocab_size": vocab_size,
-        "user_symbols": list(user_symbols) or None,
-        "control_symbols": list(control_symbols) or None,
-    }
-    with open_progress() as progress:
-        made = train_from_mixture(
-            manifest,
-            directory,
-            options,
-            eos=eos or _EOS.get(model_type, "</s>"),
-            log_file=log_file,
-            seed=seed,
-            replace=replace,
-            workers=workers,
-            progress=progress,
-        )
-    if as_json:
-        print_json({"ok": True, **made})
-        return
-    samples = sum(told["samples"] for told in made["datasets"])
-    characters = sum(told["characters"] for told in made["datasets"])
+    answer(with_progress(tokmill.tokenizer_train, options), as_json, _render_trained)
+
+
+def _render_trained(made: Trained) -> None:
+    facts = made.facts
+    samples = plural(sum(dataset["samples"] for dataset in facts["datasets"]), "document")
+    characters = plural(sum(dataset["characters"] for dataset in facts["datasets"]), "character")
     out.print(
-        f"{made['vocab_size']:,} tokens from {samples:,} documents, {characters:,} characters "
-        f"→ {escape(made['path'])}"
+        f"{plural(facts['vocab_size'], 'token')} from {samples}, {characters} → {escape(str(made.path))}"
     )
-    out.print(f"sha256 {made['sha256']}")
+    out.print(f"sha256 {facts['sha256']}")
 
 
 @tokenizer_command.command(
@@ -157,14 +150,15 @@ def train(
 @_encoding
 @json_option
 @reports_errors
-def check(model: Path, sha256: str | None, encoding: str | None, as_json: bool) -> None:
-    """Say what MODEL is; fail if it cannot be used, or is not the file that was meant."""
-    found = check_tokenizer(model, sha256=sha256, encoding=encoding)
-    if as_json:
-        print_json({"ok": True, "path": str(model), **found.as_json()})
-        return
-    out.print(f"[green]✓[/] {escape(str(model))}: {found.kind}, {escape(found.model)}")
-    out.print(f"  sha256          {found.sha256}{'  (as pinned)' if sha256 else ''}")
+def check(as_json: bool, **options: Any) -> None:
+    """Say what MODEL is; fail if it cannot be used, or is not the pinned file."""
+    answer(tokmill.tokenizer_check(**options), as_json, _render_checked)
+
+
+def _render_checked(checked: Checked) -> None:
+    found, is_pinned = checked.description, click.get_current_context().params["sha256"]
+    out.print(f"[green]✓[/] {escape(str(checked.path))}: {found.kind}, {escape(found.model)}")
+    out.print(f"  sha256          {found.sha256}{'  (as pinned)' if is_pinned else ''}")
     out.print(f"  vocabulary      {found.vocab_size:,}")
     out.print(f"  byte fallback   {'yes' if found.byte_fallback else 'no'}")
     out.print(f"  normalization   {escape(found.normalization)}")
@@ -183,14 +177,13 @@ def check(model: Path, sha256: str | None, encoding: str | None, as_json: bool) 
 @_encoding
 @json_option
 @reports_errors
-def coverage(
-    model: Path, files: tuple[Path, ...], by: By | None, text: str | None, encoding: str | None, as_json: bool
-) -> None:
+def coverage(by: By | None, as_json: bool, **options: Any) -> None:
     """Measure how many tokens MODEL takes for the documents of FILES, and whether they come back unchanged."""
-    found = measure_coverage(load_tokenizer(model, encoding=encoding), files, text=text)
-    if as_json:
-        print_json({"ok": True, "model": str(model), **found.as_json()})
-        return
+    found = tokmill.tokenizer_coverage(**options)
+    answer(found, as_json, lambda found: _render_coverage(found, by))
+
+
+def _render_coverage(found: Coverage, by: By | None) -> None:
     groups = found.groups(by) if by else {}
     rows = [*groups.items(), ("total", found.total)]
     width = max(len(name) for name, _ in rows)
@@ -201,7 +194,7 @@ def coverage(
     for name, tally in rows:
         out.print(_row(name.ljust(width), tally))
     if found.unreadable:
-        out.print(f"[yellow]{found.unreadable:,} records are no documents[/]")
+        out.print(f"[yellow]not documents: {plural(found.unreadable, 'record')}[/]")
 
 
 def _row(name: str, tally: Tally) -> str:
@@ -226,60 +219,33 @@ def _shown(value: float | None, form: str = ".4f") -> str:
 @click.option(
     "--max-rise",
     type=click.FloatRange(0),
-    default=MAX_RISE,
+    default=0.05,
     show_default=True,
-    help="Of tokens per word.",
+    help="Allowed rise of tokens per word.",
 )
 @click.option(
     "--max-fall",
     type=click.FloatRange(0, 1),
-    default=MAX_FALL,
+    default=0.02,
     show_default=True,
-    help="Of the share of known tokens, and of documents that come back unchanged.",
+    help="Allowed fall of the share of known tokens, and of documents that come back unchanged.",
 )
 @_by
 @_text
-@click.option("--base-encoding", help="Of a .tiktoken file that is not a published one.")
-@click.option("--new-encoding", help="Likewise.")
+@click.option("--base-encoding", help="Encoding of BASE, a .tiktoken file that is not a published one.")
+@click.option("--new-encoding", help="Likewise, of NEW.")
 @json_option
 @reports_errors
-def guard(
-    base: Path,
-    new: Path,
-    files: tuple[Path, ...],
-    max_rise: float,
-    max_fall: float,
-    by: By | None,
-    text: str | None,
-    base_encoding: str | None,
-    new_encoding: str | None,
-    as_json: bool,
-) -> None:
-    """Compare tokenizer NEW with BASE on FILES; exit status 1 if it is worse than the bounds allow."""
-    measured = [
-        measure_coverage(load_tokenizer(path, encoding=encoding), files, text=text)
-        for path, encoding in ((base, base_encoding), (new, new_encoding))
-    ]
-    changes = compare_coverage(*measured, max_rise=max_rise, max_fall=max_fall, by=by)
-    is_fine = not any(change.is_fault for change in changes)
-    if as_json:
-        print_json(
-            {
-                "ok": is_fine,
-                "max_rise": max_rise,
-                "max_fall": max_fall,
-                "changes": [change._asdict() for change in changes],
-                "base": measured[0].as_json(),
-                "new": measured[1].as_json(),
-            }
-        )
-    else:
-        _render_changes(changes, max_rise, max_fall)
-    if not is_fine:
+def guard(as_json: bool, **options: Any) -> None:
+    """Compare tokenizer NEW with BASE on FILES; exit status 1 if it is worse than the thresholds allow."""
+    found = tokmill.tokenizer_guard(**options)
+    answer(found, as_json, _render_guarded)
+    if not found.ok:
         raise SystemExit(1)
 
 
-def _render_changes(changes: list[Change], max_rise: float, max_fall: float) -> None:
+def _render_guarded(found: Guarded) -> None:
+    changes = found.changes
     width = max(len(change.group) for change in changes)
     out.print(f"{'':{width}} {'':18} {'base':>9} {'new':>9} {'change':>9}")
     for change in changes:
@@ -292,6 +258,6 @@ def _render_changes(changes: list[Change], max_rise: float, max_fall: float) -> 
     faults = sum(change.is_fault for change in changes)
     if faults:
         out.print(
-            f"[red]{faults} of {len(changes)} figures are beyond the bounds[/] "
-            f"(tokens per word +{max_rise:g}, shares -{max_fall:g})"
+            f"[red]{faults} of {plural(len(changes), 'figure')} beyond the thresholds[/] "
+            f"(tokens per word +{found.max_rise:g}, shares -{found.max_fall:g})"
         )

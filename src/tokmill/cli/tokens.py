@@ -1,215 +1,133 @@
-"""`tokmill encode`, `pack`, `shard` and `build`: tokens from a listing of texts, without a recipe."""
+"""`tokmill encode`, `shard` and `build`: tokens from a listing (a mixture, a snapshot, a sample), without a recipe; `layouts`."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
 from rich.table import Table
 
-from tokmill.audit.packing import compare_artifacts, compare_run
-from tokmill.cli.amount import Amount
-from tokmill.cli.console import json_option, open_progress, out, print_json, reports_errors
-from tokmill.cli.source_options import replace_option, with_options, workers_option
-from tokmill.formats.token_cache import TokenCache
-from tokmill.manifest import Manifest
-from tokmill.pack.compare import Cost
-from tokmill.split_names import SPLITS
-from tokmill.storage.commit import commit_bytes
-from tokmill.token_files import Asked, build_files, encode, read_listing, shard_files, split_rule, tokenized
+import tokmill
+from tokmill.cli.console import answer, choice_option, json_option, out, reports_errors, with_progress
+from tokmill.cli.source_options import (
+    Amount,
+    Escaped,
+    TokenOrId,
+    replace_option,
+    with_options,
+    workers_option,
+)
+from tokmill.errors import plural
+from tokmill.formats import format_names
+from tokmill.formats.ids import SPLITS
+
+if TYPE_CHECKING:
+    from tokmill.adhoc.tokens import Built, Encoded, Sharded
+    from tokmill.audit.whatif import Layouts
+
+VERBS = {
+    "Look at a run": {
+        "layouts": ("Say what each layout of rows would cost.", "audit.whatif"),
+    },
+    "Single steps, without a recipe": {
+        "encode": ("Encode a sample, or a corpus, into a token cache.", "adhoc.tokens"),
+        "shard": ("Tokenize each dataset of a mixture into .npy shards.", "adhoc.tokens"),
+        "build": ("Build training data from a corpus, to a budget of tokens or rows.", "adhoc.tokens"),
+    },
+}
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
-seed_option = click.option(
+_seed = click.option(
     "--seed",
     type=click.IntRange(0),
-    help="Of every draw and order [default: that of a mixture file, else 0].",
+    help="Seed of draws and orders [default: that of a mixture file, else 0].",
 )
 
+_SHARED = (
+    replace_option,
+    _seed,
+    workers_option,
+    json_option,
+)
 
-root_option = click.option(
+_eos = click.option(
+    "--eos", type=TokenOrId(), help="Token, or id, that ends a document [default: the one it has]."
+)
+
+_TOKENIZER = (
+    click.option(
+        "--tokenizer-path",
+        type=_FILE,
+        required=True,
+        help="tokenizer.json, .model or .tiktoken.",
+    ),
+    click.option("--tokenizer-sha256", help="Refuse a file with other bytes."),
+    click.option("--encoding", help="For a .tiktoken file that is not a published one."),
+    _eos,
+)
+
+_root = click.option(
     "--root",
     type=_DIRECTORY,
-    help="Of a corpus manifest: where corpora/ lies [default: where manifests/ lies].",
+    help="Directory that holds corpora/ of a snapshot [default: where manifests/ lies].",
 )
 
 
-def tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = (
-        click.option(
-            "--tokenizer-path",
-            "tokenizer",
-            type=_FILE,
-            required=True,
-            help="tokenizer.json, .model or .tiktoken.",
-        ),
-        click.option("--tokenizer-sha256", "sha256", help="Refuse a file with other bytes."),
-        click.option("--encoding", help="For a .tiktoken file that is not a published one."),
-        click.option("--eos", help="Token, or id, that ends a document [default: the one it has]."),
-    )
-    return with_options(options, command)
+def _shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    return with_options(_SHARED, command)
+
+
+def _tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    return with_options(_TOKENIZER, command)
 
 
 @click.command(
-    "encode", epilog="Example: tokmill encode mini/manifest.jsonl --model spm_8000_unigram.model --out cache"
+    "encode",
+    epilog="Example: tokmill encode mini/manifest.jsonl --tokenizer-path spm_8000_unigram.model --out cache",
 )
 @click.argument("manifest", type=_FILE)
-@click.option("--model", type=_FILE, required=True, help="A tokenizer file.")
 @click.option(
-    "--out", "directory", type=_DIRECTORY, required=True, help="Output: token_cache/ and ENCODE.meta.json."
+    "--tokenizer-path",
+    type=_FILE,
+    required=True,
+    help="tokenizer.json, .model or .tiktoken.",
 )
-@click.option("--eos", help="Token, or id, that ends an example [default: the one it has].")
-@click.option("--separator", default="\\n", show_default=True, help="Between the sides of a pair.")
+@click.option("--out", type=_DIRECTORY, required=True, help="Output: token_cache/ and ENCODE.meta.json.")
+@click.option("--eos", type=TokenOrId(), help="Token, or id, that ends an example [default: the one it has].")
 @click.option(
-    "--normalize",
-    type=click.Choice(["none", "NFC", "NFKC"]),
+    "--separator", type=Escaped(), default="\\n", show_default=True, help="Text between the sides of a pair."
+)
+@choice_option(
+    "--unicode",
+    choices=["none", "NFC", "NFKC"],
     default="none",
-    show_default=True,
     help="Unicode form of the texts, before the tokenizer's own rules.",
 )
-@replace_option
-@seed_option
-@root_option
-@workers_option
-@json_option
+@_root
+@_shared_options
 @reports_errors
-def encode_command(
-    manifest: Path,
-    model: Path,
-    directory: Path,
-    eos: str | None,
-    separator: str,
-    normalize: Literal["none", "NFC", "NFKC"],
-    replace: bool,
-    seed: int | None,
-    root: Path | None,
-    workers: int | None,
-    as_json: bool,
-) -> None:
+def encode_command(as_json: bool, **options: Any) -> None:
     """Encode the texts that MANIFEST lists into a token cache.
 
-    MANIFEST is a sample (manifest.jsonl), a corpus manifest (.json) or a mixture (.yaml). It is only read: with
+    MANIFEST is a sample (manifest.jsonl), a snapshot or selection (.json) or a mixture (.yaml). It is only read: with
     another tokenizer the same texts are encoded again.
     """
-    with open_progress() as progress:
-        cache = encode(
-            manifest,
-            model,
-            directory,
-            eos=_token_or_id(eos),
-            separator=separator.replace("\\n", "\n").replace("\\t", "\t"),
-            normalize=normalize,
-            replace=replace,
-            seed=seed,
-            root=root,
-            workers=workers,
-            progress=progress,
-        )
-    meta = TokenCache(cache, model_sha256=None).meta
-    if as_json:
-        splits = {one.name: one.examples for one in meta.splits}
-        facts = {"examples": meta.examples, "tokens": meta.tokens, "splits": splits}
-        facts |= {"experiment_id": meta.experiment_id, "input_manifest": meta.input_manifest}
-        print_json({"ok": True, "directory": str(cache), "model_sha256": meta.model_sha256, **facts})
-    else:
-        told = ", ".join(f"{one.name} {one.examples:,}" for one in meta.splits)
-        out.print(
-            f"{meta.examples:,} examples, {meta.tokens:,} tokens{f' ({told})' if told else ''} "
-            f"→ {escape(str(cache))}"
-        )
+    answer(with_progress(tokmill.encode, options), as_json, _render_encoded)
 
 
-@click.command(
-    "pack",
-    epilog="Example: tokmill pack --manifest mixture.yaml --tokenizer-path tok.json --length 4096 "
-    "--num-seqs 10000 --out-dir rows\n\ntokmill pack --compare out/my-run --length 2048",
-)
-@click.option("--manifest", type=_FILE, help="A mixture (.yaml), a corpus manifest (.json) or a sample.")
-@click.option("--out-dir", "directory", type=_DIRECTORY, help="Output; needed unless --compare is given.")
-@click.option("--num-seqs", "blocks", type=Amount(), help="Rows [default: as many as there are].")
-@click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Tokens in a row.")
-@click.option(
-    "--layout",
-    type=click.Choice(["concat", "document", "best_fit", "pad"]),
-    default="document",
-    show_default=True,
-    help="How documents fill rows; --compare shows what each costs.",
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["memmap", "npy", "parquet"]),
-    default="memmap",
-    show_default=True,
-    help="What rows are written as.",
-)
-@click.option(
-    "--compare",
-    "run_directory",
-    type=_DIRECTORY,
-    is_flag=False,
-    flag_value=Path(),
-    default=None,
-    help="Print what each layout would cost on the documents of a run (or of --manifest), and stop.",
-)
-@click.option("--tokenizer-path", "tokenizer", type=_FILE, help="tokenizer.json, .model or .tiktoken.")
-@click.option("--eos", help="Token, or id, that ends a document [default: the one it has].")
-@replace_option
-@seed_option
-@root_option
-@workers_option
-@json_option
-@reports_errors
-def pack_command(
-    manifest: Path | None,
-    directory: Path | None,
-    blocks: int | None,
-    length: int,
-    layout: str,
-    form: str,
-    run_directory: Path | None,
-    tokenizer: Path | None,
-    eos: str | None,
-    replace: bool,
-    seed: int | None,
-    root: Path | None,
-    workers: int | None,
-    as_json: bool,
-) -> None:
-    """Lay documents into rows of one length, in the shares of a mixture; or compare the ways to do so."""
-    if run_directory is not None and run_directory != Path():
-        _render_costs(compare_run(run_directory, length), length, as_json)
-        return
-    if manifest is None or tokenizer is None or directory is None:
-        raise click.UsageError("needs --manifest, --tokenizer-path and --out-dir, or --compare RUN")
-    listing = read_listing(manifest, seed=seed, root=root)
-    asked = Asked(tokenizer, eos=_token_or_id(eos))
-    with open_progress() as progress:
-        if run_directory is not None:
-            with tokenized(listing, directory, asked, workers=workers, progress=progress) as made_tokens:
-                costs = compare_artifacts(made_tokens, length, str(manifest))
-            _render_costs(costs, length, as_json)
-            return
-        made = build_files(
-            listing,
-            directory,
-            asked,
-            {"format": form},
-            split={"valid_fraction": 0},
-            mixture={**listing.mixture, **({"blocks": blocks} if blocks else {})} or None,
-            pack={"layout": layout, "length": length},
-            is_flat=True,
-            replace=replace,
-            workers=workers,
-            progress=progress,
-        )
-    _render_build(made, directory, as_json)
+def _render_encoded(made: Encoded) -> None:
+    meta = made.meta
+    sizes = ", ".join(f"{one.name} {one.examples:,}" for one in meta.splits)
+    out.print(
+        f"{plural(meta.examples, 'example')}, {plural(meta.tokens, 'token')}{f' ({sizes})' if sizes else ''} "
+        f"→ {escape(str(made.directory))}"
+    )
 
 
 @click.command(
@@ -217,58 +135,31 @@ def pack_command(
     epilog="Example: tokmill shard mixture.yaml --tokenizer-path spm_32000_unigram.model --log-file stats.json",
 )
 @click.argument("mixture", type=_FILE)
-@click.option(
-    "--out-dir", "directory", type=_DIRECTORY, default=Path("shards"), show_default=True, help="Output."
-)
+@click.option("--out-dir", type=_DIRECTORY, default=Path("shards"), show_default=True, help="Output.")
 @click.option("--length", type=click.IntRange(2), default=512, show_default=True, help="Tokens in a row.")
 @click.option(
     "--rows-per-shard", type=click.IntRange(1), default=8192, show_default=True, help="Rows in a file."
 )
-@click.option("--log-file", type=click.Path(dir_okay=False, path_type=Path), help="Where the numbers go too.")
-@tokenizer_options
-@replace_option
-@seed_option
-@workers_option
-@json_option
+@click.option(
+    "--log-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write the figures there, as JSON.",
+)
+@_tokenizer_options
+@_shared_options
 @reports_errors
-def shard_command(
-    mixture: Path,
-    directory: Path,
-    length: int,
-    rows_per_shard: int,
-    log_file: Path | None,
-    tokenizer: Path,
-    sha256: str | None,
-    encoding: str | None,
-    eos: str | None,
-    replace: bool,
-    seed: int | None,
-    workers: int | None,
-    as_json: bool,
-) -> None:
+def shard_command(as_json: bool, **options: Any) -> None:
     """Tokenize each dataset of MIXTURE into <name>/shard_00000.npy …, int32, (rows, length).
 
     Documents follow each other, each with its end token; what does not fill the last row is dropped and counted.
     Tokens are counted as written.
     """
-    with open_progress() as progress:
-        found = shard_files(
-            read_listing(mixture, seed=seed),
-            directory,
-            Asked(tokenizer, sha256, encoding, _token_or_id(eos)),
-            seq_len=length,
-            rows_per_shard=rows_per_shard,
-            replace=replace,
-            workers=workers,
-            progress=progress,
-        )
-    if log_file is not None:
-        commit_bytes(log_file, json.dumps(found, indent=2, ensure_ascii=False).encode() + b"\n")
-    if as_json:
-        print_json({"ok": True, **found})
-        return
+    answer(with_progress(tokmill.shard, options), as_json, _render_sharded)
+
+
+def _render_sharded(made: Sharded) -> None:
     table = Table("dataset", "records", "sequences", "tokens", "shards", "directory")
-    for row in found["stats"]:
+    for row in made.stats:
         counts = (f"{row[key]:,}" for key in ("records", "sequences", "tokens", "shards"))
         table.add_row(escape(row["name"]), *counts, escape(row["output_dir"]))
     out.print(table)
@@ -279,103 +170,87 @@ def shard_command(
     epilog="Example: tokmill build megatron --manifest manifests/fineweb-edu_1a2b.json "
     "--tokenizer-path o200k_base.tiktoken --tokens 200M --valid-fraction 0.1 --out-dir healing",
 )
-@click.argument(
-    "form", metavar="FORMAT", type=click.Choice(["megatron", "memmap", "npy", "parquet", "token_cache"])
+@click.argument("format", metavar="FORMAT", type=click.Choice(format_names()))
+@click.option(
+    "--manifest",
+    type=_FILE,
+    required=True,
+    help="A mixture (.yaml), a snapshot (.json) or a sample (manifest.jsonl).",
 )
-@click.option("--manifest", type=_FILE, required=True, help="A corpus manifest, a mixture or a sample.")
-@click.option("--out-dir", "directory", type=_DIRECTORY, required=True, help="Output: train/ and valid/.")
-@click.option("--tokens", type=Amount(), help="At most so many, all splits together: 200M [default: all].")
+@click.option("--out-dir", type=_DIRECTORY, required=True, help="Output: train/ and valid/.")
+@click.option("--tokens", type=Amount(), help="Token budget, all splits together: 200M [default: all].")
+@click.option("--blocks", type=Amount(), help="Rows, exactly [default: as many as there are].")
 @click.option(
     "--valid-fraction",
-    help="Held out, by sha256 of the document's id [default: as the selection says, or 0].",
+    help="Share to hold out, by sha256 of the document's id [default: as the selection says, or 0].",
 )
-@click.option("--dtype", type=click.Choice(["int32", "uint16", "smallest"]), help="For megatron and memmap.")
-@click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Of rows.")
+@click.option("--flat", is_flag=True, help="Training data alone, in the output itself, without train/.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["int32", "uint16", "smallest"]),
+    help="Integer type of ids, for megatron and memmap.",
+)
+@click.option(
+    "--layout",
+    type=click.Choice(["concat", "document", "best_fit", "pad"]),
+    help="How documents fill rows [default: concat]; `tokmill layouts` shows what each costs.",
+)
+@click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Tokens in a row.")
 @click.option(
     "--order",
     type=click.Choice(["shuffle", "corpus"]),
     default="shuffle",
     show_default=True,
-    help="Of documents.",
+    help="Order of documents.",
 )
-@root_option
-@tokenizer_options
-@replace_option
-@seed_option
-@workers_option
-@json_option
+@_root
+@_tokenizer_options
+@_shared_options
 @reports_errors
-def build_command(
-    form: str,
-    manifest: Path,
-    directory: Path,
-    tokens: int | None,
-    valid_fraction: str | None,
-    dtype: str | None,
-    length: int,
-    order: str,
-    root: Path | None,
-    tokenizer: Path,
-    sha256: str | None,
-    encoding: str | None,
-    eos: str | None,
-    replace: bool,
-    seed: int | None,
-    workers: int | None,
-    as_json: bool,
-) -> None:
+def build_command(as_json: bool, **options: Any) -> None:
     """Build training data from a corpus: train/ and valid/ in FORMAT, and a manifest.json to commit.
 
-    A budget in tokens is met from below, to the document; what is left over is recorded.
+    A budget in tokens is met from below, to the document; what is left over is recorded. Rows (--blocks) are exact.
     """
-    listing = read_listing(manifest, seed=seed, root=root)
-    mixture = {**listing.mixture, **({"tokens": tokens} if tokens else {})}
-    with open_progress() as progress:
-        made = build_files(
-            listing,
-            directory,
-            Asked(tokenizer, sha256, encoding, _token_or_id(eos)),
-            {"format": form, **({"dtype": dtype} if dtype else {})},
-            split=split_rule(listing, valid_fraction),
-            mixture={**mixture, "order": order} if mixture else None,
-            pack={"length": length},
-            replace=replace,
-            workers=workers,
-            progress=progress,
-        )
-    _render_build(made, directory, as_json)
+    answer(with_progress(tokmill.build, options), as_json, _render_build)
 
 
-def _render_build(made: Manifest, directory: Path, as_json: bool) -> None:
-    counts = made.counts
-    if as_json:
-        print_json({"ok": True, "directory": str(directory), "counts": counts, "facts": made.facts})
-        return
+def _render_build(built: Built) -> None:
+    made, counts = built.manifest, built.manifest.counts
     tokens = counts["tokens"]
-    rows = f"{counts['rows']:,} rows, " if made.config["pack"]["layout"] != "indexed" else ""
-    out.print(f"{counts['kept']:,} documents, {rows}{tokens['written']:,} tokens → {escape(str(directory))}")
+    rows = f"{plural(counts['rows'], 'row')}, " if made.config["pack"]["layout"] != "indexed" else ""
+    documents, written = plural(counts["kept"], "document"), plural(tokens["written"], "token")
+    out.print(f"{documents}, {rows}{written} → {escape(str(built.directory))}")
     lost = {key: tokens[key] for key in ("tail_dropped", "truncated", "left_out", "padding") if tokens[key]}
     if lost:
         out.print("  " + ", ".join(f"{key.replace('_', ' ')} {count:,}" for key, count in lost.items()))
     reached = made.facts["budget"]["splits"]  # of a manifest that was read, in the order of its keys
     for split, facts in sorted(reached.items(), key=lambda item: SPLITS.index(item[0])):
-        out.print(f"  {split}: {facts['tokens']:,} tokens, {facts['left_over']:,} left over")
+        out.print(f"  {split}: {plural(facts['tokens'], 'token')}, {facts['left_over']:,} left over")
 
 
-def _render_costs(costs: list[Cost], length: int, as_json: bool) -> None:
-    if as_json:
-        shares = ("padding_share", "truncated_share", "fragmented_share", "cross_document_share")
-        print_json(
-            {
-                "ok": True,
-                "length": length,
-                "layouts": [
-                    {**vars(cost), **{name: round(getattr(cost, name), 6) for name in shares}}
-                    for cost in costs
-                ],
-            }
-        )
-        return
+@click.command(
+    "layouts",
+    epilog="Example: tokmill layouts out/my-run --length 2048    "
+    "tokmill layouts mixture.yaml --tokenizer-path tok.json",
+)
+@click.argument("target", metavar="RUN|MANIFEST", type=click.Path(exists=True, path_type=Path))
+@click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Tokens in a row.")
+@click.option("--tokenizer-path", type=_FILE, help="For MANIFEST: tokenizer.json, .model or .tiktoken.")
+@_eos
+@_root
+@_seed
+@workers_option
+@json_option
+@reports_errors
+def layouts_command(as_json: bool, **options: Any) -> None:
+    """Say what each layout would cost on the training documents of RUN, or of the texts that MANIFEST lists: rows,
+    padding, lost tokens, documents that are cut."""
+    answer(with_progress(tokmill.layouts, options), as_json, _render_layouts)
+
+
+def _render_layouts(found: Layouts) -> None:
+    costs, length = found.costs, found.length
     table = Table("layout", "rows", "padding", "lost", "cut documents", "of them short", "cross-document")
     for cost in costs:
         table.add_row(
@@ -389,8 +264,5 @@ def _render_costs(costs: list[Cost], length: int, as_json: bool) -> None:
         )
     out.print(table)
     first = costs[0]
-    out.print(f"{first.documents:,} documents, {first.tokens_in:,} tokens, rows of {length:,}")
-
-
-def _token_or_id(given: str | None) -> str | int | None:
-    return int(given) if given is not None and given.isdecimal() else given
+    documents, tokens = plural(first.documents, "document"), plural(first.tokens_in, "token")
+    out.print(f"{documents}, {tokens}, rows of {length:,}")

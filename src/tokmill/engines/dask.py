@@ -20,10 +20,19 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from pathlib import Path
 from typing import Any
 
-from tokmill.engines.cluster import ClusterEngine, Loss, WorkerLost
-from tokmill.engines.neighbours import remove_abandoned, require_listener, temp_prefix
-from tokmill.engines.orders import carry_out, encode_question, read_reply, tasks_at_work
-from tokmill.environment import package_version
+from tokmill.artifacts.manifest import package_version
+from tokmill.engines.cluster import (
+    ClusterEngine,
+    Loss,
+    WorkerLost,
+    carry_out,
+    encode_question,
+    read_reply,
+    remove_abandoned,
+    require_listener,
+    tasks_at_work,
+    temp_prefix,
+)
 from tokmill.errors import EngineError, MissingExtra
 
 _TEMP = "tokmill-dask"
@@ -35,9 +44,7 @@ _LOOK_SECONDS = 5.0
 _SET_BY_DASK = ("PYTHONHASHSEED", "__DASK_PARENT_PID")
 
 
-def open_dask(
-    address: str | None, workers: int | None, on_restart: Callable[[str], None], *, device: str = "cpu"
-) -> ClusterEngine:
+def open_dask(address: str | None, workers: int | None, on_restart: Callable[[str], None]) -> ClusterEngine:
     """`workers` are the processes of our own; on a cluster, the most tasks at once (default: its threads)."""
     try:
         cluster = DaskCluster(address, workers)
@@ -46,7 +53,7 @@ def open_dask(
             f"the engine dask needs a package that is not installed ({error})",
             next="pip install 'tokmill[dask]'",
         ) from error
-    return ClusterEngine(cluster, None if address is None else workers, on_restart, device=device)
+    return ClusterEngine(cluster, None if address is None else workers, on_restart)
 
 
 class DaskCluster:

@@ -1,10 +1,21 @@
-"""The default engine: a pool of spawned processes on this machine that outlives its workers.
+"""Engines of this machine, and the choice of one: what runs the tasks of a run.
 
-    run(perform, tasks) yields (task, receipt) as tasks finish, in any order
+    open_engine ─┬─ local   InlineEngine: the driver itself, where one worker is enough or no more can be had
+                 │          LocalEngine: a pool of spawned processes that outlives its workers
+                 ├─ ray     a private instance, or the cluster at an address
+                 └─ dask    likewise
 
-A worker that is killed breaks the pool; the pool is made anew and the tasks that were in flight run again.
-A task that was in flight at two such deaths runs alone, so that the one that kills its worker is found; after
-five it is given up and named. Workers end themselves when the driver is gone.
+    engine.run(perform, tasks) yields (task, receipt) as tasks finish, in any order
+
+    memory  >=  driver  +  workers x (worker + SHARD_FACTOR x shard)            workers_within
+
+A worker that is killed breaks the pool; the pool is made anew and the tasks that were in flight run again. A task that
+was in flight at two such deaths runs alone, so that the one that kills its worker is found; after five it is given up
+and named. Workers end themselves when the driver is gone. One worker runs inline, because a process takes two seconds
+to start, longer than a small recipe; a killed driver resumes from its receipts all the same.
+
+The size of a shard is the recipe's, for it decides the bytes that are written; so --memory can only lower the number of
+workers. Training a tokenizer is outside this sum: `tokenizer.train.sample_megabytes` bounds it.
 """
 
 from __future__ import annotations
@@ -14,6 +25,7 @@ import logging
 import logging.handlers
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import threading
@@ -21,15 +33,64 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from decimal import Decimal
 from multiprocessing import connection
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from tokmill.collector import spare_collector
-from tokmill.environment import DEVICE
-from tokmill.errors import TaskFailed
-from tokmill.manifest import Receipt
-from tokmill.progress import LOGGER
-from tokmill.task import Task
+from tokmill.artifacts.manifest import Receipt, available_cores
+from tokmill.artifacts.progress import LOGGER
+from tokmill.artifacts.step import Task
+from tokmill.engines.collector import spare_collector
+from tokmill.errors import RecipeError, TaskFailed, plural
+
+# --- memory ---
+
+_WRITTEN = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kKMGT]?)(i?)[bB]?")
+_POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
+
+# Measured, every stage of a run in one process: 566 MiB at most with shards of 8 MiB, 821 with 64, 1,066 with 128:
+# 540 and four times a shard. Text that expands (one-byte documents, NFKC) needs more than the texts of the bench.
+DRIVER_BYTES = 350_000_000
+WORKER_BYTES = 600_000_000
+SHARD_FACTOR = 6
+
+
+def parse_bytes(written: str) -> int:
+    """4GB, 512MiB, 1.5G."""
+    match = _WRITTEN.fullmatch(written.strip())
+    size = Decimal(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2]] if match else Decimal(0)
+    if size < 1:
+        raise RecipeError(
+            f"{written} is not an amount of memory", where="--memory", next="for example 4GB, 512MiB"
+        )
+    return int(size)
+
+
+def workers_within(memory: int, wanted: int, shard_bytes: int, say: Callable[[str], None]) -> int:
+    """As many of the workers as fit; the one that is the driver itself needs no second process."""
+    each = WORKER_BYTES + SHARD_FACTOR * shard_bytes
+    if each > memory:
+        raise RecipeError(
+            f"{_gigabytes(memory)} is too little for one worker, which may take {_gigabytes(each)}: "
+            f"{SHARD_FACTOR} times a shard of {shard_bytes >> 20} MiB, and itself",
+            where="--memory",
+            next="give more memory, or set a smaller `shards.megabytes`",
+        )
+    fitting = max((memory - DRIVER_BYTES) // each, 1)
+    if fitting < wanted:
+        say(
+            f"{fitting} of {plural(wanted, 'worker')} fit into {_gigabytes(memory)} ({_gigabytes(each)} for each, "
+            f"shards of {shard_bytes >> 20} MiB)"
+        )
+    return min(fitting, wanted)
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.1f} GB"
+
+
+# --- a pool of processes ---
 
 Perform = Callable[[Task], Receipt]
 
@@ -50,9 +111,8 @@ class Engine(Protocol):
 class LocalEngine:
     name = "local"
 
-    def __init__(self, workers: int, on_restart: Callable[[str], None], *, device: str = "cpu") -> None:
+    def __init__(self, workers: int, on_restart: Callable[[str], None]) -> None:
         self.workers = workers
-        self._device = device
         self._on_restart = on_restart
         self._pool: ProcessPoolExecutor | None = None
         self._messages: Any = None  # one queue per pool: a killed worker may leave it locked
@@ -108,7 +168,7 @@ class LocalEngine:
                 self.workers,
                 mp_context=spawn,
                 initializer=_start_worker,
-                initargs=(self._messages, self._device),
+                initargs=(self._messages,),
             )
         return self._pool
 
@@ -155,11 +215,10 @@ def _relay(messages: Any) -> None:
             logging.getLogger(record.name).handle(record)
 
 
-def _start_worker(messages: Any, device: str) -> None:
+def _start_worker(messages: Any) -> None:
     """An interrupt is the driver's to handle, and no worker outlives its driver or waits for its last words."""
     spare_collector()
     messages.cancel_join_thread()
-    os.environ[DEVICE] = device
     logger = logging.getLogger(LOGGER)
     logger.propagate = False
     logger.addHandler(logging.handlers.QueueHandler(messages))
@@ -172,3 +231,75 @@ def _end_with_driver() -> None:
     if driver is not None:
         connection.wait([driver.sentinel])
         os._exit(1)
+
+
+# --- one worker: the driver itself ---
+
+
+class InlineEngine:
+    name = "local"
+    workers = 1
+
+    def run(self, perform: Perform, tasks: Sequence[Task]) -> Iterator[tuple[Task, Receipt]]:
+        for task in tasks:
+            yield task, perform(task)
+
+    def close(self) -> None:
+        pass
+
+
+# --- the choice of an engine ---
+
+EngineName = Literal["local", "ray", "dask"]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a run may use. It decides how long a run takes, and never a byte of the result."""
+
+    workers: int | None = None
+    engine: EngineName = "local"
+    address: str | None = None
+    memory: int | None = None  # bytes
+
+
+def check_resources(resources: Resources) -> None:
+    """Refuse what cannot be meant, before anything is read."""
+    if resources.address is None:
+        return
+    if resources.engine == "local":
+        raise RecipeError(
+            "the local engine has no address",
+            where="--address",
+            next="choose one: `tokmill run --engine ray` or `tokmill run --engine dask`",
+        )
+    if resources.memory is not None:
+        raise RecipeError(
+            "a bound on memory is for workers of this machine; a cluster has its own",
+            where="--memory",
+            next="bound the tasks at once with `--workers`, or the CPUs of each node where it is started",
+        )
+
+
+def open_engine(resources: Resources, shard_bytes: int, say: Callable[[str], None]) -> Engine:
+    if resources.address is not None:
+        return _open_cluster(resources, resources.workers, say)
+    workers = resources.workers or available_cores()
+    if resources.memory is not None:
+        workers = workers_within(resources.memory, workers, shard_bytes, say)
+    if resources.engine != "local":
+        return _open_cluster(resources, workers, say)
+    if workers > 1 and (fault := without_semaphores()):
+        say(f"working in one process: this machine gives no semaphores to share with others ({fault})")
+        workers = 1
+    return InlineEngine() if workers == 1 else LocalEngine(workers, say)
+
+
+def _open_cluster(resources: Resources, workers: int | None, say: Callable[[str], None]) -> Engine:
+    if resources.engine == "ray":
+        from tokmill.engines.ray import open_ray
+
+        return open_ray(resources.address, workers, say)
+    from tokmill.engines.dask import open_dask
+
+    return open_dask(resources.address, workers, say)

@@ -19,10 +19,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokmill.engines.cluster import ClusterEngine, Loss, WorkerLost
-from tokmill.engines.neighbours import remove_abandoned, require_listener, temp_prefix
-from tokmill.engines.orders import carry_out, encode_question, read_reply
-from tokmill.environment import package_version
+from tokmill.artifacts.manifest import package_version
+from tokmill.engines.cluster import (
+    ClusterEngine,
+    Loss,
+    WorkerLost,
+    carry_out,
+    encode_question,
+    read_reply,
+    remove_abandoned,
+    require_listener,
+    temp_prefix,
+)
 from tokmill.errors import EngineError, MissingExtra
 
 _TEMP = "tm-ray"
@@ -36,9 +44,7 @@ _CANCEL_SECONDS = 30.0
 _SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 
 
-def open_ray(
-    address: str | None, workers: int | None, on_restart: Callable[[str], None], *, device: str = "cpu"
-) -> ClusterEngine:
+def open_ray(address: str | None, workers: int | None, on_restart: Callable[[str], None]) -> ClusterEngine:
     """`workers` are the CPUs of a private instance; on a cluster, the most tasks at once (default: its CPUs)."""
     try:
         cluster = RayCluster(address, workers)
@@ -47,7 +53,7 @@ def open_ray(
             f"the engine ray needs a package that is not installed ({error})",
             next="pip install 'tokmill[ray]'",
         ) from error
-    return ClusterEngine(cluster, None if cluster.is_private else workers, on_restart, device=device)
+    return ClusterEngine(cluster, None if cluster.is_private else workers, on_restart)
 
 
 class RayCluster:

@@ -26,14 +26,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import CorruptFile, InputError
-from tokmill.formats.ids import cast_ids
-from tokmill.storage.commit import Written, open_commit
-from tokmill.storage.reading import map_array
+from tokmill.formats import Format, Tokens
+from tokmill.formats.ids import cast_ids, corrupt, plain
+from tokmill.storage.disk import Written, map_array, open_commit
 
 MAGIC = b"MMIDIDX\0\0"
 VERSION = 1
@@ -51,6 +53,8 @@ DTYPE_CODES = {
 _DTYPE_NAMES = {code: name for name, code in DTYPE_CODES.items()}
 _HEADER = struct.Struct("<9sQBQQ")
 _MAX_LENGTH = (1 << 31) - 1  # lengths are int32
+
+_PREFIX = "tokens"  # of the pair of a build
 
 # Indices are checked and made in pieces of this many entries: 8 MB at a time, whatever the size of the file.
 _BLOCK = 1 << 20
@@ -182,7 +186,7 @@ class MegatronFile:
         """Values that go with the tokens, opened; their lengths must be those of the tokens."""
         found = MegatronFile(_aligned_prefix(self._prefix, name))
         if not np.array_equal(found.lengths, self.lengths):
-            raise _corrupt(f"its lengths are not those of {self._idx_path.name}", found._idx_path)
+            raise corrupt(f"its lengths are not those of {self._idx_path.name}", found._idx_path)
         return found
 
     def check(self) -> None:
@@ -227,10 +231,10 @@ class MegatronFile:
         return code, n_sequences, n_documents
 
     def _corrupt_idx(self, what: str) -> CorruptFile:
-        return _corrupt(what, self._idx_path)
+        return corrupt(what, self._idx_path)
 
     def _corrupt_bin(self, what: str) -> CorruptFile:
-        return _corrupt(what, self._bin_path)
+        return corrupt(what, self._bin_path)
 
 
 def _paths(prefix: Path) -> tuple[Path, Path]:
@@ -250,7 +254,79 @@ def _map_bytes(path: Path) -> NDArray[np.uint8]:
     return map_array(path, np.uint8)
 
 
-def _corrupt(what: str, path: Path) -> CorruptFile:
-    return CorruptFile(
-        what, where=str(path), next="copy the file again, or build it again: it is cut or damaged"
-    )
+class MegatronStore:
+    """One pair of files: opening reads 34 bytes of them."""
+
+    format = "megatron"
+    seq_len: int | None = None
+    split: str | None = None
+    first = 0
+
+    def __init__(self, directory: Path) -> None:
+        self._file = MegatronFile(directory / _PREFIX)
+        self.meta: dict[str, Any] = {}
+        self.size = len(self._file)
+        self.dtype = str(np.dtype(self._file.dtype.name))
+        self._bin, self._idx = _paths(directory / _PREFIX)
+        if self.size:  # the last sequence must end where the file does: what is cut off is missed at once
+            expected = int(self._file.pointers[-1]) + int(self._file.lengths[-1]) * self._file.dtype.itemsize
+        else:
+            expected = 0
+        self._bin_bytes = expected
+        self._ids = plain(self._file.ids) if self._bin.stat().st_size == expected else np.empty(0, self.dtype)
+
+    def view(self, row: int) -> NDArray[np.integer]:
+        pointer, length = int(self._file.pointers[row]), int(self._file.lengths[row])
+        start = pointer // self._file.dtype.itemsize
+        if length < 0 or not 0 <= start <= start + length <= len(self._ids):
+            raise CorruptFile(
+                f"sequence {row} lies beyond the end of tokens.bin",
+                where=str(self._idx),
+                next="copy the files again, or build them again: they do not belong together",
+            )
+        return self._ids[start : start + length]
+
+    def lengths(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._file.lengths[rows].astype(np.int64)
+
+    def files(self) -> Iterator[tuple[Path, int]]:
+        yield self._bin, self._bin_bytes
+        yield self._idx, self._idx.stat().st_size  # the header was compared with it
+
+    def block(self, rows: NDArray[np.int64]) -> NDArray[np.integer]:
+        raise AssertionError("sequences of any length are no block")
+
+    def doc_id(self, row: int) -> str | None:
+        return None
+
+    def digests(self) -> list[tuple[Path, str]]:
+        return []
+
+    def content(self) -> list[str]:
+        return []
+
+
+def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
+    chunks = (batch.ids for batch in tokens.read_sequences())
+    written = write_megatron(directory / _PREFIX, chunks, tokens.lengths(), dtype=tokens.dtype)
+    tables = zip(("tokens", "sequences"), written.items(), strict=True)
+    return [file_entry(name, table, one, rows=tokens.rows) for table, (name, one) in tables]
+
+
+def _open_store(directory: Path, split: str | None) -> MegatronStore:
+    return MegatronStore(directory)
+
+
+def _check(directory: Path) -> None:
+    MegatronFile(directory / _PREFIX).check()
+
+
+MEGATRON = Format(
+    name="megatron",
+    recognizes=lambda directory: _paths(directory / _PREFIX)[1].is_file(),
+    open_store=_open_store,
+    check=_check,
+    write=_write,
+    shapes=("documents",),
+    dtypes=("uint16", "int32"),
+)

@@ -17,12 +17,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.errors import CorruptFile, InputError
-from tokmill.formats.ids import cast_ids
-from tokmill.storage.commit import Written, commit_bytes, open_commit
-from tokmill.storage.reading import load_bytes, map_array
+from tokmill.artifacts.manifest import FileEntry, file_entry
+from tokmill.errors import InputError
+from tokmill.formats import Format, Tokens
+from tokmill.formats.ids import META_NAME, RowStore, cast_ids, corrupt, meta_entry, write_meta
+from tokmill.storage.disk import Written, load_bytes, map_array, open_commit
 
-IDS_NAME, META_NAME = "input_ids.mmap", "meta.json"
+IDS_NAME = "input_ids.mmap"
 
 _DTYPES = ("uint16", "int32")
 
@@ -39,7 +40,7 @@ def write_memmap(
     assert dtype in _DTYPES, f"{dtype} is not a dtype of memmap rows"
     own = {"seq_len", "n_seqs", "dtype"}
     assert own.isdisjoint(meta), f"{sorted(own & set(meta))} are counted here, not given"
-    ids_path, meta_path = directory / IDS_NAME, directory / META_NAME
+    ids_path = directory / IDS_NAME
     with open_commit(ids_path) as file:
         n_tokens = 0
         for piece in rows:
@@ -48,8 +49,7 @@ def write_memmap(
                 n_tokens += piece.size
         assert n_tokens % seq_len == 0, f"{ids_path}: {n_tokens} tokens are no whole rows of {seq_len}"
     whole = {**meta, "seq_len": seq_len, "n_seqs": n_tokens // seq_len, "dtype": dtype}
-    encoded = msgspec.json.format(msgspec.json.encode(whole, order="sorted"), indent=2) + b"\n"
-    return {IDS_NAME: file.written, META_NAME: commit_bytes(meta_path, encoded)}
+    return {IDS_NAME: file.written, META_NAME: write_meta(directory / META_NAME, whole)}
 
 
 class MemmapRows:
@@ -66,14 +66,14 @@ class MemmapRows:
             self.meta: dict[str, Any] = msgspec.json.decode(load_bytes(meta_path), type=dict[str, Any])
             facts = msgspec.convert(self.meta, _Facts)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise _corrupt(f"not the description of memmap rows ({error})", meta_path) from error
+            raise corrupt(f"not the description of memmap rows ({error})", meta_path) from error
         if facts.dtype not in _DTYPES:
-            raise _corrupt(f"dtype {facts.dtype!r} is not one of {', '.join(_DTYPES)}", meta_path)
+            raise corrupt(f"dtype {facts.dtype!r} is not one of {', '.join(_DTYPES)}", meta_path)
         kind = np.dtype(facts.dtype).newbyteorder("<")
         shape = (facts.n_seqs, facts.seq_len)
         actual, expected = ids_path.stat().st_size, facts.n_seqs * facts.seq_len * kind.itemsize
         if actual != expected:
-            raise _corrupt(
+            raise corrupt(
                 f"{actual:,} bytes, but {META_NAME} describes {expected:,} "
                 f"({facts.n_seqs:,} x {facts.seq_len:,} x {kind.itemsize})",
                 ids_path,
@@ -108,7 +108,38 @@ class _Facts(msgspec.Struct):
     dtype: str
 
 
-def _corrupt(what: str, path: Path) -> CorruptFile:
-    return CorruptFile(
-        what, where=str(path), next="copy the file again, or build it again: it is cut or damaged"
+def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
+    written = write_memmap(
+        directory, tokens.read_rows(), seq_len=tokens.seq_len, dtype=tokens.dtype, meta=tokens.describe()
     )
+    rows = file_entry(IDS_NAME, "rows", written[IDS_NAME], rows=tokens.rows)
+    return [rows, meta_entry(directory, written[META_NAME])]
+
+
+def _open_store(directory: Path, split: str | None) -> RowStore:
+    rows = MemmapRows(directory)
+    ids = rows.ids
+    return RowStore(
+        "memmap",
+        rows.meta,
+        [len(ids)],
+        lambda number: ids,
+        seq_len=ids.shape[1],
+        dtype=str(rows.meta["dtype"]),
+        files=[(directory / IDS_NAME, ids.nbytes)],
+    )
+
+
+def _check(directory: Path) -> None:
+    open_memmap(directory)
+
+
+MEMMAP = Format(
+    name="memmap",
+    recognizes=lambda directory: (directory / IDS_NAME).is_file(),
+    open_store=_open_store,
+    check=_check,
+    write=_write,
+    shapes=("rows",),
+    dtypes=_DTYPES,
+)

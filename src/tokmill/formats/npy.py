@@ -27,12 +27,19 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.artifacts.manifest import MANIFEST, RECEIPTS, STALE_MANIFEST, FileEntry, file_entry
 from tokmill.errors import CorruptFile, InputError
-from tokmill.formats.ids import cast_ids
-from tokmill.storage.commit import Written, commit_bytes, open_commit, remove_file
-from tokmill.storage.reading import load_bytes, map_array, told_as_unreadable
+from tokmill.formats import Format, Tokens
+from tokmill.formats.ids import META_NAME, RowStore, cast_ids, corrupt, meta_entry, npy_header, write_meta
+from tokmill.storage.disk import (
+    Written,
+    load_bytes,
+    map_array,
+    open_commit,
+    remove_file,
+    told_as_unreadable,
+)
 
-META_NAME = "meta.json"
 _PLACES = "places.npy"  # beside the shards of our builds, and none of them
 _NUMBERS = re.compile(r"(\d+)")
 
@@ -42,15 +49,6 @@ ROWS_PER_SHARD = 8192
 
 def shard_name(number: int) -> str:
     return f"shard_{number:05d}.npy"
-
-
-def npy_header(shape: tuple[int, ...], kind: str = "<i4") -> bytes:
-    """What precedes the data; spelled here, because bytes must not change with NumPy's version."""
-    facts = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape!r}, }}".encode()
-    spaces = -(10 + len(facts) + 1) % 64
-    return (
-        b"\x93NUMPY\x01\x00" + (len(facts) + spaces + 1).to_bytes(2, "little") + facts + b" " * spaces + b"\n"
-    )
 
 
 def write_npy(
@@ -88,8 +86,7 @@ def write_npy(
         "n_shards": n_shards,
         "dtype": "int32",
     }
-    encoded = msgspec.json.format(msgspec.json.encode(whole, order="sorted"), indent=2) + b"\n"
-    written[META_NAME] = commit_bytes(directory / META_NAME, encoded)
+    written[META_NAME] = write_meta(directory / META_NAME, whole)
     return written
 
 
@@ -107,9 +104,9 @@ class NpyRows:
             self.meta: dict[str, Any] = msgspec.json.decode(load_bytes(path), type=dict[str, Any])
             self._facts = msgspec.convert(self.meta, _Facts)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise _corrupt(f"not the description of npy shards ({error})", path) from error
+            raise corrupt(f"not the description of npy shards ({error})", path) from error
         if self._facts.n_shards != -(-self._facts.n_seqs // self._facts.rows_per_shard):
-            raise _corrupt(f"{self._facts.n_shards} shards cannot hold {self._facts.n_seqs:,} rows", path)
+            raise corrupt(f"{self._facts.n_shards} shards cannot hold {self._facts.n_seqs:,} rows", path)
 
     def __len__(self) -> int:
         return self._facts.n_seqs
@@ -121,6 +118,11 @@ class NpyRows:
     @property
     def n_shards(self) -> int:
         return self._facts.n_shards
+
+    def rows(self) -> list[int]:
+        """Of each shard."""
+        each = self._facts.rows_per_shard
+        return [min(each, len(self) - number * each) for number in range(self.n_shards)]
 
     def shard(self, number: int) -> NDArray[np.int32]:
         """The rows of one shard: a map, read when touched."""
@@ -136,10 +138,10 @@ class NpyRows:
         with told_as_unreadable(path), path.open("rb") as file:
             actual = file.read(len(header))
         if actual != header:
-            raise _corrupt(f"does not begin as {rows:,} rows of {self.seq_len:,} int32 do", path)
+            raise corrupt(f"does not begin as {rows:,} rows of {self.seq_len:,} int32 do", path)
         size, expected = path.stat().st_size, len(header) + 4 * rows * self.seq_len
         if size != expected:
-            raise _corrupt(f"{size:,} bytes, but its header describes {expected:,}", path)
+            raise corrupt(f"{size:,} bytes, but its header describes {expected:,}", path)
         return map_array(path, "<i4", offset=len(header), shape=(rows, self.seq_len))
 
     def read_shards(self) -> Iterator[NDArray[np.int32]]:
@@ -205,7 +207,7 @@ def _read_header(path: Path) -> _Header:
             shape, is_fortran, dtype = read(file)
             offset, size = file.tell(), file.seek(0, 2)
     except (OSError, ValueError, EOFError) as error:
-        raise _corrupt(f"is not a NumPy file ({str(error).splitlines()[0]})", path) from error
+        raise corrupt(f"is not a NumPy file ({str(error).splitlines()[0]})", path) from error
     if dtype.kind not in "iu" or len(shape) != 2 or is_fortran or not shape[1]:
         order = ", column after column" if is_fortran else ""
         raise InputError(
@@ -215,7 +217,7 @@ def _read_header(path: Path) -> _Header:
         )
     header = _Header(dtype, shape, offset)
     if size != offset + header.bytes:
-        raise _corrupt(f"{size:,} bytes, but its header describes {offset + header.bytes:,}", path)
+        raise corrupt(f"{size:,} bytes, but its header describes {offset + header.bytes:,}", path)
     return header
 
 
@@ -256,7 +258,77 @@ def _remove_stale(directory: Path, kept: set[str]) -> None:
             remove_file(path)
 
 
-def _corrupt(what: str, path: Path) -> CorruptFile:
-    return CorruptFile(
-        what, where=str(path), next="copy the file again, or build it again: it is cut or damaged"
+def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
+    written = write_npy(
+        directory,
+        tokens.read_rows(),
+        n_seqs=tokens.rows,
+        seq_len=tokens.seq_len,
+        rows_per_shard=tokens.rows_per_shard,
+        meta=tokens.describe(),
     )
+    meta = meta_entry(directory, written.pop(META_NAME))
+    return [*(file_entry(name, "shard", one, rows=0) for name, one in written.items()), meta]
+
+
+def _open_store(directory: Path, split: str | None) -> RowStore:
+    shards = NpyRows(directory)
+    rows, seq_len = shards.rows(), shards.seq_len
+    return RowStore(
+        "npy",
+        shards.meta,
+        rows,
+        shards.shard,
+        seq_len=seq_len,
+        dtype="int32",
+        files=[
+            (directory / shard_name(number), len(npy_header((count, seq_len))) + 4 * count * seq_len)
+            for number, count in enumerate(rows)
+        ],
+    )
+
+
+def _recognizes(directory: Path) -> bool:
+    """Of no rows at all there is no shard: the description tells."""
+    meta = directory / META_NAME
+    return meta.is_file() and ((directory / shard_name(0)).is_file() or b'"n_shards"' in meta.read_bytes())
+
+
+def _check(directory: Path) -> None:
+    for _ in NpyRows(directory).read_shards():
+        pass
+
+
+NPY = Format(
+    name="npy",
+    recognizes=_recognizes,
+    open_store=_open_store,
+    check=_check,
+    write=_write,
+    shapes=("rows",),
+    is_sharded=True,
+)
+
+
+def _is_bare(directory: Path) -> bool:
+    """`.npy` files, and nothing of ours beside them: a build that is being written is not finished, and not bare."""
+    unfinished = (RECEIPTS, ".work")
+    ours = [directory / name for name in (META_NAME, MANIFEST, STALE_MANIFEST, *unfinished)]
+    if any(path.exists() for path in [*ours, *(directory.parent / name for name in unfinished)]):
+        return False
+    return bool(list_bare(directory))
+
+
+def _open_bare(directory: Path, split: str | None) -> RowStore:
+    shards = BareShards(directory)
+    files = list(zip(shards.paths, shards.sizes, strict=True))
+    return RowStore(
+        "npy", {}, shards.rows, shards.shard, seq_len=shards.seq_len, dtype=str(shards.dtype), files=files
+    )
+
+
+def _check_bare(directory: Path) -> None:
+    BareShards(directory)
+
+
+BARE = Format(name="bare", recognizes=_is_bare, open_store=_open_bare, check=_check_bare, shapes=("rows",))

@@ -21,22 +21,35 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import numpy as np
 
-from tokmill.errors import CorruptFile, InputError
-from tokmill.formats.sequences import Sequences, regroup
-from tokmill.storage.commit import Written, commit_bytes, remove_file
+from tokmill.artifacts.manifest import FileEntry, file_entry
+from tokmill.errors import InputError
+from tokmill.formats import Format, Tokens
+from tokmill.formats.ids import (
+    META_NAME,
+    Part,
+    PartStore,
+    Sequences,
+    corrupt,
+    meta_entry,
+    regroup,
+    write_meta,
+)
+from tokmill.storage.disk import Written, commit_bytes, load_bytes, remove_file, unreadable
 from tokmill.storage.location import is_within
-from tokmill.storage.reading import load_bytes, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
 
-META_NAME = "meta.json"
 ROWS_PER_SHARD = 8192
 
 # Of a shard, so that it can be made in memory and its offsets fit 32 bits.
 _MAX_SHARD_TOKENS = 1 << 28
+
+
+def _shard_name(number: int) -> str:
+    return f"shard_{number:05d}.parquet"
 
 
 class Shard(msgspec.Struct):
@@ -63,7 +76,7 @@ def write_parquet(
     for rows in regroup(
         batches, max_sequences=rows_per_shard, max_tokens=_MAX_SHARD_TOKENS, where=str(directory)
     ):
-        name = f"shard_{len(shards):05d}.parquet"
+        name = _shard_name(len(shards))
         written[name] = commit_bytes(directory / name, _encode(rows))
         shards.append(Shard(name, len(rows.lengths), len(rows.ids), content_sha256(rows)))
     for path in sorted(directory.glob("shard_*.parquet")) if directory.is_dir() else []:
@@ -76,8 +89,7 @@ def write_parquet(
         "rows_per_shard": rows_per_shard,
         "shards": shards,
     }
-    encoded = msgspec.json.format(msgspec.json.encode(whole, order="sorted"), indent=2) + b"\n"
-    written[META_NAME] = commit_bytes(directory / META_NAME, encoded)
+    written[META_NAME] = write_meta(directory / META_NAME, whole)
     return written
 
 
@@ -93,7 +105,7 @@ def load_shard(directory: Path, number: int) -> Sequences:
     path = Path(directory) / shard.file
     rows = _decode(path)
     if content_sha256(rows) != shard.content_sha256:
-        raise _corrupt(f"holds other sequences than {META_NAME} describes", path)
+        raise corrupt(f"holds other sequences than {META_NAME} describes", path)
     return rows
 
 
@@ -101,7 +113,7 @@ def load_meta(directory: Path) -> ParquetMeta:
     """What every such directory tells of itself."""
     meta = _load_meta(directory, ParquetMeta)
     if not all(is_within(shard.file) for shard in meta.shards):
-        raise _corrupt("lists a shard outside of its directory", Path(directory) / META_NAME)
+        raise corrupt("lists a shard outside of its directory", Path(directory) / META_NAME)
     return meta
 
 
@@ -119,7 +131,7 @@ def _load_meta(directory: Path, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(load_bytes(path), type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise _corrupt(f"not the description of parquet shards ({error})", path) from error
+        raise corrupt(f"not the description of parquet shards ({error})", path) from error
 
 
 class ParquetMeta(msgspec.Struct):
@@ -176,10 +188,55 @@ def _decode(path: Path) -> Sequences:
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):
             raise unreadable(error, path) from error
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise _corrupt(f"cannot be read as Parquet ({first_line})", path) from error
+        raise corrupt(f"cannot be read as Parquet ({first_line})", path) from error
 
 
-def _corrupt(what: str, path: Path) -> CorruptFile:
-    return CorruptFile(
-        what, where=str(path), next="copy the file again, or build it again: it is cut or damaged"
+def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
+    written = write_parquet(
+        directory,
+        tokens.read_sequences(),
+        rows_per_shard=tokens.rows_per_shard,
+        meta={**tokens.describe(), "seq_len": tokens.seq_len or None},
     )
+    shards = [
+        file_entry(
+            shard.file, "shard", written[shard.file], rows=shard.rows, content_sha256=shard.content_sha256
+        )
+        for shard in load_meta(directory).shards
+    ]
+    return [*shards, meta_entry(directory, written[META_NAME])]
+
+
+def _open_store(directory: Path, split: str | None) -> PartStore:
+    shards, meta = load_meta(directory).shards, load_meta_whole(directory)
+    return PartStore(
+        "parquet",
+        meta,
+        [Part(directory / one.file, one.rows, one.tokens, one.content_sha256) for one in shards],
+        lambda number: load_shard(directory, number),
+        is_mapped=False,
+        seq_len=meta.get("seq_len"),
+    )
+
+
+def _recognizes(directory: Path) -> bool:
+    """Of no rows at all there is no shard: the description tells."""
+    meta = directory / META_NAME
+    return meta.is_file() and ((directory / _shard_name(0)).is_file() or b'"shards"' in meta.read_bytes())
+
+
+def _check(directory: Path) -> None:
+    for _ in read_parquet(directory):
+        pass
+
+
+PARQUET = Format(
+    name="parquet",
+    recognizes=_recognizes,
+    open_store=_open_store,
+    check=_check,
+    write=_write,
+    is_sharded=True,
+    hub_files="*.parquet",
+    needs=("pyarrow",),
+)

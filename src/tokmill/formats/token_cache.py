@@ -24,13 +24,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import CorruptFile, InputError, TokenizerMismatch
-from tokmill.formats.npy import npy_header
-from tokmill.formats.sequences import Sequences, regroup
-from tokmill.split_names import find_split
-from tokmill.storage.commit import Written, commit_bytes, remove_file
+from tokmill.formats import Checksums, Format, ListedFile, Tokens
+from tokmill.formats.ids import Part as StoredPart
+from tokmill.formats.ids import PartStore, Sequences, find_split, npy_header, regroup, write_meta
+from tokmill.storage.disk import Written, commit_bytes, load_bytes, map_array, remove_file, unreadable
 from tokmill.storage.location import file_sha256, is_within
-from tokmill.storage.reading import load_bytes, map_array, unreadable
 
 META_NAME, PARTS_NAME = "ENCODE.meta.json", "token_cache"
 
@@ -115,8 +115,7 @@ def write_token_cache(
         **(about or {}),
     }
     assert not splits or sum(splits.values()) == meta["examples"], "splits do not add up to the examples"
-    encoded = msgspec.json.format(msgspec.json.encode(meta, order="sorted"), indent=2) + b"\n"
-    written[META_NAME] = commit_bytes(cache / META_NAME, encoded)
+    written[META_NAME] = write_meta(cache / META_NAME, meta)
     return written
 
 
@@ -217,7 +216,7 @@ def _refuse_unordered(data: bytes, path: Path) -> None:
             "made by an earlier version, which recorded how large each split is and not where it begins: "
             "what it calls valid may be test",
             where=str(path),
-            next="make it anew: `tokmill encode MANIFEST --model FILE --out DIRECTORY --replace`, with the "
+            next="make it anew: `tokmill encode MANIFEST --tokenizer-path FILE --out DIRECTORY --replace`, with the "
             "manifest and the tokenizer that it was made from; the sample itself stays as it is",
         )
 
@@ -263,3 +262,79 @@ def _corrupt(what: str, path: Path) -> CorruptFile:
     return CorruptFile(
         what, where=str(path), next="copy the file again, or encode again: it is cut or damaged"
     )
+
+
+def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
+    tokenizer = tokens.tokenizer
+    facts = EncodeFacts(
+        model=tokenizer["file"],
+        model_sha256=tokenizer["sha256"],
+        vocab_size=tokenizer["vocab_size"],
+        experiment_id=tokens.experiment_id,
+        char_coverage=tokenizer.get("character_coverage"),
+        byte_fallback=tokenizer.get("byte_fallback"),
+        normalization=tokenizer.get("normalization") or {},
+        eos_id=tokenizer["eos_id"],
+    )
+    written = write_token_cache(directory, tokens.read_sequences(), facts)
+    meta = file_entry(META_NAME, "meta", written.pop(META_NAME), rows=1)
+    return [*(file_entry(name, "shard", one, rows=0) for name, one in written.items()), meta]
+
+
+def _open_store(directory: Path, split: str | None) -> PartStore:
+    cache = TokenCache(directory, model_sha256=None)
+    facts = cache.meta
+    meta = {
+        "tokenizer_sha256": facts.model_sha256,
+        "eos_id": facts.eos_id,
+        "vocab_size": facts.vocab_size,
+        "pad_id": None,
+        "files": facts.files,
+        "input_manifest": facts.input_manifest,
+        "asked": facts.asked,
+        "domain_of": facts.domain_of,
+    }
+    parts = [
+        StoredPart(directory / part.file, part.examples, part.tokens, part.sha256) for part in facts.parts
+    ]
+    store = PartStore("token_cache", meta, parts, cache.part, is_mapped=True)
+    if facts.splits or split:
+        span = cache.split(split)
+        store.narrow(span.name, span.first, span.examples)
+        meta["split"] = span.name
+    return store
+
+
+def _list_splits(directory: Path) -> list[str]:
+    return [one.name for one in TokenCache(directory, model_sha256=None).meta.splits]
+
+
+def _list_files(directory: Path) -> list[ListedFile]:
+    parts = TokenCache(directory, model_sha256=None).meta.parts
+    return [ListedFile(part.file, part.examples, part.sha256) for part in parts]
+
+
+def _check(directory: Path) -> None:
+    """Every id is in the vocabulary, and examples and tokens are as many as it says."""
+    cache, path = TokenCache(directory, model_sha256=None), directory / META_NAME
+    facts, examples, tokens = cache.meta, 0, 0
+    for part in cache.read_parts():
+        examples += len(part.lengths)
+        tokens += len(part.ids)
+        if len(part.ids) and not 0 <= int(part.ids.min()) <= int(part.ids.max()) < facts.vocab_size:
+            raise _corrupt(f"a part has ids outside of the vocabulary of {facts.vocab_size:,}", path)
+    if (examples, tokens) != (facts.examples, facts.tokens):
+        said = f"{facts.examples:,} examples and {facts.tokens:,} tokens"
+        raise _corrupt(f"says {said}; its parts hold {examples:,} and {tokens:,}", path)
+
+
+TOKEN_CACHE = Format(
+    name="token_cache",
+    recognizes=lambda directory: (directory / META_NAME).is_file(),
+    open_store=_open_store,
+    check=_check,
+    write=_write,
+    shapes=("documents",),
+    list_splits=_list_splits,
+    checksums=Checksums(META_NAME, "token caches", PARTS_NAME, _list_files),
+)

@@ -17,8 +17,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
-from tokmill.kernels.raw import raw_kernel, raw_step
+from tokmill.kernels.jit import (
+    HASHES,
+    ROWS,
+    TEXT,
+    Bytes,
+    Int,
+    Offsets,
+    code_at,
+    frozen,
+    frozen_text,
+    holds,
+    raw_kernel,
+    raw_step,
+    start_before,
+)
 
 Hashes = NDArray[np.uint64]
 Places = NDArray[np.int64]
@@ -80,7 +93,7 @@ def remove_spans(
     return left[:used], left_offsets
 
 
-@raw_kernel
+@raw_kernel(lambda: remove_spans(*TEXT, ROWS, ROWS, ROWS))
 def _remove_spans(
     data: Bytes,
     offsets: Offsets,
@@ -115,7 +128,7 @@ def _remove_spans(
 # --- boundaries ---
 
 
-@raw_kernel
+@raw_kernel(lambda: cut_spans(*TEXT, np.zeros(256, np.uint8), HASHES, ROWS, ROWS, ROWS))
 def _cut_spans(
     data: Bytes,
     offsets: Offsets,
@@ -133,7 +146,7 @@ def _cut_spans(
         # Between the words next to the span there is nothing that anybody would miss.
         at: Int = start
         while at > begin:
-            before = _start_before(data, at)
+            before = start_before(data, at)
             if _is_word(_kind_at(data, before, kinds)[0]):
                 break
             at = before
@@ -169,7 +182,7 @@ def _is_boundary(
     """Whether a line or a sentence begins at `at`."""
     if at == begin or at == end:
         return True
-    before = _start_before(data, at)
+    before = start_before(data, at)
     kind = _kind_at(data, before, kinds)[0]
     is_line = data[before] == NEWLINE
     here = _kind_at(data, at, kinds)[0]
@@ -181,7 +194,7 @@ def _is_boundary(
     while kind == SPACE:
         if before == begin:
             return True
-        previous = _start_before(data, before)
+        previous = start_before(data, before)
         if is_line and data[previous] == NEWLINE:
             return True  # a blank line before
         before = previous
@@ -198,11 +211,11 @@ def _is_boundary(
     next_kind = _kind_at(data, next_at, kinds)[0]
     last, last_kind = before, kind
     while kind == CLOSER and before > begin and last - before < _MOST_CLOSERS:
-        before = _start_before(data, before)
+        before = start_before(data, before)
         kind = _kind_at(data, before, kinds)[0]
     if kind == FULL_STOP_OF_NO_SPACE:
         return bool(here != CLOSER and here != STOP and here != FULL_STOP_OF_NO_SPACE)
-    is_apart = _start_before(data, at) != last or is_line
+    is_apart = start_before(data, at) != last or is_line
     if kind == STOP and is_apart:
         if data[before] != DOT:
             return True
@@ -230,14 +243,14 @@ def _is_abbreviation(
     """Mr. and e.g. by the list; J. and U.S. because a lone letter stands before the stop."""
     if dot == begin:
         return False
-    before = _start_before(data, dot)
+    before = start_before(data, dot)
     if not _is_word(_kind_at(data, before, kinds)[0]):
         return False
     if data[before] >= 48 and data[before] <= 57:
         return False
     if before == begin:
         return True
-    if not _is_word(_kind_at(data, _start_before(data, before), kinds)[0]):
+    if not _is_word(_kind_at(data, start_before(data, before), kinds)[0]):
         return True
     packed = U64(0)
     at: Int = dot
@@ -251,14 +264,7 @@ def _is_abbreviation(
         return False
     for step in range(dot + 1 - at):
         packed |= U64(data[at + step]) << U64(8 * step)
-    low, high = I64(0), I64(abbreviations.size)
-    while low < high:
-        middle = (low + high) >> 1
-        if abbreviations[middle] < packed:
-            low = middle + 1
-        else:
-            high = middle
-    return bool(low < abbreviations.size and abbreviations[low] == packed)
+    return holds(abbreviations, packed)
 
 
 @raw_step
@@ -274,25 +280,7 @@ def _character_at(data: Bytes, at: Int) -> Int:
 
 
 @raw_step
-def _start_before(data: Bytes, at: Int) -> Int:
-    """Where the character before `at` starts."""
-    at -= 1
-    while data[at] & np.uint8(0xC0) == np.uint8(0x80):
-        at -= 1
-    return at
-
-
-@raw_step
 def _kind_at(data: Bytes, at: Int, kinds: NDArray[np.uint8]) -> tuple[Int, Int]:
     """The kind of the character at `at`, and its bytes."""
-    lead = I64(data[at])
-    if lead < 0x80:
-        return I64(kinds[lead]), I64(1)
-    second = I64(data[at + 1]) & 0x3F
-    if lead < 0xE0:
-        return I64(kinds[((lead & 0x1F) << 6) | second]), I64(2)
-    third = I64(data[at + 2]) & 0x3F
-    if lead < 0xF0:
-        return I64(kinds[((lead & 0x0F) << 12) | (second << 6) | third]), I64(3)
-    fourth = I64(data[at + 3]) & 0x3F
-    return I64(kinds[((lead & 0x07) << 18) | (second << 12) | (third << 6) | fourth]), I64(4)
+    code, width = code_at(data, at)
+    return I64(kinds[code]), width

@@ -1,6 +1,11 @@
-"""Characters of a document by kind, and its longest run of one character.
+"""Characters of a document: counted by kind, NULs and line ends edited.
 
-bytes ─ code points ─ class table ─> letters, digits, capitals, spaces, controls, symbols, ASCII
+    measure_text   bytes -> code points, NULs, carriage returns, is it ASCII      every document
+    edit_text      bytes -> bytes without NULs, with \\n for \\r\\n and \\r         new buffers
+    measure_marks  bytes -> code points, newlines, braces, hashes, ellipses       filters that need no class
+    measure_chars  bytes -> code points -> class table -> letters, digits, capitals, spaces, controls, symbols, longest run
+
+The first two look at eight bytes at a time as one word (jit.py).
 """
 
 from __future__ import annotations
@@ -10,12 +15,169 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.classes import CONTROL, DIGIT, LETTER, SPACE, SYMBOL, UPPER
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
-from tokmill.kernels.raw import raw_kernel, raw_step
+from tokmill.kernels.jit import (
+    CONTROL,
+    DIGIT,
+    HIGH_BITS,
+    LETTER,
+    LOW_BITS,
+    SPACE,
+    SYMBOL,
+    TEXT,
+    UPPER,
+    Bytes,
+    Int,
+    Offsets,
+    code_at,
+    frozen,
+    frozen_text,
+    inlined,
+    kernel,
+    load_word,
+    raw_kernel,
+    raw_step,
+    store_word,
+    zero_marks,
+)
 
+NUL, NEWLINE, RETURN = np.uint8(0), np.uint8(10), np.uint8(13)
+
+# numba makes a float of uint64 + int, so every operand of word arithmetic is a uint64 with a name or a cast.
 U8, U64 = np.uint8, np.uint64
-NEWLINE, HASH, DOT, BRACE = 10, 35, 46, 123
+RETURNS = U64(0x0D0D0D0D0D0D0D0D)
+EVEN_BYTES = U64(0x00FF00FF00FF00FF)
+EVEN_ONES = U64(0x0001000100010001)
+
+# A byte of a counter word grows by at most one per word, and must not pass 255.
+_WORDS_PER_COUNT = 255
+
+
+class TextMeasures(NamedTuple):
+    chars: NDArray[np.int64]
+    nuls: NDArray[np.int64]
+    carriage_returns: NDArray[np.int64]
+    is_ascii: NDArray[np.bool_]
+
+
+def measure_text(data: Bytes, offsets: Offsets) -> TextMeasures:
+    """Count, per row of a valid UTF-8 column, what the normalization and the reports ask for."""
+    data, offsets, rows = frozen_text(data, offsets)
+    measures = TextMeasures(
+        chars=np.empty(rows, np.int64),
+        nuls=np.empty(rows, np.int64),
+        carriage_returns=np.empty(rows, np.int64),
+        is_ascii=np.empty(rows, np.bool_),
+    )
+    _measure_text(data, offsets, measures.chars, measures.nuls, measures.carriage_returns, measures.is_ascii)
+    return measures
+
+
+def edit_text(data: Bytes, offsets: Offsets, *, strip_nul: bool, lf_newlines: bool) -> tuple[Bytes, Offsets]:
+    """The column with the edits asked for, as new buffers whose first offset is 0.
+
+    NULs go first, so a carriage return and a newline with only NULs between them are one line end.
+    """
+    data, offsets, rows = frozen_text(data, offsets)
+    edited = np.empty(offsets[-1] - offsets[0], np.uint8)
+    edited_offsets = np.empty(rows + 1, np.int64)
+    used = _edit_text(data, offsets, bool(strip_nul), bool(lf_newlines), edited, edited_offsets)
+    return edited[:used], edited_offsets
+
+
+@kernel(lambda: measure_text(*TEXT))
+def _measure_text(
+    data: Bytes,
+    offsets: Offsets,
+    chars: NDArray[np.int64],
+    nuls: NDArray[np.int64],
+    returns: NDArray[np.int64],
+    is_ascii: NDArray[np.bool_],
+) -> None:
+    for row in range(offsets.size - 1):
+        at, end = offsets[row], offsets[row + 1]
+        length = end - at
+        followers: Int = 0
+        row_nuls: Int = 0
+        row_returns: Int = 0
+        seen = U64(0)
+        while end - at >= 8:
+            words = min((end - at) >> 3, _WORDS_PER_COUNT)
+            follower_counts = nul_counts = return_counts = U64(0)
+            for word_index in range(words):
+                word = load_word(data, at + 8 * word_index)
+                seen |= word
+                follower_counts += (word >> U64(7)) & ~(word >> U64(6)) & LOW_BITS  # 0b10xxxxxx
+                nul_counts += zero_marks(word) >> U64(7)
+                return_counts += zero_marks(word ^ RETURNS) >> U64(7)
+            followers += _sum_of_bytes(follower_counts)
+            row_nuls += _sum_of_bytes(nul_counts)
+            row_returns += _sum_of_bytes(return_counts)
+            at += 8 * words
+        while at < end:
+            byte = data[at]
+            seen |= U64(byte)
+            followers += (byte & np.uint8(0xC0)) == np.uint8(0x80)
+            row_nuls += byte == NUL
+            row_returns += byte == RETURN
+            at += 1
+        chars[row] = length - followers
+        nuls[row] = row_nuls
+        returns[row] = row_returns
+        is_ascii[row] = (seen & HIGH_BITS) == U64(0)
+
+
+@kernel(lambda: edit_text(*TEXT, strip_nul=True, lf_newlines=True))
+def _edit_text(
+    data: Bytes, offsets: Offsets, strip_nul: bool, lf_newlines: bool, edited: Bytes, edited_offsets: Offsets
+) -> int:
+    used = 0
+    edited_offsets[0] = 0
+    for row in range(offsets.size - 1):
+        at, end = offsets[row], offsets[row + 1]
+        after_return = False
+        while at < end:
+            if end - at >= 8:
+                word = load_word(data, at)
+                marks = U64(0)
+                if strip_nul:
+                    marks |= zero_marks(word)
+                if lf_newlines:
+                    marks |= zero_marks(word ^ RETURNS)
+                if marks == U64(0) and not (after_return and data[at] == NEWLINE):
+                    store_word(edited, used, word)
+                    after_return = False
+                    used += 8
+                    at += 8
+                    continue
+            # Something to edit in these eight bytes, or fewer than eight left: one by one.
+            stop = min(at + 8, end)
+            while at < stop:
+                byte = data[at]
+                at += 1
+                if byte == NUL and strip_nul:
+                    continue
+                if byte == RETURN and lf_newlines:
+                    edited[used] = NEWLINE
+                    used += 1
+                    after_return = True
+                    continue
+                if not (byte == NEWLINE and after_return):
+                    edited[used] = byte
+                    used += 1
+                after_return = False
+        edited_offsets[row + 1] = used
+    return used
+
+
+@inlined
+def _sum_of_bytes(counts: np.uint64) -> Int:
+    pairs = (counts & EVEN_BYTES) + ((counts >> U64(8)) & EVEN_BYTES)
+    return np.int64((pairs * EVEN_ONES) >> U64(48))
+
+
+# --- for filters ---
+
+HASH, DOT, BRACE = 35, 46, 123
 
 # So many bytes are looked at in one go, 32 at the end of a row. A sum of twice as many must fit eight bits, so 127 at
 # most; 96 and 128 are equally fast, 64 a tenth slower.
@@ -58,7 +220,7 @@ def measure_marks(data: Bytes, offsets: Offsets) -> MarkMeasures:
     return MarkMeasures(*found)
 
 
-@raw_kernel
+@raw_kernel(lambda: measure_marks(*TEXT))
 def _measure_marks(data: Bytes, offsets: Offsets, found: NDArray[np.int64]) -> None:
     """Block by block, 16 bytes at a time; only a block where an ellipsis may begin is looked at byte by byte.
 
@@ -138,7 +300,7 @@ def _is_ellipsis(data: Bytes, at: Int) -> bool:
     return bool(data[at] == 0xE2 and data[at + 1] == 0x80 and data[at + 2] == 0xA6)
 
 
-@raw_kernel
+@raw_kernel(lambda: measure_chars(*TEXT, np.zeros(256, np.uint16)))
 def _measure_chars(
     data: Bytes, offsets: Offsets, classes: NDArray[np.uint16], found: NDArray[np.int64]
 ) -> None:
@@ -151,7 +313,7 @@ def _measure_chars(
         longest: Int = 0
         before: Int = -1
         while at < end:
-            code, width = _code_at(data, at)
+            code, width = code_at(data, at)
             kind = classes[code]
             chars += 1
             ascii_chars += code < 128
@@ -169,20 +331,3 @@ def _measure_chars(
         found[0, row], found[1, row], found[2, row], found[3, row] = chars, ascii_chars, letters, upper
         found[4, row], found[5, row], found[6, row], found[7, row] = digits, spaces, controls, symbols
         found[8, row] = longest
-
-
-@raw_step
-def _code_at(data: Bytes, at: Int) -> tuple[Int, Int]:
-    """The code point at `at`, and its bytes."""
-    i = U64(at)
-    lead = np.int64(data[i])
-    if lead < 0x80:
-        return lead, 1
-    second = np.int64(data[i + U64(1)]) & 0x3F
-    if lead < 0xE0:
-        return ((lead & 0x1F) << 6) | second, 2
-    third = np.int64(data[i + U64(2)]) & 0x3F
-    if lead < 0xF0:
-        return ((lead & 0x0F) << 12) | (second << 6) | third, 3
-    fourth = np.int64(data[i + U64(3)]) & 0x3F
-    return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | fourth, 4

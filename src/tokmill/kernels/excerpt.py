@@ -23,8 +23,24 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
-from tokmill.kernels.raw import raw_kernel, raw_step
+from tokmill.kernels.jit import (
+    HIGH_BITS,
+    LOW_BITS,
+    LOW_SEVEN,
+    TEXT,
+    Bytes,
+    Int,
+    Offsets,
+    bytes_before,
+    decode,
+    frozen,
+    frozen_text,
+    letter_marks,
+    load_word,
+    raw_kernel,
+    raw_step,
+    store_word,
+)
 
 # Classes of code points. The order matters: what continues a word is LETTER or MARK.
 SEPARATOR, LETTER, MARK, JOINER, OPENER, CLOSER, QUOTE, CODE = (np.uint8(n) for n in range(8))
@@ -32,12 +48,6 @@ SEPARATOR, LETTER, MARK, JOINER, OPENER, CLOSER, QUOTE, CODE = (np.uint8(n) for 
 SPACE = np.uint8(32)
 
 U64 = np.uint64
-LOW_BITS = U64(0x0101010101010101)
-LOW_SEVEN = U64(0x7F7F7F7F7F7F7F7F)
-HIGH_BITS = U64(0x8080808080808080)
-CASE_BITS = U64(0x2020202020202020)
-FROM_A = U64(0x1F1F1F1F1F1F1F1F)  # added to a or more, the high bit of its byte
-AFTER_Z = U64(0x0505050505050505)
 ABOVE_BLANK = U64(0x5F5F5F5F5F5F5F5F)  # added to 33 or more
 
 # A token is cut after this many code points, so that no step of the walk is longer than its quota. German
@@ -78,7 +88,7 @@ def excerpt_letters(
     return excerpts[:used], excerpt_offsets
 
 
-@raw_kernel
+@raw_kernel(lambda: excerpt_letters(*TEXT, np.zeros(128, np.uint8), places=1, bytes_per_place=1, min_bytes=0))
 def _excerpt_letters(
     data: Bytes,
     offsets: Offsets,
@@ -133,7 +143,7 @@ def _excerpt_letters(
                         code: Int = np.int64(data[U64(at)])
                         width = 1
                         if code >= 128:
-                            code, width = _decode(data, at)
+                            code, width = decode(data, at)
                             is_ascii = False
                         kind = classes[U64(code)]
                         if kind == LETTER or (kind == MARK and word >= token):
@@ -189,10 +199,9 @@ def _copy_letters(data: Bytes, at: Int, end: Int, excerpts: Bytes, into: Int) ->
     """Where the ASCII letters from `at` on end; they are copied, and a few bytes more."""
     last = min(end, at + _QUICK_BYTES)
     while at < last and at + 8 <= data.size:
-        word = _load_word(data, at)
-        _store_word(excerpts, into, word)
-        low = (word | CASE_BITS) & LOW_SEVEN
-        size = _count_before(~((low + FROM_A) & ~(low + AFTER_Z) & ~word) & HIGH_BITS)
+        word = load_word(data, at)
+        store_word(excerpts, into, word)
+        size = bytes_before(letter_marks(word) ^ HIGH_BITS)
         at += size
         into += size
         if size < 8:
@@ -205,49 +214,13 @@ def _skip_ascii(data: Bytes, at: Int, end: Int, most: Int) -> Int:
     """After bytes from ! to ~, at most so many."""
     last = min(end, at + most)
     while at < last and at + 8 <= data.size:
-        word = _load_word(data, at)
+        word = load_word(data, at)
         low = word & LOW_SEVEN
-        size = _count_before(~((low + ABOVE_BLANK) & ~(low + LOW_BITS) & ~word) & HIGH_BITS)
+        size = bytes_before(~((low + ABOVE_BLANK) & ~(low + LOW_BITS) & ~word) & HIGH_BITS)
         at += size
         if size < 8:
             break
     return min(at, last)
-
-
-@raw_step
-def _count_before(marks: np.uint64) -> Int:
-    """Bytes before the first whose high bit is set; 8 if none is."""
-    before = ((marks & (~marks + U64(1))) >> U64(7)) - U64(1)
-    return np.int64(((before & LOW_BITS) * LOW_BITS) >> U64(56))
-
-
-@raw_step
-def _load_word(data: Bytes, at: Int) -> np.uint64:
-    """Eight bytes. LLVM makes one load of it, because the unsigned index cannot be negative."""
-    i = U64(at)
-    return (
-        U64(data[i])
-        | U64(data[i + U64(1)]) << U64(8)
-        | U64(data[i + U64(2)]) << U64(16)
-        | U64(data[i + U64(3)]) << U64(24)
-        | U64(data[i + U64(4)]) << U64(32)
-        | U64(data[i + U64(5)]) << U64(40)
-        | U64(data[i + U64(6)]) << U64(48)
-        | U64(data[i + U64(7)]) << U64(56)
-    )
-
-
-@raw_step
-def _store_word(excerpts: Bytes, at: Int, word: np.uint64) -> None:
-    i = U64(at)
-    excerpts[i] = np.uint8(word)
-    excerpts[i + U64(1)] = np.uint8(word >> U64(8))
-    excerpts[i + U64(2)] = np.uint8(word >> U64(16))
-    excerpts[i + U64(3)] = np.uint8(word >> U64(24))
-    excerpts[i + U64(4)] = np.uint8(word >> U64(32))
-    excerpts[i + U64(5)] = np.uint8(word >> U64(40))
-    excerpts[i + U64(6)] = np.uint8(word >> U64(48))
-    excerpts[i + U64(7)] = np.uint8(word >> U64(56))
 
 
 @raw_step
@@ -258,7 +231,7 @@ def _run(data: Bytes, at: Int, end: Int, classes: NDArray[np.uint8]) -> tuple[In
         code: Int = np.int64(data[U64(at)])
         width: Int = 1
         if code >= 128:
-            code, width = _decode(data, at)
+            code, width = decode(data, at)
         kind = classes[U64(code)]
         if kind == LETTER or (kind == MARK and at > begin):
             is_foreign |= bool(width > 1)
@@ -281,22 +254,8 @@ def _next_token(data: Bytes, at: Int, end: Int, classes: NDArray[np.uint8]) -> I
         code: Int = np.int64(data[U64(at)])
         width: Int = 1
         if code >= 128:
-            code, width = _decode(data, at)
+            code, width = decode(data, at)
         at += width
         if classes[U64(code)] == SEPARATOR:
             break
     return at
-
-
-@raw_step
-def _decode(data: Bytes, at: Int) -> tuple[Int, Int]:
-    """The code point of two to four bytes of valid UTF-8, and how many they are."""
-    lead = np.int64(data[U64(at)])
-    second = np.int64(data[U64(at + 1)]) & 0x3F
-    if lead < 0xE0:
-        return ((lead & 0x1F) << 6) | second, 2
-    third = np.int64(data[U64(at + 2)]) & 0x3F
-    if lead < 0xF0:
-        return ((lead & 0x0F) << 12) | (second << 6) | third, 3
-    fourth = np.int64(data[U64(at + 3)]) & 0x3F
-    return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | fourth, 4

@@ -4,10 +4,7 @@
           ├ tag ── its act ── ends or begins a block, a line, a cell
           └ entity ────────── its character
 
-What a block, a list or a table looks like is said in `tokmill.sources.html`, whose function for one string is the
-twin of this kernel: every row that is not marked `left` has exactly the bytes that it gives. Marked are rows with
-something rare that the twin knows and this does not: scripts, entities without a semicolon, numbers of control
-characters, lists in lists beyond MAX_LISTS, attributes of <ol> other than a plain `start`.
+What a block, a list or a table looks like, and which tags make one, is said in `tokmill.sources.posts`.
 
 A block is written at once, with the blank line and the marker before it; where it can turn out to be without text
 (code, rows of a table), `block` is where to return to.
@@ -20,18 +17,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
-from tokmill.kernels.jit import inlined, kernel
+from tokmill.kernels.jit import SPREAD, TEXT, Bytes, Int, Offsets, frozen, frozen_text, inlined, kernel
 
 # What a tag does. An inline tag does nothing.
 INLINE, BLOCK, BREAK, PRE, PRE_END, LIST, NUMBERED, LIST_END = 0, 1, 2, 3, 4, 5, 6, 7
 ITEM, ITEM_END, TABLE, TABLE_END, ROW, ROW_END, CELL = 8, 9, 10, 11, 12, 13, 14
-HIDDEN = 15  # left to the twin, with all it holds
+HIDDEN = 15  # dropped with all it holds
 _END = 16  # of the fragment
 
-MAX_LISTS = 64
-# Letters and digits of six bits each that fit a word: all tags, 1,831 of the 2,125 entities.
-MAX_NAME = 10
+# A word holds eight letters or digits of six bits, and which eight came before them.
+_CHUNK = 8
+# The longest entity that needs no semicolon, like &yacute
+_MAX_BARE = 6
+_IS_BARE = 0x80
+# A number of more digits than this is no character, whatever its value
+_MAX_DIGITS = 15
+_MAX_START_DIGITS = 9
+# Where `start` of <ol> is looked for, in characters from the "<"
+_MAX_TAG = 200
 # <li>x becomes two newlines, 16 spaces, a number of 10 digits with its point and space, a newline and x.
 _MAX_GROWTH = 8
 
@@ -42,52 +45,77 @@ _SLASH, _CLOSE = 0x2F, 0x3E
 
 
 class Names(NamedTuple):
-    """A hash table of names: `values` of `keys`, 0 where there is none."""
+    """A hash table of names: `values` of `keys`, 0 where there is none.
+
+    A key is the codes of up to seven characters, and above them the value of the eight before, where there are any.
+    """
 
     keys: NDArray[np.uint64]
     values: NDArray[np.uint64]
 
 
-class LaidOut(NamedTuple):
-    """A column, and which of its rows are left to the twin; those are empty."""
+class Entities(NamedTuple):
+    """`names`: texts as `packed_text` gives them. `controls`: which code points the first 160 numbers mean, or -1."""
 
-    data: Bytes
-    offsets: Offsets
-    left: NDArray[np.bool_]
+    names: Names
+    controls: NDArray[np.int32]
+
+
+def _no_entities() -> Entities:
+    return Entities(name_table({"a": 1}), frozen(np.zeros(1, np.int32), np.int32))
 
 
 def name_table(names: dict[str, int]) -> Names:
-    """Of names of at most MAX_NAME letters and digits of ASCII; values are not 0."""
+    """Of names of letters and digits of ASCII; values are not 0."""
+    entries: dict[int, int] = {}
+    for name, value in names.items():
+        before = letters = 0
+        for length, character in enumerate(name.encode(), 1):
+            letters = letters << 6 | int(_CODES[character])
+            if length % _CHUNK == 0:
+                before, letters = entries.setdefault(before | letters, len(entries) + 1) << 6 * _CHUNK, 0
+        entries[before | letters] = value
     size = 256
-    while size < 4 * len(names):
+    while size < 4 * len(entries):
         size *= 2
     keys, values = np.zeros(size, np.uint64), np.zeros(size, np.uint64)
-    for name, value in names.items():
-        key = 0
-        for character in name.encode():
-            key = key << 6 | int(_CODES[character])
-        slot = (key * int(_SPREAD) & 0xFFFFFFFFFFFFFFFF) >> 32 & (size - 1)
+    for key, value in entries.items():
+        slot = (key * int(SPREAD) & 0xFFFFFFFFFFFFFFFF) >> 32 & (size - 1)
         while values[slot]:
             slot = (slot + 1) & (size - 1)
         keys[slot], values[slot] = key, value
     return Names(frozen(keys, np.uint64), frozen(values, np.uint64))
 
 
-def packed_text(text: str) -> int:
-    """The value of an entity: at most seven bytes of UTF-8, and their number in the lowest byte."""
+def packed_text(text: str, *, is_bare: bool) -> int:
+    """The value of an entity: at most seven bytes of UTF-8; in the lowest byte their number, and may its ";" be missing."""
     data = text.encode()
-    return int.from_bytes(data, "little") << 8 | len(data)
+    return int.from_bytes(data, "little") << 8 | len(data) | (_IS_BARE if is_bare else 0)
 
 
 def lay_out(
-    data: Bytes, offsets: Offsets, tags: Names, entities: Names, *, max_indented_lists: int
-) -> LaidOut:
+    data: Bytes, offsets: Offsets, tags: Names, entities: Entities, *, max_indented_lists: int
+) -> tuple[Bytes, Offsets]:
     """`tags`: the act of an opening tag, and that of a closing one times 256, by names in lower case."""
     data, offsets, rows = frozen_text(data, offsets)
     out = np.empty(_MAX_GROWTH * int(offsets[-1] - offsets[0]) + 64, np.uint8)
-    ends, left = np.zeros(rows + 1, np.int64), np.zeros(rows, np.bool_)
-    _lay_out(data, offsets, *tags, *entities, max_indented_lists, _CLASSES, _CODES, out, ends, left)
-    return LaidOut(out[: ends[-1]].copy(), ends, left)
+    lists = np.empty(int(np.diff(offsets).max(initial=0)) // len("<ul>") + 1, np.int64)
+    ends = np.zeros(rows + 1, np.int64)
+    _lay_out(
+        data,
+        offsets,
+        *tags,
+        *entities.names,
+        entities.controls,
+        max_indented_lists,
+        _CLASSES,
+        _CODES,
+        _FOLDED_CODES,
+        lists,
+        out,
+        ends,
+    )
+    return out[: ends[-1]].copy(), ends
 
 
 def _classes() -> NDArray[np.uint8]:
@@ -105,11 +133,12 @@ def _codes() -> NDArray[np.uint8]:
     return codes
 
 
-_SPREAD = U64(0x9E3779B97F4A7C15)
 _CLASSES, _CODES = frozen(_classes(), np.uint8), frozen(_codes(), np.uint8)
+_FOLDED_CODES = frozen(np.where((_CODES > 26) & (_CODES <= 52), _CODES - 26, _CODES), np.uint8)
+_START = frozen(np.frombuffer(b"start", np.uint8), np.uint8)
 
 
-@kernel
+@kernel(lambda: lay_out(*TEXT, name_table({"a": 1}), _no_entities(), max_indented_lists=1))
 def _lay_out(
     data: Bytes,
     offsets: Offsets,
@@ -117,14 +146,15 @@ def _lay_out(
     tag_values: NDArray[np.uint64],
     entity_keys: NDArray[np.uint64],
     entity_values: NDArray[np.uint64],
+    controls: NDArray[np.int32],
     max_indented_lists: Int,
     classes: Bytes,
     codes: Bytes,
+    folded_codes: Bytes,
+    lists: Offsets,
     out: Bytes,
     ends: Offsets,
-    left: NDArray[np.bool_],
 ) -> None:
-    lists = np.empty(MAX_LISTS, np.int64)
     to: Int = 0
     at: Int = 0
     end: Int = 0
@@ -142,7 +172,6 @@ def _lay_out(
         is_first = False  # the next character of <pre> is its first
         cells = 0
         block = content = to
-        is_left = False
         while True:
             # Text up to the next tag, one character or run of plain bytes at a time.
             act = _END
@@ -160,22 +189,20 @@ def _lay_out(
                     is_closing = follower == _SLASH
                     if _is_letter(second if is_closing else follower):
                         name = at + 2 if is_closing else at + 1
-                        close = _tag_end(data, name + 1, end)
-                        key, length = _name(data, name, close, codes)
-                        if length < 0:
-                            is_left = True
-                            break
-                        value = U64(0)
-                        if length <= MAX_NAME:
-                            value = _find(tag_keys, tag_values, key)
+                        letters, name_end = _short_name(data, name, end, folded_codes)
+                        if name_end < end and (data[name_end] == _CLOSE or data[name_end] == 0x20):
+                            value = _find(tag_keys, tag_values, letters)
+                        else:
+                            value, name_end = _tag(data, name, end, tag_keys, tag_values, folded_codes)
                         act = np.int64(value >> U64(8) if is_closing else value & U64(0xFF))
-                        if act == NUMBERED:
-                            list_start = _list_start(data, name + 2, close)
-                            is_left = bool(list_start < 0)
-                        at = min(close + 1, end)
                         if act == HIDDEN:
-                            is_left = True
-                        if act != INLINE or is_left:
+                            at = _hidden_end(data, name, name_end, end, folded_codes)
+                            continue
+                        close = _tag_end(data, name + 1, end)
+                        if act == NUMBERED:
+                            list_start = _list_start(data, name_end, close, folded_codes)
+                        at = min(close + 1, end)
+                        if act != INLINE:
                             break
                         act = _END
                         continue
@@ -188,11 +215,9 @@ def _lay_out(
                     word, width = U64(0x3C), 1
                     at += 1
                 elif kind == _ENTITY:
-                    word, width, length = _entity(data, at, end, entity_keys, entity_values, codes)
-                    if length == 0:
-                        is_left = True
-                        break
-                    at += length
+                    word, width, at = _entity(data, at, end, entity_keys, entity_values, controls, codes)
+                    if width == 0:
+                        continue
                     if width == 1 and classes[word] == _SPACE and not is_pre:
                         has_space = True
                         continue
@@ -246,8 +271,6 @@ def _lay_out(
                         out[to] = data[at]
                         to += 1
                         at += 1
-            if is_left:
-                break
 
             # The act of the tag.
             if act != _END:
@@ -295,11 +318,7 @@ def _lay_out(
             elif is_pre:
                 while to > content and out[to - 1] == 0x0A:
                     to -= 1
-                judged = _has_text(out, content, to)
-                if judged < 0:
-                    is_left = True
-                    break
-                if judged:
+                if _has_text(out, content, to):
                     has_marker = False
                     gap = 2
                 else:
@@ -325,9 +344,6 @@ def _lay_out(
             elif act == PRE_END:
                 is_pre = False
             elif act in (LIST, NUMBERED):
-                if depth == MAX_LISTS:
-                    is_left = True
-                    break
                 gap = 1 if depth else 2
                 lists[depth] = list_start if act == NUMBERED else _BULLET
                 depth += 1
@@ -362,9 +378,6 @@ def _lay_out(
                 to = _begin(out, to, base, gap)
                 if has_marker:
                     to = _mark(out, to, indent, marker)
-        if is_left:
-            left[row] = True
-            to = base
         ends[row + 1] = to
 
 
@@ -392,29 +405,118 @@ def _tag_end(data: Bytes, at: Int, end: Int) -> Int:
 
 
 @inlined
-def _name(data: Bytes, at: Int, end: Int, codes: Bytes) -> tuple[np.uint64, Int]:
-    """The name of a tag as a key, in lower case, and its length: -1 if it has what only the twin can judge."""
-    key = U64(0)
-    length = 0
-    while at < end and data[at] != _SLASH and data[at] != 0x20 and not 0x09 <= data[at] <= 0x0D:
-        byte = data[at]
-        if byte < 0x20 or byte >= 0x80:
-            return key, -1
-        code = codes[byte]
-        if code == 0:
-            length = MAX_NAME  # and one more: no tag is called so
-        elif 27 <= code <= 52:
-            code -= 26
-        key = key << U64(6) | U64(code)
-        length += 1
+def _short_name(data: Bytes, at: Int, end: Int, codes: Bytes) -> tuple[np.uint64, Int]:
+    """The key of a name that fits a word, as nearly all do, and where it ends."""
+    letters = U64(0)
+    last = min(at + _CHUNK - 1, end)
+    while at < last and codes[data[at]] != 0:
+        letters = letters << U64(6) | U64(codes[data[at]])
         at += 1
-    return key, length
+    return letters, at
+
+
+@inlined
+def _tag(
+    data: Bytes,
+    at: Int,
+    end: Int,
+    keys: NDArray[np.uint64],
+    values: NDArray[np.uint64],
+    codes: Bytes,
+) -> tuple[np.uint64, Int]:
+    """The value of the tag whose name begins at `at`, in any case, and where the name ends."""
+    before = letters = value = U64(0)
+    length = 0
+    is_known, is_folded = True, False
+    while at < end and data[at] != _SLASH and data[at] != _CLOSE:
+        code: Int = codes[data[at]]
+        width: Int = 1
+        if code == 0:
+            if _space_width(data, at, end):
+                break
+            code, width = _folded(data, at, end)
+            is_folded |= width == 2
+            is_known &= code != 0
+        letters = letters << U64(6) | U64(code)
+        length += 1
+        at += width
+        if length % _CHUNK == 0 and is_known:
+            value = _find(keys, values, before | letters)
+            is_known = value != U64(0)
+            before, letters = value << U64(6 * _CHUNK), U64(0)
+    value = _find(keys, values, before | letters) if is_known else U64(0)
+    if value == U64(HIDDEN):
+        return value if at < end else U64(0), at
+    return U64(0) if is_folded else value, at
+
+
+@inlined
+def _folded(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
+    """The code of a letter outside ASCII that has its other case there, and its number of bytes.
+
+    The Kelvin sign is a k in any name; the i without a dot, that with one and the long s count in hidden tags alone.
+    """
+    if at + 2 < end and data[at] == 0xE2 and data[at + 1] == 0x84 and data[at + 2] == 0xAA:
+        return 11, 3
+    if at + 1 < end and data[at] == 0xC4 and (data[at + 1] == 0xB0 or data[at + 1] == 0xB1):
+        return 9, 2
+    if at + 1 < end and data[at] == 0xC5 and data[at + 1] == 0xBF:
+        return 19, 2
+    return 0, 1
+
+
+@inlined
+def _spells(data: Bytes, at: Int, end: Int, word: Bytes, first: Int, last: Int, codes: Bytes) -> Int:
+    """Behind the letters of `word[first:last]` in any case, or -1 if `at` begins otherwise."""
+    while first < last:
+        width: Int = 1
+        wanted_width: Int = 1
+        code: Int = codes[data[at]] if at < end else 0
+        wanted: Int = codes[word[first]]
+        if code == 0:
+            code, width = _folded(data, at, end)
+        if wanted == 0:
+            wanted, wanted_width = _folded(word, first, last)
+        if code != wanted:
+            return -1
+        at += width
+        first += wanted_width
+    return at
+
+
+@inlined
+def _hidden_end(data: Bytes, name: Int, at: Int, end: Int, codes: Bytes) -> Int:
+    """Behind the tag that closes what the one with the name `data[name:at]` opened."""
+    name_end = at
+    while at + 1 < end:
+        if data[at] == 0x3C and data[at + 1] == _SLASH:
+            behind = _spells(data, at + 2, end, data, name, name_end, codes)
+            if behind >= 0:
+                return _bogus_end(data, behind, end)
+        at += 1
+    return end
+
+
+@inlined
+def _space_width(data: Bytes, at: Int, end: Int) -> Int:
+    """How many bytes the white space at `at` has, as Unicode knows it; 0 for anything else."""
+    byte = data[at]
+    if byte < 0x80:
+        return 1 if byte == 0x20 or 0x09 <= byte <= 0x0D or 0x1C <= byte <= 0x1F else 0
+    if byte == 0xC2:
+        return 2 if at + 1 < end and (data[at + 1] == 0x85 or data[at + 1] == 0xA0) else 0
+    if byte < 0xE1 or byte > 0xE3 or at + 2 >= end:
+        return 0
+    code = (byte & 0xF) << 12 | (data[at + 1] & 0x3F) << 6 | data[at + 2] & 0x3F
+    if 0x2000 <= code <= 0x200A or code == 0x2028 or code == 0x2029 or code == 0x202F:
+        return 3
+    return 3 if code == 0x1680 or code == 0x205F or code == 0x3000 else 0
 
 
 @inlined
 def _find(keys: NDArray[np.uint64], values: NDArray[np.uint64], key: np.uint64) -> np.uint64:
     last = U64(keys.size - 1)
-    slot: np.uint64 = ((key * _SPREAD) >> U64(32)) & last
+    slot: np.uint64 = ((key * SPREAD) >> U64(32)) & last
     while values[slot] != U64(0) and keys[slot] != key:
         slot = (slot + U64(1)) & last
     found: np.uint64 = values[slot]
@@ -422,22 +524,41 @@ def _find(keys: NDArray[np.uint64], values: NDArray[np.uint64], key: np.uint64) 
 
 
 @inlined
-def _list_start(data: Bytes, at: Int, end: Int) -> Int:
-    """Of <ol>: 1, or N in <ol start="N">; -1 if it says anything else."""
-    if at == end:
-        return 1
-    spelled = b' start="'
-    if end - at < 10 or end - at > 18 or data[end - 1] != 0x22:
-        return -1
-    for i in range(8):
-        if data[at + i] != spelled[i]:
-            return -1
-    number: Int = 0
-    for i in range(at + 8, end - 1):
-        if not 0x30 <= data[i] <= 0x39:
-            return -1
-        number = 10 * number + (np.int64(data[i]) - 0x30)
-    return number
+def _list_start(data: Bytes, at: Int, end: Int, codes: Bytes) -> Int:
+    """Of <ol>: N of the first `start=N` among its first characters, else 1."""
+    stop, characters = at, len("<ol")
+    while stop < end:
+        characters += (data[stop] & 0xC0) != 0x80
+        if characters > _MAX_TAG:
+            break
+        stop += 1
+    while at < stop:
+        width = _space_width(data, at, stop)
+        if width:
+            i = _spells(data, at + width, stop, _START, 0, _START.size, codes)
+            i = _skip_space(data, i, stop)
+            if 0 <= i < stop and data[i] == 0x3D:
+                i = _skip_space(data, i + 1, stop)
+                if i < stop and (data[i] == 0x22 or data[i] == 0x27):
+                    i += 1
+                first, number = i, np.int64(0)
+                while i < stop and i - first < _MAX_START_DIGITS and 0x30 <= data[i] <= 0x39:
+                    number = 10 * number + (np.int64(data[i]) - 0x30)
+                    i += 1
+                if i > first:
+                    return number
+        at += max(width, 1)
+    return 1
+
+
+@inlined
+def _skip_space(data: Bytes, at: Int, end: Int) -> Int:
+    while 0 <= at < end:
+        width = _space_width(data, at, end)
+        if width == 0:
+            break
+        at += width
+    return at
 
 
 @inlined
@@ -467,54 +588,75 @@ def _entity(
     end: Int,
     keys: NDArray[np.uint64],
     values: NDArray[np.uint64],
+    controls: NDArray[np.int32],
     codes: Bytes,
 ) -> tuple[np.uint64, Int, Int]:
-    """What the "&" at `at` begins: the bytes in a word, their number, and how many it takes; 0 if the twin must."""
-    follower = data[at + 1] if at + 1 < end else 0x20
-    if follower == 0x20 or follower == 0x0A or follower == 0x09 or follower == 0x0C:
-        return U64(0x26), 1, 1
-    if follower == 0x3C or follower == 0x26 or follower == 0x3B:
-        return U64(0x26), 1, 1
-    i = at + 1
-    if follower == 0x23:
+    """What the "&" at `at` begins: its bytes in a word, their number (0: no character), and where the text goes on."""
+    at += 1
+    if at < end and data[at] == 0x23:
+        return _number(data, at, end, controls)
+    first = at
+    before = letters = bare = U64(0)  # bare: as many letters as a name without its semicolon can have
+    while at < end and codes[data[at]] != 0:
+        letters = letters << U64(6) | U64(codes[data[at]])
+        at += 1
+        if at - first <= _MAX_BARE:
+            bare = letters
+        elif (at - first) % _CHUNK == 0:
+            value = _find(keys, values, before | letters)
+            if value == U64(0):
+                break
+            before, letters = value << U64(6 * _CHUNK), U64(0)
+    if at > first and at < end and data[at] == 0x3B:
+        value = _find(keys, values, before | letters)
+        if value != U64(0):
+            return value >> U64(8), np.int64(value & U64(_IS_BARE - 1)), at + 1
+    at = min(at, first + _MAX_BARE)
+    while at > first:
+        value = _find(keys, values, bare)
+        if value & U64(_IS_BARE):
+            return value >> U64(8), np.int64(value & U64(_IS_BARE - 1)), at
+        bare >>= U64(6)
+        at -= 1
+    return U64(0x26), 1, at
+
+
+@inlined
+def _number(data: Bytes, at: Int, end: Int, controls: NDArray[np.int32]) -> tuple[np.uint64, Int, Int]:
+    """`_entity` of the "#" at `at`."""
+    is_hex = at + 1 < end and (data[at + 1] | 0x20) == 0x78
+    first = i = at + 1 + is_hex
+    code: Int = 0
+    while i < end:
+        byte = np.int64(data[i])
+        if 0x30 <= byte <= 0x39:
+            digit = byte - 0x30
+        elif is_hex and 0x61 <= (byte | 0x20) <= 0x66:
+            digit = (byte | 0x20) - 0x57
+        else:
+            break
+        if code <= 0x10FFFF:  # a larger one stays too large
+            code = code * (16 if is_hex else 10) + digit
         i += 1
-        is_hex = i < end and (data[i] | 0x20) == 0x78
-        i += is_hex
-        first = i
-        code: Int = 0
-        while i < end and i - first < 7 and data[i] != 0x3B:
-            byte = np.int64(data[i])
-            if 0x30 <= byte <= 0x39:
-                code = code * (16 if is_hex else 10) + (byte - 0x30)
-            elif is_hex and 0x61 <= (byte | 0x20) <= 0x66:
-                code = code * 16 + ((byte | 0x20) - 0x57)
-            else:
-                return U64(0), 0, 0
-            i += 1
-        if i in (first, end) or data[i] != 0x3B:
-            return U64(0), 0, 0
-        length = i + 1 - at
-        if 0x20 <= code < 0x7F or code == 0x09 or code == 0x0A:
-            return U64(code), 1, length
-        if 0xA0 <= code < 0x800:
-            return U64(0xC0 | code >> 6 | (0x80 | code & 0x3F) << 8), 2, length
-        if 0x800 <= code < 0xD800 or 0xE000 <= code < 0xFDD0:
-            return (
-                U64(0xE0 | code >> 12 | (0x80 | code >> 6 & 0x3F) << 8 | (0x80 | code & 0x3F) << 16),
-                3,
-                length,
-            )
-        return U64(0), 0, 0
-    key = U64(0)
-    while i < end and i - at <= MAX_NAME and codes[data[i]] != 0:
-        key = key << U64(6) | U64(codes[data[i]])
-        i += 1
-    if i == end or data[i] != 0x3B:
-        return U64(0), 0, 0
-    value = _find(keys, values, key)
-    if value == U64(0):
-        return U64(0), 0, 0
-    return value >> U64(8), np.int64(value & U64(0xFF)), i + 1 - at
+    if i == first:
+        return U64(0x26), 1, at
+    if i - first > _MAX_DIGITS or code > 0x10FFFF or 0xD800 <= code < 0xE000:
+        code = 0xFFFD
+    elif code < controls.size:
+        code = np.int64(controls[code])
+    elif 0xFDD0 <= code < 0xFDF0 or (code & 0xFFFE) == 0xFFFE:
+        code = -1
+    i += i < end and data[i] == 0x3B
+    if code < 0:
+        return U64(0), 0, i
+    if code < 0x80:
+        return U64(code), 1, i
+    if code < 0x800:
+        return U64(0xC0 | code >> 6 | (0x80 | code & 0x3F) << 8), 2, i
+    tail = (0x80 | code >> 6 & 0x3F) << 8 | (0x80 | code & 0x3F) << 16
+    if code < 0x10000:
+        return U64(0xE0 | code >> 12 | tail), 3, i
+    return U64(0xF0 | code >> 18 | (0x80 | code >> 12 & 0x3F) << 8 | tail << 8), 4, i
 
 
 @inlined
@@ -555,13 +697,11 @@ def _mark(out: Bytes, to: Int, indent: Int, number: Int) -> Int:
 
 
 @inlined
-def _has_text(out: Bytes, first: Int, end: Int) -> Int:
-    """Is anything but white space there? -1 where only Unicode's tables can tell."""
-    judged = 0
-    for i in range(first, end):
-        byte = out[i]
-        if byte >= 0x80:
-            judged = -1
-        elif byte > 0x20 or byte < 0x09 or 0x0E <= byte < 0x1C:
-            return 1
-    return judged
+def _has_text(out: Bytes, first: Int, end: Int) -> bool:
+    """Is anything but white space there?"""
+    while first < end:
+        width = _space_width(out, first, end)
+        if width == 0:
+            return True
+        first += width
+    return False

@@ -1,10 +1,10 @@
-"""What a JSON parser will not tell about a line: bad UTF-8, equal keys in one object, absurd nesting, where a value is.
+r"""What a JSON parser will not tell about a line: bad UTF-8, equal keys in one object, absurd nesting, where a value is.
 
-    block    {"a": 1}\\n  \\n{"b": {"c": 2, "c": 3}}\\n         whole lines; the last may lack its \\n
+    block    {"a": 1}\n  \n{"b": {"c": 2, "c": 3}}\n         whole lines; the last may lack its \n
     starts   0            12
     ends     8            35                                 blank lines have no row
     flags    0            DUPLICATE_KEY
-    strings  where the values of the keys that are asked for lie, if they are strings: kernels/jsonstrings.py reads them
+    strings  where the values of the keys that are asked for lie, if they are strings
 
 Each line is walked while it is in the first-level cache: to its newline, eight bytes at a time, noting
 whether it is ASCII; then for UTF-8, if it is not; then for its keys, skipping through strings eight bytes at
@@ -12,6 +12,14 @@ a time.
 
 A line need not be JSON. Whatever it holds, the walk stays inside it and ends; the flags of a line that no
 parser accepts mean little.
+
+`unescape` makes a column of text of those strings, without a Python string in between:
+
+    block    {"text": "a \"b\"\u00e9"}
+    column   a "b"é                              UTF-8
+
+Eight bytes are copied at a time up to the next backslash. A control character, an escape that JSON does not have or half
+of a surrogate pair ends the work: what to say of such a line is the parser's business. UTF-8 is not looked at.
 """
 
 from __future__ import annotations
@@ -22,8 +30,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Bytes, Int, frozen
-from tokmill.kernels.jit import inlined, kernel
+from tokmill.kernels.jit import (
+    HIGH_BITS,
+    LOW_BITS,
+    TEXT,
+    Bytes,
+    Int,
+    Offsets,
+    bytes_before,
+    first_zero,
+    frozen,
+    inlined,
+    kernel,
+    load_rest,
+    load_word,
+    put_code,
+    raw_kernel,
+    raw_step,
+    store_word,
+    zero_marks,
+)
 
 INVALID_UTF8 = 1
 DUPLICATE_KEY = 2
@@ -39,8 +65,6 @@ MAX_LIVE_KEYS = 4096
 # numba makes a float of uint64 + int, so every operand of word arithmetic is a uint64 with a name or a cast.
 U64 = np.uint64
 ALL_BITS = U64(0xFFFFFFFFFFFFFFFF)
-LOW_BITS = U64(0x0101010101010101)
-HIGH_BITS = U64(0x8080808080808080)
 NEWLINES = U64(0x0A0A0A0A0A0A0A0A)
 QUOTES = U64(0x2222222222222222)
 BACKSLASHES = U64(0x5C5C5C5C5C5C5C5C)
@@ -132,7 +156,7 @@ def _utf8_steps() -> NDArray[np.uint64]:
 _UTF8_STEPS = frozen(_utf8_steps(), np.uint64)
 
 
-@kernel
+@kernel(lambda: audit_lines(b"{}\n"))
 def _audit_lines(
     data: Bytes,
     at: Int,
@@ -155,14 +179,14 @@ def _audit_lines(
         end: Int = data.size
         while at < data.size:
             if data.size - at >= 8:
-                word = _load_word(data, at)
-                marks = _zero_marks(word ^ NEWLINES)
+                word = load_word(data, at)
+                marks = first_zero(word ^ NEWLINES)
                 if marks == U64(0):
                     seen |= word
                     at += 8
                     continue
                 seen |= word & (marks ^ (marks - U64(1)))
-                end = at + _first_mark(marks)
+                end = at + bytes_before(marks)
                 break
             if data[at] == 0x0A:
                 end = at
@@ -184,7 +208,7 @@ def _audit_lines(
             i = start
             while i < end:
                 if end - i >= 8:
-                    word = _load_word(data, i)
+                    word = load_word(data, i)
                     if (word & HIGH_BITS) != U64(0) or (state & U64(63)) != U64(0):
                         for _ in range(8):
                             state = utf8_steps[word & U64(0xFF)] >> (state & U64(63))
@@ -211,12 +235,12 @@ def _audit_lines(
                 has_escape = False
                 while i < end:
                     if end - i >= 8:
-                        word = _load_word(data, i)
-                        marks = _zero_marks(word ^ QUOTES) | _zero_marks(word ^ BACKSLASHES)
+                        word = load_word(data, i)
+                        marks = first_zero(word ^ QUOTES) | first_zero(word ^ BACKSLASHES)
                         if marks == U64(0):
                             i += 8
                             continue
-                        i += _first_mark(marks)
+                        i += bytes_before(marks)
                     if data[i] == QUOTE:
                         break
                     if data[i] == BACKSLASH:
@@ -231,7 +255,7 @@ def _audit_lines(
                         key_end = min(i, end)
                         key = U64(key_end - key_start)
                         for k in range(key_start, key_end, 8):
-                            word = _load_word(data, k) if data.size - k >= 8 else _load_rest(data, k)
+                            word = load_word(data, k) if data.size - k >= 8 else load_rest(data, k)
                             key = _stirred(key, word & (ALL_BITS >> U64(64 - 8 * min(key_end - k, 8))))
                         is_twin = False
                         for other in range(U64(key_bases[depth - 1]), U64(keys)):
@@ -287,47 +311,104 @@ def _place_of(data: Bytes, start: Int, end: Int, asked: Bytes, asked_ends: NDArr
 
 
 @inlined
-def _load_word(data: Bytes, at: Int) -> np.uint64:
-    """Eight bytes as one little-endian word. LLVM makes one load of it, because the unsigned index cannot
-    be negative and so needs no wrap-around."""
-    i = U64(at)
-    return (
-        U64(data[i])
-        | U64(data[i + U64(1)]) << U64(8)
-        | U64(data[i + U64(2)]) << U64(16)
-        | U64(data[i + U64(3)]) << U64(24)
-        | U64(data[i + U64(4)]) << U64(32)
-        | U64(data[i + U64(5)]) << U64(40)
-        | U64(data[i + U64(6)]) << U64(48)
-        | U64(data[i + U64(7)]) << U64(56)
-    )
-
-
-@inlined
-def _load_rest(data: Bytes, at: Int) -> np.uint64:
-    """The fewer than eight bytes up to the end of the block."""
-    word = U64(0)
-    for k in range(data.size - at):
-        word |= U64(data[at + k]) << U64(8 * k)
-    return word
-
-
-@inlined
-def _zero_marks(word: np.uint64) -> np.uint64:
-    """0x80 in the lowest byte that is zero; in the bytes above it, perhaps noise. 0 if no byte is zero."""
-    return (word - LOW_BITS) & ~word & HIGH_BITS
-
-
-@inlined
-def _first_mark(marks: np.uint64) -> Int:
-    """The number of bytes below the lowest mark."""
-    lows = marks >> U64(7)
-    below = (lows - U64(1)) & ~lows & LOW_BITS
-    return np.int64((below * LOW_BITS) >> U64(56))
-
-
-@inlined
 def _stirred(key: np.uint64, word: np.uint64) -> np.uint64:
     """One more word of a key in its hash. A bijection: different keys of up to eight bytes never collide."""
     key = (key ^ word) * U64(0xFF51AFD7ED558CCD)
     return key ^ (key >> U64(32))
+
+
+# --- strings ---
+
+FROM_SPACE = U64(0xE0E0E0E0E0E0E0E0)
+SPACE, LETTER_U = 0x20, 0x75
+_WORD = 8
+
+
+def _escapes() -> NDArray[np.uint8]:
+    """What stands for each byte after a backslash; 0 where JSON has no such escape."""
+    table = np.zeros(256, np.uint8)
+    for byte, meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
+        table[byte] = meaning
+    return table
+
+
+_ESCAPES = frozen(_escapes(), np.uint8)
+
+
+def unescape(block: Bytes, firsts: Offsets, ends: Offsets) -> tuple[Bytes, Offsets] | None:
+    """The column of the strings that lie there, one after the other; None if one of them is no JSON."""
+    size = int((ends - firsts).sum())
+    text, offsets = np.empty(size + _WORD, np.uint8), np.zeros(len(firsts) + 1, np.int64)
+    done = _unescape(
+        frozen(block, np.uint8), frozen(firsts, np.int64), frozen(ends, np.int64), _ESCAPES, text, offsets
+    )
+    return (text[: offsets[-1]], offsets) if done else None
+
+
+@raw_kernel(lambda: unescape(TEXT[0], TEXT[1][:-1], TEXT[1][1:]))
+def _unescape(
+    data: Bytes, firsts: Offsets, ends: Offsets, escapes: Bytes, text: Bytes, offsets: Offsets
+) -> bool:
+    used: Int = 0
+    for row in range(firsts.size):
+        at, end = firsts[row], ends[row]
+        while at < end:
+            if end - at >= _WORD:
+                word = load_word(data, at)
+                marks = zero_marks(word ^ BACKSLASHES) | zero_marks(word & FROM_SPACE)
+                store_word(text, used, word)
+                if marks == U64(0):
+                    at += _WORD
+                    used += _WORD
+                    continue
+                before = ((marks & (~marks + U64(1))) >> U64(7)) - U64(1)
+                plain = np.int64(((before & LOW_BITS) * LOW_BITS) >> U64(56))
+                at += plain
+                used += plain
+            byte = data[U64(at)]
+            at += 1
+            if byte < SPACE:
+                return False
+            if byte == BACKSLASH:
+                if at == end:
+                    return False
+                byte = data[U64(at)]
+                at += 1
+                if byte == LETTER_U:
+                    code = _code_unit(data, at, end)
+                    at += 4
+                    if 0xD800 <= code < 0xDC00 and at + 6 <= end and data[U64(at)] == BACKSLASH:
+                        low = _code_unit(data, at + 2, end) if data[U64(at + 1)] == LETTER_U else -1
+                        if not 0xDC00 <= low < 0xE000:
+                            return False
+                        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
+                        at += 6
+                    if code < 0 or 0xD800 <= code < 0xE000:
+                        return False
+                    used = put_code(text, used, code)
+                    continue
+                byte = escapes[byte]
+                if byte == 0:
+                    return False
+            text[U64(used)] = byte
+            used += 1
+        offsets[row + 1] = used
+    return True
+
+
+@raw_step
+def _code_unit(data: Bytes, at: Int, end: Int) -> Int:
+    """Of four hexadecimal digits; -1 if they are none."""
+    code: Int = 0
+    if at + 4 > end:
+        return -1
+    for place in range(at, at + 4):
+        byte = np.int64(data[U64(place)])
+        letter = byte | 32
+        if 48 <= byte <= 57:
+            code = code * 16 + byte - 48
+        elif 97 <= letter <= 102:
+            code = code * 16 + letter - 87
+        else:
+            return -1
+    return code

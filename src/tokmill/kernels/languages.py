@@ -25,13 +25,22 @@ from numba import extending, types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
-from tokmill.kernels.raw import raw_kernel, raw_step
+from tokmill.kernels.jit import (
+    HIGH_BITS,
+    LOW_BITS,
+    LOW_SEVEN,
+    TEXT,
+    Bytes,
+    Int,
+    Offsets,
+    frozen,
+    frozen_text,
+    load_word,
+    raw_kernel,
+    raw_step,
+)
 
 U64 = np.uint64
-LOW_BITS = U64(0x0101010101010101)
-LOW_SEVEN = U64(0x7F7F7F7F7F7F7F7F)
-HIGH_BITS = U64(0x8080808080808080)
 ABOVE_BLANK = U64(0x5F5F5F5F5F5F5F5F)  # added to 33 or more, the high bit of its byte
 
 LESS, MORE = 0x3C, 0x3E  # < and > stand around a word
@@ -186,7 +195,7 @@ _add = extending.intrinsic(_emit_add)
 _ones = extending.intrinsic(_emit_ones)
 
 
-@raw_kernel
+@raw_kernel(lambda: likeliest_labels(*TEXT, no_languages()))
 def _likeliest_labels(
     data: Bytes,
     offsets: Offsets,
@@ -327,17 +336,7 @@ def _key(data: Bytes, at: Int, end: Int) -> tuple[Int, Key]:
 @raw_step
 def _until_blank(data: Bytes, at: Int) -> tuple[np.uint64, Int]:
     """Of eight bytes those before the first blank or control, and how many."""
-    i = U64(at)
-    word = (  # one load, because the unsigned index cannot be negative
-        U64(data[i])
-        | U64(data[i + U64(1)]) << U64(8)
-        | U64(data[i + U64(2)]) << U64(16)
-        | U64(data[i + U64(3)]) << U64(24)
-        | U64(data[i + U64(4)]) << U64(32)
-        | U64(data[i + U64(5)]) << U64(40)
-        | U64(data[i + U64(6)]) << U64(48)
-        | U64(data[i + U64(7)]) << U64(56)
-    )
+    word = load_word(data, at)
     blanks = ~(((word & LOW_SEVEN) + ABOVE_BLANK) | word) & HIGH_BITS
     before = ((blanks & (~blanks + U64(1))) >> U64(7)) - U64(1)
     return word & before, np.int64(((before & LOW_BITS) * LOW_BITS) >> U64(56))

@@ -16,14 +16,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.classes import SPACE
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
-from tokmill.kernels.phrases import PhraseTable
-from tokmill.kernels.raw import raw_kernel, raw_step
+from tokmill.kernels.jit import (
+    HIGH_BITS,
+    LOW_BITS,
+    SPACE,
+    TEXT,
+    Bytes,
+    Int,
+    Offsets,
+    bytes_before,
+    code_at,
+    first_zero,
+    frozen,
+    frozen_text,
+    load_word,
+    raw_kernel,
+    raw_step,
+    store_word,
+)
+from tokmill.kernels.patterns import PhraseTable, is_phrase, phrase_table
 
 U64 = np.uint64
-LOW_BITS = U64(0x0101010101010101)
-HIGH_BITS = U64(0x8080808080808080)
 BITS_6 = U64(0x4040404040404040)
 # Added to a byte of ASCII: its high bit then tells that it is above the space.
 ABOVE_SPACE = U64(0x5F5F5F5F5F5F5F5F)
@@ -98,7 +111,17 @@ def edit_lines(
     )
 
 
-@raw_kernel
+@raw_kernel(
+    lambda: edit_lines(
+        *TEXT,
+        np.zeros(256, np.uint16),
+        phrase_table((("a",),)),
+        min_words=3,
+        max_word_chars=9,
+        terminal_only=True,
+        strip_citations=True,
+    )
+)
 def _edit_lines(
     data: Bytes,
     offsets: Offsets,
@@ -203,12 +226,12 @@ def _copy_line(data: Bytes, at: Int, end: Int, edited: Bytes, into: Int) -> tupl
     """
     brackets = U64(0)
     while end - at >= 8:
-        word = _load_word(data, at)
-        _store_word(edited, into, word)
-        brackets |= _first_marks(word ^ BRACKETS)
-        marks = _first_marks(word ^ NEWLINES)
+        word = load_word(data, at)
+        store_word(edited, into, word)
+        brackets |= first_zero(word ^ BRACKETS)
+        marks = first_zero(word ^ NEWLINES)
         if marks:
-            return at + _bytes_before(marks), bool(brackets)
+            return at + bytes_before(marks), bool(brackets)
         at += 8
         into += 8
     while at < end and data[at] != NEWLINE:
@@ -225,7 +248,7 @@ def _has_chunks(data: Bytes, at: Int, end: Int, wanted: Int, classes: NDArray[np
     chunks: Int = 0
     visible = U64(0)  # of eight bytes, 1 in each that is not a space
     while end - at >= 8 and chunks < wanted:
-        word = _load_word(data, at)
+        word = load_word(data, at)
         if word & HIGH_BITS or (word | word << U64(1)) & BITS_6 != BITS_6:
             break  # a byte of these is no ASCII, or a control character
         before = visible >> U64(56)
@@ -234,7 +257,7 @@ def _has_chunks(data: Bytes, at: Int, end: Int, wanted: Int, classes: NDArray[np
         at += 8
     is_inside = visible >> U64(56) != U64(0)
     while at < end and chunks < wanted:
-        code, width = _code_at(data, at)
+        code, width = code_at(data, at)
         is_space = (classes[code] & SPACE) != 0
         chunks += not is_space and not is_inside
         is_inside = not is_space
@@ -247,7 +270,7 @@ def _longest_chunk(data: Bytes, at: Int, end: Int, classes: NDArray[np.uint16]) 
     chars: Int = 0
     longest: Int = 0
     while at < end:
-        code, width = _code_at(data, at)
+        code, width = code_at(data, at)
         chars = 0 if classes[code] & SPACE else chars + 1
         longest = max(longest, chars)
         at += width
@@ -260,9 +283,9 @@ def _copy_uncited(data: Bytes, at: Int, end: Int, edited: Bytes, into: Int) -> t
     citations: Int = 0
     while at < end:
         if end - at >= 8:
-            word = _load_word(data, at)
-            if _first_marks(word ^ BRACKETS) == U64(0):
-                _store_word(edited, into, word)
+            word = load_word(data, at)
+            if first_zero(word ^ BRACKETS) == U64(0):
+                store_word(edited, into, word)
                 into += 8
                 at += 8
                 continue
@@ -312,7 +335,7 @@ def _is_terminal(data: Bytes, start: Int, end: Int) -> bool:
 def _after_spaces(data: Bytes, at: Int, end: Int, classes: NDArray[np.uint16]) -> Int:
     """A newline is not passed."""
     while at < end and data[at] != NEWLINE:
-        code, width = _code_at(data, at)
+        code, width = code_at(data, at)
         if classes[code] & SPACE == 0:
             break
         at += width
@@ -325,7 +348,7 @@ def _before_spaces(data: Bytes, start: Int, end: Int, classes: NDArray[np.uint16
         at = end - 1
         while data[at] & 0xC0 == 0x80:
             at -= 1
-        if classes[_code_at(data, at)[0]] & SPACE == 0:
+        if classes[code_at(data, at)[0]] & SPACE == 0:
             break
         end = at
     return end
@@ -343,7 +366,7 @@ def _phrase_in(
     phrase_offsets: Offsets,
     phrases: Bytes,
 ) -> Int:
-    """The lowest group with a phrase in the line, or -1. See kernels.phrases for how it is looked for."""
+    """The lowest group with a phrase in the line, or -1. See kernels.patterns for how it is looked for."""
     found: Int = _NO_GROUP
     gap = U64(min(1, window - 1))
     at: Int = begin + window - 1
@@ -356,76 +379,6 @@ def _phrase_in(
         start = at - (window - 1)
         at += 1
         for entry in range(first_entry[pair], first_entry[pair + U64(1)]):
-            size = phrase_offsets[entry + 1] - phrase_offsets[entry]
-            if start + size > end:
-                continue
-            k: Int = 0
-            while k < size and _lower(data[start + k]) == phrases[phrase_offsets[entry] + k]:
-                k += 1
-            if k == size:
+            if is_phrase(data, start, end, phrases, phrase_offsets[entry], phrase_offsets[entry + 1]):
                 found = min(found, groups[entry])
     return found if found < _NO_GROUP else -1
-
-
-@raw_step
-def _lower(byte: np.uint8) -> np.uint8:
-    return byte | np.uint8(32) if 65 <= byte <= 90 else byte
-
-
-@raw_step
-def _code_at(data: Bytes, at: Int) -> tuple[Int, Int]:
-    """The code point at `at`, and its bytes."""
-    i = U64(at)
-    lead = np.int64(data[i])
-    if lead < 0x80:
-        return lead, 1
-    second = np.int64(data[i + U64(1)]) & 0x3F
-    if lead < 0xE0:
-        return ((lead & 0x1F) << 6) | second, 2
-    third = np.int64(data[i + U64(2)]) & 0x3F
-    if lead < 0xF0:
-        return ((lead & 0x0F) << 12) | (second << 6) | third, 3
-    fourth = np.int64(data[i + U64(3)]) & 0x3F
-    return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | fourth, 4
-
-
-@raw_step
-def _load_word(data: Bytes, at: Int) -> np.uint64:
-    """Eight bytes. LLVM makes one load of it, because the unsigned index cannot be negative."""
-    i = U64(at)
-    return (
-        U64(data[i])
-        | U64(data[i + U64(1)]) << U64(8)
-        | U64(data[i + U64(2)]) << U64(16)
-        | U64(data[i + U64(3)]) << U64(24)
-        | U64(data[i + U64(4)]) << U64(32)
-        | U64(data[i + U64(5)]) << U64(40)
-        | U64(data[i + U64(6)]) << U64(48)
-        | U64(data[i + U64(7)]) << U64(56)
-    )
-
-
-@raw_step
-def _store_word(data: Bytes, at: Int, word: np.uint64) -> None:
-    i = U64(at)
-    data[i] = np.uint8(word)
-    data[i + U64(1)] = np.uint8(word >> U64(8))
-    data[i + U64(2)] = np.uint8(word >> U64(16))
-    data[i + U64(3)] = np.uint8(word >> U64(24))
-    data[i + U64(4)] = np.uint8(word >> U64(32))
-    data[i + U64(5)] = np.uint8(word >> U64(40))
-    data[i + U64(6)] = np.uint8(word >> U64(48))
-    data[i + U64(7)] = np.uint8(word >> U64(56))
-
-
-@raw_step
-def _first_marks(word: np.uint64) -> np.uint64:
-    """0x80 in the first byte that is zero, and in none before it; what it says of later ones may be wrong."""
-    return (word - LOW_BITS) & ~word & HIGH_BITS
-
-
-@raw_step
-def _bytes_before(marks: np.uint64) -> Int:
-    """How many bytes are before the first mark."""
-    below = ((marks & (~marks + U64(1))) >> U64(7)) - U64(1)
-    return np.int64(((below & LOW_BITS) * LOW_BITS) >> U64(56))

@@ -16,13 +16,26 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.classes import SPACE, TERMINAL
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
-from tokmill.kernels.raw import raw_kernel, raw_step
+from tokmill.kernels.jit import (
+    LOW_BITS,
+    SPACE,
+    TERMINAL,
+    TEXT,
+    Bytes,
+    Int,
+    Offsets,
+    code_at,
+    first_zero,
+    frozen,
+    frozen_text,
+    load_word,
+    mix64,
+    raw_kernel,
+    raw_step,
+    slots_for,
+)
 
 U8, U64 = np.uint8, np.uint64
-LOW_BITS = U64(0x0101010101010101)
-HIGH_BITS = U64(0x8080808080808080)
 NEWLINES = U64(0x0A0A0A0A0A0A0A0A)
 GOLDEN = U64(0x9E3779B97F4A7C15)
 COUNTS = U64(0xFFFFFFFF)
@@ -70,7 +83,7 @@ def measure_lines(
     return LineMeasures(*found)
 
 
-@raw_kernel
+@raw_kernel(lambda: measure_lines(*TEXT, np.zeros(256, np.uint16), short_chars=30))
 def _bound_lines(data: Bytes, offsets: Offsets, at_most: NDArray[np.int64]) -> Int:
     """How many lines each row has at most, into `at_most`, and the largest of these."""
     most: Int = 0
@@ -80,7 +93,7 @@ def _bound_lines(data: Bytes, offsets: Offsets, at_most: NDArray[np.int64]) -> I
     return most
 
 
-@raw_kernel
+@raw_kernel(lambda: measure_lines(*TEXT, np.zeros(256, np.uint16), short_chars=30))
 def _measure_lines(
     data: Bytes,
     offsets: Offsets,
@@ -95,7 +108,7 @@ def _measure_lines(
     tick = U64(0)
     for row in range(offsets.size - 1):
         begin, end = offsets[row], offsets[row + 1]
-        mask = _mask_for(at_most[row])
+        mask = slots_for(at_most[row]) - 1
         tick += U64(1)
         lines: Int = 0
         filled: Int = 0
@@ -117,12 +130,12 @@ def _measure_lines(
             first = _after_spaces(data, at, stop, classes)
             if first < stop:
                 last = _before_spaces(data, first, stop, classes)  # where the last visible character begins
-                code, width = _code_at(data, last)
+                code, width = code_at(data, last)
                 if filled == 0:
                     text_begin, first_filled = first, lines
                 text_end, last_filled = last + width, lines
                 filled += 1
-                opening = _code_at(data, first)[0]
+                opening = code_at(data, first)[0]
                 bullets += opening == HYPHEN or opening == BULLET
                 ellipses += code == ELLIPSIS or (
                     code == DOT and last >= first + 2 and data[last - 1] == DOT and data[last - 2] == DOT
@@ -159,7 +172,7 @@ def _measure_lines(
             start = max(starts[line], text_begin)
             key = U64(0)
             while line <= last_filled and starts[line + 1] - starts[line] > 1:
-                key = _fmix(key ^ keys[line])
+                key = mix64(key ^ keys[line])
                 line += 1
             paragraphs += 1
             slot = _slot(table, mask, tick, key)
@@ -180,9 +193,9 @@ def _line_end(data: Bytes, start: Int, end: Int) -> tuple[Int, np.uint64]:
     at: Int = start
     mixed, beside = U64(0), GOLDEN
     while end - at >= 16:
-        word, next_word = _load_word(data, at), _load_word(data, at + 8)
-        marks, next_marks = _first_marks(word ^ NEWLINES), _first_marks(next_word ^ NEWLINES)
-        after = _fmix(mixed ^ word)
+        word, next_word = load_word(data, at), load_word(data, at + 8)
+        marks, next_marks = first_zero(word ^ NEWLINES), first_zero(next_word ^ NEWLINES)
+        after = mix64(mixed ^ word)
         if marks | next_marks:
             # no branch on which of the two it is: that could not be foreseen
             is_later = marks == U64(0)
@@ -193,16 +206,16 @@ def _line_end(data: Bytes, start: Int, end: Int) -> tuple[Int, np.uint64]:
             at += np.int64(((before & LOW_BITS) * LOW_BITS) >> U64(56)) + 8 * is_later
             return at, _finish(mixed, beside, word & before, at - start)
         mixed = after
-        beside = _fmix(beside ^ next_word)
+        beside = mix64(beside ^ next_word)
         at += 16
     while end - at >= 8:
-        word = _load_word(data, at)
-        marks = _first_marks(word ^ NEWLINES)
+        word = load_word(data, at)
+        marks = first_zero(word ^ NEWLINES)
         if marks:
             before = ((marks & (~marks + U64(1))) >> U64(7)) - U64(1)  # the bytes before the first newline
             at += np.int64(((before & LOW_BITS) * LOW_BITS) >> U64(56))
             return at, _finish(mixed, beside, word & before, at - start)
-        mixed = _fmix(mixed ^ word)
+        mixed = mix64(mixed ^ word)
         at += 8
     word = U64(0)
     shift = U64(0)
@@ -215,7 +228,7 @@ def _line_end(data: Bytes, start: Int, end: Int) -> tuple[Int, np.uint64]:
 
 @raw_step
 def _finish(mixed: np.uint64, beside: np.uint64, word: np.uint64, size: Int) -> np.uint64:
-    return _fmix(mixed ^ (beside << U64(32) | beside >> U64(32)) ^ word ^ U64(size) * GOLDEN)
+    return mix64(mixed ^ (beside << U64(32) | beside >> U64(32)) ^ word ^ U64(size) * GOLDEN)
 
 
 @raw_step
@@ -245,7 +258,7 @@ def _is_short(data: Bytes, start: Int, end: Int, short_chars: Int) -> bool:
     chars: Int = 0
     at: Int = start
     while end - at >= 8 and chars <= short_chars:
-        word = _load_word(data, at)
+        word = load_word(data, at)
         followers = (word >> U64(7)) & ~(word >> U64(6)) & LOW_BITS
         chars += 8 - np.int64((followers * LOW_BITS) >> U64(56))
         at += 8
@@ -258,7 +271,7 @@ def _is_short(data: Bytes, start: Int, end: Int, short_chars: Int) -> bool:
 @raw_step
 def _after_spaces(data: Bytes, at: Int, end: Int, classes: NDArray[np.uint16]) -> Int:
     while at < end:
-        code, width = _code_at(data, at)
+        code, width = code_at(data, at)
         if classes[code] & SPACE == 0:
             break
         at += width
@@ -273,7 +286,7 @@ def _before_spaces(data: Bytes, first: Int, end: Int, classes: NDArray[np.uint16
         at -= 1
         while data[at] & 0xC0 == 0x80:
             at -= 1
-        if classes[_code_at(data, at)[0]] & SPACE == 0:
+        if classes[code_at(data, at)[0]] & SPACE == 0:
             break
     return at
 
@@ -284,61 +297,6 @@ def _chars(data: Bytes, start: Int, end: Int) -> Int:
     for at in range(start, end):
         count += (data[at] & 0xC0) != 0x80
     return count
-
-
-@raw_step
-def _code_at(data: Bytes, at: Int) -> tuple[Int, Int]:
-    """The code point at `at`, and its bytes."""
-    i = U64(at)
-    lead = np.int64(data[i])
-    if lead < 0x80:
-        return lead, 1
-    second = np.int64(data[i + U64(1)]) & 0x3F
-    if lead < 0xE0:
-        return ((lead & 0x1F) << 6) | second, 2
-    third = np.int64(data[i + U64(2)]) & 0x3F
-    if lead < 0xF0:
-        return ((lead & 0x0F) << 12) | (second << 6) | third, 3
-    fourth = np.int64(data[i + U64(3)]) & 0x3F
-    return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | fourth, 4
-
-
-@raw_step
-def _load_word(data: Bytes, at: Int) -> np.uint64:
-    """Eight bytes. LLVM makes one load of it, because the unsigned index cannot be negative."""
-    i = U64(at)
-    return (
-        U64(data[i])
-        | U64(data[i + U64(1)]) << U64(8)
-        | U64(data[i + U64(2)]) << U64(16)
-        | U64(data[i + U64(3)]) << U64(24)
-        | U64(data[i + U64(4)]) << U64(32)
-        | U64(data[i + U64(5)]) << U64(40)
-        | U64(data[i + U64(6)]) << U64(48)
-        | U64(data[i + U64(7)]) << U64(56)
-    )
-
-
-@raw_step
-def _first_marks(word: np.uint64) -> np.uint64:
-    """0x80 in the first byte that is zero, and in none before it; what it says of later ones may be wrong."""
-    return (word - LOW_BITS) & ~word & HIGH_BITS
-
-
-@raw_step
-def _fmix(word: np.uint64) -> np.uint64:
-    word = (word ^ (word >> U64(33))) * U64(0xFF51AFD7ED558CCD)
-    word = (word ^ (word >> U64(33))) * U64(0xC4CEB9FE1A85EC53)
-    return word ^ (word >> U64(33))
-
-
-@raw_step
-def _mask_for(entries: Int) -> Int:
-    """Of a table of at least twice as many slots."""
-    slots: Int = 16
-    while slots < 2 * entries:
-        slots *= 2
-    return slots - 1
 
 
 @raw_step

@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Int, frozen
-from tokmill.kernels.raw import raw_kernel, raw_step
+from tokmill.kernels.jit import HASHES, Int, frozen, raw_kernel, raw_step
 
 Numbers = NDArray[np.int32]
 Amounts = NDArray[np.int64]
@@ -162,7 +161,7 @@ def go_on(
     return Stop(int(turns), int(why), int(source))
 
 
-@raw_kernel
+@raw_kernel(lambda: mark_shuffle(HASHES, 0))
 def _mark_shuffle(
     identities: NDArray[np.uint64],
     key: np.uint64,
@@ -184,7 +183,20 @@ def _mixed(value: np.uint64) -> np.uint64:
     return value ^ (value >> U64(31))
 
 
-@raw_kernel
+@raw_kernel(
+    lambda: take_turns(
+        np.full(2, 4),
+        np.full(2, 4),
+        np.zeros(1, np.int32),
+        np.zeros(2, np.int64),
+        np.zeros(1, np.int64),
+        np.zeros(1, np.int64),
+        np.zeros(1, np.int64),
+        1,
+        1,
+        False,
+    )
+)
 def _take_turns(
     lengths: Amounts,
     costs: Amounts,

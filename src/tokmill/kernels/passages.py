@@ -1,9 +1,8 @@
 """What follows from marks that two documents share (kernels.windows makes the marks and the words).
 
 first_marks      equal hashes          -> the one in the earliest document         linear, one table
-roll_marks       the same in a stream  -> among the last `capacity` marks only     bounded memory
 extend_runs      two places            -> the run of equal words around them       compares the words themselves
-settle_spans     spans in keep order   -> which documents go, and which spans still count      a piece at a time
+resolve_spans    spans in keep order   -> which documents go, and which spans still count      a piece at a time
 cut_spans        spans                 -> what lies between sentence or line boundaries inside them
 remove_spans     text                  -> text without them
 """
@@ -15,9 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen
-from tokmill.kernels.raw import raw_kernel, raw_step
-from tokmill.kernels.windows import FoldedWords
+from tokmill.kernels.jit import HASHES, ROWS, SPREAD, Bytes, Int, Offsets, frozen, raw_kernel, raw_step
+from tokmill.kernels.windows import FoldedWords, one_word
 
 Hashes = NDArray[np.uint64]
 Places = NDArray[np.int64]
@@ -28,7 +26,6 @@ COVERED, DIFFERENT = 0, -1
 U64 = np.uint64
 I64 = np.int64
 # The golden ratio in 64 bits: hashes of one partition share their top bits, this spreads the others.
-_SPREAD = U64(0x9E3779B97F4A7C15)
 
 
 class Runs(NamedTuple):
@@ -37,15 +34,6 @@ class Runs(NamedTuple):
     first_words: Places
     other_first_words: Places
     words: Places
-
-
-class Window(NamedTuple):
-    """The last marks of a stream: a ring, and a table from hash to the newest entry that has it."""
-
-    hashes: Hashes
-    documents: Places  # of the first copy
-    first_words: Places
-    slots: Places
 
 
 def first_marks(hashes: Hashes, documents: Places, ranks: Places) -> Places:
@@ -66,38 +54,6 @@ def first_marks(hashes: Hashes, documents: Places, ranks: Places) -> Places:
         frozen(ranks, np.int64),
         np.full(slots, -1, np.int64),
         found,
-    )
-    return found
-
-
-def empty_window(capacity: int) -> Window:
-    slots = 16
-    while slots < 2 * capacity:
-        slots *= 2
-    return Window(
-        np.zeros(capacity, np.uint64),
-        np.zeros(capacity, np.int64),
-        np.zeros(capacity, np.int64),
-        np.full(slots, -1, np.int64),
-    )
-
-
-def roll_marks(
-    hashes: Hashes, documents: Places, first_words: Places, window: Window, seen: int
-) -> tuple[Places, Places]:
-    """Push marks through the window, of which `seen` went before. Per mark: document and word of its first copy.
-
-    The document is -1 where no other one has the hash among the last marks. A mark that is seen again stays as long
-    as if it were new, and keeps its first copy.
-    """
-    found = np.empty(hashes.size, np.int64), np.empty(hashes.size, np.int64)
-    _roll_marks(
-        frozen(hashes, np.uint64),
-        frozen(documents, np.int64),
-        frozen(first_words, np.int64),
-        *window,
-        seen,
-        *found,
     )
     return found
 
@@ -145,7 +101,7 @@ def equal_runs(
     return found
 
 
-def settle_spans(
+def resolve_spans(
     rows: Places,
     first_words: Places,
     words: Places,
@@ -162,7 +118,7 @@ def settle_spans(
     max_share of its words lie in spans that count, or if fewer than min_words of them lie in none.
     """
     counts = np.zeros(rows.size, np.bool_)
-    _settle_spans(
+    _resolve_spans(
         frozen(rows, np.int64),
         frozen(first_words, np.int64),
         frozen(words, np.int64),
@@ -176,12 +132,12 @@ def settle_spans(
     return counts
 
 
-@raw_kernel
+@raw_kernel(lambda: first_marks(HASHES, ROWS, ROWS))
 def _first_marks(hashes: Hashes, documents: Places, ranks: Places, table: Places, found: Places) -> None:
     mask = I64(table.size - 1)
     for look in range(2):
         for mark in range(hashes.size):
-            slot = I64((hashes[mark] * _SPREAD) >> U64(32)) & mask
+            slot = I64((hashes[mark] * SPREAD) >> U64(32)) & mask
             while table[slot] >= 0 and hashes[table[slot]] != hashes[mark]:
                 slot = (slot + 1) & mask
             other = table[slot]
@@ -195,59 +151,7 @@ def _first_marks(hashes: Hashes, documents: Places, ranks: Places, table: Places
                 table[slot] = mark
 
 
-@raw_kernel
-def _roll_marks(
-    hashes: Hashes,
-    documents: Places,
-    first_words: Places,
-    ring_hashes: Hashes,
-    ring_documents: Places,
-    ring_words: Places,
-    slots: Places,
-    seen: int,
-    found_documents: Places,
-    found_words: Places,
-) -> None:
-    mask = I64(slots.size - 1)
-    capacity = I64(ring_hashes.size)
-    for mark in range(hashes.size):
-        hashed = hashes[mark]
-        document, word = documents[mark], first_words[mark]
-        found_documents[mark] = found_words[mark] = -1
-        entry = slots[_slot_of(hashed, ring_hashes, slots)]
-        if entry >= 0:
-            document, word = ring_documents[entry], ring_words[entry]
-            if document != documents[mark]:
-                found_documents[mark], found_words[mark] = document, word
-        place = (I64(seen) + mark) % capacity
-        if seen + mark >= capacity:
-            hole = _slot_of(ring_hashes[place], ring_hashes, slots)
-            if slots[hole] == place:  # no newer entry has its hash: close the gap that it leaves
-                at = hole
-                while True:
-                    at = (at + 1) & mask
-                    if slots[at] < 0:
-                        break
-                    home = I64((ring_hashes[slots[at]] * _SPREAD) >> U64(32)) & mask
-                    if (at - home) & mask >= (at - hole) & mask:
-                        slots[hole] = slots[at]
-                        hole = at
-                slots[hole] = -1
-        ring_hashes[place], ring_documents[place], ring_words[place] = hashed, document, word
-        slots[_slot_of(hashed, ring_hashes, slots)] = place
-
-
-@raw_step
-def _slot_of(hashed: np.uint64, ring_hashes: Hashes, slots: Places) -> Int:
-    """Where the hash is, or where it would go."""
-    mask = I64(slots.size - 1)
-    slot = I64((hashed * _SPREAD) >> U64(32)) & mask
-    while slots[slot] >= 0 and ring_hashes[slots[slot]] != hashed:
-        slot = (slot + 1) & mask
-    return slot
-
-
-@raw_kernel
+@raw_kernel(lambda: extend_runs(one_word(), ROWS, ROWS, ROWS, ROWS, 1))
 def _extend_runs(
     offsets: Offsets,
     hashes: Hashes,
@@ -308,7 +212,7 @@ def _is_same(hashes: Hashes, folds: Offsets, folded: Bytes, a: Int, b: Int) -> b
     return bool(step == length)
 
 
-@raw_kernel
+@raw_kernel(lambda: equal_runs(one_word(), ROWS, one_word(), ROWS, ROWS))
 def _equal_runs(
     left_folds: Offsets,
     left: Bytes,
@@ -336,8 +240,8 @@ def _equal_runs(
         found[pair] = is_same
 
 
-@raw_kernel
-def _settle_spans(
+@raw_kernel(lambda: resolve_spans(ROWS, ROWS, ROWS, ROWS, ROWS, 0.5, 0, HASHES))
+def _resolve_spans(
     rows: Places,
     first_words: Places,
     words: Places,

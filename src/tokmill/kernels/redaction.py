@@ -3,7 +3,7 @@
     bytes ─ an anchor between the right neighbours? ─ a longer look around it ─> window ─ overlapping ones joined
             b@e   3.4   0:d   +4   5-1                 four groups of digits
 
-Each pattern of tokmill.clean.sensitive has an anchor: a byte, with what must stand around it, that is in every
+Each pattern of tokmill.clean.edits has an anchor: a byte, with what must stand around it, that is in every
 match. A window holds every match around its anchor and all that the pattern looks at beside the match. So the
 pattern finds in the windows what it would find in the whole text, and most text has no window.
 
@@ -22,8 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
-from tokmill.kernels.jit import inlined, kernel
+from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, inlined, kernel
 
 # The order in which kinds claim what two of them match.
 KINDS = ("secret", "email", "ip", "phone")
@@ -126,7 +125,7 @@ def _joined(found: NDArray[np.int64]) -> Windows:
     return Windows(kinds[at], rows[at], starts[at], np.maximum.reduceat(ends, at))
 
 
-@kernel
+@kernel(lambda: find_windows(*TEXT, (0, 1, 2, 3)))
 def _find_windows(
     data: Bytes,
     offsets: Offsets,

@@ -12,8 +12,7 @@ a hash of all its digits as written. Rows in which
 more than MAX_DIGIT_SHARE of the word characters are digits keep them in any case: there the numbers are what the
 text says, and tables of one form would be one table.
 
-A word's unit is twice a polynomial of its bytes mod 2^31, c0 B^(k-1) + … + c(k-1): no carry leaves 32 bits, and prefix
-sums give it on an accelerator (tokmill.dedup.cuda).
+A word's unit is twice a polynomial of its bytes mod 2^31, c0 B^(k-1) + … + c(k-1): no carry leaves 32 bits.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
-from tokmill.kernels.raw import raw_kernel, raw_step
+from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, decode, frozen, frozen_text, raw_kernel, raw_step
 
 Units = NDArray[np.uint32]
 
@@ -109,7 +107,7 @@ def _byte_table() -> NDArray[np.uint8]:
 _BYTES = _byte_table()
 
 
-@raw_kernel
+@raw_kernel(lambda: word_units(*TEXT, np.zeros(256, np.uint8), keep_digits=False))
 def _word_units(
     data: Bytes,
     offsets: Offsets,
@@ -156,7 +154,7 @@ def _word_units(
                     is_open = is_part
                     at += 1
                     continue
-                code, width = _decode(data, at)
+                code, width = decode(data, at)
                 kind = kinds[code]
                 if kind == SEPARATOR or kind == WHOLE:
                     used += is_open
@@ -177,7 +175,7 @@ def _word_units(
                 at += width
                 if kind == WHOLE:
                     while at < end and data[at] >= 128:
-                        code, width = _decode(data, at)
+                        code, width = decode(data, at)
                         if kinds[code] != MARK:
                             break
                         unit = _appended(unit, base, data, at, width)
@@ -195,7 +193,7 @@ def _word_units(
     return used
 
 
-@raw_kernel
+@raw_kernel(lambda: char_units(*TEXT, np.zeros(256, np.uint8), keep_digits=False))
 def _char_units(
     data: Bytes,
     offsets: Offsets,
@@ -227,7 +225,7 @@ def _char_units(
                 is_separator = byte == 0
                 is_digit = bool(data[at] >= 48 and data[at] <= 57)
                 if byte == 255:
-                    code, width = _decode(data, at)
+                    code, width = decode(data, at)
                     is_separator = kinds[code] == SEPARATOR
                     is_digit = bool(kinds[code] == DIGIT)
                 if is_digit and keeps_digits == 0:
@@ -262,17 +260,3 @@ def _appended(unit: np.uint32, base: np.uint32, data: Bytes, at: Int, width: Int
     for step in range(width):
         unit = U32(unit * base + U32(data[at + step]))
     return unit
-
-
-@raw_step
-def _decode(data: Bytes, at: Int) -> tuple[Int, Int]:
-    """The code point of two to four bytes of valid UTF-8, and how many they are."""
-    lead = np.int64(data[at])
-    second = np.int64(data[at + 1]) & 0x3F
-    if lead < 0xE0:
-        return ((lead & 0x1F) << 6) | second, 2
-    third = np.int64(data[at + 2]) & 0x3F
-    if lead < 0xF0:
-        return ((lead & 0x0F) << 12) | (second << 6) | third, 3
-    fourth = np.int64(data[at + 3]) & 0x3F
-    return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | fourth, 4

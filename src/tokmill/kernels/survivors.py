@@ -16,8 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Int, frozen
-from tokmill.kernels.raw import raw_kernel, raw_step
+from tokmill.kernels.jit import ROWS, Int, frozen, raw_kernel, raw_step
 
 Nodes = NDArray[np.int64]
 Bits = NDArray[np.uint64]
@@ -124,7 +123,7 @@ def walk_edges(
     return found[0][:count], found[1][:count], found[2][:count]
 
 
-@raw_kernel
+@raw_kernel(lambda: join_components(1, ROWS, ROWS))
 def _join_components(earlier: Nodes, later: Nodes, roots: Nodes) -> None:
     for edge in range(earlier.size):
         one, other = _root(roots, earlier[edge]), _root(roots, later[edge])
@@ -141,7 +140,7 @@ def _root(roots: Nodes, node: Int) -> Int:
     return node
 
 
-@raw_kernel
+@raw_kernel(lambda: choose_survivors(ROWS, ROWS, np.ones(1), np.zeros(1, np.bool_)))
 def _choose_survivors(
     earlier: Nodes,
     later: Nodes,
@@ -167,7 +166,7 @@ def _choose_survivors(
             best[node] = most
 
 
-@raw_kernel
+@raw_kernel(lambda: set_bits(no_bits(1), ROWS))
 def _set_bits(bits: Bits, numbers: Nodes) -> None:
     for row in range(numbers.size):
         bits[numbers[row] >> 6] |= U64(1) << U64(numbers[row] & 63)
@@ -181,7 +180,7 @@ def _count_bits(word: np.uint64) -> Int:
     return np.int64((word * U64(0x0101010101010101)) >> U64(56))
 
 
-@raw_kernel
+@raw_kernel(lambda: count_before(no_bits(1)))
 def _count_before(bits: Bits, before: Nodes) -> None:
     total: Int = 0
     for word in range(bits.size):
@@ -191,7 +190,7 @@ def _count_before(bits: Bits, before: Nodes) -> None:
     before[before.size - 1] = total
 
 
-@raw_kernel
+@raw_kernel(lambda: places_of(no_bits(1), np.zeros(2, np.int64), ROWS))
 def _places_of(bits: Bits, before: Nodes, numbers: Nodes, places: Nodes) -> None:
     for row in range(numbers.size):
         number = numbers[row]
@@ -203,7 +202,7 @@ def _places_of(bits: Bits, before: Nodes, numbers: Nodes, places: Nodes) -> None
         places[row] = place + _count_bits(bits[word] & below)
 
 
-@raw_kernel
+@raw_kernel(lambda: numbers_at(np.full(8, 1, np.uint64), np.zeros(2, np.int64), ROWS))
 def _numbers_at(bits: Bits, before: Nodes, places: Nodes, numbers: Nodes) -> None:
     for row in range(places.size):
         low: Int = 0
@@ -234,7 +233,7 @@ def _member_root(roots: Members, member: Int) -> Int:
     return member
 
 
-@raw_kernel
+@raw_kernel(lambda: join_members(np.zeros(1, np.uint32), ROWS, ROWS, ROWS))
 def _join_members(roots: Members, ranks: Nodes, one: Nodes, other: Nodes) -> None:
     for edge in range(one.size):
         a, b = _member_root(roots, one[edge]), _member_root(roots, other[edge])
@@ -249,13 +248,13 @@ def _join_members(roots: Members, ranks: Nodes, one: Nodes, other: Nodes) -> Non
             roots[a] = np.uint32(b)
 
 
-@raw_kernel
+@raw_kernel(lambda: list_roots(np.zeros(1, np.uint32)))
 def _list_roots(roots: Members) -> None:
     for member in range(roots.size):
         roots[member] = np.uint32(_member_root(roots, np.int64(member)))
 
 
-@raw_kernel
+@raw_kernel(lambda: walk_edges(ROWS, ROWS, ROWS, np.ones(1), np.zeros(1, np.bool_), no_bits(1)))
 def _walk_edges(
     earlier: Nodes,
     earlier_ranks: Nodes,

@@ -23,8 +23,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
-from tokmill.kernels.raw import raw_kernel, raw_step
+from tokmill.kernels.jit import (
+    CASE_BITS,
+    HASHES,
+    HIGH_BITS,
+    LOW_SEVEN,
+    ROWS,
+    TEXT,
+    Bytes,
+    Int,
+    Offsets,
+    bytes_before,
+    decode,
+    frozen,
+    frozen_text,
+    load_word,
+    mix64,
+    raw_kernel,
+    raw_step,
+)
 
 Hashes = NDArray[np.uint64]
 
@@ -33,10 +50,6 @@ SEPARATOR, PART, WHOLE, MARK, IGNORED, FOLDS = 0, 1, 2, 3, 4, 5
 
 U64 = np.uint64
 I64 = np.int64
-LOW_BITS = U64(0x0101010101010101)
-LOW_SEVEN = U64(0x7F7F7F7F7F7F7F7F)
-HIGH_BITS = U64(0x8080808080808080)
-CASE_BITS = U64(0x2020202020202020)
 FROM_A, AFTER_Z = (
     U64(0x1F1F1F1F1F1F1F1F),
     U64(0x0505050505050505),
@@ -64,6 +77,11 @@ class WordTable(NamedTuple):
     kinds: NDArray[np.uint8]
     starts: NDArray[np.int32]
     pool: Bytes
+
+
+def no_words() -> WordTable:
+    """For first calls."""
+    return WordTable(np.zeros(128, np.uint8), np.zeros(128, np.int32), np.zeros(1, np.uint8))
 
 
 class WindowMarks(NamedTuple):
@@ -147,6 +165,11 @@ def window_marks(data: Bytes, offsets: Offsets, table: WordTable, words: int, wi
         parts[-1][0] += first
     columns = [np.concatenate([np.empty(0, np.int64), *(part[k] for part in parts)]) for k in range(5)]
     return WindowMarks(columns[0], columns[1].view(np.uint64), *columns[2:])
+
+
+def one_word() -> FoldedWords:
+    """For first calls."""
+    return fold_words(TEXT[0], TEXT[1][:-1], TEXT[1][1:], no_words())
 
 
 def fold_words(
@@ -284,7 +307,7 @@ def _frozen_table(table: WordTable) -> tuple[NDArray[np.uint8], NDArray[np.int32
     return frozen(table.kinds, np.uint8), frozen(table.starts, np.int32), frozen(table.pool, np.uint8)
 
 
-@raw_kernel
+@raw_kernel(lambda: window_marks(*TEXT, no_words(), 1, 1))
 def _window_marks(
     data: Bytes,
     offsets: Offsets,
@@ -333,7 +356,7 @@ def _window_marks(
             if count < words:
                 continue
             window = count - words
-            hashed = _mixed(rolling)
+            hashed = mix64(rolling)
             window_ring[window & mask] = hashed
             if window - least_at >= winnow:
                 least, least_at = hashed, window
@@ -358,7 +381,7 @@ def _window_marks(
     return used
 
 
-@raw_kernel
+@raw_kernel(lambda: count_words(*TEXT, no_words()))
 def _fold_words(
     data: Bytes,
     row_starts: NDArray[np.int64],
@@ -396,7 +419,7 @@ def _fold_words(
         counts[row + 1, 0], counts[row + 1, 1] = used - first, size - first_size
 
 
-@raw_kernel
+@raw_kernel(lambda: gram_hashes(one_word(), ROWS, 1))
 def _gram_hashes(
     words: Hashes, first_words: NDArray[np.int64], n: int, base: np.uint64, found: Hashes
 ) -> None:
@@ -404,10 +427,10 @@ def _gram_hashes(
         rolling = U64(0)
         for step in range(n):
             rolling = rolling * base + words[first_words[gram] + step]
-        found[gram] = _mixed(rolling)
+        found[gram] = mix64(rolling)
 
 
-@raw_kernel
+@raw_kernel(lambda: find_grams(*TEXT, no_words(), gram_index([1], [HASHES])))
 def _find_grams(
     data: Bytes,
     offsets: Offsets,
@@ -454,7 +477,7 @@ def _find_grams(
                     if count > lengths[kind]:
                         rolling -= word_ring[(count - 1 - lengths[kind]) & mask] * powers[kind]
                     rollings[kind] = rolling
-                    waiting[kind, count - 1 - asked] = _mixed(rolling)
+                    waiting[kind, count - 1 - asked] = mix64(rolling)
             if count - asked < waiting.shape[1] and not is_over:
                 continue
             for kind in range(lengths.size):
@@ -505,7 +528,7 @@ def _next_word(
     is_whole = False
     while at < end:
         if filled == 0 and item == 0 and not is_whole and at + 8 <= data.size:
-            word = _load_word(data, at)
+            word = load_word(data, at)
             low = (word | CASE_BITS) & LOW_SEVEN
             letters = (low + FROM_A) & ~(low + AFTER_Z)
             sevens = word & LOW_SEVEN
@@ -517,7 +540,7 @@ def _next_word(
                 if found == U64(0):
                     at += 8
                     continue
-                skipped = _bytes_before(found)
+                skipped = bytes_before(found)
                 if skipped != 0:
                     at += skipped
                     continue
@@ -525,7 +548,7 @@ def _next_word(
             # A letter or digit ahead, or the middle of a word; or what is beyond ASCII: none ahead.
             ahead: Int = 8
             if others != U64(0):
-                ahead = _bytes_before(others)
+                ahead = bytes_before(others)
             ahead = min(ahead, end - at)
             if ahead != 0:
                 if is_written:
@@ -544,14 +567,16 @@ def _next_word(
             if data[at] < 128:
                 at += 1  # it separates: the next word is not looked for here again (counting words of prose: 208 to 281 MB/s)
                 break
-        code: Int = I64(data[at])
+        code: Int = I64(
+            data[U64(at)]
+        )  # the load that decode makes: with a signed index there are two, and 8 % more time
         width: Int = 1
         if code < 128:
             kind = I64(SEPARATOR)
             if 48 <= code <= 57 or 97 <= (code | 32) <= 122:
                 kind = I64(PART)
         else:
-            code, width = _decode(data, at)
+            code, width = decode(data, at)
             kind = I64(kinds[code])
         items: Int = 1
         place: Int = at
@@ -605,47 +630,3 @@ def _stirred(hashed: np.uint64, chunk: np.uint64) -> np.uint64:
     """A bijection of the chunk: words of up to eight bytes have a hash of their own among those of their length."""
     hashed = (hashed ^ chunk) * _FACTOR
     return hashed ^ (hashed >> U64(32))
-
-
-@raw_step
-def _mixed(word: np.uint64) -> np.uint64:
-    """MurmurHash3's last step for 64 bits (public domain, Austin Appleby)."""
-    word = (word ^ (word >> U64(33))) * U64(0xFF51AFD7ED558CCD)
-    word = (word ^ (word >> U64(33))) * U64(0xC4CEB9FE1A85EC53)
-    return word ^ (word >> U64(33))
-
-
-@raw_step
-def _bytes_before(marks: np.uint64) -> Int:
-    """How many bytes stand before the first mark; there is one."""
-    before = ((marks & (~marks + U64(1))) >> U64(7)) - U64(1)
-    return I64(((before & LOW_BITS) * LOW_BITS) >> U64(56))
-
-
-@raw_step
-def _load_word(data: Bytes, at: Int) -> np.uint64:
-    i = U64(at)
-    return (
-        U64(data[i])
-        | U64(data[i + U64(1)]) << U64(8)
-        | U64(data[i + U64(2)]) << U64(16)
-        | U64(data[i + U64(3)]) << U64(24)
-        | U64(data[i + U64(4)]) << U64(32)
-        | U64(data[i + U64(5)]) << U64(40)
-        | U64(data[i + U64(6)]) << U64(48)
-        | U64(data[i + U64(7)]) << U64(56)
-    )
-
-
-@raw_step
-def _decode(data: Bytes, at: Int) -> tuple[Int, Int]:
-    """The code point of two to four bytes of valid UTF-8, and how many they are."""
-    lead = I64(data[at])
-    second = I64(data[at + 1]) & 0x3F
-    if lead < 0xE0:
-        return ((lead & 0x1F) << 6) | second, I64(2)
-    third = I64(data[at + 2]) & 0x3F
-    if lead < 0xF0:
-        return ((lead & 0x0F) << 12) | (second << 6) | third, I64(3)
-    fourth = I64(data[at + 3]) & 0x3F
-    return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | fourth, I64(4)

@@ -22,11 +22,13 @@ import numpy as np
 from numba import extending, types
 from numpy.typing import NDArray
 
-from tokmill.kernels.classes import (
+from tokmill.kernels.jit import (
     CONTROL,
     CUTTER,
     DIGIT,
     EDGE,
+    HASHES,
+    HIGH_BITS,
     ICON,
     LETTER,
     MARK,
@@ -38,18 +40,25 @@ from tokmill.kernels.classes import (
     SPACELESS,
     SYMBOL,
     TERMINAL,
+    TEXT,
     UPPER,
+    Bytes,
+    Int,
+    Offsets,
+    decode,
+    frozen,
+    frozen_text,
+    holds,
+    letter_marks,
+    load_word,
+    mix64,
+    raw_kernel,
+    raw_step,
+    start_before,
 )
-from tokmill.kernels.columns import Bytes, Int, Offsets, frozen, frozen_text
-from tokmill.kernels.raw import raw_kernel, raw_step
 
 U64 = np.uint64
 SEED = U64(0)
-LOW_SEVEN = U64(0x7F7F7F7F7F7F7F7F)
-HIGH_BITS = U64(0x8080808080808080)
-CASE_BITS = U64(0x2020202020202020)
-FROM_A = U64(0x1F1F1F1F1F1F1F1F)  # added to a or more, the high bit of its byte
-AFTER_Z = U64(0x0505050505050505)
 
 # Facts about a word.
 HAS_LETTER = np.uint8(1)
@@ -120,7 +129,11 @@ def split_words(
     return Words(into.offsets[: rows + 1], into.hashes[:count], into.chars[:count], into.facts[:count])
 
 
-@raw_kernel
+@raw_kernel(
+    lambda: split_words(
+        *TEXT, np.zeros(256, np.uint16), Lexicon(HASHES, HASHES), empty_words(TEXT[0].size, 1)
+    )
+)
 def _split_words(
     data: Bytes,
     offsets: Offsets,
@@ -270,12 +283,10 @@ def _letters(data: Bytes, start: Int, end: Int) -> tuple[Int, np.uint64]:
     at: Int = start
     mixed = SEED
     while at + 8 <= data.size and at < end:
-        word = _load_word(data, at)
-        low = (word | CASE_BITS) & LOW_SEVEN
-        letters = (low + FROM_A) & ~(low + AFTER_Z) & ~word & HIGH_BITS
-        others = letters ^ HIGH_BITS
+        word = load_word(data, at)
+        others = letter_marks(word) ^ HIGH_BITS
         if others == U64(0):
-            mixed = _fmix(mixed ^ word)
+            mixed = mix64(mixed ^ word)
             at += 8
             continue
         before = ((others & (~others + U64(1))) >> U64(7)) - U64(1)  # the bytes before the first that is none
@@ -291,7 +302,7 @@ def _is_plain_stop(data: Bytes, start: Int, stop: Int, abbreviations: NDArray[np
     """Whether the full stop after these letters is a word: "done." and "USA.", not "J." or "Mr."."""
     if stop - start < 2 or (not data[U64(stop - 1)] & 32 and data[U64(stop - 2)] & 32):
         return False
-    return bool(stop - start >= 8 or not _holds(abbreviations, _packed(data, start, stop + 1)))
+    return bool(stop - start >= 8 or not holds(abbreviations, _packed(data, start, stop + 1)))
 
 
 @raw_step
@@ -366,12 +377,12 @@ def _core_end(
 ) -> Int:
     b: Int = end
     while b > a:
-        start = _start_before(data, b)
+        start = start_before(data, b)
         kind = _class_at(data, start, classes)[0]
         last = data[U64(start)]
         before = np.uint16(0)
         if start > a:
-            before = _class_at(data, _start_before(data, start), classes)[0]
+            before = _class_at(data, start_before(data, start), classes)[0]
         if last == DOT:
             run: Int = 1
             while b - run > a and data[U64(b - run - 1)] == DOT:
@@ -381,13 +392,13 @@ def _core_end(
                 continue
             if start == a or not _is_full_stop(data, a, start, before, classes):
                 break
-            if b - a <= 8 and _holds(abbreviations, _packed(data, a, b)):
+            if b - a <= 8 and holds(abbreviations, _packed(data, a, b)):
                 break
             b = start
         elif kind & EDGE:
             b = start
         elif _is_s(last) and before & QUOTE and _is_apostrophe(data, start):
-            b = _start_before(data, start)
+            b = start_before(data, start)
         elif (kind & MONEY or last == PLUS) and before & DIGIT:
             b = start
         else:
@@ -413,7 +424,7 @@ def _cut_core(
     start: Int = a
     before = np.uint16(0)
     if at > a:
-        before = _class_at(data, _start_before(data, at), classes)[0]
+        before = _class_at(data, start_before(data, at), classes)[0]
     is_checked = (seen & SPACELESS) != 0  # no address
     while at < b:
         kind, width = _class_at(data, at, classes)
@@ -480,7 +491,7 @@ def _cut_bytes(
         return 1 if before & LETTER and after & LETTER else 0
     is_joint = byte in (HYPHEN, TILDE, COLON, LESS, MORE, EQUALS, SLASH)
     if byte >= 128:
-        code = _decode(data, at)[0]
+        code = decode(data, at)[0]
         if code == ELLIPSIS:
             return width
         is_joint = code in (EN_DASH, EM_DASH)
@@ -497,8 +508,8 @@ def _is_full_stop(data: Bytes, a: Int, stop: Int, before: np.uint16, classes: ND
     if stop - a == 1 and before & LETTER:
         return False
     if before & UPPER:
-        start = _start_before(data, stop)
-        return bool(start > a and _class_at(data, _start_before(data, start), classes)[0] & UPPER)
+        start = start_before(data, stop)
+        return bool(start > a and _class_at(data, start_before(data, start), classes)[0] & UPPER)
     if before & (LETTER | DIGIT | EDGE):
         return True
     byte = data[U64(stop - 1)]
@@ -514,7 +525,7 @@ def _unit_bytes(data: Bytes, a: Int, b: Int, classes: NDArray[np.uint16], units:
         ):  # NUL would pack like nothing
             return 0
         if data[U64(b - length - 1)] < 128 and classes[data[U64(b - length - 1)]] & DIGIT:
-            return length if _holds(units, _packed(data, b - length, b)) else 0
+            return length if holds(units, _packed(data, b - length, b)) else 0
     return 0
 
 
@@ -530,11 +541,11 @@ def _contraction_start(data: Bytes, start: Int, b: Int, classes: NDArray[np.uint
         after = b - letters
         if after <= start or not _is_apostrophe(data, after):
             continue
-        apostrophe = _start_before(data, after)
+        apostrophe = start_before(data, after)
         if apostrophe <= start:
             return start
         first, last = data[U64(after)] | 32, data[U64(b - 1)] | 32
-        before = _start_before(data, apostrophe)
+        before = start_before(data, apostrophe)
         if letters == 2:
             is_one = (first == 108 and last == 108) or (first in (114, 118) and last == 101)  # ll re ve
         elif first == 116:  # n't
@@ -625,61 +636,26 @@ def _hash(data: Bytes, start: Int, end: Int) -> np.uint64:
     mixed = SEED
     at: Int = start
     while end - at >= 8:
-        mixed = _fmix(mixed ^ _load_word(data, at))
+        mixed = mix64(mixed ^ load_word(data, at))
         at += 8
     return _finished(mixed ^ _packed(data, at, end), end - start)
 
 
 @raw_step
 def _finished(mixed: np.uint64, length: Int) -> np.uint64:
-    return _fmix(mixed ^ (U64(length) * U64(0x9E3779B97F4A7C15)))
+    return mix64(mixed ^ (U64(length) * U64(0x9E3779B97F4A7C15)))
 
 
 @raw_step
 def _packed(data: Bytes, start: Int, end: Int) -> np.uint64:
     """Up to eight bytes, the first one lowest."""
     if start + 8 <= data.size:
-        word = _load_word(data, start)
+        word = load_word(data, start)
         return word if end - start == 8 else word & ((U64(1) << U64(8 * (end - start))) - U64(1))
     word = U64(0)
     for k in range(end - start):
         word |= U64(data[U64(start + k)]) << U64(8 * k)
     return word
-
-
-@raw_step
-def _load_word(data: Bytes, at: Int) -> np.uint64:
-    """Eight bytes. LLVM makes one load of it, because the unsigned index cannot be negative."""
-    i = U64(at)
-    return (
-        U64(data[i])
-        | U64(data[i + U64(1)]) << U64(8)
-        | U64(data[i + U64(2)]) << U64(16)
-        | U64(data[i + U64(3)]) << U64(24)
-        | U64(data[i + U64(4)]) << U64(32)
-        | U64(data[i + U64(5)]) << U64(40)
-        | U64(data[i + U64(6)]) << U64(48)
-        | U64(data[i + U64(7)]) << U64(56)
-    )
-
-
-@raw_step
-def _fmix(word: np.uint64) -> np.uint64:
-    word = (word ^ (word >> U64(33))) * U64(0xFF51AFD7ED558CCD)
-    word = (word ^ (word >> U64(33))) * U64(0xC4CEB9FE1A85EC53)
-    return word ^ (word >> U64(33))
-
-
-@raw_step
-def _holds(values: NDArray[np.uint64], value: np.uint64) -> bool:
-    low, high = 0, values.size
-    while low < high:
-        middle = (low + high) >> 1
-        if values[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return bool(low < values.size and values[low] == value)
 
 
 @raw_step
@@ -709,33 +685,9 @@ def _is_apostrophe(data: Bytes, after: Int) -> bool:
 
 
 @raw_step
-def _start_before(data: Bytes, at: Int) -> Int:
-    """Where the character begins that ends at `at`."""
-    at -= 1
-    while data[U64(at)] & 0xC0 == 0x80:
-        at -= 1
-    return at
-
-
-@raw_step
 def _class_at(data: Bytes, at: Int, classes: NDArray[np.uint16]) -> tuple[np.uint16, Int]:
     byte = data[U64(at)]
     if byte < 128:
         return classes[byte], 1
-    code, width = _decode(data, at)
+    code, width = decode(data, at)
     return classes[code], width
-
-
-@raw_step
-def _decode(data: Bytes, at: Int) -> tuple[Int, Int]:
-    """The code point of two to four bytes of valid UTF-8, and how many they are."""
-    i = U64(at)
-    lead = np.int64(data[i])
-    second = np.int64(data[i + U64(1)]) & 0x3F
-    if lead < 0xE0:
-        return ((lead & 0x1F) << 6) | second, 2
-    third = np.int64(data[i + U64(2)]) & 0x3F
-    if lead < 0xF0:
-        return ((lead & 0x0F) << 12) | (second << 6) | third, 3
-    fourth = np.int64(data[i + U64(3)]) & 0x3F
-    return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | fourth, 4

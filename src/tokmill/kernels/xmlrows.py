@@ -21,8 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.columns import Bytes, Int, frozen
-from tokmill.kernels.jit import inlined, kernel
+from tokmill.kernels.jit import Bytes, Int, frozen, inlined, kernel, put_code
 
 # Why the scan ended.
 AT_END, CUT, ODD, FULL = 0, 1, 2, 3
@@ -115,7 +114,7 @@ def _classes() -> NDArray[np.uint8]:
 _CLASSES = frozen(_classes(), np.uint8)
 
 
-@kernel
+@kernel(lambda: scan_rows(b" ", 0, wanted_names(["a"]), 1, Room(1, 1, 1)))
 def _scan_rows(
     data: Bytes,
     at: Int,
@@ -216,7 +215,7 @@ def _scan_rows(
                     if width <= 0:
                         return rows, start, last_end, CUT if width == 0 else ODD
                     at += width
-                    to = _put(out, to, code)
+                    to = put_code(out, to, code)
                 else:
                     width = _utf8_width(data, at)
                     if width <= 0:
@@ -322,27 +321,6 @@ def _escape(data: Bytes, at: Int) -> tuple[Int, Int]:
         or code == 0x0D
     )
     return code, width if is_allowed else -1
-
-
-@inlined
-def _put(out: Bytes, to: Int, code: Int) -> Int:
-    if code < 0x80:
-        out[to] = code
-        return to + 1
-    if code < 0x800:
-        out[to] = 0xC0 | (code >> 6)
-        out[to + 1] = 0x80 | (code & 0x3F)
-        return to + 2
-    if code < 0x10000:
-        out[to] = 0xE0 | (code >> 12)
-        out[to + 1] = 0x80 | ((code >> 6) & 0x3F)
-        out[to + 2] = 0x80 | (code & 0x3F)
-        return to + 3
-    out[to] = 0xF0 | (code >> 18)
-    out[to + 1] = 0x80 | ((code >> 12) & 0x3F)
-    out[to + 2] = 0x80 | ((code >> 6) & 0x3F)
-    out[to + 3] = 0x80 | (code & 0x3F)
-    return to + 4
 
 
 @inlined

@@ -6,12 +6,11 @@
         batch["tokens"], batch["targets"], batch["attn_mask"]   collating.py  (B, T) each
         state = batches.state_dict()                                          resumes after this batch
 
-    stores.py       files of any format        permutation.py  a shuffle that needs no memory
-    contract.py     what they must agree on    mixture.py      which dataset has its turn
-    rowindex.py     documents of rows          order.py        the n-th sample of all
-    origins.py      whose rows and tokens are
-    segments.py     masks and positions        prefetch.py     ahead, on a thread
-    torch.py        for DataLoader             tiny.py         a model small enough to try a batch on
+    contract.py     what the files must agree on        order.py     the n-th sample of all
+    origins.py      whose rows and tokens are           prefetch.py  ahead, on a thread
+    torch.py        for DataLoader                      tiny.py      a model small enough to try a batch on
+
+The files themselves are opened by their format (tokmill.formats): what it hands over is a Store.
 
 Names are loaded when they are first used: NumPy takes longer to import than all of this.
 """

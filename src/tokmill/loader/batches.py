@@ -10,12 +10,21 @@ ranks, workers or samples per batch: it gets the samples that come next, each on
 
 The last step of an epoch may have fewer samples than ranks have room for. They are then divided evenly, so that every
 rank takes the same number of steps; a rank's share may be empty. `drop_last` leaves them out.
+
+Batches made ahead on a thread of their own, while the trainer computes.
+
+    thread    make ─ put ─ make ─ put ─ wait …         at most `depth` wait to be taken
+    caller           take ─ train ─────── take …       an error in the thread is raised here, in its place
+
+The thread ends with the loop: at the last batch, at `break`, at an error on either side.
 """
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -25,6 +34,7 @@ from tokmill.loader.collating import (
     IGNORE_INDEX,
     Batch,
     Collation,
+    Mask,
     Targets,
     TooLong,
     collate_block,
@@ -34,9 +44,58 @@ from tokmill.loader.collating import (
 from tokmill.loader.dataset import Dataset
 from tokmill.loader.order import Bucketing, Order, Placed, Shuffle
 from tokmill.loader.origins import Origins, origins_of
-from tokmill.loader.prefetch import Ahead
-from tokmill.loader.segments import Mask
-from tokmill.loader.stores import RowStore
+
+T = TypeVar("T")
+
+
+class _End:
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+
+class Ahead(Generic[T]):
+    """The items of an iterator, up to `depth` of them made before they are asked for."""
+
+    def __init__(self, items: Iterator[T], depth: int) -> None:
+        assert depth >= 1, "nothing would be made ahead"
+        self._items = items
+        self._made: queue.Queue[T | _End] = queue.Queue(maxsize=depth)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._make, name="tokmill-prefetch", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[T]:
+        try:
+            while True:
+                item = self._made.get()
+                if isinstance(item, _End):
+                    if item.error is not None:
+                        raise item.error
+                    return
+                yield item
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """No more is made. Returns when the thread has ended."""
+        self._is_over.set()
+        while self._thread.is_alive():
+            try:  # it may wait for room
+                self._made.get_nowait()
+            except queue.Empty:
+                self._thread.join(timeout=0.01)
+
+    def _make(self) -> None:
+        error: BaseException | None = None
+        try:
+            for item in self._items:
+                self._made.put(item)
+                if self._is_over.is_set():
+                    return
+        except BaseException as caught:  # noqa: BLE001 - raised again where the batch was wanted
+            error = caught
+        self._made.put(_End(error))
+
 
 _STATE_VERSION = 1
 
@@ -113,7 +172,7 @@ class Batches:
         self.epoch, self.position = 0, 0
         seq_lens = {one.facts.seq_len for one in self.datasets}
         self._is_block = len(seq_lens) == 1 and all(
-            isinstance(one.store, RowStore) and one.index is None for one in self.datasets
+            one.store.seq_len is not None and one.index is None for one in self.datasets
         )
         self._rows_at = self._plain_rows()
         self._origins = self._shared_origins() if origins else None
@@ -149,7 +208,7 @@ class Batches:
         store, facts = self.datasets[0].store, self.datasets[0].facts
         is_one = self._is_block and len(self.datasets) == 1 and facts.pad_id is None
         is_plain = is_one and self.how.is_plain and self.how.length in (None, facts.seq_len)
-        return store.block if is_plain and isinstance(store, RowStore) else None
+        return store.block if is_plain else None
 
     def _lengths(self, source: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         return self.datasets[source].lengths(rows)
@@ -261,7 +320,6 @@ class Batches:
         for number, dataset in enumerate(self.datasets):
             mine = np.flatnonzero(placed.source == number)
             if mine.size:
-                assert isinstance(dataset.store, RowStore)
                 block[mine] = dataset.store.block(placed.row[mine])
                 if dataset.facts.pad_id is not None:
                     lengths[mine] = dataset.real_lengths(block[mine])

@@ -9,6 +9,15 @@
 
 An example is atomic: `ds[i]["ids"]` is a view of the file without padding. What batches need beyond that is the
 collator's.
+
+What a split says of itself, what the manifest of its build says, and what the trainer expects: all must agree.
+
+    <split>/meta.json · ENCODE.meta.json      tokenizer sha256, EOS, padding, vocabulary, dtype
+    manifest.json, one directory up           the same, and size and sha256 of every file
+    tokenizer_sha256=, eos_id=                what the trainer was set up for
+
+Token ids mean nothing without their tokenizer, and a wrong EOS is not seen until a model has been trained with it: so
+a difference is an error here.
 """
 
 from __future__ import annotations
@@ -18,31 +27,181 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.errors import InputError
-from tokmill.loader.contract import (
-    Facts,
-    Verify,
-    agree_on_facts,
-    check_files,
-    check_unchanged,
-    path_in_split,
-)
-from tokmill.loader.origins import Origins, find_domains, load_origins
-from tokmill.loader.rowindex import RowIndex, load_row_index
-from tokmill.loader.stores import MegatronStore, PartedStore, Store, open_store
-from tokmill.split_names import find_split
-from tokmill.storage.objects.url import refuse_url
+from tokmill.artifacts.manifest import MANIFEST, load_manifest
+from tokmill.artifacts.plugins import show_hooks
+from tokmill.errors import CorruptFile, EosMissing, InputError, TokenizerMismatch, VocabTooLarge
+from tokmill.formats import Format, format_of, is_format, plugin_of, recognize, require_packages
+from tokmill.formats.ids import Store, find_split
+from tokmill.loader.origins import Origins, RowIndex, find_domains, load_origins, load_row_index
+from tokmill.storage.location import file_sha256, refuse_url
+
+Verify = Literal["sizes", "hashes"]
+
+
+class Facts(NamedTuple):
+    """What the ids mean. None: neither the split nor a manifest says."""
+
+    tokenizer_sha256: str | None
+    eos_id: int | None
+    pad_id: int | None
+    vocab_size: int | None
+    seq_len: int | None
+    dtype: str
+    layout: str | None
+
+
+def agree_on_facts(
+    store: Store, manifest: Any | None, where: Path, tokenizer_sha256: str | None, eos_id: int | None
+) -> Facts:
+    meta = store.meta
+    recorded = manifest.facts.get("tokenizer", {}) if manifest is not None else {}
+    sha256 = _agreed("tokenizer_sha256", meta.get("tokenizer_sha256"), recorded.get("sha256"), where)
+    eos = _agreed("eos_id", meta.get("eos_id"), recorded.get("eos_id"), where)
+    vocab_size = _agreed("vocab_size", meta.get("vocab_size"), recorded.get("vocab_size"), where)
+    for name, told in (("eos_id", eos), ("pad_id", meta.get("pad_id")), ("vocab_size", vocab_size)):
+        if told is not None and (type(told) is not int or not 0 <= told < 1 << 31):
+            raise CorruptFile(
+                f"{name} is {told!r}: the description of the split is damaged",
+                where=str(where),
+                next="copy the build again",
+            )
+    if manifest is not None:
+        planned = manifest.config.get("dtype", store.dtype)
+        if planned in ("uint16", "int32") and planned != store.dtype:
+            raise CorruptFile(
+                f"ids are {store.dtype}, but the manifest says {planned}",
+                where=str(where),
+                next="copy the build again: its files are not from one run",
+            )
+    if vocab_size is not None and vocab_size - 1 > np.iinfo(store.dtype).max:
+        raise VocabTooLarge(
+            f"ids of a vocabulary of {vocab_size:,} do not fit {store.dtype}",
+            where=str(where),
+            next="build again with `dtype: int32`",
+        )
+    if tokenizer_sha256 is not None and tokenizer_sha256.lower() != sha256:
+        made = f"made with the tokenizer of sha256 {sha256}" if sha256 else "nothing here says with which one"
+        raise TokenizerMismatch(
+            f"{made}, not with {tokenizer_sha256}",
+            where=str(where),
+            next="give the build's own tokenizer, or build again with this one"
+            if sha256
+            else "give the build directory with its manifest.json instead of the split alone",
+        )
+    if eos_id is not None:
+        if eos is None:
+            eos = _eos_of_megatron(store, eos_id, where)
+        elif eos != eos_id:
+            raise EosMissing(
+                f"documents end in id {eos}, not in {eos_id}",
+                where=str(where),
+                next=f"set the trainer's EOS to {eos}, or build again with the other",
+            )
+    return Facts(sha256, eos, meta.get("pad_id"), vocab_size, store.seq_len, store.dtype, meta.get("layout"))
+
+
+def _agreed(name: str, told: Any, recorded: Any, where: Path) -> Any:
+    if told is not None and recorded is not None and told != recorded:
+        raise TokenizerMismatch(
+            f"{name} is {told} in the split, but {recorded} in the manifest of the build",
+            where=str(where),
+            next="copy the build again: its files are not from one run",
+        )
+    return recorded if told is None else told
+
+
+def _eos_of_megatron(store: Store, eos_id: int, where: Path) -> int:
+    """No file says it: taken at the trainer's word, if the documents do end so. Rows end anywhere."""
+    if store.seq_len is not None:
+        return eos_id
+    ends = [int(ids[-1]) for ids in map(store.view, range(min(store.size, 8))) if len(ids)]
+    if ends and set(ends) != {eos_id}:
+        raise EosMissing(
+            f"the first documents end in id {ends[0]}, not in {eos_id}",
+            where=str(where),
+            next="give the build directory with its manifest.json, which says what documents end in",
+        )
+    return eos_id
+
+
+def check_files(
+    store: Store, manifest: Any | None, directory: Path, verify: Verify, format: Format
+) -> list[tuple[Path, int]]:
+    """Every file against its description; what the sizes are, to be compared again later."""
+    if verify not in ("sizes", "hashes"):
+        raise InputError(f"{verify!r} is not a way to verify", where="verify", next='set "sizes" or "hashes"')
+    described = dict(store.files())
+    recorded = {}
+    for entry in manifest.files if manifest is not None else ():
+        if (path := path_in_split(directory, entry.path)) is not None:
+            recorded[path] = entry
+    for path in [*described, *(path for path in recorded if path not in described)]:
+        expected = recorded[path].bytes if path in recorded else described[path]
+        _check_size(path, expected)
+    if verify == "hashes":
+        _check_hashes(store, {path: entry.sha256 for path, entry in recorded.items()}, directory, format)
+    return [(path, path.stat().st_size) for path in described]
+
+
+def path_in_split(directory: Path, listed: str) -> Path | None:
+    """Where a file that the manifest lists lies, if it is of this split. A build of one split may have no directory for it."""
+    if (directory / "manifest.json").is_file():
+        return directory / listed if not listed.startswith("tokenizer/") else None
+    split, _, name = listed.partition("/")
+    return directory / name if split == directory.name else None
+
+
+def check_unchanged(sizes: list[tuple[Path, int]]) -> None:
+    """A file that shrank under its map would end the process: look before the next epoch does."""
+    for path, size in sizes:
+        _check_size(path, size)
+
+
+def _check_size(path: Path, expected: int) -> None:
+    try:
+        actual = path.stat().st_size
+    except OSError as error:
+        raise CorruptFile(
+            f"cannot be read ({error.strerror})", where=str(path), next="copy the build again"
+        ) from error
+    if expected >= 0 and actual != expected:
+        kind = "truncated" if actual < expected else "too long"
+        raise CorruptFile(
+            f"{kind}: {actual:,} bytes instead of {expected:,}",
+            where=str(path),
+            next="copy the file again, or build it again",
+        )
+
+
+def _check_hashes(store: Store, recorded: dict[Path, str], directory: Path, format: Format) -> None:
+    known = recorded or dict(store.digests())
+    for path, expected in known.items():
+        if file_sha256(path) != expected:
+            raise CorruptFile(
+                "damaged: its bytes are not the ones that were written (sha256 differs)",
+                where=str(path),
+                next="copy the file again, or build it again",
+            )
+    if known:
+        return
+    if store.content():
+        format.check(directory)
+    elif store.size:
+        raise InputError(
+            "hashes are in the manifest of the build, and there is none",
+            where=str(directory),
+            next='give the build directory with its manifest.json, or set `verify="sizes"`',
+        )
+
 
 Example = dict[str, Any]
 Boundaries = Literal["eos", "index"]
 
-_MARKS = {"ENCODE.meta.json": "token_cache", "input_ids.mmap": "memmap", "tokens.idx": "megatron"}
-_MANIFEST = "manifest.json"
 INDEX_NAME = "index.jsonl.zst"
 
 # Of the files, to know them again: a few reads, whatever their size.
@@ -57,16 +216,19 @@ def open_dataset(
     eos_id: int | None = None,
     verify: Verify = "sizes",
     boundaries: Boundaries = "eos",
+    hooks: str | os.PathLike[str] | None = None,
 ) -> Dataset:
     """The split at `path`, or the one of this name (None: train, or the only one) in the build at `path`.
 
     `boundaries="index"` takes the documents of rows from index.jsonl.zst, all of which is read now; by default a document
-    ends where its EOS is.
+    ends where its EOS is. `hooks` is the Python file that a recipe has its format in, `hooks.py:NAME`: it is run.
     """
     refuse_url(path, "the loader")
+    if hooks is not None:
+        show_hooks(Path(hooks))
     directory, format, part = _locate(Path(path), split)
     manifest = _manifest_of(directory)
-    store = open_store(directory, format, part)
+    store = require_packages(format).open_store(directory, part)
     own = store.meta.get("split")
     if split is not None and own is not None and find_split(split, [str(own)]) is None:
         raise InputError(
@@ -74,7 +236,7 @@ def open_dataset(
             where=str(directory),
             next=f"set split to {own}, or give no split",
         )
-    sizes = check_files(store, manifest, directory, verify)
+    sizes = check_files(store, manifest, directory, verify, format)
     facts = agree_on_facts(store, manifest, directory, tokenizer_sha256, eos_id)
     index = None
     if boundaries == "index":
@@ -84,7 +246,7 @@ def open_dataset(
 
 def first_row(store: Store) -> int | None:
     """Of the split, in an index that goes through all splits of a cache; None: the split has its own."""
-    return store.first if isinstance(store, PartedStore) and store.split is not None else None
+    return store.first if store.split is not None else None
 
 
 class Dataset:
@@ -116,8 +278,9 @@ class Dataset:
     def __reduce__(self) -> tuple[Any, ...]:
         """To another process goes the place; it maps the files again."""
         boundaries = "eos" if self.index is None else "index"
-        split = self.store.split if isinstance(self.store, PartedStore) else None
-        return _opened_again, (str(self.directory), split, self.facts.eos_id, boundaries)
+        plugin = plugin_of(self.manifest.config) if self.manifest is not None else None
+        hooks = plugin.path if plugin and plugin.is_hook else None
+        return _opened_again, (str(self.directory), self.store.split, self.facts.eos_id, boundaries, hooks)
 
     def __getitem__(self, row: int) -> Example:
         size = len(self)
@@ -131,7 +294,7 @@ class Dataset:
         if self._is_padded:
             ids = ids[: int(self.real_lengths(ids[None])[0])]
         example: Example = {"ids": ids, "length": len(ids)}
-        if isinstance(self.store, PartedStore) and (doc_id := self.store.doc_id(row)) is not None:
+        if (doc_id := self.store.doc_id(row)) is not None:
             example["doc_id"] = doc_id
         return example
 
@@ -144,7 +307,6 @@ class Dataset:
         if self.index is not None:
             return self.index.ends[rows].astype(np.int64)
         if self._is_padded:
-            assert not isinstance(self.store, MegatronStore), "has no rows of one length"
             blocks = [rows[start : start + 4096] for start in range(0, len(rows), 4096)]
             return np.concatenate(
                 [np.empty(0, np.int64), *(self.real_lengths(self.store.block(some)) for some in blocks)]
@@ -189,10 +351,9 @@ class Dataset:
         """The same wherever the files lie: from their sizes and some of their bytes, or from the digests they carry."""
         store = self.store
         digest = hashlib.sha256(f"{store.format} {store.size} {store.seq_len} {store.dtype}".encode())
-        if isinstance(store, PartedStore):
-            digest.update(f"{store.split or ''}".encode())
-            for part in store.content():
-                digest.update(part.encode())
+        digest.update((store.split or "").encode())
+        if content := store.content():
+            digest.update("".join(content).encode())
             return digest.hexdigest()
         total = sum(size for _, size in self._sizes)
         step = max(total // _PROBES, _PROBE_BYTES)
@@ -205,29 +366,50 @@ class Dataset:
         return digest.hexdigest()
 
 
-def _opened_again(directory: str, split: str | None, eos_id: int | None, boundaries: Boundaries) -> Dataset:
-    return open_dataset(directory, split, eos_id=eos_id, boundaries=boundaries)
+def _opened_again(
+    directory: str, split: str | None, eos_id: int | None, boundaries: Boundaries, hooks: Path | None
+) -> Dataset:
+    return open_dataset(directory, split, eos_id=eos_id, boundaries=boundaries, hooks=hooks)
 
 
 def list_splits(path: str | os.PathLike[str]) -> list[str]:
     """The splits of the build at `path`, train first."""
-    if _format_of(Path(path)) == "token_cache":
-        from tokmill.formats.token_cache import TokenCache
-
-        return [one.name for one in TokenCache(Path(path), model_sha256=None).meta.splits]
-    found = [entry.name for entry in sorted(Path(path).iterdir()) if entry.is_dir() and _format_of(entry)]
+    build = Path(path)
+    named = _named_format(build)
+    format = _format_of(build, named)
+    if format is not None and (names := format.list_splits(build)):
+        return names
+    found = [entry.name for entry in sorted(build.iterdir()) if entry.is_dir() and _format_of(entry, named)]
     return sorted(found, key=lambda name: (name != "train", name))
 
 
-def _locate(path: Path, split: str | None) -> tuple[Path, str, str | None]:
+def _named_format(directory: Path) -> Format | None:
+    """Of all splits of the build that is here, as its manifest says; None where no manifest does."""
+    if not (directory / MANIFEST).is_file():
+        return None
+    manifest = load_manifest(directory)
+    name = manifest.config.get("format") if manifest.kind == "build" else None
+    return format_of(manifest.config) if isinstance(name, str) and is_format(name) else None
+
+
+def _format_of(directory: Path, named: Format | None) -> Format | None:
+    """The others are not asked where a build says what it is."""
+    if named is None:
+        return recognize(directory)
+    return named if named.recognizes(directory) else None
+
+
+def _locate(path: Path, split: str | None) -> tuple[Path, Format, str | None]:
     """The directory of the split, its format, and its name where the directory holds several."""
     if not path.is_dir():
         raise InputError(
             "no such directory", where=str(path), next="give the directory of a build or a split"
         )
-    format = _format_of(path)
+    named = _named_format(path)
+    around = _named_format(path.parent) if named is None else None
+    format = around if around is not None and around.recognizes(path) else _format_of(path, named)
     if format is not None:
-        if format == "token_cache" and list_splits(path):
+        if format.list_splits(path):
             return path, format, split
         if split is not None and find_split(split, [path.name]) is None:
             raise InputError(
@@ -236,7 +418,7 @@ def _locate(path: Path, split: str | None) -> tuple[Path, str, str | None]:
                 next="give the build directory above, or no split",
             )
         return path, format, None
-    if (path / "receipts").is_dir() and not (path / _MANIFEST).is_file():
+    if (path / "receipts").is_dir() and not (path / MANIFEST).is_file():
         raise InputError(
             "the build is not finished: it has no manifest.json",
             where=str(path),
@@ -258,43 +440,16 @@ def _locate(path: Path, split: str | None) -> tuple[Path, str, str | None]:
         raise InputError(
             f"has no split {wanted!r}", where=str(path), next=f"set split to one of {', '.join(names)}"
         )
-    format = _format_of(path / name)
+    format = _format_of(path / name, named)
     assert format is not None, "a split that was just listed"
     return path / name, format, None
 
 
-def _format_of(directory: Path) -> str | None:
-    for name, format in _MARKS.items():
-        if (directory / name).is_file():
-            return format
-    if (directory / "meta.json").is_file():
-        if (directory / "shard_00000.parquet").is_file():
-            return "parquet"
-        # of no rows at all there is no shard: the description tells
-        return "parquet" if b'"shards"' in (directory / "meta.json").read_bytes() else "npy"
-    if _is_bare(directory):
-        return "bare"
-    return None
-
-
-def _is_bare(directory: Path) -> bool:
-    """`.npy` files, and nothing of ours beside them: a build that is being written is not finished, and not bare."""
-    unfinished = ("receipts", ".work")
-    ours = [directory / name for name in (_MANIFEST, "manifest.stale.json", *unfinished)]
-    if any(path.exists() for path in [*ours, *(directory.parent / name for name in unfinished)]):
-        return False
-    from tokmill.formats.npy import list_bare
-
-    return bool(list_bare(directory))
-
-
 def _manifest_of(directory: Path) -> Any | None:
     """That of the build around this split, or in it; one that lists nothing of it is somebody else's."""
-    place = directory if (directory / _MANIFEST).is_file() else directory.parent
-    if not (place / _MANIFEST).is_file():
+    place = directory if (directory / MANIFEST).is_file() else directory.parent
+    if not (place / MANIFEST).is_file():
         return None
-    from tokmill.manifest import load_manifest
-
     manifest = load_manifest(place)
     mine = [entry for entry in manifest.files if path_in_split(directory, entry.path) is not None]
     return manifest if mine and manifest.kind == "build" else None

@@ -1,4 +1,12 @@
-"""Which source and which domain every row and every token of a batch is of, from index.jsonl.zst.
+"""The documents of rows, from index.jsonl.zst: where they begin, and which source and domain they are of.
+
+Where they begin is exact also where EOS is an ordinary id (RowIndex):
+
+    begins   row r has columns[begins[r] : begins[r + 1]]            8 bytes per row
+    columns  in which a document begins or goes on                   4 bytes per meeting of row and document
+    ends     where the padding of each row begins                    4 bytes per row
+
+Whose every row and every token of a batch is (Origins):
 
     row 5     |--- doc a of mdn ---|- doc b of gsm8k -|= padding =|
     token_source  2 2 2 2 2 2 2 2 2   1 1 1 1 1 1 1 1  -1 -1 -1         (B, T)
@@ -14,6 +22,7 @@ build. Which domain a source is of, the build's manifest says.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,10 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile, InputError
-from tokmill.loader.rowindex import goes_on
 
 if TYPE_CHECKING:
-    from tokmill.formats.row_index import DocumentSpan
+    from tokmill.formats.index import DocumentSpan
 
 Numbers = NDArray[np.int32]
 
@@ -68,7 +76,7 @@ def load_origins(path: Path, rows: int, first: int | None, domain_of: Mapping[st
 
 
 def _load_spans(path: Path, rows: int, first: int | None, sources: list[str]) -> Spans:
-    from tokmill.formats.row_index import read_row_index
+    from tokmill.formats.index import read_row_index
 
     if not path.is_file():
         raise InputError(
@@ -89,12 +97,7 @@ def _load_spans(path: Path, rows: int, first: int | None, sources: list[str]) ->
                     next="copy the build again: its files are not from one run",
                 )
             table.append((span.start, span.end, number[span.source], document))
-    if len(counts) != rows:
-        raise CorruptFile(
-            f"tells of {len(counts):,} rows, but there are {rows:,}",
-            where=str(path),
-            next="copy the file again, or build it again",
-        )
+    _expect_rows(path, len(counts), rows)
     columns = np.array(table, np.int32).reshape(-1, 4).T
     return Spans(np.cumsum([0, *counts], dtype=np.int64), *(np.ascontiguousarray(one) for one in columns))
 
@@ -174,3 +177,52 @@ def find_domains(directory: Path, meta: Mapping[str, Any], manifest: Any | None)
             next="give the build directory with its manifest.json, or build again: earlier versions did not record it",
         )
     return dict(known)
+
+
+class RowIndex(NamedTuple):
+    begins: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    ends: NDArray[np.int32]
+
+    def starts_of(self, row: int) -> NDArray[np.int32]:
+        return self.columns[self.begins[row] : self.begins[row + 1]]
+
+
+def load_row_index(path: Path, rows: int, first: int | None = None) -> RowIndex:
+    """Of rows first … first + rows - 1; None: the index is of this split alone, and must tell of no other row."""
+    from tokmill.formats.index import read_row_index
+
+    counts, columns, ends = [], [], []
+    for line in read_row_index(path, first or 0, None if first is None else first + rows):
+        starts = _starts(line.docs)
+        counts.append(len(starts))
+        columns += starts
+        ends.append(line.docs[-1].end if line.docs else 0)
+    _expect_rows(path, len(counts), rows)
+    return RowIndex(
+        np.cumsum([0, *counts], dtype=np.int64), np.array(columns, np.int32), np.array(ends, np.int32)
+    )
+
+
+def _starts(spans: list[DocumentSpan]) -> list[int]:
+    """One for each document: of one that was cut to fit, the beginning and the EOS are two spans."""
+    starts = [span.start for span in spans[:1]]
+    for before, span in itertools.pairwise(spans):
+        if not goes_on(before, span):
+            starts.append(span.start)
+    return starts
+
+
+def goes_on(before: DocumentSpan, span: DocumentSpan) -> bool:
+    """Whether a span is of the document of the one before it, and not of that document's next turn."""
+    is_same = (before.doc_id, before.source) == (span.doc_id, span.source)
+    return is_same and span.offset >= before.offset + before.end - before.start
+
+
+def _expect_rows(path: Path, lines: int, rows: int) -> None:
+    if lines != rows:
+        raise CorruptFile(
+            f"tells of {lines:,} rows, but there are {rows:,}",
+            where=str(path),
+            next="copy the file again, or build it again",
+        )

@@ -4,9 +4,20 @@ Paths are relative to the recipe's directory. Workers, engine and output directo
 change the output.
 """
 
-from tokmill.recipe.cleaning import Cleaning, Filter, Language, License, Normalize
-from tokmill.recipe.dedup import Against, Dedup, Near, Window
-from tokmill.recipe.packing import Build, Mixture, Pack
+from tokmill.recipe.cleaning import (
+    Against,
+    Cleaning,
+    Counts,
+    Dedup,
+    Filter,
+    Language,
+    License,
+    Near,
+    Normalize,
+    Split,
+    Values,
+    Window,
+)
 from tokmill.recipe.section import Path_, Section
 from tokmill.recipe.source import (
     SOURCE_FORMATS,
@@ -22,10 +33,17 @@ from tokmill.recipe.source import (
     Wikipedia,
     template_parts,
 )
-from tokmill.recipe.split import Counts, Split, Values
-from tokmill.recipe.tokenizer import Tokenizer, Training
-from tokmill.recipe.training_plan import TrainingPlan
-from tokmill.recipe.whole import Recipe, Shards
+from tokmill.recipe.whole import (
+    Build,
+    Mixture,
+    Pack,
+    Recipe,
+    Shards,
+    Tokenizer,
+    Training,
+    TrainingPlan,
+    format_mistakes,
+)
 
 __all__ = [
     "SOURCE_FORMATS",
@@ -61,5 +79,6 @@ __all__ = [
     "Warc",
     "Wikipedia",
     "Window",
+    "format_mistakes",
     "template_parts",
 ]

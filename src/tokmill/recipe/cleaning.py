@@ -1,15 +1,21 @@
-"""Sections that say how documents are cleaned, for the whole recipe, a domain or one source."""
+"""Sections for documents: how they are cleaned, which are copies of others, and which are held out.
+
+normalize, transforms, license, language, filters, redact    Cleaning: for the whole recipe, a domain or one source
+dedup                                            exact, near, window (passages), against (benchmarks)
+split                                            hash, counts, formula or a field
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
-from tokmill.recipe.section import Path_, Section, Share
+from tokmill.formats.ids import SPLIT_WORDS, plain_split
+from tokmill.recipe.section import Name, Path_, Patterns, Section, Share, part_of
 
 
 class Normalize(Section):
@@ -36,32 +42,32 @@ Bound = Annotated[int | float, BeforeValidator(_bound), Field(allow_inf_nan=Fals
 
 
 class Filter(Section):
-    """A pack by its name, or one rule: keep a document when min <= measure <= max.
-
-    A `hook` is a measure of the user's own: a function in a Python file that takes and returns columns.
-    """
+    """A pack by its name, or one rule: keep a document when min <= measure <= max."""
 
     pack: str | None = Field(
         None, description="gopher-quality, gopher-repetition, c4, fineweb, stage-a, web-en"
     )
-    set: dict[str, Bound] = Field({}, description="other bounds for rules of the pack, e.g. {min_words: 30}")
-    measure: str | None = None
-    hook: str | None = Field(None, pattern=r"^[^:]+\.py:[A-Za-z_]\w*$", description="hooks.py:function")
+    set: dict[str, Bound] = Field(
+        {}, description="other thresholds for rules of the pack, e.g. {min_words: 30}"
+    )
+    measure: str | None = Field(
+        None, description="one of docs/measures.md, of an installed package, or a function: hooks.py:name"
+    )
     min: Bound | None = None
     max: Bound | None = None
     reason: str | None = Field(None, pattern=r"^[a-z][a-z0-9_]*$")
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
-        kinds = [key for key in ("pack", "measure", "hook") if given.get(key) is not None]
+        kinds = [key for key in ("pack", "measure") if given.get(key) is not None]
         if len(kinds) != 1:
-            yield (), "needs one of `pack`, `measure` and `hook`"
+            yield (), "needs one of `pack` and `measure`"
             return
         low, high = _bound(given.get("min")), _bound(given.get("max"))
         if kinds == ["pack"]:
             for key in ("min", "max", "reason"):
                 if given.get(key) is not None:
-                    yield (key,), "a pack has its own; change its bounds with `set`"
+                    yield (key,), "a pack has its own; change its thresholds with `set`"
         elif given.get("set"):
             yield ("set",), "is for packs; this rule has its own `min` and `max`"
         elif low is None and high is None:
@@ -70,9 +76,16 @@ class Filter(Section):
             yield ("min",), f"min {low} is above max {high}: nothing would be kept"
 
 
-Filters = list[
-    Annotated[Filter, BeforeValidator(lambda given: {"pack": given} if isinstance(given, str) else given)]
-]
+def _spelled_out(given: Any) -> Any:
+    """A name alone is that of a pack; a measure in a Python file was once called `hook`."""
+    if isinstance(given, dict) and "hook" in given and "measure" not in given:
+        return {"measure" if key == "hook" else key: value for key, value in given.items()}
+    return {"pack": given} if isinstance(given, str) else given
+
+
+Filters = list[Annotated[Filter, BeforeValidator(_spelled_out)]]
+
+Transforms = list[Annotated[str, Field(description="of an installed package, or a function: hooks.py:name")]]
 
 
 class License(Section):
@@ -121,7 +134,235 @@ class Cleaning(Section):
     """What a domain or a source has of its own; what is left out is as in the recipe."""
 
     normalize: Normalize | None = None
+    transforms: Transforms | None = None
     license: License | None = None
     language: Language | None = None
     filters: Filters | None = None
     redact: list[Redaction] | None = None
+
+
+# --- copies ---
+
+# More than half: what is left is no longer the source that was chosen.
+WARN_SOURCE_LOSS = Decimal("0.5")
+
+
+class Near(Section):
+    """Documents that share most of their n-grams. Every pair is verified before it may drop anything."""
+
+    threshold: Share = Field(Decimal("0.8"), gt=0, description="Jaccard similarity of the n-gram sets")
+    unit: Literal["word", "char"] = "word"
+    ngram: int = Field(5, ge=1, le=64)
+    bands: int | None = Field(None, ge=1, le=1024, description="14 [or chosen from another threshold]")
+    rows: int | None = Field(None, ge=1, le=64, description="8 [or chosen from another threshold]")
+    verify: Literal["exact", "signature"] = Field(
+        "exact", description="exact: pairs that the estimate leaves in doubt are compared n-gram by n-gram"
+    )
+    policy: Literal["drop", "report"] = Field(
+        "drop", description="report: all stay, and the clusters are written down"
+    )
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        if (given.get("bands") is None) != (given.get("rows") is None):
+            yield ("rows" if given.get("rows") is None else "bands",), "`bands` and `rows` go together"
+
+
+class Window(Section):
+    """Passages that an earlier document has too, word by word."""
+
+    words: int = Field(50, ge=5, le=10_000, description="shorter passages are never found")
+    winnow: int = Field(31, ge=1, le=1000, description="passages of words + winnow - 1 are always found")
+    policy: Literal["report", "drop", "trim"] = Field(
+        "report", description="trim: later copies are cut at sentence and line ends"
+    )
+    max_share: Share = Field(
+        Decimal("0.5"), description="drop: documents with more of their words in passages"
+    )
+    min_words: int = Field(50, ge=0, description="trim: a document that would keep fewer is dropped")
+
+
+class Against(Section):
+    """Benchmarks that must not be trained on: n-grams of their items, compared word by word."""
+
+    files: Patterns
+    fields: list[str] = Field(
+        min_length=1, description="that hold the text of an item; TSV columns may be numbers"
+    )
+    ngram: int = Field(13, ge=1, le=1000)
+    min_words: int = Field(8, ge=1, description="shorter items are not looked for")
+    min_share: Share = Field(Decimal(0), description="of an item's n-grams, for policy drop")
+    policy: Literal["report", "drop"] = "drop"
+
+
+class Dedup(Section):
+    exact: bool = True
+    near: Near | None = None
+    window: Window | None = None
+    against: Against | None = None
+    scope: Literal["global", "per-source"] = "global"
+    keep: Literal["first", "longest", "newest", "best"] = Field(
+        "first", description="best: farthest from being dropped by any rule"
+    )
+    priority: list[Name] = Field([], description="sources whose documents are kept before those of others")
+    reference: list[Name] = Field([], description="sources that lose nothing: others are compared with them")
+    max_cluster: int | None = Field(
+        None, ge=2, description="a larger cluster of near duplicates stops the run"
+    )
+    max_source_loss: Share | None = Field(
+        None, description="a source that would lose a larger share of its documents stops the run"
+    )
+    warn_source_loss: Share = Field(
+        WARN_SOURCE_LOSS,
+        description="a source that loses a larger share of its documents to one rule of cleaning, or to one kind of "
+        "copy, is warned of",
+    )
+    partitions: int = Field(
+        4,
+        ge=1,
+        le=4096,
+        description="of the hashes: at least so many, and more where the documents call for it",
+    )
+
+
+# --- splits ---
+
+# A key that belongs to another method is refused: it would be read as if it did something.
+_KEYS: dict[str, tuple[str, ...]] = {
+    "hash": ("by", "valid_fraction", "test_fraction"),
+    "counts": ("by", "counts"),
+    "formula": ("by", "test"),
+    "field": ("field", "values", "unknown"),
+}
+_NEEDED = {"counts": ("counts",), "field": ("field",)}
+_SHUFFLED = ("counts", "formula")
+
+
+def _plain_keys(given: Any) -> Any:
+    """`val`, `validation` and `dev` are words for `valid`; beside `valid` itself each would be a key too many."""
+    if not isinstance(given, dict):
+        return given
+    return {
+        key if plain_split(str(key)) in given else plain_split(str(key)): value
+        for key, value in given.items()
+    }
+
+
+class Counts(Section):
+    """Exact numbers of documents over the whole run."""
+
+    train: int | None = Field(None, ge=1, description="left out: all that are neither valid nor test")
+    valid: int = Field(0, ge=0)
+    test: int = Field(0, ge=0)
+
+
+class Values(Section):
+    """What the field says in documents of each split. A number or a truth value is spelled as in JSON."""
+
+    train: list[str] = []
+    valid: list[str] = []
+    test: list[str] = []
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        owner: dict[str, str] = {}
+        for split in ("train", "valid", "test"):
+            for value in _strings(given.get(split)):
+                if owner.setdefault(value, split) != split:
+                    yield (split,), f"{value} is a value of {owner[value]} too"
+        if not given.get("valid") and not given.get("test"):
+            yield (), "hold nothing out: give the values of `valid` or `test`"
+
+
+class Split(Section):
+    """Decided before packing, from what a document is; nothing is shuffled afterwards."""
+
+    method: Literal["hash", "counts", "formula", "field"] = "hash"
+    by: Literal["document", "cluster"] = Field(
+        "document", description="cluster: near duplicates and equal texts are on one side"
+    )
+    valid_fraction: Share = Field(Decimal("0.01"), lt=1, description="hash: of the hashes of all ids")
+    test_fraction: Share = Field(Decimal(0), lt=1, description="hash: the next interval after valid")
+    counts: Annotated[Counts | None, BeforeValidator(_plain_keys)] = None
+    test: bool = Field(False, description="formula: a test split as large as valid")
+    field: str | None = Field(None, description="a key of `fields.meta`, or `source`")
+    values: Annotated[Values | None, BeforeValidator(_plain_keys)] = Field(
+        None,
+        description="field: what it says in documents of each split [default: train; valid, validation, val, dev; test]",
+    )
+    unknown: Literal["fail", "drop", "train"] = Field(
+        "fail", description="field: what becomes of documents with another value, or none"
+    )
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        method = given.get("method", "hash")
+        if not isinstance(method, str) or method not in _KEYS:
+            return
+        for key in sorted({key for keys in _KEYS.values() for key in keys} - {*_KEYS[method]}):
+            if not _is_default(given.get(key), cls.model_fields[key].default):
+                owners = [name for name, keys in _KEYS.items() if key in keys]
+                yield (key,), f"`{key}` belongs to `method: {' | '.join(owners)}`, not to `{method}`"
+        # what a source is called says nothing about splits
+        sources = ("values",) if method == "field" and given.get("field") == "source" else ()
+        for key in (*_NEEDED.get(method, ()), *sources):
+            if given.get(key) is None:
+                yield (key,), f"`method: {method}` needs `{key}`"
+        if method == "hash":
+            shares = [_decimal(given.get(key, 0)) for key in ("valid_fraction", "test_fraction")]
+            if all(0 <= share < 1 for share in shares) and sum(shares) >= 1:
+                yield (
+                    ("test_fraction",),
+                    f"valid and test take {sum(shares)} of 1: nothing is left to train on",
+                )
+        if method == "counts" and given.get("counts") is not None:
+            counts = _plain_keys(given["counts"])
+            if not part_of(counts, "valid") and not part_of(counts, "test"):
+                yield ("counts",), "hold nothing out: give `valid` or `test`"
+
+    def settings(self, seed: int) -> dict[str, Any]:
+        """All that can change a label: the keys of the method, and the seed where there is a shuffle."""
+        told = self.model_dump(mode="json", include={"method", *_KEYS[self.method]})
+        if self.method == "field" and self.values is None:
+            told["values"] = {name: list(words) for name, words in SPLIT_WORDS.items()}
+        return {**told, "seed": seed} if self.method in _SHUFFLED else told
+
+
+def split_mistakes(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+    """What a recipe says elsewhere, and its split cannot stand."""
+    split, dedup = given.get("split"), given.get("dedup")
+    if part_of(split, "by") == "cluster" and part_of(split, "method") != "field":
+        if part_of(dedup, "near") is None:
+            yield ("split", "by"), "`cluster` needs `dedup.near` (`policy: report` drops nothing)"
+        elif part_of(dedup, "scope") == "per-source":
+            yield (
+                ("split", "by"),
+                "`cluster` needs `dedup.scope: global`: others compare within a source only",
+            )
+    if part_of(split, "field") == "source":
+        sources = given.get("sources")
+        names = [part_of(source, "name") for source in sources] if isinstance(sources, list) else []
+        for key in ("train", "valid", "test"):
+            for value in _strings(part_of(_plain_keys(part_of(split, "values")), key)):
+                if value not in names:
+                    yield ("split", "values", key), f"no source is called {value}"
+
+
+def _strings(value: Any) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    """A recipe that is written out with all its keys stays good."""
+    if isinstance(default, Decimal) and value is not None:
+        return _decimal(value) == default
+    return value is None or value == default
+
+
+def _decimal(value: Any) -> Decimal:
+    """A mistake in the number itself is reported elsewhere."""
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        return Decimal(-1)
+    return number if number.is_finite() else Decimal(-1)

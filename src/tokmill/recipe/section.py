@@ -1,10 +1,12 @@
-"""What every section of a recipe is made of: strict keys, exact numbers, and all mistakes told at once."""
+"""What every section of a recipe is made of: strict keys, exact numbers, amounts (200M, 1.5B, 50k), all mistakes at once."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -77,7 +79,7 @@ class Section(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _every_mistake(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Contradictions are told with the mistakes in single keys, not after those are mended."""
+        """Contradictions are reported with the mistakes in single keys, not after those are fixed."""
         found = cls._contradictions(given) if isinstance(given, dict) else ()
         faults = [
             InitErrorDetails(type="value_error", loc=place, input=None, ctx={"error": ValueError(why)})
@@ -100,3 +102,26 @@ class Section(BaseModel):
 def part_of(section: Any, key: str) -> Any:
     """What `section` has under `key`, be it a mapping as parsed or a Section already."""
     return section.get(key) if isinstance(section, dict) else getattr(section, key, None)
+
+
+_AMOUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?)\s*([kKMGBT]?)")
+_FACTORS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
+
+
+def parse_amount(written: Any) -> int:
+    """A whole number in the end, 1 or more; ValueError otherwise."""
+    match = _AMOUNT.fullmatch(str(written).strip()) if not isinstance(written, bool) else None
+    amount = Fraction(0)
+    if match:
+        amount = Fraction(Decimal(re.sub("[_,]", "", match[1]))) * _FACTORS[match[2]]
+    if amount < 1 or amount.denominator != 1:
+        raise ValueError("should be an amount: a whole number, or 50k, 200M, 1.5B, 2T")
+    return int(amount)
+
+
+Amount = Annotated[
+    int,
+    BeforeValidator(parse_amount),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}),
+    Field(ge=1),
+]

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic.json_schema import SkipJsonSchema
 
 from tokmill.recipe.cleaning import Cleaning
 from tokmill.recipe.section import Name, Path_, Patterns, Section, Share, part_of
@@ -121,6 +122,10 @@ class Sample(Section):
                 yield (key,), f"{name} needs `{key}`"
 
 
+# What a written recipe says where records were given in Python.
+IN_PYTHON = "in Python"
+
+
 class Source(Section):
     name: Name
     domain: Name = "default"
@@ -130,6 +135,18 @@ class Source(Section):
     )
     hub: Hub | None = None
     corpus: Corpus | None = None
+    data: SkipJsonSchema[Any] = Field(
+        None,
+        exclude=True,
+        repr=False,
+        description="in Python: the records themselves; their content is their identity",
+    )
+    reader: str | None = Field(
+        None,
+        description="a function that reads a file: of an installed package, or hooks.py:name; its records are then read as "
+        "those of JSON Lines are",
+    )
+    options: dict[str, Any] = Field({}, description="for the `reader`")
     where: dict[str, str] = Field(
         {}, description="keep records whose field has this value; a field that no record has is an error"
     )
@@ -158,7 +175,13 @@ class Source(Section):
     @property
     def format(self) -> str:
         """The reader that the source's section chooses; files of records and plain text without one."""
-        return next((name for name in SOURCE_FORMATS if getattr(self, name) is not None), "records")
+        chosen = (name for name in SOURCE_FORMATS if getattr(self, name) is not None)
+        return self.reader or next(chosen, "records")
+
+    @model_serializer(mode="wrap")
+    def _without_objects(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = dump(self)
+        return content if self.data is None else {**content, "data": IN_PYTHON}
 
     @field_validator("template")
     @classmethod
@@ -171,12 +194,20 @@ class Source(Section):
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         if given.get("template") is not None and part_of(given.get("fields"), "text") is not None:
             yield ("template",), "`template` and `fields.text` both say where the text comes from; keep one"
-        if sum(given.get(key) is not None for key in ("files", "hub", "corpus")) != 1:
+        if sum(given.get(key) is not None for key in ("files", "hub", "corpus", "data")) != 1:
             yield (), "needs either `files`, `hub` or `corpus`"
         chosen = [name for name in SOURCE_FORMATS if given.get(name) is not None]
         for key in ("hub", "corpus"):
             if given.get(key) is not None and set(chosen) - {"parallel"}:
                 yield (chosen[0],), f"reads local files; it cannot be used with `{key}`"
+        if given.get("reader") is None and given.get("options"):
+            yield ("options",), "are for a `reader`, and there is none"
+        elif given.get("reader") is not None:
+            for key in ("hub", "corpus", "data", *chosen):
+                if given.get(key) is not None:
+                    yield ("reader",), f"reads `files`; it cannot be used with `{key}`"
+            if given["reader"] in SOURCE_FORMATS:
+                yield ("reader",), f"`{given['reader']}` is a section of its own"
         if given.get("where") and chosen:
             yield ("where",), f"is for files of records, not for `{chosen[0]}`"
         for key in _FIELDS if chosen else ():

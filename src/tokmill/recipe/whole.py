@@ -1,20 +1,269 @@
-"""The recipe as a whole."""
+"""The recipe as a whole, and the names of its keys.
+
+Recipe ─ key_paths ─> ("dedup", "near", "threshold"), …      lists, and names that the user chose, are passed through
+names_keys("near.threshold")                                 is that something a recipe can have?
+
+Sections for tokens: the tokenizer, the mixture, rows and builds, and the model that is to be trained.
+
+tokenizer    a pinned file, or one to train
+mixture      how much of which domain and source
+pack         how documents are laid into rows
+builds       in which formats
+review       the model: for `tokmill review` alone, and for nothing that is built
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from typing import Any
+from decimal import Decimal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+import yaml
+from pydantic import BeforeValidator, Field, field_validator
+from pydantic_core import PydanticKnownError
 
-from tokmill.recipe.cleaning import Cleaning, Filters, Language, License, Normalize, Redaction
-from tokmill.recipe.dedup import Dedup
-from tokmill.recipe.packing import Build, Mixture, Pack
-from tokmill.recipe.section import Name, Path_, Section, part_of
+from tokmill.artifacts.plugins import HOOK, is_hook
+from tokmill.formats import Format, find_format, format_names, is_format
+from tokmill.recipe.cleaning import (
+    Cleaning,
+    Dedup,
+    Filters,
+    Language,
+    License,
+    Normalize,
+    Redaction,
+    Split,
+    Transforms,
+    split_mistakes,
+)
+from tokmill.recipe.section import Amount, Name, Path_, Section, Share, Weight, part_of
 from tokmill.recipe.source import Source
-from tokmill.recipe.split import Split, split_mistakes
-from tokmill.recipe.tokenizer import Tokenizer
-from tokmill.recipe.training_plan import TrainingPlan
+
+# which options belong to which models; all others belong to each
+_SENTENCEPIECE = (
+    "character_coverage",
+    "byte_fallback",
+    "hard_vocab_limit",
+    "user_symbols",
+    "normalization",
+    "add_dummy_prefix",
+    "remove_extra_whitespaces",
+    "whitespace_pieces",
+    "split_digits",
+    "max_piece_length",
+)
+_BYTE_LEVEL = ("min_frequency",)
+
+_MIN_COVERAGE = Decimal("0.98")  # SentencePiece takes no less
+
+
+class Training(Section):
+    """unigram and bpe are SentencePiece models, byte_bpe is a Hugging Face tokenizer.json.
+
+    Options without a default here belong to some models only, which have their own.
+    """
+
+    model: Literal["unigram", "bpe", "byte_bpe"] = "byte_bpe"
+    vocab_size: int = Field(32000, ge=257, le=1 << 24)
+    sample_megabytes: int = Field(256, ge=1, description="text that the tokenizer learns from, drawn by hash")
+    weights: dict[Name, Weight] | None = Field(
+        None, description="of the sources in that text [default: of the mixture, or as much as they have]"
+    )
+    control_symbols: list[str] = Field([], description="control tokens besides `eos`")
+    character_coverage: Share | None = Field(
+        None, description="of characters that get a piece of their own [0.9995]"
+    )
+    byte_fallback: bool | None = Field(None, description="spell the other characters in bytes [true]")
+    hard_vocab_limit: bool | None = Field(None, description="no smaller vocabulary than `vocab_size` [true]")
+    user_symbols: list[str] | None = Field(
+        None, description="pieces that are found in text and never cut; not for special tokens"
+    )
+    normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] | None = Field(
+        None, description="[identity]; others change the text"
+    )
+    add_dummy_prefix: bool | None = Field(
+        None, description="the first word is spelled as one after a space [true]"
+    )
+    remove_extra_whitespaces: bool | None = Field(None, description="[false]")
+    whitespace_pieces: bool | None = Field(None, description="runs of spaces may be a piece [true]")
+    split_digits: bool | None = Field(None, description="every digit is a piece [false]")
+    max_piece_length: int | None = Field(None, ge=1, le=512, description="characters [16]")
+    min_frequency: int | None = Field(None, ge=1, description="of a pair that is merged, for byte_bpe [2]")
+
+    @field_validator("character_coverage")
+    @classmethod
+    def _within_the_library(cls, value: Decimal | None) -> Decimal | None:
+        if value is not None and value < _MIN_COVERAGE:
+            raise ValueError(f"should be {_MIN_COVERAGE} to 1")
+        return value
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        model = given.get("model", "byte_bpe")
+        others = _SENTENCEPIECE if model == "byte_bpe" else _BYTE_LEVEL
+        for key in others:
+            if given.get(key) is not None:
+                yield (key,), f"does not belong to the model {model}"
+
+    def options(self) -> dict[str, Any]:
+        """What was asked of the trainer."""
+        return self.model_dump(mode="json", exclude={"sample_megabytes", "weights"}, exclude_none=True)
+
+
+class Tokenizer(Section):
+    """A pinned file, a plugin, or one to train; `eos` is a token of its vocabulary, or an id."""
+
+    path: str | None = None
+    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
+    encoding: str | None = Field(None, description="for a .tiktoken file whose sha256 is not a published one")
+    plugin: str | None = Field(
+        None, description="a function that makes one: of an installed package, or hooks.py:name"
+    )
+    options: dict[str, Any] = Field({}, description="for the `plugin`")
+    train: Training | None = None
+    eos: str | int
+    control: list[str] = Field(
+        [], description="control tokens whose literals in text become their ids; all others stay text"
+    )
+    padded_vocab_size: int | None = Field(
+        None, ge=1, le=1 << 31, description="rows of the embedding that the ids are for"
+    )
+
+    @field_validator("eos", mode="before")
+    @classmethod
+    def _token_or_id(cls, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
+            raise ValueError("should be a token of the vocabulary, or an id")
+        return value
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        is_trained = given.get("train") is not None
+        if sum(given.get(key) is not None for key in ("path", "plugin", "train")) != 1:
+            yield (), "needs either `path` (with `sha256`), `plugin` or `train`"
+            return
+        if is_trained and isinstance(given.get("eos"), int):
+            yield ("eos",), "a trained tokenizer takes its `eos` as a string"
+        for key, owner in (("sha256", "path"), ("encoding", "path"), ("options", "plugin")):
+            if given.get(key) and given.get(owner) is None:
+                yield (key,), f"`{key}` belongs to `{owner}`"
+        control = given.get("control")
+        if isinstance(control, list) and len(set(map(str, control))) != len(control):
+            yield ("control",), "names a token twice"
+
+
+Unit = Literal["tokens", "blocks", "documents", "megabytes"]
+_TARGETS: tuple[Unit, ...] = ("tokens", "blocks", "documents", "megabytes")
+
+
+class Mixture(Section):
+    """Shares of the built tokens by domain, and within a domain by source; a build is as large as its target."""
+
+    weights: dict[Name, Weight] = Field({}, description="of domains [default: by the tokens they have]")
+    sources: dict[Name, dict[Name, Weight]] = Field({}, description="of the sources of a domain")
+    normalize: bool = Field(False, description="weights are not meant to add up to 1: nothing is said of it")
+    tokens: Amount | None = Field(None, description="200M; all splits together")
+    blocks: Amount | None = Field(None, description="rows of pack.length tokens, exactly")
+    documents: Amount | None = None
+    megabytes: Amount | None = Field(None, description="millions of bytes of text")
+    exhausted: Literal["stop", "renormalize", "repeat"] = "stop"
+    max_epochs: int = Field(4, ge=1, description="for repeat")
+    order: Literal["shuffle", "corpus"] = Field("shuffle", description="of the documents of a source")
+    held_out: Literal["mixed", "whole"] = Field(
+        "mixed",
+        description="whole: held-out splits keep every document, in order; the target is for training",
+    )
+    balance: Literal["none", "smallest"] = Field(
+        "none", description="smallest: of each domain as many rows as the smallest has"
+    )
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        targets = [key for key in _TARGETS if given.get(key) is not None]
+        for key in targets[1:]:
+            yield (key,), f"`{targets[0]}` already says how much is built; keep one"
+        if not targets and given.get("exhausted", "stop") != "stop":
+            yield (
+                ("exhausted",),
+                "has no end without a target: set `tokens`, `blocks`, `documents` or `megabytes`",
+            )
+
+    @property
+    def target(self) -> tuple[Unit, int] | None:
+        return next(((key, getattr(self, key)) for key in _TARGETS if getattr(self, key) is not None), None)
+
+
+class Pack(Section):
+    """How documents are laid into rows of equal length."""
+
+    layout: Literal["concat", "document", "best_fit", "pad", "indexed"] = Field(
+        "concat",
+        description="concat: one stream, cut; document: whole documents in order; best_fit: least padding; "
+        "pad: one a row; indexed: no rows",
+    )
+    length: int = Field(2048, ge=2, lt=1 << 31)
+    tail: Literal["drop", "pad"] = Field("drop", description="of concat: what does not fill the last row")
+    mix_domains: bool | None = Field(
+        None, description="may a row hold two domains [default: only with concat and without balance]"
+    )
+
+
+class _FormatName:
+    """A name of the registry, told as a choice: which there are depends on what is installed."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string", "enum": format_names()}, {"type": "string", "pattern": HOOK}]}
+
+
+def _check_format(name: Any) -> Any:
+    if isinstance(name, str) and is_format(name):
+        return name
+    choices = ", ".join(f"'{known}'" for known in format_names())
+    raise PydanticKnownError("literal_error", {"expected": choices})
+
+
+class Build(Section):
+    """One of the forms that the tokens are written in. megatron and token_cache keep documents as they are."""
+
+    name: Name
+    format: Annotated[str, BeforeValidator(_check_format), _FormatName()]
+    dtype: Literal["int32", "uint16", "smallest"] = Field(
+        "int32", description="for memmap and megatron; smallest: what holds the vocabulary"
+    )
+    pack: Pack | None = Field(None, description="[default: that of the recipe]")
+    rows_per_shard: int = Field(8192, ge=1, description="for npy and parquet")
+    sources: list[Name] = Field([], description="only these [default: all]")
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        name = given.get("format")
+        if isinstance(name, str) and is_format(name) and not is_hook(name):
+            yield from format_mistakes(given, find_format(name))
+
+
+def format_mistakes(build: dict[str, Any] | Build, format: Format) -> Iterator[tuple[Path_, str]]:
+    """What the build asks of its format, and the format cannot do. A record beside the recipe is known to the plan alone."""
+    name = part_of(build, "format")
+    if format.write is None:
+        yield ("format",), f"{name} is only read: nothing writes it"
+    if part_of(build, "dtype") not in (None, "int32") and format.dtypes == ("int32",):
+        yield ("dtype",), f"{name} is always int32"
+    if part_of(build, "pack") is not None and "rows" not in format.shapes:
+        yield ("pack",), f"{name} keeps documents as they are"
+    if "documents" not in format.shapes and part_of(part_of(build, "pack"), "layout") == "indexed":
+        others = format_names("documents")
+        yield ("pack", "layout"), f"{name} is made of rows; use {', '.join(others[:-1])} or {others[-1]}"
+
+
+class TrainingPlan(Section):
+    """The model that is to be trained. Changes no byte: a run only writes it down beside what it made."""
+
+    model_params: Amount | None = Field(None, description="parameters of the model: 7B, 124M")
+    train_tokens: Amount | None = Field(
+        None,
+        description="tokens that it is trained on, repeats counted again: 200B [default: the build once]",
+    )
 
 
 class Shards(Section):
@@ -31,6 +280,10 @@ class Recipe(Section):
     sources: list[Source] = Field(min_length=1)
     shards: Shards = Shards()
     normalize: Normalize = Normalize()
+    transforms: Transforms = Field(
+        [],
+        description="functions that edit texts, in this order: of an installed package, or hooks.py:name",
+    )
     license: License | None = None
     language: Language | None = None
     filters: Filters = []
@@ -59,7 +312,7 @@ class Recipe(Section):
                 if isinstance(name, str) and first.setdefault(name, index) != index:
                     yield (section, index, "name"), f"{section}[{first[name]}] is called {name} too"
         yield from _fallback_mistakes(given.get("sources"))
-        yield from _strangers(given)
+        yield from _unknown_names(given)
         yield from split_mistakes(given)
         for key in ("builds", "mixture"):
             if given.get(key) and given.get("tokenizer") is None:
@@ -81,7 +334,7 @@ def _fallback_mistakes(sources: Any) -> Iterator[tuple[Path_, str]]:
             yield ("sources", index, "fallback"), "needs a `limit` that can be missed"
 
 
-def _strangers(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+def _unknown_names(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
     """Names of sources and domains that no source has."""
     listed = given.get("sources")
     sources = [s for s in listed if isinstance(s, (dict, Source))] if isinstance(listed, list) else []
@@ -101,3 +354,51 @@ def _strangers(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         for name in wanted if isinstance(wanted, list) else ():
             if name not in names:
                 yield ("dedup", key), f"no source is called {name}"
+
+
+KeyPath = tuple[str, ...]
+
+
+@functools.cache
+def key_paths() -> frozenset[KeyPath]:
+    schema = Recipe.model_json_schema()
+    return frozenset(_walk(schema, schema["$defs"], ()))
+
+
+def _walk(part: dict[str, Any], sections: dict[str, Any], path: KeyPath) -> Iterator[KeyPath]:
+    if "$ref" in part:
+        part = sections[part["$ref"].rpartition("/")[2]]
+    for key, value in part.get("properties", {}).items():
+        yield (*path, key)
+        yield from _walk(value, sections, (*path, key))
+    for key in ("items", "additionalProperties"):
+        if isinstance(part.get(key), dict):
+            yield from _walk(part[key], sections, path)
+    for choice in part.get("anyOf", []):
+        yield from _walk(choice, sections, path)
+
+
+@functools.cache
+def names_keys(typed: str) -> bool:
+    """Is this how keys of a recipe are written: `near.threshold`, `dedup: {near: {}}`, `dtype: int32`?"""
+    try:
+        said = yaml.safe_load(typed)
+    except yaml.YAMLError:
+        return False
+    said = {said: None} if isinstance(said, str) else said
+    return isinstance(said, dict) and all(
+        isinstance(key, str) and any(_holds(path, value) for path in _ending_in(key))
+        for key, value in said.items()
+    )
+
+
+def _ending_in(key: str) -> list[KeyPath]:
+    """A key is named by as much of the end of its path as people need: `threshold`, `near.threshold`."""
+    end = tuple(key.split("."))
+    return [path for path in key_paths() if path[-len(end) :] == end]
+
+
+def _holds(path: KeyPath, value: Any) -> bool:
+    if not isinstance(value, dict):
+        return True
+    return all((*path, key) in key_paths() and _holds((*path, key), inner) for key, inner in value.items())

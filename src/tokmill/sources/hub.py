@@ -1,10 +1,12 @@
 """Datasets on the Hugging Face hub: a pinned commit, and the files of one config and split.
 
     branch, tag or nothing ─ resolve_revision ─> 40 hex digits ─ list_data_files ─> HubFile, HubFile, …
+    list_configs            configs by whole tags of language and script
+    configs_of_language     fr, fra or fr-CA ─> fra_Latn: ISO 639-1 as ISO 639-3, and the main form of a language
 
 Which files belong to a config and a split is decided by `datasets` itself, at that commit. Its answer is then
 checked: each file must lie in the repository and have a format that we read. A dataset that comes with its own
-loading script is refused. Bytes, patience and errors are in `tokmill.sources.hubfile`.
+loading script is refused. Bytes, retries and errors are in `tokmill.sources.hubfile`.
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, cast
 
-from tokmill.errors import InputError, StorageError
-from tokmill.sources.codes import LONG_CODES
+from tokmill.errors import InputError, StorageError, plural
 from tokmill.sources.hubfile import (
     LOG,
     TIMEOUT_SECONDS,
@@ -28,6 +29,143 @@ from tokmill.sources.hubfile import (
     patiently,
 )
 from tokmill.storage import codecs
+
+LONG_CODES = dict(
+    pair.split(":")
+    for pair in [
+        "af:afr",
+        "am:amh",
+        "ar:ara/arb",
+        "as:asm",
+        "az:aze/azj",
+        "ba:bak",
+        "be:bel",
+        "bg:bul",
+        "bn:ben",
+        "bo:bod",
+        "br:bre",
+        "bs:bos",
+        "ca:cat",
+        "co:cos",
+        "cs:ces",
+        "cv:chv",
+        "cy:cym",
+        "da:dan",
+        "de:deu",
+        "dv:div",
+        "el:ell",
+        "en:eng",
+        "eo:epo",
+        "es:spa",
+        "et:est/ekk",
+        "eu:eus",
+        "fa:fas/pes",
+        "fi:fin",
+        "fo:fao",
+        "fr:fra",
+        "fy:fry",
+        "ga:gle",
+        "gd:gla",
+        "gl:glg",
+        "gn:grn/gug",
+        "gu:guj",
+        "gv:glv",
+        "ha:hau",
+        "he:heb",
+        "hi:hin",
+        "hr:hrv",
+        "ht:hat",
+        "hu:hun",
+        "hy:hye",
+        "ia:ina",
+        "id:ind",
+        "ig:ibo",
+        "is:isl",
+        "it:ita",
+        "ja:jpn",
+        "jv:jav",
+        "ka:kat",
+        "kk:kaz",
+        "km:khm",
+        "kn:kan",
+        "ko:kor",
+        "ku:kur/kmr",
+        "kv:kpv",
+        "kw:cor",
+        "ky:kir",
+        "la:lat",
+        "lb:ltz",
+        "li:lim",
+        "lo:lao",
+        "lt:lit",
+        "lv:lav/lvs",
+        "mg:mlg/plt",
+        "mi:mri",
+        "mk:mkd",
+        "ml:mal",
+        "mn:mon/khk",
+        "mr:mar",
+        "ms:msa/zsm",
+        "mt:mlt",
+        "my:mya",
+        "nb:nob",
+        "ne:nep/npi",
+        "nl:nld",
+        "nn:nno",
+        "no:nor/nob",
+        "oc:oci",
+        "om:orm/gaz",
+        "or:ori/ory",
+        "os:oss",
+        "pa:pan",
+        "pl:pol",
+        "ps:pus/pbt",
+        "pt:por",
+        "qu:que/quy",
+        "rm:roh",
+        "ro:ron",
+        "ru:rus",
+        "rw:kin",
+        "sa:san",
+        "sc:srd",
+        "sd:snd",
+        "se:sme",
+        "si:sin",
+        "sk:slk",
+        "sl:slv",
+        "sn:sna",
+        "so:som",
+        "sq:sqi/als",
+        "sr:srp",
+        "st:sot",
+        "su:sun",
+        "sv:swe",
+        "sw:swa/swh",
+        "ta:tam",
+        "te:tel",
+        "tg:tgk",
+        "th:tha",
+        "tk:tuk",
+        "tl:tgl",
+        "tr:tur",
+        "tt:tat",
+        "ug:uig",
+        "uk:ukr",
+        "ur:urd",
+        "uz:uzb/uzn",
+        "vi:vie",
+        "vo:vol",
+        "wa:wln",
+        "wo:wol",
+        "xh:xho",
+        "yi:yid/ydd",
+        "yo:yor",
+        "za:zha",
+        "zh:zho/cmn",
+        "zu:zul",
+    ]
+)
+
 
 T = TypeVar("T")
 
@@ -69,7 +207,7 @@ def list_configs(
     ]
     if not matching:
         raise InputError(
-            f"none of the {len(names):,} configs matches",
+            f"none of {plural(len(names), 'config')} matches",
             where=dataset_url(dataset, sha),
             next=f"choose among {_some(names)}",
         )
@@ -84,16 +222,10 @@ def configs_of_language(names: list[str], language: str) -> list[str]:
     return [name for name, parts in split.items() if len(parts) == 2 and parts[0].lower() in tags]
 
 
-def resolve_revision(dataset: str, revision: str | None, *, require_pin: bool = False) -> str:
+def resolve_revision(dataset: str, revision: str | None) -> str:
     """The commit that a branch, a tag or nothing (the main branch) stands for now; a commit must exist."""
     _check_name(dataset)
     is_pin = revision is not None and _PIN.fullmatch(revision) is not None
-    if require_pin and not is_pin:
-        raise InputError(
-            f"the revision {revision!r} can move; a commit is required",
-            where=dataset_url(dataset, None),
-            next="give the 40 hex digits of a commit (without the requirement, a branch is resolved and recorded)",
-        )
     sha = str(_info(dataset, revision).sha)
     if not _PIN.fullmatch(sha) or (is_pin and sha != revision):
         raise InputError(

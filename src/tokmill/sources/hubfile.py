@@ -1,11 +1,11 @@
-"""A file on the Hugging Face hub: its bytes over HTTP, and patience with the network.
+"""A file on the Hugging Face hub: its bytes over HTTP, with retries.
 
     HubFile.open() ─ read ─ range of bytes ─ GET ─┬ all there ─────────────────────────> bytes
-          ↑                                       ├ may pass by itself ─ wait ─ again from the byte reached
-    from_url(str(file))                           └ lasts ─────────────────────────────> an error of ours
+          ↑                                       ├ transient ─ wait ─ again from the byte reached
+    from_url(str(file))                           └ permanent ─────────────────────────> an error of ours
 
-What may pass by itself (a broken connection, a rate limit, a busy server) is tried again from the byte that was
-reached, a bounded number of times, and said aloud. Any other question to the hub is put with the same patience.
+Transient errors (a broken connection, a rate limit, a busy server) are retried from the byte that was reached, a bounded
+number of times, with a message. Any other request to the hub is retried in the same way.
 
 The token in HF_TOKEN is sent by the client. It is in no message of ours, and errors do not carry the client's own
 error with them, which may quote a request.
@@ -22,7 +22,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple, TypeVar, cast
 
 from tokmill.errors import InputChanged, InputError, MissingExtra, StorageError, TokmillError
-from tokmill.storage.ranged import RangedBytes
+from tokmill.storage.location import RangedBytes
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ def _transfer(file: HubFile, start: int, end: int, into: bytearray) -> None:
         is_whole = response.status_code == 200 and (begin, end) == (0, file.size)
         if given != expected and not is_whole:
             raise InputChanged(
-                f"asked for {expected}, the hub answers {given or 'without a range'}",
+                f"requested {expected}, the hub answers {given or 'without a range'}",
                 where=str(file),
                 next="check the endpoint or proxy (HF_ENDPOINT) and run again",
             )
@@ -222,7 +222,7 @@ def _told(error: Exception, where: str, failures: int, wait: float | None) -> To
         return StorageError(
             _scrubbed(f"{_reason(error)}{tried}"),
             where=where,
-            next="check the network, the proxy and HF_ENDPOINT, then run again: it goes on where it stopped",
+            next="check the network, the proxy and HF_ENDPOINT, then run again: it resumes",
         )
     if isinstance(error, UnicodeEncodeError):  # names are checked to be ASCII, so it is the header
         return InputError(

@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tokmill.artifacts.manifest import Json
 from tokmill.errors import InputError
-from tokmill.manifest import Json
 from tokmill.recipe import Parallel, Source
 from tokmill.schema import one_piece
-from tokmill.sources.members import (
+from tokmill.sources.files import (
     Faults,
     carry_meta,
     count_members,
@@ -34,14 +34,13 @@ from tokmill.sources.members import (
     with_offsets,
     without_faults,
 )
-from tokmill.sources.reading import RECORDS, Dropped, Reading, Taken
-from tokmill.storage import codecs, jsonl, parquet
+from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken
+from tokmill.storage import codecs, tables
 from tokmill.storage.location import AnyPath, InputFile
-from tokmill.storage.records import WHOLE, BadRecord, Kind, Span, Wanted
-from tokmill.storage.streams import Block, Oversize, read_blocks
+from tokmill.storage.records import WHOLE, BadRecord, Block, Kind, Oversize, Span, Wanted, read_blocks
 
 _TSV_SUFFIXES = (".tsv", ".tsv.gz", ".tsv.zst")
-SUFFIXES = (*jsonl.SUFFIXES, *parquet.SUFFIXES, *_TSV_SUFFIXES)
+SUFFIXES = (*codecs.JSONL, *tables.SUFFIXES, *_TSV_SUFFIXES)
 
 _LETTER_OR_DIGIT = r"[\p{L}\p{N}]"
 _OPTIONAL = {"id": ["id", "doc_id"], "license": ["license", "license_tag"], "created_at": ["created_at"]}
@@ -74,7 +73,7 @@ class Pairs(NamedTuple):
     offsets: NDArray[np.int64]
 
 
-def settle(source: Source, files: list[InputFile]) -> Json:
+def resolve(source: Source, files: list[InputFile]) -> Json:
     """The recipe's keys, and well-known ones for those that it leaves open: the same whatever the files hold."""
     section = source.parallel or Parallel()
     for file in files:
@@ -311,3 +310,6 @@ def _no_such_side(source: Source, path: AnyPath, outer: str, keys: list[str]) ->
         next=(f"did you mean `{near[0]}`? " if near else "")
         + "set `parallel: {source_key: …, target_key: …}` of this source; `translation.en` is a member of an object",
     )
+
+
+READER = Reader(resolve, split, read)

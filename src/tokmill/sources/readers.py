@@ -1,6 +1,9 @@
-"""Every reader by the name of its format: the one place that knows them all.
+"""From a source of the recipe to its documents: its files in reading order, the reader of its format, chunks to read.
 
-files of records and plain text (default) · wikipedia · stackexchange · parallel · warc
+list_source ─ files, hub files or shards of a snapshot ─> InputFile, …
+resolve_reading ─ find_reader(format).resolve ─> Reading      files of records and plain text (default) · wikipedia ·
+Chunks ─ spans of files, of about one size                     stackexchange · parallel · warc · those of others
+read_documents(chunk) ─> documents, bad records, dropped records
 """
 
 from __future__ import annotations
@@ -8,39 +11,133 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import msgspec
 
-from tokmill.manifest import Json
-from tokmill.recipe import Source
+from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.plugins import Plugin, find_plugin
+from tokmill.artifacts.snapshot import list_shards
+from tokmill.errors import InputError
+from tokmill.recipe import Corpus, Hub, Source
 from tokmill.sources import files as records
 from tokmill.sources import parallel, stackexchange, warc, wikipedia
-from tokmill.sources.reading import Batch, Reading, Taken, to_documents
+from tokmill.sources.hub import configs_of_language, list_data_files
+from tokmill.sources.hubfile import LOG
+from tokmill.sources.reading import Batch, JsonLines, Reader, Reading, to_documents, written_file
 from tokmill.storage import codecs
-from tokmill.storage.location import AnyPath, InputFile
+from tokmill.storage.location import AnyPath, InputFile, find_files, local_path
 from tokmill.storage.records import Span
 
-LOG = logging.getLogger("tokmill.sources")
+# --- files ---
+
+
+def list_source(source: Source, base: Path) -> list[InputFile]:
+    """All files of the source: patterns in recipe order, names sorted within each, none twice."""
+    if source.corpus is not None:
+        return [file for file, _ in list_corpus(source.corpus, base)]
+    if source.data is not None:
+        return [written_file(source.data, source.name)]
+    seen: dict[str, InputFile] = {}
+    for pattern in source.files or []:
+        for file in find_files(pattern, base):
+            seen.setdefault(_whole_path(file.path), file)
+    files = list(seen.values())
+    _check_reachable(source, files)
+    # two patterns may find the same name in two places: both then show more of their path, until they differ
+    while clashing := {name for name, count in Counter(file.name for file in files).items() if count > 1}:
+        files = [file._replace(name=_longer_name(file)) if file.name in clashing else file for file in files]
+    return files
+
+
+def list_corpus(corpus: Corpus, base: Path) -> list[tuple[InputFile, str]]:
+    """The shards of a snapshot in its order, with the sha256 that each must have."""
+    root = base / Path(corpus.root).expanduser() if corpus.root else None
+    return list_shards(base / Path(corpus.manifest).expanduser(), root)
+
+
+def list_hub(hub: Hub, revision: str) -> list[InputFile]:
+    """The data files of a dataset at a commit."""
+    files = list_data_files(hub.dataset, hub.config, hub.split, revision)
+    return [InputFile(file.path, file, file.size, 0) for file in files]
+
+
+def list_hub_of_language(hub: Hub, revision: str, languages: Sequence[str]) -> tuple[Hub, list[InputFile]]:
+    """The same; of a dataset with a config for each language and none asked for, the one of the language that is
+    kept, and a line says so. With several languages, or several configs of one, it has to be said which."""
+    chosen: list[str] = []
+
+    def choose(names: list[str]) -> str | None:
+        found = [name for language in languages for name in configs_of_language(names, language)]
+        if len(found) != 1:
+            return None
+        chosen.extend(found)
+        LOG.warning(
+            f"{hub.dataset} has {len(names):,} configs and no default: {found[0]} is read, for the language "
+            f"{languages[0]} that is kept; `config` chooses another"
+        )
+        return found[0]
+
+    files = list_data_files(hub.dataset, hub.config, hub.split, revision, choose)
+    resolved = hub.model_copy(update={"config": chosen[0]}) if chosen else hub
+    return resolved, [InputFile(file.path, file, file.size, 0) for file in files]
+
+
+def _check_reachable(source: Source, files: list[InputFile]) -> None:
+    """Archives are unpacked from a file; everything else is read as a stream."""
+    is_local = source.format not in READERS or READERS[source.format].is_local
+    for file in files if is_local else ():
+        if not isinstance(file.path, Path):
+            raise InputError(
+                f"source `{source.name}`: `{source.format}` reads files of this machine",
+                where=str(file.path),
+                next="copy them to a directory of this machine and point `files` there",
+            )
+
+
+def _whole_path(path: AnyPath) -> str:
+    """The same however it was found."""
+    return str(path.resolve()) if isinstance(path, Path) else str(path).rpartition("#")[0]
+
+
+def _longer_name(file: InputFile) -> str:
+    depth = len(PurePosixPath(file.name).parts) + 1
+    return PurePosixPath(*PurePosixPath(_whole_path(file.path)).parts[-depth:]).as_posix()
+
+
+# --- readers ---
+
+_SOURCES_LOG = logging.getLogger("tokmill.sources")
 _PEEKED_FILES = 8
 
 
-class Reader(Protocol):
-    """A reader module (see `tokmill.sources.reading`)."""
-
-    def settle(self, source: Source, files: list[InputFile], /) -> Json: ...
-    def split(self, path: AnyPath, size: int, options: Json, target_bytes: int, /) -> list[Span]: ...
-    def read(self, path: AnyPath, name: str, span: Span, reading: Reading, /) -> Iterator[Taken]: ...
-
-
 READERS: dict[str, Reader] = {
-    "records": records,
-    "wikipedia": wikipedia,
-    "stackexchange": stackexchange,
-    "parallel": parallel,
-    "warc": warc,
+    "records": records.READER,
+    "wikipedia": wikipedia.READER,
+    "stackexchange": stackexchange.READER,
+    "parallel": parallel.READER,
+    "warc": warc.READER,
 }
+
+
+def resolve_reader(source: Source, base: Path) -> Reader:
+    """Of a source of a recipe that lies in `base`."""
+    if source.format in READERS:
+        return READERS[source.format]
+    return records.reader_of(find_plugin("readers", source.format, base, f"sources: {source.name}"))
+
+
+def find_reader(reading: Reading) -> Reader:
+    if reading.format in READERS:
+        return READERS[reading.format]
+    return records.reader_of(*plugins_of(reading))
+
+
+def plugins_of(reading: Reading) -> list[Plugin]:
+    """The code of somebody else's that it takes."""
+    told = reading.options.get("reader")
+    return [msgspec.convert(told["plugin"], Plugin)] if told else []
 
 
 class Chunk(NamedTuple):
@@ -50,13 +147,13 @@ class Chunk(NamedTuple):
     span: Span
 
 
-def settle_reading(source: Source, files: list[InputFile], own: Sequence[str] = ()) -> Reading:
+def resolve_reading(source: Source, files: list[InputFile], base: Path, own: Sequence[str] = ()) -> Reading:
     """All that can change a byte of the documents of this source.
 
     `own`: source and domain, where a record that says which it is of is believed.
     """
-    options = READERS[source.format].settle(source, files)
-    if own and source.format == "records":
+    options = resolve_reader(source, base).resolve(source, files)
+    if own and (source.format == "records" or "reader" in options):
         options |= {"own": list(own)}
     return Reading(
         source=source.name,
@@ -93,7 +190,7 @@ class Chunks:
     def _cut_next(self) -> bool:
         if self._opened == len(self._files):
             return False
-        file, reader = self._files[self._opened], READERS[self._reading.format]
+        file, reader = self._files[self._opened], find_reader(self._reading)
         spans = reader.split(file.path, file.bytes, self._reading.options, self._target_bytes)
         self.cut += [Chunk(file, span) for span in spans]
         self._opened += 1
@@ -113,7 +210,7 @@ def chunk_sizes(chunks: list[Chunk]) -> list[int]:
 
 def read_documents(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Batch]:
     """Document tables of a few megabytes each, with the records that did not make it."""
-    for taken in READERS[reading.format].read(path, name, span, reading):
+    for taken in find_reader(reading).read(path, name, span, reading):
         yield Batch(to_documents(taken.records, reading), taken.bad, taken.dropped, taken.presence)
 
 
@@ -133,7 +230,9 @@ def check_presence(
                 raise records.no_such_field(reading.source, label, key, keys)
         if presence[label] < total:
             message = "source %s: %s of %s records have no `%s`, which `%s` names"
-            LOG.warning(message, reading.source, f"{total - presence[label]:,}", f"{total:,}", key, label)
+            _SOURCES_LOG.warning(
+                message, reading.source, f"{total - presence[label]:,}", f"{total:,}", key, label
+            )
     return {"records": total, **{label: presence[label] for label in named}}
 
 
@@ -141,11 +240,9 @@ def _peek_names(files: list[InputFile], reading: Reading) -> list[str]:
     """Field names that the first records of some files have, to tell a typo by."""
     names: dict[str, None] = {}
     for file in files[:_PEEKED_FILES]:
-        if file.name.endswith(codecs.SUFFIXES):
-            names |= dict.fromkeys(codecs.peek(file.path, max_record_bytes=reading.max_record_bytes).keys)
+        path = file.path
+        for plugin in plugins_of(reading):
+            path = JsonLines(plugin, local_path(path), reading.options["reader"]["options"])
+        if path.name.endswith(codecs.SUFFIXES):
+            names |= dict.fromkeys(codecs.peek(path, max_record_bytes=reading.max_record_bytes).keys)
     return list(names)
-
-
-def reading_config(reading: Reading) -> Json:
-    config: Json = msgspec.to_builtins(reading)
-    return config

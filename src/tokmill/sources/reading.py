@@ -1,17 +1,33 @@
 """What every reader of a source gives, and how it becomes documents.
 
-    settle(source, files) -> options                           driver: what the recipe left open, from the files
-    split(path, size, options, target_bytes) -> spans          driver: parts that can be read on their own
-    read(path, name, span, reading) -> Taken, Taken, …         worker: records, bad records, dropped records
+    Reader   resolve(source, files) -> options                   driver: what the recipe left open, from the files
+             split(path, size, options, target_bytes) -> spans   driver: parts that can be read on their own
+             read(path, name, span, reading) -> Taken, Taken, …  worker: records, bad records, dropped records
 
-A reader module has these three functions; `tokmill.sources.readers` knows them all. Records have five columns;
-source, domain, the default licence and derived ids are added here, the same for every reader. Records that say
-themselves which source and domain they are of have a column for it.
+All that the rest knows of a kind of source is its record, which stands at the end of its file; `tokmill.sources.readers`
+has them all. Records have five columns; source, domain, the default licence and derived ids are added here, the same for
+every reader. Records that name their own source and domain have a column for it.
+
+    a function (path, **options) -> dicts ─ JSON lines ─> JsonLines, which is read as a file of records is
+
+Records that are Python objects, written down once so that tasks in other processes can read them.
+
+    an iterable of dicts · a function that gives one · an Arrow table, batch or reader
+    a pandas or Polars frame · a `datasets.Dataset`          ─> <name>.jsonl, which ingest reads as it reads any file
+
+The file is the same for the same records, so their content is their identity: a second run with equal objects finds
+everything up to date.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import glob
+import io
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -20,10 +36,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.plugins import Plugin
+from tokmill.errors import InputError
 from tokmill.kernels import hashing
-from tokmill.manifest import Json
+from tokmill.recipe import Source
 from tokmill.schema import DOCUMENTS, one_piece, string_column
-from tokmill.storage.records import BadRecord
+from tokmill.storage.disk import open_commit
+from tokmill.storage.location import AnyPath, InputFile, find_files
+from tokmill.storage.records import BadRecord, Span
 
 RECORDS = pa.schema(
     [
@@ -45,6 +66,17 @@ class Reading(msgspec.Struct, frozen=True):
     format: str
     options: Json
     max_record_bytes: int
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A kind of source."""
+
+    resolve: Callable[[Source, list[InputFile]], Json]
+    split: Callable[[AnyPath, int, Json, int], list[Span]]
+    read: Callable[[AnyPath, str, Span, Reading], Iterator[Taken]]
+    is_local: bool = False  # its files must lie on this machine; all others are read as streams
+    kernels: tuple[str, ...] = ()  # modules to compile before the first task
 
 
 class Dropped(NamedTuple):
@@ -128,3 +160,123 @@ def content_ids(text: Any) -> Any:
     return pa.StringArray.from_buffers(
         len(text), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(spelled))
     )
+
+
+_BATCH_ROWS, _SPELLED_AT_ONCE = 10_000, 64
+
+
+def write_objects(data: Any, path: Path, source: str) -> None:
+    """As JSON Lines, in their order; a record that JSON cannot hold is an error that names it."""
+
+    def unusable(row: int, what: str, next: str) -> InputError:
+        return InputError(f"source `{source}`: record {row:,} of its `data` {what}", where="data", next=next)
+
+    with open_commit(path) as file:
+        records = itertools.chain.from_iterable(_batches(data, source))
+        lines = json_lines(records, unusable)
+        while some := b"".join(itertools.islice(lines, _BATCH_ROWS)):
+            file.write(some)
+
+
+def json_lines(records: Iterable[Any], unusable: Callable[[int, str, str], InputError]) -> Iterator[bytes]:
+    """`unusable` makes the error of a record that JSON cannot hold: its number, what it is, what to do."""
+    encoder = msgspec.json.Encoder()
+    for row, record in enumerate(records):
+        if not isinstance(record, Mapping):
+            raise unusable(row, f"is a {type(record).__name__}, not a dict", 'for example {"text": "…"}')
+        try:
+            line = encoder.encode(record)
+        except (TypeError, ValueError, UnicodeEncodeError) as error:
+            raise unusable(
+                row, f"cannot be written as JSON: {error}", "give text, numbers and lists"
+            ) from None
+        yield line + b"\n"
+
+
+class JsonLines:
+    """A file as the JSON lines of what a plugin reads from it: for a reader of such lines, what a path is."""
+
+    suffix, suffixes = ".jsonl", [".jsonl"]
+
+    def __init__(self, plugin: Plugin, path: Path, options: Json) -> None:
+        self._plugin, self._path, self._options = plugin, path, options
+        self.name = f"{path.name}{self.suffix}"
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def stat(self) -> os.stat_result:
+        return self._path.stat()
+
+    def open(self) -> io.RawIOBase:
+        return _Spelled(self.lines())
+
+    def lines(self) -> Iterator[bytes]:
+        def unusable(row: int, what: str, next: str) -> InputError:
+            return self._plugin.fault(f"gave a record that {what} (record {row:,} of {self})", next)
+
+        return json_lines(self._records(), unusable)
+
+    def _records(self) -> Iterator[Any]:
+        answer = self._plugin.call(self._path, **self._options)
+        if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
+            raise self._plugin.fault(
+                f"returned a {type(answer).__name__} for {self}", "yield a dict for each record of the file"
+            )
+        with self._plugin.blamed():
+            yield from answer
+
+
+class _Spelled(io.RawIOBase):
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        super().__init__()
+        self._lines, self._left = lines, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._left:
+            self._left = memoryview(b"".join(itertools.islice(self._lines, _SPELLED_AT_ONCE)))
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count
+
+
+def written_file(data: Any, source: str) -> InputFile:
+    """The file that `write_objects` made."""
+    if not isinstance(data, Path):
+        raise InputError(
+            f"source `{source}`: its records were given in Python, and are not written down here",
+            where="data",
+            next="run the recipe in Python with the records, or put them into a file and name it with `files`",
+        )
+    (file,) = find_files(glob.escape(str(data)), data.parent)
+    return file
+
+
+def _batches(data: Any, source: str) -> Iterator[Iterable[Any]]:
+    if isinstance(data, Callable) and not hasattr(data, "__iter__"):  # type: ignore[arg-type]
+        data = data()
+    kind = type(data).__module__.partition(".")[0]
+    if isinstance(data, pa.RecordBatch):
+        data = pa.table(data)
+    elif kind == "pandas":
+        data = pa.Table.from_pandas(data, preserve_index=False)
+    elif kind == "polars":
+        data = (data.collect() if hasattr(data, "collect") else data).to_arrow()
+    elif kind == "datasets" and hasattr(data, "with_format") and hasattr(data, "__len__"):
+        yield from (table.to_pylist() for table in data.with_format("arrow").iter(_BATCH_ROWS))
+        return
+    if isinstance(data, pa.Table):
+        data = data.to_reader(_BATCH_ROWS)
+    if isinstance(data, pa.RecordBatchReader):
+        yield from (batch.to_pylist() for batch in data)
+    elif isinstance(data, (str, bytes, Mapping)) or not isinstance(data, Iterable):
+        raise InputError(
+            f"source `{source}`: its `data` is a {type(data).__name__}, and no records can be read from one",
+            where="data",
+            next="give an iterable of dicts, a function that returns one, an Arrow table, a frame or a dataset",
+        )
+    else:
+        yield data

@@ -13,79 +13,97 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
-from tokmill.artifact import Artifact
-from tokmill.clean.examine import Examined, Faults, examine
-from tokmill.clean.normalize import apply_edits
-from tokmill.clean.redact import redact_texts
+from tokmill.artifacts.manifest import NO_DOCUMENTS, FileEntry, Json, add_counts, sum_counts
+from tokmill.artifacts.step import (
+    Artifact,
+    Conduct,
+    Made,
+    Outcome,
+    Stage,
+    Step,
+    Task,
+    TaskFunction,
+    hook_inputs,
+    shard_key,
+    table_input,
+    tally,
+    write_shard_table,
+)
+from tokmill.clean.edits import apply_edits, redact_texts
+from tokmill.clean.examine import CleanOptions, Examined, Faults, examine, examine_kernels
 from tokmill.errors import InputError
-from tokmill.manifest import NO_DOCUMENTS, FileEntry, Json, add_counts, sum_counts
-from tokmill.sample import draws
 from tokmill.schema import EDITS, EXAMPLES, MARKS, ledger_table, one_piece
-from tokmill.stages.losses import cleaning_losses
-from tokmill.stages.step import Conduct, Made, Outcome, Step, shard_key, tally, write_shard_table
-from tokmill.task import Input, Task, table_input
+from tokmill.stages.dedup.stage import cleaning_losses
+from tokmill.stages.sampling import draws
 
 _LOG = logging.getLogger("tokmill.clean")
 
 EXAMPLES_PER_REASON = 3
 _EXAMPLE_CHARS = 2000
-_DOCUMENTS, _HOOK = "documents", "hook "
+_DOCUMENTS = "documents"
 
 
-def shard_task(config: Json, directory: str, key: str, documents: Input, hooks: Mapping[str, str]) -> Task:
-    """`hooks`: where the Python file of each hook lies; what it says is part of the config."""
-    files = [Input(_HOOK + hook, path, config["sieve"]["hooks"][hook]) for hook, path in hooks.items()]
-    return Task(function="clean", key=key, config=config, inputs=[documents, *files], directory=directory)
+@dataclass(frozen=True)
+class CleanExtra:
+    max_nul_fraction: Decimal
+    warn_source_loss: Decimal | None = None
 
 
-def conduct(step: Step, upstream: Mapping[str, Artifact]) -> Conduct:
+def cleaning_task(options: CleanOptions, directory: Path) -> Task[CleanOptions]:
+    """The task of any shard, before it is known which."""
+    hooks = hook_inputs(options.plugins)
+    return Task(function="clean", key="", options=options, inputs=hooks, directory=str(directory))
+
+
+def shard_task(task: Task[CleanOptions], directory: Path, documents: FileEntry) -> Task[CleanOptions]:
+    """The cleaning task for this shard of `directory`."""
+    source = table_input(_DOCUMENTS, directory, documents)
+    return replace(task, key=shard_key(documents), inputs=[source, *task.inputs])
+
+
+def conduct(step: Step[CleanOptions, CleanExtra], upstream: Mapping[str, Artifact]) -> Conduct:
     (ingested,) = upstream.values()
-    tasks = [
-        shard_task(
-            step.config,
-            str(step.directory),
-            shard_key(entry),
-            table_input(_DOCUMENTS, ingested.directory, entry),
-            step.extra["hooks"],
-        )
-        for entry in ingested.manifest.entries(_DOCUMENTS)
-    ]
-    _tell_what_is_off(step.config)
-    receipts = yield tasks
+    task = cleaning_task(step.options, step.directory)
+    entries = ingested.manifest.entries(_DOCUMENTS)
+    _tell_what_is_off(step.options)
+    receipts = yield [shard_task(task, ingested.directory, entry) for entry in entries]
     counts = add_counts(NO_DOCUMENTS, sum_counts(receipts))
     _check_nul(step, counts)
     ledgers = [step.directory / e.path for receipt in receipts for e in receipt.files if e.table == "ledger"]
-    for loss in cleaning_losses(step.config, counts, step.extra.get("warn_source_loss"), ledgers):
+    for loss in cleaning_losses(step.options, counts, step.extra.warn_source_loss, ledgers):
         _LOG.warning("%s: %s", step.name, loss)
     return Outcome(receipts, counts, {})
 
 
-def _tell_what_is_off(config: Json) -> None:
+def _tell_what_is_off(options: CleanOptions) -> None:
     """A language that only the source could say, and it does not."""
-    language = config["language"]
-    if language and language["asked"]["method"] == "field" and language["applied"] == "none":
-        kept = f", and all of it is kept beside {', '.join(language['asked']['keep'])}"
+    language = options.language
+    if language and language.asked.method == "field" and language.applied == "none":
+        kept = f", and all of it is kept beside {', '.join(language.asked.keep)}"
         _LOG.warning(
             "source %s: its language is not known%s: no `fields.language` says which field holds it",
-            config["source"],
-            kept if language["asked"]["keep"] else "",
+            options.source,
+            kept if language.asked.keep else "",
         )
 
 
-def perform_clean(task: Task) -> Made:
+def perform_clean(task: Task[CleanOptions]) -> Made:
     return clean_table(task, task.load(_DOCUMENTS))
 
 
-def clean_table(task: Task, documents: Any) -> Made:
-    hooks = {item.role.removeprefix(_HOOK): item.path for item in task.inputs if item.role.startswith(_HOOK)}
-    found = examine(documents, task.config, hooks)
+def clean_table(task: Task[CleanOptions], documents: Any) -> Made:
+    found = examine(documents, task.options)
     kept = np.ones(documents.num_rows, np.bool_)
     kept[found.faults.rows] = False
     files = _write(task, documents, found, kept)
@@ -113,13 +131,13 @@ def clean_table(task: Task, documents: Any) -> Made:
         "chars_in": found.chars_in,
         "licenses": tally(found.licenses.filter(pa.array(kept)), chars=found.chars[kept]),
         "languages": tally(found.languages.filter(pa.array(kept)), chars=found.chars[kept])
-        if task.config["language"]
+        if task.options.language
         else {},
     }
     return Made(files, counts)
 
 
-def _write(task: Task, documents: Any, found: Examined, kept: Any) -> list[FileEntry]:
+def _write(task: Task[CleanOptions], documents: Any, found: Examined, kept: Any) -> list[FileEntry]:
     def write(name: str, table: Any) -> None:
         files.append(write_shard_table(task.directory, f"{name}-{task.key}.parquet", name, table))
 
@@ -137,14 +155,14 @@ def _write(task: Task, documents: Any, found: Examined, kept: Any) -> list[FileE
     if ledger.num_rows:
         write("ledger", ledger)
     if len(found.faults.rows):
-        write("examples", _examples(documents, found.faults, task.config["redact"]))
+        write("examples", _examples(documents, found.faults, task.options.redact))
     return files
 
 
-def _ledger(task: Task, doc_ids: Any, found: Examined) -> Any:
+def _ledger(task: Task[CleanOptions], doc_ids: Any, found: Examined) -> Any:
     common = {
-        "shard": f"{task.config['source']}/{task.key}",
-        "source": task.config["source"],
+        "shard": f"{task.options.source}/{task.key}",
+        "source": task.options.source,
         "stage": "clean",
     }
     faults = found.faults
@@ -171,13 +189,14 @@ def _ledger(task: Task, doc_ids: Any, found: Examined) -> Any:
             "verdict": "edit",
             "reason": change.reason,
             "value": change.counts.astype(np.float64),
+            "threshold": None if change.sizes is None else change.sizes.astype(np.float64),
             "detail": change.details,
         }
         parts.append(ledger_table(columns, len(change.rows)))
     return pa.concat_tables(parts).combine_chunks()
 
 
-def _examples(documents: Any, faults: Faults, redact: list[str]) -> Any:
+def _examples(documents: Any, faults: Faults, redact: Sequence[str]) -> Any:
     """The same few of each reason whatever else is in the shard: those whose ids have the smallest draws. Texts as
     received, but for what is to be redacted: before they are cut, so that no part of a value stays."""
     keys = draws(documents.select(["doc_id"]).take(pa.array(faults.rows)), 0, by=("doc_id",))
@@ -205,12 +224,17 @@ def _examples(documents: Any, faults: Faults, redact: list[str]) -> Any:
     )
 
 
-def _check_nul(step: Step, counts: Json) -> None:
-    ceiling = step.extra["max_nul_fraction"]
+def _check_nul(step: Step[CleanOptions, CleanExtra], counts: Json) -> None:
+    ceiling = step.extra.max_nul_fraction
     if counts.get("nul_chars", 0) * 10**9 > counts.get("chars_in", 0) * int(ceiling * 10**9):
         raise InputError(
             f"{counts['nul_chars']:,} of {counts['chars_in']:,} characters are NUL: this is not plain text "
             "(UTF-16, or a binary file?)",
-            where=f"source {step.config['source']}",
+            where=f"source {step.options.source}",
             next="convert the files to UTF-8, or raise `normalize.max_nul_fraction` if they are right",
         )
+
+
+STAGE = Stage(
+    "clean", CleanOptions, conduct, {"clean": TaskFunction(CleanOptions, perform_clean)}, examine_kernels
+)

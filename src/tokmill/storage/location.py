@@ -7,21 +7,114 @@ nothing above it changes.
     find_files("s3://bucket/data/*.jsonl.zst", …)   ->  the same, of objects
     open_input(text, size)                          ->  the path that a task was told as text
     open_binary(path)                               ->  unbuffered binary stream
+
+An object as an input is one version of it: str(file) is s3://bucket/data/a.jsonl.zst#etag="9b2c…", which a task is told.
+Each range is read under If-Match: a version that is gone is an error, never a mixture. A pattern means what it means on a
+disk: `*` stays within a part of the key, `**` is any number of parts, and what begins with a dot is found only by a dot.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import hashlib
 import io
 import os
-from pathlib import Path
+import re
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
 
 from tokmill.errors import CorruptFile, EmptyGlob, InputError, StorageError
-from tokmill.storage.objects.file import find_objects, from_url
-from tokmill.storage.objects.url import is_url, parse_url
-from tokmill.storage.reading import told_as_unreadable
+from tokmill.storage.cloud import Meta
+from tokmill.storage.disk import told_as_unreadable
+from tokmill.storage.objects import open_store
+
+# --- the address of an object: scheme, bucket and key; it is written down and shown, so it carries no secret ---
+
+SCHEMES = ("s3", "gs", "az", "memory")
+
+_SCHEME = re.compile(r"^([a-z][a-z0-9+.-]+)://")
+_SQUEEZED = re.compile(rf"^({'|'.join(SCHEMES)}):/[^/]")
+# "?" is also a wildcard: only what a signed URL carries is taken for a query
+_SIGNED = re.compile(
+    r"[?&](x-amz-|x-goog-|awsaccesskeyid=|googleaccessid=|signature=|sig=|sv=|token=)", re.IGNORECASE
+)
+
+
+class ObjectUrl(NamedTuple):
+    """`key` may be empty (the bucket itself), has no leading slash, and is not percent-encoded."""
+
+    scheme: str
+    bucket: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.key}"
+
+    def child(self, path: str) -> ObjectUrl:
+        return self._replace(key=f"{self.key}/{path}" if self.key else path)
+
+
+def is_url(location: object) -> bool:
+    return _SCHEME.match(str(location)) is not None
+
+
+def parse_url(text: str) -> ObjectUrl:
+    scheme = _SCHEME.match(text)
+    name = scheme[1] if scheme else ""
+    if name not in SCHEMES:
+        raise StorageError(
+            f"{name}:// is not an object store that tokmill knows",
+            where=_shown(text),
+            next="give an s3://, gs://, az:// or memory:// URL, or a directory of this machine",
+        )
+    bucket, _, key = text[len(name) + 3 :].partition("/")
+    if "@" in bucket or _SIGNED.search(text):
+        raise StorageError(
+            "the URL has a secret in it, and URLs are written down",
+            where=_shown(text),
+            next="take it out; credentials come from the environment (docs/object-storage.md)",
+        )
+    if not bucket:
+        raise StorageError("the URL names no bucket", where=text, next=f"write {name}://BUCKET/KEY")
+    key = key.strip("/")
+    if "//" in key or any(part in (".", "..") for part in key.split("/")):
+        raise StorageError(
+            "the key has an empty part, or one that is `.` or `..`", where=text, next="write the key as it is"
+        )
+    return ObjectUrl(name, bucket, key)
+
+
+def refuse_url(location: object, what: str) -> None:
+    """For whatever works on directories of this machine."""
+    if is_url(location):
+        raise StorageError(
+            f"{what} works on a directory of this machine",
+            where=_shown(str(location)),
+            next="bring it here first: `tokmill fetch URL DIRECTORY`",
+        )
+    refuse_squeezed_url(location)
+
+
+def refuse_squeezed_url(location: object) -> None:
+    """Path("s3://a/b") is "s3:/a/b": nobody means the directory `s3:`."""
+    if _SQUEEZED.match(str(location)):
+        raise StorageError(
+            "a Path has made one slash of the two of a URL",
+            where=_shown(str(location)),
+            next="give the URL as a string",
+        )
+
+
+def _shown(text: str) -> str:
+    """Without user, password and query."""
+    text = re.sub(r"://[^/]*@", "://***@", text)
+    signed = _SIGNED.search(text)
+    return f"{text[: signed.start()]}?***" if signed else text
+
+
+# --- files and objects ---
 
 
 class Sized(Protocol):
@@ -60,7 +153,7 @@ class InputFile(NamedTuple):
 def find_files(pattern: str, base: Path) -> list[InputFile]:
     """Every regular file that matches, sorted by name. Matching nothing is an error."""
     if is_url(pattern):
-        return _find_objects(pattern)
+        return _object_files(pattern)
     wanted = Path(pattern).expanduser()
     root = base / _fixed_part(wanted)
     found = set()  # "**/**" matches a file more than once
@@ -87,7 +180,7 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
     return sorted(found)
 
 
-def _find_objects(pattern: str) -> list[InputFile]:
+def _object_files(pattern: str) -> list[InputFile]:
     found = find_objects(pattern)
     if not found:
         raise EmptyGlob(
@@ -203,3 +296,166 @@ def _why_empty(root: Path, base: Path) -> str:
     names = sorted(entry.name for entry in root.iterdir())
     some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
     return f"{shown}/ holds {len(names)} entries" + (f": {some}" if names else "")
+
+
+# Objects
+
+_ETAG = "#etag="
+
+
+class Stat(NamedTuple):
+    st_size: int
+
+
+class ObjectFile(NamedTuple):
+    """One version of one object; for a reader, what a path is."""
+
+    url: ObjectUrl
+    size: int
+    etag: str
+    modified: str = ""
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.url.key).name
+
+    @property
+    def suffix(self) -> str:
+        return PurePosixPath(self.url.key).suffix
+
+    @property
+    def suffixes(self) -> list[str]:
+        return PurePosixPath(self.url.key).suffixes
+
+    def __str__(self) -> str:
+        return f"{self.url}{_ETAG}{self.etag}"
+
+    @property
+    def version_number(self) -> int:
+        """Etag and time as a number, where a local file has its time of change."""
+        digest = hashlib.sha256(f"{self.etag} {self.modified}".encode()).digest()
+        return int.from_bytes(digest[:7], "big")  # exact in JSON wherever it is read
+
+    def stat(self) -> Stat:
+        return Stat(self.size)
+
+    def open(self) -> io.RawIOBase:
+        store, key = open_store(self.url), self.url.key
+        return RangedBytes(self.size, lambda start, end: store.read(key, start, end, self.etag))
+
+
+def from_url(text: str, size: int) -> ObjectFile:
+    """The file that `str(file)` names."""
+    url, _, etag = text.rpartition(_ETAG)
+    assert url, f"{text} is not a version of an object"
+    return ObjectFile(parse_url(url), size, etag)
+
+
+class Found(NamedTuple):
+    name: str  # below the fixed part of the pattern
+    file: ObjectFile
+
+
+def find_objects(pattern: str) -> list[Found]:
+    """Every object that matches, by its name below the pattern's fixed part; sorted."""
+    url = parse_url(pattern)
+    store = open_store(url)
+    if not glob.has_magic(url.key):
+        meta = store.head(url.key)
+        return [] if meta is None else [_found(url, meta, url.key.rpartition("/")[0])]
+    fixed = _fixed_prefix(url.key)
+    wanted = url.key.split("/")
+    listed = {meta.key: meta for meta in store.list(f"{fixed}/" if fixed else "")}  # a page may come twice
+    return [_found(url, listed[key], fixed) for key in sorted(listed) if _matches(key.split("/"), wanted)]
+
+
+def _found(url: ObjectUrl, meta: Meta, fixed: str) -> Found:
+    name = meta.key.removeprefix(f"{fixed}/") if fixed else meta.key
+    return Found(name, ObjectFile(url._replace(key=meta.key), meta.size, meta.etag, meta.modified))
+
+
+def _fixed_prefix(key: str) -> str:
+    parts = key.split("/")
+    return "/".join(parts[: next(index for index, part in enumerate(parts) if glob.has_magic(part))])
+
+
+def _matches(parts: list[str], wanted: list[str]) -> bool:
+    if not wanted:
+        return not parts
+    if wanted[0] == "**":
+        visible = next((n for n, part in enumerate(parts) if part.startswith(".")), len(parts))
+        if len(wanted) == 1:
+            return bool(parts) and visible == len(parts)
+        return any(_matches(parts[n:], wanted[1:]) for n in range(visible + 1))
+    if not parts or (parts[0].startswith(".") and not wanted[0].startswith(".")):
+        return False
+    return fnmatch.fnmatchcase(parts[0], wanted[0]) and _matches(parts[1:], wanted[1:])
+
+
+# A file that is read by ranges: little after a jump (a Parquet footer), twice as much each time reading goes on
+
+MIN_FETCH_BYTES = 64 << 10
+MAX_FETCH_BYTES = 16 << 20
+
+Fetch = Callable[[int, int], bytes | bytearray]
+
+
+class RangedBytes(io.RawIOBase):
+    """`fetch(start, end)` gives exactly those bytes. Unbuffered as a local file is; a read returns all it was asked for."""
+
+    def __init__(self, size: int, fetch: Fetch, max_fetch_bytes: int = MAX_FETCH_BYTES) -> None:
+        super().__init__()
+        self._size, self._fetch, self._max_fetch_bytes = size, fetch, max_fetch_bytes
+        self._position = 0
+        self._start = 0
+        self._held: bytes | bytearray = b""  # the range fetched last
+        self._ahead = MIN_FETCH_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._refuse_if_closed()
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"negative seek position {base + offset}")
+        self._position = base + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        self._refuse_if_closed()
+        view = memoryview(buffer).cast("B")
+        filled = 0
+        while filled < len(view) and self._position < self._size:
+            at = self._position - self._start
+            if not 0 <= at < len(self._held):
+                self._hold(len(view) - filled)
+                at = 0
+            piece = memoryview(self._held)[at : at + len(view) - filled]
+            view[filled : filled + len(piece)] = piece
+            filled += len(piece)
+            self._position += len(piece)
+        return filled
+
+    def readall(self) -> bytes:
+        return self.read(max(self._size - self._position, 0)) or b""
+
+    def close(self) -> None:
+        self._held = b""
+        super().close()
+
+    def _refuse_if_closed(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+
+    def _hold(self, wanted: int) -> None:
+        goes_on = bool(self._held) and self._position == self._start + len(self._held)
+        self._ahead = min(2 * self._ahead, self._max_fetch_bytes) if goes_on else MIN_FETCH_BYTES
+        end = min(self._position + max(wanted, self._ahead), self._size)
+        self._start, self._held = self._position, self._fetch(self._position, end)

@@ -13,10 +13,22 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokmill.storage.commit import Written, open_commit
+from tokmill.storage.disk import Written, open_commit
 from tokmill.storage.location import AnyPath
-from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted, string_table
-from tokmill.storage.streams import BLOCK_BYTES, Oversize, open_stream, read_blocks, read_exactly
+from tokmill.storage.records import (
+    BLOCK_BYTES,
+    WHOLE,
+    BadRecord,
+    Batch,
+    Kind,
+    Oversize,
+    Span,
+    Wanted,
+    open_stream,
+    read_blocks,
+    read_exactly,
+    string_table,
+)
 
 SUFFIXES = (".txt", ".txt.gz", ".txt.zst", ".md")
 Unit = Literal["document", "paragraph", "line"]

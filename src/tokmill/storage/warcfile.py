@@ -20,8 +20,7 @@ from zlib_ng import zlib_ng
 
 from tokmill.errors import CorruptFile
 from tokmill.storage.location import AnyPath
-from tokmill.storage.records import BadRecord
-from tokmill.storage.streams import read_exactly
+from tokmill.storage.records import BadRecord, read_exactly
 
 MAX_HEADER_BYTES = 64 << 10
 ZLIB_ERRORS: tuple[Any, ...] = (zlib_ng.error,)

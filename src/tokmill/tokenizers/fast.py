@@ -1,30 +1,46 @@
-"""gigatoken behind the same ids: 20 to 80 times the speed of the libraries that define them.
+"""gigatoken behind the same ids: 20 to 80 times the speed of the libraries that define them, checked by a sample.
 
     large_string column ─ its own buffers ─> gigatoken ─> ids, lengths        no Python string, no Python integer
                           rows that the two may see differently ──> reference ──┘ in their place
+    ids of a shard ─ rows_to_check ─ encoded by the reference too ─ first_difference ─> one that differs stops the run
 
-Which rows those are is known exactly per kind of model, or gigatoken is not used for it:
+Which rows the two may see differently is known exactly per kind of model, or gigatoken is not used for it:
 
-    characters newer than Unicode 9       newcomers.py; tiktoken ranks and tokenizer.json
-    user-defined symbols                  spm_bpe.py; SentencePiece puts its dummy prefix elsewhere
+    characters newer than Unicode 9       protocol.recent_classes; tiktoken ranks and tokenizer.json
+    user-defined symbols                  spm.for_gigatoken; SentencePiece puts its dummy prefix elsewhere
 
 It is not used either where it is not installed, where it does not know the model, or where it gives one other id
-than the reference for PROBES. A build checks a sample besides (tokmill.tokenizers.spot_check).
+than the reference for PROBES. Checked in every shard, whatever the engine:
+
+    documents that spell a control token     all of them: where a tokenizer is most likely to be wrong
+    a sample by hash of doc_id               a share that keeps the reference below 15 % of the encoding
+    the one with the least hash              so that no shard goes unchecked
+
+A fault that touches a share f of the documents passes a shard of n documents with a sample of share s unseen with
+probability (1 - s)^(f n): at s = 1/256, one in a thousand of 1.8 million documents is missed once in a thousand runs.
+
+Literals that a recipe wants read as control tokens (`tokenizer.control`), and nothing else in the text:
+
+    "hi <|im_start|>user"   ─ cut ─>  |hi |<|im_start|>|user|   ─ encode part by part ─>  hi_  100264  user
+
+Leftmost, then longest. Each part is encoded as a text of its own: a SentencePiece model with a dummy prefix puts it
+before every part, so the text after a control begins with "▁" as a document does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.environment import package_version
-from tokmill.kernels.folding import suspects
-from tokmill.kernels.literals import LiteralTable, find_literals
-from tokmill.schema import StringColumn, one_piece, string_column
+from tokmill.artifacts.manifest import package_version
+from tokmill.kernels.patterns import LiteralTable, find_literals, literal_table
+from tokmill.kernels.wordclasses import suspects
+from tokmill.schema import StringColumn, large_strings, one_piece, string_column
+from tokmill.storage.tables import id_hashes
 from tokmill.tokenizers.protocol import Encoded
 
 Reference = Callable[[Sequence[str]], Encoded]
@@ -42,6 +58,9 @@ PROBES: Final = (
     "def f(x):\n    return {'a': [1, 2.5e-3]}  # <b>&amp;</b> ~~ \\\\ //",
     "<s></s><unk><pad><0x0A>[INST][/INST]<|endoftext|><|im_start|>▁▁ ▁",
 )
+
+
+# --- the fast path ---
 
 
 class Fast:
@@ -140,3 +159,88 @@ def replace_rows(encoded: Encoded, rows: NDArray[np.int64], others: Encoded) -> 
 def starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where each sequence begins, and where the last one ends."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+# --- the check ---
+
+# One document in so many: the speed of gigatoken over that of the reference, divided by 0.15 and then some.
+_ONE_IN: Final = {"tiktoken": 256, "huggingface": 2048, "sentencepiece": 256, "plugin": 256}
+
+# A longer document is not drawn. References need minutes for a word of a hundred megabytes.
+_MAX_BYTES: Final = 1 << 20
+
+
+class Difference(NamedTuple):
+    row: int
+    position: int  # of the first id that differs, or that one of them lacks
+    found: int | None
+    expected: int | None
+
+
+def rows_to_check(doc_ids: Any, texts: Any, kind: str, literals: LiteralTable) -> NDArray[np.int64]:
+    """Ascending."""
+    column = string_column(texts)
+    chosen = np.zeros(len(column.offsets) - 1, np.bool_)
+    chosen[find_literals(column.data, column.offsets, literals).rows] = True
+    drawable = np.flatnonzero(np.diff(column.offsets) <= _MAX_BYTES)
+    if len(drawable):
+        draws = _scrambled(id_hashes(doc_ids)[drawable])
+        chosen[drawable[draws < np.uint64((1 << 64) // _ONE_IN[kind])]] = True
+        chosen[drawable[int(draws.argmin())]] = True
+    return np.flatnonzero(chosen)
+
+
+def first_difference(encoded: Encoded, rows: NDArray[np.int64], expected: Encoded) -> Difference | None:
+    """Between the sequences `rows` of `encoded` and those of the reference, one for each of them."""
+    offsets, others = starts(encoded.lengths), starts(expected.lengths)
+    for number, row in enumerate(rows.tolist()):
+        found = encoded.ids[offsets[row] : offsets[row + 1]]
+        wanted = expected.ids[others[number] : others[number + 1]]
+        if not np.array_equal(found, wanted):
+            shorter = min(len(found), len(wanted))
+            differing = np.flatnonzero(found[:shorter] != wanted[:shorter])
+            at = int(differing[0]) if len(differing) else shorter
+            return Difference(row, at, _at(found, at), _at(wanted, at))
+    return None
+
+
+def _at(ids: NDArray[np.int32], position: int) -> int | None:
+    return int(ids[position]) if position < len(ids) else None
+
+
+def _scrambled(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Another number from the same hash (splitmix64): splits go by the hash itself, low ones are held out."""
+    hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return hashes ^ (hashes >> np.uint64(31))
+
+
+# --- control tokens in text ---
+
+EncodeColumn = Callable[[Any], Encoded]
+
+
+def encode_with_controls(texts: Any, encode: EncodeColumn, controls: Mapping[str, int]) -> Encoded:
+    """One sequence per text. Without controls, or where none occurs, this is `encode`."""
+    if not controls:
+        return encode(texts)
+    column = string_column(texts)
+    found = find_literals(column.data, column.offsets, literal_table(list(controls)))
+    if not len(found.rows):
+        return encode(texts)
+    # every occurrence becomes a row of its own, between the rows of the text before and after it
+    cuts = np.stack([found.begins, found.ends], axis=1).ravel()
+    offsets = np.insert(column.offsets, np.repeat(found.rows + 1, 2), cuts)
+    parts = encode(large_strings(column.data, offsets))
+    numbers = np.array(list(controls.values()), np.int32)[found.literals]
+    places = found.rows + 1 + 2 * np.arange(len(found.rows))  # of the occurrences among the parts
+    is_control = np.zeros(len(offsets) - 1, np.bool_)
+    is_control[places] = True
+    lengths = np.where(is_control, 1, parts.lengths)
+    ids = np.empty(int(lengths.sum()), np.int32)
+    is_id_of_text = np.repeat(~is_control, lengths)
+    ids[is_id_of_text] = parts.ids[np.repeat(~is_control, parts.lengths)]
+    ids[~is_id_of_text] = numbers
+    parts_per_row = np.bincount(found.rows, minlength=len(one_piece(texts))) * 2 + 1
+    ends = starts(lengths)[starts(parts_per_row)]
+    return Encoded(ids, np.diff(ends))

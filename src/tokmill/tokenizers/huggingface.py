@@ -3,12 +3,12 @@
     text ─▶ encode_special_tokens=True, add_special_tokens=False ─▶ ids ─▶ a control id among them?
                                                                            │ no           │ yes (rare)
                                                                            ▼              ▼
-                                                                         done     veiled twin ─▶ ids
+                                                                         done     masked copy ─▶ ids
 
 `encode_special_tokens = True` stops the library from cutting special tokens out of text, and for byte-level
 BPE that is all it takes. The *model* may still know the string: a Unigram or WordLevel vocabulary, and BPE with
 `ignore_merges`, hold `</s>` as an entry like any other and find it in the text (measured with 0.23.3). So ids
-are looked at, and a document with a control id is encoded again by a twin whose control entries bear names
+are looked at, and a document with a control id is encoded again by a copy whose control entries bear names
 that no text contains.
 
 What a file may configure and a corpus must not have is switched off: truncation, padding, BPE dropout.
@@ -28,11 +28,16 @@ import tokenizers
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile
-from tokmill.tokenizers.boundaries import by_bytes, by_offsets
 from tokmill.tokenizers.fast import Fast, encode_column, open_fast
-from tokmill.tokenizers.newcomers import newcomer_classes
-from tokmill.tokenizers.protocol import Boundaries, Encoded, encode_each
-from tokmill.tokenizers.spelling import BYTE_LETTERS
+from tokmill.tokenizers.protocol import (
+    BYTE_LETTERS,
+    Boundaries,
+    Encoded,
+    by_bytes,
+    by_offsets,
+    encode_each,
+    recent_classes,
+)
 
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
@@ -72,7 +77,7 @@ class HuggingFaceTokenizer:
         }
         self._is_control = np.zeros(self.vocab_size, dtype=np.bool_)
         self._is_control[sorted(_control_ids(added, model))] = True
-        self._veiled: tokenizers.Tokenizer | None = None
+        self._masked: tokenizers.Tokenizer | None = None
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         return encode_each(texts, self._encode_one)
@@ -82,7 +87,7 @@ class HuggingFaceTokenizer:
         plain = _for_gigatoken(self._tokenizer, self._data)
         if plain is None:
             return None
-        return open_fast(lambda rs: rs.load_hf_json(plain), self.encode, routed_classes=newcomer_classes())
+        return open_fast(lambda rs: rs.load_hf_json(plain), self.encode, routed_classes=recent_classes())
 
     @property
     def engine(self) -> str:
@@ -106,25 +111,25 @@ class HuggingFaceTokenizer:
                 return found
         encoder = self._tokenizer
         if self._is_control[_encode_plain(encoder, text)].any():
-            encoder = self._veiled_twin()
+            encoder = self._masked_copy()
         places = encoder.encode(text, add_special_tokens=False).offsets
         sizes = np.array([0, *(len(character.encode()) for character in text)], np.int64)
         offsets = np.cumsum(sizes)[np.array(places, np.int64).reshape(-1, 2)]
         is_byte = np.array([_BYTE_PIECE.fullmatch(token) is not None for token in spelled], np.bool_)
         return by_offsets(ids, offsets, is_byte, len(data))
 
-    def _veiled_twin(self) -> tokenizers.Tokenizer:
-        if self._veiled is None:
-            self._veiled = _open_plain(msgspec.json.encode(_veil(self._data)))
-        return self._veiled
+    def _masked_copy(self) -> tokenizers.Tokenizer:
+        if self._masked is None:
+            self._masked = _open_plain(msgspec.json.encode(_mask(self._data)))
+        return self._masked
 
     def _encode_one(self, text: str) -> NDArray[np.int32]:
         ids = _encode_plain(self._tokenizer, text)
         if not self._is_control[ids].any():
             return ids
-        veiled_ids = _encode_plain(self._veiled_twin(), text)
-        assert not self._is_control[veiled_ids].any(), f"{self.path}: the veiled twin found a control token"
-        return veiled_ids
+        masked_ids = _encode_plain(self._masked_copy(), text)
+        assert not self._is_control[masked_ids].any(), f"{self.path}: the masked copy found a control token"
+        return masked_ids
 
     def decode(self, ids: Sequence[int] | NDArray[np.integer]) -> str:
         return str(
@@ -177,7 +182,7 @@ def _control_ids(added: Mapping[int, Any], model: _Model) -> set[int]:
     }
 
 
-def _veil(data: bytes) -> dict[str, Any]:
+def _mask(data: bytes) -> dict[str, Any]:
     """The same tokenizer, with every control entry of the model under a name that no text contains.
 
     Ids stay where they are; merges that would build a control entry go. The scores of a Unigram model survive:
@@ -204,12 +209,12 @@ def _veil(data: bytes) -> dict[str, Any]:
 
 
 def _for_gigatoken(tokenizer: tokenizers.Tokenizer, data: bytes) -> bytes | None:
-    """The veiled file of a byte-level BPE with no special token left in it; None for any other model.
+    """The masked file of a byte-level BPE with no special token left in it; None for any other model.
 
     Ids of added tokens are those that `tokenizers` gives them, which are not always those of the file: one that
     the model's vocabulary lacks gets the next free id.
     """
-    config = _veil(data)
+    config = _mask(data)
     model = config["model"]
     if model.get("type") != "BPE" or model.get("byte_fallback") or model.get("unk_token"):
         return None

@@ -5,8 +5,13 @@
       .json                        tokenizer.json of Hugging Face `tokenizers`
       .tiktoken                    tiktoken ranks
       .model, .model.<version>     SentencePiece (or tiktoken ranks, which Llama 3 ships under this name)
+      .plugin.json                 somebody else's code, by name and digest (tokmill.artifacts.plugins), and its options
 
 The library behind a kind is imported when a file of that kind is loaded, and not before.
+
+What a tokenizer file is, in words that are the same for every kind.
+
+file ─ load (sha256 against the pin) ─ control tokens, unknown characters, normalization ─> Description
 """
 
 from __future__ import annotations
@@ -14,12 +19,18 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.artifacts.manifest import canonical
+from tokmill.artifacts.plugins import SAMPLE, Plugin
 from tokmill.errors import EosMissing, RecipeError, TokenizerError, TokenizerMismatch, VocabTooLarge
-from tokmill.tokenizers.protocol import Tokenizer
+from tokmill.tokenizers.protocol import Boundaries, Encoded, Tokenizer, by_bytes
 
 # In the order in which they are offered when the asked-for token does not exist.
 _EOS_NAMES: Final = (
@@ -73,6 +84,8 @@ def load_tokenizer(path: Path, *, sha256: str | None = None, encoding: str | Non
         from tokmill.tokenizers.tiktoken_ranks import TiktokenTokenizer
 
         return TiktokenTokenizer(path, actual, data, encoding)
+    if kind == "plugin":
+        return PluginTokenizer(path, actual, data)
     from tokmill.tokenizers.spm import SentencePieceTokenizer
 
     return SentencePieceTokenizer(path, actual, data)
@@ -111,6 +124,8 @@ def _read(path: Path) -> bytes:
 
 def _kind_of(path: Path, data: bytes) -> str:
     name = path.name.lower()
+    if name.endswith(".plugin.json"):
+        return "plugin"
     if name.endswith(".json"):
         return "huggingface"
     if name.endswith(".tiktoken"):
@@ -128,6 +143,114 @@ def _kind_of(path: Path, data: bytes) -> str:
         where=str(path),
         next="give a tokenizer.json (Hugging Face), a .tiktoken rank file or a .model (SentencePiece)",
     )
+
+
+PLUGIN_FILE = "tokenizer.plugin.json"
+
+
+class _PluginFile(msgspec.Struct, frozen=True):
+    plugin: Plugin
+    options: dict[str, Any]
+
+
+def plugin_file(plugin: Plugin, options: dict[str, Any]) -> bytes:
+    """What stands for a plugin where other tokenizers have a file."""
+    return canonical(msgspec.to_builtins(_PluginFile(plugin, options))) + b"\n"
+
+
+class PluginTokenizer:
+    """What a plugin's factory returns, and its answers checked. It has
+
+    vocab_size                         every id is below
+    encode_batch(texts) -> sequences   of ids, one for each text
+    decode(ids) -> str
+    token_id(token) -> int or None     for `eos` and `control`
+    specials                           control tokens with their ids, which text never becomes; may be missing
+    """
+
+    kind, is_fast = "plugin", False
+
+    def __init__(self, path: Path, sha256: str, data: bytes) -> None:
+        self.path, self.sha256 = path, sha256
+        try:
+            told = msgspec.json.decode(data, type=_PluginFile)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise TokenizerError(
+                f"names no plugin ({error})", where=str(path), next="copy the file again"
+            ) from error
+        self.plugin = told.plugin
+        self._theirs = told.plugin.call(**told.options)
+        lacking = [name for name in ("encode_batch", "decode", "token_id") if not hasattr(self._theirs, name)]
+        size = getattr(self._theirs, "vocab_size", None)
+        if lacking or not isinstance(size, int) or size < 1:
+            told_of = f"has no {', '.join(lacking)}" if lacking else f"has the vocab_size {size!r}"
+            raise self.plugin.fault(
+                f"returned a {type(self._theirs).__name__} that {told_of}",
+                "return an object with vocab_size, encode_batch, decode and token_id",
+            )
+        self.vocab_size: int = size
+        self.specials: Mapping[str, int] = dict(getattr(self._theirs, "specials", {}))
+        self.engine = f"{self.plugin.name} {self.plugin.digest[:8]}"
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        if self.plugin.is_first_call():
+            first, second = (self._encode(texts[:SAMPLE]) for _ in range(2))
+            self.plugin.refuse_difference(_sequences(first), _sequences(second))
+        return self._encode(texts)
+
+    def encode_column(self, texts: Any) -> Encoded:
+        return self.encode(texts.to_pylist())
+
+    def _encode(self, texts: Sequence[str]) -> Encoded:
+        with self.plugin.blamed():
+            answer = [np.asarray(ids) for ids in self._theirs.encode_batch(list(texts))]
+        if len(answer) != len(texts):
+            raise self.plugin.fault(
+                f"encoded {len(texts)} texts to {len(answer)} sequences", "return one for each text"
+            )
+        for ids in answer:
+            if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+                raise self.plugin.fault(
+                    f"encoded a text to {ids.dtype} of shape {ids.shape}",
+                    "return the ids of each text, in a list",
+                )
+            if ids.size and not 0 <= ids.min() <= ids.max() < self.vocab_size:
+                raise self.plugin.fault(
+                    f"gave the id {ids.max() if ids.min() >= 0 else ids.min()}; vocab_size is {self.vocab_size:,}",
+                    "let vocab_size be above every id",
+                )
+        lengths = np.array([len(ids) for ids in answer], np.int64)
+        return Encoded(np.concatenate([np.empty(0, np.int32), *answer]).astype(np.int32), lengths)
+
+    def decode(self, ids: Sequence[int] | NDArray[np.integer]) -> str:
+        with self.plugin.blamed():
+            text = self._theirs.decode([int(id) for id in ids])
+        if not isinstance(text, str):
+            raise self.plugin.fault(f"decoded ids to a {type(text).__name__}", "return a str")
+        return text
+
+    def boundaries(self, text: str) -> Boundaries:
+        ids = self.encode([text]).ids
+        found = by_bytes(ids, [self.decode([id]).encode() for id in ids.tolist()], text.encode())
+        if found is None:
+            raise self.plugin.fault(
+                "decodes single ids to what does not spell the text",
+                "where each token begins in the text cannot be known of such a tokenizer",
+            )
+        return found
+
+    def token_id(self, token: str) -> int | None:
+        with self.plugin.blamed():
+            id = self._theirs.token_id(token)
+        if id is not None and not (isinstance(id, int | np.integer) and 0 <= id < self.vocab_size):
+            raise self.plugin.fault(
+                f"gave {id!r} for the token {token!r}", "return an id below vocab_size, or None"
+            )
+        return None if id is None else int(id)
+
+
+def _sequences(encoded: Encoded) -> list[list[int]]:
+    return [ids.tolist() for ids in np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])]
 
 
 def resolve_eos(tokenizer: Tokenizer, eos: str | int) -> int:
@@ -210,3 +333,120 @@ def check_dtype(vocab_size: int, dtype: str, where: str) -> None:
             where=where,
             next="set `dtype: int32`" if dtype != "int32" else "use a smaller vocabulary",
         )
+
+
+class Description(NamedTuple):
+    """`byte_fallback`: every text can be spelled. `normalization`: what is done to the text; identity is nothing."""
+
+    kind: str
+    model: str
+    sha256: str
+    vocab_size: int
+    specials: dict[str, int]
+    unknown_id: int | None
+    byte_fallback: bool
+    normalization: str
+    character_coverage: float | None = None
+    add_dummy_prefix: bool | None = None
+    remove_extra_whitespaces: bool | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return self._asdict()
+
+
+def check_tokenizer(path: Path, *, sha256: str | None = None, encoding: str | None = None) -> Description:
+    """The file loads, is the pinned one, and is described."""
+    return describe_tokenizer(load_tokenizer(path, sha256=sha256, encoding=encoding))
+
+
+def describe_tokenizer(tokenizer: Tokenizer) -> Description:
+    if isinstance(tokenizer, PluginTokenizer):
+        name, specials = tokenizer.plugin.name, dict(tokenizer.specials)
+        return Description(
+            tokenizer.kind, name, tokenizer.sha256, tokenizer.vocab_size, specials, None, False, "unknown"
+        )
+    data = tokenizer.path.read_bytes()
+    if tokenizer.kind == "sentencepiece":
+        return _describe_sentencepiece(tokenizer, data)
+    if tokenizer.kind == "tiktoken":
+        from tokmill.tokenizers.tiktoken_ranks import ENCODINGS  # loads the library
+
+        encoding: str = tokenizer.encoding  # type: ignore[attr-defined]
+        return Description(
+            tokenizer.kind,
+            encoding,
+            tokenizer.sha256,
+            tokenizer.vocab_size,
+            dict(sorted(ENCODINGS[encoding].specials.items(), key=lambda item: item[1])),
+            None,
+            True,
+            "identity",
+        )
+    return _describe_huggingface(tokenizer, data)
+
+
+def _describe_sentencepiece(tokenizer: Tokenizer, data: bytes) -> Description:
+    from tokmill.tokenizers.spm import read_spm_model
+
+    found = read_spm_model(data)
+    return Description(
+        tokenizer.kind,
+        found.model,
+        tokenizer.sha256,
+        tokenizer.vocab_size,
+        found.controls,
+        found.unknown_id,
+        found.byte_fallback,
+        found.normalization,
+        found.character_coverage,
+        found.add_dummy_prefix,
+        found.remove_extra_whitespaces,
+    )
+
+
+class _Model(msgspec.Struct):
+    type: str = "unknown"
+    unk_token: str | None = None  # BPE, WordPiece, WordLevel
+    unk_id: int | None = None  # Unigram
+    byte_fallback: bool | None = None
+
+
+class _File(msgspec.Struct):
+    """Of a tokenizer.json all but its vocabulary and merges."""
+
+    model: _Model
+    added_tokens: list[dict[str, Any]] | None = None
+    normalizer: Any = None
+    pre_tokenizer: Any = None
+
+
+def _describe_huggingface(tokenizer: Tokenizer, data: bytes) -> Description:
+    file = msgspec.json.decode(data, type=_File)
+    model, unknown = file.model, file.model.unk_id
+    if unknown is None and model.unk_token:
+        unknown = tokenizer.token_id(model.unk_token)
+    specials = {
+        token["content"]: token["id"]
+        for token in file.added_tokens or []
+        if token["special"] and token["id"] != unknown
+    }
+    # on bytes before the model, or in the model
+    is_byte_level = "ByteLevel" in _types(file.pre_tokenizer)
+    return Description(
+        tokenizer.kind,
+        f"{'byte-level ' if is_byte_level else ''}{model.type}",
+        tokenizer.sha256,
+        tokenizer.vocab_size,
+        dict(sorted(specials.items(), key=lambda item: item[1])),
+        unknown,
+        is_byte_level or bool(model.byte_fallback),
+        " ".join(_types(file.normalizer)) or "identity",
+    )
+
+
+def _types(part: Any) -> list[str]:
+    """Names of what a part of a tokenizer.json consists of."""
+    if not part:
+        return []
+    inner = part.get("normalizers") or part.get("pretokenizers")
+    return [name for item in inner for name in _types(item)] if inner else [part["type"]]

@@ -23,10 +23,8 @@ import tiktoken
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile, TokenizerError
-from tokmill.tokenizers.boundaries import by_bytes
 from tokmill.tokenizers.fast import Fast, encode_column, open_fast
-from tokmill.tokenizers.newcomers import newcomer_classes
-from tokmill.tokenizers.protocol import Boundaries, Encoded, encode_each
+from tokmill.tokenizers.protocol import Boundaries, Encoded, by_bytes, encode_each, recent_classes
 
 # The patterns are OpenAI's, in the possessive spelling of tiktoken 0.14: it splits like the older one and
 # backtracks less. A test holds them against the installed tiktoken.
@@ -137,7 +135,7 @@ class TiktokenTokenizer:
             # without special tokens, so that all text is ordinary
             lambda rs: rs.BPETokenizer.from_tiktoken(str(self.path), splitter, {}),
             self.encode,
-            routed_classes=newcomer_classes(),
+            routed_classes=recent_classes(),
         )
 
     @property

@@ -1,0 +1,1 @@
+"""Verbs without a recipe: single steps over files, tokens from a listing, snapshots, imports."""

@@ -1,0 +1,1 @@
+"""The evidence: manifests, artifacts, tasks and steps, receipts, progress, tombstones."""

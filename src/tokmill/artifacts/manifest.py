@@ -1,0 +1,370 @@
+"""Receipts and manifests: the evidence that every artifact carries.
+
+    task     -> files + receipts/<key>.json       written when the files have their final names
+    step     -> manifest.json                     written last; a directory without it is not an artifact
+
+Three digests, each over canonical JSON (sorted keys, no spaces):
+
+    identity = files (path, rows, content_sha256)                      what the artifact holds
+    digest   = all of the manifest but `environment`                   … and how it was made
+    seal     = digest + environment                                    … and that nobody edited the file
+
+A step is up to date when its fingerprint, made from kind, config and the identities of its inputs, is the one
+in the manifest. Identities chain steps together, so a step that was rebuilt to the same content rebuilds
+nothing after it. `environment` is what may differ between two equal runs: when, where and with what it was made.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from tokmill.errors import ConservationBroken, ManifestDamaged
+from tokmill.storage.disk import Written, commit_bytes
+from tokmill.storage.location import is_within, read_whole
+
+# Raised whenever the same recipe and inputs give other bytes; see "Changes output bytes" in CHANGELOG.md.
+FORMAT_VERSION = 2
+
+MANIFEST = "manifest.json"
+STALE_MANIFEST = "manifest.stale.json"
+RECEIPTS = "receipts"
+
+_MAX_MANIFEST_BYTES = 1 << 30
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of an artifact. `rows` are documents, ledger rows or sequences, whatever the table counts."""
+
+    path: str  # relative to the artifact
+    table: str
+    bytes: int
+    rows: int
+    sha256: str
+    content_sha256: str
+    sequence: str | None = None  # digest of the rows in order, which joins across files
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What one task made."""
+
+    key: str
+    fingerprint: str
+    files: list[FileEntry]
+    counts: Json
+    facts: Json = {}
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str
+    step: str
+    format_version: int
+    config: Json
+    inputs: dict[str, str]  # step or file -> identity or sha256
+    fingerprint: str
+    files: list[FileEntry]
+    tasks: list[Json]  # key, fingerprint, counts, facts, paths of the files
+    counts: Json
+    facts: Json  # what the step found out and later steps read: vocab_size, corpus_digest, …
+    experiment_id: str
+    identity: str
+    digest: str
+    seal: str
+    environment: Json
+
+    @overload
+    def options(self, kind: type[T]) -> T: ...
+    @overload
+    def options(self, kind: UnionType) -> Any: ...
+    def options(self, kind: Any) -> Any:
+        """The config as the options it was made from."""
+        try:
+            return msgspec.convert(self.config, kind)
+        except msgspec.ValidationError as error:
+            raise ManifestDamaged(
+                f"its config is not one that this version writes ({error})",
+                where=self.step,
+                next="run the recipe again, or read it with the version that made it",
+            ) from error
+
+    def entries(self, table: str) -> list[FileEntry]:
+        return [entry for entry in self.files if entry.table == table]
+
+    def receipts(self) -> list[Receipt]:
+        """The tasks as receipts, so that a rebuild can keep the ones that still hold."""
+        by_path = {entry.path: entry for entry in self.files}
+        return [
+            Receipt(
+                key=task["key"],
+                fingerprint=task["fingerprint"],
+                files=[by_path[path] for path in task["files"]],
+                counts=task["counts"],
+                facts=task["facts"],
+            )
+            for task in self.tasks
+        ]
+
+
+def file_entry(path: str, table: str, written: Written, *, rows: int, content_sha256: str = "") -> FileEntry:
+    """An entry for a file whose content is its bytes, unless a content digest is given."""
+    return FileEntry(
+        path=path,
+        table=table,
+        bytes=written.bytes,
+        rows=rows,
+        sha256=written.sha256,
+        content_sha256=content_sha256 or written.sha256,
+    )
+
+
+def canonical(value: Any) -> bytes:
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def config_of(options: Any) -> Json:
+    """Options as the JSON of a fingerprint or a manifest: decimals are strings, tuples are lists."""
+    config: Json = options if isinstance(options, dict) else msgspec.json.decode(msgspec.json.encode(options))
+    return config
+
+
+def fingerprint_of(value: Any) -> str:
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def build_manifest(
+    *,
+    kind: str,
+    step: str,
+    config: Json,
+    inputs: Mapping[str, str],
+    receipts: Iterable[Receipt],
+    counts: Json,
+    facts: Json,
+    experiment_id: str,
+    environment: Json,
+) -> Manifest:
+    receipts = list(receipts)
+    files = [entry for receipt in receipts for entry in receipt.files]
+    body: Json = {
+        "kind": kind,
+        "step": step,
+        "format_version": FORMAT_VERSION,
+        "config": config,
+        "inputs": dict(inputs),
+        "fingerprint": step_fingerprint(kind, config, inputs),
+        "files": [msgspec.to_builtins(entry) for entry in files],
+        "tasks": [
+            {
+                "key": receipt.key,
+                "fingerprint": receipt.fingerprint,
+                "counts": receipt.counts,
+                "facts": receipt.facts,
+                "files": [entry.path for entry in receipt.files],
+            }
+            for receipt in receipts
+        ],
+        "counts": counts,
+        "facts": facts,
+        "experiment_id": experiment_id,
+        "identity": identity_of(kind, files),
+    }
+    digest = fingerprint_of(body)
+    seal = fingerprint_of({"digest": digest, "environment": environment})
+    return msgspec.convert({**body, "digest": digest, "seal": seal, "environment": environment}, Manifest)
+
+
+def identity_of(kind: str, files: Iterable[FileEntry]) -> str:
+    content = sorted((entry.path, entry.rows, entry.content_sha256) for entry in files)
+    return fingerprint_of({"kind": kind, "files": content})
+
+
+def step_fingerprint(kind: str, config: Json, inputs: Mapping[str, str]) -> str:
+    return fingerprint_of(
+        {"kind": kind, "format_version": FORMAT_VERSION, "config": config, "inputs": dict(inputs)}
+    )
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    commit_bytes(directory / MANIFEST, _serialize(manifest))
+
+
+def load_manifest(directory: Path, name: str = MANIFEST) -> Manifest:
+    """Read and prove: canonical form, identity, digest and seal must all agree."""
+    path = directory / name
+    data = read_whole(path, _MAX_MANIFEST_BYTES)
+    try:
+        manifest = msgspec.json.decode(data, type=Manifest)
+        body = json.loads(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _damaged(path, f"not a manifest ({error})") from error
+    environment = body.pop("environment")
+    seal, digest = body.pop("seal"), body.pop("digest")
+    if digest != fingerprint_of(body) or seal != fingerprint_of(
+        {"digest": digest, "environment": environment}
+    ):
+        raise _damaged(path, "its digest does not match its content: it was edited")
+    if manifest.identity != identity_of(manifest.kind, manifest.files):
+        raise _damaged(path, "its identity does not match its files")
+    if not all(is_within(entry.path) for entry in manifest.files):
+        raise _damaged(path, "it lists a file outside of its directory")
+    if data != _serialize(manifest):
+        raise _damaged(path, "it was reformatted: not the bytes that tokmill wrote")
+    return manifest
+
+
+def write_receipt(directory: Path, receipt: Receipt) -> None:
+    commit_bytes(
+        directory / RECEIPTS / f"{receipt.key}.json", canonical(msgspec.to_builtins(receipt)) + b"\n"
+    )
+
+
+def load_receipts(directory: Path) -> list[Receipt]:
+    """Receipts of an unfinished step; one that cannot be read counts as absent, its task runs again."""
+    found = []
+    for path in sorted((directory / RECEIPTS).glob("*.json")):
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=Receipt))
+        except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+            continue
+    return found
+
+
+# What a step counts when there was nothing for it to do.
+NO_DOCUMENTS: Json = {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}}
+
+
+def add_counts(total: Json, more: Json) -> Json:
+    """Sum of two trees of counts."""
+    out = dict(total)
+    for key, value in more.items():
+        out[key] = add_counts(out.get(key, {}), value) if isinstance(value, dict) else out.get(key, 0) + value
+    return out
+
+
+def sum_counts(receipts: Iterable[Receipt]) -> Json:
+    total: Json = {}
+    for receipt in receipts:
+        total = add_counts(total, receipt.counts)
+    return total
+
+
+def check_conservation(counts: Json, where: str) -> None:
+    """in = kept + dropped + quarantined, the last two by reason. A gap is a bug of ours and stops the run."""
+    dropped = sum(counts.get("dropped", {}).values())
+    quarantined = sum(counts.get("quarantined", {}).values())
+    accounted = counts["kept"] + dropped + quarantined
+    if counts["in"] != accounted:
+        raise ConservationBroken(
+            f"{counts['in']:,} documents went in but {accounted:,} are accounted for "
+            f"({counts['kept']:,} kept, {dropped:,} dropped, {quarantined:,} quarantined)",
+            where=where,
+            next="this is a bug in tokmill; please report it with the manifest",
+        )
+
+
+def explain_changes(old: Any, new: Any, path: str = "") -> list[str]:
+    """Field by field: "`dedup.near.bands` changed 14 → 20"."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        lines = []
+        for key in sorted({*old, *new}):
+            below = f"{path}.{key}" if path else str(key)
+            if key not in old:
+                lines.append(f"`{below}` added: {_short(new[key])}")
+            elif key not in new:
+                lines.append(f"`{below}` removed (was {_short(old[key])})")
+            else:
+                lines += explain_changes(old[key], new[key], below)
+        return lines
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [
+            line
+            for index, (before, after) in enumerate(zip(old, new, strict=True))
+            for line in explain_changes(before, after, f"{path}[{index}]")
+        ]
+    if old != new:
+        return [f"`{path}` changed {_short(old)} → {_short(new)}"]
+    return []
+
+
+def _serialize(manifest: Manifest) -> bytes:
+    """One layout: fields as declared, keys of mappings sorted, so that no two can change places unseen."""
+    body = msgspec.to_builtins(manifest, order="deterministic")
+    return json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _damaged(path: Path, what: str) -> ManifestDamaged:
+    return ManifestDamaged(
+        what,
+        where=str(path),
+        next="restore the file, or delete it and run the recipe again to rebuild the step",
+    )
+
+
+_PACKAGES = ("tokmill", "numpy", "numba", "pyarrow", "msgspec", "tokenizers", "tiktoken", "sentencepiece")
+
+
+def available_cores() -> int:
+    """Cores this process may use, which in a container is fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache
+def package_version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def describe_environment(*, workers: int, engine: str, recipe_directory: Path) -> Json:
+    return {
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "engine": engine,
+        "workers": workers,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": available_cores(),
+        "packages": {name: package_version(name) for name in _PACKAGES},
+        **_git(recipe_directory),
+    }
+
+
+@functools.cache
+def _git(directory: Path) -> Json:
+    """The commit of the recipe's repository, where there is one, and whether tracked files differ from it."""
+    sha = _ask_git(directory, "rev-parse", "HEAD")
+    changes = _ask_git(directory, "status", "--porcelain", "--untracked-files=no") if sha else None
+    return {"git_sha": sha or None, "git_dirty": None if changes is None else bool(changes)}
+
+
+def _ask_git(directory: Path, *arguments: str) -> str | None:
+    try:
+        found = subprocess.run(
+            ["git", *arguments], cwd=directory, capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() if found.returncode == 0 else None

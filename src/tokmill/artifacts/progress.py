@@ -1,0 +1,200 @@
+"""What a run reports while it works: messages and progress for who started it, journal.json for who asks how far it is.
+
+    Progress        steps and tasks as they begin and end; the library is silent, the command line draws bars
+    warnings_to     what deep code logs through logging.getLogger("tokmill.…"), in a worker too, goes to `say`
+    open_journal    a Progress that passes everything on and records the planned steps, tasks done of known, the last
+                    error in journal.json                                            (who works is in the lock)
+
+    the run ends well  ->  the journal is removed: its manifest says it all
+    it fails           ->  it stays, with the error;  it is killed -> it stays, without one
+
+Nothing here can change a byte of an artifact. Times are for rates; readers of artifacts never see them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from tokmill.errors import TokmillError
+from tokmill.storage.disk import storage_error, temp_beside
+
+LOGGER = "tokmill"
+
+
+class Progress(Protocol):
+    def say(self, message: str) -> None: ...
+    def begin_step(self, name: str, reasons: list[str]) -> None: ...
+    def expect_tasks(self, name: str, total: int, reused: int) -> None: ...
+    def finish_task(self, name: str) -> None: ...
+    def finish_step(self, name: str, seconds: float, counts: dict[str, object]) -> None: ...
+    def skip_step(self, name: str) -> None: ...
+
+
+class Silence:
+    """No output at all."""
+
+    def say(self, message: str) -> None:
+        pass
+
+    def begin_step(self, name: str, reasons: list[str]) -> None:
+        pass
+
+    def expect_tasks(self, name: str, total: int, reused: int) -> None:
+        pass
+
+    def finish_task(self, name: str) -> None:
+        pass
+
+    def finish_step(self, name: str, seconds: float, counts: dict[str, object]) -> None:
+        pass
+
+    def skip_step(self, name: str) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def warnings_to(say: Callable[[str], None]) -> Iterator[None]:
+    """What is logged meanwhile is said, and nowhere else."""
+    logger, handler = logging.getLogger(LOGGER), _Saying(say)
+    was_passed_on, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = was_passed_on
+
+
+class _Saying(logging.Handler):
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say(record.getMessage())
+
+
+JOURNAL = "journal.json"
+_EVERY_SECONDS = 1.0  # a task may take milliseconds; who looks sees no more than this anyway
+
+
+class StepNote(msgspec.Struct, kw_only=True):
+    state: str  # "running" | "done" | "up to date"
+    begun_at: float | None = None
+    tasks: int | None = None  # known so far
+    reused: int = 0
+    done: int = 0  # with the reused ones
+    seconds: float | None = None
+
+
+class Journal(msgspec.Struct, kw_only=True):
+    recipe: str
+    begun_at: float  # seconds since the epoch
+    written_at: float
+    steps: list[str] = []
+    notes: dict[str, StepNote] = {}
+    said: list[str] = []  # the last few lines
+    error: dict[str, str] | None = None  # kind, what, where, next
+
+
+def load_journal(directory: Path) -> Journal | None:
+    """None where there is none, or none that can be read."""
+    try:
+        return msgspec.json.decode((directory / JOURNAL).read_bytes(), type=Journal)
+    except (OSError, msgspec.MsgspecError, ValueError):
+        return None
+
+
+@contextlib.contextmanager
+def open_journal(directory: Path, recipe: str, progress: Progress) -> Iterator[JournalProgress]:
+    now = time.time()
+    journal = Journal(recipe=recipe, begun_at=now, written_at=now)
+    keeper = JournalProgress(directory, journal, progress)
+    keeper.write()
+    try:
+        yield keeper
+    except BaseException as error:
+        journal.error = _told(error)
+        keeper.write()
+        raise
+    try:
+        (directory / JOURNAL).unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(error, directory / JOURNAL) from error
+
+
+class JournalProgress:
+    """tokmill.artifacts.progress.Progress: writes down, and passes on."""
+
+    def __init__(self, directory: Path, journal: Journal, progress: Progress) -> None:
+        self._path = directory / JOURNAL
+        self._journal = journal
+        self._progress = progress
+
+    def plan(self, steps: Sequence[str]) -> None:
+        self._journal.steps = list(steps)
+        self.write()
+
+    def say(self, message: str) -> None:
+        self._journal.said = [*self._journal.said[-4:], message]
+        self._progress.say(message)
+
+    def begin_step(self, name: str, reasons: list[str]) -> None:
+        self._journal.notes[name] = StepNote(state="running", begun_at=time.time())
+        self._progress.begin_step(name, reasons)
+        self.write()
+
+    def expect_tasks(self, name: str, total: int, reused: int) -> None:
+        note = self._journal.notes[name]
+        note.tasks = note.done + total
+        note.reused += reused
+        note.done += reused
+        self._progress.expect_tasks(name, total, reused)
+        self.write()
+
+    def finish_task(self, name: str) -> None:
+        self._journal.notes[name].done += 1
+        self._progress.finish_task(name)
+        if time.time() - self._journal.written_at >= _EVERY_SECONDS:
+            self.write()
+
+    def finish_step(self, name: str, seconds: float, counts: dict[str, object]) -> None:
+        note = self._journal.notes[name]
+        note.state, note.seconds = "done", round(seconds, 3)
+        self._progress.finish_step(name, seconds, counts)
+        self.write()
+
+    def skip_step(self, name: str) -> None:
+        self._journal.notes[name] = StepNote(state="up to date")
+        self._progress.skip_step(name)
+
+    def write(self) -> None:
+        """Whole or not at all, but not through to the disk: what a crash of the machine leaves here proves nothing.
+        A run does not stop for its journal; a full disk stops it soon enough."""
+        self._journal.written_at = time.time()
+        temp = temp_beside(self._path)
+        try:
+            temp.write_bytes(msgspec.json.encode(self._journal) + b"\n")
+            temp.replace(self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temp.unlink()
+
+
+def _told(error: BaseException) -> dict[str, str]:
+    if isinstance(error, TokmillError):
+        return {
+            "kind": type(error).__name__,
+            "what": error.what,
+            "where": error.where,
+            "next": error.next,
+        }
+    what = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+    return {"kind": type(error).__name__, "what": what, "where": "", "next": ""}

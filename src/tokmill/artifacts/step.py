@@ -1,0 +1,461 @@
+"""What a stage is given and what it gives back: the contract between the run and the stages.
+
+    conduct(step, upstream)  yields tasks, is sent their receipts, returns an Outcome      in the driver
+    <function>(task) -> Made(files, counts, facts)                                         in a worker
+
+Receipts come back in the order of the tasks. Steps that do not need each other are conducted side by side, and
+their tasks share the engine.
+
+A task: a pure function of its options and inputs, named so that any process can run it.
+
+    Task(function, key, options, inputs, directory)  ->  files in directory + Receipt
+
+The fingerprint covers what can change a byte: function, key, options and the content of the inputs. Where the
+inputs lie on this machine, and what may follow in the same pass, is not part of it.
+
+The life of an artifact directory.
+
+    begin    manifest.json that no longer fits  ->  manifest.stale.json   (the artifact is gone, its receipts are not)
+             leftovers of killed writers        ->  removed
+    reuse    a receipt holds when a task has its fingerprint and every file its sha256
+    finish   manifest.json written  ->  files of no task removed, for good  ->  receipts and stale manifest removed
+
+Killing the process, or the machine, between any two of these steps loses at most the work of the tasks in flight. A disk
+without power keeps removals in any order, so a directory is synced before that goes which says that there is more to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import UnionType
+from typing import Any, Generic, NamedTuple
+
+import msgspec
+import numpy as np
+from typing_extensions import TypeVar
+
+from tokmill.artifacts.manifest import (
+    FORMAT_VERSION,
+    MANIFEST,
+    RECEIPTS,
+    STALE_MANIFEST,
+    FileEntry,
+    Json,
+    Manifest,
+    Receipt,
+    config_of,
+    file_entry,
+    fingerprint_of,
+    load_manifest,
+    load_receipts,
+    write_manifest,
+)
+from tokmill.artifacts.plugins import Plugin, show_hooks
+from tokmill.errors import TokmillError
+from tokmill.storage.disk import (
+    TEMP_PREFIX,
+    make_directory,
+    remove_file,
+    storage_error,
+    sync_directory,
+    told_as_unreadable,
+)
+from tokmill.storage.location import file_sha256
+from tokmill.storage.tables import load_table, table_sha256, write_sorted_table, write_table
+
+
+class Artifact(NamedTuple):
+    directory: Path
+    manifest: Manifest
+
+    def path(self, entry: FileEntry) -> Path:
+        return self.directory / entry.path
+
+
+def open_artifact(directory: Path) -> Artifact | None:
+    """The finished artifact, or None where there is none."""
+    with told_as_unreadable(directory / MANIFEST):
+        is_there = (directory / MANIFEST).is_file()
+    if not is_there:
+        return None
+    return Artifact(directory, load_manifest(directory))
+
+
+def has_all_files(artifact: Artifact) -> bool:
+    """Present and of the recorded size: the quick look before a step is skipped. `verify` reads every byte."""
+    for entry in artifact.manifest.files:
+        path = artifact.path(entry)
+        with told_as_unreadable(path):
+            if not path.is_file() or path.stat().st_size != entry.bytes:
+                return False
+    return True
+
+
+def begin(directory: Path) -> None:
+    """Open the directory for (re)building."""
+    try:
+        make_directory(directory)
+        if (directory / MANIFEST).is_file():
+            (directory / MANIFEST).replace(directory / STALE_MANIFEST)
+            sync_directory(directory)  # or it might be back, and vouch for files that are others by then
+        for path in sorted(directory.rglob(f"{TEMP_PREFIX}*")):
+            if path.is_dir():  # scratch of a task, and all that lies in it
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(error, directory) from error
+
+
+def remove_leftovers(directory: Path) -> None:
+    """What killed writers left in a run's own directory; those of its steps go when they begin."""
+    for path in sorted(directory.glob(f"{TEMP_PREFIX}*")):
+        if path.is_file():
+            remove_file(path)
+
+
+def usable_receipts(directory: Path, wanted: Iterable[str]) -> dict[str, Receipt]:
+    """By fingerprint: receipts of earlier work, finished or killed, whose files are all intact."""
+    candidates = load_receipts(directory)
+    if (directory / STALE_MANIFEST).is_file():
+        with contextlib.suppress(TokmillError):  # damaged evidence is no evidence: the tasks run again
+            candidates += load_manifest(directory, STALE_MANIFEST).receipts()
+    fingerprints = set(wanted)
+    found: dict[str, Receipt] = {}
+    for receipt in candidates:
+        if (
+            receipt.fingerprint in fingerprints
+            and receipt.fingerprint not in found
+            and _intact(directory, receipt)
+        ):
+            found[receipt.fingerprint] = receipt
+    return found
+
+
+def finish(directory: Path, manifest: Manifest) -> Artifact:
+    write_manifest(directory, manifest)
+    artifact = Artifact(directory, manifest)
+    sweep(artifact)
+    return artifact
+
+
+def sweep(artifact: Artifact) -> None:
+    """Remove what the manifest does not list; the scaffolding last, because it says that this is still to do."""
+    keep = {entry.path for entry in artifact.manifest.files} | {MANIFEST, STALE_MANIFEST}
+    scaffolding = artifact.directory / RECEIPTS
+    changed = set()
+    try:
+        for path in sorted(artifact.directory.rglob("*"), reverse=True):  # files before their directories
+            if path.is_relative_to(scaffolding):
+                continue
+            if path.is_dir():
+                if any(path.iterdir()):
+                    continue
+                path.rmdir()
+                changed.discard(path)
+            elif path.relative_to(artifact.directory).as_posix() in keep:
+                continue
+            else:
+                path.unlink()
+            changed.add(path.parent)
+        for directory in sorted(changed):
+            sync_directory(directory)
+        if scaffolding.is_dir():
+            shutil.rmtree(scaffolding)
+        (artifact.directory / STALE_MANIFEST).unlink(missing_ok=True)
+        sync_directory(artifact.directory)
+    except OSError as error:
+        raise storage_error(error, artifact.directory) from error
+
+
+def discard(directory: Path) -> None:
+    """Remove an artifact, finished or not. Its evidence goes last: an interrupted removal can be resumed."""
+    evidence = directory / RECEIPTS
+    changed = set()
+    try:
+        for path in sorted(directory.rglob("*"), reverse=True):  # files before their directories
+            if path.is_relative_to(evidence) or path == directory / MANIFEST:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+                changed.discard(path)
+            else:
+                path.unlink()
+            changed.add(path.parent)
+        for parent in sorted(changed):
+            sync_directory(parent)
+        if evidence.is_dir():
+            shutil.rmtree(evidence)
+        (directory / MANIFEST).unlink(missing_ok=True)
+        sync_directory(directory)
+        directory.rmdir()
+        sync_directory(directory.parent)
+    except OSError as error:
+        raise storage_error(error, directory) from error
+
+
+def is_unswept(artifact: Artifact) -> bool:
+    """A kill came between the manifest and the end of the sweep."""
+    return (artifact.directory / RECEIPTS).exists() or (artifact.directory / STALE_MANIFEST).exists()
+
+
+def _intact(directory: Path, receipt: Receipt) -> bool:
+    for entry in receipt.files:
+        path = directory / entry.path
+        with told_as_unreadable(path):
+            if not path.is_file() or path.stat().st_size != entry.bytes:
+                return False
+        if file_sha256(path) != entry.sha256:
+            return False
+    return True
+
+
+Options = TypeVar("Options", covariant=True, default=Any)
+
+
+class TaskOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a task is told, frozen. A field that has a default is not in the config while it has that value."""
+
+
+class Input(msgspec.Struct, frozen=True):
+    """A file that a task reads, known by its content."""
+
+    role: str
+    path: str
+    content_sha256: str
+    rows: int = 0
+
+
+class Task(msgspec.Struct, Generic[Options], frozen=True, kw_only=True):
+    function: str
+    key: str
+    options: Options
+    inputs: list[Input]
+    directory: str
+    followers: list[Task] = []  # to run in the same pass, on what this one makes
+
+    @property
+    def config(self) -> Json:
+        return config_of(self.options)
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint_of(
+            {
+                "function": self.function,
+                "key": self.key,
+                "format_version": FORMAT_VERSION,
+                "config": self.config,
+                "inputs": [[item.role, item.content_sha256] for item in self.inputs],
+            }
+        )
+
+    def receipt(self, files: list[FileEntry], counts: Json, facts: Json | None) -> Receipt:
+        return Receipt(
+            key=self.key, fingerprint=self.fingerprint, files=files, counts=counts, facts=facts or {}
+        )
+
+    def paths(self, role: str) -> list[Path]:
+        return [Path(item.path) for item in self.inputs if item.role == role]
+
+    def load(self, role: str, columns: list[str] | None = None) -> Any:
+        """The one table of that role."""
+        (path,) = self.paths(role)
+        return load_table(path, columns)
+
+
+_HOOK = "hook "
+
+
+def hook_inputs(plugins: Iterable[Plugin]) -> list[Input]:
+    """The Python files beside the recipe that the plugins are in: what is not installed travels as an input."""
+    hooks = dict.fromkeys(plugin for plugin in plugins if plugin.is_hook)
+    return [Input(_HOOK + hook.name, str(hook.path), hook.digest) for hook in hooks]
+
+
+def accept_hooks(task: Task) -> None:
+    """In the worker: what the task names may be run here."""
+    for item in (item for one in (task, *task.followers) for item in one.inputs):
+        if item.role.startswith(_HOOK):
+            show_hooks(Path(item.path), item.content_sha256)
+
+
+def table_input(role: str, directory: Path, entry: FileEntry) -> Input:
+    return Input(role, str(directory / entry.path), entry.content_sha256, entry.rows)
+
+
+Asked = TypeVar("Asked")
+Extra = TypeVar("Extra", covariant=True, default=Any)
+
+
+@dataclass(frozen=True)
+class Step(Generic[Options, Extra]):
+    """One artifact of the run. `options` hold all that can change a byte of it."""
+
+    name: str
+    kind: str
+    directory: Path
+    options: Options
+    needs: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)  # outside input: label -> sha256
+    extra: Extra = None  # type: ignore[assignment]  # what the stage needs besides, and what cannot change a byte
+
+    @property
+    def config(self) -> Json:
+        """For fingerprints and the manifest."""
+        return config_of(self.options)
+
+
+class Made(NamedTuple):
+    """What a task function returns; it becomes the receipt."""
+
+    files: list[FileEntry]
+    counts: Json
+    facts: Json | None = None
+
+
+class Outcome(NamedTuple):
+    """What a step's manifest is written from."""
+
+    receipts: list[Receipt]
+    counts: Json
+    facts: Json
+
+
+Conduct = Generator[list[Task], list[Receipt], Outcome]
+
+
+@dataclass(frozen=True)
+class TaskFunction(Generic[Asked]):
+    """What a worker calls, and what its options are: they are decoded once, before the call."""
+
+    options: type[Asked]
+    perform: Callable[[Task[Asked]], Made]
+
+
+def _no_kernels(options: Any) -> set[str]:
+    return set()
+
+
+def _nothing(step: Any, receipts: Sequence[Receipt]) -> Json:
+    return {}
+
+
+@dataclass(frozen=True)
+class Stage(Generic[Asked]):
+    """All that the run knows of a kind of step."""
+
+    kind: str
+    options: type[Asked] | UnionType  # of a step; a manifest's config is decoded into them
+    conduct: Callable[[Step[Asked, Any], Mapping[str, Artifact]], Conduct]
+    tasks: Mapping[str, TaskFunction[Any]]  # by the names that receipts know them by
+    kernels: Callable[[Asked], set[str]] = _no_kernels  # modules to compile before the first task
+    environment: Callable[[Step[Asked, Any], Sequence[Receipt]], Json] = _nothing  # for the manifest's block
+
+
+class Shard(NamedTuple):
+    """One shard of documents with what cleaning said about it; `number` counts through all sources."""
+
+    number: int
+    name: str  # "<source>/<key>"
+    source: str
+    domain: str
+    documents: Input
+    marks: Input
+    edits: Input | None
+
+    @property
+    def key(self) -> str:
+        return self.name.rpartition("/")[2]
+
+    def inputs(self) -> list[Input]:
+        return [self.documents, self.marks, *([self.edits] if self.edits else [])]
+
+
+class _Domain(msgspec.Struct):
+    domain: str
+
+
+class _Ingested(msgspec.Struct):
+    reading: _Domain
+
+
+def domain_of(ingested: Artifact) -> str:
+    """Of a source, as its ingest step has it."""
+    return ingested.manifest.options(_Ingested).reading.domain
+
+
+def list_shards(upstream: Mapping[str, Artifact]) -> list[Shard]:
+    """All shards in stable order: sources as in the recipe, then chunk, then part."""
+    shards: list[Shard] = []
+    for name, ingested in upstream.items():
+        if not name.startswith("ingest/"):
+            continue
+        source = name.removeprefix("ingest/")
+        cleaned = upstream[f"clean/{source}"]
+        tables = {entry.path: entry for entry in cleaned.manifest.files}
+        for entry in ingested.manifest.entries("documents"):
+            key = shard_key(entry)
+            edits = tables.get(f"edits-{key}.parquet")
+            shards.append(
+                Shard(
+                    number=len(shards),
+                    name=f"{source}/{key}",
+                    source=source,
+                    domain=domain_of(ingested),
+                    documents=table_input("documents", ingested.directory, entry),
+                    marks=table_input("marks", cleaned.directory, tables[f"marks-{key}.parquet"]),
+                    edits=table_input("edits", cleaned.directory, edits) if edits else None,
+                )
+            )
+    return shards
+
+
+def shard_key(entry: FileEntry) -> str:
+    """documents-00003-001.parquet -> 00003-001"""
+    return entry.path.removeprefix("documents-").removesuffix(".parquet")
+
+
+def kept_inputs(upstream: Mapping[str, Artifact], shards: list[Shard]) -> list[Input]:
+    """Per shard the table whose `kept` column is the last word so far: verdicts, or marks without dedup."""
+    if "dedup" not in upstream:
+        return [
+            Input("kept", shard.marks.path, shard.marks.content_sha256, shard.marks.rows) for shard in shards
+        ]
+    dedup = upstream["dedup"]
+    return [table_input("kept", dedup.directory, entry) for entry in dedup.manifest.entries("verdicts")]
+
+
+UNKNOWN = "unknown"
+
+
+def tally(names: Any, **amounts: Any) -> Json:
+    """Documents by name, and what they add up to; a null is unknown."""
+    coded = names.fill_null(UNKNOWN).dictionary_encode()
+    numbers = np.asarray(coded.indices)
+    totals = {}
+    for code, name in enumerate(coded.dictionary.to_pylist()):
+        rows = numbers == code
+        sums = {label: int(column[rows].sum()) for label, column in amounts.items()}
+        totals[name] = {"docs": int(rows.sum()), **sums}
+    return dict(sorted(totals.items()))
+
+
+def write_shard_table(directory: str, path: str, table_name: str, table: Any) -> FileEntry:
+    written = write_table(Path(directory) / path, table)
+    return file_entry(path, table_name, written, rows=table.num_rows, content_sha256=table_sha256(table))
+
+
+def write_sorted_shard_table(directory: str, path: str, table_name: str, table: Any, by: str) -> FileEntry:
+    """A table in order of column `by`, of which `load_range` reads a part."""
+    written = write_sorted_table(Path(directory) / path, table, by=by)
+    return file_entry(path, table_name, written, rows=table.num_rows, content_sha256=table_sha256(table))
+
+
+def write_task_table(task: Task, name: str, table: Any, by: str) -> FileEntry:
+    """The same, as <name>-<key of the task>."""
+    return write_sorted_shard_table(task.directory, f"{name}-{task.key}.parquet", name, table, by)

@@ -1,0 +1,142 @@
+"""Tombstones: documents that were taken down, known by the hashes of their ids, which ingest leaves out for good.
+
+    <run>/forgotten.parquet     source, id_sha256, parent       one row per id, sorted
+                                parent: the digest of the run that it was taken out of
+
+    load_forgotten ─ the part of a source, and its digest ─> the config of its ingest step
+    documents ─ rows with such an id ─> left out; the ledger keeps the row, without id and text
+
+A source of which nothing was forgotten does not know of the file. Every document with the id goes, wherever in the source
+it is. No text and no id is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tokmill.artifacts.manifest import FileEntry, Json, file_entry
+from tokmill.schema import FORGOTTEN, ledger_table
+from tokmill.storage.disk import Written
+from tokmill.storage.location import file_sha256
+from tokmill.storage.tables import id_hashes, load_table, table_sha256, write_table
+
+FORGOTTEN_FILE = "forgotten.parquet"
+PENDING_FILE = "forgetting.json"  # a takedown is under way, or was interrupted
+REASON = "forgotten"
+ROLE = "forgotten"  # of an input
+
+
+def sha256_of(doc_id: str) -> str:
+    return hashlib.sha256(doc_id.encode()).hexdigest()
+
+
+def load_forgotten(out: Path) -> Any:
+    """The table of a run; empty where nothing was forgotten."""
+    path = out / FORGOTTEN_FILE
+    return load_table(path) if path.is_file() else FORGOTTEN.empty_table()
+
+
+def add_forgotten(known: Any, found: Mapping[str, Sequence[str]], parent: str) -> Any:
+    """`known` with the hashes of more ids by source. One that is there already keeps its parent."""
+    more = [
+        pa.table(
+            [[source] * len(hashes), list(hashes), [parent] * len(hashes)],
+            schema=FORGOTTEN,
+        )
+        for source, hashes in found.items()
+    ]
+    rows = pa.concat_tables([known, *more]).to_pylist()
+    first: dict[tuple[str, str], str] = {}
+    for row in rows:
+        first.setdefault((row["source"], row["id_sha256"]), row["parent"])
+    ordered = sorted(first.items())
+    return pa.table(
+        [
+            pa.array([source for (source, _), _ in ordered], pa.string()),
+            pa.array([id for (_, id), _ in ordered], pa.string()),
+            pa.array([parent for _, parent in ordered], pa.string()),
+        ],
+        schema=FORGOTTEN,
+    )
+
+
+def write_forgotten(out: Path, table: Any) -> Written:
+    return write_table(out / FORGOTTEN_FILE, table)
+
+
+def digest_of_source(table: Any, source: str) -> str | None:
+    """What the source's config says of it; None: nothing of it was forgotten."""
+    ids = ids_of(table, source)
+    return hashlib.sha256("\n".join(ids).encode()).hexdigest() if ids else None
+
+
+def ids_of(table: Any, source: str) -> list[str]:
+    """The hashes of one source, sorted."""
+    chosen = table.filter(pc.equal(table.column("source"), source))
+    return sorted(chosen.column("id_sha256").to_pylist())
+
+
+class Forgotten:
+    """Ids by their hashes, to look for in columns of ids."""
+
+    def __init__(self, hashes: Iterable[str]) -> None:
+        self._ids = frozenset(hashes)
+        self._prefixes = np.array(sorted(int(id[:16], 16) for id in self._ids), np.uint64)
+
+    @classmethod
+    def of_source(cls, table: Any, source: str) -> Forgotten:
+        return cls(ids_of(table, source))
+
+    def rows(self, doc_ids: Any) -> NDArray[np.int64]:
+        """Those whose document is to go, ascending."""
+        if not len(doc_ids) or not len(self._prefixes):
+            return np.empty(0, np.int64)
+        maybe = np.flatnonzero(self.holds(id_hashes(doc_ids)))
+        names = doc_ids.take(pa.array(maybe)).to_pylist()
+        sure = [row for row, name in zip(maybe.tolist(), names, strict=True) if sha256_of(name) in self._ids]
+        return np.array(sure, np.int64)
+
+    def holds(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Whether an id may be one of them, by the beginning of its hash."""
+        if not len(self._prefixes):
+            return np.zeros(len(hashes), np.bool_)
+        at = np.minimum(np.searchsorted(self._prefixes, hashes), len(self._prefixes) - 1)
+        found: NDArray[np.bool_] = self._prefixes[at] == hashes
+        return found
+
+
+def forgotten_ledger(source: str, doc_ids: Sequence[str]) -> Any:
+    """That something was here: the hash of its id, and nothing else."""
+    columns = {
+        "source": source,
+        "doc_id": [f"sha256:{sha256_of(doc_id)}" for doc_id in doc_ids],
+        "stage": "ingest",
+        "verdict": "drop",
+        "reason": REASON,
+    }
+    return ledger_table(columns, len(doc_ids))
+
+
+def forgotten_facts(out: Path) -> tuple[Json, list[FileEntry]]:
+    """What the manifest of a run says: every takedown, from which run, and how many ids."""
+    table = load_forgotten(out)
+    if not table.num_rows:
+        return {}, []
+    path = out / FORGOTTEN_FILE
+    removals: dict[str, int] = {}
+    for parent in table.column("parent").to_pylist():
+        removals[parent] = removals.get(parent, 0) + 1
+    facts = [{"parent": parent, "reason": REASON, "ids": count} for parent, count in sorted(removals.items())]
+    written = Written(path.stat().st_size, file_sha256(path))
+    entry = file_entry(
+        FORGOTTEN_FILE, "forgotten", written, rows=table.num_rows, content_sha256=table_sha256(table)
+    )
+    return {"forgotten": facts}, [entry]

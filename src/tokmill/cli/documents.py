@@ -1,0 +1,352 @@
+"""`tokmill why`, `trace`, `peek` and `clusters`: a document's history, where its tokens are, a row as text, near copies.
+
+    why     document ─> every rule with its value and margin, verdicts, split, tokens       render_history
+    trace   token ─> characters of a document, and its history;  document ─> its rows       render_tokens
+    peek    row ─> text, document by document
+    clusters    the largest clusters of near duplicates, and how their members differ
+
+Texts of documents go through `shown`, so that none can control the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.markup import escape
+from rich.text import Text
+
+import tokmill
+from tokmill.audit.trace import TracedDocument
+from tokmill.cli.console import answer, err, hooks_option, json_option, out, reports_errors
+from tokmill.errors import plural
+
+if TYPE_CHECKING:
+    from tokmill.artifacts.manifest import Json
+    from tokmill.audit.check import Peeked
+    from tokmill.audit.examples import Clusters, Difference
+    from tokmill.audit.trace import Trace, Traced
+    from tokmill.audit.why import History, RuleOutcome, Why
+
+VERBS = {
+    "Look at a run": {
+        "why": ("Show the history of a document, or what was dropped.", "audit.why"),
+        "trace": ("Find the characters behind a token, or the tokens of a document.", "audit.trace"),
+        "peek": ("Show the text of a row of a build.", "audit.check"),
+        "clusters": ("Show the largest clusters of near duplicates.", "audit.examples"),
+    },
+}
+
+_SHOWN_ROWS = 8
+
+
+def render_history(history: History) -> None:
+    is_kept = history.outcome.startswith("kept")
+    out.print(f"[bold]{shown(history.doc_id)}[/] of {shown(history.source)}: ", end="")
+    out.print(f"[{'green' if is_kept else 'red'}]{shown(history.outcome)}[/]")
+    line("ingest", {key: value for key, value in history.ingest.items() if value is not None})
+    if history.clean is not None:
+        facts = {
+            key: value for key, value in history.clean.items() if key != "decisions" and value is not None
+        }
+        line("clean", facts)
+        for decision in history.clean["decisions"]:
+            line("", decision)
+    if history.rules:
+        _render_rules(history.rules)
+    if history.dedup is not None:
+        line("dedup", {"kept": history.dedup["kept"]})
+        for decision in history.dedup["decisions"]:
+            line("", decision)
+    if history.split is not None:
+        line("split", {"side": history.split})
+    render_tokens(history.tokens, history.builds)
+
+
+def render_tokens(tokens: Json | None, builds: Sequence[Json]) -> None:
+    """Where they are: in their shard, and in every build, once per epoch."""
+    if tokens is not None:
+        line("tokens", tokens)
+    for build in builds:
+        for turn in build["turns"]:
+            line(build["build"], {"split": build["split"], **_spelled_turn(turn)})
+        if not build["turns"]:
+            line(build["build"], {"none": build["why_not"]})
+
+
+def _spelled_turn(turn: Json) -> Json:
+    if "rows" not in turn:
+        return {key: value for key, value in turn.items() if key != "turn"}
+    rows = [
+        f"{row['row']:,} columns {row['start']:,} to {row['end']:,}" for row in turn["rows"][:_SHOWN_ROWS]
+    ]
+    more = len(turn["rows"]) - len(rows)
+    told: Json = {"rows": "; ".join(rows) + (f"; and {more:,} more" if more else "")}
+    return {**told, **({"cut_tokens": turn["cut_tokens"]} if turn["cut_tokens"] else {})}
+
+
+def _render_rules(rules: tuple[RuleOutcome, ...]) -> None:
+    """Whole names, however wide: `tokmill whatif --set` takes them."""
+    rows = [("rule", "value", "threshold", "margin")]
+    rows += [(r.rule, number(r.value), r.bound, number(r.margin, "+")) for r in rules]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    colours = ["dim", *("red" if r.margin < 0 else "default" for r in rules)]
+    for row, colour in zip(rows, colours, strict=True):
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        cells[0] = row[0].ljust(widths[0])
+        out.print(f"  [{colour}]{shown('  '.join(cells))}[/]")
+
+
+def line(label: str, facts: dict[str, Any]) -> None:
+    told = " · ".join(f"{key} {_spelled(value)}" for key, value in facts.items())
+    out.print(f"  [dim]{shown(label):<12}[/] {shown(told)}")
+
+
+def shown(text: str) -> str:
+    return escape(_printable(text))
+
+
+def _printable(text: str) -> str:
+    """Anybody may have written a text: what is not printable could control the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return number(value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def number(value: float, sign: str = "") -> str:
+    return f"{int(value):{sign},}" if float(value).is_integer() else f"{value:{sign}.6g}"
+
+
+_SHOWN_CHARS = 300
+
+
+@click.command(
+    "why", epilog="Example: tokmill why demo/out problem-00017    tokmill why demo/out --reason too_short"
+)
+@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.argument("doc_id", required=False)
+@click.option("--source", help="Only documents of this source.")
+@click.option(
+    "--reason",
+    help="Show examples of documents dropped for this reason, and their number; `all`: every reason.",
+)
+@json_option
+@reports_errors
+def why_command(as_json: bool, **options: Any) -> None:
+    """Show the history of DOC_ID in the run in DIRECTORY: where it came from, every rule with its value and
+    margin, what was decided, and where its tokens are."""
+    answer(tokmill.why(**options), as_json, _render_why)
+
+
+def _render_why(found: Why) -> None:
+    for history in found.documents or ():
+        render_history(history)
+    for one in found.counts or ():
+        out.print(f"[dim]{shown(one['step'])}: {one['verdict']} {one['docs']:,} {shown(one['reason'])}[/]")
+    if found.examples:
+        _render_examples(found.examples)
+    elif found.counts:
+        out.print("no example of them was recorded")
+    elif found.documents is None:
+        others = f"; it has some of: {shown(', '.join(found.others))}" if found.others else ""
+        out.print(f"no examples of this reason in this run{others}")
+
+
+def _render_examples(examples: list[dict[str, Any]]) -> None:
+    for example in examples:
+        measured = ""
+        if example["value"] is not None and example["threshold"] is not None:
+            measured = f" ({number(example['value'])}, threshold {number(example['threshold'])})"
+        name = example["doc_id"] or f"{example['file']} at {example['offset']:,}"
+        out.print(f"[red]{shown(example['reason'])}[/]{measured}  {shown(example['source'])} {shown(name)}")
+        told = [example["step"], example.get("detail")]
+        if example.get("match"):
+            told.append(f"kept instead: {example['match']['source']} {example['match']['doc_id']}")
+        if example.get("similarity") is not None:
+            told.append(f"similarity {number(example['similarity'])}")
+        out.print(f"  [dim]{shown(' · '.join(part for part in told if part))}[/]")
+        if example["text"] is not None:
+            text = example["text"][:_SHOWN_CHARS]
+            out.print(f"[dim]{shown(text)}{'…' if len(example['text']) > _SHOWN_CHARS else ''}[/]")
+        out.print()
+
+
+@click.command(
+    "trace",
+    epilog="Example: tokmill trace demo/out/build/rows --row 17 --column 300    "
+    "tokmill trace demo/out --doc-id problem-00017",
+)
+@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.option("--row", type=click.IntRange(0), help="A row, or a sequence, of a build.")
+@click.option("--column", type=click.IntRange(0), help="One token of the row.")
+@click.option("--offset", type=click.IntRange(0), help="A token of tokens.bin (Megatron), counted from 0.")
+@click.option("--split", help="Split of the build [default: its first].")
+@click.option("--doc-id", help="A document of a run: where its tokens are, or why it has none.")
+@click.option("--source", help="With --doc-id: only of this source.")
+@json_option
+@reports_errors
+def trace_command(as_json: bool, **options: Any) -> None:
+    """Say which characters of which document a token of the build in DIRECTORY was read from, and that document's
+    history; or, for a run, where the tokens of a document are."""
+    answer(tokmill.trace(**options), as_json, _render_trace)
+
+
+def _render_trace(found: Trace) -> None:
+    for document in found.documents:
+        if isinstance(document, TracedDocument):
+            _render_document(document)
+        else:
+            _render_traced(document)
+    for step in found.documents[0].missing if isinstance(found.documents[0], TracedDocument) else ():
+        err.print(f"[yellow]not finished[/]: {shown(step)} has no artifact")
+
+
+def _render_traced(traced: Traced) -> None:
+    where = f"{shown(traced.build)} {shown(traced.split)} row {traced.row:,}"
+    columns = f"columns {traced.start:,} to {traced.end:,}"
+    if traced.source is None or traced.doc_id is None:
+        out.print(f"[bold]{where}[/] {columns}: {traced.note}")
+        return
+    out.print(f"[bold]{where}[/] {columns}: [green]{shown(traced.doc_id)}[/] of {shown(traced.source)}")
+    first, stop = traced.tokens
+    whole = f" of {traced.document_tokens:,}" if traced.document_tokens is not None else ""
+    end = ", with the end of the document" if traced.ends_document else ""
+    out.print(f"  [dim]{'tokens':<12}[/] {first:,} to {stop:,}{whole}{end}")
+    stretch = traced.stretch
+    if stretch is not None:
+        cut = ", a token ends inside a character" if stretch.is_cut else ""
+        out.print(
+            f"  [dim]{'characters':<12}[/] {stretch.start:,} to {stretch.end:,} "
+            f"(bytes {stretch.first_byte:,} to {stretch.end_byte:,}{cut})"
+        )
+        before, marked, after = (shown(part.replace("\n", "⏎")) for part in stretch.excerpt)
+        out.print(f"  [dim]{before}[/]⟦[bold]{marked}[/]⟧[dim]{after}[/]")
+    _render_origin(traced.origin)
+    if traced.history is not None:
+        render_history(traced.history)
+    if traced.note is not None:
+        err.print(f"[yellow]{shown(traced.note)}[/]")
+
+
+def _render_document(document: TracedDocument) -> None:
+    if document.history is not None:
+        render_history(document.history)
+    else:
+        out.print(
+            f"[bold]{shown(document.doc_id)}[/] of {shown(document.source)}: [red]{shown(document.outcome)}[/]"
+        )
+    _render_origin(document.origin)
+    render_tokens(document.tokens, document.builds)
+
+
+def _render_origin(origin: Json | None) -> None:
+    told = {key: value for key, value in (origin or {}).items() if value is not None}
+    if told:
+        line("origin", told)
+
+
+# One after the other: neighbours are told apart, on dark and on light.
+_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+
+
+@click.command("peek", epilog="Example: tokmill peek demo/out/build/rows --row 3")
+@click.argument("build", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.option("--row", type=int, default=0, show_default=True, help="Row to show; -1 is the last.")
+@click.option("--split", help="Split of the build [default: train, or its only one].")
+@click.option(
+    "--tokenizer",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Tokenizer file, where it is not beside the build.",
+)
+@hooks_option
+@json_option
+@reports_errors
+def peek_command(as_json: bool, **options: Any) -> None:
+    """Show the text of one row of BUILD, each document in a colour of its own."""
+    answer(tokmill.peek(**options), as_json, _render_peeked)
+
+
+def _render_peeked(found: Peeked) -> None:
+    padding = f", {found.padding:,} padding" if found.padding else ""
+    out.print(
+        f"[bold]{found.split}[/] row {found.row:,} of {found.rows:,}: {plural(found.length, 'token')}{padding}, "
+        f"{plural(len(found.pieces), 'document')}"
+    )
+    for number, piece in enumerate(found.pieces):
+        colour = _COLOURS[number % len(_COLOURS)]
+        name = " of ".join(part for part in (piece.doc_id, piece.source) if part)
+        where = f"[{piece.start}:{piece.end}]"
+        begun = f"from its token {piece.offset:,}" if piece.offset else ""
+        ended = "" if piece.is_ended else "continues or was truncated"
+        told = ", ".join(part for part in (name, begun, ended) if part)
+        out.print(Text(_printable(f"── {where} {told}"), style=f"dim {colour}"))
+        out.print(Text(_printable(piece.text), style=colour))
+
+
+_SHOWN_PLACES = 8
+_DIFFERENCE_CHARS = 160
+
+
+@click.command("clusters", epilog="Example: tokmill clusters out/web --count 5 --diff")
+@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.option(
+    "--count",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Clusters to show, the largest first.",
+)
+@click.option(
+    "--members", type=click.IntRange(2), default=5, show_default=True, help="Members to show of each cluster."
+)
+@click.option(
+    "--diff", is_flag=True, help="Show the differences between the first and the last member shown."
+)
+@json_option
+@reports_errors
+def clusters_command(as_json: bool, **options: Any) -> None:
+    """Show the largest clusters of near duplicates in the run in DIRECTORY."""
+    answer(tokmill.clusters(**options), as_json, _render_clusters)
+
+
+def _render_clusters(found: Clusters) -> None:
+    if not found.clusters:
+        out.print("no two documents are near duplicates")
+    for cluster in found.clusters:
+        out.print(f"[bold]cluster {cluster.cluster}[/]: {plural(cluster.size, 'document')}")
+        for member in cluster.members:
+            outcome = "[green]kept[/]   " if member.kept else f"[red]{member.similarity:.3f}[/]  "
+            out.print(f"  {outcome} {escape(member.shard)}:{member.row}  {escape(member.doc_id)}")
+        differences = (found.differences or {}).get(cluster.cluster)
+        if differences is not None:
+            names = " → ".join(escape(member.doc_id) for member in (cluster.members[0], cluster.members[-1]))
+            out.print(f"    {names}: {plural(len(differences), 'difference')}")
+            _render_differences(differences)
+
+
+def _render_differences(found: list[Difference]) -> None:
+    for place in found[:_SHOWN_PLACES]:
+        removed, added = _shortened(place.removed), _shortened(place.added)
+        out.print(
+            f"      [dim]… {escape(place.before)}[/] [red strike]{escape(removed)}[/] "
+            f"[green]{escape(added)}[/] [dim]{escape(place.after)} …[/]"
+        )
+    if len(found) > _SHOWN_PLACES:
+        out.print(f"      [dim]and {len(found) - _SHOWN_PLACES} more[/]")
+
+
+def _shortened(text: str) -> str:
+    return (
+        text
+        if len(text) <= _DIFFERENCE_CHARS
+        else f"{text[: _DIFFERENCE_CHARS // 2]} […] {text[-_DIFFERENCE_CHARS // 2 :]}"
+    )

@@ -1,0 +1,1 @@
+"""A recipe as a plan of steps, and the session that runs them."""

@@ -1,0 +1,301 @@
+"""Whether steps are up to date, where a build comes from, and the run's own manifest.
+
+    assess        a step and its artifact ─> Freshness: up to date, or the reasons why not; from manifests alone
+    origin_of     what a build was made from, for its own manifest: a trainer has the build, and seldom the run
+    write_run_manifest
+        artifacts ─┬─ ATTRIBUTION.md          by licence and source, in tokens where there are tokens
+                   └─ <out>/manifest.json     names every artifact with its digests; written last
+
+    origin        hub               per source: dataset, config, split and the commit that was read, pinned or not
+                  split, budget     the rule that held documents out; the target and what was reached
+                  skipped           per step: what was dropped or quarantined, by reason
+                  config_sha256     of the settings of every step before it
+
+Artifacts of sources and builds that the recipe no longer has are removed first. Origins are facts, and no part of what a
+build holds: a run that finds other ones writes the manifest again, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tokmill.artifacts.manifest import (
+    FORMAT_VERSION,
+    MANIFEST,
+    FileEntry,
+    Json,
+    Manifest,
+    Receipt,
+    build_manifest,
+    explain_changes,
+    file_entry,
+    fingerprint_of,
+    step_fingerprint,
+    write_manifest,
+)
+from tokmill.artifacts.step import UNKNOWN, Artifact, Step, discard, has_all_files, open_artifact
+from tokmill.artifacts.tombstones import FORGOTTEN_FILE, PENDING_FILE, forgotten_facts
+from tokmill.clean.license_policy import LicenseTotals, attribution
+from tokmill.errors import OutOfMemory, StorageError, TokmillError
+from tokmill.storage.disk import commit_bytes, remove_file
+from tokmill.storage.location import file_sha256
+
+# --- where a build comes from ---
+
+
+def hub_commits(artifacts: Mapping[str, Artifact]) -> dict[str, Json]:
+    """Of every source that was read from the hub."""
+    found = {}
+    for name, artifact in artifacts.items():
+        hub = artifact.manifest.config.get("hub") if name.startswith("ingest/") else None
+        if hub:
+            asked = {key: hub["asked"][key] for key in ("dataset", "config", "split")}
+            found[name.removeprefix("ingest/")] = {**asked, "revision": hub["revision"]}
+    return found
+
+
+def origin_of(artifacts: Mapping[str, Artifact]) -> Json:
+    """The steps before the builds, in a few words."""
+    steps = {name: a.manifest for name, a in artifacts.items() if a.manifest.kind not in ("build", "run")}
+    mixture = steps.get("mixture")
+    target = mixture.config["target"] if mixture is not None else None
+    hub = hub_commits(artifacts)
+    return {
+        "config_sha256": fingerprint_of({name: manifest.config for name, manifest in steps.items()}),
+        "tokenizer_sha256": steps["tokenizer"].facts["sha256"],
+        "split": steps["split"].config,
+        "budget": {
+            "target": dict([target]) if target else {},
+            "splits": {
+                name: {key: facts[key] for key in ("tokens", "reached", "left_over")}
+                for name, facts in (mixture.facts["splits"].items() if mixture is not None else ())
+            },
+        },
+        "skipped": {
+            name: {
+                key: manifest.counts[key] for key in ("dropped", "quarantined") if manifest.counts.get(key)
+            }
+            for name, manifest in steps.items()
+            if manifest.counts.get("dropped") or manifest.counts.get("quarantined")
+        },
+        **({"hub": hub} if hub else {}),
+    }
+
+
+def with_origin(artifact: Artifact, origin: Json) -> Artifact:
+    """The build with these facts in its manifest."""
+    former = artifact.manifest
+    body = {name: getattr(former, name) for name in ("kind", "step", "config", "inputs", "counts")}
+    manifest = build_manifest(
+        **body,
+        receipts=former.receipts(),
+        facts={**{key: value for key, value in former.facts.items() if key != "hub"}, **origin},
+        experiment_id=former.experiment_id,
+        environment=former.environment,
+    )
+    return artifact._replace(manifest=manifest)
+
+
+def stale_origins(artifacts: Mapping[str, Artifact]) -> dict[str, Artifact]:
+    """Builds whose manifests do not say so yet, or say something else, as they should be."""
+    builds = {name: a for name, a in artifacts.items() if a.manifest.kind == "build"}
+    if not builds:
+        return {}
+    # as the manifest reads when it is loaded: a tuple is a list there
+    origin = msgspec.json.decode(msgspec.json.encode(origin_of(artifacts)))
+    stamped = {name: with_origin(artifact, origin) for name, artifact in builds.items()}
+    return {name: a for name, a in stamped.items() if a.manifest.digest != builds[name].manifest.digest}
+
+
+# --- freshness ---
+
+
+def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
+    """What the step's fingerprint sees of its inputs: content, never places."""
+    inputs = {f"step {name}": upstream[name].manifest.identity for name in step.needs}
+    inputs.update((f"file {name}", digest) for name, digest in step.files.items())
+    return inputs
+
+
+class Freshness:
+    """Whether a step is up to date, and if not, why."""
+
+    def __init__(self, artifact: Artifact | None, reasons: list[str]) -> None:
+        self.artifact = artifact
+        self.reasons = reasons
+
+    @property
+    def is_current(self) -> bool:
+        return not self.reasons
+
+
+def assess(step: Step, upstream: Mapping[str, Artifact]) -> Freshness:
+    try:
+        artifact = open_artifact(step.directory)
+    except (StorageError, OutOfMemory):
+        raise  # what cannot be read may be sound: no reason to make its files again
+    except TokmillError as error:
+        return Freshness(None, [error.what])
+    if artifact is None:
+        return Freshness(None, ["not built yet"])
+    missing = [name for name in step.needs if name not in upstream]
+    if missing:
+        return Freshness(artifact, [f"depends on {missing[0]}, which is to be rebuilt"])
+    inputs = step_inputs(step, upstream)
+    if artifact.manifest.fingerprint == step_fingerprint(step.kind, step.config, inputs):
+        return Freshness(
+            artifact, [] if has_all_files(artifact) else ["a file is missing or has another size"]
+        )
+    return Freshness(artifact, _differences(artifact.manifest, step, inputs))
+
+
+def review_plan(steps: Sequence[Step]) -> list[tuple[Step, Freshness]]:
+    """The standing of every step as far as it can be known without running anything."""
+    upstream: dict[str, Artifact] = {}
+    found = []
+    for step in steps:
+        freshness = assess(step, upstream)
+        if freshness.is_current and freshness.artifact is not None:
+            upstream[step.name] = freshness.artifact
+        found.append((step, freshness))
+    return found
+
+
+def _differences(manifest: Manifest, step: Step, inputs: dict[str, str]) -> list[str]:
+    section = step.name if step.kind in ("ingest", "clean", "build") else step.kind
+    reasons = explain_changes(manifest.config, step.config, section)
+    for name in sorted({*manifest.inputs, *inputs}):
+        before, after = manifest.inputs.get(name), inputs.get(name)
+        if before != after:
+            change = "is new" if before is None else "is gone" if after is None else "has other content"
+            reasons.append(f"{name} {change}")
+    if manifest.format_version != FORMAT_VERSION:
+        reasons.append(f"format version {manifest.format_version} → {FORMAT_VERSION}")
+    return reasons or ["its fingerprint is another"]
+
+
+# --- the run's manifest ---
+
+ATTRIBUTION = "ATTRIBUTION.md"
+REVIEW = "review"  # in `environment`: the section of the recipe
+
+
+class Asked(NamedTuple):
+    """What a run is of: its name, its recipe as the manifest has it, how large its shards are, and what it is for."""
+
+    name: str
+    recipe: Json
+    shard_bytes: int
+    review: Json | None = None  # beside the digests: no byte hangs on it
+
+
+def write_run_manifest(
+    out: Path,
+    asked: Asked,
+    steps: Sequence[Step],
+    artifacts: dict[str, Artifact],
+    environment: Json,
+    *,
+    has_changed: bool,
+) -> None:
+    for step in steps[len(artifacts) :]:  # later steps, if they still hold
+        if all(name in artifacts for name in step.needs):
+            freshness = assess(step, artifacts)
+            if freshness.is_current and freshness.artifact is not None:
+                artifacts[step.name] = freshness.artifact
+    stamped = stale_origins(artifacts)
+    if stamped:
+        remove_file(out / MANIFEST)  # it lists the manifests that are written next
+        for name, artifact in stamped.items():
+            write_manifest(artifact.directory, artifact.manifest)
+            artifacts[name] = artifact
+    pending = out / PENDING_FILE  # what a takedown left to do is done with the last step
+    if not has_changed and _lists_exactly(out, artifacts, asked.review):
+        remove_file(pending)
+        return
+    _remove_former(out, steps)
+    files = [_manifest_entry(out, artifact) for artifact in artifacts.values()]
+    files += _write_attribution(out, artifacts)
+    lineage, forgotten = forgotten_facts(out) if (out / FORGOTTEN_FILE).is_file() else ({}, [])
+    files += forgotten
+    manifest = build_manifest(
+        kind="run",
+        step=asked.name,
+        config=asked.recipe,
+        inputs={name: artifact.manifest.identity for name, artifact in artifacts.items()},
+        receipts=[Receipt(key="run", fingerprint="", files=files, counts={})],
+        counts={name: artifact.manifest.counts for name, artifact in artifacts.items()},
+        facts=lineage,
+        experiment_id=fingerprint_of([a.manifest.experiment_id for a in artifacts.values()])[:16],
+        environment={**environment, REVIEW: asked.review} if asked.review else environment,
+    )
+    write_manifest(out, manifest)
+    remove_file(pending)
+
+
+def _remove_former(out: Path, steps: Sequence[Step]) -> None:
+    """Artifacts of sources and builds that the recipe no longer has."""
+    planned = {step.directory for step in steps}
+    for parent in ("ingest", "clean", "build"):
+        for directory in sorted((out / parent).glob("*/")):
+            if directory not in planned and _was_ours(directory):
+                discard(directory)
+    for name in ("dedup", "tokenizer", "tokens", "mixture"):
+        if out / name not in planned and _was_ours(out / name):
+            discard(out / name)
+
+
+def _was_ours(directory: Path) -> bool:
+    return (directory / MANIFEST).is_file() or (directory / "receipts").is_dir()
+
+
+def _manifest_entry(out: Path, artifact: Artifact) -> FileEntry:
+    path = artifact.directory / MANIFEST
+    return FileEntry(
+        path=path.relative_to(out).as_posix(),
+        table="manifest",
+        bytes=path.stat().st_size,
+        rows=len(artifact.manifest.files),
+        sha256=file_sha256(path),
+        content_sha256=artifact.manifest.identity,
+    )
+
+
+def _write_attribution(out: Path, artifacts: Mapping[str, Artifact]) -> list[FileEntry]:
+    """ATTRIBUTION.md: by licence and source, in tokens where there are tokens."""
+    path = out / ATTRIBUTION
+    cleaned = {name.removeprefix("clean/"): a for name, a in artifacts.items() if name.startswith("clean/")}
+    if "tokens" in artifacts:
+        by_source = artifacts["tokens"].manifest.counts.get("licenses", {})
+    else:
+        by_source = {source: a.manifest.counts.get("licenses", {}) for source, a in cleaned.items()}
+    if not cleaned:
+        remove_file(path)
+        return []
+    text = attribution(
+        LicenseTotals(
+            source, None if name == UNKNOWN else name, total["docs"], total["chars"], total.get("tokens")
+        )
+        for source, totals in by_source.items()
+        for name, total in totals.items()
+    )
+    written = commit_bytes(path, text.encode())
+    return [file_entry(ATTRIBUTION, "attribution", written, rows=1)]
+
+
+def _lists_exactly(out: Path, artifacts: Mapping[str, Artifact], review: Json | None) -> bool:
+    try:
+        found = open_artifact(out)
+        if found is None or not has_all_files(found):
+            return False
+        listed = found.manifest
+    except TokmillError:
+        return False
+    is_said = listed.environment.get(REVIEW) == review
+    return is_said and listed.inputs == {
+        name: artifact.manifest.identity for name, artifact in artifacts.items()
+    }

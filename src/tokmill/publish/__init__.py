@@ -1,0 +1,1 @@
+"""A run in an object store: upload and fetch."""

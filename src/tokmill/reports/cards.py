@@ -1,0 +1,464 @@
+"""Two cards of a run, from measured facts only: DATACARD.md for the Hugging Face Hub, croissant.json for everybody.
+
+    facts of the report ─┬─ front matter (YAML between two lines of dashes, in the Hub's own words) + sections ─> DATACARD.md
+                         └─ Croissant 1.0 (schema.org) ─> croissant.json
+                              distribution   every file of every build, by its place in the run, with its sha256
+                              record sets    for Parquet builds, which others can read by column
+
+Names come from sources and recipes: none of them can break a table or bring markup of its own. What nobody measured is
+not said: who publishes the dataset adds `url`, `creator`, `citeAs` and `datePublished`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from tokmill.artifacts.manifest import FileEntry, Json
+from tokmill.artifacts.step import Artifact
+from tokmill.audit.opened import Found, find_artifacts
+from tokmill.clean.licenses import find_license
+from tokmill.formats import all_formats
+from tokmill.reports.charts import NOT_MEASURED, count, percent, plural, size, spoken, visible
+from tokmill.reports.facts import describe_builds
+from tokmill.reports.page import resource
+from tokmill.reports.tally import UNKNOWN
+from tokmill.storage.disk import commit_bytes
+
+CARD, CROISSANT = "DATACARD.md", "croissant.json"
+
+
+class Cards(NamedTuple):
+    card: Path
+    croissant: Path
+
+    def as_json(self) -> Json:
+        return {"card": str(self.card), "croissant": str(self.croissant)}
+
+
+def write_cards(directory: str | Path, out: str | Path, facts: Json) -> Cards:
+    """Both into the directory `out`; `facts` are those of the report of the run."""
+    found = find_artifacts(directory)
+    croissant = describe_croissant(found, facts, summarize(facts))
+    cards = Cards(Path(out) / CARD, Path(out) / CROISSANT)
+    commit_bytes(cards.card, render_card(facts, describe_builds(found)).encode())
+    commit_bytes(cards.croissant, json.dumps(croissant, indent=2, ensure_ascii=False).encode() + b"\n")
+    return cards
+
+
+def summarize(facts: Json) -> str:
+    totals = facts["totals"]
+    tokens = f", {totals['tokens']:,} tokens" if totals["tokens"] is not None else ""
+    state = "" if facts["run"]["is_finished"] else " The run that makes it is not finished."
+    return (
+        f"{plural(totals['kept'], 'document')}{tokens} from {plural(len(facts['sources']), 'source')}, "
+        f"of {plural(totals['records'], 'record')} that were read.{state}"
+    )
+
+
+def render_card(facts: Json, builds: list[Json]) -> str:
+    sections = [
+        front_matter(facts, builds),
+        f"# {_line(facts['run']['name'])}\n",
+        f"{summarize(facts)} Made by tokmill; every figure here is measured, and `report.html` shows more.\n",
+        _sources(facts),
+        _processing(facts),
+        _composition(facts),
+        _splits(facts, builds),
+        _licensing(facts),
+        _provenance(facts),
+    ]
+    return "\n".join(section for section in sections if section)
+
+
+def _line(value: object) -> str:
+    """Names are anybody's: one line, no table cell broken, no markup of their own."""
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(visible(str(value)).split()))
+
+
+def _code(value: object) -> str:
+    """For between backticks, where nothing needs escaping but they."""
+    return " ".join(visible(str(value)).replace("`", "'").split())
+
+
+def _table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
+    marks = ["---" if at < left else "---:" for at in range(len(head))]
+    lines = [head, marks, *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _sources(facts: Json) -> str:
+    rows = [
+        [
+            _line(source["name"]),
+            _line(source["domain"] or NOT_MEASURED),
+            _line(f"{source['dataset']} at {source['revision']}" if source["dataset"] else "files"),
+            count(source["records"]),
+            count(source["kept_by_clean"]),
+            size(source["text_bytes"]),
+        ]
+        for source in facts["sources"]
+    ]
+    head = ["source", "domain", "from", "records", "kept by cleaning", "text"]
+    return "## Sources\n\n" + _table(head, rows, 3)
+
+
+def _processing(facts: Json) -> str:
+    rows = [
+        [
+            drop["stage"],
+            _line(spoken(drop["reason"])),
+            _line(
+                "; ".join(
+                    dict.fromkeys(f"{b['measure']} {b['bound']} {b['threshold']}" for b in drop["bounds"])
+                )
+                or "–"
+            ),
+            count(drop["docs"]),
+        ]
+        for drop in facts["drops"]
+    ]
+    edits: dict[str, int] = {}
+    for source in facts["sources"]:
+        for reason, docs in (source["edited"] or {}).items():
+            edits[reason] = edits.get(reason, 0) + docs
+    text = "## Processing\n\nWhat was left out, and why.\n\n"
+    text += _table(["step", "reason", "bound", "documents"], rows, 3) if rows else "Nothing was left out.\n"
+    if edits:
+        changed = _table(
+            ["edit", "documents"], [[_line(spoken(name)), count(edits[name])] for name in sorted(edits)]
+        )
+        text += f"\nWhat was changed in texts that stayed.\n\n{changed}"
+    if facts["clusters"] is not None:
+        text += (
+            f"\nNear duplicates share at least {percent(facts['clusters']['threshold'], 0)} of their word n-grams: "
+            f"{plural(facts['clusters']['clusters'], 'cluster')}, the largest of {count(facts['clusters']['largest'])}.\n"
+        )
+    return text
+
+
+def _composition(facts: Json) -> str:
+    if facts["shares"] is None:
+        return ""
+    text = "## Composition\n\nShares of tokens, before mixing and packing.\n"
+    for key in ("domain", "language"):
+        text += "\n" + _share_table(key, facts["shares"][key])
+    return text
+
+
+def _splits(facts: Json, builds: list[Json]) -> str:
+    if not builds:
+        return ""
+    rows = [
+        [
+            _line(build["name"]),
+            _line(build["format"]),
+            split["split"],
+            count(split["docs"]),
+            count(split["packing"]["written"] if split["packing"] else None),
+            percent(split["packing"]["padding_share"] if split["packing"] else None, 2),
+        ]
+        for build in builds
+        for split in build["splits"]
+    ]
+    tokenizer = facts["tokenizer"] or {}
+    told = f"`{_code(tokenizer.get('file'))}`, {count(tokenizer.get('vocab_size'))} ids, sha256 `{tokenizer.get('sha256')}`"
+    head = ["build", "format", "split", "documents", "tokens", "padding"]
+    return f"## Splits and files\n\n{_table(head, rows, 3)}\nTokenizer: {told}.\n"
+
+
+def _licensing(facts: Json) -> str:
+    text = "## Licences\n\n"
+    if facts["shares"] is None:
+        return text + "See `ATTRIBUTION.md`.\n"
+    text += _share_table("licence", facts["shares"]["license"])
+    return text + "\nWhat they ask for, by source: `ATTRIBUTION.md`.\n"
+
+
+def _provenance(facts: Json) -> str:
+    run = facts["run"]
+    told = [f"- digest of the whole run: `{run['digest']}`"]
+    if run["experiment_id"]:
+        told.append(f"- experiment: `{run['experiment_id']}`")
+    if run["missing"]:
+        told.append(f"- **not finished**, missing: {_line(', '.join(run['missing']))}")
+    told += [f"- {_line(w['where'])}: {_line(w['what'])}" for w in facts["warnings"]]
+    return (
+        "## Provenance and warnings\n\n" + "\n".join(told) + "\n\n`tokmill verify` proves every file of it.\n"
+    )
+
+
+def _share_table(label: str, rows: list[Json]) -> str:
+    cells = [
+        [_line(row["name"]), count(row["tokens"]), percent(row["share"], 2), count(row["docs"])]
+        for row in rows
+    ]
+    return _table([label, "tokens", "share", "documents"], cells)
+
+
+# --- front matter ---
+
+
+# https://huggingface.co/docs/hub/repositories-licenses, those that have an SPDX identifier
+_HUB_LICENSES = frozenset(
+    [
+        "apache-2.0",
+        "mit",
+        "afl-3.0",
+        "artistic-2.0",
+        "bsl-1.0",
+        "bsd-2-clause",
+        "bsd-3-clause",
+        "bsd-3-clause-clear",
+        "cc0-1.0",
+        "cc-",
+        "by-2.0",
+        "cc-by-2.5",
+        "cc-by-3.0",
+        "cc-by-4.0",
+        "cc-by-sa-3.0",
+        "cc-by-sa-4.0",
+        "cc-by-nc-2.0",
+        "cc-by-nc-3.0",
+        "cc-by-",
+        "nc-4.0",
+        "cc-by-nd-4.0",
+        "cc-by-nc-nd-3.0",
+        "cc-by-nc-nd-4.0",
+        "cc-by-nc-sa-2.0",
+        "cc-by-nc-sa-3.0",
+        "cc-by-nc-sa-4.0",
+        "cdla-sharing-1.0",
+        "cdla-permissive-1.0",
+        "cdla-permissive-2.0",
+        "wtfpl",
+        "ecl-2.0",
+        "epl-1.0",
+        "epl-2.0",
+        "etalab-2.0",
+        "eupl-1.1",
+        "eupl-1.2",
+        "agpl-3.0",
+        "gpl-2.0",
+        "gpl-3.0",
+        "lgpl-2.1",
+        "lgpl-3.0",
+        "isc",
+        "lppl-1.3c",
+        "ms-pl",
+        "mpl-2.0",
+        "odc-by",
+        "odbl",
+        "osl-3.0",
+        "postgresql",
+        "ofl-1.1",
+        "ncsa",
+        "unlicense",
+        "zlib",
+        "pddl",
+    ]
+)
+
+
+_SIZES = (
+    *((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M")),
+    *((10**8, "10M<n<100M"), (10**9, "100M<n<1B"), (10**10, "1B<n<10B"), (10**11, "10B<n<100B")),
+    *((10**12, "100B<n<1T"),),
+)
+
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9 _./-]*")
+
+
+_YAML_WORDS = {"yes", "no", "true", "false", "on", "off", "null", "y", "n"}
+
+
+def front_matter(facts: Json, builds: list[Json]) -> str:
+    licenses, languages = known_names(facts, "license"), known_names(facts, "language")
+    names = list(dict.fromkeys(hub_license(name) for name in licenses))
+    others = [name for name in licenses if hub_license(name) == "other"]
+    lines = ["---", f"pretty_name: {_scalar(facts['run']['name'])}"]
+    lines += _yaml_list("license", names or ["unknown"])
+    if others:
+        # https://huggingface.co/docs/hub/repositories-licenses: how a licence that is not on the list is told
+        lines += [
+            f"license_name: {_scalar(' AND '.join(others))}",
+            f"license_link: {_scalar(license_url(others[0]))}",
+        ]
+    if languages:
+        lines += _yaml_list("language", languages)
+        lines += _yaml_list("multilinguality", ["monolingual" if len(languages) == 1 else "multilingual"])
+    lines += _yaml_list("size_categories", [_size_category(facts["totals"]["kept"])])
+    lines += _yaml_list("task_categories", ["text-generation"])
+    lines += _yaml_list("tags", ["tokenized", "tokmill"])
+    lines += _configs(builds)
+    return "\n".join([*lines, "---", ""])
+
+
+def hub_license(spdx: str) -> str:
+    """As the Hub calls it: GPL-3.0-only is gpl-3.0, ODC-By-1.0 is odc-by; otherwise `other`."""
+    name = spdx.lower().removesuffix("-only").removesuffix("-or-later")
+    name = {"odc-by-1.0": "odc-by", "odbl-1.0": "odbl", "pddl-1.0": "pddl"}.get(name, name)
+    return name if name in _HUB_LICENSES else "other"
+
+
+def _configs(builds: list[Json]) -> list[str]:
+    """Builds that `datasets` loads as they are."""
+    hub_files = {one.name: one.hub_files for one in all_formats()}
+    told = []
+    for build in builds:
+        files = hub_files.get(build["format"])
+        if files is None:
+            continue
+        told += [f"- config_name: {_scalar(build['name'])}", "  data_files:"]
+        for split in build["splits"]:
+            name = {"valid": "validation"}.get(split["split"], split["split"])
+            path = f"build/{build['name']}/{split['split']}/{files}"
+            told += [f"  - split: {_scalar(name)}", f"    path: {_scalar(path)}"]
+    return ["configs:", *told] if told else []
+
+
+def _size_category(documents: int) -> str:
+    return next((name for bound, name in _SIZES if documents < bound), "n>1T")
+
+
+def _yaml_list(key: str, values: Iterable[str]) -> list[str]:
+    return [f"{key}:", *(f"- {_scalar(value)}" for value in values)]
+
+
+def _scalar(value: str) -> str:
+    """Plain where YAML cannot take it for anything else, quoted otherwise. JSON would not do: YAML does not join
+    the two halves of a character that JSON writes as a pair."""
+    plain = _PLAIN.fullmatch(value) and value.lower() not in _YAML_WORDS and value.strip() == value
+    return value if plain else f'"{"".join(map(_quoted, value))}"'
+
+
+def _quoted(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    return character if " " <= character <= "~" else f"\\U{ord(character):08x}"
+
+
+# --- croissant ---
+
+
+_SPDX = "https://spdx.org/licenses/"
+
+
+_TYPES = {
+    ".parquet": "application/x-parquet",  # as the specification and mlcroissant call it
+    ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".zst": "application/zstd",
+    ".npy": "application/x-npy",
+}
+
+
+def describe_croissant(found: Found, facts: Json, description: str) -> Json:
+    builds = found.of_kind("build")
+    licenses = known_names(facts, "license")
+    languages = known_names(facts, "language")
+    return {
+        "@context": json.loads(resource("croissant_context.json")),
+        "@type": "sc:Dataset",
+        "name": found.name,
+        "description": description,
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        **({"license": [license_url(name) for name in licenses]} if licenses else {}),
+        **({"inLanguage": languages} if languages else {}),
+        "identifier": f"sha256:{facts['run']['digest']}",
+        "keywords": ["tokens", "language modeling"],
+        "isLiveDataset": False,
+        "distribution": [
+            part
+            for name, build in builds.items()
+            for part in (*_files(name, build), *_file_sets(name, build))
+        ],
+        "recordSet": [part for name, build in builds.items() for part in _record_sets(name, build)],
+    }
+
+
+def known_names(facts: Json, key: str) -> list[str]:
+    """Licences or languages of what was encoded, or else of what was cleaned; the most first, unknown never."""
+    if facts["shares"] is not None:
+        return [row["name"] for row in facts["shares"][key] if row["name"] != UNKNOWN]
+    totals: dict[str, int] = {}
+    for source in facts["sources"]:
+        for name, total in (source[f"{key}s"] or {}).items():
+            totals[name] = totals.get(name, 0) + total["docs"]
+    return [name for name in sorted(totals, key=lambda name: (-totals[name], name)) if name != UNKNOWN]
+
+
+def license_url(name: str) -> str:
+    """Of a licence that SPDX lists; an expression or another name stays as it is."""
+    is_listed = find_license(name) == name and not name.startswith("LicenseRef-")
+    return f"{_SPDX}{name}.html" if is_listed else name
+
+
+def _files(name: str, build: Artifact) -> list[Json]:
+    return [
+        {
+            "@type": "cr:FileObject",
+            "@id": _path(name, entry),
+            "name": _path(name, entry),
+            "contentUrl": _path(name, entry),
+            "contentSize": f"{entry.bytes} B",
+            "encodingFormat": _TYPES.get(PurePosixPath(entry.path).suffix, "application/octet-stream"),
+            "sha256": entry.sha256,
+        }
+        for entry in build.manifest.files
+    ]
+
+
+def _path(name: str, entry: FileEntry) -> str:
+    return f"build/{name}/{entry.path}"
+
+
+def _parquet_splits(build: Artifact) -> list[str]:
+    shards = [entry.path for entry in build.manifest.files if entry.path.endswith(".parquet")]
+    return list(dict.fromkeys(str(PurePosixPath(path).parent) for path in shards))
+
+
+def _file_sets(name: str, build: Artifact) -> list[Json]:
+    return [
+        {
+            "@type": "cr:FileSet",
+            "@id": f"{name}-{split}-shards",
+            "name": f"{name}-{split}-shards",
+            "encodingFormat": _TYPES[".parquet"],
+            "includes": f"build/{name}/{split}/*.parquet",
+        }
+        for split in _parquet_splits(build)
+    ]
+
+
+def _record_sets(name: str, build: Artifact) -> list[Json]:
+    """Sequences of ids; where a row is one document, its id too."""
+    columns = [("input_ids", "sc:Integer", True)]
+    if (build.manifest.config.get("pack") or {}).get("layout") == "indexed":
+        columns.append(("doc_id", "sc:Text", False))
+    return [
+        {
+            "@type": "cr:RecordSet",
+            "@id": f"{name}-{split}",
+            "name": f"{name}-{split}",
+            "field": [
+                {
+                    "@type": "cr:Field",
+                    "@id": f"{name}-{split}/{column}",
+                    "name": column,
+                    "dataType": kind,
+                    **({"repeated": True} if is_list else {}),
+                    "source": {
+                        "fileSet": {"@id": f"{name}-{split}-shards"},
+                        "extract": {"column": column},
+                    },
+                }
+                for column, kind, is_list in columns
+            ],
+        }
+        for split in _parquet_splits(build)
+    ]

@@ -1,0 +1,213 @@
+"""Sections of the page about documents: how they flow, how long they are, who left and why, and who is nearly the same.
+
+facts ─ flow, totals ─ lengths ─ drops ─ clusters ─> a Section each, with the documents nearest to each threshold
+"""
+
+from __future__ import annotations
+
+from tokmill.artifacts.manifest import Json
+from tokmill.reports.charts import (
+    Section,
+    bar,
+    brief,
+    histogram,
+    nothing,
+    number,
+    percent,
+    plural,
+    sankey,
+    shown,
+    shown_id,
+    spoken,
+)
+
+_STAGES = {
+    "ingest": "Before cleaning",
+    "clean": "Cleaning",
+    "dedup": "Deduplication",
+    "split": "Split",
+}
+
+
+def drops_section(facts: Json) -> Section:
+    drops = facts["drops"]
+    gone = sum(drop["docs"] for drop in drops)
+    says = (
+        f"{plural(gone, 'document')} left, for {plural(len(drops), 'reason')}. Open one to read the documents nearest to "
+        "its line: the last that went, and the last that stayed."
+    )
+    most = max((drop["docs"] for drop in drops), default=0)
+    body = ""
+    for stage, title in _STAGES.items():
+        own = [drop for drop in drops if drop["stage"] == stage]
+        if own:
+            total = sum(drop["docs"] for drop in own)
+            body += f"<h3>{title} <small>{total:,}</small></h3>"
+            body += "".join(_drop(drop, most, gone) for drop in own)
+    return Section("drops", "Drops", says, body or nothing("Nothing was dropped."))
+
+
+def _drop(drop: Json, most: int, gone: int) -> str:
+    bounds = list(dict.fromkeys(f"{bound['bound']} {number(bound['threshold'])}" for bound in drop["bounds"]))
+    rule = " / ".join(bounds[:3]) + (" / …" if len(bounds) > 3 else "")
+    word = " <em>quarantined</em>" if drop["verdict"] == "quarantine" else ""
+    sources = ", ".join(f"{shown(source)} {docs:,}" for source, docs in drop["by_source"].items())
+    measures = ", ".join(dict.fromkeys(bound["measure"] for bound in drop["bounds"]))
+    inside = f'<p class="meta">{sources}{f" · measured: {shown(measures)}" if measures else ""}</p>'
+    columns = [
+        ("Just out", drop["just_out"], "out"),
+        ("Just kept", drop["just_kept"], "kept"),
+    ]
+    columns = [column for column in columns if column[1]]
+    cards = "".join(
+        f'<div><h4 class="{kind}">{title}</h4>{"".join(_example(example) for example in examples)}</div>'
+        for title, examples, kind in columns
+    )
+    inside += f'<div class="pair">{cards}</div>' if cards else ""
+    inside += "".join(_record(record) for record in drop["records"])
+    return (
+        f'<details class="drop"><summary><span class="reason">{shown(spoken(drop["reason"]))}{word}</span>'
+        f'<span class="bound">{shown(rule)}</span>{bar(drop["docs"] / most, "drop")}'
+        f'<span class="n">{drop["docs"]:,}</span><span class="n faint">{percent(drop["docs"] / gone)}</span></summary>'
+        f"{inside}</details>"
+    )
+
+
+def _example(example: Json) -> str:
+    measured = ""
+    if "value" in example:
+        measured = f' <b>{shown(number(example["value"]))}</b> <span class="faint">against {shown(number(example["bound"]))}</span>'
+    survivor = example.get("survivor")
+    kept = f' <span class="faint">kept instead: {shown_id(survivor["doc_id"])}</span>' if survivor else ""
+    detail = f' <span class="faint">· {shown(example["detail"])}</span>' if example.get("detail") else ""
+    more = "…" if example["chars"] > len(example["text"]) else ""
+    return (
+        f'<article class="example"><p class="meta">{measured}{kept}{detail}</p>'
+        f'<blockquote dir="auto">{shown(example["text"])}{more}</blockquote>'
+        f'<p class="meta"><bdi>{shown_id(example["doc_id"])}</bdi> · {shown(example["source"])} · '
+        f"{example['chars']:,} characters</p></article>"
+    )
+
+
+def _record(record: Json) -> str:
+    told = [
+        record["file"],
+        f"at {record['offset']:,}" if record["offset"] is not None else None,
+        record["detail"],
+    ]
+    return f'<p class="meta">{shown(record["source"])}: {shown(" · ".join(str(part) for part in told if part))}</p>'
+
+
+def clusters_section(facts: Json) -> Section:
+    clusters = facts["clusters"]
+    if clusters is None:
+        why = "This run did not look for near duplicates, or did not get there."
+        return Section("clusters", "Duplicates", "Documents that say nearly the same.", nothing(why))
+    says = (
+        f"{plural(clusters['clusters'], 'cluster')} of documents that share at least "
+        f"{percent(clusters['threshold'], 0)} of their word sequences. Of the largest, the one that stayed is on the left, "
+        "the one least like it on the right; what only one of them says is marked."
+    )
+    body = "".join(_cluster(cluster, place == 0) for place, cluster in enumerate(clusters["shown"]))
+    return Section("clusters", "Duplicates", says, body or nothing("No two documents were that much alike."))
+
+
+def _cluster(cluster: Json, is_open: bool) -> str:
+    left = right = ""
+    for part in cluster["parts"]:
+        if part["kind"] == "skip":
+            gap = f'<span class="skip">⋯ {plural(part["words"], "word")} alike ⋯</span>'
+            left, right = left + gap, right + gap
+        elif part["kind"] == "same":
+            left, right = left + shown(part["left"]), right + shown(part["right"])
+        else:
+            left += _marked("del", part["left"])
+            right += _marked("ins", part["right"])
+    members = "".join(
+        f'<li><bdi>{shown_id(member["doc_id"])}</bdi> <span class="faint">{shown(member["source"])} · '
+        f"{'kept' if member['kept'] else 'likeness ' + format(member['similarity'], '.3f')}</span></li>"
+        for member in cluster["members"]
+    )
+    hidden = cluster["size"] - len(cluster["members"])
+    more = f'<li class="faint">and {hidden:,} more</li>' if hidden > 0 else ""
+    return (
+        f'<details class="cluster"{" open" if is_open else ""}><summary><span class="reason"><bdi>{shown_id(cluster["left"])}</bdi></span>'
+        f'<span class="n">{plural(cluster["size"], "document")}</span>'
+        f'<span class="n faint">{cluster["kept"]:,} kept</span></summary>'
+        f'<div class="pair"><div><h4 class="kept">Kept <bdi>{shown_id(cluster["left"])}</bdi></h4>'
+        f'<blockquote dir="auto">{left}</blockquote></div>'
+        f'<div><h4 class="out">{_likeness(cluster)} <bdi>{shown_id(cluster["right"])}</bdi></h4>'
+        f'<blockquote dir="auto">{right}</blockquote></div></div>'
+        f'<ul class="members">{members}{more}</ul></details>'
+    )
+
+
+def _marked(tag: str, text: str) -> str:
+    """White space at the end stays outside the mark."""
+    words = text.rstrip()
+    return (f"<{tag}>{shown(words)}</{tag}>" if words else "") + shown(text[len(words) :])
+
+
+def _likeness(cluster: Json) -> str:
+    return "Stays too" if cluster["similarity"] is None else f"Likeness {cluster['similarity']:.3f}"
+
+
+def flow_section(facts: Json) -> Section:
+    totals = facts["totals"]
+    share = percent(totals["kept"] / totals["records"]) if totals["records"] else "none"
+    says = (
+        f"Of {plural(totals['records'], 'record')} read, {totals['kept']:,} ({share}) stay{_built(totals)}. "
+        "Ribbons that turn red are documents that leave, with the reason where they end."
+    )
+    body = f'<figure><div class="scroll wide">{sankey("documents-flow", "Documents through the steps", facts["flow"]["documents"])}</div></figure>'
+    tokens = facts["flow"]["tokens"]
+    if tokens is None:
+        body += nothing("Nothing was encoded, so there are no tokens to follow.")
+    else:
+        where = f" and into the build {tokens['build']}" if tokens["build"] else ""
+        body += (
+            f"<h3>The same in tokens</h3><p>{brief(totals['tokens'])} tokens, by source, into the splits{where}.</p>"
+            f'<figure><div class="scroll wide">{sankey("tokens-flow", "Tokens from sources to rows", tokens)}</div></figure>'
+        )
+    return Section("flow", "Flow", says, body)
+
+
+def _built(totals: Json) -> str:
+    """How many of them each build has in its rows, where that is not all."""
+    fewer = [
+        f"{shown(name)} {docs:,}"
+        for name, docs in (totals["documents_built"] or {}).items()
+        if docs < totals["kept"]
+    ]
+    return f"; in rows are fewer: {', '.join(fewer)}" if fewer else ""
+
+
+def lengths_section(facts: Json) -> Section:
+    lengths = facts["lengths"]
+    body = ""
+    chars = lengths["chars"]
+    if chars["cleaned"]:
+        body += "<h3>Characters</h3>" + _legend("came to cleaning", "kept by it")
+        body += _figure(
+            histogram(
+                "chars-histogram",
+                "Documents by characters",
+                "characters",
+                [("came to cleaning", chars["cleaned"]), ("kept", chars["kept"])],
+            )
+        )
+    if lengths["tokens"]:
+        body += "<h3>Tokens</h3>"
+        body += _figure(
+            histogram("tokens-histogram", "Documents by tokens", "tokens", [("encoded", lengths["tokens"])])
+        )
+    says = "How long documents are. Each bar is half an octave wide: a document of twice the length is two bars on."
+    return Section("lengths", "Lengths", says, body or nothing("No document was measured."))
+
+
+def _legend(first: str, second: str) -> str:
+    return f'<p class="legend"><i class="s0"></i>{first} <i class="s1"></i>{second} (the narrower bar inside)</p>'
+
+
+def _figure(chart: str) -> str:
+    return f'<figure><div class="scroll">{chart}</div></figure>'

@@ -1,0 +1,280 @@
+"""What checks and answers are given: evidence, measured when it is first asked for, and once.
+
+    Subject ─ Evidence ─┬─ @check(advice): findings, and what was taken for granted
+                        └─ Answering: sentences, figures, what they rest on, what was not measured
+
+What cannot be measured is `NotMeasured`, with the reason; asked for again it is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple, TypeVar, cast
+
+import pyarrow as pa
+
+from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import Artifact
+from tokmill.audit.places import BuiltSplit, RunPlaces, load_built
+from tokmill.audit.proofs import Verification
+from tokmill.audit.verify import verify
+from tokmill.errors import TokmillError
+from tokmill.recipe import Recipe
+from tokmill.reviews import overlap
+from tokmill.reviews.finding import Answer, Found, NotMeasured
+from tokmill.reviews.probe import Probe, probe
+from tokmill.reviews.rows import Boundaries, BuildRows, classes, find_boundaries, scan_rows
+from tokmill.reviews.subject import TRAIN, Build, Lengths, Subject, Turns, load_turns, tally_lengths
+from tokmill.reviews.texts import SCANNED_BYTES, Scan, scan_texts
+
+T = TypeVar("T")
+
+
+RECIPE_ALONE = "a recipe alone has no documents, tokens or files"
+
+
+class Limits(NamedTuple):
+    """How much is read of what is large."""
+
+    scanned_bytes: int = SCANNED_BYTES
+    eval_documents: int = overlap.EVAL_DOCUMENTS
+    train_bytes: int = overlap.TRAIN_BYTES
+    reads_every_byte: bool = True
+
+
+class Evidence:
+    def __init__(self, subject: Subject, limits: Limits | None = None) -> None:
+        self.subject = subject
+        self.limits = limits or Limits()
+        self._measured: dict[str, object] = {}
+
+    # --- what there is ---
+
+    @property
+    def recipe(self) -> Recipe:
+        if self.subject.recipe is None:
+            if self.subject.found is None:
+                raise NotMeasured("a published build does not hold its recipe")
+            if self.subject.asked:
+                raise NotMeasured("the recipe in manifest.json is not one that this version reads")
+            raise NotMeasured("the run was cut short before it wrote its recipe down")
+        return self.subject.recipe
+
+    def artifact(self, step: str) -> Artifact:
+        if step in self.subject.artifacts:
+            return self.subject.artifacts[step]
+        if self.subject.kind == "recipe":
+            raise NotMeasured(RECIPE_ALONE)
+        found = self.subject.found
+        if found is None:
+            raise NotMeasured(f"needs the step {step}, which a build by itself does not have")
+        if step in found.set_aside:
+            raise NotMeasured(f"needs the step {step}, which {found.set_aside[step]}")
+        raise NotMeasured(f"needs the step {step}, which the run does not have")
+
+    def has(self, step: str) -> bool:
+        return step in self.subject.artifacts
+
+    def ingested(self) -> dict[str, Artifact]:
+        """By source."""
+        found = self.subject.of_kind("ingest")
+        if not found:
+            self.artifact("ingest")
+        return found
+
+    def builds(self) -> list[Build]:
+        if not self.subject.builds:
+            self.artifact("build")
+        return self.subject.builds
+
+    # --- what is measured ---
+
+    def _once(self, name: str, measure: Callable[[], T]) -> T:
+        """A figure is measured once; so is the failure to measure it."""
+        if name not in self._measured:
+            try:
+                self._measured[name] = measure()
+            except (NotMeasured, *READ_ERRORS) as error:
+                self._measured[name] = NotMeasured(told(error, self.subject.directory))
+        found = self._measured[name]
+        if isinstance(found, NotMeasured):
+            raise found
+        return cast("T", found)
+
+    @property
+    def lengths(self) -> Lengths:
+        self.artifact("tokens")
+        return self._once("lengths", lambda: tally_lengths(self.subject.artifacts))
+
+    @property
+    def turns(self) -> Turns:
+        self.artifact("tokens")
+        build = next((build for build in self.subject.builds if TRAIN in build.splits), None)
+        built = self.built(build, TRAIN) if build is not None else None
+        found = self._once("turns", lambda: load_turns(self.subject.artifacts, built))
+        if len(found.lengths) < 2:
+            raise NotMeasured("there are fewer than two training documents")
+        return found
+
+    @property
+    def texts(self) -> Scan:
+        self.artifact("split")
+        literals, limit = self.control_literals(), self.limits.scanned_bytes
+        return self._once("texts", lambda: scan_texts(self.subject.artifacts, literals, limit))
+
+    @property
+    def exact_overlap(self) -> overlap.Exact:
+        self.artifact("split")
+        return self._once("exact", lambda: overlap.find_exact(self.subject.artifacts))
+
+    @property
+    def near_overlap(self) -> overlap.NearOverlap:
+        copies, limits = self.exact_overlap.copies, (self.limits.eval_documents, self.limits.train_bytes)
+        return self._once("near", lambda: overlap.find_near_overlap(self.subject.artifacts, copies, *limits))
+
+    @property
+    def verification(self) -> Verification:
+        if self.subject.kind == "recipe":
+            raise NotMeasured(RECIPE_ALONE)
+        if not self.limits.reads_every_byte:
+            raise NotMeasured("it was asked not to read every byte")
+        is_part = self.subject.kind == "build"
+        directory = self.subject.builds[0].artifact.directory if is_part else self.subject.directory
+        return self._once("verification", lambda: verify(directory))
+
+    def built(self, build: Build, split: str) -> BuiltSplit:
+        """Of a build that lies in its run."""
+        self.artifact("tokens")
+        places = RunPlaces(self.subject.directory, self.subject.artifacts, [])
+        return self._once(
+            f"built {build.name} {split}", lambda: load_built(places, f"build/{build.name}", split)
+        )
+
+    def rows(self, build: Build) -> BuildRows:
+        return self._once(f"rows {build.name}", lambda: scan_rows(build))
+
+    def probe(self, build: Build) -> Probe:
+        """Whether surface tokens tell its domains apart; of a build by itself, its sources."""
+        facts = build.artifact.manifest.facts.get("tokenizer", {})
+        return self._once(f"probe {build.name}", lambda: probe(build, classes(self.subject, build), facts))
+
+    def boundaries(self, build: Build) -> Boundaries:
+        facts = build.artifact.manifest.facts.get("tokenizer", {})
+        return self._once(
+            f"boundaries {build.name}",
+            lambda: find_boundaries(build, classes(self.subject, build), facts.get("eos_id")),
+        )
+
+    def control_literals(self) -> list[str]:
+        """Strings that the run's tokenizer has control tokens for."""
+        config: Json = {}
+        if self.has("tokenizer"):
+            config = self.artifact("tokenizer").manifest.config
+        elif self.subject.recipe is not None and self.subject.recipe.tokenizer is not None:
+            config = self.subject.recipe.tokenizer.model_dump(mode="json")
+        listed = [config.get("eos"), *config.get("control", [])]
+        listed += (config.get("train") or {}).get("control_symbols", [])
+        return [token for token in listed if isinstance(token, str)]
+
+
+# What a damaged or missing file shows itself as. `counts_and_hashes` names the file; other checks say they cannot be made.
+READ_ERRORS = (TokmillError, OSError, pa.ArrowException)
+
+
+def told(error: BaseException, directory: Path) -> str:
+    """One line, with no path of this machine in it."""
+    if isinstance(error, NotMeasured):
+        return str(error)
+    if isinstance(error, TokmillError):
+        text = f"{error.where}: {error.what}"
+    else:
+        text = f"{type(error).__name__}: {error}"
+    return text.splitlines()[0].replace(f"{directory.resolve()}/", "").replace(f"{directory}/", "")
+
+
+class Check(NamedTuple):
+    name: str
+    make: Callable[[Evidence], Found]
+    advice: str  # what to do about what it finds
+
+
+def check(advice: str) -> Callable[[Callable[[Evidence], Found]], Check]:
+    """A function becomes the check of its name; its docstring is the question that it asks."""
+    return lambda make: Check(make.__name__, make, advice)
+
+
+def together(builds: Iterable[Build], figures: Callable[[Build], T | None]) -> list[tuple[list[Build], T]]:
+    """Builds of one run with equal figures are told once."""
+    groups: list[tuple[list[Build], T]] = []
+    for build in builds:
+        figure = figures(build)
+        if figure is None:
+            continue
+        for members, known in groups:
+            if known == figure:
+                members.append(build)
+                break
+        else:
+            groups.append(([build], figure))
+    return groups
+
+
+def named(builds: list[Build]) -> str:
+    if builds[0].name == ".":
+        return "this build"
+    return f"build{'s' if len(builds) > 1 else ''} {', '.join(build.name for build in builds)}"
+
+
+def place_of(build: Build) -> str:
+    """Where its files are, from where findings name theirs."""
+    return "" if build.name == "." else f"build/{build.name}/"
+
+
+def manifest_of(build: Build) -> str:
+    return f"{place_of(build)}manifest.json"
+
+
+class Answering:
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._says: list[str] = []
+        self._based_on: list[str] = []
+        self._lacks: list[str] = []
+        self.figures: Json = {}
+
+    def say(self, sentence: str) -> Answering:
+        self._says.append(sentence)
+        return self
+
+    def base(self, *places: str) -> Answering:
+        self._based_on += [place for place in places if place]
+        return self
+
+    def lack(self, what: str) -> Answering:
+        self._lacks.append(what)
+        return self
+
+    def attempt(self, measure: Callable[[], T]) -> T | None:
+        """The figure, or None: then the answer says why it is not there."""
+        try:
+            return measure()
+        except (NotMeasured, *READ_ERRORS) as error:
+            self.lack(told(error, self._evidence.subject.directory))
+        return None
+
+    def done(self, question: str) -> Answer:
+        says = self._says or ["Not measured."]
+        return Answer(
+            question,
+            tuple(says),
+            self.figures,
+            tuple(dict.fromkeys(self._based_on)),
+            tuple(dict.fromkeys(self._lacks)),
+        )
+
+
+def answering(question: str, answer: Callable[[Evidence, Answering], None], evidence: Evidence) -> Answer:
+    found = Answering(evidence)
+    found.attempt(lambda: answer(evidence, found))
+    return found.done(question)

@@ -1,0 +1,376 @@
+"""How much of what: balance of domains, shares that were asked for, what one domain keeps out, repeats and budgets.
+
+counts of builds ─ domain_tokens ┐
+the mixture's config and facts ──┼─ checks: domain_imbalance, built_mix, starved_build, source_repeats, budget_epochs
+lengths of all documents ────────┘  answer: three ways to domains of equal size, and what each leaves out
+
+cut       of each domain what the smallest has                   `balance: smallest` (rows), or equal weights (tokens)
+repeat    equal weights, the smallest seen up to four times       leaves out what the largest have beyond that
+as is     nothing is left out; shares are those of the sources    (a loader may draw domains alike, one build for each)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+from tokmill.artifacts.manifest import Json
+from tokmill.packing.mixture import MIN_USED, Limit
+from tokmill.reviews.evidence import Answering, Evidence, check, manifest_of, named, together
+from tokmill.reviews.finding import Finding, Found, Measure, NotMeasured, percent, share, spelled
+from tokmill.reviews.subject import TRAIN, Build
+from tokmill.stages.build.blocks import BuildOptions
+from tokmill.stages.build.mixture import MixtureOptions, limit_of_mixture
+from tokmill.stages.build.stage import limit_of_balance
+from tokmill.stages.sampling import HashSplit, SplitOptions
+
+MAX_IMBALANCE = 1.5  # tokens of the largest domain, in those of the smallest
+MAX_MIX_POINTS = 2.0  # percentage points between a share that was asked for and the built one
+EPOCHS_MEDIUM, EPOCHS_HIGH = 1.0, 4.0  # four repetitions are nearly as good as new text (docs/mixtures.md)
+
+
+def domain_tokens(build: Build) -> dict[str, int]:
+    """Training tokens of each domain; of a published build, of all its splits together."""
+    return {name: total["tokens"] for name, total in build.counts(TRAIN).get("domains", {}).items()}
+
+
+def domain_weights(evidence: Evidence) -> dict[str, Fraction] | None:
+    """Of domains, as the mixture was asked for."""
+    if evidence.has("mixture"):
+        asked = evidence.artifact("mixture").manifest.options(MixtureOptions).domains
+        return {name: Fraction(weight) for name, weight in asked.items()} if asked else None
+    recipe = evidence.subject.recipe
+    if recipe is None or recipe.mixture is None or not recipe.mixture.weights:
+        return None
+    weights = {name: Fraction(weight) for name, weight in recipe.mixture.weights.items()}
+    total = sum(weights.values())
+    return {name: weight / total for name, weight in weights.items()} if total else None
+
+
+@check(
+    "Set `mixture.weights`, or `mixture: {balance: smallest}`; where the imbalance is meant, say why beside it."
+)
+def domain_imbalance(evidence: Evidence) -> Found:
+    """Do domains have about as many tokens?"""
+    weights = domain_weights(evidence)
+    if evidence.subject.kind == "recipe":
+        if weights is None:
+            raise NotMeasured("a recipe without weights has no tokens to compare")
+        amounts = {name: float(100 * weight) for name, weight in weights.items()}
+        read_from = f"{evidence.subject.recipe_file}: mixture.weights"
+        yield from _imbalance(amounts, weights, "weights", "%", read_from)
+        return
+    if not evidence.subject.builds:
+        tokens = evidence.lengths.tokens_by("domain", TRAIN)
+        yield from _imbalance(tokens, None, "training data", "tokens", "tokens/train/*/lengths-*.parquet")
+    for builds, built in together(evidence.subject.builds, domain_tokens):
+        yield from _imbalance(built, weights, named(builds), "tokens", manifest_of(builds[0]))
+
+
+def _imbalance(
+    amounts: Mapping[str, float],
+    weights: Mapping[str, Fraction] | None,
+    about: str,
+    unit: str,
+    read_from: str,
+) -> Iterator[Finding]:
+    present = {name: amount for name, amount in amounts.items() if amount}
+    if len(present) < 2:
+        return
+    ranked = sorted(present, key=lambda name: (present[name], name))
+    largest, smallest = ranked[-1], ranked[0]
+    ratio = present[largest] / present[smallest]
+    if ratio > MAX_IMBALANCE:
+        is_asked = weights is not None and weights[largest] > MAX_IMBALANCE * weights[smallest]
+        asked = ", as its weights ask" if is_asked else ""
+        yield Finding(
+            "low" if is_asked else "medium",
+            about,
+            f"domain {largest} has {spelled(ratio)} times the tokens of {smallest}{asked}",
+            (
+                Measure(f"{largest} to {smallest}", ratio, "times", read_from),
+                *(Measure(f"domain {name}", amount, unit, read_from) for name, amount in present.items()),
+            ),
+            Measure("the largest domain", MAX_IMBALANCE, "times the tokens of the smallest", ""),
+        )
+
+
+@check("Lower the budget to what the smallest domain reaches, find more of it, or change the weights.")
+def built_mix(evidence: Evidence) -> Found:
+    """Is the built mix the one that was asked for?"""
+    weights = domain_weights(evidence)
+    if weights is None:
+        raise NotMeasured("no shares were asked for (`mixture.weights`), or none are written down here")
+    for builds, tokens in together(evidence.builds(), domain_tokens):
+        total = sum(tokens.values())
+        if not total or builds[0].artifact.manifest.config.get("sources"):
+            continue
+        built = {name: percent(tokens.get(name, 0), total) for name in weights}
+        points = {name: built[name] - float(100 * weight) for name, weight in weights.items()}
+        worst = max(points, key=lambda name: (abs(points[name]), name))
+        if abs(points[worst]) > MAX_MIX_POINTS:
+            read_from = manifest_of(builds[0])
+            bound = "between built and asked for"
+            yield Finding(
+                "medium",
+                named(builds),
+                f"domain {worst} is {spelled(built[worst])} % of the tokens, "
+                f"{spelled(float(100 * weights[worst]))} % were asked for",
+                tuple(
+                    Measure(f"domain {name}: built less asked for", points[name], "points", read_from)
+                    for name in weights
+                ),
+                Measure(bound, MAX_MIX_POINTS, "percentage points", "mixture/manifest.json"),
+            )
+
+
+@check(
+    "Find more of it, lower its weight, or set a target with `exhausted: renormalize` or `repeat`; instead of "
+    "`balance: smallest` give weights."
+)
+def starved_build(evidence: Evidence) -> Found:
+    """Does one domain keep most of the others out of the build? So may a source with a weight of its own."""
+    if evidence.has("mixture"):
+        mixture = evidence.artifact("mixture").manifest
+        limit = limit_of_mixture(mixture.options(MixtureOptions), mixture.facts["splits"].get(TRAIN))
+        if limit is not None and limit.is_starved:
+            yield _starved("mixture", limit, "mixture/manifest.json")
+    elif evidence.has("tokens"):
+        raise NotMeasured(NO_MIXTURE)
+    if evidence.subject.found is None:
+        raise NotMeasured("a published build does not say what it was made from")
+    for builds, limit in together(evidence.builds(), lambda build: _balance_limit(evidence, build)):
+        if limit.is_starved:
+            yield _starved(named(builds), limit, manifest_of(builds[0]))
+
+
+def _balance_limit(evidence: Evidence, build: Build) -> Limit | None:
+    manifest = build.artifact.manifest
+    counts = next((receipt.counts for receipt in manifest.receipts() if receipt.key == TRAIN), None)
+    return (
+        limit_of_balance(manifest.options(BuildOptions), evidence.subject.artifacts, counts)
+        if counts
+        else None
+    )
+
+
+def _starved(about: str, limit: Limit, read_from: str) -> Finding:
+    return Finding(
+        "high",
+        about,
+        str(limit),
+        (
+            Measure("built", limit.used, "tokens", read_from),
+            Measure("at hand", limit.at_hand, "tokens", read_from),
+            Measure("of the tokens at hand", percent(limit.used, limit.at_hand), "%", read_from),
+            Measure(f"{limit.name} has", limit.has, "tokens", read_from),
+        ),
+        Measure("built of the training tokens at hand", float(100 * MIN_USED), "%", "without a target"),
+        "less than",
+    )
+
+
+# --- repeats and budgets ---
+
+NO_MIXTURE = "there is no mixture: every document is built once"
+
+
+def mixed_facts(evidence: Evidence) -> Json:
+    """Facts of the training split, by source."""
+    if not evidence.has("mixture") and evidence.has("tokens"):
+        raise NotMeasured(NO_MIXTURE)
+    facts: Json = evidence.artifact("mixture").manifest.facts["splits"].get(TRAIN, {})
+    return facts
+
+
+@check("Lower its weight or the budget: beyond four epochs repeated text is worth little.")
+def source_repeats(evidence: Evidence) -> Found:
+    """Is a source built more than once?"""
+    for source, told in mixed_facts(evidence).get("sources", {}).items():
+        epochs = float(told["epochs"])
+        says = f"its documents are built {spelled(epochs)} times over"
+        yield from _epochs(source, epochs, says, "epochs", ("built", told["tokens"]), told["available"])
+
+
+@check("Lower the budget, or find more text for the source.")
+def budget_epochs(evidence: Evidence) -> Found:
+    """Does the budget ask for more than there is? If it were met by repeating: what was, `source_repeats` tells."""
+    facts, options = mixed_facts(evidence), evidence.artifact("mixture").manifest.options(MixtureOptions)
+    if options.target is None:
+        raise NotMeasured("the mixture has no target")
+    unit, amount = options.target
+    if unit not in ("tokens", "blocks"):
+        raise NotMeasured(f"a target in {unit} is not compared with tokens")
+    asked = amount * (options.seq_len if unit == "blocks" else 1)
+    asked = int(asked * train_share(evidence, options))
+    for source, told in facts.get("sources", {}).items():
+        if not told["available"] or float(told["epochs"]) > EPOCHS_MEDIUM:
+            continue
+        wanted = asked * float(told["wanted"])
+        implied = wanted / told["available"]
+        if not math.isclose(implied, 1.0, rel_tol=1e-3):
+            says = f"the budget asks for {spelled(implied)} times what it has; {spelled(float(told['epochs']))} were built"
+            budget = "its part of the budget", round(wanted)
+            yield from _epochs(
+                source, implied, says, "epochs that the budget implies", budget, told["available"]
+            )
+
+
+def _epochs(
+    source: str, epochs: float, says: str, name: str, amount: tuple[str, int], available: int
+) -> Iterator[Finding]:
+    if epochs > EPOCHS_MEDIUM:
+        is_high = epochs > EPOCHS_HIGH
+        read_from = "mixture/manifest.json"
+        bound = EPOCHS_HIGH if is_high else EPOCHS_MEDIUM
+        yield Finding(
+            "high" if is_high else "medium",
+            f"source {source}",
+            says,
+            (
+                Measure(name, epochs, "", read_from),
+                Measure(*amount, "tokens", read_from),
+                Measure("there are", available, "tokens", read_from),
+            ),
+            Measure("epochs of a source", bound, "", "docs/mixtures.md"),
+        )
+
+
+def train_share(evidence: Evidence, options: MixtureOptions) -> Fraction:
+    """The part of the target that is for training."""
+    if options.held_out == "whole":
+        return Fraction(1)
+    rule: SplitOptions = evidence.artifact("split").manifest.options(SplitOptions)
+    if isinstance(rule, HashSplit):
+        return 1 - Fraction(rule.valid_fraction) - Fraction(rule.test_fraction)
+    tokens = evidence.artifact("tokens").manifest.counts["tokens"]
+    return Fraction(tokens.get(TRAIN, 0), sum(tokens.values()) or 1)
+
+
+# --- the answer ---
+
+
+def balance(evidence: Evidence, found: Answering) -> None:
+    """Are the domains in balance, and what does that cost?"""
+    weights = domain_weights(evidence)
+    recipe = evidence.subject.recipe
+    is_cut = recipe is not None and recipe.mixture is not None and recipe.mixture.balance == "smallest"
+    if weights:
+        asked = ", ".join(f"{name} {spelled(float(100 * weight))} %" for name, weight in weights.items())
+        found.say(f"Asked for: {asked}.")
+        found.figures["weights"] = {name: float(weight) for name, weight in weights.items()}
+        found.base("mixture.weights")
+    if evidence.subject.kind == "recipe":
+        if is_cut:
+            found.say(
+                "`balance: smallest` asks for domains of equal size: of each as many rows (blocks) as the smallest has, and "
+                "the rest of the larger ones is left out."
+            )
+        elif not weights:
+            found.say("No weights are asked for: domains are as large as their sources.")
+        found.figures["balance"] = recipe.mixture.balance if recipe is not None and recipe.mixture else "none"
+        found.lack("tokens of each domain, and how many are left out: a recipe alone has none").base(
+            "the recipe"
+        )
+        return
+    groups = together(evidence.subject.builds, domain_tokens)
+    for builds, tokens in groups:
+        _shares(found, named(builds).capitalize(), tokens)
+        found.base(
+            "build/*/manifest.json: counts.domains"
+            if evidence.subject.found
+            else "manifest.json: counts.domains"
+        )
+    if not groups:
+        lengths = found.attempt(lambda: evidence.lengths)
+        if lengths is not None:
+            _shares(found, "Training tokens", lengths.tokens_by("domain", TRAIN))
+            found.base("tokens/train/*/lengths-*.parquet")
+    _cost_of_balance(evidence, found)
+
+
+def _shares(found: Answering, what: str, tokens: dict[str, int]) -> None:
+    total = sum(tokens.values())
+    listed = ", ".join(f"{name} {count:,} ({share(count, total)})" for name, count in tokens.items())
+    present = [count for count in tokens.values() if count]
+    ratio = ""
+    if len(present) > 1:
+        times = max(present) / min(present)
+        ratio = "; all are equal" if times == 1 else f"; the largest has {spelled(times)} times the smallest"
+    found.say(f"{what}: {listed}{ratio}.")
+    found.figures[what.lower()] = dict(tokens)
+
+
+def _cost_of_balance(evidence: Evidence, found: Answering) -> None:
+    for builds, (tokens_in, left_out, rows_built) in together(evidence.subject.builds, _balanced):
+        boundaries = found.attempt(lambda builds=builds: evidence.boundaries(builds[0]))  # type: ignore[misc]
+        has_rows = boundaries is not None and boundaries.classes.word == "domain"
+        rows = boundaries.rows_by_class if boundaries is not None and has_rows else {}
+        listed = ", ".join(f"{name} {count:,}" for name, count in rows.items())
+        found.say(
+            f"{named(builds).capitalize()} is balanced in rows ({listed or f'{rows_built:,} in all'}): {left_out:,} of "
+            f"{tokens_in:,} training tokens ({share(left_out, tokens_in)}) are left out for it."
+        )
+        found.figures["left_out"] = {"tokens": left_out, "of_tokens": tokens_in, "rows": rows}
+    if not evidence.has("tokens"):
+        return
+    available = {name: count for name, count in evidence.lengths.tokens_by("domain", TRAIN).items() if count}
+    total = sum(available.values())
+    if len(available) < 2 or max(available.values()) == min(available.values()):
+        return
+    cut, repeat = _cut_to_smallest(available), _repeat_smallest(available)
+    least = min(available, key=lambda name: (available[name], name))
+    found.say(
+        f"Of {total:,} training tokens, domains of equal size leave out {share(cut.left_out, total)} if all are cut to {least} "
+        f"({cut.each:,} tokens), {share(repeat.left_out, total)} if {least} is seen {spelled(repeat.epochs)} times "
+        f"(up to {EPOCHS_HIGH:g} cost next to nothing), and nothing if domains keep their sizes and the loader draws them alike."
+    )
+    found.say(f"Least is left out, and all are in one build, with `{repeat.recipe(list(available))}`.")
+    found.base("tokens/train/*/lengths-*.parquet")
+    found.figures["ways"] = {
+        "cut": {"left_out": cut.left_out, "tokens": cut.each * len(available)},
+        "repeat": {
+            "left_out": repeat.left_out,
+            "tokens": repeat.each * len(available),
+            "epochs_of_smallest": round(repeat.epochs, 6),
+        },
+        "as_is": {"left_out": 0, "tokens": total},
+    }
+
+
+class Way(NamedTuple):
+    """To have domains of equal size out of these tokens."""
+
+    each: int  # tokens of each domain, repeats counted again
+    left_out: int
+    epochs: float  # of the smallest domain
+
+    def recipe(self, domains: list[str]) -> str:
+        """The section that asks for it."""
+        weights = ", ".join(f"{name}: 1" for name in domains)
+        return (
+            f"mixture: {{weights: {{{weights}}}, normalize: true, tokens: {self.each * len(domains)}, "
+            f"exhausted: repeat, max_epochs: {EPOCHS_HIGH:g}, held_out: whole}}"
+        )
+
+
+def _cut_to_smallest(available: Mapping[str, int]) -> Way:
+    least = min(available.values())
+    return Way(least, sum(available.values()) - least * len(available), 1.0)
+
+
+def _repeat_smallest(available: Mapping[str, int]) -> Way:
+    """As large as the largest domain, or as four times the smallest."""
+    least = min(available.values())
+    each = min(max(available.values()), int(EPOCHS_HIGH) * least)
+    return Way(each, sum(max(count - each, 0) for count in available.values()), each / least)
+
+
+def _balanced(build: Build) -> tuple[int, int, int] | None:
+    """Of the training rows of a build that was balanced: tokens that came, those left out, rows."""
+    if build.artifact.manifest.config.get("balance", "none") == "none":
+        return None
+    counts = build.counts(TRAIN)
+    return counts["tokens"]["in"], counts["tokens"]["left_out"], counts["rows"]

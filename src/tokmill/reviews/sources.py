@@ -1,0 +1,402 @@
+"""Where documents come from: pins, code, how they were drawn, what was lost, labels and licences.
+
+the recipe ────────────────────── what is asked for ──┐
+manifests of ingest and clean ─── what was read ──────┼─ a check for each, and the answer: what does each source give
+texts.py, counts of tokens ────── labels, licences ───┘
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.plugins import is_hook
+from tokmill.artifacts.step import UNKNOWN, domain_of
+from tokmill.audit.whatif import loss_limit, losses_of_run
+from tokmill.clean.license_policy import KEEP, LicensePolicy, judge_licenses, make_policy
+from tokmill.recipe import Source
+from tokmill.reviews.evidence import Answering, Evidence, check
+from tokmill.reviews.finding import (
+    Finding,
+    Found,
+    Measure,
+    NotMeasured,
+    Severity,
+    Value,
+    part,
+    percent,
+    plural,
+    share,
+)
+from tokmill.reviews.subject import Build, remote_code_keys
+from tokmill.stages.ingest.shards import IngestOptions
+
+LITTLE_SCANNED = 0.10  # of a source: what its head says of the rest is a guess
+MAX_UNLABELLED = 0.01  # of the documents of a source
+
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@check(
+    "Write the commit that was read into `hub.revision`, and the tokenizer's sha256 into `tokenizer.sha256`."
+)
+def unpinned_revision(evidence: Evidence) -> Found:
+    """Is every remote dataset at a commit, and the tokenizer at its sha256? Else there are other bytes tomorrow."""
+    pinned = Measure("a commit", 40, "hex digits", "hub.revision")
+    for source, hub, resolved, read_from in _asked_of_hub(evidence):
+        revision = hub.get("revision")
+        if revision is not None and _COMMIT.fullmatch(str(revision)):
+            continue
+        figures = [Measure("revision asked for", str(revision or "the default branch"), "", read_from)]
+        if resolved is not None:
+            figures.append(Measure("commit that was read", resolved, "", read_from))
+        yield Finding(
+            "medium" if resolved is not None else "high",
+            f"source {source}",
+            f"{hub.get('dataset')} at {revision or 'its default branch'}, not at a commit",
+            tuple(figures),
+            pinned,
+            "other than",
+        )
+    tokenizer = evidence.recipe.tokenizer
+    if tokenizer is not None and tokenizer.path is not None and tokenizer.sha256 is None:
+        yield Finding(
+            "low",
+            "tokenizer",
+            f"{tokenizer.path} is not pinned by its sha256",
+            (Measure("sha256 in the recipe", 0, "hex digits", "tokenizer.sha256"),),
+            Measure("a pinned file", 64, "hex digits", "tokenizer.sha256"),
+            "other than",
+        )
+
+
+def _asked_of_hub(evidence: Evidence) -> Iterator[tuple[str, Json, str | None, str]]:
+    """Source, what was asked for, the commit that was read, and where that is written."""
+    ingested = evidence.subject.of_kind("ingest")
+    for name, artifact in ingested.items():
+        hub = artifact.manifest.config.get("hub")
+        if hub:
+            yield name, hub["asked"], hub["revision"], f"ingest/{name}/manifest.json"
+    if evidence.subject.recipe is not None:
+        for source in evidence.subject.recipe.sources:
+            if source.hub is not None and source.name not in ingested:
+                yield source.name, source.hub.model_dump(mode="json"), None, evidence.subject.recipe_file
+    elif not ingested:
+        evidence.ingested()
+
+
+@check("Take the key out, and export the dataset once to files that need no code; the mill runs none.")
+def remote_code(evidence: Evidence) -> Found:
+    """Does anything ask for code that comes with the data?"""
+    subject = evidence.subject
+    places = remote_code_keys(subject.asked)
+    for name, artifact in subject.of_kind("ingest").items():
+        places += [(f"ingest/{name}: {key}", v) for key, v in remote_code_keys(artifact.manifest.config)]
+    if not subject.asked and not subject.artifacts:
+        raise NotMeasured("a published build does not say what was asked of its sources")
+    for place, value in places:
+        yield Finding(
+            "high",
+            place,
+            "asks for code that comes with the data to be run",
+            (Measure(place, value, "", subject.recipe_file or "manifest.json"),),
+            Measure("keys that ask for remote code", 0, "", "recipe"),
+        )
+    hooks = sorted(set(_hooks(subject.asked)))
+    if hooks:
+        yield f"{', '.join(hooks)}: code beside the recipe, which runs with it and is part of its identity; not reviewed here"
+
+
+def _hooks(asked: object) -> Iterator[str]:
+    if isinstance(asked, str) and is_hook(asked):
+        yield asked
+    for value in asked.values() if isinstance(asked, dict) else asked if isinstance(asked, list) else ():
+        yield from _hooks(value)
+
+
+# --- sampling, losses, labels ---
+
+
+@check(
+    "Draw from the whole source: `sample: {method: reservoir, k: …}` or `hash`; `shuffle_buffer` if it cannot be "
+    "read whole."
+)
+def head_sampling(evidence: Evidence) -> Found:
+    """Was a source cut off at its head? A crawl or a dump is ordered by something."""
+    bound = Measure("of the source unread by a head", 0, "%", "or a sample that looks at all of it")
+    ingested = evidence.subject.of_kind("ingest")
+    for name, artifact in ingested.items():
+        sample: Json = artifact.manifest.config.get("sample") or {}
+        scanned: Json = artifact.manifest.facts.get("scanned", {})
+        if sample.get("method") not in (None, "head", "hash") or scanned.get("is_complete", True):
+            continue
+        read_from = f"ingest/{name}/manifest.json"
+        fraction = float(scanned["fraction"])
+        figures = [
+            Measure("scanned", 100 * fraction, "% of the bytes", read_from),
+            Measure("records read", scanned["records"], "records", read_from),
+        ]
+        told = f"reading stopped early, after {share(fraction, 1)} of its bytes at most, in their order"
+        try:
+            tally = evidence.texts.sources.get(name)
+            if tally is not None and tally.docs and evidence.texts.is_complete:
+                of = f"of {plural(tally.docs, 'document')}"
+                run = f"longest run of one origin ({tally.longest_origin})"
+                figures.append(Measure(run, tally.longest_run, of, f"ingest/{name}/documents-*.parquet"))
+                told += f"; {tally.longest_run:,} {of} in one run of one origin"
+        except NotMeasured as reason:
+            yield f"source {name}: longest run of one origin not measured: {reason}"
+        severity: Severity = "high" if fraction < LITTLE_SCANNED else "medium"
+        yield Finding(severity, f"source {name}", told, tuple(figures), bound)
+    if evidence.subject.recipe is None:
+        if not ingested:
+            evidence.ingested()
+        return
+    for source in evidence.recipe.sources:
+        if source.name not in ingested and _takes_head(source):
+            key = "sample.method: head" if source.sample is not None else "limit without sample"
+            yield Finding(
+                "medium",
+                f"source {source.name}",
+                f"{key} takes what comes first; the share that is read is not known before a run",
+                (_in_recipe(evidence, source, "how it is drawn", key),),
+                bound,
+            )
+
+
+def _takes_head(source: Source) -> bool:
+    if source.sample is None:
+        return source.limit is not None
+    return source.sample.method == "head" or (source.sample.method == "hash" and source.limit is not None)
+
+
+def _in_recipe(evidence: Evidence, source: Source, name: str, value: Value = 0) -> Measure:
+    return Measure(name, value, "", f"{evidence.subject.recipe_file}: {source.name}")
+
+
+@check(
+    "Read some (`tokmill why OUT --reason REASON`), and ask `tokmill whatif` what another bound would keep; set "
+    "`dedup.warn_source_loss` higher where the loss is meant."
+)
+def source_loss(evidence: Evidence) -> Found:
+    """Does a source lose most of its documents to one rule? What is left is hardly the source that was chosen."""
+    if not evidence.subject.artifacts:
+        evidence.artifact("clean")
+    limit = loss_limit(evidence.subject.asked)
+    for step, loss in losses_of_run(evidence.subject.artifacts, limit):
+        read_from = f"{step}/manifest.json"
+        yield Finding(
+            "high",
+            f"source {loss.source}",
+            str(loss),
+            (
+                Measure(f"lost to {loss.to}", loss.lost, "documents", read_from),
+                Measure("came to it", loss.came, "documents", read_from),
+                Measure("of the source", percent(loss.lost, loss.came), "%", read_from),
+                Measure("one of them", loss.example, "", f"{step}/ledger-*.parquet"),
+            ),
+            Measure("lost to one rule", float(100 * limit), "% of a source", "dedup.warn_source_loss"),
+        )
+
+
+@check("Carry the label along with `fields: {meta: [repo, url, subset, …]}`.")
+def subsource_labels(evidence: Evidence) -> Found:
+    """Do documents say where in their source they are from? Without a label no share within it can be checked."""
+    bound = Measure("documents without a label", 100 * MAX_UNLABELLED, "% of a source", "a string in `meta`")
+    if evidence.subject.kind == "recipe":
+        for source in evidence.recipe.sources:
+            if not source.fields.meta and source.format == "records":
+                yield Finding(
+                    "low",
+                    f"source {source.name}",
+                    "carries no field along that says where in the source a document is from",
+                    (_in_recipe(evidence, source, "fields carried along"),),
+                    bound,
+                )
+        return
+    for name, tally in evidence.texts.sources.items():
+        missing = tally.docs - tally.labelled
+        if tally.docs and missing > MAX_UNLABELLED * tally.docs:
+            read_from = f"ingest/{name}/documents-*.parquet: meta"
+            yield Finding(
+                "low",
+                f"source {name}",
+                f"{missing:,} of {plural(tally.docs, 'document')} ({share(missing, tally.docs)}) have no label within the source",
+                part("without a label", missing, "documents", "of the source", tally.docs, read_from),
+                bound,
+            )
+
+
+# --- licences ---
+
+
+def _licenses(evidence: Evidence) -> Iterator[tuple[str, Json, str]]:
+    """Source, documents by licence, and where that was read: of what is trained on, as far as the run got."""
+    if evidence.has("tokens"):
+        counted: Json = evidence.artifact("tokens").manifest.counts.get("licenses", {})
+        for source, totals in counted.items():
+            yield source, totals, "tokens/manifest.json"
+    elif evidence.subject.of_kind("clean"):
+        for source, artifact in evidence.subject.of_kind("clean").items():
+            yield source, artifact.manifest.counts.get("licenses", {}), f"clean/{source}/manifest.json"
+    elif evidence.subject.kind == "build":
+        for build in evidence.builds():
+            yield "all sources", build.artifact.manifest.counts.get("licenses", {}), "manifest.json"
+
+
+@check(
+    "Name the licence of the source (`license`), or the field that holds it (`fields.license`); drop the rest "
+    "with `license: {unknown: drop}`."
+)
+def license_missing(evidence: Evidence) -> Found:
+    """Has every document a licence?"""
+    counted = list(_licenses(evidence))
+    for source, totals, read_from in counted:
+        unknown = totals.get(UNKNOWN, {}).get("docs", 0)
+        docs = sum(total["docs"] for total in totals.values())
+        if unknown:
+            of_documents, of_source = part(
+                "without a licence", unknown, "documents", "of the source", docs, read_from
+            )
+            tokens = totals[UNKNOWN].get("tokens")
+            of_them = () if tokens is None else (Measure("of them", tokens, "tokens", read_from),)
+            spdx = "SPDX expression, or one that can be read as one"
+            yield Finding(
+                "medium",
+                f"source {source}",
+                f"{unknown:,} of {plural(docs, 'document')} ({share(unknown, docs)}) have no known licence",
+                (of_documents, *of_them, of_source),
+                Measure("documents without a licence", 0, "documents", spdx),
+            )
+    if counted or evidence.subject.recipe is None:
+        return
+    keys = "keys that name a licence"
+    for asked in evidence.recipe.sources:
+        if asked.license is None and asked.fields.license is None:
+            yield Finding(
+                "medium",
+                f"source {asked.name}",
+                "neither `license` nor `fields.license` says what its documents may be used for",
+                (_in_recipe(evidence, asked, keys),),
+                Measure(keys, 1, "", "or documents with a field `license` of their own"),
+                "less than",
+            )
+
+
+@check("Tighten the source's own `license` section, or widen the recipe's with the reason written down.")
+def license_outside_policy(evidence: Evidence) -> Found:
+    """Is every licence one that the recipe's policy allows? A source or a domain may have a looser one of its own."""
+    if evidence.recipe.license is None:
+        raise NotMeasured("the recipe has no `license` policy, so nothing can be outside of it")
+    asked = evidence.recipe.license
+    policy = make_policy(asked.allow, asked.deny, "drop")
+    allow, deny = (", ".join(names) or "(none)" for names in (policy.allow, policy.deny))
+    rule = f"license: allow {allow}, deny {deny}"
+    bound = Measure("documents outside the policy", 0, "documents", rule)
+    counted = list(_licenses(evidence))
+    for source, totals, read_from in counted:
+        docs = sum(total["docs"] for total in totals.values())
+        for name, total in totals.items():
+            if name != UNKNOWN and not _passes(name, policy):  # without one: `license_missing`
+                kept = f"kept with licence {name}"
+                yield Finding(
+                    "high",
+                    f"source {source}",
+                    f"{plural(total['docs'], 'document')} of licence {name}, which the recipe's policy refuses",
+                    part(kept, total["docs"], "documents", "of the source", docs, read_from),
+                    bound,
+                )
+    for declared in evidence.recipe.sources if not counted else ():
+        if declared.license is not None and not _passes(declared.license, policy):
+            yield Finding(
+                "high",
+                f"source {declared.name}",
+                f"declares {declared.license}, which the recipe's policy refuses",
+                (_in_recipe(evidence, declared, "declared licence", declared.license),),
+                bound,
+            )
+
+
+def _passes(license: str | None, policy: LicensePolicy) -> bool:
+    judged = judge_licenses(pa.array([license], pa.string()), None, policy)
+    return bool(judged.verdict[0] == KEEP)
+
+
+# --- the answer ---
+
+
+def source_choice(evidence: Evidence, found: Answering) -> None:
+    """Which sources, and what does each give?"""
+    ingested = evidence.subject.of_kind("ingest")
+    if not ingested and evidence.subject.kind == "build":
+        for build in found.attempt(evidence.builds) or []:
+            counts = build.artifact.manifest.counts.get("sources", {})
+            total = sum(told["tokens"] for told in counts.values())
+            for name, told in counts.items():
+                found.say(
+                    f"{name}: {plural(told['docs'], 'document')}, {share(told['tokens'], total)} of the tokens."
+                )
+                found.figures[name] = dict(told)
+            found.base("manifest.json: counts.sources")
+        return
+    if not ingested:
+        for source in evidence.recipe.sources:
+            place = (
+                source.hub.dataset
+                if source.hub is not None
+                else ", ".join(source.files or ["a corpus manifest"])
+            )
+            found.say(f"{source.name} ({source.domain}): {place}, licence {source.license or 'not stated'}.")
+            found.figures[source.name] = {"domain": source.domain, "license": source.license}
+        found.base("the recipe").lack("documents, tokens and what each source loses: a recipe alone has none")
+        return
+    lengths = found.attempt(lambda: evidence.lengths)
+    tokens = lengths.tokens_by("source") if lengths is not None else {}
+    docs = lengths.docs_by("source") if lengths is not None else {}
+    total = sum(tokens.values())
+    built = (found.attempt(lambda: _built_sources(evidence, evidence.builds()[0])) if lengths else None) or {}
+    for name, artifact in ingested.items():
+        counts = artifact.manifest.counts
+        figures = {"records": counts["in"], "ingested": counts["kept"], "text_bytes": counts["text_bytes"]}
+        told = f"{name} ({domain_of(artifact)}): {plural(counts['in'], 'record')}"
+        if name in tokens:
+            figures |= {"documents": docs[name], "tokens": tokens[name]}
+            told += f", {docs[name]:,} of them kept, {tokens[name]:,} tokens ({share(tokens[name], total)})"
+        if name in built:
+            figures |= {"built_documents": built[name].docs, "built_tokens": built[name].tokens}
+            told += f", {built[name].docs:,} of them built ({share(built[name].docs, counts['in'])})"
+            told += f" with {built[name].tokens:,} tokens"
+        scanned = artifact.manifest.facts.get("scanned", {})
+        if not scanned.get("is_complete", True):
+            told += f", {share(scanned['fraction'], 1)} of the source read"
+        found.say(
+            f"{told}, licence {artifact.manifest.options(IngestOptions).reading.license or 'by document'}."
+        )
+        found.figures[name] = figures
+    found.base("ingest/*/manifest.json", "tokens/*/lengths-*.parquet" if tokens else "")
+
+
+class BuiltSource(NamedTuple):
+    docs: int  # with a token in a row, each once
+    tokens: int  # in rows, repeats counted again
+
+
+def _built_sources(evidence: Evidence, build: Build) -> dict[str, BuiltSource]:
+    """What a build that lies in its run has of each source, all splits together."""
+    found: dict[str, BuiltSource] = {}
+    for split in build.splits:
+        built = evidence.built(build, split)
+        shards = built.turns.shards
+        ends = np.cumsum([shard.lengths.rows for shard in shards])
+        shard_of = np.searchsorted(ends, built.position, side="right")
+        written = np.bincount(shard_of, weights=built.written, minlength=len(shards)).astype(np.int64)
+        for shard, tokens, marks in zip(shards, written.tolist(), built.in_rows().values(), strict=True):
+            before = found.get(shard.source, BuiltSource(0, 0))
+            found[shard.source] = BuiltSource(before.docs + int(marks.sum()), before.tokens + tokens)
+    return found

@@ -1,0 +1,395 @@
+"""What is under review, opened: a recipe, a run (finished or cut short), or a build, and the lengths of its documents.
+
+recipe.yaml            ─> recipe
+out/NAME               ─> recipe as the run wrote it down, artifacts
+out/NAME/build/ROWS    ─> the same, and of the builds only this one
+anywhere/              ─> a published build: its manifest and its files, no texts
+
+lengths-<shard>  (tokens, text_bytes, language, license)  ─> sums by split, domain and source
+the rows of a build, turn by turn ────────────────────────> the first half of the training documents, and the last
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from pydantic_core import to_jsonable_python
+
+from tokmill.artifacts.manifest import MANIFEST, Json, add_counts
+from tokmill.artifacts.step import Artifact, open_artifact, tally
+from tokmill.audit.opened import Found, find_artifacts
+from tokmill.audit.places import BuiltSplit, load_scheduled
+from tokmill.errors import InputError, RecipeError, TokmillError
+from tokmill.pipeline.run_manifest import REVIEW
+from tokmill.recipe import Build as RecipeBuild
+from tokmill.recipe import Recipe, Section, Source, TrainingPlan
+from tokmill.recipe.file import load_recipe, parse_recipe
+from tokmill.stages.tokens.stage import SplitShard, shards_of_split
+from tokmill.storage.location import read_whole
+from tokmill.storage.tables import load_table
+
+Kind = Literal["run", "build", "recipe"]
+
+# Keys that other tools have for running code that comes with a dataset. The mill has none, and refuses them.
+REMOTE_CODE = ("trust_remote_code", "allow_remote_code", "remote_code")
+
+_MAX_RECIPE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Build:
+    """`name` as in the recipe; "." for one that was taken out of its run."""
+
+    name: str
+    artifact: Artifact
+
+    @property
+    def splits(self) -> list[str]:
+        """By the files: a published build of one split has them at its top, as the split \"\"."""
+        names = [entry.path.rpartition("/")[0] for entry in self.artifact.manifest.entries("index")]
+        return sorted(names, key=lambda name: (name not in ("train", ""), name))
+
+    def counts(self, split: str) -> Json:
+        """Of one split; of a published build without its receipts, of all splits together."""
+        manifest = self.artifact.manifest
+        return next((one.counts for one in manifest.receipts() if one.key == split), manifest.counts)
+
+
+@dataclass(frozen=True)
+class Subject:
+    kind: Kind
+    directory: Path  # that findings name their files from; of a recipe, the one it lies in
+    name: str
+    recipe: Recipe | None
+    asked: Json  # the recipe as plain values, with keys that the mill does not know
+    found: Found | None  # of a run
+    builds: list[Build] = field(default_factory=list)
+    recipe_file: str = ""
+    training: TrainingPlan = field(default_factory=TrainingPlan)  # on it, as far as it is said
+
+    @property
+    def artifacts(self) -> dict[str, Artifact]:
+        return self.found.artifacts if self.found is not None else {}
+
+    def of_kind(self, kind: str) -> dict[str, Artifact]:
+        return self.found.of_kind(kind) if self.found is not None else {}
+
+
+def open_subject(target: str | Path) -> Subject:
+    path = Path(target)
+    if path.is_file():
+        if path.name == MANIFEST:
+            return open_subject(path.parent)
+        return _recipe(path)
+    if not path.is_dir():
+        raise InputError(
+            "no such file or directory", where=str(path), next="give a run, a build or a recipe to review"
+        )
+    here = open_artifact(path)
+    if here is None or here.manifest.kind == "run":
+        return _run(path)
+    if here.manifest.kind != "build":
+        raise InputError(
+            f"is the artifact of the step {here.manifest.step}, not a run or a build",
+            where=str(path),
+            next="give the directory of the run",
+        )
+    run = path.resolve().parent.parent
+    if path.resolve().parent.name == "build":
+        try:
+            subject = _run(run)
+        except TokmillError:
+            return _published(path, here)
+        mine = [build for build in subject.builds if build.artifact.directory.name == path.resolve().name]
+        if mine:
+            return replace(subject, kind="build", directory=run, name=mine[0].name, builds=mine)
+    return _published(path, here)
+
+
+def _run(path: Path) -> Subject:
+    found = find_artifacts(path)
+    asked = found.root.config if found.root is not None else {}
+    recipe = None
+    if asked:
+        # JSON is YAML: the run wrote down the recipe that it had validated
+        plain = _without(asked)
+        for key, section in (("sources", Source), ("builds", RecipeBuild)):
+            plain[key] = [_as_given(section, item) for item in plain.get(key, [])]
+        with contextlib.suppress(RecipeError):  # of a version that took other recipes
+            recipe = parse_recipe(json.dumps(plain, ensure_ascii=False).encode(), MANIFEST)
+    builds = [Build(name, artifact) for name, artifact in found.of_kind("build").items()]
+    training = _training(found.root.environment.get(REVIEW) if found.root is not None else None)
+    return Subject("run", path, found.name, recipe, asked, found, builds, MANIFEST, training)
+
+
+def _training(said: Any) -> TrainingPlan:
+    """As the run wrote it down, beside its digests."""
+    with contextlib.suppress(ValueError):
+        return TrainingPlan.model_validate(said or {})
+    return TrainingPlan()
+
+
+def _published(path: Path, artifact: Artifact) -> Subject:
+    return Subject("build", path, path.resolve().name, None, {}, None, [Build(".", artifact)], "")
+
+
+def _recipe(path: Path) -> Subject:
+    try:
+        recipe = load_recipe(path)
+    except RecipeError as mistakes:
+        tree = _tree(path)
+        asked = _take_remote_code(tree) if tree is not None else {}
+        if not remote_code_keys(asked):
+            raise
+        try:
+            recipe = parse_recipe(yaml.serialize(tree, allow_unicode=True).encode(), str(path))
+        except RecipeError:
+            raise mistakes from None  # there is more that is wrong: told with lines that are right
+    else:
+        asked = recipe.model_dump(mode="json")
+    training = recipe.review or TrainingPlan()
+    return Subject(
+        "recipe", path.parent, recipe.name, recipe, asked, None, recipe_file=path.name, training=training
+    )
+
+
+def _as_given(section: type[Section], written: Json) -> Json:
+    """Without the defaults that were written down with it: a build of npy has a dtype, but may not be given one."""
+    optional = {key: field for key, field in section.model_fields.items() if not field.is_required()}
+    defaults = {key: to_jsonable_python(field.default) for key, field in optional.items()}
+    return {key: value for key, value in written.items() if key not in defaults or value != defaults[key]}
+
+
+# --- recipes that ask for code ---
+
+
+def remote_code_keys(asked: Any, place: str = "") -> list[tuple[str, str]]:
+    """(key path, value) of every key that asks for code from elsewhere."""
+    found: list[tuple[str, str]] = []
+    if isinstance(asked, dict):
+        for key, value in asked.items():
+            below = f"{place}.{key}" if place else str(key)
+            if key in REMOTE_CODE and str(value).lower() not in ("false", "none", "null", ""):
+                found.append((below, str(value).lower()))
+            else:
+                found += remote_code_keys(value, below)
+    elif isinstance(asked, list):
+        for number, value in enumerate(asked):
+            found += remote_code_keys(value, f"{place}[{number}]")
+    return found
+
+
+def _without(asked: Any) -> Any:
+    if isinstance(asked, dict):
+        return {key: _without(value) for key, value in asked.items() if key not in REMOTE_CODE}
+    return [_without(value) for value in asked] if isinstance(asked, list) else asked
+
+
+def _tree(path: Path) -> Any:
+    """The nodes of the file, or None where it cannot be read so either."""
+    try:
+        data = read_whole(path, _MAX_RECIPE_BYTES)
+        if b"*" in data and any(isinstance(token, yaml.AliasToken) for token in yaml.scan(data)):
+            return None  # a few aliases expand to gigabytes; the mill has none
+        return yaml.compose(data, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _take_remote_code(node: Any) -> Any:
+    """Out of the nodes; and what they were, as plain values."""
+    if isinstance(node, yaml.MappingNode):
+        plain = {str(key.value): _take_remote_code(value) for key, value in node.value}
+        node.value = [(key, value) for key, value in node.value if key.value not in REMOTE_CODE]
+        return plain
+    if isinstance(node, yaml.SequenceNode):
+        return [_take_remote_code(item) for item in node.value]
+    return node.value
+
+
+# --- tokens, document by document ---
+
+TRAIN = "train"
+
+
+class Part(NamedTuple):
+    """Documents of one source in one split."""
+
+    split: str
+    domain: str
+    source: str
+    docs: int
+    tokens: int
+    text_bytes: int
+    languages: Json  # name -> {docs, tokens}
+    licenses: Json
+
+
+class Lengths(NamedTuple):
+    parts: list[Part]
+
+    def tokens_by(self, key: str, split: str | None = None) -> dict[str, int]:
+        """Of each domain, source or split, in the order of the recipe."""
+        return self._sums(key, "tokens", split)
+
+    def docs_by(self, key: str, split: str | None = None) -> dict[str, int]:
+        return self._sums(key, "docs", split)
+
+    def _sums(self, key: str, amount: str, split: str | None) -> dict[str, int]:
+        sums: dict[str, int] = {}
+        for part in self.parts:
+            if split in (None, part.split):
+                name = getattr(part, key)
+                sums[name] = sums.get(name, 0) + getattr(part, amount)
+        return sums
+
+
+def tally_lengths(artifacts: Mapping[str, Artifact]) -> Lengths:
+    parts: dict[tuple[str, str, str], Part] = {}
+    for split in artifacts["tokens"].manifest.facts["splits"]:
+        for shard in shards_of_split(artifacts, split):
+            table = load_table(Path(shard.lengths.path))
+            lengths, sizes = (np.asarray(table.column(name)) for name in ("tokens", "text_bytes"))
+            key = split, shard.domain, shard.source
+            before = parts.get(key, Part(*key, 0, 0, 0, {}, {}))
+            named = [
+                dict(
+                    sorted(
+                        add_counts(sums, tally(table.column(name).combine_chunks(), tokens=lengths)).items()
+                    )
+                )
+                for name, sums in (("language", before.languages), ("license", before.licenses))
+            ]
+            parts[key] = Part(
+                *key,
+                before.docs + len(lengths),
+                before.tokens + int(lengths.sum()),
+                before.text_bytes + int(sizes.sum()),
+                *named,
+            )
+    return Lengths(list(parts.values()))
+
+
+# --- first and last half ---
+
+
+class Longest(NamedTuple):
+    """The longest of the documents that are built."""
+
+    tokens: int
+    doc_id: str
+    source: str
+    of_tokens: int  # built in all, repeats counted again
+
+
+class Half(NamedTuple):
+    """Sums over the documents of one half, in turn, from which means, shares and their errors follow."""
+
+    docs: int
+    tokens: int
+    squares: float  # of tokens
+    text_bytes: int
+    by_source: dict[str, tuple[int, float]]  # tokens, and their squares
+    bytes_squares: float
+    cross: float  # tokens * bytes
+
+    @property
+    def mean_length(self) -> tuple[float, float]:
+        """Tokens a document, and the variance of that mean."""
+        mean = self.tokens / self.docs
+        return mean, max(self.squares / self.docs - mean * mean, 0.0) / self.docs
+
+    @property
+    def bytes_per_token(self) -> tuple[float, float]:
+        rate = self.text_bytes / self.tokens
+        spread = self.bytes_squares - 2 * rate * self.cross + rate * rate * self.squares
+        return rate, max(spread, 0.0) / self.tokens**2
+
+    def share(self, source: str) -> tuple[float, float]:
+        """Of the source in the tokens."""
+        tokens, squares = self.by_source[source]
+        part = tokens / self.tokens
+        spread = squares * (1 - 2 * part) + part * part * self.squares
+        return part, max(spread, 0.0) / self.tokens**2
+
+
+class Turns(NamedTuple):
+    """The training documents in the order in which they are built: 28 bytes a turn."""
+
+    shards: list[SplitShard]
+    lengths: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    shard: NDArray[np.int32]  # place in `shards`
+    sequence: NDArray[np.int64]
+
+    def longest(self) -> Longest:
+        at = int(np.argmax(self.lengths))
+        shard = self.shards[int(self.shard[at])]
+        names = load_table(Path(shard.lengths.path), ["doc_id"]).column("doc_id")
+        doc_id = str(names[int(self.sequence[at])].as_py())
+        return Longest(int(self.lengths[at]), doc_id, shard.source, int(self.lengths.sum()))
+
+    def halves(self) -> tuple[Half, Half]:
+        """Parted where half of the tokens are."""
+        ends = np.cumsum(self.lengths)
+        middle = int(np.searchsorted(ends, ends[-1] // 2, side="left")) + 1
+        middle = min(max(middle, 1), len(self.lengths) - 1)
+        names = list(dict.fromkeys(shard.source for shard in self.shards))
+        numbers = np.array([names.index(shard.source) for shard in self.shards], np.int32)
+        sources = numbers[self.shard]
+        first, last = (
+            _half(self.lengths[part], self.sizes[part], sources[part], names)
+            for part in (slice(middle), slice(middle, None))
+        )
+        return first, last
+
+
+def load_turns(artifacts: Mapping[str, Artifact], built: BuiltSplit | None = None) -> Turns:
+    """As the build has them, in the order of its turns: what no row holds is not there, and of a document that was cut
+    the part that is. Without a build, whole documents in the order of the mixture, or of the corpus."""
+    built = built or load_scheduled(artifacts, TRAIN)
+    shards = built.turns.shards
+    lengths, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    places, sequences = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+    for place, shard in enumerate(shards):
+        table = load_table(Path(shard.lengths.path), ["tokens", "text_bytes"])
+        lengths.append(np.asarray(table.column("tokens")))
+        sizes.append(np.asarray(table.column("text_bytes")))
+        places.append(np.full(table.num_rows, place, np.int32))
+        sequences.append(np.arange(table.num_rows))
+    columns: list[Any] = [np.concatenate(column) for column in (lengths, sizes, places, sequences)]
+    whole, text_bytes, *where = columns
+    is_in = built.written > 0
+    turn, written = built.position[is_in], built.written[is_in]
+    own = np.maximum(text_bytes[turn] * written // np.maximum(whole[turn], 1), 0)
+    return Turns(shards, written, own, *(column[turn] for column in where))
+
+
+def _half(lengths: Any, sizes: Any, sources: Any, names: list[str]) -> Half:
+    def squared(a: Any, b: Any) -> float:
+        # whole numbers would overflow at ten million documents
+        return float((a.astype(np.float64) * b).sum())
+
+    return Half(
+        len(lengths),
+        int(lengths.sum()),
+        squared(lengths, lengths),
+        int(sizes.sum()),
+        dict(_by_source(lengths, sources, names)),
+        squared(sizes, sizes),
+        squared(lengths, sizes),
+    )
+
+
+def _by_source(lengths: Any, sources: Any, names: list[str]) -> Iterator[tuple[str, tuple[int, float]]]:
+    for number, name in enumerate(names):
+        mine = lengths[sources == number]
+        yield name, (int(mine.sum()), float((mine.astype(np.float64) * mine).sum()))

@@ -1,0 +1,1 @@
+"""Mixtures, rows and the files that a trainer reads."""

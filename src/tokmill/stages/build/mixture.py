@@ -1,0 +1,404 @@
+"""Mixture: which documents are built, and in which order, so that every stretch has the shares that were asked for.
+
+lengths of a split ─ schedule by weight, to the target ─> order-<split>.parquet        shard, sequence: one row per turn
+                                                       └> turns-<split>-00000.parquet …   the same turns, for builds: where
+                                                          the ids begin, how many, whose
+
+Documents come out of each source in the order of their turns and go straight into the files: memory does not grow with
+the corpus.
+
+A target is for all splits together: each has its part. Where a source repeats, so do its documents. Held-out splits take
+the same weights as far as they go: what they lack is renormalized, never repeated, and never stops a run.
+
+A source as a mixture sees it: its documents in the order of each epoch, and those that were taken, once more.
+
+    lengths-<shard> … ─ mark by the keyed hash of the id ─ sort ─> lengths of an epoch, in batches     read_epoch
+                                                           └─ kept until they are passed ─> taken: TURNS and their place
+
+Two things are held: what the schedule has not passed yet, and what sorting holds. Both are bounded by constants.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec.structs import asdict
+from numpy.typing import NDArray
+
+from tokmill.artifacts.manifest import FileEntry, Json, sum_counts
+from tokmill.artifacts.step import (
+    Artifact,
+    Conduct,
+    Made,
+    Outcome,
+    Stage,
+    Step,
+    Task,
+    TaskFunction,
+    write_shard_table,
+)
+from tokmill.kernels.mixing import mark_shuffle
+from tokmill.packing.mixture import (
+    Exhausted,
+    Holding,
+    Limit,
+    Mixture,
+    Part,
+    Target,
+    Unit,
+    limit_of_weights,
+    natural_mixture,
+    split_budget,
+)
+from tokmill.packing.schedule import (
+    Offered,
+    Scheduling,
+    Summary,
+    TurnBatch,
+    refuse_long_documents,
+    shuffle_key,
+)
+from tokmill.schema import ORDER
+from tokmill.stages.build.blocks import TURNS
+from tokmill.stages.external import open_table, sort_tables
+from tokmill.stages.sampling import HashSplit, SplitOptions
+from tokmill.stages.tokens.stage import TokenShard, shards_of_split, token_shards
+from tokmill.storage.tables import id_hashes, load_table
+
+# A document on its way through the mixture: where it lies, and what a build will ask for.
+_COLUMNS = pa.schema(
+    [
+        ORDER.field("shard"),
+        ORDER.field("sequence"),
+        *(field for field in TURNS if field.name != "shard"),
+        pa.field("text_bytes", pa.int64(), nullable=False),
+    ]
+)
+_MARK = pa.field("mark", pa.uint64(), nullable=False)
+
+# In memory of all sources together, while their runs are merged.
+_MERGE_ROWS = 1 << 19
+
+
+class StreamOptions(NamedTuple):
+    """What the streams of a mixture have in common."""
+
+    order: Literal["shuffle", "corpus"]
+    seed: int
+    unit: Unit
+    directory: Path
+    sources: int  # that share the memory
+
+
+class SourceStream:
+    """The documents of the shards of one source."""
+
+    def __init__(self, name: str, domain: str, shards: list[TokenShard], options: StreamOptions) -> None:
+        self._name, self._shards, self._options = name, shards, options
+        self.documents = tokens = longest = 0
+        for shard in shards:
+            lengths = np.asarray(load_table(shard.path, ["tokens"]).column("tokens"))
+            refuse_long_documents(lengths, name)
+            self.documents += len(lengths)
+            tokens += int(lengths.sum())
+            longest = max(longest, int(lengths.max(initial=0)))
+        self.holding = Holding(name, domain, tokens, longest)
+        self._read = 0
+        self._waiting: deque[tuple[int, Any]] = deque()  # position of the first row, rows
+
+    def read_epoch(self, epoch: int) -> Iterator[Offered]:
+        for table in self._tables() if self._options.order == "corpus" else self._shuffled(epoch):
+            self._waiting.append((self._read, table))
+            self._read += table.num_rows
+            lengths = np.asarray(table.column("tokens"))
+            match self._options.unit:
+                case "documents":
+                    yield Offered(lengths, np.ones(len(lengths), np.int64))
+                case "megabytes":
+                    yield Offered(lengths, np.asarray(table.column("text_bytes")))
+                case _:
+                    yield Offered(lengths)
+
+    def take(self, positions: NDArray[np.int64]) -> Any:
+        """The documents at these positions, ascending; nobody asks for one of them or before them again."""
+        found = []
+        while len(positions):
+            assert self._waiting, f"{self._name}: {len(positions)} documents that were not read"
+            first, table = self._waiting[0]
+            stop = int(np.searchsorted(positions, first + table.num_rows))
+            mine, positions = positions[:stop] - first, positions[stop:]
+            if len(mine) and int(mine[-1]) - int(mine[0]) == len(mine) - 1:
+                found.append(table.slice(int(mine[0]), len(mine)))
+            else:
+                found.append(table.take(pa.array(mine)))
+            if len(positions) or int(mine[-1]) == table.num_rows - 1:
+                self._waiting.popleft()
+        return pa.concat_tables(found)
+
+    def _shuffled(self, epoch: int) -> Iterator[Any]:
+        key = shuffle_key(self._options.seed, epoch, self._name)
+
+        def marked() -> Iterator[Any]:
+            first = 0
+            for table in self._tables():
+                identities = id_hashes(table.column("doc_id"))
+                marks = mark_shuffle(identities, key, first, self.documents)
+                first += table.num_rows
+                yield table.append_column(_MARK, pa.array(marks))
+
+        memory = _MERGE_ROWS // self._options.sources
+        for table in sort_tables(marked(), "mark", self.documents, self._options.directory, memory):
+            yield table.drop_columns(["mark"])
+
+    def _tables(self) -> Iterator[Any]:
+        for shard in self._shards:
+            table = load_table(shard.path, ["doc_id", "tokens", "text_bytes", "language", "license"])
+            lengths = np.asarray(table.column("tokens"))
+            columns = {
+                "shard": np.full(len(lengths), shard.number, np.uint32),
+                "sequence": np.arange(len(lengths), dtype=np.uint32),
+                "begin": np.cumsum(lengths) - lengths,
+                **{name: table.column(name) for name in table.column_names},
+            }
+            yield pa.table([columns[name] for name in _COLUMNS.names], schema=_COLUMNS)
+
+
+_LOG = logging.getLogger("tokmill.mixture")
+
+# Turns of a part: a quarter of the documents that a build plans at once, some 20 MB of names and numbers.
+_PART_TURNS = 1 << 18
+
+
+class MixtureOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`mixture` of a recipe. Weights are exact fractions, as text: "1/4"."""
+
+    domains: dict[str, str] | None  # None: by what they have
+    sources: dict[str, dict[str, str]]  # within a domain
+    domain_of: dict[str, str]
+    target: tuple[Unit, int] | None
+    exhausted: Exhausted
+    max_epochs: int
+    order: Literal["shuffle", "corpus"]
+    held_out: Literal["mixed", "whole"] = "mixed"
+    seed: int
+    seq_len: int
+    # of a target in blocks, told so that mixtures of before, which came short of them, are made again
+    met: Literal["from above"] | msgspec.UnsetType = msgspec.UNSET
+
+
+class SplitMixtureOptions(MixtureOptions, frozen=True, kw_only=True):
+    """The same for one split."""
+
+    is_held_out: bool
+    amount: int | None  # its part of the target
+    shards: tuple[tuple[int, str], ...]  # number and source
+
+
+def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Conduct:
+    options = step.options
+    splits = upstream["tokens"].manifest.facts["splits"]
+    mixed = splits[:1] if options.held_out == "whole" else splits
+    targets = _targets(options, mixed, upstream)
+    tasks = []
+    for split in mixed:
+        shards = shards_of_split(upstream, split)
+        if not shards or targets.get(split) == 0:
+            continue
+        own = SplitMixtureOptions(
+            **asdict(options),
+            is_held_out=split != splits[0],
+            amount=targets.get(split),
+            shards=tuple((shard.number, shard.source) for shard in shards),
+        )
+        inputs = [shard.lengths for shard in shards]
+        tasks.append(
+            Task(function="mixture", key=split, options=own, inputs=inputs, directory=str(step.directory))
+        )
+    receipts = yield tasks
+    facts: Json = {"splits": {receipt.key: receipt.facts for receipt in receipts}}
+    limit = limit_of_mixture(options, facts["splits"].get(splits[0]))
+    if limit is not None and limit.is_starved:
+        facts["warnings"] = [str(limit)]
+        _LOG.warning("%s: %s", step.name, limit)
+    return Outcome(receipts, sum_counts(receipts), facts)
+
+
+def limit_of_mixture(options: MixtureOptions, facts: Json | None) -> Limit | None:
+    """Who ended the mixture of a split, as its manifest tells it; None where a target did."""
+    if options.target is not None or not facts:
+        return None
+    return limit_of_weights(
+        {
+            source: Part(options.domain_of[source], told["wanted"], told["available"], told["tokens"])
+            for source, told in facts["sources"].items()
+        },
+        options.sources,
+    )
+
+
+def perform_mixture(task: Task[SplitMixtureOptions]) -> Made:
+    options, streams = task.options, _streams(task)
+    holdings = [stream.holding for stream in streams]
+    mixture = _mixture(options, holdings)
+    exhausted = options.exhausted
+    if options.is_held_out:
+        exhausted = "stop" if options.target is None else "renormalize"
+    target = None
+    if options.target is not None and options.amount is not None:
+        target = Target(options.target[0], options.amount)
+    scheduling = Scheduling(
+        streams,
+        mixture,
+        target,
+        exhausted=exhausted,
+        max_epochs=options.max_epochs,
+        seq_len=options.seq_len,
+    )
+    parts: list[FileEntry] = []
+    with open_table(task, f"order-{task.key}.parquet", "order", ORDER, by="shard") as order:
+        for part in _parts(_taken(streams, turns) for turns in scheduling):
+            order.append(part.select(ORDER.names))
+            name = f"turns-{task.key}-{len(parts):05d}.parquet"
+            parts.append(write_shard_table(task.directory, name, "turns", part.select(TURNS.names)))
+    found = scheduling.summary
+    facts = _facts(found)
+    if options.target is not None and options.target[0] == "blocks":
+        facts["blocks"] = options.amount
+    return Made([order.entry, *parts], _counts(found, streams), facts)
+
+
+def _streams(task: Task[SplitMixtureOptions]) -> list[SourceStream]:
+    """The documents of each source, in the order of the recipe."""
+    options, shards = task.options, token_shards(task, task.options.shards)
+    names = list(dict.fromkeys(shard.source for shard in shards))
+    unit: Unit = options.target[0] if options.target is not None else "tokens"
+    shared = StreamOptions(options.order, options.seed, unit, Path(task.directory), len(names))
+    return [
+        SourceStream(
+            name, options.domain_of[name], [shard for shard in shards if shard.source == name], shared
+        )
+        for name in names
+    ]
+
+
+def _taken(streams: list[SourceStream], turns: TurnBatch) -> Any:
+    """The documents of some turns, as one table in their order."""
+    by_source = np.argsort(turns.source, kind="stable")
+    bounds = np.searchsorted(turns.source[by_source], np.arange(len(streams) + 1))
+    taken = [
+        stream.take(turns.position[by_source[first:stop]])
+        for stream, (first, stop) in zip(streams, itertools.pairwise(bounds.tolist()), strict=True)
+        if stop > first
+    ]
+    place = np.empty(len(by_source), np.int64)
+    place[by_source] = np.arange(len(by_source))
+    return pa.concat_tables(taken).combine_chunks().take(pa.array(place))
+
+
+def _parts(tables: Iterator[Any]) -> Iterator[Any]:
+    """Tables of equal size, but for the last."""
+    waiting: list[Any] = []
+    for table in tables:
+        waiting.append(table)
+        while sum(one.num_rows for one in waiting) >= _PART_TURNS:
+            whole = pa.concat_tables(waiting)
+            yield whole.slice(0, _PART_TURNS).combine_chunks()
+            waiting = [whole.slice(_PART_TURNS)]
+    rest = [table for table in waiting if table.num_rows]
+    if rest:
+        yield pa.concat_tables(rest).combine_chunks()
+
+
+def _targets(options: MixtureOptions, splits: list[str], upstream: Mapping[str, Artifact]) -> dict[str, int]:
+    """The part of the target that each split has: by the fractions of the split, or by the tokens that there are."""
+    if options.target is None:
+        return {}
+    amount = options.target[1]
+    rule: SplitOptions = upstream["split"].manifest.options(SplitOptions)
+    if isinstance(rule, HashSplit):
+        shares = {"valid": rule.valid_fraction, "test": rule.test_fraction}
+        held_out = {name: Fraction(shares[name]) for name in splits[1:]}
+    else:
+        tokens = upstream["tokens"].manifest.counts["tokens"]
+        total = sum(tokens.get(name, 0) for name in splits) or 1
+        held_out = {name: Fraction(tokens.get(name, 0), total) for name in splits[1:]}
+    return split_budget(amount, splits, held_out)
+
+
+def _mixture(options: SplitMixtureOptions, holdings: list[Holding]) -> Mixture:
+    within = {
+        domain: {name: Fraction(weight) for name, weight in weights.items()}
+        for domain, weights in options.sources.items()
+    }
+    tokens = dict.fromkeys((holding.domain for holding in holdings), 0)
+    for holding in holdings:
+        tokens[holding.domain] += holding.tokens
+    if options.domains is None:
+        return replace(natural_mixture(tokens), sources=within)
+    domains = {name: Fraction(weight) for name, weight in options.domains.items()}
+    if options.is_held_out:
+        present = {name: weight for name, weight in domains.items() if name in tokens}
+        total = sum(present.values())
+        domains = {name: weight / total for name, weight in present.items()} if total else present
+    return Mixture(domains, within)
+
+
+def _counts(found: Summary, streams: list[SourceStream]) -> Json:
+    """Documents, each once; turns beyond the first are `repeats`.
+
+    A source begins an epoch when all its documents have had their turn: none of them is passed over before the last
+    epoch, where the room that is left may be too small. So there are as many different documents as turns, up to all.
+    """
+    counts: Json = {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}, "repeats": 0}
+    for number, stream in enumerate(streams):
+        turns = found.documents[number]
+        distinct = min(turns, stream.documents)
+        rest = stream.documents - distinct
+        counts["in"] += stream.documents
+        counts["kept"] += distinct
+        counts["repeats"] += turns - distinct
+        if rest:
+            reason = "over_budget" if found.wanted[number] else "no_weight"
+            counts["dropped"][reason] = counts["dropped"].get(reason, 0) + rest
+    return counts
+
+
+def _facts(found: Summary) -> Json:
+    return {
+        "sources": {
+            name: {
+                "wanted": round(float(found.wanted[number]), 9),
+                "built": round(found.shares[number], 9),
+                "tokens": found.tokens[number],
+                "available": found.available[number],
+                "documents": found.documents[number],
+                "passed_over": found.passed_over[number],
+                "epochs": round(found.epochs[number], 6),
+            }
+            for number, name in enumerate(found.names)
+        },
+        "tokens": found.total_tokens,
+        "reached": found.reached,
+        "left_over": found.left_over,
+        "exhausted": found.exhausted,
+        "max_error": round(found.max_error, 9),
+    }
+
+
+STAGE = Stage(
+    "mixture",
+    MixtureOptions,
+    conduct,
+    {"mixture": TaskFunction(SplitMixtureOptions, perform_mixture)},
+    lambda _: {"mixing"},
+)

@@ -1,0 +1,333 @@
+"""Near duplicates as tasks: every step bounded by a shard, or by a partition as large as a task can hold.
+
+    shard ─ fingerprint ─> fingerprints-<s> (by number)      bands-<s> (a run by band key)
+    partition ─ candidates ─> pairs-<p>      buckets of equal band keys, estimated from the signatures
+                            └ doubtful-<p>   documents that an estimate leaves in doubt
+    shard ─ extract ─> texts-<s>.arrow       texts of the documents in doubt
+    partition ─ verify ─> edges-<p>          pairs in doubt resolved by exact Jaccard; a run in keep order
+    all edges ─ resolve ─> near (duplicate -> survivor, by shard)  clusters         tokmill.stages.dedup.survivors
+
+Runs are of any number of partitions (tokmill.stages.external), so there are as many as their rows call for. All but
+`near` and `clusters` is scaffolding, gone when the step is done.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from tokmill.artifacts.manifest import FileEntry, Json, Receipt
+from tokmill.artifacts.step import Input, Made, Step, Task, TaskFunction, TaskOptions, table_input
+from tokmill.duplicates.near import (
+    SHINGLE_NORMALIZATION,
+    NearOptions,
+    compare_pairs,
+    judge_pairs,
+    read_pairs,
+    signatures,
+    unique_pairs,
+)
+from tokmill.errors import DedupLimit
+from tokmill.kernels.minhash import band_keys, repeated
+from tokmill.stages.dedup.exact import Considered, DedupStep, Keep, Method, Phase, load_ranked, scope_salts
+from tokmill.stages.dedup.survivors import (
+    EDGES,
+    Fingerprints,
+    NumberedOptions,
+    NumberedTexts,
+    ResolveOptions,
+    perform_resolve,
+    write_fingerprints,
+    write_numbered_texts,
+)
+from tokmill.stages.external import (
+    Layout,
+    by_hash,
+    hash_pairs,
+    joined,
+    load_between,
+    load_partition,
+    open_runs,
+    partitions_for,
+    read_tables,
+    write_run,
+)
+
+BANDS: Layout = {"key": "<u8", "index": "<u4"}
+PAIRS: Layout = {
+    "key": "<u8",
+    "first_rank": "<i8",
+    "a": "<i8",
+    "rank": "<i8",
+    "b": "<i8",
+    "similarity": "<f8",
+    "is_sure": "|b1",
+}
+DOUBTFUL: Layout = {"number": "<i8"}
+
+# 2 million band keys take 340 MB where every one of them is shared, and 70 where few are: 143,000 documents of 14
+# bands. A billion documents make 7,000 partitions.
+BANDS_AT_ONCE = 2_000_000
+# A pair is 49 bytes, and three times that while pairs are sorted.
+PAIRS_AT_ONCE = 1_000_000
+
+Numbers = NDArray[np.int64]
+
+
+class FingerprintOptions(TaskOptions, frozen=True):
+    near: NearOptions
+    keep: Keep
+    number: int
+    group: int
+    by_source: bool = False
+
+
+class PartitionOptions(NumberedOptions, frozen=True):
+    partition: int
+    partitions: int
+
+
+class ExtractOptions(NumberedOptions, frozen=True):
+    number: int
+    keep: Keep
+
+
+def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Considered]) -> Phase:
+    near = replace(asked, normalization=SHINGLE_NORMALIZATION)
+    shards = [one.shard for one in considered]
+    at_least, directory = step.options.partitions, str(step.directory)
+    signed = yield [
+        Task(
+            function="dedup.fingerprint",
+            key=f"f{shard.number:05d}",
+            options=FingerprintOptions(
+                near=near, keep=keep, number=shard.number, group=group, by_source=step.options.by_source
+            ),
+            inputs=inputs,
+            directory=directory,
+        )
+        for (shard, keep, inputs), group in zip(considered, step.options.groups(shards), strict=True)
+    ]
+    starts = (0, *itertools.accumulate(receipt.files[0].rows for receipt in signed))
+    fingerprints, bands = (_tables(step, signed, name) for name in ("fingerprints", "bands"))
+    partitions = partitions_for(sum(item.rows for item in bands), BANDS_AT_ONCE, at_least)
+    candidates = yield [
+        Task(
+            function="dedup.candidates",
+            key=f"c{partition:04d}",
+            options=PartitionOptions(near=near, starts=starts, partition=partition, partitions=partitions),
+            inputs=[*fingerprints, *bands],
+            directory=directory,
+        )
+        for partition in range(partitions)
+    ]
+    pairs, doubtful = (_tables(step, candidates, name) for name in ("pairs", "doubtful"))
+    texts: list[Receipt] = []
+    if near.verify == "exact":
+        texts = yield [
+            Task(
+                function="dedup.extract",
+                key=f"x{shard.number:05d}",
+                options=ExtractOptions(near=near, starts=starts, number=shard.number, keep=keep),
+                inputs=[*inputs, fingerprints[shard.number], *doubtful],
+                directory=directory,
+            )
+            for shard, keep, inputs in considered
+        ]
+    stored = [table_input("texts", step.directory, receipt.files[0]) for receipt in texts]
+    partitions = partitions_for(sum(item.rows for item in pairs), PAIRS_AT_ONCE, at_least)
+    verified = yield [
+        Task(
+            function="dedup.verify",
+            key=f"v{partition:04d}",
+            options=PartitionOptions(near=near, starts=starts, partition=partition, partitions=partitions),
+            inputs=[*pairs, *stored],
+            directory=directory,
+        )
+        for partition in range(partitions)
+    ]
+    return (
+        yield [
+            Task(
+                function="dedup.resolve",
+                key="near",
+                options=ResolveOptions(
+                    near=near,
+                    starts=starts,
+                    shards=tuple(shard.name for shard in shards),
+                    sources=tuple(shard.source for shard in shards),
+                    reference=step.options.reference,
+                ),
+                inputs=[*fingerprints, *_tables(step, verified, "edges")],
+                directory=directory,
+            )
+        ]
+    )
+
+
+def _tables(step: Step, receipts: Sequence[Receipt], name: str) -> list[Input]:
+    return [
+        table_input(name, step.directory, entry)
+        for receipt in receipts
+        for entry in receipt.files
+        if entry.table == name
+    ]
+
+
+# --- fingerprints ---
+
+
+def perform_fingerprint(task: Task[FingerprintOptions]) -> Made:
+    options, near = task.options, task.options.near
+    ranked = load_ranked(task.inputs, options.number, options.keep)
+    made = signatures(ranked.texts, near)
+    has_words = np.flatnonzero(made.digests != 0)
+    values = made.values[has_words]
+    fingerprints = write_fingerprints(
+        task, near, ranked.ranks[has_words], made.digests[has_words], ranked.rows[has_words], values
+    )
+    # of another source is of another bucket, where sources are kept apart
+    rows = ranked.rows[has_words]
+    salt = scope_salts(task, rows, group=options.group, by_source=options.by_source)
+    keys = (band_keys(values, near.bands, near.rows) ^ np.reshape(salt, (-1, 1))).reshape(-1)
+    order = by_hash(keys)
+    index = (order // near.bands).astype(np.uint32)
+    return Made([fingerprints, write_run(task, "bands", [keys[order], index], BANDS)], {})
+
+
+# --- candidates ---
+
+
+def perform_candidates(task: Task[PartitionOptions]) -> Made:
+    options, fingerprints = task.options, Fingerprints(task.inputs, task.options)
+    runs = open_runs(task.inputs, "bands", BANDS)
+    found = [
+        (key, index.astype(np.int64) + start)
+        for (key, index), start in zip(
+            load_partition(runs, options.partition, options.partitions), options.starts, strict=False
+        )
+    ]
+    key = np.concatenate([np.empty(0, np.uint64), *(own for own, _ in found)])
+    number = np.concatenate([np.empty(0, np.int64), *(own for _, own in found)])
+    del found
+    in_company = repeated(key)
+    key, number = key[in_company], number[in_company]
+    docs, places = np.unique(number, return_inverse=True)
+    digests, ranks = fingerprints.load_all(docs, ["digest", "rank"])
+    files: list[FileEntry] = []
+    waiting: list[list[Any]] = []
+    for pairs in read_pairs(key, number, digests=digests.view(np.uint64)[places], ranks=ranks[places]):
+        a, b = unique_pairs(*pairs)
+        judged = judge_pairs(a, b, options.near, lambda numbers: fingerprints.load(numbers, "values"))
+        is_open = judged.is_similar | judged.is_doubtful
+        a, b = a[is_open], b[is_open]
+        first_rank, rank = (ranks[np.searchsorted(docs, ends)] for ends in (a, b))
+        waiting.append([first_rank, a, rank, b, judged.similarity[is_open], judged.is_similar[is_open]])
+        if sum(len(columns[0]) for columns in waiting) >= PAIRS_AT_ONCE:
+            files += _write_pairs(task, waiting, len(files))
+    return Made([*files, *_write_pairs(task, waiting, len(files))], {})
+
+
+def _write_pairs(task: Task, waiting: list[list[Any]], part: int) -> list[FileEntry]:
+    """What waits, as a run; and the documents whose texts will be asked for. The list is emptied."""
+    columns = [np.concatenate(column) for column in zip(*waiting, strict=True)]
+    waiting.clear()
+    if not columns or not len(columns[0]):
+        return []
+    _, a, _, b, _, is_sure = columns
+    key = hash_pairs(a, b)
+    order = by_hash(key)
+    doubtful = np.unique(np.concatenate([a[~is_sure], b[~is_sure]]))
+    suffix = f"-{part:05d}"
+    return [
+        write_run(task, "pairs", [column[order] for column in (key, *columns)], PAIRS, suffix),
+        write_run(task, "doubtful", [doubtful], DOUBTFUL, suffix),
+    ]
+
+
+# --- verification ---
+
+
+def perform_extract(task: Task[ExtractOptions]) -> Made:
+    """Texts of this shard's documents that a pair in doubt has as an end."""
+    number = task.options.number
+    start, end = task.options.starts[number : number + 2]
+    (wanted,) = joined(load_between(open_runs(task.inputs, "doubtful", DOUBTFUL), start, end), DOUBTFUL)
+    wanted = np.unique(wanted)
+    texts = pa.array([], pa.large_string())
+    if len(wanted):
+        ranked = load_ranked(task.inputs, number, task.options.keep)
+        rows = Fingerprints(task.inputs, task.options, shard=number).load(wanted, "row").astype(np.int64)
+        texts = ranked.texts.take(pa.array(np.searchsorted(ranked.rows, rows)))
+    return Made([write_numbered_texts(task, wanted, texts)], {})
+
+
+def perform_verify(task: Task[PartitionOptions]) -> Made:
+    options, near = task.options, task.options.near
+    runs = open_runs(task.inputs, "pairs", PAIRS)
+    columns = joined(load_partition(runs, options.partition, options.partitions), PAIRS)[1:]
+    # a pair meets in many bands, each time with the same estimate; and the texts of a are read once
+    order = np.lexsort((columns[3], columns[1]))
+    columns = [column[order] for column in columns]
+    a, b = columns[1], columns[3]
+    is_new = np.ones(len(a), np.bool_)
+    is_new[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
+    first_rank, a, rank, b, similarity, is_edge = (column[is_new] for column in columns)
+    doubtful = np.flatnonzero(~is_edge)
+    if len(doubtful):
+        texts = NumberedTexts(task, options.starts)
+        similarity[doubtful] = compare_pairs(a[doubtful], b[doubtful], near, texts.take)
+        is_edge[doubtful] = similarity[doubtful] >= float(near.threshold)
+    chosen = np.flatnonzero(is_edge)
+    chosen = chosen[np.lexsort((a[chosen], b[chosen], rank[chosen]))]
+    edges = [column[chosen] for column in (rank, b, first_rank, a, similarity)]
+    return Made([write_run(task, "edges", edges, EDGES)], {})
+
+
+def _facts(step: DedupStep, receipts: Sequence[Receipt]) -> Json:
+    (resolved,) = receipts
+    limit, largest = step.options.max_cluster, resolved.facts["largest_cluster"]
+    if limit is not None and largest > limit:
+        row, shard = _first_of_size(step.directory / resolved.files[1].path, largest)
+        raise DedupLimit(
+            f"a cluster of {largest:,} near duplicates is larger than max_cluster {limit:,}; "
+            f"its first member is row {row} of {shard}",
+            where="dedup",
+            next="look at it with the limit raised (`tokmill clusters DIR`); boilerplate often calls for a filter "
+            "or a higher `near.threshold`",
+        )
+    return resolved.facts
+
+
+def _first_of_size(path: Path, size: int) -> tuple[int, str]:
+    """Row and shard of the first member of a cluster of this size; the table is read in parts."""
+    return next(
+        (rows["row"][place], rows["shard"][place])
+        for rows in (table.to_pydict() for table in read_tables(path, ["cluster_size", "row", "shard"]))
+        for place, own in enumerate(rows["cluster_size"])
+        if own == size
+    )
+
+
+NEAR = Method(
+    key="near",
+    table="near",
+    reason="near_dup",
+    find=_find_near,
+    tasks={
+        "dedup.fingerprint": TaskFunction(FingerprintOptions, perform_fingerprint),
+        "dedup.candidates": TaskFunction(PartitionOptions, perform_candidates),
+        "dedup.extract": TaskFunction(ExtractOptions, perform_extract),
+        "dedup.verify": TaskFunction(PartitionOptions, perform_verify),
+        "dedup.resolve": TaskFunction(ResolveOptions, perform_resolve),
+    },
+    kernels=frozenset({"shingles", "minhash", "survivors"}),
+    facts=_facts,
+)

@@ -1,0 +1,466 @@
+"""Repeated passages as tasks.
+
+    shard ─ windows ─> windows-<s>           marks, a run by hash;  totals-<s>: row, words and rank of each document
+    partition ─ meetings ─> meetings-<p>     marks that an earlier document has too, a run by document
+                          └ ends-<p>         documents of either side
+    shard ─ extract ─> passage-texts-<s>     texts of both sides, to be mapped
+    shard ─ spans ─> spans-<s>               runs of equal words around each meeting, verified
+    shard ─ walk ─> walk-<s>                 its spans in keep order                    tokmill.stages.dedup.passages
+    all spans ─ resolve ─> window, counted   which documents go, which spans count
+    shard ─ cut ─> edits-<s>                 texts without their later copies (policy trim)
+
+Documents have numbers as in `tokmill.stages.dedup.near`: their place among all that are considered. There are as many
+partitions as the marks call for.
+
+Which documents go for their passages, over all spans, without holding them.
+
+    shard ─ spans-<s>, its totals ─> walk-<s>, a run in keep order
+    walk-<s> of all shards, a piece at a time ─ resolve ─> a bit per document: gone, a bit per span: counts
+    spans-<s>, shard by shard ─ these bits ─> window (who goes, and for whom)   counted (spans that count)
+
+Memory: n / 8 bytes for n documents, s / 8 for s spans, one piece, one shard.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from tokmill.artifacts.manifest import Json, Receipt
+from tokmill.artifacts.step import (
+    Input,
+    Made,
+    Step,
+    Task,
+    TaskFunction,
+    TaskOptions,
+    table_input,
+    write_shard_table,
+)
+from tokmill.duplicates.shingling import WORD_NORMALIZATION
+from tokmill.duplicates.window import (
+    Pairs,
+    Spans,
+    WindowOptions,
+    count_words,
+    extend_matches,
+    match_marks,
+    resolve_piece,
+    trim_texts,
+    window_marks,
+)
+from tokmill.kernels.survivors import get_bits, no_bits, set_bits
+from tokmill.schema import DROPS, EDITS, SPANS
+from tokmill.stages.dedup.exact import Considered, DedupStep, Keep, Method, Phase, load_ranked, scope_salts
+from tokmill.stages.dedup.survivors import NumberedTexts, write_numbered_texts
+from tokmill.stages.external import (
+    Layout,
+    Run,
+    by_hash,
+    joined,
+    load_between,
+    load_partition,
+    open_runs,
+    open_table,
+    partitions_for,
+    read_in_order,
+    write_run,
+)
+from tokmill.storage.tables import load_range, load_table
+
+TOTALS: Layout = {"row": "<i8", "words": "<i8", "rank": "<i8"}
+# A span, the words that its document has in all, and its place in the table of spans of the shard.
+WALK: Layout = {
+    "rank": "<i8",
+    "number": "<i8",
+    "first_word": "<i8",
+    "words": "<i8",
+    "first": "<i8",
+    "total": "<i8",
+    "place": "<i8",
+}
+COUNTED = pa.schema([DROPS.field("shard"), *SPANS])
+
+# 56 bytes a span, and three times that to sort them.
+AT_ONCE = 500_000
+
+Numbers = NDArray[np.int64]
+
+
+class WalkOptions(TaskOptions, frozen=True):
+    start: int  # number of the shard's first document
+
+
+class ResolveSpansOptions(TaskOptions, frozen=True):
+    window: WindowOptions
+    starts: tuple[int, ...]
+    shards: tuple[str, ...]
+
+
+class Resolved(NamedTuple):
+    dropped: Any  # a bit per document
+    counts: Any  # a bit per span, of all shards one after the other
+
+
+def perform_walk(task: Task[WalkOptions]) -> Made:
+    """The spans of a shard in keep order, with what resolving needs to know of their documents."""
+    table = task.load("spans")
+    spans = Spans(*(np.asarray(table.column(name)) for name in SPANS.names))
+    (totals,) = open_runs(task.inputs, "totals", TOTALS)
+    words, ranks = totals.take(spans.rows - task.options.start, ["words", "rank"])
+    order = np.lexsort((spans.first_words, spans.rows, ranks))
+    places = np.arange(len(order))
+    columns = (ranks, spans.rows, spans.first_words, spans.words, spans.first_rows, words, places)
+    return Made([write_run(task, "walk", [column[order] for column in columns], WALK)], {})
+
+
+def perform_resolve_spans(task: Task[ResolveSpansOptions]) -> Made:
+    options = task.options
+    starts, names = np.asarray(options.starts, np.int64), pa.array(options.shards, pa.string())
+    totals = open_runs(task.inputs, "totals", TOTALS)
+    walks = open_runs(task.inputs, "walk", WALK)
+    firsts = [0, *itertools.accumulate(run.rows for run in walks)]  # of each shard, among all spans
+    resolved = _resolve(walks, starts, firsts, options.window)
+    facts = {"passages": firsts[-1], "documents": 0, "repeated_words": 0}
+    with (
+        open_table(task, f"window-{task.key}.parquet", "window", DROPS, by="shard") as window,
+        open_table(task, f"counted-{task.key}.parquet", "counted", COUNTED, by="shard") as counted,
+    ):
+        for shard, path in enumerate(task.paths("spans")):
+            table = load_table(path)
+            spans = Spans(*(np.asarray(table.column(name)) for name in SPANS.names))
+            if not len(spans.rows):
+                continue
+            counts = get_bits(resolved.counts, firsts[shard] + np.arange(len(spans.rows)))
+            docs, repeated, survivors = _documents(spans, counts)
+            facts["documents"] += len(docs)
+            facts["repeated_words"] += int(repeated.sum())
+            is_gone = get_bits(resolved.dropped, docs)
+            dropped, others = docs[is_gone], survivors[is_gone]
+            rows, words = totals[shard].take(dropped - starts[shard], ["row", "words"])
+            other_shards = np.searchsorted(starts, others, side="right") - 1
+            window.append(
+                pa.table(
+                    [
+                        np.full(len(dropped), shard, np.uint32),
+                        rows.astype(np.uint32),
+                        names.take(pa.array(other_shards)),
+                        _rows(totals, starts, others).astype(np.uint32),
+                        repeated[is_gone] / np.maximum(words, 1),
+                        pa.nulls(len(dropped), pa.int64()),
+                        pa.nulls(len(dropped), pa.int64()),
+                        pa.nulls(len(dropped), pa.string()),
+                    ],
+                    schema=DROPS,
+                )
+            )
+            kept = spans.take(counts & ~get_bits(resolved.dropped, spans.rows))
+            shards = np.full(len(kept.rows), shard, np.uint32)
+            counted.append(pa.table([shards, *kept], schema=COUNTED))
+    return Made([window.entry, counted.entry], {}, facts)
+
+
+def _resolve(
+    walks: Sequence[Run], starts: Numbers, firsts: Sequence[int], options: WindowOptions
+) -> Resolved:
+    resolved = Resolved(no_bits(int(starts[-1])), no_bits(firsts[-1]))
+    offsets = np.asarray(firsts, np.int64)
+    for _, number, first_word, words, first, total, place in read_in_order(walks, "rank", "number", AT_ONCE):
+        counts = resolve_piece(number, first_word, words, first, total, options, resolved.dropped)
+        shards = np.searchsorted(starts, number, side="right") - 1
+        set_bits(resolved.counts, (offsets[shards] + place)[counts])
+    return resolved
+
+
+def _documents(spans: Spans, counts: NDArray[np.bool_]) -> tuple[Numbers, Numbers, Numbers]:
+    """Documents with spans; their words in those that count; and who has the earlier copy of the longest of them."""
+    docs, places = np.unique(spans.rows, return_inverse=True)
+    survivors = np.full(len(docs), -1, np.int64)
+    order = np.argsort(np.where(counts, spans.words, 0), kind="stable")
+    survivors[places[order]] = spans.first_rows[order]
+    repeated = np.zeros(len(docs), np.int64)
+    chosen = np.flatnonzero(counts)
+    if len(chosen):
+        own, first = places[chosen], spans.first_words[chosen]
+        stop = first + spans.words[chosen]
+        # Documents apart by more than any word number, so that one running maximum serves them all.
+        apart = own * (int(stop.max()) + 1)
+        reach = np.maximum.accumulate(apart + stop)
+        before = np.concatenate([[0], reach[:-1]])
+        fresh = np.maximum(apart + stop - np.maximum(apart + first, before), 0)
+        np.add.at(repeated, own, fresh)
+    return docs, repeated, survivors
+
+
+def _rows(totals: Sequence[Run], starts: Numbers, numbers: Numbers) -> Numbers:
+    """Rows, in their shards, of numbers in any order."""
+    wanted, places = np.unique(numbers, return_inverse=True)
+    cuts = np.searchsorted(wanted, starts).tolist()
+    found = [np.empty(0, np.int64)]
+    for shard, run in enumerate(totals):
+        own = wanted[cuts[shard] : cuts[shard + 1]] - starts[shard]
+        if len(own):
+            found += run.take(own, ["row"])
+    return np.concatenate(found)[places]
+
+
+WINDOWS: Layout = {"hash": "<u8", "index": "<u4", "word": "<i8", "rank": "<i8"}
+MEETINGS: Layout = {"number": "<i8", "word": "<i8", "first": "<i8", "first_word": "<i8"}
+ENDS: Layout = {"number": "<i8"}
+
+# 28 bytes a mark, and five times that while they are matched. A billion documents of 1,000 words make 59,000
+# partitions.
+MARKS_AT_ONCE = 1_000_000
+
+
+class MarkOptions(TaskOptions, frozen=True):
+    window: WindowOptions
+    keep: Keep
+    number: int
+    group: int
+    by_source: bool = False
+
+
+class MeetingOptions(TaskOptions, frozen=True):
+    window: WindowOptions
+    starts: tuple[int, ...]
+    partition: int
+    partitions: int
+
+
+class SpanOptions(TaskOptions, frozen=True):
+    window: WindowOptions
+    starts: tuple[int, ...]
+    number: int
+
+
+class TextOptions(SpanOptions, frozen=True):
+    keep: Keep
+
+
+def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[Considered]) -> Phase:
+    """The receipts of resolving and, for trim, of every cut; then those of the spans."""
+    window = replace(asked, normalization=WORD_NORMALIZATION)
+    shards = [one.shard for one in considered]
+    directory = str(step.directory)
+    marked = yield [
+        Task(
+            function="dedup.windows",
+            key=f"w{shard.number:05d}",
+            options=MarkOptions(
+                window=window, keep=keep, number=shard.number, group=group, by_source=step.options.by_source
+            ),
+            inputs=inputs,
+            directory=directory,
+        )
+        for (shard, keep, inputs), group in zip(considered, step.options.groups(shards), strict=True)
+    ]
+    totals = _tables(step, marked, "totals")
+    starts = (0, *itertools.accumulate(item.rows for item in totals))
+    marks = _tables(step, marked, "windows")
+    partitions = partitions_for(sum(item.rows for item in marks), MARKS_AT_ONCE, step.options.partitions)
+    met = yield [
+        Task(
+            function="dedup.meetings",
+            key=f"m{partition:04d}",
+            options=MeetingOptions(window=window, starts=starts, partition=partition, partitions=partitions),
+            inputs=marks,
+            directory=directory,
+        )
+        for partition in range(partitions)
+    ]
+    meetings, ends = (_tables(step, met, name) for name in ("meetings", "ends"))
+    stored = yield [
+        Task(
+            function="dedup.passage_texts",
+            key=f"t{shard.number:05d}",
+            options=TextOptions(window=window, starts=starts, number=shard.number, keep=keep),
+            inputs=[*inputs, *ends],
+            directory=directory,
+        )
+        for shard, keep, inputs in considered
+    ]
+    texts = _tables(step, stored, "texts")
+    extended = yield [
+        Task(
+            function="dedup.spans",
+            key=f"s{shard.number:05d}",
+            options=SpanOptions(window=window, starts=starts, number=shard.number),
+            inputs=[*meetings, *texts, *totals],
+            directory=directory,
+        )
+        for shard in shards
+    ]
+    spans = _tables(step, extended, "spans")
+    walked = yield [
+        Task(
+            function="dedup.walk",
+            key=f"o{shard.number:05d}",
+            options=WalkOptions(start=start),
+            inputs=[own, total],
+            directory=directory,
+        )
+        for shard, start, own, total in zip(shards, starts, spans, totals, strict=False)
+    ]
+    resolved = yield [
+        Task(
+            function="dedup.settle",
+            key="window",
+            options=ResolveSpansOptions(
+                window=window, starts=starts, shards=tuple(shard.name for shard in shards)
+            ),
+            inputs=[*spans, *_tables(step, walked, "walk"), *totals],
+            directory=directory,
+        )
+    ]
+    if window.policy != "trim":
+        return [*resolved, *extended]
+    counted = table_input("counted", step.directory, resolved[0].files[1])
+    cut = yield [
+        Task(
+            function="dedup.cut",
+            key=f"{shard.number:05d}",
+            options=TextOptions(window=window, starts=starts, number=shard.number, keep=keep),
+            inputs=[*inputs, counted],
+            directory=directory,
+        )
+        for shard, keep, inputs in considered
+    ]
+    return [*resolved, *cut, *extended]
+
+
+def _tables(step: Step, receipts: Sequence[Receipt], name: str) -> list[Input]:
+    return [
+        table_input(name, step.directory, entry)
+        for receipt in receipts
+        for entry in receipt.files
+        if entry.table == name
+    ]
+
+
+def perform_windows(task: Task[MarkOptions]) -> Made:
+    options = task.options
+    ranked = load_ranked(task.inputs, options.number, options.keep)
+    marks = window_marks(ranked.texts, options.window)
+    salt = scope_salts(task, ranked.rows, group=options.group, by_source=options.by_source)
+    hashes = marks.hashes ^ (salt[marks.rows] if np.ndim(salt) else salt)
+    order = by_hash(hashes)
+    columns = (hashes, marks.rows, marks.first_words, ranked.ranks[marks.rows])
+    totals = [ranked.rows, count_words(ranked.texts), ranked.ranks]
+    return Made(
+        [
+            write_run(task, "windows", [column[order] for column in columns], WINDOWS),
+            write_run(task, "totals", totals, TOTALS),
+        ],
+        {},
+    )
+
+
+def perform_meetings(task: Task[MeetingOptions]) -> Made:
+    options, runs = task.options, open_runs(task.inputs, "windows", WINDOWS)
+    parts = []
+    for start, (hashes, index, word, rank) in zip(
+        options.starts, load_partition(runs, options.partition, options.partitions), strict=False
+    ):
+        parts.append((hashes, index.astype(np.int64) + start, word, rank))
+    if not parts:
+        return Made([], {})
+    hashes, number, word, rank = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    del parts
+    marks, firsts = match_marks(hashes, number, rank)
+    order = np.argsort(number[marks], kind="stable")
+    marks, firsts = marks[order], firsts[order]
+    found = [number[marks], word[marks], number[firsts], word[firsts]]
+    ends = np.unique(np.concatenate([found[0], found[2]]))
+    return Made([write_run(task, "meetings", found, MEETINGS), write_run(task, "ends", [ends], ENDS)], {})
+
+
+def perform_passage_texts(task: Task[TextOptions]) -> Made:
+    number = task.options.number
+    start, end = task.options.starts[number : number + 2]
+    (wanted,) = joined(load_between(open_runs(task.inputs, "ends", ENDS), start, end), ENDS)
+    wanted = np.unique(wanted)
+    texts = pa.array([], pa.large_string())
+    if len(wanted):
+        ranked = load_ranked(task.inputs, number, task.options.keep)
+        texts = ranked.texts.take(pa.array(wanted - start))
+    return Made([write_numbered_texts(task, wanted, texts)], {})
+
+
+def perform_spans(task: Task[SpanOptions]) -> Made:
+    options = task.options
+    start, end = options.starts[options.number : options.number + 2]
+    runs = open_runs(task.inputs, "meetings", MEETINGS)
+    number, word, first, first_word = joined(load_between(runs, start, end), MEETINGS)
+    table = SPANS.empty_table()
+    if len(number):
+        used, places = np.unique(np.concatenate([number, first]), return_inverse=True)
+        ranks = _ranks(task, used)
+        held = NumberedTexts(task, options.starts).take(used)
+        pairs = Pairs(places[: len(number)], word, places[len(number) :], first_word)
+        spans = extend_matches(held, pairs, options.window, ranks).spans
+        named = spans._replace(rows=used[spans.rows], first_rows=used[spans.first_rows])
+        table = pa.table(list(named), schema=SPANS)
+    return Made([write_shard_table(task.directory, f"spans-{task.key}.parquet", "spans", table)], {})
+
+
+def _ranks(task: Task[SpanOptions], numbers: Any) -> Any:
+    """Of these numbers, ascending."""
+    starts = np.asarray(task.options.starts, np.int64)
+    cuts = np.searchsorted(numbers, starts).tolist()
+    found = [np.empty(0, np.int64)]
+    for shard, run in enumerate(open_runs(task.inputs, "totals", TOTALS)):
+        own = numbers[cuts[shard] : cuts[shard + 1]] - starts[shard]
+        if len(own):
+            found += run.take(own, ["rank"])
+    return np.concatenate(found)
+
+
+def perform_cut(task: Task[TextOptions]) -> Made:
+    """The texts of one shard without their later copies."""
+    options = task.options
+    (path,) = task.paths("counted")
+    found = load_range(path, "shard", options.number)
+    if not found.num_rows:
+        return Made([], {}, {"bytes_cut": 0})
+    start = options.starts[options.number]
+    spans = Spans(*(np.asarray(found.column(name)) for name in SPANS.names))
+    ranked = load_ranked(task.inputs, options.number, options.keep)
+    trimmed = trim_texts(ranked.texts, spans._replace(rows=spans.rows - start))
+    rows = np.unique(trimmed.rows)
+    if not len(rows):
+        return Made([], {}, {"bytes_cut": 0})
+    table = pa.table([ranked.rows[rows].astype(np.uint32), trimmed.texts.take(pa.array(rows))], schema=EDITS)
+    cut = int((trimmed.ends - trimmed.starts).sum())
+    entry = write_shard_table(task.directory, f"trims-{task.key}.parquet", "trims", table)
+    return Made([entry], {}, {"bytes_cut": cut})
+
+
+def _facts(step: DedupStep, receipts: Sequence[Receipt]) -> Json:
+    cut = sum(receipt.facts.get("bytes_cut", 0) for receipt in receipts)
+    return {**receipts[0].facts, "bytes_cut": cut}
+
+
+WINDOW = Method(
+    key="window",
+    table="window",
+    reason="window_dup",
+    find=_find_repeated,
+    tasks={
+        "dedup.windows": TaskFunction(MarkOptions, perform_windows),
+        "dedup.meetings": TaskFunction(MeetingOptions, perform_meetings),
+        "dedup.passage_texts": TaskFunction(TextOptions, perform_passage_texts),
+        "dedup.spans": TaskFunction(SpanOptions, perform_spans),
+        "dedup.walk": TaskFunction(WalkOptions, perform_walk),
+        "dedup.settle": TaskFunction(ResolveSpansOptions, perform_resolve_spans),
+        "dedup.cut": TaskFunction(TextOptions, perform_cut),
+    },
+    kernels=frozenset({"windows", "passages", "boundaries", "survivors"}),
+    facts=_facts,
+)

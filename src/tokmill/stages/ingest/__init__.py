@@ -1,0 +1,1 @@
+"""Sources become shards of documents."""

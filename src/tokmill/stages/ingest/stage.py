@@ -1,0 +1,439 @@
+"""Ingest: records of a source become document shards, as received, once.
+
+    chunk of a file ─ read ─ documents ─ shards ─> documents-<chunk>-<part>.parquet
+                        └ not used ──────────────> ledger-<chunk>.parquet
+
+Cleaning follows in the same pass: while the shard is still in memory its clean task is performed too, and the
+clean step later finds the receipt. A limit takes chunks in order until it is reached; a sample of fixed size
+goes through `tokmill.stages.ingest.shards`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tokmill.artifacts.manifest import Json, Receipt, add_counts, sum_counts
+from tokmill.artifacts.step import (
+    Artifact,
+    Conduct,
+    Input,
+    Made,
+    Outcome,
+    Stage,
+    Step,
+    Task,
+    TaskFunction,
+    hook_inputs,
+)
+from tokmill.artifacts.tombstones import REASON
+from tokmill.errors import InputChanged, InputError, TooManyBadRecords
+from tokmill.sources.hubfile import from_url
+from tokmill.sources.readers import (
+    Chunk,
+    Chunks,
+    check_presence,
+    chunk_sizes,
+    find_reader,
+    list_hub,
+    plugins_of,
+    read_documents,
+)
+from tokmill.sources.reading import Batch, Dropped, Reading
+from tokmill.stages.ingest import shards as sampling
+from tokmill.stages.ingest.shards import (
+    IngestOptions,
+    IngestStep,
+    LimitOptions,
+    ReadOptions,
+    Room,
+    SampleOptions,
+    as_fact,
+    forgotten_inputs,
+    no_counts,
+    write_documents,
+    write_ledger,
+)
+from tokmill.stages.ingest.threads import PostOptions, gather_posts, perform_posts, read_threads
+from tokmill.stages.sampling import below_fraction
+from tokmill.stages.takedown import ForgetOptions, conduct_forget, perform_forget
+from tokmill.stages.tokens.stage import CHARS_PER_TOKEN
+from tokmill.storage.location import AnyPath, InputFile, Metered, open_input
+from tokmill.storage.records import BadRecord, Span
+from tokmill.storage.tables import join_sequences, load_table
+
+# A file that cannot be cut (gzip, zstd) and is larger than this is not cleaned in the same pass: its shards
+# come from one worker, and cleaning them apart puts the others to work. Compressed text is 3 to 5 times larger.
+_FUSE_BELOW_BYTES = 16 << 20
+
+# Chunks read at a time towards a limit: enough to keep cores busy, few enough to throw away.
+_CHUNKS_TOWARDS_LIMIT = 8
+
+# environment key of the manifest: size, mtime and sha256 of each input, so that a file that was not touched is not
+# hashed again
+INPUT_STATS = "input_stats"
+
+_FIXED_SAMPLES = ("reservoir", "weighted", "shuffle_buffer")
+
+Phase = Generator[list[Task], list[Receipt], list[Receipt]]
+
+
+def conduct(step: IngestStep, upstream: Mapping[str, Artifact]) -> Conduct:
+    options, files = step.options, step.extra.files
+    if step.extra.before is not None:  # a takedown: from the shards as they are
+        return (yield from conduct_forget(step, step.extra.before))
+    if files is None:  # a rebuild was not foreseen
+        assert step.extra.hub is not None, "files are unknown of a dataset alone"
+        assert options.hub is not None, "likewise"
+        files = list_hub(step.extra.hub, options.hub.revision)
+    reading = options.reading
+    if reading.format == "stackexchange":
+        chunks = None
+        tasks = _Tasks((yield from gather_posts(step, files)))  # questions and answers find each other first
+    else:
+        chunks = Chunks(files, reading, options.shard_bytes)
+        tasks = _Tasks(_task(step, number, chunk) for number, chunk in enumerate(chunks))
+    room = _room_after(options, upstream)
+    if room is not None and 0 in room.values():
+        receipts = yield []  # a fallback that is not needed
+    elif options.sample is not None and options.sample.method in _FIXED_SAMPLES:
+        receipts = yield from _take_sample(step, options.sample, tasks, room)
+    elif room is not None:
+        receipts = yield from _take_until_full(tasks, room)
+    else:
+        receipts = yield list(tasks)
+    _check_unchanged(files)
+    counts = sum_counts(receipts) if receipts else no_counts()
+    if receipts:
+        _check_ceiling(step, counts, receipts)
+    documents = [entry for receipt in receipts for entry in receipt.files if entry.table == "documents"]
+    facts: Json = {"corpus_digest": join_sequences((entry.sequence or "", entry.rows) for entry in documents)}
+    if room is not None:
+        is_full = any(receipt.facts.get("is_full") for receipt in receipts if not sampling.is_scan(receipt))
+        facts["room"] = {name: 0 if is_full else left - _taken(counts)[name] for name, left in room.items()}
+    of, sizes = (len(chunks), chunk_sizes(chunks.cut)) if chunks is not None else (len(list(tasks)), [])
+    facts["scanned"] = _scanned(receipts, counts["in"], of, sizes, sum(file.bytes for file in files))
+    if receipts:
+        facts |= _presence(reading, files, receipts, is_complete=facts["scanned"]["is_complete"])
+    return Outcome(receipts, counts, facts)
+
+
+def perform_ingest(task: Task[ReadOptions]) -> Made:
+    options = task.options
+    counts, dropped_by_hash = no_counts(), [0]
+    bad: list[BadRecord] = []
+    dropped: list[Dropped] = []
+    room, facts = Room(task.options.room), _facts(task)
+    documents = _documents(task, room, facts, bad, dropped, dropped_by_hash)
+    files, gone = write_documents(task, documents, counts, options.shard_bytes, options.reading.source)
+    files += write_ledger(task, bad, dropped, options.reading.source, options.file, counts, gone)
+    if dropped_by_hash[0]:
+        counts["dropped"]["not_sampled"] = dropped_by_hash[0]
+    counts["in"] = counts["kept"] + len(bad) + len(dropped) + len(gone) + dropped_by_hash[0]
+    return Made(files, counts, facts)
+
+
+def perform_candidates(task: Task[ReadOptions]) -> Made:
+    bad: list[BadRecord] = []
+    dropped: list[Dropped] = []
+    room, facts = Room(task.options.room), _facts(task)
+    made = sampling.perform_candidates(task, _documents(task, room, facts, bad, dropped, [0]), bad, dropped)
+    return made._replace(facts=facts)
+
+
+def _facts(task: Task[ReadOptions]) -> Json:
+    """Where the documents of a task come from, and whether a limit ended it."""
+    return {"file": task.options.file or None, "span": as_fact(task.options.span), "is_full": False}
+
+
+def _documents(
+    task: Task[ReadOptions],
+    room: Room,
+    facts: Json,
+    bad: list[BadRecord],
+    dropped: list[Dropped],
+    dropped_by_hash: list[int],
+) -> Iterator[Any]:
+    """The documents of a chunk that a hash sample and a limit leave; what is left out gathers in the lists."""
+    sample = task.options.sample
+    path = _open_input(task.inputs[0]) if task.inputs else Path()  # a partition of threads may be empty
+    if room.is_bounded and task.options.reading.format == "records":
+        path = Metered(path)  # reading may stop before the end
+    for batch in _batches(task, path):
+        if batch.bad and task.options.on_bad_record == "fail":
+            raise _refused(task.inputs[0].path, batch.bad[0])
+        bad.extend(batch.bad)
+        dropped.extend(batch.dropped)
+        if batch.presence:
+            facts["presence"] = add_counts(facts.get("presence", {}), dict(batch.presence))
+        documents = batch.documents
+        if sample is not None and sample.method == "hash":
+            assert sample.fraction is not None, "a recipe has it where it samples by hash"
+            taken = below_fraction(documents.column("doc_id"), sample.fraction, sample.seed)
+            dropped_by_hash[0] += int((~taken).sum())
+            documents = documents.filter(pa.array(taken))
+        yield room.take(documents)
+        if room.is_full:
+            facts["is_full"] = True
+            if isinstance(path, Metered):
+                facts["bytes_read"] = path.bytes_read
+            return
+
+
+def _batches(task: Task[ReadOptions], path: AnyPath) -> Iterator[Batch]:
+    options = task.options
+    if options.span is None:  # of posts that were gathered before
+        return read_threads(task)
+    return read_documents(path, options.file, options.span, options.reading)
+
+
+def _open_input(file: Input) -> AnyPath:
+    is_of_hub = file.path.startswith("hf://")
+    return from_url(file.path, file.rows) if is_of_hub else open_input(file.path, file.rows)
+
+
+def _task(step: IngestStep, number: int, chunk: Chunk) -> Task[ReadOptions]:
+    follower, asked = step.extra.follower, step.options
+    fuse = follower is not None and (chunk.file.bytes <= _FUSE_BELOW_BYTES or chunk.span != Span())
+    return Task(
+        function="ingest",
+        key=f"{number:05d}",
+        options=ReadOptions(
+            reading=asked.reading,
+            shard_bytes=asked.shard_bytes,
+            on_bad_record=asked.on_bad_record,
+            file=chunk.file.name,
+            span=chunk.span,
+            sample=asked.sample if asked.sample and asked.sample.method == "hash" else None,
+            room=None,
+        ),
+        inputs=[
+            Input("file", str(chunk.file.path), step.files[chunk.file.name], chunk.file.bytes),
+            *forgotten_inputs(step),
+            *hook_inputs(plugins_of(asked.reading)),
+        ],
+        directory=str(step.directory),
+        followers=[follower] if fuse and follower is not None else [],
+    )
+
+
+def _room_after(options: IngestOptions, upstream: Mapping[str, Artifact]) -> dict[str, int] | None:
+    """The bounds of this source; as a fallback, also what the source before it left."""
+    limit, sample = options.limit or LimitOptions(), options.sample
+    bounds = {
+        "docs": [limit.docs, sample.k if sample is not None and sample.method == "head" else None],
+        "chars": [limit.chars, limit.tokens and CHARS_PER_TOKEN * limit.tokens],
+        "bytes": [limit.megabytes and limit.megabytes * 1_000_000],
+    }
+    for artifact in upstream.values():
+        for name, left in artifact.manifest.facts["room"].items():
+            bounds[name].append(left)
+    given = {name: [bound for bound in found if bound is not None] for name, found in bounds.items()}
+    room = {name: min(found) for name, found in given.items() if found}
+    return room or None
+
+
+class _Tasks:
+    """Tasks that are made when they are asked for: those of files that nobody needs never are."""
+
+    def __init__(self, tasks: Iterable[Task]) -> None:
+        self._coming = iter(tasks)
+        self._made: list[Task] = []
+
+    def take(self, start: int, count: int) -> list[Task]:
+        self._made += itertools.islice(self._coming, max(start + count - len(self._made), 0))
+        return self._made[start : start + count]
+
+    def __iter__(self) -> Iterator[Task]:
+        number = 0
+        while task := self.take(number, 1):
+            yield task[0]
+            number += 1
+
+
+def _chunks_towards(room: dict[str, int], left: dict[str, int], read: int) -> int:
+    """As many as will probably fill what is left, going by those that were read; the first is read by itself."""
+    if not read:
+        return 1
+    needed = min(-(-left[name] * read // max(room[name] - left[name], 1)) for name in room)
+    return min(needed, _CHUNKS_TOWARDS_LIMIT)
+
+
+def _take_until_full(tasks: _Tasks, room: dict[str, int]) -> Phase:
+    """Chunks in order. Each is read up to the whole room; the one that overfills it again, up to what is left."""
+    receipts: list[Receipt] = []
+    left = dict(room)
+    while group := tasks.take(len(receipts), _chunks_towards(room, left, len(receipts))):
+        for task, receipt in zip(group, (yield [_with_room(task, room) for task in group]), strict=True):
+            taken = _taken(receipt.counts)
+            if any(taken[name] > left[name] for name in left):
+                (receipt,) = yield [_with_room(task, left)]
+                return [*receipts, receipt]
+            receipts.append(receipt)
+            left = {name: bound - taken[name] for name, bound in left.items()}
+            if receipt.facts["is_full"] or 0 in left.values():
+                return receipts
+    return receipts
+
+
+def _take_sample(
+    step: IngestStep, sample: SampleOptions, tasks: _Tasks, room: dict[str, int] | None
+) -> Phase:
+    scans = _Tasks(sampling.candidate_task(task, sample) for task in tasks)
+    bound = sampling.stream_bound(sample)
+    if bound is None:
+        candidates = yield list(scans)
+    else:
+        candidates = yield from _take_until_full(scans, bound)
+    (selection,) = yield [sampling.select_task(step, candidates, sample)]
+    picks = [
+        sampling.pick_task(task, number, receipt, selection)
+        for number, (task, receipt) in enumerate(zip(tasks.take(0, len(candidates)), candidates, strict=True))
+    ]
+    if room is None:
+        picked = yield picks
+    else:
+        picked = yield from _take_until_full(_Tasks(picks), room)
+    scanned = [sampling.ledger_receipt(receipt) for receipt in candidates]
+    total = add_counts(sum_counts(scanned), sum_counts(picked))
+    # What was scanned came in once; the picks are those same documents again.
+    not_sampled = total["scanned"] - total["kept"] - total["dropped"].get(REASON, 0)
+    last = scanned[-1]
+    dropped = {**last.counts["dropped"], **({"not_sampled": not_sampled} if not_sampled else {})}
+    scanned[-1] = msgspec.structs.replace(last, counts={**last.counts, "dropped": dropped})
+    return [*scanned, *(_without_in(receipt) for receipt in picked)]
+
+
+def _with_room(task: Task, room: dict[str, int]) -> Task:
+    return msgspec.structs.replace(task, options=msgspec.structs.replace(task.options, room=room))
+
+
+def _without_in(receipt: Receipt) -> Receipt:
+    return msgspec.structs.replace(receipt, counts={**receipt.counts, "in": 0})
+
+
+def _taken(counts: Json) -> dict[str, int]:
+    """With what was forgotten: a limit is not filled up with others in its place."""
+    taken = {"docs": counts["kept"], "chars": counts["text_chars"], "bytes": counts["text_bytes"]}
+    return add_counts(taken, counts.get("forgotten", {}))
+
+
+def _scanned(receipts: list[Receipt], records: int, of: int, sizes: list[int], total_bytes: int) -> Json:
+    """How much of the source was looked at: a head of 0.1 % is not passed off as a sample of the whole."""
+    looked = [receipt for receipt in receipts if sampling.is_scan(receipt)] or receipts
+    is_complete = len(looked) == of and not any(receipt.facts.get("is_full") for receipt in looked)
+    size = total_bytes
+    if not is_complete and sizes:
+        size = sum(
+            min(receipt.facts.get("bytes_read", whole), whole)
+            for receipt, whole in zip(looked, sizes, strict=False)
+        )
+    return {
+        "records": records,
+        "bytes": size,
+        "of_bytes": total_bytes,
+        "fraction": round(size / total_bytes, 6) if total_bytes else 1.0,
+        "chunks": len(looked),
+        "of": of,
+        "is_complete": is_complete,
+    }
+
+
+def _presence(
+    reading: Reading, files: list[InputFile], receipts: list[Receipt], *, is_complete: bool
+) -> Json:
+    """As facts: how many records have what the recipe names."""
+    total: Json = {}
+    for receipt in receipts:
+        total = add_counts(total, receipt.facts.get("presence", {}))
+    presence = check_presence(reading, files, total, is_complete=is_complete)
+    filters = {
+        name.removeprefix("where."): have > 0 for name, have in presence.items() if name.startswith("where.")
+    }
+    return ({"presence": presence} if presence else {}) | ({"where_applied": filters} if filters else {})
+
+
+def _refused(path: str, record: BadRecord) -> InputError:
+    return InputError(
+        f"record at offset {record.offset:,}: {record.reason} ({record.detail})",
+        where=path,
+        next="repair the record, or set `on_bad_record: quarantine` for this source",
+    )
+
+
+def _check_unchanged(files: list[InputFile]) -> None:
+    for file in files:
+        if not isinstance(file.path, Path):
+            continue  # a pinned commit, or an object read under the etag it had: another one is an error there
+        stat = file.path.stat() if file.path.exists() else None
+        if stat is None or (stat.st_size, stat.st_mtime_ns) != (file.bytes, file.modified_ns):
+            raise InputChanged(
+                "the file changed while it was being read",
+                where=str(file.path),
+                next="run again when nothing writes to the input any more",
+            )
+
+
+def _check_ceiling(step: IngestStep, counts: Json, receipts: list[Receipt]) -> None:
+    quarantined = sum(counts["quarantined"].values())
+    if quarantined * 10**9 > counts["in"] * int(step.extra.max_bad_fraction * 10**9):
+        by_reason = ", ".join(
+            f"{reason}: {count:,}" for reason, count in sorted(counts["quarantined"].items())
+        )
+        raise TooManyBadRecords(
+            f"{quarantined:,} of {counts['in']:,} records cannot be used ({by_reason}); "
+            f"the ceiling is {step.extra.max_bad_fraction:%}\n{_examples(step, receipts)}",
+            where=f"source {step.options.reading.source}",
+            next="repair the input, or raise `max_bad_fraction` of this source if losing them is right",
+        )
+    if not counts["in"]:
+        raise InputError(
+            "the files hold no record at all",
+            where=f"source {step.options.reading.source}",
+            next="check that they are the files you meant",
+        )
+
+
+def _examples(step: Step, receipts: list[Receipt]) -> str:
+    ledgers = [entry for receipt in receipts for entry in receipt.files if entry.table == "ledger"]
+    rows = load_table(step.directory / ledgers[0].path).slice(0, 3).to_pylist() if ledgers else []
+    return "\n".join(
+        f"  {row['file']} at {row['offset']:,}: {row['reason']} ({row['detail']})" for row in rows
+    )
+
+
+def _environment(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
+    """Of each input that is a file; those of the hub have a commit."""
+    if step.extra.hub is not None:
+        return {}
+    return {
+        INPUT_STATS: {
+            file.name: [file.bytes, file.modified_ns, step.files[file.name]]
+            for file in step.extra.files or ()
+        }
+    }
+
+
+def _kernels(options: IngestOptions) -> set[str]:
+    return set(find_reader(options.reading).kernels)
+
+
+STAGE = Stage(
+    "ingest",
+    IngestOptions,
+    conduct,
+    {
+        "ingest": TaskFunction(ReadOptions, perform_ingest),
+        "ingest.forget": TaskFunction(ForgetOptions, perform_forget),
+        "posts": TaskFunction(PostOptions, perform_posts),
+        "sample.candidates": TaskFunction(ReadOptions, perform_candidates),
+        **sampling.TASKS,
+    },
+    _kernels,
+    _environment,
+)

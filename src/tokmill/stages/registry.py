@@ -1,0 +1,64 @@
+"""Every stage by its kind, and every task function by its name: what an engine calls in a worker.
+
+perform(task) ─ options decoded ─ function ─ files, counts ─ conservation ─ receipt on disk ─> Receipt
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokmill.artifacts.manifest import Receipt, check_conservation, write_receipt
+from tokmill.artifacts.step import Stage, Task, TaskFunction, accept_hooks
+from tokmill.stages import clean
+from tokmill.stages.build import mixture
+from tokmill.stages.build import stage as build
+from tokmill.stages.dedup import stage as dedup
+from tokmill.stages.ingest import stage as ingest
+from tokmill.stages.split import stage as split
+from tokmill.stages.tokens import stage as tokens
+from tokmill.stages.tokens import tokenizer
+from tokmill.storage.disk import system_error
+
+STAGES: dict[str, Stage[Any]] = {
+    stage.kind: stage
+    for stage in (
+        ingest.STAGE,
+        clean.STAGE,
+        dedup.STAGE,
+        split.STAGE,
+        tokenizer.STAGE,
+        tokens.STAGE,
+        mixture.STAGE,
+        build.STAGE,
+    )
+}
+
+FUNCTIONS: dict[str, TaskFunction[Any]] = {
+    name: function for stage in STAGES.values() for name, function in stage.tasks.items()
+}
+
+
+def _decoded(task: Task) -> Task:
+    """On a cluster options arrive as JSON; those that are decoded stay as they are."""
+    options = msgspec.convert(task.options, FUNCTIONS[task.function].options)
+    return msgspec.structs.replace(
+        task, options=options, followers=[_decoded(follower) for follower in task.followers]
+    )
+
+
+def perform(task: Task) -> Receipt:
+    function = FUNCTIONS[task.function]
+    task = _decoded(task)
+    accept_hooks(task)
+    try:
+        made = function.perform(task)
+    except (OSError, MemoryError) as error:
+        raise system_error(error, task.directory) from error
+    if "in" in made.counts:
+        check_conservation(made.counts, where=f"{task.function} {task.key}")
+    receipt = task.receipt(*made)
+    write_receipt(Path(task.directory), receipt)
+    return receipt

@@ -1,0 +1,166 @@
+"""Forget: ingested shards again without documents that were taken down, made from the shards themselves.
+
+    documents-<key> ─ ids in forgotten.parquet go ─> documents-<key>.r<n>, ids-<key>.r<n>
+    ledger-<chunk>  ─ a row for each that went ────> ledger-<chunk>.r<n>
+
+No source is read. `n` counts the takedowns of a source: new files have new names, so that a kill at any moment leaves
+the old ones whole, and the step ends by sweeping them away. A chunk that has none of the documents keeps its files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.artifacts.manifest import FileEntry, Json, Manifest, Receipt, add_counts, sum_counts
+from tokmill.artifacts.step import Conduct, Made, Outcome, Task, TaskOptions, shard_key, table_input
+from tokmill.artifacts.tombstones import REASON, Forgotten, forgotten_ledger, load_forgotten
+from tokmill.formats.index import map_ids
+from tokmill.schema import LEDGER, one_piece
+from tokmill.stages.ingest.shards import (
+    IngestStep,
+    forgotten_inputs,
+    no_counts,
+    without_forgotten,
+    write_documents_shard,
+    write_ids_of,
+    write_ledger_table,
+)
+from tokmill.storage.tables import join_sequences, load_table
+
+
+class ForgetOptions(TaskOptions, frozen=True):
+    source: str
+    paths: tuple[str, ...]  # of the shards, as they are called now
+    round: int
+
+
+def conduct_forget(step: IngestStep, before: Manifest) -> Conduct:
+    """`before` is the manifest as it was."""
+    assert step.extra.forgotten is not None, "a takedown has a list"
+    source = step.options.reading.source
+    forgotten = Forgotten.of_source(load_forgotten(step.extra.forgotten.parent), source)
+    number = before.facts.get("forgotten", {}).get("round", 0) + 1
+    receipts = before.receipts()
+    chosen = [(receipt, _holding(step.directory, receipt, forgotten)) for receipt in receipts]
+    made = yield [_task(step, receipt, parts, number) for receipt, parts in chosen if parts]
+    new = dict(zip((receipt.key for receipt, parts in chosen if parts), made, strict=True))
+    receipts = [_merged(receipt, new[receipt.key]) if receipt.key in new else receipt for receipt in receipts]
+    counts = sum_counts(receipts) if receipts else no_counts()
+    documents = [entry for receipt in receipts for entry in receipt.files if entry.table == "documents"]
+    sequence = join_sequences((entry.sequence or "", entry.rows) for entry in documents)
+    facts: Json = {**before.facts, "corpus_digest": sequence}
+    if made:
+        facts["forgotten"] = {"round": number, "documents": counts["dropped"][REASON]}
+    return Outcome(receipts, counts, facts)
+
+
+def _holding(directory: Path, receipt: Receipt, forgotten: Forgotten) -> list[FileEntry]:
+    """The shards of a chunk that have, or may have, one of them."""
+    indexes = {entry.path: entry for entry in receipt.files if entry.table == "ids"}
+    found = []
+    for entry in receipt.files:
+        if entry.table != "documents":
+            continue
+        index = indexes.get(f"ids-{shard_key(entry)}.npy")
+        if index is None:
+            ids = load_table(directory / entry.path, ["doc_id"]).column("doc_id")
+            is_held = bool(len(forgotten.rows(one_piece(ids))))
+        else:
+            hashes = np.asarray(map_ids(directory / index.path, index.rows)[0])
+            is_held = bool(forgotten.holds(hashes).any())
+        if is_held:
+            found.append(entry)
+    return found
+
+
+def _task(step: IngestStep, receipt: Receipt, parts: list[FileEntry], number: int) -> Task[ForgetOptions]:
+    ledgers = [entry for entry in receipt.files if entry.table == "ledger"]
+    inputs = [
+        *(table_input("documents", step.directory, entry) for entry in parts),
+        *(table_input("ledger", step.directory, entry) for entry in ledgers),
+        *forgotten_inputs(step),
+    ]
+    options = ForgetOptions(
+        source=step.options.reading.source, paths=tuple(entry.path for entry in parts), round=number
+    )
+    return Task(
+        function="ingest.forget",
+        key=receipt.key,
+        options=options,
+        inputs=inputs,
+        directory=str(step.directory),
+    )
+
+
+def perform_forget(task: Task[ForgetOptions]) -> Made:
+    """The shards again, and what they lost. Which file takes whose place is in the facts."""
+    lost: Json = {"forgotten": {"docs": 0, "chars": 0, "bytes": 0}, "absent": {}}
+    kept, instead = no_counts(), dict[str, list[str]]()
+    files: list[FileEntry] = []
+    gone: list[str] = []
+    for path, old in zip(task.paths("documents"), task.options.paths, strict=True):
+        table = load_table(path)
+        stays, ids = without_forgotten(task, table, lost, task.options.source)
+        gone += ids
+        for name in ("license_tag", "created_at"):
+            missing = table.column(name).null_count - stays.column(name).null_count
+            lost["absent"][name] = lost["absent"].get(name, 0) + missing
+        instead[old] = []
+        if stays.num_rows:
+            key = _renamed(old.removeprefix("documents-").removesuffix(".parquet"), task.options.round)
+            written = [
+                write_documents_shard(task.directory, key, stays, kept),
+                write_ids_of(task.directory, key, stays),
+            ]
+            files += written
+            instead[old] = [entry.path for entry in written]
+    earlier = [load_table(path) for path in task.paths("ledger")]
+    ledger = pa.concat_tables([LEDGER.empty_table(), *earlier, forgotten_ledger(task.options.source, gone)])
+    key = _renamed(task.key, task.options.round)
+    files += write_ledger_table(task.directory, key, ledger.combine_chunks())
+    return Made(files, {}, {"lost": lost, "instead": instead})
+
+
+def _renamed(key: str, number: int) -> str:
+    """00003-000 -> 00003-000.r1 -> 00003-000.r2"""
+    return f"{key.partition('.')[0]}.r{number}"
+
+
+def _merged(old: Receipt, new: Receipt) -> Receipt:
+    """The chunk's receipt as it is now: files in their order, counts without what went."""
+    made = {entry.path: entry for entry in new.files}
+    files: list[FileEntry] = []
+    replaced = {
+        f"ids-{path.removeprefix('documents-').removesuffix('.parquet')}.npy" for path in new.facts["instead"]
+    }
+    for entry in old.files:
+        if entry.path in new.facts["instead"]:
+            files += [made.pop(path) for path in new.facts["instead"][entry.path]]
+        elif entry.path not in replaced and entry.table not in ("ledger", "ledger_ids"):
+            files.append(entry)
+    files += made.values()  # the ledger and its index
+    return Receipt(
+        key=old.key,
+        fingerprint=new.fingerprint,
+        files=files,
+        counts=_less(old.counts, new.facts["lost"]),
+        facts=old.facts,
+    )
+
+
+def _less(counts: Json, lost: Json) -> Json:
+    gone: dict[str, Any] = lost["forgotten"]
+    dropped = add_counts(counts["dropped"], {REASON: gone["docs"]})
+    return {
+        **counts,
+        "kept": counts["kept"] - gone["docs"],
+        "text_bytes": counts["text_bytes"] - gone["bytes"],
+        "text_chars": counts["text_chars"] - gone["chars"],
+        "absent": {name: count - lost["absent"].get(name, 0) for name, count in counts["absent"].items()},
+        "dropped": dropped,
+        "forgotten": add_counts(counts.get("forgotten", {}), gone),
+    }

@@ -1,0 +1,1 @@
+"""A tokenizer, and texts as ids."""

@@ -1,0 +1,443 @@
+"""Tokens: the kept texts of a shard, encoded once, EOS after each document.
+
+    texts of all splits ─ encode ─ check a sample ─ EOS ─> <split>/<domain>/tokens-<shard>.{bin,idx}   ids, one sequence per document
+                                                           <split>/<domain>/lengths-<shard>.parquet    row, doc_id, tokens, text_bytes
+
+Ids take the smallest dtype that holds the vocabulary; builds widen them where asked. Control tokens that the recipe
+asks for are the only strings that become one; EOS is the tokenizer's, whatever the text says. `shards_of_split` is the
+one way mixtures and builds find them again, `load_texts` the one way to read documents as cleaning left them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tokmill.artifacts.manifest import FileEntry, Json, Receipt, add_counts, file_entry, sum_counts
+from tokmill.artifacts.step import (
+    Artifact,
+    Conduct,
+    Input,
+    Made,
+    Outcome,
+    Shard,
+    Stage,
+    Step,
+    Task,
+    TaskFunction,
+    TaskOptions,
+    domain_of,
+    hook_inputs,
+    kept_inputs,
+    list_shards,
+    table_input,
+    tally,
+    write_shard_table,
+)
+from tokmill.clean.edits import apply_edits
+from tokmill.errors import TokenizerError
+from tokmill.formats import plugin_of
+from tokmill.formats.megatron import write_megatron
+from tokmill.kernels.characters import measure_text
+from tokmill.kernels.packing import end_sequences
+from tokmill.kernels.patterns import literal_table
+from tokmill.schema import LENGTHS, NO_SPLIT, one_piece, string_column
+from tokmill.storage.tables import load_table
+from tokmill.tokenizers.fast import encode_with_controls, first_difference, rows_to_check, starts
+from tokmill.tokenizers.load import check_dtype, pinned_tokenizer
+from tokmill.tokenizers.protocol import Encoded, Tokenizer
+
+_TEXTS = pa.schema(
+    [
+        pa.field("row", pa.int64()),
+        pa.field("split", pa.uint8()),
+        pa.field("doc_id", pa.string()),
+        pa.field("text", pa.large_string()),
+        pa.field("language", pa.string()),
+        pa.field("license", pa.string()),
+        pa.field("chars", pa.int64()),
+    ]
+)
+
+
+def text_inputs(shard: Shard, kept: Input, labels: Input) -> list[Input]:
+    """What a task needs to read the texts of one shard."""
+    return [*shard.inputs(), kept, labels]
+
+
+def labelled_shards(upstream: dict[str, Artifact]) -> list[tuple[Shard, list[Input]]]:
+    """Every shard with the inputs for `load_texts`."""
+    shards = list_shards(upstream)
+    split = upstream["split"]
+    trims = trim_inputs(upstream)
+    labels = [
+        Input("labels", str(split.path(entry)), entry.content_sha256, entry.rows)
+        for entry in split.manifest.entries("labels")
+    ]
+    return [
+        (shard, [*text_inputs(shard, kept, label), *trims.get(shard.number, [])])
+        for shard, kept, label in zip(shards, kept_inputs(upstream, shards), labels, strict=True)
+    ]
+
+
+def trim_inputs(upstream: dict[str, Artifact]) -> dict[int, list[Input]]:
+    """By shard: texts that lost passages to deduplication."""
+    dedup = upstream.get("dedup")
+    entries = dedup.manifest.entries("trims") if dedup is not None else []
+    return {
+        int(entry.path.removeprefix("trims-").removesuffix(".parquet")): [
+            table_input("trims", dedup.directory, entry)  # type: ignore[union-attr]
+        ]
+        for entry in entries
+    }
+
+
+def load_texts(inputs: list[Input], split: int) -> Any:
+    """Table row, split, doc_id, text, language, license, chars of the kept documents of a split, in row order."""
+    by_role = {item.role: item.path for item in inputs}
+    labels = _labels(by_role)
+    return _load_rows(by_role, np.flatnonzero(labels == split), labels)
+
+
+def load_split_texts(inputs: list[Input]) -> Any:
+    """The same of all kept documents that are in some split: one reading for them all."""
+    by_role = {item.role: item.path for item in inputs}
+    labels = _labels(by_role)
+    return _load_rows(by_role, np.flatnonzero(labels != NO_SPLIT), labels)
+
+
+def _labels(by_role: dict[str, str]) -> Any:
+    """The split of every document; NO_SPLIT where it was dropped."""
+    kept = np.asarray(_load(by_role["kept"], ["kept"]).column("kept"))
+    labels = np.asarray(_load(by_role["labels"], ["split"]).column("split"))
+    return np.where(kept, labels, NO_SPLIT).astype(np.uint8)
+
+
+def _load_rows(by_role: dict[str, str], rows: Any, labels: Any) -> Any:
+    if not len(rows):
+        return _TEXTS.empty_table()
+    documents = _load(by_role["documents"], ["text", "doc_id"])
+    texts = [one_piece(documents.column("text"))]
+    order = np.arange(documents.num_rows)
+    for role in ("edits", "trims"):  # a trim is of the edited text
+        if role in by_role:
+            edits = _load(by_role[role], ["row", "text"])
+            order[np.asarray(edits.column("row"))] = sum(map(len, texts)) + np.arange(edits.num_rows)
+            texts.append(one_piece(edits.column("text")))
+    wanted = ["language", "license", "chars"]
+    marks = _load(by_role["marks"], wanted)
+    columns = [one_piece(documents.column("doc_id")), *(one_piece(marks.column(name)) for name in wanted)]
+    doc_ids, *named = (_taken(column, rows) for column in columns)
+    chosen = _taken(texts[0] if len(texts) == 1 else pa.concat_arrays(texts), order[rows])
+    if "trims" in by_role:  # the marks are of the text before
+        named[-1] = pa.array(measure_text(*string_column(chosen)[:2]).chars)
+    return pa.table([rows, labels[rows], doc_ids, chosen, *named], schema=_TEXTS)
+
+
+def _taken(column: Any, rows: Any) -> Any:
+    """Not copied where all is taken as it stands: a corpus that loses nothing is the common case of the large ones."""
+    if len(rows) == len(column) and (rows == np.arange(len(rows))).all():
+        return column
+    return column.take(pa.array(rows))
+
+
+def load_clean(inputs: list[Input]) -> tuple[Any, Any]:
+    """The document table of what cleaning kept of a shard, edits laid over, and trims where they are among the
+    inputs; and the characters of each after cleaning."""
+    by_role = {item.role: item.path for item in inputs}
+    marks = _load(by_role["marks"], ["kept", "chars"])
+    kept = np.asarray(marks.column("kept"))
+    documents = load_table(Path(by_role["documents"]))
+    for role in ("edits", "trims"):  # a trim is of the edited text
+        if role in by_role:
+            edits = _load(by_role[role], ["row", "text"])
+            texts = apply_edits(
+                one_piece(documents.column("text")),
+                np.asarray(edits.column("row")),
+                one_piece(edits.column("text")),
+            )
+            documents = documents.set_column(0, documents.schema.field(0), texts)
+    return documents.filter(pa.array(kept)), np.asarray(marks.column("chars"))[kept]
+
+
+def _load(path: str, columns: list[str]) -> Any:
+    return load_table(Path(path), columns)
+
+
+# For planning only: what a limit in tokens, and an estimate in a manifest, take a token for.
+CHARS_PER_TOKEN = 4
+
+
+def estimate_tokens(chars: Any) -> int:
+    """Of documents with so many characters each."""
+    return int((-(-chars // CHARS_PER_TOKEN)).sum())
+
+
+class DocIds:
+    """doc_id of any document by shard and row; shards that were asked for stay in memory."""
+
+    def __init__(self, shards: list[Shard]) -> None:
+        self._paths = {shard.name: Path(shard.documents.path) for shard in shards}
+        self._columns: dict[str, Any] = {}
+
+    def of(self, shard: str, row: int) -> str:
+        if shard not in self._columns:
+            self._columns[shard] = load_table(self._paths[shard], ["doc_id"]).column("doc_id")
+        return str(self._columns[shard][row])
+
+
+# --- tokens ---
+
+# Texts are handed to the tokenizer a few megabytes at a time. gigatoken then writes into memory that it has used
+# before: 135 MB/s, against 103 for a corpus in one call. A reference has its Python strings only so long.
+_BATCH_BYTES = 4 << 20
+
+
+class _Batch(NamedTuple):
+    """Some documents of the shard, from row `first` of the table of texts."""
+
+    first: int
+    ids: Any
+    offsets: Any
+
+
+class TokensOptions(msgspec.Struct, frozen=True):
+    """Nothing of a recipe: all that can change a token is in the steps before."""
+
+
+@dataclass(frozen=True)
+class TokensExtra:
+    narrow: Sequence[str] = ()  # builds whose ids have two bytes
+
+
+class ShardTokensOptions(TaskOptions, frozen=True):
+    source: str
+    domain: str
+    eos_id: int
+    encoding: str | None
+    controls: dict[str, int]
+    splits: tuple[str, ...]
+    dtype: Literal["uint16", "int32"]
+
+
+def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str, Artifact]) -> Conduct:
+    tokenizer = upstream["tokenizer"]
+    facts = tokenizer.manifest.facts
+    splits = upstream["split"].manifest.facts["splits"]
+    pinned = _pinned(tokenizer)
+    for build in (step.extra or TokensExtra()).narrow:  # before anything is encoded that could not be built
+        check_dtype(facts["padded_vocab_size"], "uint16", where=f"build {build}")
+    tasks = [
+        Task(
+            function="tokens",
+            key=f"{shard.number:05d}",
+            options=ShardTokensOptions(
+                source=shard.source,
+                domain=shard.domain,
+                eos_id=facts["eos_id"],
+                encoding=facts["encoding"],
+                controls=facts.get("controls", {}),
+                splits=tuple(splits),
+                dtype="uint16" if facts["vocab_size"] <= 1 << 16 else "int32",
+            ),
+            inputs=[*pinned, *inputs],
+            directory=str(step.directory),
+        )
+        for shard, inputs in labelled_shards(dict(upstream))
+    ]
+    receipts = yield tasks
+    return Outcome(receipts, sum_counts(receipts), {"tokenizer": facts, "splits": splits})
+
+
+def _environment(step: Step, receipts: Sequence[Receipt]) -> Json:
+    """Libraries and versions that encoded, as their tasks say: part of the environment, never of the identity."""
+    encoders = {receipt.facts["encoder"] for receipt in receipts if "encoder" in receipt.facts}
+    return {"encoder": ", ".join(sorted(encoders))}
+
+
+def perform_tokens(task: Task[ShardTokensOptions]) -> Made:
+    options = task.options
+    (pinned,) = (item for item in task.inputs if item.role == "tokenizer")
+    tokenizer = pinned_tokenizer(pinned.path, pinned.content_sha256, options.encoding)
+    table = load_split_texts(task.inputs)
+    batches = list(_encode(task, table, tokenizer))
+    counts: Json = {
+        "in": table.num_rows,
+        "kept": 0,
+        "dropped": {},
+        "quarantined": {},
+        "tokens": {},
+        "checked": _check(task, table, batches, tokenizer),
+        "licenses": {options.source: {}},
+        "languages": {},
+    }
+    files: list[FileEntry] = []
+    labels = np.asarray(table.column("split"))
+    for number, split in enumerate(options.splits):
+        rows = np.flatnonzero(labels == number)
+        if len(rows):
+            chosen = table.drop_columns(["text"]).take(pa.array(rows))
+            written, lengths = _write(task, split, chosen, rows, _bytes_of(table)[rows], batches)
+            files += written
+            chars = np.asarray(chosen.column("chars"))
+            sums = {
+                name: tally(one_piece(chosen.column(name)), chars=chars, tokens=lengths)
+                for name in ("license", "language")
+            }
+            totals = counts["licenses"][options.source]
+            counts["licenses"][options.source] = add_counts(totals, sums["license"])
+            counts["languages"] = add_counts(counts["languages"], sums["language"])
+            counts["kept"] += len(rows)
+            counts["tokens"][split] = int(lengths.sum())
+    return Made(files, counts, {"encoder": tokenizer.engine} if table.num_rows else {})
+
+
+def _encode(task: Task[ShardTokensOptions], table: Any, tokenizer: Tokenizer) -> Iterator[_Batch]:
+    texts = one_piece(table.column("text"))
+    offsets = string_column(texts).offsets
+    start = 0
+    while start < len(texts):
+        end = max(int(np.searchsorted(offsets, offsets[start] + _BATCH_BYTES, side="right")) - 1, start + 1)
+        encoded = encode_with_controls(
+            texts.slice(start, end - start), tokenizer.encode_column, task.options.controls
+        )
+        yield _Batch(start, encoded.ids, starts(encoded.lengths))
+        start = end
+
+
+def _check(task: Task[ShardTokensOptions], table: Any, batches: list[_Batch], tokenizer: Tokenizer) -> int:
+    """How many documents the reference vouches for. One id that is not its own stops the run."""
+    if not table.num_rows:
+        return 0
+    texts, doc_ids = one_piece(table.column("text")), one_piece(table.column("doc_id"))
+    rows = rows_to_check(doc_ids, texts, tokenizer.kind, literal_table(list(tokenizer.specials)))
+    if not tokenizer.is_fast:
+        return len(rows)  # all of the shard is by the reference
+    for batch in batches:
+        mine = rows[(rows >= batch.first) & (rows < batch.first + len(batch.offsets) - 1)]
+        if len(mine):
+            expected = encode_with_controls(
+                texts.take(pa.array(mine)),
+                lambda column: tokenizer.encode(column.to_pylist()),
+                task.options.controls,
+            )
+            encoded = Encoded(batch.ids, np.diff(batch.offsets))
+            difference = first_difference(encoded, mine - batch.first, expected)
+            if difference is not None:
+                row = batch.first + difference.row
+                raise TokenizerError(
+                    f"token {difference.position} is {difference.found} by {tokenizer.engine} and "
+                    f"{difference.expected} by the {tokenizer.kind} reference",
+                    where=f"{task.options.source} document {doc_ids[row].as_py()!r} "
+                    f"(row {table.column('row')[row].as_py()} of shard {task.key})",
+                    next="uninstall gigatoken to encode with the reference alone, and report the document",
+                )
+    return len(rows)
+
+
+def _write(
+    task: Task[ShardTokensOptions], split: str, table: Any, rows: Any, text_bytes: Any, batches: list[_Batch]
+) -> tuple[list[FileEntry], Any]:
+    """The documents `rows` of the shard; `table` has them already."""
+    chunks, lengths = [], []
+    for batch in batches:
+        mine = rows[slice(*np.searchsorted(rows, [batch.first, batch.first + len(batch.offsets) - 1]))]
+        mine = mine - batch.first
+        chunks.append(end_sequences(batch.ids, batch.offsets, mine, task.options.eos_id, task.options.dtype))
+        lengths.append(batch.offsets[mine + 1] - batch.offsets[mine] + 1)
+    tokens = np.concatenate(lengths)
+    name = f"tokens-{task.key}"
+    stem = f"{split}/{task.options.domain}/{name}"
+    written = write_megatron(Path(task.directory) / stem, chunks, tokens, dtype=task.options.dtype)
+    documents = pa.table(
+        [
+            table.column("row").cast(pa.uint32()),
+            table.column("doc_id"),
+            tokens,
+            text_bytes,
+            table.column("language"),
+            table.column("license"),
+        ],
+        schema=LENGTHS,
+    )
+    files = [
+        file_entry(f"{stem}.bin", "tokens", written[f"{name}.bin"], rows=table.num_rows),
+        file_entry(f"{stem}.idx", "sequences", written[f"{name}.idx"], rows=table.num_rows),
+        write_shard_table(
+            task.directory, f"{stem.replace('/tokens-', '/lengths-')}.parquet", "lengths", documents
+        ),
+    ]
+    return files, tokens
+
+
+def _bytes_of(table: Any) -> Any:
+    return np.diff(string_column(table.column("text")).offsets)
+
+
+def _pinned(tokenizer: Artifact) -> list[Input]:
+    """The file, and the code behind it where that lies beside the recipe."""
+    (file,) = tokenizer.manifest.entries("tokenizer")
+    plugin = plugin_of(tokenizer.manifest.config)
+    pinned = Input("tokenizer", str(tokenizer.path(file)), file.content_sha256)
+    return [pinned, *hook_inputs([plugin] if plugin else [])]
+
+
+STAGE = Stage(
+    "tokens",
+    TokensOptions,
+    conduct,
+    {"tokens": TaskFunction(ShardTokensOptions, perform_tokens)},
+    lambda _: {"patterns", "packing"},
+    _environment,
+)
+
+
+class SplitShard(NamedTuple):
+    """A working shard with documents in the split: ids, and a table with a row per sequence."""
+
+    number: int
+    source: str
+    domain: str
+    tokens: Input
+    lengths: Input
+
+
+class TokenShard(NamedTuple):
+    """The same in a task: where the lengths are."""
+
+    number: int
+    source: str
+    path: Path
+
+
+def shards_of_split(upstream: Mapping[str, Artifact], split: str) -> list[SplitShard]:
+    """In shard order, which is the order of the corpus."""
+    origins = [
+        (name.removeprefix("ingest/"), domain_of(artifact))
+        for name, artifact in upstream.items()
+        if name.startswith("ingest/")
+        for _ in artifact.manifest.entries("documents")
+    ]
+    tokens = upstream["tokens"]
+    found = []
+    for receipt in tokens.manifest.receipts():
+        mine = {entry.table: entry for entry in receipt.files if entry.path.startswith(f"{split}/")}
+        if mine:
+            number = int(receipt.key)
+            inputs = [
+                Input(table, str(tokens.path(mine[table])), mine[table].content_sha256, mine[table].rows)
+                for table in ("tokens", "lengths")
+            ]
+            found.append(SplitShard(number, *origins[number], *inputs))
+    return found
+
+
+def token_shards(task: Task, listed: Sequence[tuple[int, str]]) -> list[TokenShard]:
+    paths = task.paths("lengths")
+    return [TokenShard(number, source, path) for (number, source), path in zip(listed, paths, strict=True)]

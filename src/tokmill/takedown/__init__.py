@@ -1,0 +1,1 @@
+"""Forgetting documents: what it means, its steps, its proof."""

@@ -1,0 +1,291 @@
+"""Which documents a takedown means, and what of a run they are in: read only.
+
+    ids, a source, a licence ─> rows of shards ─> sequences ─> turns ─> rows of builds, tokens, training steps
+                                             └ documents that were dropped as copies of them, and may come back
+
+An id means every document that has it, in the sources that were asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import Artifact
+from tokmill.artifacts.tombstones import Forgotten, ids_of, sha256_of
+from tokmill.audit.opened import ShardTables, load_of
+from tokmill.audit.places import RunPlaces, entry_of, splits_of
+from tokmill.errors import InputError
+from tokmill.formats.index import map_ids, map_places
+from tokmill.schema import one_piece
+from tokmill.storage.tables import load_table
+
+Rows = NDArray[np.int64]
+
+_EXAMPLES = 20
+
+
+class Selection(NamedTuple):
+    """What is to be forgotten: ids (with the source they are of, or of any), or all of a source, or of a licence."""
+
+    doc_ids: tuple[tuple[str | None, str], ...] = ()
+    source: str | None = None
+    license: str | None = None
+
+
+class Chosen(NamedTuple):
+    rows: dict[int, Rows]  # by the number of the shard, ascending
+    hashes: dict[str, list[str]]  # of ids, by source
+    not_found: int  # ids that no document has
+    already: int  # ids that were forgotten before
+
+    @property
+    def documents(self) -> int:
+        return sum(map(len, self.rows.values()))
+
+
+class Affected(NamedTuple):
+    """What a takedown changes. Rows and steps are those of one epoch in order."""
+
+    documents: int
+    sources: Json  # documents and shards by source
+    tokens: Json  # by split
+    builds: tuple[Json, ...]
+    copies: Json  # documents that were dropped for one of them: how many, and some
+    not_found: int
+    already: int
+
+    def as_json(self) -> Json:
+        return {**self._asdict(), "builds": list(self.builds)}
+
+
+def choose(run: RunPlaces, selection: Selection) -> Chosen:
+    _check_source(run, selection)
+    hashes: dict[str, set[str]] = {}
+    if selection.doc_ids:
+        for source in _sources(run, selection):
+            ids = {sha256_of(doc_id) for own, doc_id in selection.doc_ids if own in (None, source)}
+            hashes[source] = ids
+    else:
+        for shard in run.shards:
+            if selection.source in (None, shard.source):
+                ids_column = _doc_ids(run, shard)
+                rows = _of_license(run, shard, selection.license)
+                names = (
+                    ids_column.to_pylist() if rows is None else ids_column.take(pa.array(rows)).to_pylist()
+                )
+                hashes.setdefault(shard.source, set()).update(map(sha256_of, names))
+    rows_of: dict[int, Rows] = {}
+    found: dict[str, set[str]] = {}
+    for shard in run.shards:
+        wanted = hashes.get(shard.source)
+        if not wanted:
+            continue
+        rows = _rows_with(run, shard, Forgotten(wanted))
+        if len(rows):
+            rows_of[shard.number] = rows
+            names = _doc_ids(run, shard).take(pa.array(rows)).to_pylist()
+            found.setdefault(shard.source, set()).update(map(sha256_of, names))
+    everywhere = set().union(*found.values()) if found else set()
+    asked = {sha256_of(doc_id) for _, doc_id in selection.doc_ids}
+    known = set(run.forgotten.column("id_sha256").to_pylist())
+    before = (asked - everywhere) & known
+    if selection.source and not (selection.doc_ids or selection.license):
+        before = set(ids_of(run.forgotten, selection.source)) - everywhere  # all of it, once before
+    return Chosen(
+        rows_of,
+        {source: sorted(ids) for source, ids in found.items()},
+        len(asked - everywhere - before),
+        len(before),
+    )
+
+
+def _check_source(run: RunPlaces, selection: Selection) -> None:
+    names = [name.removeprefix("ingest/") for name in run.of_kind("ingest")]
+    asked = [selection.source, *(source for source, _ in selection.doc_ids)]
+    for source in dict.fromkeys(asked):
+        if source is not None and source not in names:
+            raise InputError(
+                f"no source is called {source}", where=str(run.directory), next=f"one of: {', '.join(names)}"
+            )
+
+
+def _sources(run: RunPlaces, selection: Selection) -> list[str]:
+    names = [name.removeprefix("ingest/") for name in run.of_kind("ingest")]
+    return [name for name in names if selection.source in (None, name)]
+
+
+def _doc_ids(run: RunPlaces, shard: ShardTables) -> Any:
+    path = run.artifacts[f"ingest/{shard.source}"].path(shard.documents)
+    return one_piece(load_table(path, ["doc_id"]).column("doc_id"))
+
+
+def _rows_with(run: RunPlaces, shard: ShardTables, wanted: Forgotten) -> Rows:
+    """By the index first: most shards have none, and are not read."""
+    artifact = run.artifacts[f"ingest/{shard.source}"]
+    path = f"ids-{shard.key}.npy"
+    for entry in artifact.manifest.entries("ids"):
+        if entry.path == path:
+            if not wanted.holds(np.asarray(map_ids(artifact.path(entry), entry.rows)[0])).any():
+                return np.empty(0, np.int64)
+            break
+    return wanted.rows(_doc_ids(run, shard))
+
+
+def _of_license(run: RunPlaces, shard: ShardTables, license: str | None) -> Rows | None:
+    """Rows under the licence, as cleaning resolved it, or as the source spelled it; None: all."""
+    if license is None:
+        return None
+    artifact = run.artifacts[f"ingest/{shard.source}"]
+    tags = [load_table(artifact.path(shard.documents), ["license_tag"]).column("license_tag")]
+    cleaned = run.artifacts.get(f"clean/{shard.source}")
+    marks = load_of(cleaned, f"marks-{shard.key}.parquet", ["license"]) if cleaned is not None else None
+    if marks is not None:
+        tags.append(marks.column("license"))
+    is_meant = np.zeros(shard.documents.rows, np.bool_)
+    for column in tags:
+        lower = pc.utf8_lower(column).fill_null("")
+        is_meant |= np.asarray(pc.equal(lower, license.lower()))
+    return np.flatnonzero(is_meant)
+
+
+# --- what they are in ---
+
+
+def find_affected(run: RunPlaces, chosen: Chosen, batch_size: int | None = None) -> Affected:
+    by_number = {shard.number: shard for shard in run.shards}
+    sources: Json = {}
+    for number, rows in chosen.rows.items():
+        told = sources.setdefault(by_number[number].source, {"documents": 0, "shards": []})
+        told["documents"] += len(rows)
+        told["shards"].append(by_number[number].name)
+    sequences = {split: dict(found) for split, found in _sequences(run, chosen)}
+    builds = [
+        told
+        for name, build in run.of_kind("build").items()
+        for split in splits_of(build)
+        if (told := _in_build(run, name, build, split, sequences.get(split, {}), batch_size)) is not None
+    ]
+    tokens = {
+        split: sum(int(lengths.sum()) for _, lengths in found.values()) for split, found in sequences.items()
+    }
+    return Affected(
+        chosen.documents,
+        sources,
+        {split: count for split, count in tokens.items() if count},
+        tuple(builds),
+        _copies(run, chosen, by_number),
+        chosen.not_found,
+        chosen.already,
+    )
+
+
+def refuse_emptied_domains(run: RunPlaces, affected: Affected, recipe: Json) -> None:
+    """A domain that loses every document cannot have its share any more: better said before anything is taken apart."""
+    mixture = recipe.get("mixture")
+    if not mixture or not mixture["weights"] or mixture["exhausted"] == "renormalize":
+        return
+    left: dict[str, int] = {}
+    for source in recipe["sources"]:
+        ingest = run.artifacts.get(f"ingest/{source['name']}")
+        if ingest is not None:
+            taken = affected.sources.get(source["name"], {"documents": 0})["documents"]
+            kept = int(ingest.manifest.counts["kept"])
+            left[source["domain"]] = left.get(source["domain"], 0) + kept - taken
+    emptied = [
+        name for name, count in left.items() if not count and Fraction(mixture["weights"].get(name, 0))
+    ]
+    if emptied:
+        raise InputError(
+            f"no document of the domain {emptied[0]} would be left, and the mixture gives it a share",
+            where="mixture.weights",
+            next="set `mixture: {exhausted: renormalize, tokens: 10M}` (or another target) in the recipe, run it, "
+            "and give this command again",
+        )
+
+
+Encoded = dict[int, tuple[Rows, Rows]]  # by shard: sequences, and their lengths
+
+
+def _sequences(run: RunPlaces, chosen: Chosen) -> Iterator[tuple[str, Encoded]]:
+    tokens = run.artifacts.get("tokens")
+    if tokens is None:
+        return
+    for split in tokens.manifest.facts["splits"]:
+        found: Encoded = {}
+        for entry in tokens.manifest.entries("lengths"):
+            number = int(entry.path.rpartition("lengths-")[2].removesuffix(".parquet"))
+            if entry.path.startswith(f"{split}/") and number in chosen.rows:
+                table = load_table(tokens.path(entry), ["row", "tokens"])
+                at = np.flatnonzero(np.isin(np.asarray(table.column("row")), chosen.rows[number]))
+                found[number] = at, np.asarray(table.column("tokens"))[at]
+        yield split, found
+
+
+def _in_build(
+    run: RunPlaces,
+    name: str,
+    build: Artifact,
+    split: str,
+    encoded: Mapping[int, tuple[Rows, Rows]],
+    batch: int | None,
+) -> Json | None:
+    turns = run.turns(name, split)
+    mask = turns.is_any({number: at for number, (at, _) in encoded.items()})
+    if not mask.any():
+        return None
+    entry = entry_of(build, split, "places")
+    if entry is None:
+        rows = np.flatnonzero(mask)
+        tokens = int(turns.lengths()[rows].sum())
+        total = len(mask)
+    else:
+        places = map_places(build.path(entry), entry.rows)
+        meets = mask[places.document]
+        rows = np.unique(places.row[meets]).astype(np.int64)
+        tokens = int((places.end[meets].astype(np.int64) - places.start[meets]).sum())
+        index = entry_of(build, split, "index")
+        total = index.rows if index is not None else 0
+    told: Json = {
+        "build": name,
+        "split": split,
+        "documents": int(mask.sum()),
+        "tokens": tokens,
+        "rows": len(rows),
+        "of_rows": total,
+        "first_row": int(rows[0]) if len(rows) else None,
+        "last_row": int(rows[-1]) if len(rows) else None,
+    }
+    if batch is not None:
+        steps = np.unique(rows // batch)
+        told |= {"steps": len(steps), "of_steps": -(-total // batch)}
+        told |= {"first_step": int(steps[0]) if len(steps) else None}
+    return told
+
+
+def _copies(run: RunPlaces, chosen: Chosen, by_number: Mapping[int, ShardTables]) -> Json:
+    """Documents that deduplication dropped because one of these was there: without it, they may come back."""
+    dedup = run.artifacts.get("dedup")
+    meant = {by_number[number].name: set(rows.tolist()) for number, rows in chosen.rows.items()}
+    told: list[Json] = []
+    count = 0
+    for entry in dedup.manifest.entries("ledger") if dedup is not None else []:
+        assert dedup is not None
+        columns = ["source", "doc_id", "row", "shard", "verdict", "reason", "match_shard", "match_row"]
+        table = load_table(dedup.path(entry), columns)
+        for line in table.filter(
+            pc.is_in(table.column("match_shard"), pa.array(list(meant), pa.string()))
+        ).to_pylist():
+            itself = line["row"] in meant.get(line["shard"], ())
+            if line["verdict"] == "drop" and line["match_row"] in meant[line["match_shard"]] and not itself:
+                count += 1
+                if len(told) < _EXAMPLES:
+                    told.append({key: line[key] for key in ("source", "doc_id", "reason")})
+    return {"documents": count, "examples": told}

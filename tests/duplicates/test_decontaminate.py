@@ -1,0 +1,279 @@
+"""Benchmark items planted in texts are found where they are; what only looks like one is not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.test_windows import slow_words
+from mill import SHARED
+from tokmill.duplicates.decontaminate import (
+    Hits,
+    Items,
+    contaminated_rows,
+    find_contamination,
+    load_benchmark,
+    ngram_index,
+)
+from tokmill.errors import InputError
+from tokmill.storage.disk import ZstdFile
+
+ANY = settings(deadline=None, max_examples=200)
+QUESTION = (
+    "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. "
+    "How many clips did Natalia sell altogether in April and May?"
+)
+
+
+def texts_of(texts: list[str]) -> Any:
+    return pa.array(texts, pa.large_string())
+
+
+def items_of(texts: list[str]) -> Items:
+    count = len(texts)
+    return Items(texts_of(texts), ["bench.jsonl"], np.zeros(count, np.int64), np.arange(1, count + 1))
+
+
+def rows_of(hits: Hits) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.tolist() for column in hits), strict=True))
+
+
+def hit_texts(texts: list[str], hits: Hits) -> list[tuple[int, int, str]]:
+    return [
+        (row, item, texts[row].encode()[start:end].decode()) for row, item, start, end, *_ in rows_of(hits)
+    ]
+
+
+def slow_hits(texts: list[str], items: list[str], n: int, min_words: int) -> list[tuple[Any, ...]]:
+    found = []
+    for row, text in enumerate(texts):
+        words = slow_words(text)
+        for number, item in enumerate(items):
+            theirs = [word for word, _, _ in slow_words(item)]
+            size = n if len(theirs) >= n else len(theirs)
+            if size < min_words:
+                continue
+            grams = {tuple(theirs[k : k + size]) for k in range(len(theirs) - size + 1)}
+            places = [
+                k
+                for k in range(len(words) - size + 1)
+                if tuple(word for word, _, _ in words[k : k + size]) in grams
+            ]
+            share = len({tuple(word for word, _, _ in words[k : k + size]) for k in places}) / len(grams)
+            runs: list[list[int]] = []
+            for k in places:
+                if runs and k <= runs[-1][-1] + size:
+                    runs[-1].append(k)
+                else:
+                    runs.append([k])
+            found += [
+                (row, number, words[run[0]][1], words[run[-1] + size - 1][2], len(run), share) for run in runs
+            ]
+    return found
+
+
+WORDS = st.lists(
+    st.sampled_from(["a", "B", "b", "c", "É", "e\u0301", "日", "㏂", "9", "—"]), max_size=14
+).map(" ".join)
+
+
+@ANY
+@given(
+    st.lists(WORDS, max_size=5),
+    st.lists(st.lists(WORDS, max_size=4).map(" ".join), max_size=4),
+    st.sampled_from([(3, 1), (4, 2), (5, 5)]),
+)
+def test_hits_are_all_places_where_n_words_of_an_item_stand(
+    items: list[str], texts: list[str], sizes: tuple[int, int]
+) -> None:
+    hits = find_contamination(texts_of(texts), ngram_index(items_of(items), *sizes))
+    assert rows_of(hits) == slow_hits(texts, items, *sizes)
+
+
+@ANY
+@given(st.lists(st.lists(st.sampled_from("abcd"), max_size=20).map(" ".join), max_size=8), st.integers(1, 4))
+def test_hits_do_not_depend_on_how_texts_are_batched(texts: list[str], step: int) -> None:
+    index = ngram_index(items_of(["a b c d", "a a a b c"]), 3, 3)
+    found = []
+    for start in range(0, len(texts), step):
+        part = rows_of(find_contamination(texts_of(texts[start : start + step]), index))
+        found += [(row + start, *rest) for row, *rest in part]
+    assert found == rows_of(find_contamination(texts_of(texts), index))
+
+
+def test_an_item_in_other_case_layout_and_punctuation_is_found_whole() -> None:
+    disguised = (
+        "NATALIA sold\n  clips—to 48 of her friends, in April; and then" + QUESTION.partition("and then")[2]
+    )
+    texts = ["Nothing here.", f"Some web page. {disguised} And more of it.", "The end."]
+    hits = find_contamination(texts_of(texts), ngram_index(items_of([QUESTION])))
+    assert hit_texts(texts, hits) == [(1, 0, disguised.rstrip("?"))]
+    assert hits.share.tolist() == [1.0]
+    assert contaminated_rows(hits, 3).tolist() == [False, True, False]
+
+
+def test_a_word_changed_in_the_middle_of_every_gram_is_no_hit() -> None:
+    words = QUESTION.split()
+    near = " ".join("other" if k % 13 == 6 else word for k, word in enumerate(words))
+    assert not len(find_contamination(texts_of([near]), ngram_index(items_of([QUESTION]))).rows)
+    one = " ".join("other" if k == 15 else word for k, word in enumerate(words))
+    hits = find_contamination(texts_of([one]), ngram_index(items_of([QUESTION])))
+    assert [text for _, _, text in hit_texts([one], hits)] == [
+        " ".join(words[:15]),
+        " ".join(words[16:])[:-1],
+    ]
+    assert 0 < hits.share[0] < 0.5, "two parts of one item have one share"
+    assert hits.share[0] == hits.share[1]
+    other_figure = QUESTION.replace("48", "47")
+    hits = find_contamination(texts_of([other_figure]), ngram_index(items_of([QUESTION])))
+    assert hits.starts.tolist() == [len("Natalia sold clips to 47 ")]
+
+
+def test_twelve_words_of_an_item_are_no_hit_and_thirteen_are() -> None:
+    index = ngram_index(items_of([QUESTION]))
+    words = QUESTION.split()
+    assert not len(find_contamination(texts_of([" ".join(words[3:15])]), index).rows)
+    hits = find_contamination(texts_of([" ".join(words[3:16])]), index)
+    assert hits.grams.tolist() == [1]
+    assert not contaminated_rows(hits, 1, min_share=0.5).any()
+
+
+def test_a_short_item_counts_as_a_whole_and_a_very_short_one_is_said_not_to_be_used() -> None:
+    items = items_of(["What is the capital city of Burkina Faso?", "What is 2 + 2?", QUESTION, ""])
+    index = ngram_index(items)
+    assert index.unused.tolist() == [1, 3]
+    assert index.grams.tolist() == [1, 0, 19, 0]
+    texts = [
+        "what is the capital city of burkina faso? Well",
+        "what is the capital city of burkina and 2 + 2?",
+    ]
+    hits = find_contamination(texts_of(texts), index)
+    assert hit_texts(texts, hits) == [(0, 0, "what is the capital city of burkina faso")]
+
+
+def test_nine_words_of_a_short_item_of_ten_are_no_hit() -> None:
+    item = "one two three four five six seven eight nine ten"
+    index = ngram_index(items_of([item]))
+    assert not len(find_contamination(texts_of([item[:-4], item.replace("ten", "eleven")]), index).rows)
+    assert len(find_contamination(texts_of([f"zero {item} eleven"]), index).rows) == 1
+
+
+def test_grams_that_many_items_share_are_reported_for_each_of_them() -> None:
+    items = [f"{k} {QUESTION}" for k in range(50)]
+    hits = find_contamination(texts_of([QUESTION]), ngram_index(items_of(items)))
+    assert hits.items.tolist() == list(range(50))
+    assert set(hits.share.tolist()) == {19 / 20}
+
+
+def test_no_items_and_no_texts_have_no_hits() -> None:
+    assert not len(find_contamination(texts_of([QUESTION]), ngram_index(items_of([]))).rows)
+    assert not len(find_contamination(texts_of([]), ngram_index(items_of([QUESTION]))).rows)
+
+
+# --- files ---
+
+RECORDS = [
+    {"question": "Què és això?", "answer": 7, "choices": ["a b", "c"]},
+    {"question": "second", "other": {"x": ["deep", None, 1.5]}},
+    {"answer": "third"},
+]
+
+
+def test_items_come_from_json_lines_with_lists_and_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "b.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    items = load_benchmark([path], ["question", "choices", "answer", "other"])
+    assert items.texts.to_pylist() == ["Què és això?\na b c\n7", "second\ndeep 1.5", "third"]
+    assert [items.label(k) for k in range(3)] == ["b.jsonl:1", "b.jsonl:2", "b.jsonl:3"]
+
+
+def test_items_come_from_several_files_under_one_folder(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    pq.write_table(pa.table({"q": ["first", "second"], "n": [1, 2]}), tmp_path / "one/test.parquet")
+    (tmp_path / "two/test.tsv").write_text("id\tq\tn\nx\tthird\t3\r\ny\tfourth\n")
+    with gzip.open(tmp_path / "two/bare.tsv.gz", "wt") as file:
+        file.write("ignored\tfifth\t5\n")
+    items = load_benchmark([tmp_path / "one/test.parquet", tmp_path / "two/test.tsv"], ["q", "n"])
+    assert items.texts.to_pylist() == ["first\n1", "second\n2", "third\n3", "fourth"]
+    assert [items.label(k) for k in range(4)] == [
+        "one/test.parquet:1",
+        "one/test.parquet:2",
+        "two/test.tsv:1",
+        "two/test.tsv:2",
+    ]
+    assert load_benchmark([tmp_path / "two/bare.tsv.gz"], ["2", "3"]).texts.to_pylist() == ["fifth\n5"]
+
+
+def test_a_field_that_no_record_has_is_an_error_that_lists_the_others(tmp_path: Path) -> None:
+    (tmp_path / "b.jsonl").write_text('{"question": "x"}\n')
+    (tmp_path / "b.tsv").write_text("question\tanswer\nx\ty\n")
+    for name in ("b.jsonl", "b.tsv"):
+        with pytest.raises(InputError, match=r"(?s)no field `prompt`.*it has question"):
+            load_benchmark([tmp_path / name], ["prompt"])
+
+
+def test_a_bad_record_of_a_benchmark_is_an_error_not_an_item_less(tmp_path: Path) -> None:
+    (tmp_path / "b.jsonl").write_text('{"q": "x"}\n{"q": \n')
+    with pytest.raises(InputError, match=r"(?s)offset 11.*an item that is not read is not looked for"):
+        load_benchmark([tmp_path / "b.jsonl"], ["q"])
+    (tmp_path / "b.tsv").write_bytes(b"q\n\xff\n")
+    with pytest.raises(InputError, match="offset 2: not UTF-8"):
+        load_benchmark([tmp_path / "b.tsv"], ["q"])
+
+
+def test_no_files_or_no_fields_is_an_error() -> None:
+    with pytest.raises(InputError, match="no benchmark files"):
+        load_benchmark([], ["q"])
+    with pytest.raises(InputError, match="no fields"):
+        load_benchmark([Path("b.jsonl")], [])
+
+
+# --- real benchmarks in real text ---
+
+MATH = SHARED / "data/math"
+needs_shared = pytest.mark.skipif(
+    not (MATH.exists() and (SHARED / "bench").exists()),
+    reason="needs ../shared/data/math and ../shared/bench",
+)
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    ("file", "fields"),
+    [("gsm8k/test.jsonl", ["question", "answer"]), ("MATH/test_0000-1499.jsonl", ["question"])],
+)
+def test_real_items_planted_in_web_pages_are_found_with_item_and_span(file: str, fields: list[str]) -> None:
+    items = load_benchmark([MATH / file], fields)
+    index = ngram_index(items)
+    unused = set(index.unused.tolist())
+    with ZstdFile(SHARED / "bench/web.jsonl.zst") as lines:
+        pages = [json.loads(line)["text"] for line, _ in zip(lines, range(200), strict=False)]
+    before = rows_of(find_contamination(texts_of(pages), index))
+    chosen = [item for item in range(0, len(items.texts), 7) if item not in unused][:200]
+    texts, spans = [], []
+    for page, item in zip(pages, chosen, strict=False):
+        middle = page.find("\n", len(page) // 2) + 1
+        text = items.texts[item].as_py()
+        words = slow_words(text)
+        start = len((page[:middle] + "\n").encode())
+        spans.append((start + words[0][1], start + words[-1][2]))
+        texts.append(f"{page[:middle]}\n{text}\n{page[middle:]}")
+    hits = rows_of(find_contamination(texts_of(texts), index))
+    of_item = {(row, item): (start, end, share) for row, item, start, end, _, share in hits}
+    assert len(before) <= 5, "web pages hold next to none of it by themselves"
+    for row, item in enumerate(chosen[: len(texts)]):
+        start, end, share = of_item[row, item]
+        assert share == 1.0, items.label(item)
+        # Words of the page right beside it may be those of the item: a full match is at least the planted bytes.
+        assert start <= spans[row][0]
+        assert end >= spans[row][1]

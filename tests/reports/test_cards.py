@@ -1,0 +1,157 @@
+"""DATACARD.md and croissant.json, read by those that they are for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mill import tokmill
+from reports.reported import write_corpus
+from tokmill.pipeline.run import run
+from tokmill.reports.cards import Cards, _scalar, front_matter, hub_license, write_cards
+from tokmill.reports.facts import gather_facts
+
+
+class Made(NamedTuple):
+    run: Path
+    facts: dict[str, Any]
+    cards: Cards
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The cards lie in the run, as they would be published."""
+    directory = tmp_path_factory.mktemp("cards")
+    out = run(write_corpus(directory), directory / "out", workers=1).out
+    facts = gather_facts(out)
+    return Made(out, facts, write_cards(out, out, facts))
+
+
+def matter_of(card: Path) -> dict[str, Any]:
+    text = card.read_text()
+    assert text.startswith("---\n")
+    found: dict[str, Any] = yaml.safe_load(text.split("---\n")[1])
+    return found
+
+
+def test_the_hub_reads_the_front_matter(made: Made) -> None:
+    hub = pytest.importorskip("huggingface_hub", reason="the card is read with huggingface_hub")
+    card = hub.DatasetCard.load(made.cards.card)  # raises where a field has a form that the Hub refuses
+    data = card.data.to_dict()
+    assert data["pretty_name"] == "small"
+    assert set(data["license"]) == {"apache-2.0", "cc-by-4.0", "mit"}
+    assert data["size_categories"] == ["n<1K"]
+    assert data["task_categories"] == ["text-generation"]
+    assert "language" not in data  # nobody looked
+
+
+def test_configs_name_the_files_that_are_there(made: Made) -> None:
+    (config,) = matter_of(made.cards.card)["configs"]
+    assert config["config_name"] == "table"
+    files = [path.relative_to(made.run).as_posix() for path in made.run.glob("build/table/**/*.parquet")]
+    patterns = {part["split"]: part["path"] for part in config["data_files"]}
+    assert set(patterns) == {"train", "validation"}
+    assert all(any(fnmatch(file, pattern) for file in files) for pattern in patterns.values())
+    assert all(any(fnmatch(file, pattern) for pattern in patterns.values()) for file in files)
+
+
+def test_the_card_has_the_measured_figures(made: Made) -> None:
+    text = made.cards.card.read_text()
+    totals = made.facts["totals"]
+    assert f"{totals['kept']:,} documents, {totals['tokens']:,} tokens" in text
+    assert made.facts["run"]["digest"] in text
+    for drop in made.facts["drops"]:
+        assert f"| {drop['docs']:,} |" in text
+    for row in made.facts["shares"]["license"]:
+        assert f"{row['name']} | {row['tokens']:,} |" in text
+    for split, documents in (("train", 0), ("valid", 1)):
+        built = made.facts["builds"][0]["splits"][documents]
+        assert built["split"] == split
+        assert f"| {split} | {built['docs']:,} | {built['packing']['written']:,} |" in text
+
+
+def test_croissant_is_valid_and_every_file_is_the_one_it_names(made: Made) -> None:
+    croissant = pytest.importorskip("mlcroissant", reason="croissant.json is checked with mlcroissant")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dataset = croissant.Dataset(jsonld=str(made.cards.croissant))
+    assert not dataset.metadata.issues.errors
+    body = json.loads(made.cards.croissant.read_text())
+    files = [part for part in body["distribution"] if part["@type"] == "cr:FileObject"]
+    listed = {
+        f"build/{build.parent.name}/{entry['path']}"
+        for build in made.run.glob("build/*/manifest.json")
+        for entry in json.loads(build.read_text())["files"]
+    }
+    assert {part["contentUrl"] for part in files} == listed
+    for part in files:
+        data = (made.run / part["contentUrl"]).read_bytes()
+        assert part["sha256"] == hashlib.sha256(data).hexdigest()
+        assert part["contentSize"] == f"{len(data)} B"
+    assert "https://spdx.org/licenses/Apache-2.0.html" in body["license"]
+
+
+def test_croissant_reads_the_tokens_of_a_parquet_build(made: Made) -> None:
+    croissant = pytest.importorskip("mlcroissant", reason="croissant.json is checked with mlcroissant")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dataset = croissant.Dataset(jsonld=str(made.cards.croissant))
+        records = list(dataset.records("table-valid"))
+    shards = sorted(made.run.glob("build/table/valid/*.parquet"))
+    rows = [row for shard in shards for row in pq.read_table(shard).to_pylist()]
+    found = [list(map(int, record["table-valid/input_ids"])) for record in records]
+    assert found == [row["input_ids"] for row in rows]
+    names = [record["table-valid/doc_id"] for record in records]
+    assert [name.decode() if isinstance(name, bytes) else name for name in names] == [
+        r["doc_id"] for r in rows
+    ]
+
+
+def test_the_command_writes_both_beside_the_page(made: Made, tmp_path: Path) -> None:
+    found = tokmill("report", made.run, "--out", tmp_path, "--cards", "--json")
+    told = json.loads(found.stdout)
+    assert found.returncode == 0
+    assert Path(told["card"]).read_bytes() == made.cards.card.read_bytes()
+    assert Path(told["croissant"]).read_bytes() == made.cards.croissant.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("spdx", "name"),
+    [
+        ("Apache-2.0", "apache-2.0"),
+        ("GPL-3.0-only", "gpl-3.0"),
+        ("ODC-By-1.0", "odc-by"),
+        ("CC-BY-SA-2.5", "other"),
+        ("MIT OR Apache-2.0", "other"),
+        ("LicenseRef-Public-Domain", "other"),
+    ],
+)
+def test_licences_have_the_names_of_the_hub(spdx: str, name: str) -> None:
+    assert hub_license(spdx) == name
+
+
+def test_a_licence_that_the_hub_does_not_list_is_named(made: Made) -> None:
+    shares = {**made.facts["shares"], "license": [{"name": "CC-BY-SA-2.5"}, {"name": "MIT"}]}
+    languages = [{"name": "no"}, {"name": "en"}]  # `no` is a boolean to YAML, and Norwegian to us
+    found = front_matter({**made.facts, "shares": {**shares, "language": languages}}, [])
+    matter = yaml.safe_load(found.split("---\n")[1])
+    assert matter["license"] == ["other", "mit"]
+    assert matter["license_name"] == "CC-BY-SA-2.5"
+    assert matter["license_link"] == "https://spdx.org/licenses/CC-BY-SA-2.5.html"
+    assert matter["language"] == ["no", "en"]
+    assert matter["multilinguality"] == ["multilingual"]
+
+
+@given(st.text(max_size=40))
+def test_any_name_comes_back_from_yaml_as_it_was(name: str) -> None:
+    assert yaml.safe_load(f"key: {_scalar(name)}")["key"] == name

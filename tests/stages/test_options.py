@@ -1,0 +1,104 @@
+"""Options are typed from the plan to the worker, and JSON in between where they travel or are written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mill import small_corpus
+from tokmill.artifacts.manifest import Receipt, load_manifest
+from tokmill.artifacts.progress import Silence
+from tokmill.artifacts.step import Task
+from tokmill.engines.cluster import carry_out, encode_order, read_reply
+from tokmill.engines.local import Engine, InlineEngine, Perform, Resources
+from tokmill.errors import ManifestDamaged
+from tokmill.pipeline.plan import plan_steps, steps_until
+from tokmill.pipeline.run import Session, run_recipe
+from tokmill.recipe.file import load_recipe
+from tokmill.stages.dedup.exact import DedupOptions
+from tokmill.stages.registry import STAGES
+
+DEDUP = {
+    "near": {"threshold": "0.70", "ngram": 3},
+    "window": {"words": 20, "winnow": 5, "policy": "trim", "max_share": "0.4"},
+    "against": {"files": "items.jsonl", "fields": ["q"], "ngram": 5, "min_words": 5},
+    "keep": "best",
+    "max_source_loss": 1,
+}
+
+
+class ByOrders(InlineEngine):
+    """Every task goes to its worker, and its receipt comes back, as on a cluster: as bytes of JSON."""
+
+    def run(self, perform: Perform, tasks: Sequence[Task]) -> Iterator[tuple[Task, Receipt]]:
+        for task in tasks:
+            receipt = read_reply(carry_out(encode_order(perform, task)))
+            assert receipt is not None
+            yield task, receipt
+
+
+class ClusterSession(Session):
+    def _open_engine(self) -> Engine:
+        self._engine = self._engine or ByOrders()
+        return self._engine
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    (tmp_path / "items.jsonl").write_text('{"q": "the mill stands by the river and turns all day"}\n')
+    return small_corpus(
+        tmp_path,
+        dedup=DEDUP,
+        language={"method": "none", "keep": ["en"]},
+        license={"unknown": "keep"},
+        redact=["email"],
+        split={"method": "counts", "by": "cluster", "counts": {"valid": 5}},
+        mixture={"weights": {"math": "0.7", "prose": "0.3"}, "documents": 20, "exhausted": "renormalize"},
+    )
+
+
+def test_a_run_whose_tasks_travel_as_json_is_the_same_run(recipe: Path, tmp_path: Path) -> None:
+    loaded = load_recipe(recipe)
+    here = run_recipe(loaded, tmp_path, tmp_path / "here", workers=1).artifacts
+    steps = plan_steps(loaded, tmp_path, tmp_path / "there")
+    session = ClusterSession(tmp_path, tmp_path / "there", Resources(1), 1 << 20, Silence())
+    there, _, _ = session.run_steps(steps)
+    session.close()
+    assert {name: (a.manifest.identity, a.manifest.tasks) for name, a in there.items()} == {
+        name: (a.manifest.identity, a.manifest.tasks) for name, a in here.items()
+    }
+
+
+def test_options_of_a_manifest_are_those_of_the_step_that_wrote_it(recipe: Path, tmp_path: Path) -> None:
+    loaded = load_recipe(recipe)
+    run_recipe(loaded, tmp_path, tmp_path / "out", workers=1)
+    steps = plan_steps(loaded, tmp_path, tmp_path / "out")
+    assert {step.kind for step in steps} == set(STAGES)
+    for step in steps:
+        manifest = load_manifest(step.directory)
+        assert manifest.options(STAGES[step.kind].options) == step.options  # type: ignore[arg-type]
+        assert manifest.config == step.config
+    dedup = load_manifest(tmp_path / "out/dedup")
+    assert dedup.config["near"]["threshold"] == "0.7"
+    near = dedup.options(DedupOptions).near
+    assert near is not None
+    assert near.threshold == Decimal("0.7")
+
+
+def test_a_manifest_of_other_options_says_what_to_do(recipe: Path, tmp_path: Path) -> None:
+    run_recipe(load_recipe(recipe), tmp_path, tmp_path / "out", workers=1, until="dedup")
+    manifest = load_manifest(tmp_path / "out/dedup")
+    changed = msgspec.structs.replace(manifest, config={**manifest.config, "keep": "loudest"})
+    with pytest.raises(ManifestDamaged, match=r"loudest.*keep"):
+        changed.options(DedupOptions)
+
+
+def test_no_step_of_a_plan_is_changed_by_asking_for_some(recipe: Path, tmp_path: Path) -> None:
+    steps = plan_steps(load_recipe(recipe), tmp_path, tmp_path / "out")
+    chosen = steps_until(steps, "ingest/problems")
+    assert chosen[-1].extra.follower is None
+    assert all(step.extra.follower is not None for step in steps if step.kind == "ingest")

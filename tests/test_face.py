@@ -1,0 +1,238 @@
+"""The Python face: a recipe without a file, records that are Python objects, and one part on a column."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tokmill
+from tokmill.errors import InputError, RecipeError
+
+REPOSITORY = Path(__file__).parents[1]
+ROWS = [
+    {
+        "text": f"Mill {n} grinds {n * n} sacks of grain, and {n % 7} of rye.",
+        "id": f"m{n}",
+        "year": str(1700 + n),
+    }
+    for n in range(300)
+]
+SECTIONS: dict[str, Any] = {
+    "name": "mine",
+    "seed": 3,
+    "tokenizer": {"train": {"model": "byte_bpe", "vocab_size": 300}, "eos": "<|endoftext|>"},
+    "pack": {"length": 32},
+    "builds": [{"name": "rows", "format": "memmap"}],
+}
+
+
+def digest_of(out: Path) -> str:
+    found = tokmill.verify(out)
+    assert found.problems == []
+    return found.digest
+
+
+def source(**keys: Any) -> dict[str, Any]:
+    return {"name": "mine", "fields": {"id": "id", "meta": ["year"]}, **keys}
+
+
+def run(out: Path, **keys: Any) -> str:
+    return digest_of(tokmill.run({**SECTIONS, "sources": [source(**keys)]}, out, workers=1).out)
+
+
+def kinds_of_objects() -> dict[str, Any]:
+    import datasets
+    import pandas
+    import polars
+
+    table = pa.Table.from_pylist(ROWS)
+    return {
+        "generator": (row for row in ROWS),
+        "function": lambda: iter(ROWS),
+        "table": table,
+        "reader": table.to_reader(max_chunksize=70),
+        "pandas": pandas.DataFrame(ROWS),
+        "polars": polars.DataFrame(ROWS),
+        "dataset": datasets.Dataset.from_list(ROWS),
+        "selected dataset": datasets.Dataset.from_list([*ROWS[150:], *ROWS[:150]]).select(
+            [*range(150, 300), *range(150)]
+        ),
+    }
+
+
+def test_records_in_memory_have_the_digest_of_the_same_records_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    from_file = run(tmp_path / "file", files=str(tmp_path / "mine.jsonl"))
+    assert run(tmp_path / "list", data=ROWS) == run(tmp_path / "again", data=ROWS)
+    for kind, data in kinds_of_objects().items():
+        assert run(tmp_path / kind, data=data) == run(tmp_path / "list", data=ROWS), kind
+    # the manifest of ingest lists the digest of its file: JSON is spelled otherwise by json.dumps, the rest is equal
+    documents = [load_texts(tmp_path / name) for name in ("file", "list")]
+    assert documents[0] == documents[1]
+    assert from_file != run(tmp_path / "list", data=ROWS[1:])
+
+
+def load_texts(out: Path) -> list[Any]:
+    import pyarrow.parquet
+
+    paths = sorted((out / "ingest/mine").glob("documents-*.parquet"))
+    return [row for path in paths for row in pyarrow.parquet.read_table(path).to_pylist()]
+
+
+def test_equal_objects_are_up_to_date_and_others_are_not(tmp_path: Path) -> None:
+    recipe = {**SECTIONS, "sources": [source(data=ROWS)]}
+    assert tokmill.run(recipe, tmp_path / "out", workers=1).ran
+    assert tokmill.run(recipe, tmp_path / "out", workers=1).ran == []
+    assert not (tmp_path / "out/.work").exists()
+    changed = {**SECTIONS, "sources": [source(data=[*ROWS, {"text": "one more", "id": "x", "year": "1"}])]}
+    assert "ingest/mine" in tokmill.run(changed, tmp_path / "out", workers=1).ran
+    assert str(tmp_path) not in (tmp_path / "out/manifest.json").read_text()
+
+
+def test_a_recipe_is_the_same_as_a_file_as_yaml_as_a_dict_and_as_sections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    as_dict = {**SECTIONS, "sources": [source(files="mine.jsonl")]}
+    Path("recipe.yaml").write_text(json.dumps(as_dict))
+    sections = tokmill.Recipe(
+        name="mine",
+        seed=3,
+        sources=[
+            tokmill.Source(name="mine", files=["mine.jsonl"], fields=tokmill.Fields(id="id", meta=["year"]))
+        ],
+        tokenizer=tokmill.Tokenizer(
+            train=tokmill.Training(model="byte_bpe", vocab_size=300), eos="<|endoftext|>"
+        ),
+        pack=tokmill.Pack(length=32),
+        builds=[tokmill.Build(name="rows", format="memmap")],
+    )
+    given = {
+        "file": "recipe.yaml",
+        "yaml": json.dumps(as_dict, indent=1),
+        "dict": as_dict,
+        "sections": sections,
+    }
+    digests = {kind: digest_of(tokmill.run(recipe, kind, workers=1).out) for kind, recipe in given.items()}
+    assert len(set(digests.values())) == 1, digests
+    assert tokmill.load_recipe(json.dumps(as_dict, indent=1)) == tokmill.load_recipe("recipe.yaml")
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ([{"text": "a"}, "b"], "record 1 of its `data` is a str, not a dict"),
+        ([{"text": object()}], "record 0 of its `data` cannot be written as JSON"),
+        ("a text", "its `data` is a str"),
+        (7, "its `data` is a int"),
+    ],
+)
+def test_objects_that_are_no_records_are_told_by_their_place(tmp_path: Path, data: Any, told: str) -> None:
+    with pytest.raises(InputError, match=re.escape(told)):
+        tokmill.run({**SECTIONS, "sources": [source(data=data)]}, tmp_path / "out", workers=1)
+
+
+def test_mistakes_in_a_dict_are_told_as_those_of_a_file(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="vocab_sise"):
+        tokmill.run({**SECTIONS, "sources": [source(data=ROWS)], "tokenizer": {"train": {"vocab_sise": 3}}})
+    with pytest.raises(RecipeError, match="needs either `files`, `hub` or `corpus`"):
+        tokmill.run({**SECTIONS, "sources": [source()]}, tmp_path)
+
+
+def test_a_notebook_goes_from_a_list_of_dicts_to_batches_in_under_fifteen_lines(tmp_path: Path) -> None:
+    """The block of the README, as it stands there."""
+    blocks = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S)
+    (block,) = [block for block in blocks if '"data": rows' in block]
+    assert len(block.splitlines()) < 15
+    done = subprocess.run(
+        [sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "(8, 64)" in done.stdout
+
+
+def test_what_there_is_is_shown_and_each_name_can_be_had() -> None:
+    assert {"run", "Recipe", "verify", "measure", "near_duplicates", "load_recipe"} <= set(dir(tokmill))
+    assert all(getattr(tokmill, name) is not None for name in dir(tokmill))
+
+
+TEXTS = [
+    "Write to bob@mills.io, or call.",
+    "Le moulin tourne, et il moud le grain tous les jours de la semaine.",
+    "3 of 12 mills: 25 %",
+    "",
+]
+
+
+def as_kinds(texts: list[str]) -> dict[str, Any]:
+    import pandas
+    import polars
+
+    return {
+        "list": texts,
+        "numpy": np.array(texts, object),
+        "arrow": pa.array(texts),
+        "chunked": pa.chunked_array([texts[:2], texts[2:]]),
+        "pandas": pandas.Series(texts, index=range(5, 5 + len(texts)), name="t"),
+        "polars": polars.Series("t", texts),
+    }
+
+
+@pytest.mark.parametrize("kind", ["list", "numpy", "arrow", "chunked", "pandas", "polars"])
+def test_columns_of_every_kind_give_the_same(kind: str) -> None:
+    texts = as_kinds(TEXTS)[kind]
+    found = tokmill.measure(texts, ["chars", "digit_share"])
+    assert found["chars"].tolist() == [len(text) for text in TEXTS]
+    shares = [sum(c.isdigit() for c in text) / len(text) if text else 0.0 for text in TEXTS]
+    assert found["digit_share"].tolist() == shares
+    languages = tokmill.detect_language(texts)
+    assert list(languages.codes)[1] in ("fr", pa.scalar("fr"))
+    assert len(languages.scores) == 4
+    redacted = tokmill.redact(texts, ["email"])
+    assert type(redacted) is (pa.LargeStringArray if kind in ("arrow", "chunked") else type(texts))
+    assert str(next(iter(redacted))) == TEXTS[0].replace("bob@mills.io", "email@example.com")
+    assert [str(text) for text in list(redacted)[1:]] == TEXTS[1:]
+
+
+def test_near_duplicates_are_those_of_sets_of_words() -> None:
+    """Jaccard similarity by sets, pair by pair."""
+    words = [f"w{n}" for n in range(60)]
+    texts = [" ".join(words), " ".join([*words[:58], "x", "y"]), " ".join(words[::-1]), " ".join(words)]
+    found = tokmill.near_duplicates(texts, threshold=0.7, ngram=3)
+    grams = [{tuple(t.split()[i : i + 3]) for i in range(len(t.split()) - 2)} for t in texts]
+    for n, survivor in enumerate(found.survivor.tolist()):
+        similarity = len(grams[n] & grams[survivor]) / len(grams[n] | grams[survivor])
+        assert found.similarity[n] == pytest.approx(similarity, abs=0.08)
+        assert bool(found.kept[n]) == (survivor == n)
+    assert found.survivor.tolist() == [0, 0, 2, 0]
+    assert found.cluster.tolist() == [0, 0, 2, 0]
+
+
+def test_a_plan_of_rows_holds_every_token_once_or_says_how_many_it_leaves() -> None:
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(1, 40, 200).tolist()
+    plan = tokmill.pack(lengths, 16)
+    taken = set()
+    for row, document, start, end, offset in zip(*map(list, plan.spans()), strict=True):
+        for column in range(start, end):
+            taken.add((document, offset + column - start))
+            assert row < plan.n_rows
+    every = [(d, t) for d, length in enumerate(lengths) for t in range(length)]
+    assert sorted(taken) == every[: plan.n_rows * 16]
+    assert plan.tail_dropped == len(every) - len(taken)
+
+
+def test_a_name_that_is_none_is_told_with_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"no measure wrods\n.*`words`"):
+        tokmill.measure(["a"], ["wrods"])
+    with pytest.raises(InputError, match="one text is given"):
+        tokmill.redact("a text")
