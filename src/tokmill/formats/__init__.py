@@ -180,6 +180,11 @@ def require_packages(format: Format) -> Format:
     return format
 
 
+def known_format(name: str) -> Format | None:
+    """The record of this name, unless it lies beside a recipe or nowhere."""
+    return find_format(name) if name in _OURS or name in installed("formats") else None
+
+
 def is_format(name: str) -> bool:
     """May a recipe ask for it? Others' packages are looked for only where it is none of ours."""
     return name in _OURS or is_hook(name) or name in installed("formats")

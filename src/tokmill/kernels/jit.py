@@ -71,7 +71,7 @@ _IMPORTED = re.compile(rf"^from ({re.escape(__package__)}\.\w+) import", re.MULT
 
 
 def kernel(first_call: Callable[[], object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """`first_call` calls the kernel through its wrapper, on next to nothing: warm.py compiles it by that."""
+    """`first_call` calls the kernel through its wrapper, on next to nothing: `compile_kernels` compiles it by that."""
     return lambda function: _compiled(function, first_call)
 
 

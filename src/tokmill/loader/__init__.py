@@ -6,8 +6,7 @@
         batch["tokens"], batch["targets"], batch["attn_mask"]   collating.py  (B, T) each
         state = batches.state_dict()                                          resumes after this batch
 
-    contract.py     what the files must agree on        order.py     the n-th sample of all
-    origins.py      whose rows and tokens are           prefetch.py  ahead, on a thread
+    origins.py      whose rows and tokens are           order.py     the n-th sample of all
     torch.py        for DataLoader                      tiny.py      a model small enough to try a batch on
 
 The files themselves are opened by their format (tokmill.formats): what it hands over is a Store.

@@ -23,8 +23,8 @@ import yaml
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core import PydanticKnownError
 
-from tokmill.artifacts.plugins import HOOK, is_hook
-from tokmill.formats import Format, find_format, format_names, is_format
+from tokmill.artifacts.plugins import HOOK
+from tokmill.formats import Format, format_names, is_format, known_format
 from tokmill.recipe.cleaning import (
     Cleaning,
     Dedup,
@@ -238,8 +238,8 @@ class Build(Section):
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         name = given.get("format")
-        if isinstance(name, str) and is_format(name) and not is_hook(name):
-            yield from format_mistakes(given, find_format(name))
+        if isinstance(name, str) and (format := known_format(name)):
+            yield from format_mistakes(given, format)
 
 
 def format_mistakes(build: dict[str, Any] | Build, format: Format) -> Iterator[tuple[Path_, str]]:

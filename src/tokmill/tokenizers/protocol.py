@@ -359,7 +359,7 @@ B0000-BFFFD C0000-CFFFD D0000-DFFFD E0000 E0002-E001F E0080-E00FF E01F0-EFFFD
 
 @functools.cache
 def recent_classes() -> NDArray[np.uint8]:
-    """Per code point: UNSAFE for a recent character, else 0. What `kernels.folding.suspects` looks for."""
+    """Per code point: UNSAFE for a recent character, else 0. What `kernels.wordclasses.suspects` looks for."""
     classes = np.zeros(_COUNT, np.uint8)
     for span in _RECENT.split():
         first, _, last = span.partition("-")
