@@ -288,6 +288,16 @@ def table_input(role: str, directory: Path, entry: FileEntry) -> Input:
     return Input(role, str(directory / entry.path), entry.content_sha256, entry.rows)
 
 
+def tables_of(step: Step, receipts: Iterable[Receipt], table: str) -> list[Input]:
+    """What these tasks wrote of one table, for the tasks after them."""
+    return [
+        table_input(table, step.directory, entry)
+        for receipt in receipts
+        for entry in receipt.files
+        if entry.table == table
+    ]
+
+
 Asked = TypeVar("Asked")
 Extra = TypeVar("Extra", covariant=True, default=Any)
 

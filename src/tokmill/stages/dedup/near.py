@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt
-from tokmill.artifacts.step import Input, Made, Step, Task, TaskFunction, TaskOptions, table_input
+from tokmill.artifacts.step import Made, Task, TaskFunction, TaskOptions, table_input, tables_of
 from tokmill.duplicates.near import (
     SHINGLE_NORMALIZATION,
     NearOptions,
@@ -116,7 +116,7 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
         for (shard, keep, inputs), group in zip(considered, step.options.groups(shards), strict=True)
     ]
     starts = (0, *itertools.accumulate(receipt.files[0].rows for receipt in signed))
-    fingerprints, bands = (_tables(step, signed, name) for name in ("fingerprints", "bands"))
+    fingerprints, bands = (tables_of(step, signed, name) for name in ("fingerprints", "bands"))
     partitions = partitions_for(sum(item.rows for item in bands), BANDS_AT_ONCE, at_least)
     candidates = yield [
         Task(
@@ -128,7 +128,7 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
         )
         for partition in range(partitions)
     ]
-    pairs, doubtful = (_tables(step, candidates, name) for name in ("pairs", "doubtful"))
+    pairs, doubtful = (tables_of(step, candidates, name) for name in ("pairs", "doubtful"))
     texts: list[Receipt] = []
     if near.verify == "exact":
         texts = yield [
@@ -165,20 +165,11 @@ def _find_near(step: DedupStep, asked: NearOptions, considered: Sequence[Conside
                     sources=tuple(shard.source for shard in shards),
                     reference=step.options.reference,
                 ),
-                inputs=[*fingerprints, *_tables(step, verified, "edges")],
+                inputs=[*fingerprints, *tables_of(step, verified, "edges")],
                 directory=directory,
             )
         ]
     )
-
-
-def _tables(step: Step, receipts: Sequence[Receipt], name: str) -> list[Input]:
-    return [
-        table_input(name, step.directory, entry)
-        for receipt in receipts
-        for entry in receipt.files
-        if entry.table == name
-    ]
 
 
 # --- fingerprints ---

@@ -34,13 +34,12 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json, Receipt
 from tokmill.artifacts.step import (
-    Input,
     Made,
-    Step,
     Task,
     TaskFunction,
     TaskOptions,
     table_input,
+    tables_of,
     write_shard_table,
 )
 from tokmill.duplicates.shingling import WORD_NORMALIZATION
@@ -261,9 +260,9 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
         )
         for (shard, keep, inputs), group in zip(considered, step.options.groups(shards), strict=True)
     ]
-    totals = _tables(step, marked, "totals")
+    totals = tables_of(step, marked, "totals")
     starts = (0, *itertools.accumulate(item.rows for item in totals))
-    marks = _tables(step, marked, "windows")
+    marks = tables_of(step, marked, "windows")
     partitions = partitions_for(sum(item.rows for item in marks), MARKS_AT_ONCE, step.options.partitions)
     met = yield [
         Task(
@@ -275,7 +274,7 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
         )
         for partition in range(partitions)
     ]
-    meetings, ends = (_tables(step, met, name) for name in ("meetings", "ends"))
+    meetings, ends = (tables_of(step, met, name) for name in ("meetings", "ends"))
     stored = yield [
         Task(
             function="dedup.passage_texts",
@@ -286,7 +285,7 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
         )
         for shard, keep, inputs in considered
     ]
-    texts = _tables(step, stored, "texts")
+    texts = tables_of(step, stored, "texts")
     extended = yield [
         Task(
             function="dedup.spans",
@@ -297,7 +296,7 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
         )
         for shard in shards
     ]
-    spans = _tables(step, extended, "spans")
+    spans = tables_of(step, extended, "spans")
     walked = yield [
         Task(
             function="dedup.walk",
@@ -315,7 +314,7 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
             options=ResolveSpansOptions(
                 window=window, starts=starts, shards=tuple(shard.name for shard in shards)
             ),
-            inputs=[*spans, *_tables(step, walked, "walk"), *totals],
+            inputs=[*spans, *tables_of(step, walked, "walk"), *totals],
             directory=directory,
         )
     ]
@@ -333,15 +332,6 @@ def _find_repeated(step: DedupStep, asked: WindowOptions, considered: Sequence[C
         for shard, keep, inputs in considered
     ]
     return [*resolved, *cut, *extended]
-
-
-def _tables(step: Step, receipts: Sequence[Receipt], name: str) -> list[Input]:
-    return [
-        table_input(name, step.directory, entry)
-        for receipt in receipts
-        for entry in receipt.files
-        if entry.table == name
-    ]
 
 
 def perform_windows(task: Task[MarkOptions]) -> Made:

@@ -42,7 +42,7 @@ from tokmill.artifacts.step import (
     TaskFunction,
     TaskOptions,
     list_shards,
-    table_input,
+    tables_of,
     write_shard_table,
 )
 from tokmill.clean.examine import CleanOptions
@@ -100,13 +100,7 @@ def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
         if not asked:
             continue
         receipts = yield from method.find(step, asked, considered(method))
-        found += [
-            table_input(table, step.directory, entry)
-            for table in (method.table, "trims")
-            for receipt in receipts
-            for entry in receipt.files
-            if entry.table == table
-        ]
+        found += [*tables_of(step, receipts, method.table), *tables_of(step, receipts, "trims")]
         kept += receipts
         if method.facts is not None:
             facts[method.key] = method.facts(step, receipts)
