@@ -91,5 +91,5 @@ def test_bare_shards_have_the_rows_that_were_counted(followed: Path) -> None:
 
 def test_a_report_and_decisions_lie_beside_what_was_done(followed: Path) -> None:
     assert (followed / "steps/report.html").is_file()
-    assert (followed / "demo/out/report.html").is_file()
+    assert (followed / "demo/report.html").is_file()
     assert list((followed / "demo").rglob("decisions*.jsonl.zst"))
