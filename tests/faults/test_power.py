@@ -12,7 +12,7 @@ import pytest
 
 import tokmill as mill
 from faults.disk import Call, Disk, checked_digest, open_disk
-from faults.power import HABITS, Habit, Recording, kept_at_random
+from faults.power import HABITS, Habit, Recording, kept_all, kept_at_random
 from faults.test_disk import ONE_SOURCE, SMALL
 
 QUICK, WHOLE, PARTS = 6, 800, 8
@@ -91,6 +91,24 @@ def test_nothing_that_was_removed_is_back_for_good_after_a_power_cut(
         assert disk.run().status == 0
         found += [f"after call {cut}: {problem}" for problem in mill.verify(disk.out).problems]
     assert found == []
+
+
+def test_a_power_cut_while_a_finished_build_is_described_again_leaves_nothing(
+    recorded: tuple[Disk, Recording],
+) -> None:
+    """What a run knows at its end (which other builds there are) goes into the manifests of builds that are done."""
+    disk, recording = recorded
+    written = [
+        (cut, call)
+        for cut, call in enumerate(recording.calls, 1)
+        if call.kind == "fsync" and call.path.endswith("-manifest.json")
+    ]
+    folders = [call.path.rpartition("/")[0] for _, call in written]
+    again = [cut for number, (cut, _) in enumerate(written) if folders[number] in folders[:number]]
+    assert again
+    for cut in again:
+        recording.leave(cut, kept_all, 9)
+        assert what_goes_wrong(disk) == ""
 
 
 def test_a_rebuild_that_a_power_cut_ended_ends_with_the_same_content(rebuilt: tuple[Disk, Recording]) -> None:

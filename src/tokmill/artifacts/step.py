@@ -199,8 +199,12 @@ def discard(directory: Path) -> None:
 
 
 def is_unswept(artifact: Artifact) -> bool:
-    """A kill came between the manifest and the end of the sweep."""
-    return (artifact.directory / RECEIPTS).exists() or (artifact.directory / STALE_MANIFEST).exists()
+    """A kill came between the manifest and the end of the sweep, or while the manifest was written once more."""
+    return (
+        (artifact.directory / RECEIPTS).exists()
+        or (artifact.directory / STALE_MANIFEST).exists()
+        or any(artifact.directory.glob(f"{TEMP_PREFIX}*"))
+    )
 
 
 def _intact(directory: Path, receipt: Receipt) -> bool:
