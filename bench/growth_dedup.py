@@ -42,8 +42,8 @@ from tokmill.duplicates.window import WindowOptions
 from tokmill.kernels.jit import compile_kernels
 from tokmill.pipeline.plan import plan_steps
 from tokmill.recipe.file import load_recipe
-from tokmill.stages.dedup.passages import MARKS_AT_ONCE, WINDOWS, MeetingOptions
 from tokmill.stages.dedup.survivors import EDGES, ResolveOptions, write_fingerprints
+from tokmill.stages.dedup.window import MARKS_AT_ONCE, WINDOWS, MeetingOptions
 from tokmill.stages.external import by_hash, partitions_for, write_run
 from tokmill.stages.registry import STAGES, perform
 from tokmill.stages.split.selection import KEYS

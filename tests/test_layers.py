@@ -72,6 +72,7 @@ BY_NAME = {
     "formats": "our own formats",
     "cli": "verbs of the command line",
     "kernels.jit": "the kernels of its own folder that a run names",
+    "stages.dedup.stage": "the methods that the recipe's section names",
 }
 
 # What may be imported by whoever reads a build in a trainer: nothing that is heavy to install.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tokmill.kernels.jit import compile_kernels
-from tokmill.stages.dedup import exact, near, passages, survivors
+from tokmill.stages.dedup import exact, near, survivors, window
 from tokmill.stages.split import selection
 
 BENCH = Path(__file__).resolve().parents[2] / "bench/growth_dedup.py"
@@ -19,7 +19,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench/growth_dedup.py"
 BOUNDS = {
     exact: ("HASHES_AT_ONCE",),
     near: ("BANDS_AT_ONCE", "PAIRS_AT_ONCE"),
-    passages: ("AT_ONCE", "MARKS_AT_ONCE"),
+    window: ("AT_ONCE", "MARKS_AT_ONCE"),
     selection: ("TEXTS_AT_ONCE",),
     survivors: ("AT_ONCE",),
 }

@@ -19,7 +19,7 @@ from tokmill.errors import ManifestDamaged
 from tokmill.pipeline.plan import plan_steps, steps_until
 from tokmill.pipeline.run import Session, run_recipe
 from tokmill.recipe.file import load_recipe
-from tokmill.stages.dedup.exact import DedupOptions
+from tokmill.stages.dedup.near import METHOD as NEAR
 from tokmill.stages.registry import STAGES
 
 DEDUP = {
@@ -84,7 +84,7 @@ def test_options_of_a_manifest_are_those_of_the_step_that_wrote_it(recipe: Path,
         assert manifest.config == step.config
     dedup = load_manifest(tmp_path / "out/dedup")
     assert dedup.config["near"]["threshold"] == "0.7"
-    near = dedup.options(DedupOptions).near
+    near = NEAR.asked_in(dedup)
     assert near is not None
     assert near.threshold == Decimal("0.7")
 
@@ -94,7 +94,7 @@ def test_a_manifest_of_other_options_says_what_to_do(recipe: Path, tmp_path: Pat
     manifest = load_manifest(tmp_path / "out/dedup")
     changed = msgspec.structs.replace(manifest, config={**manifest.config, "keep": "loudest"})
     with pytest.raises(ManifestDamaged, match=r"loudest.*keep"):
-        changed.options(DedupOptions)
+        changed.options(STAGES["dedup"].options)
 
 
 def test_no_step_of_a_plan_is_changed_by_asking_for_some(recipe: Path, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from tokmill.errors import InputError, RecipeError
 from tokmill.packing.costs import Cost, compare_strategies
 from tokmill.recipe.cleaning import WARN_SOURCE_LOSS
 from tokmill.schema import one_piece
-from tokmill.stages.dedup.stage import Loss, by_source, cleaning_losses, find_losses
+from tokmill.stages.losses import Loss, by_source, cleaning_losses, find_losses
 from tokmill.stages.tokens.stage import shards_of_split
 from tokmill.storage.tables import load_table
 

@@ -74,7 +74,8 @@ from tokmill.sources.reading import Reading
 from tokmill.stages.build.blocks import BuildOptions, PackOptions
 from tokmill.stages.build.mixture import MixtureOptions
 from tokmill.stages.clean import CleanExtra, cleaning_task
-from tokmill.stages.dedup.exact import OWN_SOURCE, DedupExtra, DedupOptions
+from tokmill.stages.dedup.method import OWN_SOURCE, DedupExtra
+from tokmill.stages.dedup.stage import AllOptions
 from tokmill.stages.ingest.shards import (
     HubConfig,
     HubOptions,
@@ -294,7 +295,7 @@ def _dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...],
     if dedup.near is not None and dedup.near.bands is None:
         bands, rows = choose_bands(float(dedup.near.threshold))
         resolved["near"] = dedup.near.model_copy(update={"bands": bands, "rows": rows})
-    options = msgspec.convert(dedup.model_copy(update=resolved), DedupOptions, from_attributes=True)
+    options = msgspec.convert(dedup.model_copy(update=resolved), AllOptions, from_attributes=True)
     files: dict[str, str] = {}
     benchmarks: list[InputFile] = []
     if dedup.against is not None:

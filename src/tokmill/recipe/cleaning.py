@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -196,6 +196,10 @@ class Against(Section):
 
 
 class Dedup(Section):
+    # One field each; a document is looked at in this order, and goes for the first that finds it. What a method does is
+    # in the module of its name in `stages/dedup`.
+    METHODS: ClassVar = ("against", "exact", "near", "window")
+
     exact: bool = True
     near: Near | None = None
     window: Window | None = None

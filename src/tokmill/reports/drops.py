@@ -23,7 +23,7 @@ from tokmill.artifacts.manifest import Json
 from tokmill.audit.examples import Place, largest_clusters, load_texts
 from tokmill.audit.opened import Found, ShardTables, load_of, read_ledgers
 from tokmill.audit.whatif import rules_of
-from tokmill.stages.dedup.exact import DedupOptions
+from tokmill.stages.dedup.near import METHOD as NEAR
 from tokmill.storage.tables import load_table
 
 SHOWN_PER_REASON = 3
@@ -171,9 +171,9 @@ def _marks_of(found: Found, shard: ShardTables, ledger: Any, reason: str) -> Ite
 
 
 def _near_threshold(found: Found) -> float:
-    near = found.artifacts["dedup"].manifest.options(DedupOptions).near
-    assert near is not None, "a near duplicate was dropped"
-    return float(near.threshold)
+    asked = NEAR.asked_in(found.artifacts["dedup"].manifest)
+    assert asked is not None, "a near duplicate was dropped"
+    return float(asked.threshold)
 
 
 def _distance(values: Any, bounds: Any) -> Any:
@@ -251,8 +251,8 @@ _WORD = re.compile(r"\s*\S+\s*|\s+")
 def describe_clusters(found: Found) -> Json | None:
     """None where near duplicates were not looked for."""
     dedup = found.artifacts.get("dedup")
-    near = dedup.manifest.options(DedupOptions).near if dedup is not None else None
-    if dedup is None or near is None or not dedup.manifest.entries("clusters"):
+    asked = NEAR.asked_in(dedup.manifest) if dedup is not None else None
+    if dedup is None or asked is None or not dedup.manifest.entries("clusters"):
         return None
     counted: Json = dedup.manifest.facts.get("near", {})
     largest = largest_clusters(dedup, SHOWN_CLUSTERS, _SHOWN_MEMBERS)
@@ -287,7 +287,7 @@ def describe_clusters(found: Found) -> Json | None:
     return {
         "clusters": counted.get("clusters", len(largest)),
         "largest": counted.get("largest_cluster"),
-        "threshold": float(near.threshold),
+        "threshold": float(asked.threshold),
         "shown": clusters,
     }
 

@@ -41,7 +41,8 @@ from tokmill.reviews.separability import noise_sentences, probed_builds
 from tokmill.reviews.subject import TRAIN, Build
 from tokmill.reviews.texts import MIN_DOCUMENTS, PREFIX_MEDIUM, longest_prefix
 from tokmill.schema import NO_SPLIT
-from tokmill.stages.dedup.exact import DedupOptions
+from tokmill.stages.dedup.against import METHOD as AGAINST
+from tokmill.stages.dedup.exact import METHOD as EXACT
 from tokmill.storage.tables import load_table
 
 MAX_NEAR_OVERLAP = 0.001  # of the held-out documents; an exact copy is one too many
@@ -228,7 +229,7 @@ def giant_clusters(evidence: Evidence) -> Found:
         clusters.append(("near duplicates", int(near["largest_cluster"]), "dedup/manifest.json: near", kept))
     else:
         yield "near duplicates were not looked for: the recipe has no `dedup.near`"
-    if dedup.options(DedupOptions).exact:
+    if EXACT.asked_in(dedup):
         size = _largest_exact(evidence)
         clusters.append(("equal texts", size, "dedup/verdicts-*.parquet", "one of each is kept"))
     for what, size, read_from, kept in clusters:
@@ -270,8 +271,8 @@ def _largest_exact(evidence: Evidence) -> int:
 def contamination(evidence: Evidence) -> Found:
     """Do kept documents hold benchmark items? Of those that are still there when all is decided."""
     dedup = evidence.artifact("dedup")
-    against = dedup.manifest.options(DedupOptions).against
-    if against is None:
+    asked = AGAINST.asked_in(dedup.manifest)
+    if asked is None:
         raise NotMeasured("no benchmark was given (`dedup.against`)")
     facts: Json = dedup.manifest.facts["against"]
     kept: Counter[str] = Counter()
@@ -288,10 +289,10 @@ def contamination(evidence: Evidence) -> Found:
         items.update(np.asarray(hits.column("item"))[labels != NO_SPLIT].tolist())
     if facts["unused_items"]:
         unused = plural(facts["unused_items"], "benchmark item")
-        yield f"{unused} of fewer than {against.min_words} words were not looked for"
+        yield f"{unused} of fewer than {asked.min_words} words were not looked for"
     if kept:
         read_from = "dedup/contamination-*.parquet"
-        equal = f"documents with {against.ngram} equal words"
+        equal = f"documents with {asked.ngram} equal words"
         yield Finding(
             "high",
             "benchmarks",
@@ -404,7 +405,7 @@ def evaluation_risks(evidence: Evidence, found: Answering) -> None:
         found.lack("benchmark items and copies between splits: a published build holds no text")
         return
     dedup = found.attempt(lambda: evidence.artifact("dedup").manifest)
-    if dedup is not None and dedup.options(DedupOptions).against:
+    if dedup is not None and AGAINST.asked_in(dedup):
         facts, dropped = dedup.facts["against"], dedup.counts["dropped"].get("contaminated", 0)
         found.say(
             f"Benchmark items stand in {plural(facts['documents'], 'document')}, of which {dropped:,} were dropped."

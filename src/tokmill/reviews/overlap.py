@@ -23,7 +23,7 @@ from tokmill.artifacts.step import Artifact, Input
 from tokmill.duplicates.near import NearOptions, compare_pairs, judge_pairs, signatures
 from tokmill.kernels.minhash import band_keys
 from tokmill.schema import NO_SPLIT, one_piece
-from tokmill.stages.dedup.exact import DedupOptions
+from tokmill.stages.dedup.near import METHOD as NEAR
 from tokmill.stages.sampling import TRAIN
 from tokmill.stages.tokens.stage import labelled_shards, load_split_texts
 from tokmill.storage.tables import id_hashes, load_table
@@ -215,8 +215,8 @@ def find_near_overlap(
 def _options(artifacts: Mapping[str, Artifact]) -> NearOptions:
     """Those of the run, where it looked for near duplicates; but always verified."""
     dedup = artifacts.get("dedup")
-    near = dedup.manifest.options(DedupOptions).near if dedup is not None else None
-    return replace(near, verify="exact") if near else NearOptions()
+    asked = NEAR.asked_in(dedup.manifest) if dedup is not None else None
+    return replace(asked, verify="exact") if asked else NearOptions()
 
 
 def _load_held_out(

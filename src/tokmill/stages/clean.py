@@ -44,7 +44,7 @@ from tokmill.clean.edits import apply_edits, redact_texts
 from tokmill.clean.examine import CleanOptions, Examined, Faults, examine, examine_kernels
 from tokmill.errors import InputError
 from tokmill.schema import EDITS, EXAMPLES, MARKS, ledger_table, one_piece
-from tokmill.stages.dedup.stage import cleaning_losses
+from tokmill.stages.losses import cleaning_losses
 from tokmill.stages.sampling import draws
 
 _LOG = logging.getLogger("tokmill.clean")

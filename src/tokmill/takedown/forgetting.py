@@ -58,7 +58,7 @@ from tokmill.pipeline.run import Asked, run_steps
 from tokmill.pipeline.run_manifest import REVIEW
 from tokmill.recipe import Hub
 from tokmill.stages.clean import CleanExtra
-from tokmill.stages.dedup.exact import DedupExtra
+from tokmill.stages.dedup.method import DedupExtra
 from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
 from tokmill.stages.ingest.stage import INPUT_STATS
 from tokmill.stages.registry import STAGES

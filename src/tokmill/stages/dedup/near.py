@@ -36,7 +36,7 @@ from tokmill.duplicates.near import (
 )
 from tokmill.errors import DedupLimit
 from tokmill.kernels.minhash import band_keys, repeated
-from tokmill.stages.dedup.exact import Considered, DedupStep, Keep, Method, Phase, load_ranked, scope_salts
+from tokmill.stages.dedup.method import Considered, DedupStep, Keep, Method, Phase, load_ranked, scope_salts
 from tokmill.stages.dedup.survivors import (
     EDGES,
     Fingerprints,
@@ -307,9 +307,9 @@ def _first_of_size(path: Path, size: int) -> tuple[int, str]:
     )
 
 
-NEAR = Method(
+METHOD = Method(
     key="near",
-    table="near",
+    options=NearOptions,
     reason="near_dup",
     find=_find_near,
     tasks={

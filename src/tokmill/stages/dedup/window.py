@@ -5,7 +5,7 @@
                           └ ends-<p>         documents of either side
     shard ─ extract ─> passage-texts-<s>     texts of both sides, to be mapped
     shard ─ spans ─> spans-<s>               runs of equal words around each meeting, verified
-    shard ─ walk ─> walk-<s>                 its spans in keep order                    tokmill.stages.dedup.passages
+    shard ─ walk ─> walk-<s>                 its spans in keep order                    tokmill.stages.dedup.window
     all spans ─ resolve ─> window, counted   which documents go, which spans count
     shard ─ cut ─> edits-<s>                 texts without their later copies (policy trim)
 
@@ -56,7 +56,7 @@ from tokmill.duplicates.window import (
 )
 from tokmill.kernels.survivors import get_bits, no_bits, set_bits
 from tokmill.schema import DROPS, EDITS, SPANS
-from tokmill.stages.dedup.exact import Considered, DedupStep, Keep, Method, Phase, load_ranked, scope_salts
+from tokmill.stages.dedup.method import Considered, DedupStep, Keep, Method, Phase, load_ranked, scope_salts
 from tokmill.stages.dedup.survivors import NumberedTexts, write_numbered_texts
 from tokmill.stages.external import (
     Layout,
@@ -437,9 +437,9 @@ def _facts(step: DedupStep, receipts: Sequence[Receipt]) -> Json:
     return {**receipts[0].facts, "bytes_cut": cut}
 
 
-WINDOW = Method(
+METHOD = Method(
     key="window",
-    table="window",
+    options=WindowOptions,
     reason="window_dup",
     find=_find_repeated,
     tasks={

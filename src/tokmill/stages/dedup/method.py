@@ -1,0 +1,252 @@
+"""What all ways to find duplicates share: the record of one, whom it considers, and who comes before whom.
+
+Who comes first: of equal or similar documents, the one that is kept.
+
+    rank = source priority, then the policy's own key, then position (ties are by number everywhere)
+
+    first     position alone
+    longest   most characters
+    newest    latest created_at, as far as its digits say (2024-05-01T12:00 as 202405011200); without one, last
+    best      farthest from being dropped: the least margin over all rules, in shares of their bounds; then longest
+
+A rank is an int64, the least is kept first. Shards are ranked one by one: nothing needs the whole corpus.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tokmill.artifacts.manifest import Json, Manifest, Receipt
+from tokmill.artifacts.step import Artifact, Input, Shard, Step, Task, TaskFunction, table_input
+from tokmill.clean.edits import apply_edits
+from tokmill.clean.examine import CleanOptions
+from tokmill.clean.rules import Rule, columns_of
+from tokmill.kernels import hashing
+from tokmill.recipe import Dedup
+from tokmill.schema import EDITS, one_piece, string_column
+from tokmill.storage.location import InputFile
+from tokmill.storage.tables import load_range, load_table
+
+KeepRule = Literal["first", "longest", "newest", "best"]
+Ranks = NDArray[np.int64]
+
+# 15 bits for the place in the list of priorities, 48 for the policy's key.
+_KEY_BITS = 48
+_MAX_KEY = (1 << _KEY_BITS) - 1
+_NOT_DIGITS = re.compile(r"\D")
+_DATE_DIGITS = 14  # down to the second: below 2^48
+_MARGIN_STEPS = 1 << 15
+_MAX_CHARS = (1 << 32) - 1
+
+
+def priority_of(source: str, priorities: Sequence[str]) -> int:
+    """Listed sources in their order, then all others alike."""
+    return priorities.index(source) if source in priorities else len(priorities)
+
+
+def rank_documents(
+    keep: KeepRule,
+    priority: int,
+    chars: NDArray[np.int64],
+    *,
+    created_at: Any = None,
+    measures: Mapping[str, NDArray[Any]] | None = None,
+    rules: Sequence[Rule] = (),
+) -> Ranks:
+    if keep == "first":
+        keys = np.zeros(len(chars), np.int64)
+    elif keep == "longest":
+        keys = _MAX_CHARS - np.minimum(chars, _MAX_CHARS)
+    elif keep == "newest":
+        keys = _MAX_KEY - np.array([_date_key(date) for date in created_at.to_pylist()], np.int64)
+    else:
+        keys = _best_keys(chars, measures or {}, rules)
+    return (np.int64(priority) << np.int64(_KEY_BITS)) + keys
+
+
+def _date_key(date: str | None) -> int:
+    digits = _NOT_DIGITS.sub("", date or "")[:_DATE_DIGITS]
+    return int(digits.ljust(_DATE_DIGITS, "0")) if len(digits) >= 4 else 0
+
+
+def _best_keys(
+    chars: NDArray[np.int64], measures: Mapping[str, NDArray[Any]], rules: Sequence[Rule]
+) -> Ranks:
+    margin = np.full(len(chars), 1.0)
+    for rule in rules:
+        if rule.column in measures:
+            values = rule.margins(measures[rule.column].astype(np.float64))
+            margin = np.minimum(margin, values / max(abs(rule.threshold), 1e-9))
+    steps = (np.clip(margin, 0.0, 1.0) * (_MARGIN_STEPS - 1)).astype(np.int64)
+    longest = _MAX_CHARS - np.minimum(chars, _MAX_CHARS)
+    keys: Ranks = ((_MARGIN_STEPS - 1 - steps) << np.int64(32)) + longest
+    return keys
+
+
+# A scope besides those of a recipe: documents of several sources in one, told apart by what their records said.
+OWN_SOURCE = "own-source"
+
+
+class DedupOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`dedup` of a recipe: all that can change a verdict. `stage.py` adds a field for each method."""
+
+    scope: Literal["global", "per-source", "own-source"]
+    keep: KeepRule
+    priority: tuple[str, ...]
+    reference: tuple[str, ...]
+    max_cluster: int | None
+    max_source_loss: Decimal | None
+    partitions: int
+
+    @property
+    def by_source(self) -> bool:
+        """Whether each record says which source it is compared within."""
+        return self.scope == OWN_SOURCE
+
+    def groups(self, shards: Sequence[Shard]) -> list[int]:
+        """Of each shard the number of its source, from 1, where sources are kept apart; else 0."""
+        if self.scope != "per-source":
+            return [0] * len(shards)
+        sources = list(dict.fromkeys(shard.source for shard in shards))
+        return [sources.index(shard.source) + 1 for shard in shards]
+
+
+@dataclass(frozen=True)
+class DedupExtra:
+    against: list[InputFile]  # the benchmarks
+    warn_source_loss: Decimal | None = None
+
+
+DedupStep = Step[DedupOptions, DedupExtra]
+
+
+class Keep(msgspec.Struct, frozen=True):
+    """Who comes before whom in a shard; the rules are those of its source, for `best`."""
+
+    policy: KeepRule
+    priority: int
+    rules: tuple[Rule, ...]
+
+
+class Considered(NamedTuple):
+    """What a task needs to know and to read of one shard."""
+
+    shard: Shard
+    keep: Keep
+    inputs: list[Input]
+
+
+class Ranked(NamedTuple):
+    """The considered documents of a shard, in row order."""
+
+    rows: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    texts: Any
+
+
+def keep_of(dedup: DedupOptions, shard: Shard, upstream: Mapping[str, Artifact]) -> Keep:
+    """Reference sources come before all others."""
+    priority = priority_of(shard.source, [*dedup.reference, *dedup.priority])
+    rules: tuple[Rule, ...] = ()
+    if dedup.keep == "best":
+        rules = upstream[f"clean/{shard.source}"].manifest.options(CleanOptions).sieve.rules
+    return Keep(dedup.keep, priority, rules)
+
+
+def rank_inputs(dedup: DedupOptions, shard: Shard, upstream: Mapping[str, Artifact]) -> list[Input]:
+    """What ranking reads besides the marks: dates are in the documents, margins in the measures."""
+    if dedup.keep == "newest":
+        return [shard.documents]
+    if dedup.keep == "best":
+        cleaned = upstream[f"clean/{shard.source}"]
+        path = f"measures-{shard.key}.parquet"
+        return [
+            table_input("measures", cleaned.directory, entry)
+            for entry in cleaned.manifest.entries("measures")
+            if entry.path == path
+        ]
+    return []
+
+
+def scope_salts(task: Task, rows: NDArray[np.int64], *, group: int, by_source: bool) -> Any:
+    """What moves the hashes of documents that must not meet: one number for the shard, or one per document."""
+    if not by_source:
+        return np.uint64((group * 0x9E3779B97F4A7C15) & (2**64 - 1))
+    sources = task.load("documents", ["source"]).column("source").take(pa.array(rows))
+    state = np.zeros((len(rows), 2), np.uint64)
+    hashing.mix_column(*string_column(sources), state)
+    return np.ascontiguousarray(state[:, 0])
+
+
+def load_ranks(inputs: Sequence[Input], keep: Keep) -> NDArray[np.int64]:
+    """One rank per row of the shard; that of a document which cleaning did not keep says nothing."""
+    paths = {item.role: Path(item.path) for item in inputs}
+    chars = np.asarray(load_table(paths["marks"], ["chars"]).column("chars"))
+    dates = measures = None
+    if keep.policy == "newest":
+        dates = one_piece(load_table(paths["documents"], ["created_at"]).column("created_at"))
+    if keep.policy == "best" and "measures" in paths:
+        measures = columns_of(load_table(paths["measures"]))
+    return rank_documents(
+        keep.policy, keep.priority, chars, created_at=dates, measures=measures, rules=list(keep.rules)
+    )
+
+
+def load_ranked(inputs: Sequence[Input], number: int, keep: Keep) -> Ranked:
+    """Kept by cleaning and not dropped by an earlier look of this step (its tables are sorted by shard)."""
+    paths = {item.role: Path(item.path) for item in inputs}
+    considered = np.asarray(load_table(paths["marks"], ["kept"]).column("kept")).copy()
+    for item in inputs:
+        if item.role in TABLES.values():
+            considered[np.asarray(load_range(Path(item.path), "shard", number).column("row"))] = False
+    rows = np.flatnonzero(considered)
+    texts = one_piece(load_table(paths["documents"], ["text"]).column("text"))
+    edits = load_table(paths["edits"], ["row", "text"]) if "edits" in paths else EDITS.empty_table()
+    texts = apply_edits(texts, np.asarray(edits.column("row")), one_piece(edits.column("text")), rows)
+    return Ranked(rows, load_ranks(inputs, keep)[rows], texts)
+
+
+# Tables that tell who goes, and for whom (schema.DROPS): named after the method, but for the two oldest.
+TABLES = {key: {"against": "contaminated", "exact": "matches"}.get(key, key) for key in Dedup.METHODS}
+
+Phase = Generator[list[Task], list[Receipt], list[Receipt]]
+Asked = TypeVar("Asked")
+
+
+def _all_of(options: DedupOptions, shard: Shard) -> list[Input]:
+    return shard.inputs()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(Generic[Asked]):
+    """One way to find documents that say what another one already says."""
+
+    key: str  # of `dedup` in a recipe
+    options: type[Asked]  # what is asked for under that key
+    reason: str  # of a drop
+    find: Callable[[DedupStep, Asked, Sequence[Considered]], Phase]  # among what is left to look at
+    tasks: Mapping[str, TaskFunction[Any]]
+    kernels: frozenset[str] = frozenset()
+    facts: Callable[[DedupStep, Sequence[Receipt]], Json] | None = (
+        None  # for the manifest; may refuse what it sees
+    )
+    reads: Callable[[DedupOptions, Shard], list[Input]] = _all_of
+
+    @property
+    def table(self) -> str:
+        return TABLES[self.key]
+
+    def asked_in(self, manifest: Manifest) -> Asked | None:
+        """What the recipe of a finished step asked of this method, if it did."""
+        only = msgspec.defstruct("Only", [(self.key, self.options | None)])
+        return getattr(manifest.options(only), self.key) or None
