@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hard_texts import SENTENCES, WORDS
-from tokmill.clean.language import _words, known_languages, load_language_model, model_files
+from tokmill.clean.fasttext import load_language_model
+from tokmill.clean.language import _words, known_languages, model_files
 from tokmill.errors import InputError, MissingExtra
 from tokmill.kernels.languages import Classifier, _slot, likeliest_labels, word_memory
 from tokmill.schema import string_column

@@ -12,7 +12,7 @@ import tokmill as mill
 from mill import small_corpus
 from tokmill.artifacts.manifest import load_manifest
 from tokmill.errors import RecipeError, TokenizerError
-from tokmill.pipeline.plan import tokenizer_step
+from tokmill.pipeline.tokens import tokenizer_step
 from tokmill.recipe.file import parse_recipe
 
 

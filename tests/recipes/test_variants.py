@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from recipes.conftest import R50K
 from recipes.shelved import NAMES
 from tokmill.clean.language import score_for_recall
-from tokmill.pipeline.plan import check_cleaning
+from tokmill.pipeline.documents import check_cleaning
 from tokmill.recipe import Recipe
 from tokmill.recipe.file import about, examples_directory, find_recipe, load_recipe
 from tokmill.tokenizers.load import load_tokenizer

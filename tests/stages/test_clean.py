@@ -502,7 +502,7 @@ def test_without_the_detector_the_run_says_what_to_install(
 ) -> None:
     monkeypatch.setattr("tokmill.clean.language._MODELS", {"fasttext": ("no_such_package", "*")})
     monkeypatch.setattr(
-        "tokmill.pipeline.plan.model_sha256",
+        "tokmill.pipeline.documents.model_sha256",
         importlib.import_module("tokmill.clean.language").model_sha256.__wrapped__,
     )
     with pytest.raises(MissingExtra, match=r"tokmill\[language\]"):

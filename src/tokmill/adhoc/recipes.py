@@ -47,7 +47,7 @@ from tokmill.artifacts.manifest import Json
 from tokmill.demos.stand_in import write_stand_in
 from tokmill.errors import RecipeError, TokmillError
 from tokmill.formats import format_names
-from tokmill.pipeline.plan import check_cleaning
+from tokmill.pipeline.documents import check_cleaning
 from tokmill.recipe import Recipe
 from tokmill.recipe.file import STAND_IN, copy_recipe, load_recipe, parse_recipe
 from tokmill.storage.disk import commit_bytes

@@ -35,7 +35,7 @@ from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.step import Artifact, Shard, list_shards
 from tokmill.clean.examine import EMPTY
 from tokmill.errors import InputError, RecipeError
-from tokmill.pipeline.plan import Own
+from tokmill.pipeline.documents import Own
 from tokmill.pipeline.run import run_recipe
 from tokmill.recipe import Recipe
 from tokmill.schema import one_piece

@@ -46,7 +46,8 @@ from tokmill.artifacts.step import (
 )
 from tokmill.engines.local import Engine, EngineName, Resources, check_resources, open_engine, parse_bytes
 from tokmill.kernels.jit import ensure_compiled
-from tokmill.pipeline.plan import Own, kernels_needed, plan_steps, steps_until, waves
+from tokmill.pipeline.documents import Own
+from tokmill.pipeline.plan import kernels_needed, plan_steps, steps_until, waves
 from tokmill.pipeline.run_manifest import Asked as Asked
 from tokmill.pipeline.run_manifest import Freshness, assess, review_plan, step_inputs, write_run_manifest
 from tokmill.publish.publication import RUN, Published, default_work, open_target

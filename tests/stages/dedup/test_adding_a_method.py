@@ -87,7 +87,7 @@ class Dedup(Section):
 RECIPE = """
 name: titles
 sources: [{name: notes, files: notes.jsonl}]
-dedup: {titles: {min_words: 3}}
+dedup: {exact: false, titles: {min_words: 3}}
 split: {valid_fraction: 0}
 tokenizer: {train: {vocab_size: 300}, eos: <eos>}
 builds: [{name: rows, format: memmap, pack: {length: 16}}]

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -55,12 +55,15 @@ METHODS: tuple[Method[Any], ...] = tuple(
     import_module(f"tokmill.stages.dedup.{key}").METHOD for key in Dedup.METHODS
 )
 
-AllOptions: type[DedupOptions] = msgspec.defstruct(
-    "AllOptions",
-    [(method.key, method.options | None) for method in METHODS],
-    bases=(DedupOptions,),
-    frozen=True,
-    kw_only=True,
+AllOptions = cast(
+    type[DedupOptions],
+    msgspec.defstruct(
+        "AllOptions",
+        [(method.key, method.options | None) for method in METHODS],
+        bases=(DedupOptions,),
+        frozen=True,
+        kw_only=True,
+    ),
 )
 
 
@@ -78,7 +81,7 @@ def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
     found: list[Input] = []  # who goes, by what was looked at so far
     kept: list[Receipt] = []  # whose files stay
 
-    def considered(method: Method) -> list[Considered]:
+    def considered(method: Method[Any]) -> list[Considered]:
         return [
             Considered(
                 shard,

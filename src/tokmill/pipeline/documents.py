@@ -1,0 +1,285 @@
+"""The steps that documents go through: how a source is read and cleaned, and what is looked for among all.
+
+    how a source is cleaned      sources[].clean  >  domains.<domain>  >  the recipe's own sections
+
+Packs and languages are for prose: a source of the domain `code` is judged by them only where its own name, or its
+domain's, asks for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from tokmill.artifacts.manifest import Json, config_of
+from tokmill.artifacts.plugins import find_plugin
+from tokmill.artifacts.snapshot import wrong_shard
+from tokmill.artifacts.step import Step, open_artifact
+from tokmill.artifacts.tombstones import FORGOTTEN_FILE, digest_of_source, load_forgotten
+from tokmill.clean.edits import NormalizeOptions
+from tokmill.clean.examine import CleanOptions
+from tokmill.clean.language import (
+    LanguageOptions,
+    LanguagePlan,
+    known_languages,
+    model_sha256,
+    primary_code,
+    score_for_recall,
+)
+from tokmill.clean.license_policy import make_policy
+from tokmill.clean.rules import compile_filters
+from tokmill.duplicates.near import choose_bands
+from tokmill.errors import RecipeError, TokmillError
+from tokmill.formats import resolve_format
+from tokmill.recipe import (
+    Corpus,
+    Dedup,
+    Hub,
+    Language,
+    License,
+    Recipe,
+    Source,
+)
+from tokmill.sources.hub import is_pinned, resolve_revision
+from tokmill.sources.readers import (
+    list_corpus,
+    list_hub_of_language,
+    list_source,
+    resolve_reader,
+    resolve_reading,
+)
+from tokmill.sources.reading import Reading
+from tokmill.stages.clean import CleanExtra, cleaning_task
+from tokmill.stages.dedup.method import OWN_SOURCE, DedupExtra
+from tokmill.stages.dedup.stage import AllOptions
+from tokmill.stages.ingest.shards import (
+    HubConfig,
+    HubOptions,
+    IngestExtra,
+    IngestOptions,
+    LimitOptions,
+    SampleOptions,
+)
+from tokmill.stages.ingest.stage import INPUT_STATS
+from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
+
+CODE = "code"
+
+_LOG = logging.getLogger("tokmill.pipeline")
+
+# of each source of a recipe, which labels its documents keep where their records carry them
+Own = Mapping[str, Sequence[str]]
+
+
+def own_section(section: str, recipe: Recipe, source: Source) -> Any:
+    """What the source says of itself, or else the domain; None where neither says anything."""
+    for cleaning in (source.clean, recipe.domains.get(source.domain)):
+        found = getattr(cleaning, section, None)
+        if found is not None:
+            return found
+    return None
+
+
+def check_cleaning(recipe: Recipe, base: Path) -> None:
+    """Packs, measures, licences and plugins that a recipe names are there: all that can be known without its files."""
+    for source in recipe.sources:
+        resolve_cleaning(recipe, source, base)
+        resolve_reader(source, base)
+    if recipe.tokenizer is not None and recipe.tokenizer.plugin is not None:
+        find_plugin("tokenizers", recipe.tokenizer.plugin, base, "tokenizer.plugin")
+    for build in recipe.builds:
+        resolve_format(build.format, base, f"builds.{build.name}")
+
+
+def resolve_cleaning(recipe: Recipe, source: Source, base: Path) -> CleanOptions:
+    """The options of a source's cleaning."""
+    own_filters = own_section("filters", recipe, source)
+    filters = recipe.filters if own_filters is None else own_filters
+    # packs and languages are of prose; code is judged by them only where its own name asks for it
+    is_code = source.domain == CODE
+    sieve = compile_filters(filters, base, skip_packs=own_filters is None and is_code)
+    language: Language | None = own_section("language", recipe, source) or (
+        None if is_code else recipe.language
+    )
+    redact = own_section("redact", recipe, source)
+    normalize = own_section("normalize", recipe, source) or recipe.normalize
+    license: License | None = own_section("license", recipe, source) or recipe.license
+    own_transforms = own_section("transforms", recipe, source)
+    names = recipe.transforms if own_transforms is None else own_transforms
+    transforms = tuple(find_plugin("transforms", name, base, "transforms") for name in names)
+    return CleanOptions(
+        source=source.name,
+        normalize=msgspec.convert(normalize, NormalizeOptions, from_attributes=True),
+        license=make_policy(license.allow, license.deny, license.unknown) if license else None,
+        language=_language_plan(language, source) if language else None,
+        sieve=sieve,
+        redact=tuple(sorted(recipe.redact if redact is None else redact)),
+        transforms=transforms or msgspec.UNSET,
+    )
+
+
+def _language_plan(language: Language, source: Source) -> LanguagePlan:
+    asked = msgspec.convert(language, LanguageOptions, from_attributes=True)
+    if language.method == "detect":
+        _refuse_unknown_codes(language)
+        if language.recall is not None:
+            least = Decimal(str(score_for_recall(language.detector, language.recall)))
+            asked = structs.replace(asked, min_score=least)
+        return LanguagePlan(asked, "detect", model=model_sha256(language.detector))
+    key = source.fields.language
+    return LanguagePlan(asked, "field" if language.method == "field" and key else "none", key)
+
+
+def _refuse_unknown_codes(language: Language) -> None:
+    """A code that the detector never answers would keep nothing, and say nothing."""
+    known = known_languages(language.detector) if language.keep else frozenset()
+    strange = [code for code in language.keep if primary_code(code) not in known]
+    if strange:
+        near = sorted({code for wanted in strange for code in known if code[:2] == primary_code(wanted)[:2]})
+        raise RecipeError(
+            f"{language.detector} knows no language {', '.join(map(repr, strange))}",
+            where="language.keep",
+            next=f"its codes are ISO 639-1 where there is one{', such as ' + ', '.join(near) if near else ''}",
+        )
+
+
+def source_steps(recipe: Recipe, source: Source, base: Path, out: Path, own: Sequence[str]) -> list[Step]:
+    ingest_directory, clean_directory = out / "ingest" / source.name, out / "clean" / source.name
+    if source.hub is not None:
+        language = own_section("language", recipe, source) or recipe.language
+        languages = language.keep if language else []
+        found = _find_on_hub(source, source.hub, ingest_directory, languages, base, own)
+    else:
+        files = list_source(source, base)
+        digests = _input_digests(files, ingest_directory)
+        if source.corpus is not None:
+            _check_listed(source.corpus, base, digests)
+        found = _Found(files, digests, resolve_reading(source, files, base, own), None)
+    cleaning = resolve_cleaning(recipe, source, base)
+    normalize = own_section("normalize", recipe, source) or recipe.normalize
+    forgotten = out / FORGOTTEN_FILE
+    ingest = Step(
+        name=f"ingest/{source.name}",
+        kind="ingest",
+        directory=ingest_directory,
+        options=IngestOptions(
+            reading=found.reading,
+            hub=found.hub,
+            where=source.where,
+            shard_bytes=recipe.shards.bytes,
+            on_bad_record=source.on_bad_record,
+            limit=msgspec.convert(source.limit, LimitOptions | None, from_attributes=True),
+            sample=SampleOptions(seed=recipe.seed, **source.sample.model_dump(exclude_none=True))
+            if source.sample
+            else None,
+            forgotten=digest_of_source(load_forgotten(out), source.name) if forgotten.is_file() else None,
+        ),
+        needs=tuple(f"ingest/{other.name}" for other in recipe.sources if other.fallback == source.name),
+        files=found.digests,
+        extra=IngestExtra(
+            files=found.files,
+            hub=found.dataset,
+            max_bad_fraction=source.max_bad_fraction,
+            forgotten=forgotten,
+            follower=cleaning_task(cleaning, clean_directory),
+        ),
+    )
+    clean = Step(
+        name=f"clean/{source.name}",
+        kind="clean",
+        directory=clean_directory,
+        options=cleaning,
+        needs=(ingest.name,),
+        extra=CleanExtra(normalize.max_nul_fraction, recipe.dedup.warn_source_loss),
+    )
+    return [ingest, clean]
+
+
+def dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...], own: Own) -> Step:
+    resolved: Json = {}
+    if dedup.scope == "per-source" and any("source" in labels for labels in own.values()):
+        resolved["scope"] = OWN_SOURCE
+    if dedup.near is not None and dedup.near.bands is None:
+        bands, rows = choose_bands(float(dedup.near.threshold))
+        resolved["near"] = dedup.near.model_copy(update={"bands": bands, "rows": rows})
+    options = msgspec.convert(dedup.model_copy(update=resolved), AllOptions, from_attributes=True)
+    files: dict[str, str] = {}
+    benchmarks: list[InputFile] = []
+    if dedup.against is not None:
+        benchmarks = list(
+            dict.fromkeys(f for pattern in dedup.against.files for f in find_files(pattern, base))
+        )
+        files = {f"against {file.name}": file_sha256(local_path(file.path)) for file in benchmarks}
+    extra = DedupExtra(benchmarks, dedup.warn_source_loss)
+    return Step("dedup", "dedup", out / "dedup", options, documents, files, extra)
+
+
+class _Found(NamedTuple):
+    """What a source has: its files (None: known from the manifest, not looked up again), and how to read them."""
+
+    files: list[InputFile] | None
+    digests: dict[str, str]
+    reading: Reading
+    hub: HubOptions | None
+    dataset: Hub | None = None  # with the config that is read
+
+
+def _check_listed(corpus: Corpus, base: Path, digests: Mapping[str, str]) -> None:
+    """No shard of a snapshot is used whose bytes are not the listed ones."""
+    for file, expected in list_corpus(corpus, base):
+        if digests[file.name] != expected:
+            raise wrong_shard(file.path, digests[file.name], expected)
+
+
+def _find_on_hub(
+    source: Source, hub: Hub, directory: Path, languages: list[str], base: Path, own: Sequence[str]
+) -> _Found:
+    """From the manifest of an earlier ingest if it was asked the same; only otherwise from the network."""
+    asked = hub.model_dump(mode="json")
+    reading = resolve_reading(source, [], base, own)
+    revision = None
+    with contextlib.suppress(TokmillError):
+        artifact = open_artifact(directory)
+        known = artifact.manifest.options(IngestOptions) if artifact else None
+        if artifact and known and known.hub is not None and known.hub.asked == asked:
+            revision = known.hub.revision
+            before = known.hub.chosen or HubConfig(hub.config, tuple(languages))
+            if config_of(known.reading) == config_of(reading) and before.languages == tuple(languages):
+                read = hub.model_copy(update={"config": before.config})
+                labels = artifact.manifest.inputs.items()
+                digests = {n.removeprefix("file "): d for n, d in labels if n.startswith("file ")}
+                return _Found(None, digests, reading, known.hub, read)
+    if revision is None:
+        revision = resolve_revision(hub.dataset, hub.revision)
+        if not is_pinned(hub.revision):
+            _LOG.warning("%s: %s is commit %s now", hub.dataset, hub.revision or "main", revision)
+    read, files = list_hub_of_language(hub, revision, languages)
+    digests = {file.name: f"hub:{file.path.sha256 or file.path.oid}" for file in files}  # type: ignore[union-attr]
+    resolve_reading(source, files, base, own)  # a typo is told before anything is downloaded
+    chosen = HubConfig(read.config, tuple(languages)) if read.config != hub.config else None
+    return _Found(files, digests, reading, HubOptions(asked, revision, chosen), read)
+
+
+def _input_digests(files: list[InputFile], directory: Path) -> dict[str, str]:
+    """sha256 by name; a file whose size and time are those of the last run keeps its recorded one."""
+    known: Mapping[str, list[int | str]] = {}
+    try:
+        artifact = open_artifact(directory)
+        if artifact is not None:
+            known = artifact.manifest.environment.get(INPUT_STATS, {})
+    except TokmillError:
+        pass  # a damaged manifest vouches for nothing
+    fresh = [file for file in files if known.get(file.name, [])[:2] != [file.bytes, file.modified_ns]]
+    with ThreadPoolExecutor(2) as pool:  # hashing releases the GIL; two are enough to keep a disk busy
+        hashed = dict(
+            zip((file.name for file in fresh), pool.map(lambda f: file_sha256(f.path), fresh), strict=True)
+        )
+    return {file.name: hashed.get(file.name) or str(known[file.name][2]) for file in files}

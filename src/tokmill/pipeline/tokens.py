@@ -1,0 +1,221 @@
+"""The steps from documents to builds: tokenizer, mixture, and one build each.
+
+tokenizer    path: the file's sha256     train: options with defaults, the sample and the shares of sources in it
+mixture      which documents, in which order; without one, all, in corpus order
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import msgspec
+from msgspec import structs
+
+from tokmill.artifacts.plugins import find_plugin
+from tokmill.artifacts.step import Step
+from tokmill.errors import RecipeError, TokenizerError, TokenizerMismatch
+from tokmill.formats import find_format, format_names, resolve_format
+from tokmill.packing.mixture import check_weights
+from tokmill.recipe import Build, Mixture, Pack, Recipe, Training, format_mistakes
+from tokmill.stages.build.blocks import BuildOptions, PackOptions
+from tokmill.stages.build.mixture import MixtureOptions
+from tokmill.stages.tokens.tokenizer import Shares, TokenizerExtra, TokenizerOptions
+from tokmill.storage.location import file_sha256
+from tokmill.tokenizers.load import check_dtype, load_tokenizer
+from tokmill.tokenizers.train import resolve_options
+
+
+def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, ...]) -> Step:
+    """`documents` are the steps that say which texts there are, for training."""
+    tokenizer, directory = recipe.tokenizer, out / "tokenizer"
+    assert tokenizer is not None, "a recipe without a tokenizer has no such step"
+    options = TokenizerOptions(
+        eos=tokenizer.eos,
+        control=tuple(tokenizer.control),
+        padded_vocab_size=tokenizer.padded_vocab_size,
+        encoding=tokenizer.encoding,
+        train=None,
+    )
+    if tokenizer.train is not None:
+        options = _trained(options, recipe, tokenizer.train)
+        return Step("tokenizer", "tokenizer", directory, options, documents)
+    if tokenizer.plugin is not None:
+        plugin = find_plugin("tokenizers", tokenizer.plugin, base, "tokenizer.plugin")
+        options = structs.replace(options, plugin=plugin, options=tokenizer.options)
+        return Step("tokenizer", "tokenizer", directory, options)
+    path = base / Path(tokenizer.path or "").expanduser()
+    if not path.is_file():
+        raise TokenizerError(
+            "no such tokenizer file",
+            where=str(path),
+            next="check `tokenizer.path`; it is relative to the recipe, and tokmill never downloads one",
+        )
+    actual = file_sha256(path)
+    if tokenizer.sha256 is not None and tokenizer.sha256 != actual:
+        raise TokenizerMismatch(
+            f"its sha256 is {actual}, the recipe pins {tokenizer.sha256}",
+            where=str(path),
+            next="restore the pinned file, or change `tokenizer.sha256` if the new one is meant",
+        )
+    narrow = narrow_builds(recipe)
+    if narrow:
+        known = load_tokenizer(path, encoding=tokenizer.encoding).vocab_size
+        check_dtype(max(known, tokenizer.padded_vocab_size or 0), "uint16", where=f"build {narrow[0]}")
+    options = structs.replace(options, sha256=actual)
+    extra = TokenizerExtra(path)
+    return Step("tokenizer", "tokenizer", directory, options, files={path.name: actual}, extra=extra)
+
+
+def _trained(options: TokenizerOptions, recipe: Recipe, training: Training) -> TokenizerOptions:
+    asked = training.options()
+    control_symbols = asked.pop("control_symbols")
+    return structs.replace(
+        options,
+        train={**resolve_options(asked), "control_symbols": control_symbols},
+        sample_megabytes=training.sample_megabytes,
+        shares=_shares(recipe, training),
+        datasets={source.name: source.hub.dataset if source.hub else None for source in recipe.sources},
+        seed=recipe.seed,
+    )
+
+
+def _shares(recipe: Recipe, training: Training) -> Shares:
+    """Of the sources in the sample: as asked for, or as in the mixture; nothing: as much as they have."""
+    names = [source.name for source in recipe.sources]
+    if training.weights is not None:
+        checked = check_weights(training.weights, names, where="tokenizer.train.weights", kind="source")
+        return Shares(sources=_written(checked))
+    mixture = recipe.mixture
+    if mixture is None or not (mixture.weights or mixture.sources):
+        return Shares()
+    domains, within = resolved_weights(recipe, mixture)
+    domain_of = {source.name: source.domain for source in recipe.sources}
+    return Shares(domains=domains, within=within, domain_of=domain_of)
+
+
+def narrow_builds(recipe: Recipe) -> list[str]:
+    """Builds whose ids have two bytes because the recipe says so: a vocabulary may be too large for them."""
+    return [build.name for build in recipe.builds if build.dtype == "uint16"]
+
+
+def build_steps(recipe: Recipe, base: Path, out: Path, documents: Sequence[str]) -> list[Step]:
+    """The mixture, if there is one, and the builds; `documents` are the steps that the tokens come from."""
+    ingests = tuple(name for name in documents if name.startswith("ingest/"))
+    needs: tuple[str, ...] = ("tokens", *ingests)
+    steps: list[Step] = []
+    if recipe.mixture is not None:
+        options = _mixture_options(recipe, recipe.mixture)
+        steps.append(Step("mixture", "mixture", out / "mixture", options, (*needs, "split")))
+        needs += ("mixture",)
+    for build in recipe.builds:
+        made = _build_options(recipe, build, base)
+        steps.append(Step(f"build/{build.name}", "build", out / "build" / build.name, made, needs))
+    return steps
+
+
+def resolved_weights(
+    recipe: Recipe, mixture: Mixture, *, is_told: bool = True
+) -> tuple[dict[str, str] | None, dict[str, dict[str, str]]]:
+    """Of domains (None: by what they have), and within domains, as exact fractions; told: a sum that is not 1 was
+    spoken of already."""
+    normalize = mixture.normalize or is_told
+    known: dict[str, list[str]] = {}
+    for source in recipe.sources:
+        known.setdefault(source.domain, []).append(source.name)
+    domains = None
+    if mixture.weights:
+        checked = check_weights(mixture.weights, list(known), where="mixture.weights", normalize=normalize)
+        domains = _written(checked)
+    within = {}
+    for domain, weights in mixture.sources.items():
+        if domain not in known:
+            names = ", ".join(known)
+            raise RecipeError(
+                f"no domain is called {domain}", where="mixture.sources", next=f"one of: {names}"
+            )
+        where = f"mixture.sources.{domain}"
+        within[domain] = _written(
+            check_weights(weights, known[domain], where=where, normalize=normalize, kind="source")
+        )
+    return domains, within
+
+
+def _written(weights: dict[str, Fraction]) -> dict[str, str]:
+    return {name: str(weight) for name, weight in weights.items()}
+
+
+def _mixture_options(recipe: Recipe, mixture: Mixture) -> MixtureOptions:
+    domains, within = resolved_weights(recipe, mixture, is_told=False)
+    target = mixture.target
+    is_padded = recipe.pack.layout == "pad" and all(
+        build.pack in (None, recipe.pack) and "rows" in find_format(build.format).shapes
+        for build in recipe.builds
+    )
+    if target is not None and target[0] == "blocks" and is_padded:  # a row is a document, however long
+        target = "documents", target[1]
+    return MixtureOptions(
+        domains=domains,
+        sources=within,
+        domain_of={source.name: source.domain for source in recipe.sources},
+        target=target,
+        exhausted=mixture.exhausted,
+        max_epochs=mixture.max_epochs,
+        order=mixture.order,
+        held_out=mixture.held_out,
+        seed=recipe.seed,
+        seq_len=recipe.pack.length,
+        met="from above" if target is not None and target[0] == "blocks" else msgspec.UNSET,
+    )
+
+
+def _build_options(recipe: Recipe, build: Build, base: Path) -> BuildOptions:
+    pack = build.pack or recipe.pack
+    balance = recipe.mixture.balance if recipe.mixture is not None else "none"
+    format, plugin = resolve_format(build.format, base, f"builds.{build.name}")
+    for place, why in format_mistakes(build, format):
+        key = ".".join(map(str, place))
+        raise RecipeError(why, where=f"builds.{build.name}.{key}", next="change it, or choose another format")
+    if "rows" not in format.shapes:
+        pack = Pack(layout="indexed")
+    if "documents" not in format.shapes and pack.layout == "indexed":
+        *others, last = format_names("documents")
+        raise RecipeError(
+            f"{build.format} is made of rows, and the layout `indexed` has none",
+            where=f"builds.{build.name}",
+            next=f"choose another layout for it with `pack`, or the format {', '.join(others)} or `{last}`",
+        )
+    return BuildOptions(
+        name=build.name,
+        format=build.format,
+        plugin=plugin,
+        dtype=build.dtype,
+        sources=tuple(build.sources),
+        rows_per_shard=build.rows_per_shard if format.is_sharded else 0,
+        pack=_pack_options(pack, balance),
+        balance=balance if pack.layout != "indexed" else "none",
+        seed=recipe.seed,
+    )
+
+
+def _pack_options(pack: Pack, balance: str) -> PackOptions:
+    if pack.layout == "indexed":
+        return PackOptions(layout="indexed")
+    is_mixed = pack.mix_domains
+    if is_mixed is None:
+        is_mixed = pack.layout == "concat" and balance == "none"
+    if is_mixed and balance == "smallest":
+        raise RecipeError(
+            "rows that mix domains cannot be balanced by domain",
+            where="pack.mix_domains",
+            next="set `mix_domains: false`, or `balance: none`",
+        )
+    return PackOptions(
+        layout=pack.layout,
+        length=pack.length,
+        mix_domains=is_mixed,
+        tail=pack.tail if pack.layout == "concat" else None,
+        # builds of before counted documents, and what `pad` truncates, that are in no row: they are made again
+        counted="in rows",
+    )
