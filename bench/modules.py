@@ -23,8 +23,21 @@ import tokmill
 SOURCE = Path(tokmill.__file__).parent
 
 
-def entered_modules() -> set[str]:
-    """Of a recipe that reads, cleans, deduplicates, splits, tokenizes, mixes, packs and loads."""
+# What a first recipe has, and what it has later.
+PLAIN = {
+    "filters": [{"measure": "words", "min": 3, "reason": "too_short"}],
+    "dedup": {"exact": True},
+}
+MORE = {
+    **PLAIN,
+    "language": {"method": "detect", "keep": ["en"], "min_score": 0},
+    "dedup": {"exact": True, "near": {}},
+    "mixture": {"weights": {"default": 1}},
+}
+
+
+def entered_modules(sections: dict[str, Any]) -> set[str]:
+    """Of a recipe that reads, cleans, deduplicates, splits, tokenizes, packs and loads."""
     entered: set[str] = set()
     prefix, importing = f"{SOURCE}/", threading.local()
 
@@ -46,11 +59,8 @@ def entered_modules() -> set[str]:
         recipe = {
             "name": "entered",
             "sources": [{"name": "rows", "files": "rows.jsonl"}],
-            "filters": [{"measure": "words", "min": 3, "reason": "too_short"}],
-            "language": {"method": "detect", "keep": ["en"], "min_score": 0},
-            "dedup": {"exact": True, "near": {}},
+            **sections,
             "tokenizer": {"train": {"model": "byte_bpe", "vocab_size": 300}, "eos": "<|endoftext|>"},
-            "mixture": {"weights": {"default": 1}},
             "pack": {"length": 64},
             "builds": [{"name": "rows", "format": "memmap"}],
         }
@@ -88,11 +98,15 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="name each module that is entered")
     arguments = parser.parse_args()
     paths = sorted(SOURCE.rglob("*.py"))
-    entered = entered_modules()
     print(f"{len(paths)} modules, {sum(map(code_lines, paths)):,} lines of code")
-    print(f"{len(entered)} modules from the recipe to the first batch")
-    if arguments.list:
-        print("\n".join(sorted(entered)))
+    for sections, what in (
+        (PLAIN, "a plain recipe"),
+        (MORE, "one with languages, near duplicates and a mixture"),
+    ):
+        entered = entered_modules(sections)
+        print(f"{len(entered)} modules from {what} to the first batch")
+        if arguments.list:
+            print("\n".join(f"    {path}" for path in sorted(entered)))
 
 
 if __name__ == "__main__":
