@@ -151,8 +151,8 @@ def test_pieces_of_any_size_give_the_same_tables(
     window = {"policy": policy, "max_share": "0.2"} if policy == "drop" else {"policy": policy}
     whole = run_window(tmp_path / "whole", window, parts=4)
     for name, rows in (
-        ("dedup.passages.MARKS_AT_ONCE", 30),
-        ("dedup.passages.AT_ONCE", 4),
+        ("dedup.window.MARKS_AT_ONCE", 30),
+        ("dedup.window.AT_ONCE", 4),
         ("external._GROUP_ROWS", 3),
     ):
         monkeypatch.setattr(f"tokmill.stages.{name}", rows)
