@@ -42,7 +42,7 @@ from tokmill.duplicates.window import WindowOptions
 from tokmill.kernels.jit import compile_kernels
 from tokmill.pipeline.plan import plan_steps
 from tokmill.recipe.file import load_recipe
-from tokmill.stages.dedup.survivors import EDGES, ResolveOptions, write_fingerprints
+from tokmill.stages.dedup.survivors import EDGES, ResolveOptions, fingerprint_layout
 from tokmill.stages.dedup.window import MARKS_AT_ONCE, WINDOWS, MeetingOptions
 from tokmill.stages.external import by_hash, partitions_for, write_run
 from tokmill.stages.registry import STAGES, perform
@@ -165,9 +165,13 @@ def resolve_task(directory: Path, count: int) -> Task:
         rows = starts[shard + 1] - starts[shard]
         own = Task(function="", key=f"f{shard}", options=None, inputs=[], directory=str(directory))
         nothing = np.zeros(rows, np.int64)
-        entry = write_fingerprints(
-            own, near, nothing, nothing.view(np.uint64), np.arange(rows), np.zeros((rows, 2), np.uint32)
-        )
+        columns: list[Any] = [
+            nothing,
+            nothing.view(np.uint64),
+            np.arange(rows),
+            np.zeros((rows, 2), np.uint32),
+        ]
+        entry = write_run(own, "fingerprints", columns, fingerprint_layout(near))
         inputs.append(table_input("fingerprints", directory, entry))
         draw = np.random.Generator(np.random.PCG64([SEED, shard]))
         b = np.sort(draw.choice(np.arange(100, rows), rows // 20, replace=False)) + starts[shard]

@@ -38,7 +38,7 @@ from tokmill.duplicates.near import (
     estimate,
     find_near_duplicates,
     found_share,
-    pairs_in_buckets,
+    read_pairs,
     resolve,
     signatures,
     unique_pairs,
@@ -117,7 +117,8 @@ def deduplicate(texts: Any, options: NearOptions) -> Outcome:
     made = signatures(texts, options)
     keys = band_keys(made.values, options.bands, options.rows)
     docs = np.repeat(np.arange(len(texts)), options.bands)
-    candidates = unique_pairs(*pairs_in_buckets(keys.ravel(), docs, digests=made.digests[docs]))
+    listed = read_pairs(keys.ravel(), docs, digests=made.digests[docs], ranks=docs)
+    candidates = unique_pairs(*map(np.concatenate, zip(*listed, strict=True)))
     edges = verify_pairs(
         *candidates, options, made.values.__getitem__, lambda rows: texts.take(pa.array(rows))
     )

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from tokmill.duplicates.near import NearOptions, linked, pairs_in_buckets, resolve, unique_pairs, verify_pairs
+from tokmill.duplicates.near import NearOptions, read_pairs, resolve, unique_pairs, verify_pairs
 from tokmill.duplicates.shingling import partition_of
 from tokmill.kernels.minhash import band_keys
 
@@ -51,8 +51,8 @@ def cluster_synthetic(count: int, partitions: int, scratch: Path | None, console
                 a, b, options, lambda docs: read_rows(file, docs, options.positions), no_texts
             )
         with clock("resolve", seconds):
-            few = linked(edges.a, edges.b)
-            found = resolve(len(few.docs), few.a, few.b, edges.similarity)
+            docs, places = np.unique(np.concatenate([edges.a, edges.b]), return_inverse=True)
+            found = resolve(len(docs), places[: len(edges.a)], places[len(edges.a) :], edges.similarity)
         dropped = int((found.survivor >= 0).sum())
         disk = sum(path.stat().st_size for path in folder.iterdir()) / 1e9
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
@@ -60,7 +60,7 @@ def cluster_synthetic(count: int, partitions: int, scratch: Path | None, console
     console.print(
         f"{count:,} fingerprints, {copies:,} of them copies, {partitions} partitions\n"
         f"pairs {len(a):,}, edges {len(edges.a):,}, dropped {dropped:,}, largest cluster "
-        f"{int(found.component_size.max(initial=1)):,}\n"
+        f"{int(np.bincount(found.component).max(initial=1)):,}\n"
         + "".join(f"{act:10s} {value:8.1f} CPU s\n" for act, value in seconds.items())
         + f"{spent:.1f} CPU s without generating: {count / spent / 1e6:.2f} million documents per CPU second\n"
         f"peak RSS {peak:.2f} GB, files {disk:.1f} GB"
@@ -116,11 +116,12 @@ def partition(folder: Path, count: int, partitions: int, options: NearOptions) -
 def find_pairs(
     folder: Path, partitions: int, digests: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    found = []
+    found: list[Any] = []
     for number in range(partitions):
         table = np.fromfile(folder / f"keys-{number:04d}.bin", ROW)
         docs = table["doc"].astype(np.int64)
-        found.append(pairs_in_buckets(np.ascontiguousarray(table["key"]), docs, digests=digests[docs]))
+        key = np.ascontiguousarray(table["key"])
+        found += read_pairs(key, docs, digests=digests[docs], ranks=docs)
     return unique_pairs(*(np.concatenate(ends) for ends in zip(*found, strict=True)))
 
 

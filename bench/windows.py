@@ -34,9 +34,11 @@ from tokmill.duplicates.decontaminate import (
     ngram_index,
 )
 from tokmill.duplicates.window import (
+    Pairs,
+    Spans,
     WindowOptions,
     count_words,
-    find_passages,
+    extend_matches,
     match_marks,
     merge_spans,
     window_marks,
@@ -114,6 +116,15 @@ def figures(texts: Any, index: BenchmarkIndex, rounds: int) -> list[str]:
         f"{repeated:.1%}",
         f"{len(np.unique(hits.items)):,} in {int(contaminated_rows(hits, len(texts)).sum()):,} texts",
     ]
+
+
+def find_passages(texts: Any, options: WindowOptions) -> Spans:
+    """Marks to spans."""
+    marks = window_marks(texts, options)
+    matches = match_marks(marks.hashes, marks.rows, marks.rows)
+    ends = (matches.marks, matches.firsts)
+    pairs = Pairs(*(column[end] for end in ends for column in (marks.rows, marks.first_words)))
+    return extend_matches(texts, pairs, options).spans
 
 
 def matching_figures(rounds: int) -> str:

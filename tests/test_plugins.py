@@ -25,7 +25,7 @@ from tokmill.errors import InputError, RecipeError, TokmillError
 from tokmill.loader import open_dataset
 from tokmill.recipe import Source
 from tokmill.sources.readers import READERS
-from tokmill.sources.reading import Reader, Reading, Taken, record_table
+from tokmill.sources.reading import Reader, Reading, Record, Taken, gather, whole_file
 from tokmill.storage.location import InputFile
 from tokmill.storage.records import Span
 from tokmill.storage.tables import load_table
@@ -598,9 +598,9 @@ def test_a_reader_of_ours_is_its_file_and_a_line_of_the_registry(
 
     def read(path: Path, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
         text = path.read_text() + reading.options["word"]
-        yield Taken(record_table([text], ["one"], [None], [None], [None]), [], [])
+        yield from gather([Record(text, "one", None, {})])
 
-    monkeypatch.setitem(READERS, "whole", Reader(resolve, lambda *_: [Span()], read))
+    monkeypatch.setitem(READERS, "whole", Reader(resolve, whole_file, read))
     (tmp_path / "a.any").write_text("all of it, ")
     sources = [{"name": "mail", "files": "a.any", "reader": "whole", "options": {"word": "and more"}}]
     sections = {**recipe(HOOKS, sources=sources, tokenizer=None, builds=None, transforms=[], filters=[])}

@@ -146,7 +146,7 @@ def rows_of(found: BuildSplit) -> list[list[int]]:
     if form == "megatron":
         sequences = MegatronFile(directory / "tokens")
         return [sequences.sequence(row).tolist() for row in range(len(sequences))]
-    parts = TokenCache(directory, model_sha256=None).read_parts()
+    parts = TokenCache(directory).read_parts()
     return [ids.tolist() for part in parts for ids in np.split(part.ids, np.cumsum(part.lengths)[:-1])]
 
 

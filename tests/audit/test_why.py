@@ -21,7 +21,7 @@ from tokmill.cli import main
 from tokmill.errors import InputError, StorageError
 from tokmill.formats.index import read_row_index
 from tokmill.formats.megatron import MegatronFile
-from tokmill.formats.memmap import open_memmap
+from tokmill.formats.memmap import MemmapRows
 from tokmill.tokenizers.load import load_tokenizer
 
 
@@ -121,7 +121,7 @@ def test_the_tokens_of_every_kept_document_are_where_its_history_says(run: Path)
             assert np.array_equal(sequences.ids[at], whole)
 
             (turn,) = rows["turns"]
-            ids = open_memmap(run / "build/rows" / rows["split"]).ids
+            ids = MemmapRows(run / "build/rows" / rows["split"]).ids
             there = [ids[row["row"], row["start"] : row["end"]] for row in turn["rows"]]
             flat = np.concatenate([np.empty(0, np.int64), *there])
             assert np.array_equal(flat, whole[: len(flat)])

@@ -12,7 +12,7 @@ import sentencepiece
 
 import tokmill as mill
 from mill import small_corpus, tokmill, write_problems
-from tokmill.adhoc.tokens import TokenizerOptions, read_listing, tokenized
+from tokmill.adhoc.tokens import read_listing, run_listing, tokenizer_section
 from tokmill.artifacts.manifest import load_manifest
 from tokmill.errors import InputError
 from tokmill.formats.megatron import MegatronFile
@@ -136,10 +136,10 @@ def test_a_file_that_is_missing_is_made_again_by_the_same_words(corpus: Path, tm
 
 def test_a_killed_attempt_goes_on(corpus: Path, tmp_path: Path) -> None:
     """A kill leaves the work so far, and no manifest: the same words, and others, may go on from there."""
-    listing, asked = read_listing(corpus / "mixture.yaml"), TokenizerOptions(corpus / "spm.model")
+    listing = read_listing(corpus / "mixture.yaml")
+    sections = {"split": {"valid_fraction": 0}, "tokenizer": tokenizer_section(corpus / "spm.model")}
     for out in (tmp_path / "one", tmp_path / "two"):
-        with pytest.raises(KeyboardInterrupt), tokenized(listing, out, asked, workers=1):
-            raise KeyboardInterrupt
+        run_listing(listing, out, sections, workers=1)
         assert (out / ".work/tokens/manifest.json").is_file()
     for out in (tmp_path / "one", tmp_path / "fresh"):
         assert tokmill(*words("build", corpus, out)).returncode == 0

@@ -17,7 +17,6 @@ from mill import small_corpus, tokmill, write_problems
 from tokmill.artifacts.manifest import load_manifest
 from tokmill.formats.index import read_row_index
 from tokmill.formats.megatron import MegatronFile
-from tokmill.formats.token_cache import TokenCache
 from tokmill.loader import list_splits, open_dataset
 from tokmill.tokenizers.load import load_tokenizer
 
@@ -286,7 +285,7 @@ def test_a_cache_of_another_tokenizer_is_refused(corpus: Path, model: Path, tmp_
     from tokmill.errors import TokenizerMismatch
 
     with pytest.raises(TokenizerMismatch, match="not with 0000"):
-        TokenCache(tmp_path / "cache", model_sha256="0" * 64)
+        open_dataset(tmp_path / "cache", tokenizer_sha256="0" * 64)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,16 @@ import numpy as np
 
 from tokmill.duplicates.window import (
     Docs,
+    Pairs,
     Spans,
     Trimmed,
     WindowOptions,
     count_words,
-    find_passages,
+    extend_matches,
+    match_marks,
     resolve_piece,
     trim_texts,
+    window_marks,
 )
 from tokmill.kernels.survivors import get_bits, no_bits
 
@@ -29,6 +32,16 @@ class Done(NamedTuple):
     is_dropped: Any
     spans: Spans
     cuts: Trimmed
+
+
+def find_passages(texts: Any, options: WindowOptions, ranks: Docs | None = None) -> Spans:
+    """Marks to spans."""
+    ranks = np.arange(len(texts)) if ranks is None else ranks
+    marks = window_marks(texts, options)
+    matches = match_marks(marks.hashes, marks.rows, ranks[marks.rows])
+    ends = (matches.marks, matches.firsts)
+    pairs = Pairs(*(column[end] for end in ends for column in (marks.rows, marks.first_words)))
+    return extend_matches(texts, pairs, options, ranks).spans
 
 
 def resolve(spans: Spans, totals: Docs, options: WindowOptions, ranks: Docs | None = None) -> Resolved:

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duplicates import slow_near as slow
+from duplicates.pairs_in_memory import all_pairs
 from mill import SHARED
 from tokmill.duplicates import near, shingling
 from tokmill.duplicates.near import (
     NearOptions,
     compare_pairs,
     find_near_duplicates,
-    pairs_in_buckets,
     signatures,
     unique_pairs,
     verify_pairs,
@@ -70,8 +70,8 @@ def edited(words: list[str], edits: int, seed: int) -> list[str]:
     return words
 
 
-def dropped(texts: list[str], options: NearOptions | None = None, **more: Any) -> dict[int, int]:
-    found = find_near_duplicates(column(texts), options or NearOptions(), **more)
+def dropped(texts: list[str], options: NearOptions | None = None) -> dict[int, int]:
+    found = find_near_duplicates(column(texts), options or NearOptions())
     return {int(doc): int(found.survivor[doc]) for doc in np.flatnonzero(found.survivor >= 0)}
 
 
@@ -277,9 +277,9 @@ def test_verdicts_do_not_depend_on_how_keys_are_partitioned(
     keys = band_keys(values, 14, 8)
     documents = np.repeat(np.arange(len(values)), 14)
     flat, all_digests = keys.ravel(), digests[documents]
-    by_band = [pairs_in_buckets(keys[:, band], np.arange(len(values)), digests=digests) for band in range(14)]
+    by_band = [all_pairs(keys[:, band], np.arange(len(values)), digests=digests) for band in range(14)]
     by_hash = [
-        pairs_in_buckets(flat[home], documents[home], digests=all_digests[home])
+        all_pairs(flat[home], documents[home], digests=all_digests[home])
         for home in (flat % np.uint64(partitions) == partition for partition in range(partitions))
     ]
     one, other = (
@@ -298,21 +298,6 @@ def test_a_chain_of_versions_keeps_its_far_ends() -> None:
     assert slow.jaccard(texts[0], texts[1], 5) > 0.8 > slow.jaccard(texts[0], texts[2], 5)
     assert slow.jaccard(texts[1], texts[2], 5) > 0.8
     assert dropped(texts) == {1: 0}
-
-
-def test_longest_newest_and_best_are_orders() -> None:
-    origin = prose(200, 4)
-    texts = [" ".join(words) for words in (origin[:190], origin, origin[:195])]
-    lengths = np.array([len(text) for text in texts])
-    assert dropped(texts) == {1: 0, 2: 0}
-    assert dropped(texts, order=-lengths) == {0: 1, 2: 1}
-
-
-def test_a_reference_corpus_is_never_touched() -> None:
-    origin = prose(200, 5)
-    texts = [" ".join(words) for words in (origin, edited(origin, 2, 1), origin, prose(200, 6))]
-    is_reference = np.array([False, False, True, True])
-    assert dropped(texts, is_reference=is_reference) == {0: 2, 1: 2}
 
 
 def test_character_shingles_find_a_text_with_a_few_letters_changed_in_many_words() -> None:

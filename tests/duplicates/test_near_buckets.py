@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duplicates import slow_near as slow
-from tokmill.duplicates.near import LEADERS, NEIGHBOURS, Pairs, pairs_in_buckets, read_pairs, unique_pairs
+from duplicates.pairs_in_memory import all_pairs
+from tokmill.duplicates.near import LEADERS, NEIGHBOURS, Pairs, read_pairs, unique_pairs
 from tokmill.duplicates.shingling import partition_of
 from tokmill.kernels.minhash import repeated
 
@@ -20,7 +21,7 @@ ROWS = st.lists(st.tuples(KEYS, st.integers(0, 5), st.integers(0, 4)), max_size=
 def found_pairs(rows: list[tuple[int, int, int]], docs: list[int], **limits: int) -> list[tuple[int, int]]:
     keys, digests = (np.array([row[part] for row in rows], np.uint64) for part in (0, 2))
     ranks = np.array([row[1] for row in rows], np.int64)
-    found = pairs_in_buckets(keys, np.array(docs, np.int64), digests=digests, ranks=ranks, **limits)
+    found = all_pairs(keys, np.array(docs, np.int64), digests=digests, ranks=ranks, **limits)
     return list(zip(found.a.tolist(), found.b.tolist(), strict=True))
 
 
@@ -69,17 +70,17 @@ def test_pairs_come_some_at_a_time_and_are_the_same(
 
 def test_a_bucket_of_few_different_documents_is_compared_in_full() -> None:
     count = LEADERS + NEIGHBOURS + 1
-    found = pairs_in_buckets(np.full(count, 9, np.uint64), np.arange(count))
+    found = all_pairs(np.full(count, 9, np.uint64), np.arange(count))
     assert len(found.a) == count * (count - 1) // 2
 
 
 def test_a_huge_bucket_costs_a_bounded_number_of_pairs_per_document() -> None:
     count = 100_000
     keys, docs = np.full(count, 7, np.uint64), np.arange(count)
-    found = pairs_in_buckets(keys, docs)
+    found = all_pairs(keys, docs)
     assert len(found.a) <= (LEADERS + NEIGHBOURS + 1) * count
     assert np.array_equal(np.unique(found.b), docs[1:]), "everyone but the first meets someone before it"
-    equal = pairs_in_buckets(keys, docs, digests=np.full(count, 5, np.uint64))
+    equal = all_pairs(keys, docs, digests=np.full(count, 5, np.uint64))
     assert equal.a.tolist() == [0] * (count - 1)
     assert equal.b.tolist() == docs[1:].tolist()
 
@@ -88,7 +89,7 @@ def test_an_equal_document_meets_all_that_the_first_of_its_equals_meets() -> Non
     """Else it would survive when that first is dropped for a third."""
     keys = np.full(60, 7, np.uint64)
     digests = np.array([*range(1, 51), *([31] * 10)], np.uint64)
-    found = pairs_in_buckets(keys, np.arange(60), digests=digests)
+    found = all_pairs(keys, np.arange(60), digests=digests)
     met = {doc: set(found.a[found.b == doc].tolist()) for doc in range(60)}
     assert all(met[doc] == met[30] | {30} for doc in range(50, 60))
 

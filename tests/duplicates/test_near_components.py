@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duplicates import slow_near as slow
-from tokmill.duplicates.near import Resolved, linked, resolve
+from tokmill.duplicates.near import Resolved, resolve
 
 QUICK = settings(deadline=None, max_examples=300)
 COUNT = 12
@@ -17,51 +17,35 @@ EDGES = st.lists(
     max_size=25,
     unique_by=lambda edge: tuple(sorted(edge[:2])),
 )
-RANKS = st.lists(st.integers(0, 5), min_size=COUNT, max_size=COUNT)
-SAFE = st.lists(st.booleans(), min_size=COUNT, max_size=COUNT)
 
 
-def resolved(
-    edges: list[slow.Edge], ranks: list[int] | None = None, safe: list[bool] | None = None, count: int = COUNT
-) -> Resolved:
+def resolved(edges: list[slow.Edge], count: int = COUNT) -> Resolved:
     a, b = (np.array([edge[end] for edge in edges], np.int64) for end in (0, 1))
-    similarity = np.array([edge[2] for edge in edges], np.float64)
-    return resolve(
-        count,
-        a,
-        b,
-        similarity,
-        None if ranks is None else np.array(ranks, np.int64),
-        None if safe is None else np.array(safe, np.bool_),
-    )
+    return resolve(count, a, b, np.array([edge[2] for edge in edges], np.float64))
 
 
 @QUICK
-@given(EDGES, RANKS, SAFE)
-def test_survivors_and_components_are_those_of_the_greedy_walk(
-    edges: list[slow.Edge], ranks: list[int], safe: list[bool]
-) -> None:
-    found = resolved(edges, ranks, safe)
-    survivors, component = slow.greedy(COUNT, edges, ranks, safe)
+@given(EDGES)
+def test_survivors_and_components_are_those_of_the_greedy_walk(edges: list[slow.Edge]) -> None:
+    found = resolved(edges)
+    survivors, component = slow.greedy(COUNT, edges, [0] * COUNT, [False] * COUNT)
     assert found.survivor.tolist() == survivors
     assert found.component.tolist() == component
-    assert found.component_size.tolist() == [component.count(first) for first in component]
 
 
 @QUICK
-@given(EDGES, RANKS, SAFE)
-def test_what_must_hold(edges: list[slow.Edge], ranks: list[int], safe: list[bool]) -> None:
-    found = resolved(edges, ranks, safe)
+@given(EDGES)
+def test_what_must_hold(edges: list[slow.Edge]) -> None:
+    found = resolved(edges)
     similarity = {frozenset(edge[:2]): edge[2] for edge in edges}
     kept = found.survivor < 0
     for document in np.flatnonzero(~kept).tolist():
         survivor = int(found.survivor[document])
         assert kept[survivor], "the survivor of a dropped document is kept"
         assert similarity[frozenset((document, survivor))] == found.similarity[document]
-        assert safe[survivor] or (ranks[survivor], survivor) < (ranks[document], document)
-        assert not safe[document], "a reference document is never dropped"
+        assert survivor < document
     for one, other, _ in edges:
-        assert not (kept[one] and kept[other]) or (safe[one] and safe[other]), "at most one of a pair is kept"
+        assert not (kept[one] and kept[other]), "at most one of a pair is kept"
 
 
 @QUICK
@@ -83,23 +67,10 @@ def test_the_first_of_a_component_is_kept(edges: list[slow.Edge]) -> None:
     assert (found.component <= np.arange(COUNT)).all()
 
 
-@QUICK
-@given(EDGES)
-def test_documents_with_edges_alone_get_the_same_verdicts(edges: list[slow.Edge]) -> None:
-    a, b = (np.array([edge[end] for edge in edges], np.int64) for end in (0, 1))
-    few = linked(a, b)
-    whole = resolved(edges)
-    part = resolve(len(few.docs), few.a, few.b, np.array([edge[2] for edge in edges], np.float64))
-    assert whole.survivor[few.docs].tolist() == [
-        -1 if survivor < 0 else int(few.docs[survivor]) for survivor in part.survivor
-    ]
-
-
 def test_a_chain_does_not_collapse() -> None:
     found = resolved([(0, 1, 0.9), (1, 2, 0.9), (2, 3, 0.9)], count=4)
     assert found.survivor.tolist() == [-1, 0, -1, 2]
     assert found.component.tolist() == [0] * 4
-    assert found.component_size.tolist() == [4] * 4
 
 
 def test_the_survivor_is_the_most_similar_kept_document_and_the_first_of_several() -> None:
@@ -107,20 +78,8 @@ def test_the_survivor_is_the_most_similar_kept_document_and_the_first_of_several
     assert resolved([(1, 2, 0.9), (0, 2, 0.9)], count=3).survivor.tolist() == [-1, -1, 0]
 
 
-def test_the_order_says_who_is_kept() -> None:
-    assert resolved([(0, 1, 0.9)], [5, 2], count=2).survivor.tolist() == [1, -1]
-
-
-def test_a_reference_document_is_kept_however_late_it_comes() -> None:
-    found = resolved([(0, 1, 0.9), (1, 2, 1.0)], [0, 1, 2], [False, False, True], count=3)
-    assert found.survivor.tolist() == [-1, 2, -1]
-    both = resolved([(0, 1, 1.0)], None, [True, True], count=2)
-    assert both.survivor.tolist() == [-1, -1]
-
-
 def test_no_edges_drop_nothing() -> None:
     found = resolved([], count=3)
     assert found.survivor.tolist() == [-1] * 3
     assert found.component.tolist() == [0, 1, 2]
-    assert found.component_size.tolist() == [1] * 3
     assert resolved([(1, 1, 1.0)], count=3).survivor.tolist() == [-1] * 3

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duplicates.passages_in_memory import apply_policy, resolve
+from duplicates.passages_in_memory import apply_policy, find_passages, resolve
 from kernels.test_windows import slow_words
 from mill import SHARED
 from tokmill.duplicates.window import (
@@ -23,7 +23,6 @@ from tokmill.duplicates.window import (
     WindowOptions,
     count_words,
     extend_matches,
-    find_passages,
     match_marks,
     merge_spans,
     resolve_piece,

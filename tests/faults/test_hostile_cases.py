@@ -19,7 +19,7 @@ from tokmill.errors import TokmillError
 from tokmill.formats.index import RowSpans, read_row_index, write_row_index
 from tokmill.formats.memmap import MemmapRows
 from tokmill.formats.npy import NpyRows, write_npy
-from tokmill.formats.parquet import load_meta
+from tokmill.formats.parquet import load_shards
 from tokmill.formats.token_cache import TokenCache
 from tokmill.loader import open_dataset
 from tokmill.storage.lease import open_lease
@@ -32,8 +32,8 @@ from tokmill.storage.tables import load_table
     [
         ("meta.json", MemmapRows),
         ("meta.json", NpyRows),
-        ("meta.json", load_meta),
-        ("ENCODE.meta.json", lambda directory: TokenCache(directory, model_sha256=None)),
+        ("meta.json", load_shards),
+        ("ENCODE.meta.json", lambda directory: TokenCache(directory)),
     ],
     ids=["memmap", "npy", "parquet", "token_cache"],
 )

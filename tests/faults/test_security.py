@@ -14,7 +14,7 @@ import tokmill
 from tokmill.artifacts.manifest import FileEntry, Receipt, build_manifest, load_manifest, write_manifest
 from tokmill.artifacts.snapshot import SnapshotShard, build_snapshot, load_snapshot, write_snapshot
 from tokmill.errors import TokmillError
-from tokmill.formats.parquet import load_meta
+from tokmill.formats.parquet import load_shards
 from tokmill.formats.token_cache import TokenCache
 from tokmill.recipe import template_parts
 from tokmill.recipe.file import parse_recipe
@@ -117,14 +117,14 @@ def of_token_cache(directory: Path, path: str) -> object:
     meta = {"model": "m", "model_sha256": "0", "vocab_size": 9, "experiment_id": "e", "char_coverage": None,
             "byte_fallback": None, "normalization": {}, "eos_id": 0, "examples": 1, "tokens": 1, "parts": [part]}  # fmt: skip
     (directory / "ENCODE.meta.json").write_text(json.dumps(meta))
-    return TokenCache(directory, model_sha256=None)
+    return TokenCache(directory)
 
 
 def of_parquet(directory: Path, path: str) -> object:
     shard = {"file": path, "rows": 1, "tokens": 1, "content_sha256": "0"}
     meta = {"n_seqs": 1, "n_tokens": 1, "rows_per_shard": 1, "shards": [shard]}
     (directory / "meta.json").write_text(json.dumps(meta))
-    return load_meta(directory)
+    return load_shards(directory)
 
 
 @pytest.mark.parametrize("read", [of_container, of_manifest, of_token_cache, of_parquet])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.errors import CorruptFile, InputError, VocabTooLarge
-from tokmill.formats.memmap import open_memmap, write_memmap
+from tokmill.formats.memmap import MemmapRows, write_memmap
 
 META = {
     "tokenizer_path": "tok.json",
@@ -59,28 +59,26 @@ def test_rows_come_back_as_they_went(ids, seq_len, dtype, chunk, tmp_path_factor
     write_memmap(directory, pieces, seq_len=seq_len, dtype=dtype, meta=META)
     raw = np.frombuffer((directory / "input_ids.mmap").read_bytes(), dtype=f"<{np.dtype(dtype).str[1:]}")
     assert raw.tolist() == whole.tolist()
-    with open_memmap(directory) as rows:
-        assert rows.ids.shape == (len(whole) // seq_len, seq_len)
-        assert rows.ids.dtype == np.dtype(dtype)
-        assert rows.ids.reshape(-1).tolist() == whole.tolist()
-        assert len(rows) == rows.meta["n_seqs"]
-        assert rows.meta["counts"] == META["counts"]
+    rows = MemmapRows(directory)
+    assert rows.ids.shape == (len(whole) // seq_len, seq_len)
+    assert rows.ids.dtype == np.dtype(dtype)
+    assert rows.ids.reshape(-1).tolist() == whole.tolist()
+    assert len(rows) == rows.meta["n_seqs"]
+    assert rows.meta["counts"] == META["counts"]
 
 
 @pytest.mark.parametrize("n_rows", [0, 1])
 def test_rows_are_read_only_and_an_empty_build_is_a_build(tmp_path, n_rows):
     write_memmap(tmp_path, [np.zeros((n_rows, 4), dtype=np.int32)], seq_len=4, dtype="int32", meta=META)
-    rows = open_memmap(tmp_path)
+    rows = MemmapRows(tmp_path)
     assert rows.ids.shape == (n_rows, 4)
     assert not rows.ids.flags.writeable
 
 
-def test_a_row_outlives_the_block_that_opened_it(tmp_path):
+def test_a_row_outlives_what_opened_it(tmp_path):
     write_memmap(tmp_path, [np.arange(6)], seq_len=3, dtype="int32", meta=META)
-    with open_memmap(tmp_path) as rows:
-        row = rows.ids[1]
+    row = MemmapRows(tmp_path).ids[1]
     assert row.tolist() == [3, 4, 5]
-    assert len(rows) == 0
 
 
 def test_an_id_that_does_not_fit_is_an_error_and_leaves_no_file(tmp_path):
@@ -110,7 +108,7 @@ def test_rows_of_another_size_are_an_error(tmp_path, change):
         rf"input_ids\.mmap: {len(change)} bytes, but meta\.json describes 8 \(2 x 2 x 2\)\n  next: copy"
     )
     with pytest.raises(CorruptFile, match=expected):
-        open_memmap(tmp_path)
+        MemmapRows(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +124,7 @@ def test_a_damaged_description_is_an_error(tmp_path, text, message):
     write_memmap(tmp_path, [np.arange(4)], seq_len=2, dtype="uint16", meta=META)
     (tmp_path / "meta.json").write_text(text)
     with pytest.raises(CorruptFile, match=rf"meta\.json: .*{message}"):
-        open_memmap(tmp_path)
+        MemmapRows(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["meta.json", "input_ids.mmap"])
@@ -134,4 +132,4 @@ def test_a_missing_file_is_an_error_that_says_which(tmp_path, name):
     write_memmap(tmp_path, [np.arange(4)], seq_len=2, dtype="uint16", meta=META)
     (tmp_path / name).unlink()
     with pytest.raises(InputError, match=rf"{name}: no such file\n  next: give the directory of a finished"):
-        open_memmap(tmp_path)
+        MemmapRows(tmp_path)

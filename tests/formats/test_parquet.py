@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tokmill.errors import CorruptFile, InputError, VocabTooLarge
 from tokmill.formats.ids import Sequences
-from tokmill.formats.parquet import load_meta, read_parquet, write_parquet
+from tokmill.formats.parquet import load_shards, read_parquet, write_parquet
 
 THREE = Sequences(np.array([1, 2, 3, 4, 5]), np.array([2, 0, 3]), ["a", "b", "ç"])
 
@@ -77,7 +77,7 @@ def test_what_is_written_is_read_by_ours_and_by_arrow_alone(
         assert (shard.doc_ids is not None) == named
         ours += [part.tolist() for part in np.split(shard.ids, np.cumsum(shard.lengths)[:-1])]
     assert ours == sequences
-    assert load_meta(directory).n_seqs == len(sequences)
+    assert load_shards(directory)[1].n_seqs == len(sequences)
     if sequences:
         assert arrow_alone(directory).column("input_ids").to_pylist() == sequences
         assert arrow_alone(directory).column_names == (["input_ids", "doc_id"] if named else ["input_ids"])

@@ -82,8 +82,9 @@ def test_what_is_written_is_read_by_ours_and_by_numpy_alone(examples, part_token
         with np.load(path) as arrays:
             theirs += np.split(arrays["ids"], np.cumsum(arrays["lengths"])[:-1])
             assert (arrays["ids"].dtype, arrays["lengths"].dtype) == (np.int32, np.int64)
-    opened = TokenCache(cache, model_sha256=SHA.upper())
-    opened.check()
+    opened = TokenCache(cache)
+    for part in opened.meta.parts:
+        assert part.sha256 == hashlib.sha256((cache / part.file).read_bytes()).hexdigest()
     for part in opened.read_parts():
         ours += np.split(part.ids, np.cumsum(part.lengths)[:-1])
     assert [part.tolist() for part in theirs] == [part.tolist() for part in ours] == examples
@@ -92,18 +93,14 @@ def test_what_is_written_is_read_by_ours_and_by_numpy_alone(examples, part_token
 
 def test_another_tokenizer_than_the_one_it_was_made_with_is_refused(tmp_path):
     write_token_cache(tmp_path, [TWO], FACTS)
-    assert len(TokenCache(tmp_path, model_sha256=None)) == 2
-    with pytest.raises(
-        TokenizerMismatch,
-        match=rf"made with the tokenizer spm_32000_unigram.model, sha256 {SHA}, not with {'cd' * 32}\n"
-        r"  next: encode again with this tokenizer",
-    ):
-        TokenCache(tmp_path, model_sha256="cd" * 32)
+    assert len(open_dataset(tmp_path, tokenizer_sha256=SHA.upper())) == 2
+    with pytest.raises(TokenizerMismatch, match=rf"the tokenizer of sha256 {SHA}, not with {'cd' * 32}\n"):
+        open_dataset(tmp_path, tokenizer_sha256="cd" * 32)
 
 
 def test_ids_are_mapped_and_not_read(tmp_path):
     write_token_cache(tmp_path, [TWO], FACTS)
-    assert isinstance(TokenCache(tmp_path, model_sha256=SHA).part(0).ids, np.memmap)
+    assert isinstance(TokenCache(tmp_path).part(0).ids, np.memmap)
 
 
 def test_a_shorter_rebuild_leaves_no_stale_part_and_a_failed_one_does_not_exist(tmp_path):
@@ -121,32 +118,31 @@ def test_a_shorter_rebuild_leaves_no_stale_part_and_a_failed_one_does_not_exist(
     with pytest.raises(
         InputError, match=r"ENCODE.meta.json: no such file\n  next: give the directory of a finished"
     ):
-        TokenCache(tmp_path, model_sha256=SHA)
+        TokenCache(tmp_path)
 
 
 def test_every_shorter_part_is_an_error_that_names_it(tmp_path):
     write_token_cache(tmp_path, [TWO], FACTS)
     path = tmp_path / "token_cache/part-00000.npz"
     whole = path.read_bytes()
-    opened = TokenCache(tmp_path, model_sha256=SHA)
+    opened = TokenCache(tmp_path)
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
         with pytest.raises(CorruptFile, match=r"part-00000.npz: cannot be read as a part"):
             opened.part(0)
     path.unlink()
-    for read in (opened.check, lambda: opened.part(0)):
-        with pytest.raises(CorruptFile, match=r"part-00000.npz: cannot be read"):
-            read()
+    with pytest.raises(CorruptFile, match=r"part-00000.npz: cannot be read"):
+        opened.part(0)
 
 
 def test_a_changed_part_is_found(tmp_path):
     write_token_cache(tmp_path, [TWO], FACTS)
     path = tmp_path / "token_cache/part-00000.npz"
-    opened, whole = TokenCache(tmp_path, model_sha256=SHA), path.read_bytes()
+    opened, whole = TokenCache(tmp_path), path.read_bytes()
     at = whole.index((5).to_bytes(4, "little") + (6).to_bytes(4, "little"))
     path.write_bytes(whole[:at] + b"\x09" + whole[at + 1 :])
-    with pytest.raises(CorruptFile, match=r"part-00000.npz: sha256 is .*, but ENCODE.meta.json says"):
-        opened.check()
+    with pytest.raises(CorruptFile, match=r"part-00000.npz: damaged: its bytes are not the ones"):
+        open_dataset(tmp_path, verify="hashes")
     at = whole.index((3).to_bytes(8, "little") + (1).to_bytes(8, "little"))
     path.write_bytes(whole[:at] + b"\x09" + whole[at + 1 :])
     with pytest.raises(CorruptFile, match="lengths do not add up to the ids"):
@@ -159,10 +155,10 @@ def test_a_changed_part_is_found(tmp_path):
 
 def test_a_description_that_cannot_be_is_an_error(tmp_path):
     write_token_cache(tmp_path, [], FACTS)
-    assert len(TokenCache(tmp_path, model_sha256=SHA)) == 0
+    assert len(TokenCache(tmp_path)) == 0
     (tmp_path / "ENCODE.meta.json").write_text("{}")
     with pytest.raises(CorruptFile, match=r"ENCODE.meta.json: not the description of a token cache"):
-        TokenCache(tmp_path, model_sha256=SHA)
+        TokenCache(tmp_path)
 
 
 def test_an_id_that_does_not_fit_is_an_error(tmp_path):
@@ -212,4 +208,4 @@ def test_splits_that_are_not_every_example_once_are_refused(tmp_path, splits):
     meta["splits"] = [dict(zip(("name", "first", "examples"), one, strict=True)) for one in splits]
     (tmp_path / "ENCODE.meta.json").write_text(json.dumps(meta))
     with pytest.raises(CorruptFile, match="its splits are not the 2 examples, each once"):
-        TokenCache(tmp_path, model_sha256=None)
+        TokenCache(tmp_path)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from mill import SHARED
 from packing.slow_packing import documents_and_row_length
 from tokmill.packing.costs import compare_strategies, cost_of
-from tokmill.packing.plan import plan_best_fit
+from tokmill.packing.plan import plan_layout
 from tokmill.storage.disk import ZstdFile
 from tokmill.tokenizers.load import load_tokenizer
 
@@ -37,7 +37,7 @@ def test_a_small_corpus_costs_exactly_this():
     best_fit = costs["best_fit"]
     assert (best_fit.rows, best_fit.padding, best_fit.fragmented, best_fit.cross_document) == (4, 1, 2, 2)
     pad = costs["pad"]
-    assert (pad.rows, pad.padding, pad.truncated, pad.truncated_documents) == (3, 0, 3, 2)
+    assert (pad.rows, pad.padding, pad.truncated) == (3, 0, 3)
     assert costs["indexed"].tokens_kept == 15
     assert best_fit.padding_share == 1 / 16
     assert pad.truncated_share == 3 / 15
@@ -51,9 +51,6 @@ def test_costs_are_what_a_count_over_the_rows_gives(case):
     lengths, seq_len = case
     for cost in compare_strategies(np.array(lengths, np.int64), seq_len, tail="pad"):
         assert cost.tokens_in == cost.tokens_kept + cost.truncated
-        assert cost.truncated_documents == (
-            sum(length > seq_len for length in lengths) if cost.layout == "pad" else 0
-        )
         if cost.layout in ("document", "best_fit"):
             assert cost.fragmented == sum(length > seq_len for length in lengths)
             assert cost.fragmented_short == 0
@@ -84,7 +81,7 @@ def real_lengths() -> np.ndarray:
 @pytest.mark.skipif(not RANKS.exists(), reason="needs ../shared")
 def test_best_fit_leaves_at_most_two_percent_padding_on_real_documents_and_cuts_only_long_ones():
     lengths = real_lengths()
-    cost = cost_of(plan_best_fit(lengths, 2048), lengths)
+    cost = cost_of(plan_layout("best_fit", lengths, 2048), lengths)
     assert cost.padding_share <= 0.02
     assert cost.truncated == cost.fragmented_short == 0
     assert cost.fragmented == int((lengths > 2048).sum()) > 0

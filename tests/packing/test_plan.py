@@ -23,9 +23,7 @@ from tokmill.packing import plan as fitting
 from tokmill.packing.plan import (
     LAYOUTS,
     Plan,
-    plan_best_fit,
     plan_concat,
-    plan_document,
     plan_indexed,
     plan_layout,
     plan_pad,
@@ -70,7 +68,7 @@ def test_concat_of_groups_keeps_each_stream_by_itself(case, tail):
 @settings(deadline=None, max_examples=300)
 def test_best_fit_rebuilds_the_rows_of_the_slow_twin(case, apart):
     lengths, seq_len, groups = case
-    plan = plan_best_fit(array(lengths), seq_len, np.array(groups, np.int64) if apart else None)
+    plan = plan_layout("best_fit", array(lengths), seq_len, np.array(groups, np.int64) if apart else None)
     assert rows_through_spans(plan) == best_fit_slowly(lengths, seq_len, groups if apart else None)
 
 
@@ -80,7 +78,7 @@ def test_document_rebuilds_the_rows_of_the_slow_twin(case, apart, open_rows):
     lengths, seq_len, groups = case
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "_OPEN_ROWS", open_rows)
-        plan = plan_document(array(lengths), seq_len, np.array(groups, np.int64) if apart else None)
+        plan = plan_layout("document", array(lengths), seq_len, np.array(groups, np.int64) if apart else None)
     assert rows_through_spans(plan) == document_slowly(lengths, seq_len, open_rows, groups if apart else None)
 
 
@@ -167,7 +165,7 @@ def test_some_rows_of_a_plan_are_a_plan_and_the_rest_is_counted(case, layout, da
 
 
 def test_a_document_that_fills_its_row_exactly_shares_it_with_nobody():
-    plan = plan_best_fit(array([4, 4, 1, 3]), 4)
+    plan = plan_layout("best_fit", array([4, 4, 1, 3]), 4)
     assert plan.spans().row.tolist() == [0, 1, 2, 2]
     assert plan.padding == 0
 
@@ -223,7 +221,7 @@ def test_rows_too_short_to_train_on_are_a_recipe_error(layout, seq_len):
 
 def test_a_row_longer_than_the_files_can_say_is_a_recipe_error():
     with pytest.raises(RecipeError, match=r"pack.length: rows of 2,147,483,648 tokens are too long"):
-        plan_best_fit(array([5]), 1 << 31)
+        plan_layout("best_fit", array([5]), 1 << 31)
 
 
 def test_an_unknown_tail_is_a_recipe_error():

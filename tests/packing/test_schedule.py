@@ -16,11 +16,11 @@ from packing.in_memory import Corpus, Schedule, in_order, schedule
 from packing.slow_schedule import mixed_slowly, schedule_slowly, turns_slowly
 from packing.test_compare import RANKS, real_lengths
 from tokmill.errors import InputError, RecipeError
-from tokmill.kernels.mixing import take_turns
+from tokmill.kernels.mixing import DRY, Windows, go_on, open_account
 from tokmill.packing import mixture as balance
 from tokmill.packing import schedule as turning
 from tokmill.packing.mixture import Balance, Holding, Mixture, Target, row_groups
-from tokmill.packing.plan import Plan, Store, gather_rows, plan_document, plan_layout, take_rows
+from tokmill.packing.plan import Plan, Store, gather_rows, plan_layout, take_rows
 from tokmill.packing.schedule import Offered, Scheduling
 
 T = TypeVar("T")
@@ -60,23 +60,16 @@ def test_turns_are_those_of_the_slow_twin(parts, limit, patience, strict):
     shares = [(weight << 31) // sum(weights) for weight in weights]
     shares[0] += (1 << 31) - sum(shares)
     flat = np.array([length for part in lengths for length in part], np.int64)
-    sizes = np.array([0, *(len(part) for part in lengths)], np.int64)
-    found = take_turns(
-        flat,
-        flat,
-        np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),
-        np.cumsum(sizes),
-        np.cumsum(sizes)[:-1],
-        np.array(quotas, np.int64),
-        np.array(shares, np.int64),
-        limit,
-        patience,
-        strict,
-    )
+    begins = np.cumsum([0, *(len(part) for part in lengths)])
+    windows = Windows(flat, flat, begins[:-1].copy(), begins[1:], np.ones(len(lengths), np.bool_))
+    account = open_account(np.array(quotas, np.int64), np.array(shares, np.int64))
+    source, place = np.empty(len(flat) + 1, np.int32), np.empty(len(flat) + 1, np.int64)
+    stop = go_on(windows, account, limit, patience, strict, source, place)
+    taken = zip(source[: stop.turns].tolist(), place[: stop.turns].tolist(), strict=True)
     turns, dry = turns_slowly(lengths, quotas, shares, limit, patience, strict)
-    assert list(zip(found.source.tolist(), found.document.tolist(), strict=True)) == turns
-    assert found.dry == dry
-    assert found.taken.tolist() == [
+    assert [(s, p - int(begins[s])) for s, p in taken] == turns
+    assert (stop.source if stop.why == DRY else -1) == dry
+    assert account.taken.tolist() == [
         sum(lengths[s][d] for s, d in turns if s == source) for source in range(len(lengths))
     ]
 
@@ -447,7 +440,7 @@ def balanced(plan: Plan, groups: np.ndarray, seed: int) -> Plan:
 
 def test_larger_domains_lose_rows_until_all_have_as_many_as_the_smallest():
     lengths, groups = np.full(60, 8), np.repeat([0, 1, 3], [30, 20, 10])
-    plan = plan_document(lengths, 8, groups)
+    plan = plan_layout("document", lengths, 8, groups)
     even = balanced(plan, groups, seed=1)
     assert np.bincount(row_groups(even, groups)).tolist() == [10, 10, 0, 10]
     assert (even.left_out, even.tokens_kept, even.tokens_in) == (240, 240, 480)

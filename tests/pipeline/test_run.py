@@ -14,7 +14,7 @@ from mill import SHARED, small_corpus, tokmill, write_recipe
 from tokmill.artifacts.manifest import load_manifest
 from tokmill.formats.index import read_row_index
 from tokmill.formats.megatron import MegatronFile
-from tokmill.formats.memmap import open_memmap
+from tokmill.formats.memmap import MemmapRows
 from tokmill.storage.tables import load_table
 from tokmill.tokenizers.load import load_tokenizer
 
@@ -94,7 +94,7 @@ def test_megatron_sequences_decode_to_the_cleaned_documents(finished: Path) -> N
 
 def test_rows_are_the_documents_one_after_the_other_and_the_index_says_which(finished: Path) -> None:
     for split in ("train", "valid"):
-        rows = open_memmap(finished / "build/rows" / split)
+        rows = MemmapRows(finished / "build/rows" / split)
         sequences = MegatronFile(finished / "build/mega" / split / "tokens")
         stream = np.concatenate([sequences.sequence(i) for i in range(len(sequences))])
         assert np.array_equal(rows.ids.reshape(-1), stream[: rows.ids.size])
@@ -112,7 +112,7 @@ def test_a_padded_tail_keeps_every_token(tmp_path: Path) -> None:
     out = mill.run(small_corpus(tmp_path, pack={"length": 64, "tail": "pad"}), workers=1).out
     for split in ("train", "valid"):
         rows, sequences = (
-            open_memmap(out / "build/rows" / split),
+            MemmapRows(out / "build/rows" / split),
             MegatronFile(out / "build/mega" / split / "tokens"),
         )
         padding = rows.meta["counts"]["padding"]

@@ -131,6 +131,8 @@ def test_the_command_writes_both_beside_the_page(made: Made, tmp_path: Path) -> 
         ("Apache-2.0", "apache-2.0"),
         ("GPL-3.0-only", "gpl-3.0"),
         ("ODC-By-1.0", "odc-by"),
+        ("CC-BY-2.0", "cc-by-2.0"),
+        ("CC-BY-NC-4.0", "cc-by-nc-4.0"),
         ("CC-BY-SA-2.5", "other"),
         ("MIT OR Apache-2.0", "other"),
         ("LicenseRef-Public-Domain", "other"),

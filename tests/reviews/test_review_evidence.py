@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from reviews.reviewed import Corpus, mill, words
@@ -156,8 +157,8 @@ def test_how_texts_begin_is_counted_as_by_hand(subject: Subject, documents: list
         )
         assert sum(tally.first.values()) == len(texts)
     assert scan.sources["math"].answers["\\boxed{…}"] > 100
-    assert scan.sources["code"].code_labels == {"python": 121}
-    assert scan.sources["code"].endings == {"py": 121}
+    assert scan.sources["code"].code_docs == {"python": 121}
+    assert scan.sources["code"].told_by == {"label in meta": 121}
 
 
 def test_a_large_corpus_is_looked_at_in_some_shards_of_every_source() -> None:
@@ -174,10 +175,10 @@ def test_a_large_corpus_is_looked_at_in_some_shards_of_every_source() -> None:
 def test_tokens_are_summed_as_the_steps_counted_them(subject: Subject) -> None:
     lengths = tally_lengths(subject.artifacts)
     counts = load_manifest(subject.directory / "tokens").counts
-    assert lengths.tokens_by("split") == counts["tokens"]
-    assert sum(lengths.docs_by("source").values()) == counts["kept"]
-    licenses = {name: total["docs"] for part in lengths.parts for name, total in part.licenses.items()}
-    assert set(licenses) == {"MIT"}
+    assert lengths.sums("tokens", "split") == counts["tokens"]
+    assert sum(lengths.sums("docs", "source").values()) == counts["kept"]
+    languages = [sum(total["tokens"] for total in part.languages.values()) for part in lengths.parts]
+    assert languages == [part.tokens for part in lengths.parts]
 
 
 def test_turns_are_those_of_the_mixture_and_halves_part_them(subject: Subject) -> None:
@@ -185,15 +186,17 @@ def test_turns_are_those_of_the_mixture_and_halves_part_them(subject: Subject) -
     facts = load_manifest(subject.directory / "mixture").facts["splits"]["train"]
     assert turns.lengths.sum() == facts["tokens"]
     first, last = turns.halves()
-    assert first.tokens + last.tokens == facts["tokens"]
-    assert first.docs + last.docs == len(turns.lengths)
+    docs, tokens = len(first.lengths), [int(half.lengths.sum()) for half in (first, last)]
+    assert sum(tokens) == facts["tokens"]
+    assert docs + len(last.lengths) == len(turns.lengths)
     for source, told in facts["sources"].items():
-        assert first.by_source[source][0] + last.by_source[source][0] == told["tokens"]
-    mean, variance = first.mean_length
-    assert mean == pytest.approx(turns.lengths[: first.docs].mean())
-    assert variance == pytest.approx(turns.lengths[: first.docs].var() / first.docs)
-    found = turns.longest()
-    assert (found.tokens, found.of_tokens) == (turns.lengths.max(), facts["tokens"])
+        shares = [half.share(source)[0] for half in (first, last)]
+        assert np.dot(shares, tokens) == pytest.approx(told["tokens"])
+    mean, variance = first.mean_length()
+    assert mean == pytest.approx(turns.lengths[:docs].mean())
+    assert variance == pytest.approx(turns.lengths[:docs].var() / docs)
+    longest, _, _, whole = turns.longest()
+    assert (longest, whole) == (turns.lengths.max(), facts["tokens"])
 
 
 @pytest.mark.parametrize("build", ["rows", "mega", "fit", "whole", "cut", "table", "cache"])

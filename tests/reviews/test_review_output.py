@@ -121,7 +121,7 @@ def test_it_fails_on_a_severity_and_on_worse_ones() -> None:
     def with_finding(severity: Any) -> Review:
         figure = Measure("padding", 3.0, "%", "manifest.json")
         finding = Finding(severity, "a build", "3 % hold nothing", (figure,), figure)
-        return Review("x", "run", (), (), (finding,), (), ())
+        return Review("x", "run", (), (), (finding,), (), (), ())
 
     table = {(found, at): with_finding(found).fails(at) for found in SEVERITIES for at in SEVERITIES}
     assert [table[pair] for pair in table] == [True, True, True, False, True, True, False, False, True]

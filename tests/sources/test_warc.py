@@ -33,7 +33,7 @@ def load(path: Path, *, max_record_bytes: int = 1 << 20, **section: Any) -> Read
     source = Source.model_validate({"name": "s", "files": path.name, "warc": section})
     (file,) = list_source(source, path.parent)
     options = warc.resolve(source, [file])
-    assert warc.split(path, file.bytes, options, 100) == [WHOLE]
+    assert warc.READER.split(path, file.bytes, options, 100) == [WHOLE]
     return load_as(path, options, max_record_bytes)
 
 

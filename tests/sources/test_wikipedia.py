@@ -498,7 +498,7 @@ def test_the_options_say_what_reads_wikitext_only_where_there_is_some(tmp_path):
     options = resolve(tmp_path, "*", namespaces=[4, 0, 4])
     assert options["namespaces"] == [0, 4]
     assert options["wikitext"].startswith("mwparserfromhell 0.")
-    assert wikipedia.split(tmp_path / "dump.xml.bz2", 1000, options, 10) == [WHOLE]
+    assert wikipedia.READER.split(tmp_path / "dump.xml.bz2", 1000, options, 10) == [WHOLE]
 
 
 def test_without_the_parser_a_dump_is_an_error_before_the_run_and_blocks_are_not(tmp_path, monkeypatch):
@@ -513,11 +513,11 @@ def test_without_the_parser_a_dump_is_an_error_before_the_run_and_blocks_are_not
 
 
 def test_batches_are_bounded_and_in_file_order(tmp_path):
-    content = "".join(f'<doc id="{n}" url="u" title="T">\nT\n\ntext {n}\n</doc>\n' for n in range(2500))
+    content = "".join(f'<doc id="{n}" url="u" title="T">\nT\n\ntext {n}\n</doc>\n' for n in range(9000))
     path = write(tmp_path / "wiki_00", content)
     batches = list(wikipedia.read(path, path.name, WHOLE, reading_of()))
-    assert [batch.records.num_rows for batch in batches] == [1000, 1000, 500]
+    assert [batch.records.num_rows for batch in batches] == [4096, 4096, 808]
     assert [id for batch in batches for id in batch.records["id"].to_pylist()] == [
-        str(n) for n in range(2500)
+        str(n) for n in range(9000)
     ]
-    assert to_documents(batches[0].records, reading_of()).num_rows == 1000
+    assert to_documents(batches[0].records, reading_of()).num_rows == 4096

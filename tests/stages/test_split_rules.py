@@ -23,13 +23,13 @@ from tokmill.stages.sampling import (
     VALID,
     Bound,
     Clusters,
+    HashSplit,
     Quota,
     Singles,
     allot,
     count_singles,
     find_bounds,
     formula_size,
-    hash_bounds,
     label_keys,
     label_values,
     shuffle_keys,
@@ -54,7 +54,8 @@ def slow_hash(doc_id: str, valid: Decimal, test: Decimal = NONE) -> int:
 
 def by_hash(ids: Any, valid: Decimal, test: Decimal = NONE) -> list[int]:
     keys = id_hashes(ids if isinstance(ids, (pa.Array, pa.ChunkedArray)) else pa.array(ids, pa.string()))
-    labels: list[int] = label_keys(keys, np.arange(len(keys)), hash_bounds(valid, test), TRAIN).tolist()
+    bounds = HashSplit(by="document", valid_fraction=valid, test_fraction=test).bounds()
+    labels: list[int] = label_keys(keys, np.arange(len(keys)), bounds, TRAIN).tolist()
     return labels
 
 

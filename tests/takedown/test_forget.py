@@ -510,7 +510,7 @@ def test_a_document_that_comes_back_by_another_way_is_found_by_verify(run: Path,
         artifact = open_artifact(path.parent)
         assert artifact is not None
         artifacts[path.parent.relative_to(run).as_posix()] = artifact
-    found = dict(find_forgotten(run, artifacts))
+    found = {problem.where: problem.what for problem in find_forgotten(run, artifacts)}
     assert found.pop("ingest/web") == "was made with another list of what is forgotten"
     assert {where.rpartition("/")[2].partition("-")[0] for where in found} == {"documents", "ids", "lengths"}
 

@@ -27,21 +27,8 @@ from tokmill.clean.edits import redact_texts
 from tokmill.clean.language import DetectorName, detect_languages
 from tokmill.duplicates.near import NearOptions, choose_bands, find_near_duplicates
 from tokmill.errors import InputError
-from tokmill.formats.index import RowSpans
 from tokmill.kernels.redaction import KINDS
 from tokmill.packing.plan import Layout, Plan, Tail, plan_layout
-
-__all__ = [
-    "Languages",
-    "NearDuplicates",
-    "Plan",
-    "RowSpans",
-    "detect_language",
-    "measure",
-    "near_duplicates",
-    "pack",
-    "redact",
-]
 
 
 class Languages(NamedTuple):

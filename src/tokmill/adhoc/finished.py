@@ -75,7 +75,7 @@ def find_finished(directory: Path) -> Finished | None:
     if not (directory / META_NAME).is_file():
         return None
     try:
-        meta = TokenCache(directory, model_sha256=None).meta
+        meta = TokenCache(directory).meta
     except InputError:  # of the old form, or damaged: whatever it is, its options are others
         return Finished(directory, [META_NAME], None, False)
     files = [*(part.file for part in meta.parts), *meta.files]
@@ -83,10 +83,8 @@ def find_finished(directory: Path) -> Finished | None:
     return Finished(directory, [*files, META_NAME], meta.asked, is_whole)
 
 
-def is_done(finished: Finished | None, asked: Json, *, replace: bool) -> bool:
+def is_done(finished: Finished, asked: Json, *, replace: bool) -> bool:
     """Whether there is nothing to do; something else that is finished there is an error, unless it may be replaced."""
-    if finished is None:
-        return False
     if finished.asked == asked:
         return finished.is_whole
     if not replace:
@@ -130,9 +128,14 @@ _MAX_TOKENIZER_BYTES = 1 << 30
 
 
 def publish(
-    build: Artifact, tokenizer: Artifact, target: Path, facts: Json, *, only_split: str | None = None
+    build: Artifact,
+    tokenizer: Artifact,
+    target: Path,
+    facts: Json,
+    only_split: str | None,
+    former: Finished | None,
 ) -> Manifest:
-    """The build's files and its tokenizer in `target`; `facts` come to those of the build."""
+    """The build's files and its tokenizer in `target`, in the place of `former`; `facts` come to those of the build."""
     remove_file(target / MANIFEST)  # until all is there, nothing is
     strip = f"{only_split}/" if only_split else ""
     files = [_moved(build, entry, target, strip) for entry in build.manifest.files]
@@ -151,7 +154,13 @@ def publish(
         environment=made.environment,
     )
     write_manifest(target, manifest)
-    _remove_unlisted(target, manifest)
+    listed = {entry.path for entry in files}
+    for directory in sorted({(target / path).parent for path in listed}):
+        for path in sorted(directory.glob("shard_*")):  # what an earlier, larger build left beside ours
+            if path.relative_to(target).as_posix() not in listed:
+                remove_file(path)
+    if former:
+        former.remove_all_but({*listed, MANIFEST})
     return manifest
 
 
@@ -174,12 +183,3 @@ def copy_tokenizer(tokenizer: Artifact, target: Path) -> FileEntry:
     name = f"{_TOKENIZER}/{Path(entry.path).name}"
     written = commit_bytes(target / name, read_whole(tokenizer.path(entry), _MAX_TOKENIZER_BYTES))
     return file_entry(name, "tokenizer", written, rows=entry.rows)
-
-
-def _remove_unlisted(target: Path, manifest: Manifest) -> None:
-    """What an earlier, larger build left: shards beside ours."""
-    listed = {entry.path for entry in manifest.files}
-    for directory in sorted({(target / path).parent for path in listed}):
-        for path in sorted(directory.glob("shard_*")):
-            if path.relative_to(target).as_posix() not in listed:
-                remove_file(path)

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Unpack
+from typing import Literal, NamedTuple, Unpack
 
 import pyarrow as pa
 
@@ -33,7 +33,7 @@ from tokmill.adhoc.reading import (
     own_labels,
     recipe_of_options,
 )
-from tokmill.adhoc.single_steps import Output, clean_files, clean_to_text, dedup_files
+from tokmill.adhoc.single_steps import Output, SingleStep, clean_files, clean_to_text, dedup_files
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress
 from tokmill.clean.language import DetectorName
@@ -85,7 +85,8 @@ def ingest_files(
 ) -> Ingested:
     """Read local files into `out`, and nothing more: records and plain text, Wikipedia, StackExchange, parallel text."""
     own = own_labels(name=reading.get("name"))
-    return _ingest(files_source(patterns, **reading), own, Path(out), workers, progress)
+    recipe = one_source_recipe(files_source(patterns, **reading))
+    return _ingest(recipe, own, Path(out), workers, progress)
 
 
 def ingest_hub(
@@ -97,28 +98,29 @@ def ingest_hub(
     **reading: Unpack[OfHub],
 ) -> Ingested:
     """Read a dataset of the hub into `out`. Once its manifest exists, no network is touched again."""
-    return _ingest(hub_source(dataset, **reading), own_labels(), Path(out), workers, progress)
+    recipe = one_source_recipe(hub_source(dataset, **reading))
+    return _ingest(recipe, own_labels(), Path(out), workers, progress)
 
 
 def _ingest(
-    source: Json, own: list[str], out: Path, workers: int | None, progress: Progress | None
+    recipe: Recipe, own: list[str], out: Path, workers: int | None, progress: Progress | None
 ) -> Ingested:
-    owned = {source["name"]: own}
+    (source,) = recipe.sources
     result = run_recipe(
-        one_source_recipe(source),
+        recipe,
         Path.cwd(),
         out,
         workers=workers,
         until="ingest",
         progress=progress,
-        own=owned,
+        own={source.name: own},
     )
     (artifact,) = result.artifacts.values()
-    manifest = artifact.manifest
-    if "hub" not in source:
-        return Ingested(result, artifact.directory, manifest.counts)
-    dataset, revision = source["hub"]["dataset"], manifest.config["hub"]["revision"]
-    return Ingested(result, artifact.directory, manifest.counts, dataset, revision)
+    ingested = Ingested(result, artifact.directory, artifact.manifest.counts)
+    if source.hub is None:
+        return ingested
+    revision = artifact.manifest.config["hub"]["revision"]
+    return ingested._replace(dataset=source.hub.dataset, revision=revision)
 
 
 def sample(
@@ -149,16 +151,7 @@ def sample(
     recipe = recipe_of_options({"name": "sample", "seed": seed, "sources": [source]})
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".tmp-sample-") as scratch:
-        result = run_recipe(
-            recipe,
-            Path.cwd(),
-            Path(scratch),
-            workers=workers,
-            until="ingest",
-            progress=progress,
-            own={source["name"]: own_labels()},
-        )
-        (artifact,) = result.artifacts.values()
+        (artifact,) = _ingest(recipe, own_labels(), Path(scratch), workers, progress).run.artifacts.values()
         manifest = artifact.manifest
         tables = [load_table(artifact.path(entry)) for entry in manifest.entries("documents")]
         written = codecs.write_table(target, pa.concat_tables([DOCUMENTS.empty_table(), *tables]))
@@ -261,11 +254,11 @@ def clean(
         source["domain"] = domain
     recipe = one_source_recipe(source, seed=seed)
     own = {source["name"]: own_labels(name=reading.get("name"), domain=domain)}
-    work: Any = {"own": own, "replace": replace, "workers": workers, "progress": progress}
+    step = SingleStep(recipe, own, replace, workers, progress)
     if out is not None:
-        return clean_to_text(recipe, Path.cwd(), Path(out), separator=separator, **work)
+        return clean_to_text(step, Path(out), separator)
     assert out_dir is not None, "one of them is given"
-    return clean_files(recipe, Path.cwd(), Path(out_dir), **work)
+    return clean_files(step, Path(out_dir))
 
 
 Mode = Literal["exact", "near", "window", "exact+near", "exact+window", "near+window", "exact+near+window"]
@@ -318,25 +311,9 @@ def dedup(
         "max_cluster": max_cluster,
         "max_source_loss": None if max_source_loss is None else str(max_source_loss),
     }
-    asked = _sources_recipe(listed(files), listed(input), listed(reference), text, sections)
-    return dedup_files(
-        asked.recipe,
-        Path.cwd(),
-        Path(out_dir),
-        reference=asked.reference,
-        own=asked.own,
-        replace=replace,
-        workers=workers,
-        progress=progress,
-    )
-
-
-class _SourcesRecipe(NamedTuple):
-    """A recipe of several sources, which of them are reference, and what the records of each keep."""
-
-    recipe: Recipe
-    reference: list[str]
-    own: dict[str, list[str]]
+    recipe, references, own = _sources_recipe(listed(files), listed(input), listed(reference), text, sections)
+    step = SingleStep(recipe, own, replace, workers, progress)
+    return dedup_files(step, Path(out_dir), references)
 
 
 def _sources_recipe(
@@ -345,8 +322,11 @@ def _sources_recipe(
     references: Sequence[str],
     text: str | None,
     dedup: Json,
-) -> _SourcesRecipe:
-    """Each input is `NAME=GLOB` or a glob that names itself; `files` are one source, whatever made them of a glob."""
+) -> tuple[Recipe, list[str], dict[str, list[str]]]:
+    """A recipe of several sources, which of them are reference, and what the records of each keep.
+
+    Each input is `NAME=GLOB` or a glob that names itself; `files` are one source, whatever made them of a glob.
+    """
     patterns: dict[str, list[str]] = {}
     own: dict[str, list[str]] = {}
     given_inputs = _with_files(files, inputs, references)
@@ -364,7 +344,7 @@ def _sources_recipe(
     ]
     reference = list(patterns)[len(given_inputs) :]
     content = {"name": "dedup", "sources": sources, "dedup": {**dedup, "reference": reference}}
-    return _SourcesRecipe(recipe_of_options(content), reference, own)
+    return recipe_of_options(content), reference, own
 
 
 def _common_name(patterns: Sequence[str]) -> str:

@@ -61,9 +61,6 @@ class Mapping:
     _taken: set[str] = field(default_factory=set)
     _left: list[Unmapped] = field(default_factory=list)
 
-    def __contains__(self, key: str) -> bool:
-        return key in self.values
-
     def is_taken(self, key: str) -> bool:
         return key in self._taken
 
@@ -270,7 +267,7 @@ class Sources:
         if named is None:
             hub = place.get("hub") or {"dataset": _stem(Path(place["files"][0]))}
             named = "-".join(filter(None, [hub["dataset"].rpartition("/")[2], hub.get("config")]))
-        source: Json = {"name": self._unique(to_name(named))}
+        source: Json = {"name": unique_name(named, self.found)}
         own = entry.take_text("domain", "category", "group")
         if own or domain:
             source["domain"] = to_name(own or domain or "")
@@ -344,11 +341,6 @@ class Sources:
         if revision := entry.take_text("revision", "commit", "tag"):
             hub["revision"] = revision
         return {"hub": hub}
-
-    def _unique(self, name: str) -> str:
-        taken = {source["name"] for source in self.found}
-        numbers = (f"{name}-{number}" for number in range(2, len(taken) + 3))
-        return name if name not in taken else next(other for other in numbers if other not in taken)
 
 
 def moved_path(pattern: str, path: Path, base: Path) -> str:
@@ -441,3 +433,10 @@ def parse_share(value: Any) -> Decimal | None:
 
 def to_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:100] or "data"
+
+
+def unique_name(name: str, others: list[Json]) -> str:
+    """One that a recipe takes and none of the others has."""
+    name, taken = to_name(name), {other["name"] for other in others}
+    numbered = (f"{name}-{number}" for number in range(2, len(taken) + 3))
+    return name if name not in taken else next(other for other in numbered if other not in taken)

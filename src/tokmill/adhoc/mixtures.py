@@ -35,6 +35,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, field_validator
 
 from tokmill.adhoc.finished import options_of, other_options
+from tokmill.adhoc.reading import recipe_of_options
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress
 from tokmill.errors import InputError
@@ -42,7 +43,7 @@ from tokmill.packing.mixture import check_weights
 from tokmill.pipeline.run import run_recipe
 from tokmill.pipeline.run_manifest import hub_commits
 from tokmill.recipe import Fields, Hub, Limit, Path_, Recipe, Sample, Section, Source, template_parts
-from tokmill.recipe.file import load_section, parse_recipe
+from tokmill.recipe.file import load_section
 from tokmill.recipe.section import Amount, Name, Patterns, Weight, part_of
 from tokmill.recipe.source import HUB_NAME
 from tokmill.stages.tokens.tokenizer import LOG
@@ -347,10 +348,7 @@ def _recipe(mixture: MixtureFile, options: Json, eos: str, seed: int) -> Recipe:
     weights = mixture_weights(mixture)
     training = {key: value for key, value in options.items() if value is not None}
     if weights is not None:
-        training["weights"] = {
-            name: str(round(Decimal(weight.numerator) / weight.denominator, 20))
-            for name, weight in weights.items()
-        }
+        training["weights"] = {name: _decimal(weight) for name, weight in weights.items()}
     content = {
         "name": "tokenizer",
         "seed": seed,
@@ -359,5 +357,4 @@ def _recipe(mixture: MixtureFile, options: Json, eos: str, seed: int) -> Recipe:
         "split": {"valid_fraction": 0},
         "tokenizer": {"train": training, "eos": eos},
     }
-    # JSON is YAML: mistakes in the options are reported as those of a recipe
-    return parse_recipe(json.dumps(content, ensure_ascii=False).encode(), "the command line")
+    return recipe_of_options(content)

@@ -42,6 +42,7 @@ from tokmill.adhoc.imported_sources import (
     read_lines,
     take_bounds,
     to_name,
+    unique_name,
 )
 from tokmill.artifacts.manifest import Json
 from tokmill.demos.stand_in import write_stand_in
@@ -133,11 +134,7 @@ class Outputs:
         if form.value not in format_names():
             owner.report(form, f"no format that is written; there are {', '.join(format_names())}")
             return
-        taken = {build["name"] for build in self.builds}
-        name = to_name(name)
-        numbered = (f"{name}-{number}" for number in range(2, len(taken) + 3))
-        name = name if name not in taken else next(other for other in numbered if other not in taken)
-        self.builds.append({"name": name, "format": form.value})
+        self.builds.append({"name": unique_name(name, self.builds), "format": form.value})
 
 
 _LISTS = ("datasets", "sources", "data", "mixture", "corpora", "train")

@@ -23,22 +23,22 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.adhoc.finished import options_of, other_options
-from tokmill.artifacts.manifest import Json, Receipt, add_counts
+from tokmill.artifacts.manifest import Json, add_counts
 from tokmill.artifacts.progress import Progress
-from tokmill.artifacts.step import Artifact, Shard, list_shards
+from tokmill.artifacts.step import Artifact, Shard, list_shards, tally
 from tokmill.clean.examine import EMPTY
 from tokmill.errors import InputError, RecipeError
 from tokmill.pipeline.documents import Own
 from tokmill.pipeline.run import run_recipe
 from tokmill.recipe import Recipe
-from tokmill.schema import one_piece
+from tokmill.schema import LEDGER, one_piece
 from tokmill.stages.tokens.stage import CHARS_PER_TOKEN, DocIds, estimate_tokens, load_clean, trim_inputs
 from tokmill.storage.codecs import write_jsonl, write_jsonl_tables
 from tokmill.storage.disk import commit_bytes, remove_file
@@ -63,54 +63,79 @@ class Output:
         return {"directory" if self.path.is_dir() else "path": str(self.path), **self.figures}
 
 
-def clean_files(
-    recipe: Recipe,
-    base: Path,
-    out: Path,
-    *,
-    own: Own | None = None,
-    replace: bool = False,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> Output:
-    """Clean the sources of `recipe` into `out`; figures are the sums of all shards."""
-    asked = options_of(recipe)
-    formers = _formers(out)
-    _check_replaceable(formers, asked, replace)
-    result = run_recipe(recipe, base, out / _WORK, workers=workers, until="clean", progress=progress, own=own)
-    asked["inputs"] = _digests(result.artifacts)
-    _check_replaceable(formers, asked, replace, out / _WORK)
-    totals: Json = {"shards": 0, "docs_in": 0, "docs": 0, "bytes": 0, "est_tokens": 0, "drops": {}}
-    origin = {**_read_from_hub(result.artifacts), "asked": asked}
-    totals |= {"not_read": _not_read(result.artifacts), **_read_from_hub(result.artifacts)}
-    for shard in list_shards(result.artifacts):
-        receipt = _receipt_of(result.artifacts[f"clean/{shard.source}"], shard)
-        path = out / f"{shard.source}-{totals['shards']:05d}.jsonl.zst"
-        manifest = _write_shard(path, shard, receipt, recipe.seed, origin)
-        totals["shards"] += 1
-        totals["docs_in"] += receipt.counts["in"]
-        for key in ("docs", "bytes", "est_tokens"):
-            totals[key] += manifest["counts"][key]
-        for reason, count in manifest["drops"].items():
-            totals["drops"][reason] = totals["drops"].get(reason, 0) + count
-    write_jsonl_tables(out / DECISIONS, _decisions(result.artifacts))
-    _remove_formers(formers, asked, totals["shards"])
+class SingleStep(NamedTuple):
+    """What is asked for, and how it runs."""
+
+    recipe: Recipe
+    own: Own
+    replace: bool
+    workers: int | None
+    progress: Progress | None
+
+    def run(self, work: Path, until: str, formers: Sequence[Path], asked: Json) -> dict[str, Artifact]:
+        """Former results are compared twice: options alone, before anything is read; then options and inputs, which come
+        to `asked`, before anything but `work` is written."""
+        self._check_replaceable(formers, asked)
+        made = run_recipe(
+            self.recipe,
+            Path.cwd(),
+            work,
+            workers=self.workers,
+            until=until,
+            progress=self.progress,
+            own=self.own,
+        ).artifacts
+        asked["inputs"] = {name: dict(sorted(a.manifest.inputs.items())) for name, a in _ingested(made)}
+        self._check_replaceable(formers, asked, work)
+        return made
+
+    def _check_replaceable(self, formers: Sequence[Path], asked: Json, work: Path | None = None) -> None:
+        for path in formers:
+            former = _load_manifest(path)
+            if not former or self.replace:
+                continue
+            before = former.get("asked")
+            if before is not None and "inputs" not in asked:
+                before = {key: value for key, value in before.items() if key != "inputs"}
+            if before != asked:
+                if work is not None:
+                    shutil.rmtree(work)
+                raise other_options(path, before, asked)
+
+
+def clean_files(step: SingleStep, out: Path) -> Output:
+    """Clean the sources of the recipe into `out`; figures are the sums of all shards."""
+    asked, formers = options_of(step.recipe), _formers(out)
+    artifacts = step.run(out / _WORK, "clean", formers, asked)
+    sums: Json = {"shards": 0, **_NO_DOCUMENTS}
+    hub = _read_from_hub(artifacts)
+    for shard in list_shards(artifacts):
+        documents, figures, edits = _load_cleaned(artifacts, shard)
+        path = out / f"{shard.source}-{sums['shards']:05d}.jsonl.zst"
+        manifest: Json = {
+            "shard_path": path.name,
+            "domain": _only(documents, "domain", shard.domain),
+            "source": _only(documents, "source", shard.source),
+            "seed": step.recipe.seed,
+            "sha256": write_jsonl(path, documents).sha256,
+            "counts": {key: figures[key] for key in _COUNTS},
+            "drops": figures["drops"],
+            "domains": figures["domains"],
+            "edits": edits,
+            **hub,
+            "asked": asked,
+        }
+        _write_json(path.with_name(f"{path.name.removesuffix('.jsonl.zst')}.manifest.json"), manifest)
+        sums = add_counts(sums, {"shards": 1, **figures})
+    write_jsonl_tables(out / DECISIONS, _decisions(artifacts))
+    _remove_formers(formers, asked, sums["shards"])
     shutil.rmtree(out / _WORK)
-    return Output(out, totals)
+    del sums["domains"]
+    return Output(out, {**sums, "not_read": _not_read(artifacts), **hub})
 
 
-def clean_to_text(
-    recipe: Recipe,
-    base: Path,
-    target: Path,
-    *,
-    separator: str = "\n",
-    own: Own | None = None,
-    replace: bool = False,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> Output:
-    """Clean the source of `recipe` into one file of texts, in their order."""
+def clean_to_text(step: SingleStep, target: Path, separator: str) -> Output:
+    """Clean the source of the recipe into one file of texts, in their order."""
     if target.suffix != ".txt" or not separator:
         raise RecipeError(
             "is no .txt file" if separator else "nothing would be between texts",
@@ -119,37 +144,23 @@ def clean_to_text(
             if separator
             else "for example '\\n\\n'",
         )
-    name = target.name.removesuffix(".txt")
+    name, recipe = target.name.removesuffix(".txt"), step.recipe
     path = target.with_name(f"{name}.manifest.json")
     asked = {**options_of(recipe), "separator": separator}
-    _check_replaceable([path], asked, replace)
     work = target.with_name(f".{target.name}{_WORK}")
-    result = run_recipe(recipe, base, work, workers=workers, until="clean", progress=progress, own=own)
-    asked["inputs"] = _digests(result.artifacts)
-    _check_replaceable([path], asked, replace, work)
-    totals: Json = {"docs_in": 0, "docs": 0, "bytes": 0, "est_tokens": 0, "drops": {}}
-    totals |= {"not_read": _not_read(result.artifacts), **_read_from_hub(result.artifacts)}
-    shards = list_shards(result.artifacts)
+    artifacts = step.run(work, "clean", [path], asked)
+    sums, hub = dict(_NO_DOCUMENTS), _read_from_hub(artifacts)
     at: list[Shard] = []
-    domains: Json = {}
 
     def texts() -> Iterator[Any]:
-        for shard in shards:
+        for shard in list_shards(artifacts):
             at[:] = [shard]
-            documents, chars = load_clean(shard.inputs())
-            counts = _receipt_of(result.artifacts[f"clean/{shard.source}"], shard).counts
-            totals["docs_in"] += counts["in"]
-            totals["docs"] += counts["kept"]
-            totals["bytes"] += counts["kept_bytes"]
-            totals["est_tokens"] += estimate_tokens(chars)
-            totals["drops"] = add_counts(
-                totals["drops"], add_counts(counts["dropped"], counts["quarantined"])
-            )
-            domains.update(add_counts(domains, _by_domain(documents)))
+            documents, figures, _ = _load_cleaned(artifacts, shard)
+            sums.update(add_counts(sums, figures))
             yield one_piece(documents.column("text"))
 
     try:
-        written, totals["reshaped"] = write_separated(target, texts(), separator)
+        written, reshaped = write_separated(target, texts(), separator)
     except ValueError as error:
         doc_id = load_clean(at[0].inputs())[0].column("doc_id")[int(str(error))].as_py()
         raise InputError(
@@ -157,52 +168,57 @@ def clean_to_text(
             where=str(target),
             next="choose another separator, one that is in no text",
         ) from None
-    totals["drops"] = dict(sorted(totals["drops"].items()))
-    write_jsonl_tables(target.with_name(f"{name}.{DECISIONS}"), _decisions(result.artifacts))
-    source = recipe.sources[0]
+    sums["drops"], domains = dict(sorted(sums["drops"].items())), sums.pop("domains")
+    write_jsonl_tables(target.with_name(f"{name}.{DECISIONS}"), _decisions(artifacts))
     manifest = {
         "shard_path": target.name,
-        "domain": source.domain,
-        "source": source.name,
+        "domain": recipe.sources[0].domain,
+        "source": recipe.sources[0].name,
         "seed": recipe.seed,
         "sha256": written.sha256,
         "separator": separator,
-        "counts": {key: totals[key] for key in ("docs", "bytes", "est_tokens", "reshaped")},
-        "drops": totals["drops"],
+        "counts": {**{key: sums[key] for key in _COUNTS}, "reshaped": reshaped},
+        "drops": sums["drops"],
         "domains": domains,
-        **_read_from_hub(result.artifacts),
+        **hub,
         "asked": asked,
     }
     _write_json(path, manifest)
     shutil.rmtree(work)
-    return Output(target, totals)
+    return Output(target, {**sums, "not_read": _not_read(artifacts), **hub, "reshaped": reshaped})
+
+
+_COUNTS = ("docs", "bytes", "est_tokens")
+_NO_DOCUMENTS: Json = {"docs_in": 0, **dict.fromkeys(_COUNTS, 0), "drops": {}, "domains": {}}
+
+
+def _load_cleaned(artifacts: Mapping[str, Artifact], shard: Shard) -> tuple[Any, Json, Json]:
+    """What cleaning kept of a shard, its figures, and how many documents were edited by what."""
+    documents, chars = load_clean(shard.inputs())
+    counts = _cleaned_counts(artifacts, shard)
+    figures = {
+        "docs_in": counts["in"],
+        "docs": counts["kept"],
+        "bytes": counts["kept_bytes"],
+        "est_tokens": estimate_tokens(chars),
+        "drops": dict(sorted(add_counts(counts["dropped"], counts["quarantined"]).items())),
+        "domains": _by_domain(documents),
+    }
+    return documents, figures, counts["edited"]
 
 
 def _by_domain(documents: Any) -> Json:
     """Documents, bytes and estimated tokens of each domain; a document may have brought its own."""
-    texts = documents.column("text")
-    tokens = pc.divide(pc.add(pc.utf8_length(texts), CHARS_PER_TOKEN - 1), CHARS_PER_TOKEN)
-    columns = {"domain": documents.column("domain"), "bytes": pc.binary_length(texts), "est_tokens": tokens}
-    sums = (
-        pa.table(columns)
-        .group_by("domain")
-        .aggregate([("bytes", "count"), ("bytes", "sum"), ("est_tokens", "sum")])
-    )
-    found = {
-        row["domain"]: {
-            "docs": row["bytes_count"],
-            "bytes": row["bytes_sum"],
-            "est_tokens": row["est_tokens_sum"],
-        }
-        for row in sums.to_pylist()
-    }
-    return dict(sorted(found.items()))
+    texts = one_piece(documents.column("text"))
+    tokens = -(-np.asarray(pc.utf8_length(texts)) // CHARS_PER_TOKEN)
+    names = one_piece(documents.column("domain"))
+    return tally(names, bytes=np.asarray(pc.binary_length(texts)), est_tokens=tokens)
 
 
 def _read_from_hub(artifacts: Mapping[str, Artifact]) -> Json:
     """The dataset and the commit that were read, where it was one of the hub."""
-    for name, artifact in artifacts.items():
-        if name.startswith("ingest/") and (hub := artifact.manifest.config.get("hub")):
+    for _, artifact in _ingested(artifacts):
+        if hub := artifact.manifest.config.get("hub"):
             config = hub.get("chosen", hub["asked"])["config"]
             return {"hub": {**hub["asked"], "config": config, "revision": hub["revision"]}}
     return {}
@@ -210,31 +226,6 @@ def _read_from_hub(artifacts: Mapping[str, Artifact]) -> Json:
 
 def _write_json(path: Path, value: Json) -> None:
     commit_bytes(path, json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
-
-
-def _write_shard(path: Path, shard: Shard, receipt: Receipt, seed: int, origin: Json) -> Json:
-    documents, chars = load_clean(shard.inputs())
-    written = write_jsonl(path, documents)
-    counts = receipt.counts
-    manifest: Json = {
-        "shard_path": path.name,
-        "domain": _only(documents, "domain", shard.domain),
-        "source": _only(documents, "source", shard.source),
-        "seed": seed,
-        "sha256": written.sha256,
-        "counts": {
-            "docs": counts["kept"],
-            "bytes": counts["kept_bytes"],
-            "est_tokens": estimate_tokens(chars),
-        },
-        "drops": dict(sorted({**counts["dropped"], **counts["quarantined"]}.items())),
-        "domains": _by_domain(documents),
-        "edits": counts["edited"],
-        **origin,
-    }
-    name = path.name.removesuffix(".jsonl.zst")
-    _write_json(path.with_name(f"{name}.manifest.json"), manifest)
-    return manifest
 
 
 def _only(documents: Any, column: str, otherwise: str) -> str:
@@ -245,20 +236,16 @@ def _only(documents: Any, column: str, otherwise: str) -> str:
 
 def _not_read(artifacts: Mapping[str, Artifact]) -> Json:
     """Records that never became documents, by reason."""
-    counts = [a.manifest.counts for name, a in artifacts.items() if name.startswith("ingest/")]
     total: Json = {}
-    for count in counts:
-        total = add_counts(add_counts(total, count["quarantined"]), count["dropped"])
+    for _, artifact in _ingested(artifacts):
+        for fate in ("quarantined", "dropped"):
+            total = add_counts(total, artifact.manifest.counts[fate])
     return dict(sorted(total.items()))
 
 
-def _digests(artifacts: Mapping[str, Artifact]) -> Json:
-    """What was read, by source and file."""
-    return {
-        name.removeprefix("ingest/"): dict(sorted(artifact.manifest.inputs.items()))
-        for name, artifact in artifacts.items()
-        if name.startswith("ingest/")
-    }
+def _ingested(artifacts: Mapping[str, Artifact]) -> list[tuple[str, Artifact]]:
+    """By source."""
+    return [(name.removeprefix("ingest/"), a) for name, a in artifacts.items() if name.startswith("ingest/")]
 
 
 def _load_manifest(path: Path) -> Json:
@@ -281,23 +268,6 @@ def _formers(out: Path) -> list[Path]:
     ]
 
 
-def _check_replaceable(
-    manifests: Sequence[Path], asked: Json, replace: bool, work: Path | None = None
-) -> None:
-    """Options alone, before anything is read; then options and files, before anything but `work` is written."""
-    for path in manifests:
-        former = _load_manifest(path)
-        if not former or replace:
-            continue
-        before = former.get("asked")
-        if before is not None and "inputs" not in asked:
-            before = {key: value for key, value in before.items() if key != "inputs"}
-        if before != asked:
-            if work is not None:
-                shutil.rmtree(work)
-            raise other_options(path, before, asked)
-
-
 def _remove_formers(manifests: Sequence[Path], asked: Json, shards: int) -> None:
     """Shards that an earlier result left here and this one has not: it was of other options, or longer. What was read
     just now stays."""
@@ -315,8 +285,9 @@ def _remove_formers(manifests: Sequence[Path], asked: Json, shards: int) -> None
             path.unlink()
 
 
-def _receipt_of(cleaned: Artifact, shard: Shard) -> Receipt:
-    return next(receipt for receipt in cleaned.manifest.receipts() if receipt.key == shard.key)
+def _cleaned_counts(artifacts: Mapping[str, Artifact], shard: Shard) -> Json:
+    receipts = artifacts[f"clean/{shard.source}"].manifest.receipts()
+    return next(receipt.counts for receipt in receipts if receipt.key == shard.key)
 
 
 def _decisions(artifacts: dict[str, Artifact]) -> Iterator[Any]:
@@ -324,25 +295,20 @@ def _decisions(artifacts: dict[str, Artifact]) -> Iterator[Any]:
     for shard in list_shards(artifacts):
         documents = load_table(Path(shard.documents.path), ["doc_id", "source", "domain"])
         kept = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept"))
-        columns: dict[str, list[Any]] = {
-            name: [None] * len(kept) for name in ("verdict", "reason", "value", "threshold", "detail")
-        }
-        cleaned = artifacts[f"clean/{shard.source}"]
-        path = cleaned.directory / f"ledger-{shard.key}.parquet"
-        if path.is_file():
-            for line in load_table(path).to_pylist():
-                if line["verdict"] != "edit":
-                    for name, column in columns.items():
-                        column[line["row"]] = line[name]
+        path = artifacts[f"clean/{shard.source}"].directory / f"ledger-{shard.key}.parquet"
+        ledger = load_table(path) if path.is_file() else LEDGER.empty_table()
+        ledger = ledger.filter(pc.not_equal(ledger.column("verdict"), "edit"))
+        line = np.full(len(kept), -1)
+        line[np.asarray(ledger.column("row"))] = np.arange(ledger.num_rows)
+        decided = ledger.take(pa.array(line, mask=line < 0))
         yield pa.table(
             {
                 **{name: documents.column(name) for name in ("doc_id", "source", "domain")},
                 "keep": kept,
-                "verdict": pa.array(columns["verdict"], pa.string()),
-                "reason": pa.array(columns["reason"], pa.string()),
-                "value": pa.array(columns["value"], pa.float64()),
-                "threshold": pa.array(columns["threshold"], pa.float64()),
-                "detail": pa.array(columns["detail"], pa.string()),
+                **{
+                    name: decided.column(name)
+                    for name in ("verdict", "reason", "value", "threshold", "detail")
+                },
             }
         )
 
@@ -351,25 +317,11 @@ DEDUPED = "deduped.jsonl.zst"
 PASSAGES = "passages.jsonl.zst"
 
 
-def dedup_files(
-    recipe: Recipe,
-    base: Path,
-    out: Path,
-    *,
-    reference: Sequence[str] = (),
-    own: Own | None = None,
-    replace: bool = False,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> Output:
-    """Deduplicate the sources of `recipe` into `out`. Reference sources are compared with, and not written."""
-    asked, path = options_of(recipe), out / f"{DEDUPED.removesuffix('.jsonl.zst')}.manifest.json"
-    formers = _formers(out)
-    _check_replaceable(formers, asked, replace)
-    result = run_recipe(recipe, base, out / _WORK, workers=workers, until="dedup", progress=progress, own=own)
-    artifacts = result.artifacts
-    asked["inputs"] = _digests(artifacts)
-    _check_replaceable(formers, asked, replace, out / _WORK)
+def dedup_files(step: SingleStep, out: Path, reference: Sequence[str]) -> Output:
+    """Deduplicate the sources of the recipe into `out`. Reference sources are compared with, and not written."""
+    recipe, path = step.recipe, out / f"{DEDUPED.removesuffix('.jsonl.zst')}.manifest.json"
+    asked = options_of(recipe)
+    artifacts = step.run(out / _WORK, "dedup", _formers(out), asked)
     shards = [shard for shard in list_shards(artifacts) if shard.source not in reference]
     domains: Json = {}
 
@@ -385,7 +337,7 @@ def dedup_files(
     receipts = {receipt.key: receipt for receipt in artifacts["dedup"].manifest.receipts()}
     counts: Json = {"docs_in": 0, "docs": 0, "drops": {}}
     for shard in shards:
-        cleaned = _receipt_of(artifacts[f"clean/{shard.source}"], shard).counts
+        cleaned = _cleaned_counts(artifacts, shard)
         verdicts = receipts[f"{shard.number:05d}"].counts
         drops = add_counts(cleaned["dropped"], verdicts["dropped"])
         counts = add_counts(counts, {"docs_in": cleaned["in"], "docs": verdicts["kept"], "drops": drops})
@@ -394,7 +346,7 @@ def dedup_files(
         write_jsonl_tables(out / PASSAGES, _passages(shards, artifacts, names))
     else:
         remove_file(out / PASSAGES)  # of a former result
-    totals = {key: sum(own[key] for own in domains.values()) for key in ("docs", "bytes", "est_tokens")}
+    totals = {key: sum(own[key] for own in domains.values()) for key in _COUNTS}
     manifest = {
         "shard_path": DEDUPED,
         "kind": "dedup",

@@ -32,7 +32,7 @@ from tokmill.adhoc.reading import (
     listed,
     one_source_recipe,
 )
-from tokmill.artifacts.manifest import Json, config_of, explain_changes
+from tokmill.artifacts.manifest import Json, add_counts, config_of, explain_changes
 from tokmill.artifacts.progress import Progress, Silence, warnings_to
 from tokmill.artifacts.snapshot import (
     CORPORA,
@@ -347,9 +347,9 @@ def _check_some(place: _Place, ingested: Artifact, cleaned: Artifact) -> None:
     if cleaned.manifest.counts["kept"]:
         return
     read, asked = ingested.manifest, ingested.manifest.options(IngestOptions)
-    lost = {**read.counts["quarantined"], **read.counts["dropped"]}
-    for counts in (cleaned.manifest.counts["quarantined"], cleaned.manifest.counts["dropped"]):
-        lost = {**lost, **{reason: lost.get(reason, 0) + count for reason, count in counts.items()}}
+    lost: Json = {}
+    for manifest in (read, cleaned.manifest):
+        lost = add_counts(add_counts(lost, manifest.counts["quarantined"]), manifest.counts["dropped"])
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(lost.items()) if count)
     raise place.refuse(
         InputError(

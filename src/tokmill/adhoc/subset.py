@@ -33,7 +33,7 @@ from tokmill.recipe import Hub, Source
 from tokmill.sources.hub import resolve_revision
 from tokmill.sources.readers import list_hub, list_source
 from tokmill.stages.sampling import draws
-from tokmill.storage.disk import commit_bytes, storage_error
+from tokmill.storage.disk import commit_bytes, remove_file
 from tokmill.storage.location import InputFile, file_sha256, local_path, read_whole
 
 MANIFEST_NAME = "manifest.jsonl"
@@ -113,10 +113,12 @@ def materialize_sample(
         **({"where": named_pairs("--where", where)} if where else {}),
         **(bounds if pair is None else {}),
     }
-    hub = {"dataset": dataset, "config": config, "split": split, "revision": revision}
+    origin: Json = {"files": [_pattern(pattern) for pattern in listed(patterns)]}
+    if not patterns:
+        origin = {"hub": {"dataset": dataset, "config": config, "split": split, "revision": revision}}
     if not patterns and not dataset:
         raise RecipeError("names no texts", where=str(directory), next="give files, or `--dataset`")
-    wanted, source = _resolved(patterns or hub, filters, pair, text, template, weight, directory)
+    wanted, source = _resolved(origin, filters, pair, text, template, weight, directory)
     held = None if resample else _held_meta(directory)
     found = _listed(source) if source.hub is None else _listed_on_hub(source.hub, held)
     parameters: Json = {
@@ -138,7 +140,7 @@ def materialize_sample(
     if held is not None:
         _check_same(held, parameters, directory)
         return Sample(path, held)
-    corpus = draw_documents(
+    taken, counts = draw_documents(
         source,
         found.files,
         wanted,
@@ -148,22 +150,24 @@ def materialize_sample(
         seed=seed,
         dedup=not keep_duplicates,
     )
-    taken = corpus.documents
     if taken.num_rows < k:
-        raise _too_few(corpus.counts, k, found.files)
+        raise _too_few(counts, k, found.files)
     data = _spell(taken, _split_names(taken, seed, sizes), parameters)
     meta = {
         **parameters,
         "algorithm": {**ALGORITHM, "unicode": unicodedata.unidata_version},
-        "counts": {**corpus.counts, "taken": taken.num_rows},
-        "scanned": {"documents": corpus.counts["read"], "is_complete": True},
+        "counts": {**counts, "taken": taken.num_rows},
+        "scanned": {"documents": counts["read"], "is_complete": True},
         "sha256": (digest := hashlib.sha256(data).hexdigest()),
         "experiment_id": fingerprint_of({**parameters, "algorithm": ALGORITHM, "sha256": digest})[:16],
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     if not resample and path.exists() and path.read_bytes() != data:
         raise _damaged(path, f"it has no {META_NAME} and is not what these parameters give")
-    _write_pair(directory, data, meta)
+    # a former description goes first: killed in between, no manifest.jsonl is taken for an edited one
+    remove_file(directory / META_NAME)
+    commit_bytes(path, data)
+    commit_bytes(directory / META_NAME, json.dumps(meta, indent=1, ensure_ascii=False).encode() + b"\n")
     return Sample(path, meta)
 
 
@@ -198,9 +202,9 @@ def _check_method(method: str, weight: str | None, directory: Path) -> None:
 
 
 def _resolved(
-    files: Files | Mapping[str, Any],
-    filters: Mapping[str, Any] | None,
-    parallel: Mapping[str, Any] | None,
+    origin: Json,
+    filters: Json,
+    parallel: Json | None,
     text: str | None,
     template: str | None,
     weight: str | None,
@@ -212,14 +216,9 @@ def _resolved(
             where=str(directory),
             next="leave it out: pairs have `source_key`, `target_key`, and for each side `min_chars` and `max_chars`",
         )
-    origin: Json
-    if isinstance(files, Mapping):
-        origin = {"hub": dict(files)}
-    else:
-        origin = {"files": [_pattern(pattern) for pattern in listed(files)]}
     section = "filters"
     try:
-        wanted = Filters.model_validate(dict(filters or {}))
+        wanted = Filters.model_validate(filters)
         section = "source"
         source = Source.model_validate(
             {
@@ -228,7 +227,7 @@ def _resolved(
                 "where": wanted.where,
                 "fields": {"text": text, "meta": [weight] if weight else []},
                 "template": template,
-                "parallel": None if parallel is None else dict(parallel),
+                "parallel": parallel,
             }
         )
     except ValidationError as error:
@@ -365,22 +364,10 @@ def _spell(taken: Any, names: list[str], parameters: Json) -> bytes:
     rows = zip(taken.column("text").to_pylist(), taken.column("meta").to_pylist(), names, strict=True)
     for text, meta, name in rows:
         uid = hashlib.sha256(unicodedata.normalize("NFKC", text).encode()).hexdigest()[:32]
-        body = {"text": text} if parameters["parallel"] is None else _sides(meta)
+        if parameters["parallel"] is None:
+            body = {"text": text}
+        else:
+            sides = json.loads(meta)
+            body = {side: sides[side] for side in ("src_text", "tgt_text")}
         lines.append(json.dumps({"uid": uid, **body, "split": name, **shared}, ensure_ascii=False))
     return ("\n".join(lines) + "\n").encode()
-
-
-def _sides(meta: str) -> Json:
-    sides = json.loads(meta)
-    return {"src_text": sides["src_text"], "tgt_text": sides["tgt_text"]}
-
-
-def _write_pair(directory: Path, data: bytes, meta: Json) -> None:
-    """A former description goes first: killed in between, no manifest.jsonl is taken for an edited one."""
-    meta_path = directory / META_NAME
-    try:
-        meta_path.unlink(missing_ok=True)
-    except OSError as error:
-        raise storage_error(error, meta_path) from error
-    commit_bytes(directory / MANIFEST_NAME, data)
-    commit_bytes(meta_path, json.dumps(meta, indent=1, ensure_ascii=False).encode() + b"\n")

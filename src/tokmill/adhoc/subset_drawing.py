@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,13 +24,13 @@ from tokmill.artifacts.manifest import Json, add_counts, check_conservation
 from tokmill.clean.examine import EMPTY
 from tokmill.clean.rules import compile_filters, judge
 from tokmill.duplicates.shingling import exact_hashes, match_equal
-from tokmill.errors import InputChanged
 from tokmill.kernels.characters import measure_text
 from tokmill.recipe import Filter, Path_, Section, Source
 from tokmill.schema import DOCUMENTS, one_piece, string_column
 from tokmill.sources.readers import check_presence, read_documents, resolve_reading
 from tokmill.sources.reading import Reading
 from tokmill.stages.ingest.shards import SampleOptions, sample_keys
+from tokmill.stages.ingest.stage import check_unchanged
 from tokmill.stages.sampling import bottom_k
 from tokmill.storage.location import InputFile
 from tokmill.storage.records import WHOLE
@@ -53,20 +53,6 @@ class Filters(Section):
             yield ("min_chars",), f"{low} is above max_chars {high}: nothing would be kept"
 
 
-class Drawn(NamedTuple):
-    """The documents that were taken (all that there are, where there are fewer than k), in their order; and of how many."""
-
-    documents: Any
-    counts: Json
-
-
-class _Kept(NamedTuple):
-    """What the filters leave of a batch."""
-
-    documents: Any
-    hashes: NDArray[np.uint64]
-
-
 class _Reader:
     """The files, batch by batch, and why documents were left out."""
 
@@ -78,7 +64,7 @@ class _Reader:
         self.quarantined: Counter[str] = Counter()
         self.presence: Json = {}
 
-    def batches(self) -> Iterator[_Kept]:
+    def batches(self) -> Iterator[tuple[Any, NDArray[np.uint64]]]:
         for file in self._inputs:
             for batch in read_documents(file.path, file.name, WHOLE, self._reading):
                 self.read += batch.documents.num_rows + len(batch.bad) + len(batch.dropped)
@@ -86,10 +72,11 @@ class _Reader:
                 self.quarantined.update(record.reason for record in batch.bad)
                 self.presence = add_counts(self.presence, dict(batch.presence))
                 yield self._filtered(batch.documents)
-        _check_unchanged(self._inputs)
+        check_unchanged(self._inputs)  # what was read is what the recorded sha256 is of
         check_presence(self._reading, self._inputs, self.presence)
 
-    def _filtered(self, documents: Any) -> _Kept:
+    def _filtered(self, documents: Any) -> tuple[Any, NDArray[np.uint64]]:
+        """What the filters leave of a batch, and the hashes of its texts."""
         texts, rules = one_piece(documents.column("text")), self._rules
         measures = measure_text(*string_column(texts)[:2])
         hashes = exact_hashes(texts, measures.is_ascii)
@@ -99,7 +86,7 @@ class _Reader:
         first = judge({"chars": measures.chars}, rules, len(texts)).first
         self.dropped.update(rules[index].reason for index in first[~is_blank & (first < len(rules))].tolist())
         keep = ~is_blank & (first == len(rules))
-        return _Kept(documents.filter(pa.array(keep)), hashes[keep])
+        return documents.filter(pa.array(keep)), hashes[keep]
 
 
 def draw_documents(
@@ -112,15 +99,16 @@ def draw_documents(
     weight: str | None,
     seed: int,
     dedup: bool,
-) -> Drawn:
+) -> tuple[Any, Json]:
+    """The documents that were taken (all that there are, where there are fewer than k), in their order; and of how many."""
     sample = SampleOptions(method=method, weight=weight or "", seed=seed)
     reading = resolve_reading(source, inputs, Path.cwd())
     reader = _Reader(inputs, reading, wanted)
     hashes, keys, at_hand = [np.empty((0, 2), np.uint64)], [np.empty(0, np.uint64)], _AtHand(4 * k + _SPARE)
-    for kept in reader.batches():
-        hashes.append(kept.hashes)
-        keys.append(sample_keys(kept.documents, sample))
-        at_hand.add(kept.documents, keys[-1])
+    for kept, own in reader.batches():
+        hashes.append(own)
+        keys.append(sample_keys(kept, sample))
+        at_hand.add(kept, keys[-1])
     all_keys, all_hashes = np.concatenate(keys), np.concatenate(hashes)
     is_available = np.ones(len(all_keys), np.bool_)
     if dedup:
@@ -147,7 +135,7 @@ def draw_documents(
     documents = at_hand.take(taken)
     if documents is None:
         documents = _take_again(_Reader(inputs, reading, wanted), taken)
-    return Drawn(documents, counts)
+    return documents, counts
 
 
 class _AtHand:
@@ -182,10 +170,10 @@ class _AtHand:
 
 def _take_again(reader: _Reader, numbers: NDArray[np.int64]) -> Any:
     tables, seen = [DOCUMENTS.empty_table()], 0
-    for kept in reader.batches():
-        own = numbers[(numbers >= seen) & (numbers < seen + kept.documents.num_rows)]
-        tables.append(kept.documents.take(pa.array(own - seen)))
-        seen += kept.documents.num_rows
+    for kept, _ in reader.batches():
+        own = numbers[(numbers >= seen) & (numbers < seen + kept.num_rows)]
+        tables.append(kept.take(pa.array(own - seen)))
+        seen += kept.num_rows
     return pa.concat_tables(tables)
 
 
@@ -193,18 +181,3 @@ def _rules(wanted: Filters) -> list[Filter]:
     if wanted.min_chars is None and wanted.max_chars is None:
         return []
     return [Filter(measure="chars", min=wanted.min_chars, max=wanted.max_chars)]
-
-
-def _check_unchanged(inputs: list[InputFile]) -> None:
-    """What was read is what the recorded sha256 is of."""
-    for file in inputs:
-        if not isinstance(file.path, Path):
-            continue  # of a commit, which does not change
-        path = file.path
-        stat = path.stat() if path.exists() else None
-        if stat is None or (stat.st_size, stat.st_mtime_ns) != (file.bytes, file.modified_ns):
-            raise InputChanged(
-                "the file changed while it was being read",
-                where=str(path),
-                next="run again when nothing writes to the input any more",
-            )

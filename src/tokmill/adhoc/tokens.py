@@ -12,12 +12,10 @@ it: nothing that it holds out is ever among the training data.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -26,20 +24,20 @@ import numpy as np
 
 from tokmill.adhoc.finished import copy_tokenizer, find_finished, is_done, publish
 from tokmill.adhoc.mixtures import read_mixture_file, to_mixture, to_sources
+from tokmill.adhoc.reading import listed, recipe_of_options
 from tokmill.adhoc.subset import META_NAME
 from tokmill.artifacts.manifest import MANIFEST, Json, Manifest, fingerprint_of, load_manifest
 from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.snapshot import load_snapshot
 from tokmill.artifacts.step import Artifact
 from tokmill.errors import InputChanged, InputError, RecipeError
-from tokmill.formats.ids import SPLIT_WORDS, Sequences
+from tokmill.formats.ids import SPLIT_WORDS
 from tokmill.formats.index import INDEX, RowSpans, read_row_index, write_row_index
 from tokmill.formats.token_cache import META_NAME as CACHE_NAME
 from tokmill.formats.token_cache import EncodeFacts, EncodeMeta, TokenCache, write_token_cache
 from tokmill.pipeline.run import run_recipe
 from tokmill.pipeline.run_manifest import hub_commits, origin_of
 from tokmill.recipe import Recipe, Source
-from tokmill.recipe.file import parse_recipe
 from tokmill.recipe.section import parse_amount, shortest_spelling
 from tokmill.sources.readers import list_source
 from tokmill.storage.disk import commit_bytes, remove_file
@@ -83,26 +81,18 @@ class Listing:
         return {"sources": reading, "sha256": self.sha256, "seed": self.seed}
 
 
-@dataclass(frozen=True)
-class TokenizerOptions:
-    """What the tokens are made with."""
-
-    tokenizer: Path
-    sha256: str | None = None
-    encoding: str | None = None
-    eos: str | int | None = None
-
-    def section(self) -> Json:
-        """As a recipe has it: a tokenizer without `eos` has the first that it knows of the usual ones."""
-        eos = self.eos
-        if eos is None:
-            eos = find_eos(load_tokenizer(self.tokenizer, sha256=self.sha256, encoding=self.encoding))
-        pinned = {"sha256": self.sha256, "encoding": self.encoding}
-        return {
-            "path": str(self.tokenizer.resolve()),
-            "eos": eos,
-            **{key: value for key, value in pinned.items() if value is not None},
-        }
+def tokenizer_section(
+    path: str | Path, sha256: str | None = None, encoding: str | None = None, eos: str | int | None = None
+) -> Json:
+    """As a recipe has it: a tokenizer without `eos` has the first that it knows of the usual ones."""
+    if eos is None:
+        eos = find_eos(load_tokenizer(Path(path), sha256=sha256, encoding=encoding))
+    pinned = {"sha256": sha256, "encoding": encoding}
+    return {
+        "path": str(Path(path).resolve()),
+        "eos": eos,
+        **{key: value for key, value in pinned.items() if value is not None},
+    }
 
 
 def read_listing(
@@ -146,8 +136,8 @@ def _asked(listing: Listing, sections: Json, inputs: Json) -> Json:
 def _inputs_now(listing: Listing) -> Json:
     """sha256 of the local files of a mixture, by source and name, as they are."""
     found: Json = {}
-    for listed in listing.sources if listing.names_files else ():
-        source = Source.model_validate(listed)
+    for own in listing.sources if listing.names_files else ():
+        source = Source.model_validate(own)
         if source.files:
             files = list_source(source, listing.path.resolve().parent)
             found[source.name] = {file.name: file_sha256(local_path(file.path)) for file in files}
@@ -259,11 +249,10 @@ def build(
     if mixture and (order != "shuffle" or not flat):
         mixture["order"] = order
     out, chosen = Path(out_dir), {"format": format, **({"dtype": dtype} if dtype else {})}
-    tokenizer = TokenizerOptions(Path(tokenizer_path), tokenizer_sha256, encoding, eos)
     # a sample with splits of its own has them in the build, each in its directory
     sections: Json = {
         "split": _split_of(listing, {"valid_fraction": 0} if flat else _split_rule(listing, valid_fraction)),
-        "tokenizer": tokenizer.section(),
+        "tokenizer": tokenizer_section(tokenizer_path, tokenizer_sha256, encoding, eos),
         "builds": [{"name": _BUILD, **chosen}],
         **({"mixture": mixture} if mixture else {}),
         "pack": {**({"layout": layout} if layout else {}), "length": length},
@@ -275,26 +264,9 @@ def build(
     origin = _origin(listing, sections, made)
     only_split = "train" if flat and not listing.has_splits else None
     remove_file(out / CACHE_NAME)
-    published = publish(made[f"build/{_BUILD}"], made["tokenizer"], out, origin, only_split=only_split)
-    if former:
-        former.remove_all_but({*(entry.path for entry in published.files), MANIFEST})
+    published = publish(made[f"build/{_BUILD}"], made["tokenizer"], out, origin, only_split, former)
     shutil.rmtree(out / _WORK)
     return Built(out, published)
-
-
-@contextlib.contextmanager
-def tokenized(
-    listing: Listing,
-    out: Path,
-    tokenizer: TokenizerOptions,
-    *,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> Iterator[dict[str, Artifact]]:
-    """The texts as tokens for a while: to be looked at, not to be kept."""
-    sections: Json = {"split": {"valid_fraction": 0}, "tokenizer": tokenizer.section()}
-    yield run_listing(listing, out, sections, workers=workers, progress=progress)
-    shutil.rmtree(out / _WORK)
 
 
 class Sharded(NamedTuple):
@@ -329,12 +301,11 @@ def shard(
     figures go into `log_file` too.
     """
     listing, out = read_listing(mixture, seed=seed), Path(out_dir)
-    tokenizer = TokenizerOptions(Path(tokenizer_path), tokenizer_sha256, encoding, eos)
     log = None if log_file is None else Path(log_file)
     names = [source["name"] for source in listing.sources]
     sections: Json = {
         "split": _split_of(listing, {"valid_fraction": 0}),
-        "tokenizer": tokenizer.section(),
+        "tokenizer": tokenizer_section(tokenizer_path, tokenizer_sha256, encoding, eos),
         "pack": {"length": length},
         "builds": [
             {"name": name, "format": "npy", "rows_per_shard": rows_per_shard, "sources": [name]}
@@ -351,11 +322,7 @@ def shard(
     origin = _origin(listing, sections, made)
     only_split = None if listing.has_splits else "train"
     for name in names:
-        manifest = publish(
-            made[f"build/{name}"], made["tokenizer"], out / name, origin, only_split=only_split
-        )
-        if name in formers:
-            formers[name].remove_all_but({*(entry.path for entry in manifest.files), MANIFEST})
+        publish(made[f"build/{name}"], made["tokenizer"], out / name, origin, only_split, formers.get(name))
     shutil.rmtree(out / _WORK)
     return _shard_stats(listing, out, log)
 
@@ -369,7 +336,7 @@ def _shard_stats(listing: Listing, out: Path, log: Path | None) -> Sharded:
         stats.append(
             {
                 "name": name,
-                "dataset": hub.get("dataset") or ", ".join(_listed(source.get("files"))),
+                "dataset": hub.get("dataset") or ", ".join(listed(source.get("files") or ())),
                 "subset": hub.get("config"),
                 "revision": commit.get("revision"),
                 "records": counts["in"],
@@ -426,16 +393,16 @@ def encode(
     sections: Json = {
         "normalize": {"unicode": unicode},
         "split": _split_of(listing, {"valid_fraction": 0}),
-        "tokenizer": TokenizerOptions(Path(tokenizer_path), eos=eos).section(),
+        "tokenizer": tokenizer_section(tokenizer_path, eos=eos),
         "builds": [{"name": _BUILD, "format": "token_cache"}],
     }
     former = find_finished(out)
     if former and is_done(former, _asked(listing, sections, _inputs_now(listing)), replace=replace):
-        return Encoded(out, TokenCache(out, model_sha256=None).meta)
+        return Encoded(out, TokenCache(out).meta)
     made = run_listing(listing, out, sections, workers=workers, progress=progress)
     build = made[f"build/{_BUILD}"]
     caches = {
-        name: TokenCache(build.directory / name, model_sha256=None)
+        name: TokenCache(build.directory / name)
         for name in made["tokens"].manifest.facts["splits"]
         if (build.directory / name).is_dir()
     }
@@ -449,7 +416,8 @@ def encode(
     fields["hub"] = hub_commits(made)
     written = write_token_cache(
         out,
-        _all_parts(caches),
+        # split after split, so that each is a range of examples
+        itertools.chain.from_iterable(cache.read_parts() for cache in caches.values()),
         EncodeFacts(**fields),
         splits={name: len(cache) for name, cache in caches.items()} if listing.has_splits else {},
         about={
@@ -462,17 +430,14 @@ def encode(
     if former:
         former.remove_all_but({*written, *files})
     shutil.rmtree(out / _WORK)
-    return Encoded(out, TokenCache(out, model_sha256=None).meta)
+    return Encoded(out, TokenCache(out).meta)
 
 
 def _split_of(listing: Listing, asked: Json) -> Json:
     """A sample's own splits, whatever they are called; else the option."""
-    fraction = asked.get("valid_fraction")
-    if isinstance(fraction, str):
-        fraction = shortest_spelling(fraction)
     if not listing.has_splits:
-        return {**asked, "valid_fraction": fraction}
-    if fraction not in (0, "0", None):
+        return asked
+    if asked.get("valid_fraction") not in (0, "0", None):
         raise RecipeError(
             "the sample says of every text which split it is in",
             where="--valid-fraction",
@@ -483,11 +448,6 @@ def _split_of(listing: Listing, asked: Json) -> Json:
         "field": "split",
         "values": {name: list(words) for name, words in SPLIT_WORDS.items()},
     }
-
-
-def _all_parts(caches: dict[str, TokenCache]) -> Iterator[Sequences]:
-    """Split after split, so that each is a range of examples."""
-    return itertools.chain.from_iterable(cache.read_parts() for cache in caches.values())
 
 
 def _write_index(out: Path, splits: list[Path]) -> dict[str, str]:
@@ -550,13 +510,8 @@ def _without_paths(sections: Json) -> Json:
 
 def _recipe(content: Json) -> Recipe:
     try:
-        # JSON is YAML: mistakes in the options are reported as those of a recipe
-        return parse_recipe(json.dumps(content, ensure_ascii=False).encode(), "the command line")
+        return recipe_of_options(content)
     except RecipeError as error:
         raise RecipeError(
             error.what, where="the command line", next="`--help` shows what can be given"
         ) from None
-
-
-def _listed(files: str | list[str] | None) -> list[str]:
-    return [files] if isinstance(files, str) else files or []

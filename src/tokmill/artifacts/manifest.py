@@ -78,7 +78,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     inputs: dict[str, str]  # step or file -> identity or sha256
     fingerprint: str
     files: list[FileEntry]
-    tasks: list[Json]  # key, fingerprint, counts, facts, paths of the files
+    tasks: list[Json]  # receipts, with the paths of their files
     counts: Json
     facts: Json  # what the step found out and later steps read: vocab_size, corpus_digest, …
     experiment_id: str
@@ -109,14 +109,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """The tasks as receipts, so that a rebuild can keep the ones that still hold."""
         by_path = {entry.path: entry for entry in self.files}
         return [
-            Receipt(
-                key=task["key"],
-                fingerprint=task["fingerprint"],
-                files=[by_path[path] for path in task["files"]],
-                counts=task["counts"],
-                facts=task["facts"],
-            )
-            for task in self.tasks
+            Receipt(**{**task, "files": [by_path[path] for path in task["files"]]}) for task in self.tasks
         ]
 
 
@@ -171,13 +164,7 @@ def build_manifest(
         "fingerprint": step_fingerprint(kind, config, inputs),
         "files": [msgspec.to_builtins(entry) for entry in files],
         "tasks": [
-            {
-                "key": receipt.key,
-                "fingerprint": receipt.fingerprint,
-                "counts": receipt.counts,
-                "facts": receipt.facts,
-                "files": [entry.path for entry in receipt.files],
-            }
+            {**msgspec.structs.asdict(receipt), "files": [entry.path for entry in receipt.files]}
             for receipt in receipts
         ],
         "counts": counts,

@@ -233,8 +233,10 @@ def _module(sha256: str, path: Path) -> types.ModuleType:
 
 
 def _told(error: BaseException, plugin: Plugin) -> str:
-    file = str(plugin.path) if plugin.is_hook else getattr(sys.modules.get(_target(plugin)), "__file__", None)
-    return _says(error, file or "")
+    if plugin.is_hook:
+        return _says(error, str(plugin.path))
+    module = sys.modules.get(_points(plugin.kind)[plugin.name].module)
+    return _says(error, getattr(module, "__file__", None) or "")
 
 
 def _says(error: BaseException, file: str) -> str:
@@ -262,10 +264,6 @@ def _points(kind: Kind) -> dict[str, Any]:
 
     points = importlib.metadata.entry_points(group=f"tokmill.{kind}")
     return {point.name: point for point in sorted(points, key=lambda point: (point.name, point.value))}
-
-
-def _target(plugin: Plugin) -> str:
-    return str(_points(plugin.kind)[plugin.name].module)
 
 
 @functools.cache

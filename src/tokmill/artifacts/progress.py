@@ -23,40 +23,33 @@ from typing import Protocol
 import msgspec
 
 from tokmill.errors import TokmillError
-from tokmill.storage.disk import storage_error, temp_beside
+from tokmill.storage.disk import temp_beside, told_as_unwritable
 
 LOGGER = "tokmill"
 
 
 class Progress(Protocol):
-    def say(self, message: str) -> None: ...
-    def begin_step(self, name: str, reasons: list[str]) -> None: ...
-    def expect_tasks(self, name: str, total: int, reused: int) -> None: ...
-    def finish_task(self, name: str) -> None: ...
-    def finish_step(self, name: str, seconds: float, counts: dict[str, object]) -> None: ...
-    def skip_step(self, name: str) -> None: ...
-
-
-class Silence:
-    """No output at all."""
-
     def say(self, message: str) -> None:
-        pass
+        return
 
     def begin_step(self, name: str, reasons: list[str]) -> None:
-        pass
+        return
 
     def expect_tasks(self, name: str, total: int, reused: int) -> None:
-        pass
+        return
 
     def finish_task(self, name: str) -> None:
-        pass
+        return
 
     def finish_step(self, name: str, seconds: float, counts: dict[str, object]) -> None:
-        pass
+        return
 
     def skip_step(self, name: str) -> None:
-        pass
+        return
+
+
+class Silence(Progress):
+    """No output at all: what a Progress does that nobody watches."""
 
 
 @contextlib.contextmanager
@@ -124,10 +117,8 @@ def open_journal(directory: Path, recipe: str, progress: Progress) -> Iterator[J
         journal.error = _told(error)
         keeper.write()
         raise
-    try:
+    with told_as_unwritable(directory / JOURNAL):
         (directory / JOURNAL).unlink(missing_ok=True)
-    except OSError as error:
-        raise storage_error(error, directory / JOURNAL) from error
 
 
 class JournalProgress:

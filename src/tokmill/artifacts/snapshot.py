@@ -210,13 +210,12 @@ def select_shards(
     ]
     if seed is not None:
         pool.sort(key=lambda shard: fingerprint_of([seed, shard.path, shard.content_sha256]))
+    limits = {"shards": count, "rows": rows, "tokens": tokens}
+    bounds = {name: bound for name, bound in limits.items() if bound is not None}
     chosen: list[SnapshotShard] = []
     for shard in pool:
         have = _sums(chosen)
-        if any(
-            bound is not None and have[name] >= bound
-            for name, bound in (("shards", count), ("rows", rows), ("tokens", tokens))
-        ):
+        if any(have[name] >= bound for name, bound in bounds.items()):
             break
         chosen.append(shard)
     if not chosen:
@@ -226,8 +225,8 @@ def select_shards(
             next="loosen the patterns; `*-0000[0-3].jsonl.zst` matches the first four",
         )
     have = _sums(chosen)
-    for name, bound in (("shards", count), ("rows", rows), ("tokens", tokens)):
-        if bound is not None and have[name] < bound:
+    for name, bound in bounds.items():
+        if have[name] < bound:
             raise InputError(
                 f"{bound:,} {name} are requested, and the matching shards hold {have[name]:,}",
                 where=f"{snapshot.dataset} at {snapshot.revision}",
@@ -242,13 +241,7 @@ def select_shards(
         },
         **{key: snapshot.about[key] for key in _INHERITED if key in snapshot.about},
         **({"split": split} if split is not None else {}),
-        "chosen_by": {
-            "patterns": list(patterns),
-            "shards": count,
-            "rows": rows,
-            "tokens": tokens,
-            "seed": seed,
-        },
+        "chosen_by": {"patterns": list(patterns), **limits, "seed": seed},
     }
     kept = {shard.path for shard in chosen}
     listed = [shard for shard in snapshot.shards if shard.path in kept]

@@ -13,6 +13,7 @@ it is. No text and no id is kept.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,19 +54,10 @@ def add_forgotten(known: Any, found: Mapping[str, Sequence[str]], parent: str) -
         )
         for source, hashes in found.items()
     ]
-    rows = pa.concat_tables([known, *more]).to_pylist()
-    first: dict[tuple[str, str], str] = {}
-    for row in rows:
-        first.setdefault((row["source"], row["id_sha256"]), row["parent"])
-    ordered = sorted(first.items())
-    return pa.table(
-        [
-            pa.array([source for (source, _), _ in ordered], pa.string()),
-            pa.array([id for (_, id), _ in ordered], pa.string()),
-            pa.array([parent for _, parent in ordered], pa.string()),
-        ],
-        schema=FORGOTTEN,
-    )
+    first: dict[tuple[str, str], Json] = {}
+    for row in pa.concat_tables([known, *more]).to_pylist():
+        first.setdefault((row["source"], row["id_sha256"]), row)
+    return pa.Table.from_pylist([first[id] for id in sorted(first)], FORGOTTEN)
 
 
 def write_forgotten(out: Path, table: Any) -> Written:
@@ -131,9 +123,7 @@ def forgotten_facts(out: Path) -> tuple[Json, list[FileEntry]]:
     if not table.num_rows:
         return {}, []
     path = out / FORGOTTEN_FILE
-    removals: dict[str, int] = {}
-    for parent in table.column("parent").to_pylist():
-        removals[parent] = removals.get(parent, 0) + 1
+    removals = Counter(table.column("parent").to_pylist())
     facts = [{"parent": parent, "reason": REASON, "ids": count} for parent, count in sorted(removals.items())]
     written = Written(path.stat().st_size, file_sha256(path))
     entry = file_entry(

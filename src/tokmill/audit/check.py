@@ -19,10 +19,11 @@ tokenizer is the build's own, found beside it, or given; either way its sha256 m
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,11 +73,7 @@ class Checked:
         return all(finding.ok for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "ok": self.ok,
-            "directory": str(self.directory),
-            "findings": [dataclasses.asdict(finding) for finding in self.findings],
-        }
+        return {"ok": self.ok, **dataclasses.asdict(self), "directory": str(self.directory)}
 
 
 def check(
@@ -96,20 +93,13 @@ def check(
     """
     if hooks is not None:
         show_hooks(Path(hooks))
-    origin = Origin(manifest, tokenizer)
     root = Path(build)
+    members = functools.partial(check_members, listing=manifest, tokenizer=tokenizer)
     splits: list[str | None] = [*list_splits(root)] if root.is_dir() else []
     findings: list[Finding] = []
     for split in splits or [None]:
-        findings += _check_split(root, split, verify, steps, origin, on_check or (lambda split, check: None))
+        findings += _check_split(root, split, verify, steps, members, on_check or (lambda split, check: None))
     return Checked(root, findings)
-
-
-class Origin(NamedTuple):
-    """Files that the build was made from; None: found beside it, if they are there."""
-
-    manifest: str | Path | None
-    tokenizer: str | Path | None
 
 
 def _check_split(
@@ -117,7 +107,7 @@ def _check_split(
     split: str | None,
     verify: Verify,
     steps: int,
-    origin: Origin,
+    check_members: Callable[[Dataset], tuple[bool, str]],
     on_check: Callable[[str, str], None],
 ) -> Iterator[Finding]:
     name = split or root.name
@@ -137,7 +127,7 @@ def _check_split(
         ("ids", lambda: check_ids(dataset)),
         ("ends", lambda: check_ends(dataset)),
         ("sizes", lambda: check_sizes(dataset)),
-        ("members", lambda: check_members(dataset, *origin)),
+        ("members", lambda: check_members(dataset)),
     ]
     if len(dataset):
         checks.append(("batch", lambda: check_batch(dataset)))

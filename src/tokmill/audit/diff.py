@@ -34,7 +34,7 @@ from tokmill.audit.places import RunPlaces, open_places
 from tokmill.errors import RecipeError
 from tokmill.formats.index import map_ids
 from tokmill.schema import NO_SPLIT
-from tokmill.storage.tables import id_hashes, load_table
+from tokmill.storage.tables import load_table
 
 KEPT = "kept"
 FORGOTTEN, GONE, NEW, NO_SOURCE = "forgotten", "not in the source", "new in the source", "no such source"
@@ -48,14 +48,14 @@ class Outcomes:
     """What can become of a document, by number; those that start with "kept" are in."""
 
     def __init__(self) -> None:
-        self.names: list[str] = []
         self._numbers: dict[str, int] = {}
 
     def number(self, name: str) -> int:
-        if name not in self._numbers:
-            self._numbers[name] = len(self.names)
-            self.names.append(name)
-        return self._numbers[name]
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._numbers)
 
     def is_kept(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
         kept: NDArray[np.bool_] = np.array([name.startswith(KEPT) for name in self.names] or [False])[numbers]
@@ -213,19 +213,17 @@ def _side(run: RunPlaces, source: str, outcomes: Outcomes) -> Side:
 
 
 def _id_hashes(run: RunPlaces, shard: ShardTables) -> NDArray[np.uint64]:
-    artifact = run.artifacts[f"ingest/{shard.source}"]
-    for entry in artifact.manifest.entries("ids"):
-        if entry.path == f"ids-{shard.key}.npy":
-            hashes, rows = map_ids(artifact.path(entry), entry.rows)
-            found = np.empty(entry.rows, np.uint64)
-            found[rows] = hashes
-            return found
-    return id_hashes(load_table(artifact.path(shard.documents), ["doc_id"]).column("doc_id"))
+    path = run.artifacts[f"ingest/{shard.source}"].directory / f"ids-{shard.key}.npy"
+    hashes, rows = map_ids(path, shard.documents.rows)
+    found = np.empty(len(rows), np.uint64)
+    found[rows] = hashes
+    return found
 
 
 def _text_hashes(run: RunPlaces, shard: ShardTables) -> NDArray[np.uint64]:
     """As deduplication compares texts; none where the run was not cleaned."""
-    marks = _table(run, f"clean/{shard.source}", f"marks-{shard.key}.parquet", ["exact_high", "exact_low"])
+    cleaned = run.artifacts.get(f"clean/{shard.source}")
+    marks = load_of(cleaned, f"marks-{shard.key}.parquet", ["exact_high", "exact_low"])
     if marks is None:
         return np.zeros((shard.documents.rows, 2), np.uint64)
     return np.stack([np.asarray(column) for column in marks.columns], axis=1)
@@ -237,7 +235,7 @@ def _outcomes(run: RunPlaces, shard: ShardTables, outcomes: Outcomes) -> NDArray
     for step, ledger in read_ledgers(run.artifacts, shard, ["row", "verdict", "reason"]):
         if ledger is not None:
             _lay(found, ledger, step, outcomes)
-    labels = _table(run, "split", f"labels-{shard.number:05d}.parquet", ["split"])
+    labels = load_of(run.artifacts.get("split"), f"labels-{shard.number:05d}.parquet", ["split"])
     if labels is not None:
         numbers = np.asarray(labels.column("split"))
         for number, split in enumerate(run.artifacts["split"].manifest.facts["splits"]):
@@ -253,11 +251,6 @@ def _lay(found: NDArray[np.int32], ledger: Any, step: str, outcomes: Outcomes) -
     numbers = [outcomes.number(f"{step}: {reason}") for reason in coded.dictionary.to_pylist()]
     if numbers:
         found[np.asarray(ledger.column("row"))] = np.array(numbers, np.int32)[np.asarray(coded.indices)]
-
-
-def _table(run: RunPlaces, step: str, path: str, columns: list[str]) -> Any | None:
-    artifact = run.artifacts.get(step)
-    return load_of(artifact, path, columns) if artifact is not None else None
 
 
 _TOKENIZER_FACTS = (
@@ -287,12 +280,7 @@ class Share(NamedTuple):
         return self.shares[1] - self.shares[0]
 
     def as_json(self) -> Json:
-        return {
-            "group": self.group,
-            "name": self.name,
-            "tokens": list(self.tokens),
-            "shares": list(self.shares),
-        }
+        return {**self._asdict(), "tokens": list(self.tokens), "shares": list(self.shares)}
 
 
 class Diff(NamedTuple):
@@ -390,14 +378,10 @@ def _recipe(a: Path, b: Path) -> list[str] | None:
 
 
 def _tokenizer(a: RunPlaces, b: RunPlaces) -> list[str]:
-    facts = [_tokenizer_facts(run) for run in (a, b)]
-    return explain_changes(facts[0], facts[1], "tokenizer")
-
-
-def _tokenizer_facts(run: RunPlaces) -> Json:
-    artifact = run.artifacts.get("tokenizer")
-    facts = artifact.manifest.facts if artifact is not None else {}
-    return {name: facts[name] for name in _TOKENIZER_FACTS if name in facts}
+    made = [run.of_kind("tokenizer") for run in (a, b)]
+    facts = [found["tokenizer"].manifest.facts if found else {} for found in made]
+    before, after = ({name: own[name] for name in _TOKENIZER_FACTS if name in own} for own in facts)
+    return explain_changes(before, after, "tokenizer")
 
 
 def _tokens(run: RunPlaces) -> Json:
@@ -429,9 +413,8 @@ def _token_groups(run: RunPlaces) -> dict[str, dict[str, int]]:
     for source, by_license in artifact.manifest.counts.get("licenses", {}).items():
         tokens = {name: total["tokens"] for name, total in by_license.items()}
         whole = sum(tokens.values())
-        groups["licenses"] = add_counts(groups["licenses"], tokens)
-        groups["sources"] = add_counts(groups["sources"], {source: whole})
-        groups["domains"] = add_counts(groups["domains"], {domains[source]: whole})
+        own = {"licenses": tokens, "sources": {source: whole}, "domains": {domains[source]: whole}}
+        groups = add_counts(groups, own)
     languages = artifact.manifest.counts.get("languages", {})
     groups["languages"] = {name: total["tokens"] for name, total in languages.items()}
     return groups

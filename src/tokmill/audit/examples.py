@@ -26,8 +26,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact, Shard, list_shards
-from tokmill.audit.opened import Found, find_artifacts, list_shard_tables, numbers_in, open_run
+from tokmill.artifacts.step import Artifact, list_shards
+from tokmill.audit.opened import (
+    Found,
+    find_artifacts,
+    list_shard_tables,
+    load_of,
+    numbers_in,
+    open_run,
+    read_ledgers,
+)
 from tokmill.audit.places import BuiltSplit, RunPlaces, load_built, load_scheduled, splits_of
 from tokmill.clean.edits import apply_edits, redact_texts
 from tokmill.clean.examine import CleanOptions
@@ -71,7 +79,8 @@ def load_texts(
 def _load_rows(artifacts: Mapping[str, Artifact], shard: str, rows: Any) -> tuple[list[str], list[str]]:
     """As cleaned; who was dropped as received, but redacted: what was not to be kept is not to be shown either."""
     source, _, key = shard.rpartition("/")
-    documents = load_table(_documents(artifacts, shard), ["doc_id", "text"]).take(pa.array(rows))
+    path = artifacts[f"ingest/{source}"].directory / f"documents-{key}.parquet"
+    documents = load_table(path, ["doc_id", "text"]).take(pa.array(rows))
     texts = one_piece(documents.column("text"))
     cleaned = artifacts.get(f"clean/{source}")
     if cleaned is not None:
@@ -81,11 +90,6 @@ def _load_rows(artifacts: Mapping[str, Artifact], shard: str, rows: Any) -> tupl
             texts = apply_edits(texts, redacted.rows, redacted.texts)
         texts = _edited(cleaned.directory / f"edits-{key}.parquet", rows, texts)
     return documents.column("doc_id").to_pylist(), texts.to_pylist()
-
-
-def _documents(artifacts: Mapping[str, Artifact], shard: str) -> Path:
-    source, _, key = shard.rpartition("/")
-    return artifacts[f"ingest/{source}"].directory / f"documents-{key}.parquet"
 
 
 def _edited(path: Any, rows: Any, texts: Any) -> Any:
@@ -149,7 +153,7 @@ def _of_ledgers(found: Found) -> Iterator[Json]:
     for step, artifact in found.artifacts.items():
         shown: dict[tuple[str, str, str], int] = {}
         for entry in artifact.manifest.entries("ledger"):
-            for line in _first_lines(load_table(artifact.path(entry), _COLUMNS)):
+            for line in first_lines(load_table(artifact.path(entry), _COLUMNS)):
                 key = line["source"], line["verdict"], line["reason"]
                 is_shown_already = artifact.manifest.kind == "clean" and line["verdict"] != "edit"
                 if is_shown_already or shown.get(key, 0) >= SHOWN_PER_REASON:
@@ -158,19 +162,13 @@ def _of_ledgers(found: Found) -> Iterator[Json]:
                 yield {**line, "step": step, "text": None}
 
 
-def _first_lines(ledger: Any) -> Iterator[Json]:
+def first_lines(ledger: Any) -> list[Json]:
     """A few of each source, verdict and reason, in the order of the ledger."""
-    keys = ["source", "verdict", "reason"]
     numbered = ledger.append_column("number", pa.array(np.arange(ledger.num_rows)))
-    for group in numbered.group_by(keys, use_threads=False).aggregate([("number", "min")]).to_pylist():
-        is_it = pc.and_(
-            pc.and_(
-                pc.equal(ledger.column("source"), group["source"]),
-                pc.equal(ledger.column("verdict"), group["verdict"]),
-            ),
-            pc.equal(ledger.column("reason"), group["reason"]),
-        )
-        yield from ledger.filter(is_it).slice(0, SHOWN_PER_REASON).to_pylist()
+    groups = numbered.group_by(["source", "verdict", "reason"], use_threads=False)
+    firsts = pc.list_slice(groups.aggregate([("number", "list")]).column("number_list"), 0, SHOWN_PER_REASON)
+    lines: list[Json] = ledger.take(pc.list_flatten(firsts)).to_pylist()
+    return lines
 
 
 def _of_mixture(found: Found) -> Iterator[Json]:
@@ -179,10 +177,9 @@ def _of_mixture(found: Found) -> Iterator[Json]:
         scheduled = load_scheduled(found.artifacts, split)
         has_turn = np.zeros(sum(shard.lengths.rows for shard in scheduled.turns.shards), np.bool_)
         has_turn[scheduled.position] = True
-        for source, place, doc_id in _some(found, scheduled, ~has_turn):
-            reason = "over_budget" if facts["sources"][source]["wanted"] else "no_weight"
-            more = {"detail": f"of {split}", "shard": place.shard, "row": place.row, "doc_id": doc_id}
-            yield _example("mixture", "drop", reason, source, **more)
+        for own in _some(found, scheduled, ~has_turn):
+            reason = "over_budget" if facts["sources"][own["source"]]["wanted"] else "no_weight"
+            yield _example("mixture", "drop", reason, detail=f"of {split}", **own)
 
 
 def _of_builds(found: Found) -> Iterator[Json]:
@@ -198,12 +195,11 @@ def _of_builds(found: Found) -> Iterator[Json]:
             is_lost[built.position[built.written > 0]] = False
             reasons = sorted(counts[split])  # which of two it was, its rows do not say
             detail = f"of {split}" + (f", {' or '.join(reasons)}" if len(reasons) > 1 else "")
-            for source, place, doc_id in _some(found, built, is_lost):
-                more = {"detail": detail, "shard": place.shard, "row": place.row, "doc_id": doc_id}
-                yield from (_example(step, "drop", reason, source, **more) for reason in reasons)
+            for own in _some(found, built, is_lost):
+                yield from (_example(step, "drop", reason, detail=detail, **own) for reason in reasons)
 
 
-def _some(found: Found, built: BuiltSplit, chosen: Any) -> Iterator[tuple[str, Place, str]]:
+def _some(found: Found, built: BuiltSplit, chosen: Any) -> Iterator[Json]:
     """The first few documents of each source that are chosen, of those that the build could have."""
     names = {shard.number: shard.name for shard in list_shard_tables(found.artifacts)}
     shown: dict[str, int] = {}
@@ -218,31 +214,29 @@ def _some(found: Found, built: BuiltSplit, chosen: Any) -> Iterator[tuple[str, P
         rows = numbers_in(table, "row")
         for sequence in mine[:left].tolist():
             shown[shard.source] = shown.get(shard.source, 0) + 1
-            place = Place(names[shard.number], int(rows[sequence]))
-            yield shard.source, place, table.column("doc_id")[sequence].as_py()
+            doc_id = table.column("doc_id")[sequence].as_py()
+            place = {"shard": names[shard.number], "row": int(rows[sequence])}
+            yield {"source": shard.source, **place, "doc_id": doc_id}
 
 
 def _add_texts(found: Found, examples: list[Json]) -> None:
     """Of documents: a record that never became one has none. And the ids of those that stayed instead."""
-    places = {id(one): Place(one["shard"], one["row"]) for one in examples if _is_document(one)}
-    matches = {
-        id(one): Place(one["match_shard"], one["match_row"]) for one in examples if one.get("match_shard")
-    }
-    texts = load_texts(found.artifacts, [*places.values(), *matches.values()], _CHARS)
+    documents = [
+        (one, Place(one["shard"], one["row"]))
+        for one in examples
+        if one["text"] is None and one.get("shard") and one["row"] is not None
+    ]
+    copies = [
+        (one, Place(one["match_shard"], one["match_row"])) for one in examples if one.get("match_shard")
+    ]
+    texts = load_texts(found.artifacts, [place for _, place in (*documents, *copies)], _CHARS)
+    for one, place in documents:
+        one["text"] = texts[place].text
+    for one, place in copies:
+        one["match"] = {"source": place.shard.rpartition("/")[0], "doc_id": texts[place].doc_id}
     for one in examples:
-        if id(one) in places:
-            one["text"] = texts[places[id(one)]].text
-        if id(one) in matches:
-            one["match"] = {
-                "source": one["match_shard"].rpartition("/")[0],
-                "doc_id": texts[matches[id(one)]].doc_id,
-            }
         for key in ("shard", "match_shard", "match_row"):
             one.pop(key, None)
-
-
-def _is_document(example: Json) -> bool:
-    return example["text"] is None and bool(example.get("shard")) and example["row"] is not None
 
 
 _TOLD = (
@@ -258,52 +252,34 @@ def write_decisions(path: Path, artifacts: Mapping[str, Artifact]) -> Written:
 
 
 def _tables(artifacts: dict[str, Artifact]) -> Iterator[Any]:
-    shards = list_shards(artifacts)
-    ids = DocIds(shards)
-    for shard in shards:
-        documents = load_table(Path(shard.documents.path), ["doc_id", "source", "domain"])
-        kept = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept")).copy()
+    ids = DocIds(list_shards(artifacts))
+    for shard in list_shard_tables(artifacts):
+        ingested = artifacts[f"ingest/{shard.source}"]
+        documents = load_table(ingested.path(shard.documents), ["doc_id", "source", "domain"])
+        kept = np.ones(documents.num_rows, np.bool_)
         told: dict[str, list[Any]] = {name: [None] * len(kept) for name, _ in _TOLD}
-        _note_cleaning(told, artifacts[f"clean/{shard.source}"], shard)
-        if "dedup" in artifacts:
-            _note_copies(told, kept, artifacts["dedup"], shard, ids)
-        if "split" in artifacts:
-            _note_split(told, artifacts["split"], shard, kept)
-        columns = {name: documents.column(name) for name in ("doc_id", "source", "domain")}
+        for stage, ledger in read_ledgers(artifacts, shard):
+            if ledger is not None and stage != "split":
+                _note(told, kept, stage, ledger, ids)
+        labels = load_of(artifacts.get("split"), f"labels-{shard.number:05d}.parquet", ["split"])
+        if labels is not None:
+            names, numbers = artifacts["split"].manifest.facts["splits"], np.asarray(labels.column("split"))
+            for row in np.flatnonzero(kept & (numbers != NO_SPLIT)).tolist():
+                told["split"][row] = names[numbers[row]]
+        columns = {name: documents.column(name) for name in documents.column_names}
         yield pa.table(
             {**columns, "keep": kept, **{name: pa.array(told[name], kind) for name, kind in _TOLD}}
         )
 
 
-def _note_cleaning(told: dict[str, list[Any]], cleaned: Artifact, shard: Shard) -> None:
-    path = cleaned.directory / f"ledger-{shard.key}.parquet"
-    if not path.is_file():
-        return
-    for line in load_table(path).to_pylist():
-        if line["verdict"] != "edit":
-            told["stage"][line["row"]] = "clean"
-            for name in ("verdict", "reason", "value", "threshold", "detail"):
-                told[name][line["row"]] = line[name]
-
-
-def _note_copies(told: dict[str, list[Any]], kept: Any, dedup: Artifact, shard: Shard, ids: DocIds) -> None:
-    verdicts = load_table(dedup.directory / f"verdicts-{shard.number:05d}.parquet")
-    goes = kept & ~np.asarray(verdicts.column("kept"))
-    for row in np.flatnonzero(goes).tolist():
-        line = {name: verdicts.column(name)[row].as_py() for name in verdicts.column_names}
-        told["stage"][row], told["verdict"][row], told["reason"][row] = "dedup", "drop", line["reason"]
-        told["similarity"][row] = line["similarity"]
-        if line["survivor_shard"] is not None:
-            told["dup_of"][row] = ids.of(line["survivor_shard"], line["survivor_row"])
-    kept &= ~goes
-
-
-def _note_split(told: dict[str, list[Any]], split: Artifact, shard: Shard, kept: Any) -> None:
-    entry = split.manifest.entries("labels")[shard.number]
-    labels = np.asarray(load_table(split.path(entry), ["split"]).column("split"))
-    names = split.manifest.facts["splits"]
-    for row in np.flatnonzero(kept & (labels != NO_SPLIT)).tolist():
-        told["split"][row] = names[labels[row]]
+def _note(told: dict[str, list[Any]], kept: Any, stage: str, ledger: Any, ids: DocIds) -> None:
+    for line in ledger.to_pylist():
+        row = line["row"]
+        kept[row], told["stage"][row] = False, stage
+        for name in ("verdict", "reason", "value", "threshold", "detail", "similarity"):
+            told[name][row] = line[name]
+        if line["match_shard"] is not None:
+            told["dup_of"][row] = ids.of(line["match_shard"], line["match_row"])
 
 
 # --- clusters ---
@@ -344,19 +320,6 @@ class Clusters(NamedTuple):
 
 def clusters(directory: str | Path, *, count: int = 10, members: int = 5, diff: bool = False) -> Clusters:
     """The `count` largest clusters of near duplicates of a run, each with up to `members` members."""
-    found = _load_clusters(directory, count, members)
-    if not diff:
-        return Clusters(found)
-    several = [
-        cluster for cluster in found if len(cluster.members) > 1
-    ]  # with `policy: report` the last is kept too
-    differences = {
-        one.cluster: compare_members(directory, one.members[0], one.members[-1]) for one in several
-    }
-    return Clusters(found, differences)
-
-
-def _load_clusters(directory: str | Path, count: int, members: int) -> list[Cluster]:
     run = open_run(Path(directory))
     dedup = run.get("dedup")
     if dedup is None or not dedup.manifest.entries("clusters"):
@@ -364,7 +327,7 @@ def _load_clusters(directory: str | Path, count: int, members: int) -> list[Clus
             "this run did not look for near duplicates", where=str(directory), next="set `dedup: {near: {}}`"
         )
     ids = DocIds(list_shards(run))
-    return [
+    found = [
         Cluster(
             cluster.number,
             cluster.size,
@@ -375,6 +338,15 @@ def _load_clusters(directory: str | Path, count: int, members: int) -> list[Clus
         )
         for cluster in largest_clusters(dedup, count, members)
     ]
+    if not diff:
+        return Clusters(found)
+    # with `policy: report` the last is kept too
+    differences = {
+        one.cluster: compare_members(run, one.members[0], one.members[-1])
+        for one in found
+        if len(one.members) > 1
+    }
+    return Clusters(found, differences)
 
 
 class LargeCluster:
@@ -431,9 +403,8 @@ class Difference(NamedTuple):
     after: str
 
 
-def compare_members(directory: str | Path, one: Member, other: Member) -> list[Difference]:
+def compare_members(run: Mapping[str, Artifact], one: Member, other: Member) -> list[Difference]:
     """What has to change in the first to get the second, word by word."""
-    run = open_run(Path(directory))
     places = [Place(member.shard, member.row) for member in (one, other)]
     texts = load_texts(run, places, _DIFF_CHARS)
     left, right = (texts[place].text.split() for place in places)

@@ -17,7 +17,6 @@ The tokenizer of a build and the listing that it was made from lie beside it, an
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import zlib
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
@@ -43,6 +42,7 @@ from tokmill.stages.sampling import spelled_field
 from tokmill.stages.tokens.stage import labelled_shards, load_split_texts
 from tokmill.storage.location import file_sha256
 from tokmill.storage.records import WHOLE
+from tokmill.storage.tables import id_hashes
 from tokmill.tokenizers.fast import encode_with_controls
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import Tokenizer
@@ -50,7 +50,13 @@ from tokmill.tokenizers.protocol import Tokenizer
 
 def find_tokenizer(dataset: Dataset, given: str | Path | None = None) -> Tokenizer:
     """The build's own, or the file that is given; either way its sha256 must be the recorded one."""
-    path = Path(given) if given is not None else _tokenizer_beside(dataset)
+    path = Path(given) if given is not None else next(filter(Path.is_file, _tokenizer_places(dataset)), None)
+    if path is None:
+        raise TokenizerError(
+            "the tokenizer of this build is not beside it",
+            where=str(dataset.directory),
+            next="give its file (`--tokenizer`)",
+        )
     facts = dataset.manifest.facts.get("tokenizer", {}) if dataset.manifest is not None else {}
     return load_tokenizer(path, sha256=dataset.facts.tokenizer_sha256, encoding=facts.get("encoding"))
 
@@ -58,17 +64,6 @@ def find_tokenizer(dataset: Dataset, given: str | Path | None = None) -> Tokeniz
 def run_of(dataset: Dataset) -> Path:
     """Where the run is whose build has this split."""
     return dataset.directory.parent.parent.parent
-
-
-def _tokenizer_beside(dataset: Dataset) -> Path:
-    for place in _tokenizer_places(dataset):
-        if place.is_file():
-            return place
-    raise TokenizerError(
-        "the tokenizer of this build is not beside it",
-        where=str(dataset.directory),
-        next="give its file (`--tokenizer`)",
-    )
 
 
 def _tokenizer_places(dataset: Dataset) -> Iterator[Path]:
@@ -351,7 +346,7 @@ def _read_listing(asked: Json, path: Path) -> Iterator[Labelled]:
                 documents = batch.documents
                 texts = normalize_texts(one_piece(documents.column("text")), rules).texts
                 ids = documents.column("doc_id").to_pylist()
-                yield Labelled(source.name, ids, _splits(sections["split"], ids, documents), texts)
+                yield Labelled(source.name, ids, _splits(sections["split"], documents), texts)
 
 
 def _place(path: Path) -> Json:
@@ -362,10 +357,9 @@ def _place(path: Path) -> Json:
     )
 
 
-def _splits(rule: Json, doc_ids: list[str], documents: Any) -> list[str | None]:
+def _splits(rule: Json, documents: Any) -> list[str | None]:
     if rule.get("method") == "field":
         told = spelled_field(documents.column("meta"), rule["field"])
         return [None if one is None else plain_split(one) for one in told]
     bound = int(Fraction(str(rule.get("valid_fraction", 0))) * (1 << 64))
-    keys = (int.from_bytes(hashlib.sha256(doc_id.encode()).digest()[:8]) for doc_id in doc_ids)
-    return ["valid" if key < bound else "train" for key in keys]
+    return ["valid" if key < bound else "train" for key in id_hashes(documents.column("doc_id")).tolist()]

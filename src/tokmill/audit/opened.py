@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Manifest, fingerprint_of
 from tokmill.artifacts.progress import load_journal
-from tokmill.artifacts.step import Artifact, open_artifact
+from tokmill.artifacts.step import Artifact, open_artifact, shard_key
 from tokmill.errors import StorageError, TokmillError
 from tokmill.storage.tables import load_table
 
@@ -67,14 +67,13 @@ def list_shard_tables(run: Mapping[str, Artifact]) -> Iterator[ShardTables]:
         if artifact.manifest.kind == "ingest":
             source = name.removeprefix("ingest/")
             for entry in artifact.manifest.entries("documents"):
-                key = entry.path.removeprefix("documents-").removesuffix(".parquet")
-                yield ShardTables(number, source, key, entry)
+                yield ShardTables(number, source, shard_key(entry), entry)
                 number += 1
 
 
-def load_of(artifact: Artifact, path: str, columns: list[str] | None = None) -> Any | None:
-    """The table in `path` of the artifact, or None where it has none."""
-    if all(entry.path != path for entry in artifact.manifest.files):
+def load_of(artifact: Artifact | None, path: str, columns: list[str] | None = None) -> Any | None:
+    """The table in `path` of the artifact, or None where it has none, or the run has not got there."""
+    if artifact is None or all(entry.path != path for entry in artifact.manifest.files):
         return None
     return load_table(artifact.directory / path, columns)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,16 +110,13 @@ class RunPlaces:
     def find(self, doc_id: str, source: str | None = None) -> list[Place]:
         """Every document of that name, in the order of the corpus."""
         wanted, found = hash_id(doc_id), []
-        indexes = {name: _by_path(a, "ids") for name, a in self.of_kind("ingest").items()}
-        directories = {name: str(self.artifacts[name].directory) for name in indexes}
+        directories = {name: str(artifact.directory) for name, artifact in self.of_kind("ingest").items()}
         for shard in self.shards:
             if source is not None and shard.source != source:
                 continue
             name = f"ingest/{shard.source}"
-            entry = indexes[name].get(f"ids-{shard.key}.npy")
-            rows: Sequence[int] = range(shard.documents.rows)  # of a run without indexes
-            if entry is not None:
-                rows = sorted(find_id(f"{directories[name]}/{entry.path}", entry.rows, wanted))
+            index = f"{directories[name]}/ids-{shard.key}.npy"
+            rows = sorted(find_id(index, shard.documents.rows, wanted))
             if rows:
                 path = self.artifacts[name].path(shard.documents)
                 ids = load_table(path, ["doc_id"]).column("doc_id")
@@ -229,10 +226,14 @@ class Turns:
             marked.append(mark)
         return self.in_turn(marked)
 
-    def lengths(self) -> NDArray[np.int64]:
-        """Tokens of the document of each turn."""
-        tables = [load_table(Path(shard.lengths.path), ["tokens"]) for shard in self.shards]
-        return self.in_turn([numbers_in(table, "tokens") for table in tables])
+    def column(self, name: str) -> NDArray[np.int64]:
+        """`tokens` or `text_bytes` of the document of each turn."""
+        tables = [load_table(Path(shard.lengths.path), [name]) for shard in self.shards]
+        return self.in_turn([numbers_in(table, name) for table in tables])
+
+    def shard_at(self, position: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The place in `shards` of documents by their position in all of them."""
+        return np.searchsorted(self._ends, position, side="right")
 
     def in_turn(self, parts: list[NDArray[Any]]) -> NDArray[Any]:
         """A column that lies by shard and sequence, one value for each turn."""
@@ -300,11 +301,8 @@ def _by_path(artifact: Artifact, table: str) -> dict[str, FileEntry]:
 
 def order_path(artifacts: Mapping[str, Artifact], split: str) -> Path | None:
     mixture = artifacts.get("mixture")
-    entries = mixture.manifest.entries("order") if mixture is not None else []
-    for entry in entries:
-        if mixture is not None and entry.path == f"order-{split}.parquet":
-            return mixture.path(entry)
-    return None
+    path = f"order-{split}.parquet"
+    return mixture.directory / path if mixture is not None and path in _by_path(mixture, "order") else None
 
 
 # --- what a build holds ---
@@ -319,7 +317,7 @@ class BuiltSplit(NamedTuple):
 
     def once(self) -> int:
         """Tokens of the documents that have a turn, each counted once however often it repeats."""
-        lengths = self.turns.lengths()
+        lengths = self.turns.column("tokens")
         first = np.zeros(len(lengths), np.bool_)
         first[np.unique(self.position, return_index=True)[1]] = True
         return int(lengths[first].sum())
@@ -359,7 +357,7 @@ def load_scheduled(artifacts: Mapping[str, Artifact], split: str) -> BuiltSplit:
 def _whole(turns: Turns) -> BuiltSplit:
     ends = np.cumsum([0, *(shard.lengths.rows for shard in turns.shards)]).tolist()
     position = turns.in_turn([np.arange(first, stop) for first, stop in itertools.pairwise(ends)])
-    return BuiltSplit(turns, position, turns.lengths())
+    return BuiltSplit(turns, position, turns.column("tokens"))
 
 
 def read_meetings(build: Artifact, split: str) -> Iterator[tuple[Any, Any, Any]]:

@@ -12,13 +12,14 @@ find_listings     outside of runs; `files` have a size and a sha256 each, `check
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,44 +60,25 @@ class Problem:
 @dataclasses.dataclass(frozen=True)
 class Verification:
     directory: Path | str  # or the URL of a published run
-    problems: list[Problem]
     digest: str
     artifacts: int
     files: int
     bytes: int
+    problems: list[Problem]
 
     @property
     def ok(self) -> bool:
         return not self.problems
 
     def as_json(self) -> Json:
-        return {
-            "ok": self.ok,
-            "directory": str(self.directory),
-            "digest": self.digest,
-            "artifacts": self.artifacts,
-            "files": self.files,
-            "bytes": self.bytes,
-            "problems": [dataclasses.asdict(problem) for problem in self.problems],
-        }
-
-
-class Listed(Protocol):
-    """Of what is not an artifact: its name, one string for its content, and its files."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def identity(self) -> str: ...
-    @property
-    def files(self) -> Sequence[tuple[Path, FileEntry]]: ...
+        return {"ok": self.ok, **dataclasses.asdict(self), "directory": str(self.directory)}
 
 
 def verification_of(
     directory: Path | str,
     artifacts: Mapping[str, Artifact],
     problems: list[Problem],
-    listings: Sequence[Listed] = (),
+    listings: Sequence[Listing] = (),
 ) -> Verification:
     steps = {name: artifact for name, artifact in artifacts.items() if artifact.manifest.kind != "run"}
     others = dict(file for listing in listings for file in listing.files)  # two may list the same shard
@@ -104,11 +86,11 @@ def verification_of(
     identities = [[name, artifact.manifest.identity] for name, artifact in steps.items()]
     return Verification(
         directory=directory,
-        problems=sorted(set(problems), key=lambda problem: (problem.where, problem.what)),
         digest=fingerprint_of(sorted([*identities, *([each.name, each.identity] for each in listings)])),
         artifacts=len(steps) + len(listings),
         files=len(entries),
         bytes=sum(entry.bytes for entry in entries),
+        problems=sorted(set(problems), key=lambda problem: (problem.where, problem.what)),
     )
 
 
@@ -134,11 +116,7 @@ def flow_problems(artifacts: dict[str, Artifact]) -> Iterator[Problem]:
             check_conservation(manifest.counts, where=name)
         except TokmillError as error:
             yield Problem(name, error.what)
-        if manifest.kind == "dedup":
-            counted = sum_counts(receipt for receipt in manifest.receipts() if receipt.counts)
-        else:
-            counted = sum_counts(manifest.receipts())
-        if counted != manifest.counts and manifest.tasks:
+        if manifest.tasks and sum_counts(manifest.receipts()) != manifest.counts:
             yield Problem(name, "the counts of its tasks do not add up to its own")
     for into, out_of in (("clean", "ingest"), ("dedup", "clean"), ("split", "dedup"), ("tokens", "split")):
         takers = [m for m in by_step.values() if m.kind == into]
@@ -177,70 +155,53 @@ def _flow_of_tokens(tokens: Manifest, by_step: Mapping[str, Manifest]) -> Iterat
             )
 
 
-def find_forgotten(root: Path, artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, str]]:
-    """Where, and what is wrong. `artifacts` are by their directory below `root`, "." the run itself."""
+_FORGOTTEN = {
+    "documents": "{:,} documents that were forgotten are here",
+    "ids": "{:,} documents that were forgotten are here",
+    "lengths": "has tokens of {:,} documents that were forgotten",
+    "turns": "has {:,} turns of documents that were forgotten",
+}
+
+
+def find_forgotten(root: Path, artifacts: Mapping[str, Artifact]) -> Iterator[Problem]:
+    """`artifacts` are by their directory below `root`, "." the run itself."""
     table, run = load_forgotten(root), artifacts.get(".")
     if not table.num_rows or run is None:
         return
     gone = {source: Forgotten.of_source(table, source) for source in set(table.column("source").to_pylist())}
     sources: list[str] = []  # by the number of the shard
     for listed in run.manifest.entries("manifest"):
-        name = str(Path(listed.path).parent)
+        name, source = str(Path(listed.path).parent), ""
         artifact = artifacts[name]
+        if artifact.manifest.kind == "build":
+            continue  # its tables are those of its format
         if artifact.manifest.kind == "ingest":
             options = artifact.manifest.options(IngestOptions)
             source = options.reading.source
             sources += [source] * len(artifact.manifest.entries("documents"))
             if options.forgotten != digest_of_source(table, source):
-                yield name, "was made with another list of what is forgotten"
-            if source in gone:
-                yield from _in_shards(name, artifact, gone[source])
-        elif artifact.manifest.kind == "tokens":
-            yield from _in_tokens(name, artifact, gone, sources)
-        elif artifact.manifest.kind == "mixture":
-            yield from _in_turns(name, artifact, gone, sources)
+                yield Problem(name, "was made with another list of what is forgotten")
+        for entry in artifact.manifest.files:
+            found = _count_forgotten(artifact.path(entry), entry, gone, sources, source)
+            if found:
+                yield Problem(f"{name}/{entry.path}", _FORGOTTEN[entry.table].format(found))
 
 
-def _in_shards(name: str, artifact: Artifact, gone: Forgotten) -> Iterator[tuple[str, str]]:
-    for entry in artifact.manifest.files:
-        path = artifact.path(entry)
-        if entry.table == "documents":
-            found = _count(path, gone)
-        elif entry.table == "ids":
-            found = int(gone.holds(np.asarray(map_ids(path, entry.rows)[0])).sum())
-        else:
-            continue
-        if found:
-            yield f"{name}/{entry.path}", f"{found:,} documents that were forgotten are here"
-
-
-def _in_tokens(
-    name: str, artifact: Artifact, gone: Mapping[str, Forgotten], sources: list[str]
-) -> Iterator[tuple[str, str]]:
-    for entry in artifact.manifest.entries("lengths"):
-        source = sources[int(entry.path.rpartition("lengths-")[2].removesuffix(".parquet"))]
-        found = _count(artifact.path(entry), gone[source]) if source in gone else 0
-        if found:
-            yield f"{name}/{entry.path}", f"has tokens of {found:,} documents that were forgotten"
-
-
-def _in_turns(
-    name: str, artifact: Artifact, gone: Mapping[str, Forgotten], sources: list[str]
-) -> Iterator[tuple[str, str]]:
-    for entry in artifact.manifest.entries("turns"):
-        turns = load_table(artifact.path(entry), ["shard", "doc_id"])
+def _count_forgotten(
+    path: Path, entry: FileEntry, gone: Mapping[str, Forgotten], sources: list[str], source: str
+) -> int:
+    """In one table: of an ingest step `source` is its own, `sources` are those of all shards."""
+    if entry.table == "turns":
+        turns = load_table(path, ["shard", "doc_id"])
         shards, doc_ids = np.asarray(turns.column("shard")), one_piece(turns.column("doc_id"))
-        found = sum(
-            sources[int(shards[row])] == source
-            for source, forgotten in gone.items()
-            for row in forgotten.rows(doc_ids)
-        )
-        if found:
-            yield f"{name}/{entry.path}", f"has {found:,} turns of documents that were forgotten"
-
-
-def _count(path: Path, gone: Forgotten) -> int:
-    return len(gone.rows(one_piece(load_table(path, ["doc_id"]).column("doc_id"))))
+        return sum(sources[int(shards[row])] == one for one, own in gone.items() for row in own.rows(doc_ids))
+    if entry.table == "lengths":
+        source = sources[int(entry.path.rpartition("lengths-")[2].removesuffix(".parquet"))]
+    if entry.table not in _FORGOTTEN or source not in gone:
+        return 0
+    if entry.table == "ids":
+        return int(gone[source].holds(np.asarray(map_ids(path, entry.rows)[0])).sum())
+    return len(gone[source].rows(one_piece(load_table(path, ["doc_id"]).column("doc_id"))))
 
 
 _MAX_BYTES = 64 << 20
@@ -258,8 +219,10 @@ def provable() -> str:
 
 
 class Listing(NamedTuple):
+    """Of what is not an artifact."""
+
     name: str  # relative to the verified directory
-    identity: str
+    identity: str  # one string for its content
     manifest: Path
     files: list[tuple[Path, FileEntry]]
     check: Callable[[], Iterator[tuple[Path, str]]]
@@ -267,26 +230,27 @@ class Listing(NamedTuple):
     beside: tuple[Path, ...] = ()  # goes with it, and nobody recorded its digest
 
 
-def find_listings(
-    top: Path, corpora: Path | None, claimed: set[Path], problems: list[Problem]
-) -> Iterator[Listing]:
-    """Every listing below `top` that is not itself a file of a run."""
+def find_listings(top: Path, corpora: Path | None, claimed: set[Path]) -> tuple[list[Listing], list[Problem]]:
+    """Every listing below `top` that is not itself a file of a run; and what is wrong with those that cannot be read."""
     formats = with_checksums()
+    found: list[Listing] = []
+    problems: list[Problem] = []
     for path in sorted(_candidates(top, formats)):
         if path in claimed:
             continue
         place = path.relative_to(top).as_posix()
         try:
             if path.name in formats:
-                yield _listed(path, place, formats[path.name])
+                found.append(_listed(path, place, formats[path.name]))
             elif path.name == META_NAME:
-                yield _sample(path, place)
+                found.append(_sample(path, place))
             elif path.name.endswith(_SHARD_MANIFEST):
-                yield _cleaned(path, place)
+                found.append(_cleaned(path, place))
             elif path.parent.name == MANIFESTS or _is_snapshot(path):
-                yield list_snapshot(path, place, corpora)
+                found.append(list_snapshot(path, place, corpora))
         except (TokmillError, OSError) as error:
             problems.append(Problem(place, error.what if isinstance(error, TokmillError) else str(error)))
+    return found, problems
 
 
 def _candidates(top: Path, formats: Iterable[str]) -> set[Path]:
@@ -296,11 +260,9 @@ def _candidates(top: Path, formats: Iterable[str]) -> set[Path]:
 
 
 def _is_snapshot(path: Path) -> bool:
-    try:
-        content = json.loads(read_whole(path, _MAX_BYTES))
-    except (TokmillError, ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and content.get("kind") in ("container", "selection")
+    with contextlib.suppress(TokmillError):
+        return _object(path).get("kind") in ("container", "selection")
+    return False
 
 
 # -- corpora and selections --------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ import psutil
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import RECEIPTS, Json, available_cores, package_version
-from tokmill.artifacts.progress import Journal, StepNote, load_journal
+from tokmill.artifacts.progress import Journal, load_journal
 from tokmill.artifacts.step import open_artifact
 from tokmill.audit.opened import existing, find_artifacts
 from tokmill.errors import TokmillError
@@ -45,9 +45,6 @@ class StepStatus(NamedTuple):
     shards: int | None
     seconds: float | None
     detail: str = ""
-
-    def as_json(self) -> Json:
-        return self._asdict()
 
 
 class Status(NamedTuple):
@@ -76,7 +73,7 @@ class Status(NamedTuple):
             "ok": self.ok,
             **self._asdict(),
             "directory": str(self.directory),
-            "steps": [step.as_json() for step in self.steps],
+            "steps": [step._asdict() for step in self.steps],
             "steps_done": self.done,
         }
 
@@ -144,18 +141,14 @@ def _receipts(directory: Path) -> int:
 
 def _pace(journal: Journal, steps: list[StepStatus], now: float) -> tuple[float | None, float | None]:
     """Shards that are done as they were asked for, not those that were there before."""
-    at_work = [(step, journal.notes[step.step]) for step in steps if step.state == "running"]
-    worked = sum(note.done - note.reused for _, note in at_work)
-    left = sum((note.tasks or 0) - note.done for _, note in at_work)
-    began = [note.begun_at for _, note in at_work if note.begun_at is not None]
-    if not worked or not began or not _know_tasks([note for _, note in at_work]):
+    at_work = [journal.notes[step.step] for step in steps if step.state == "running"]
+    worked = sum(note.done - note.reused for note in at_work)
+    left = sum((note.tasks or 0) - note.done for note in at_work)
+    began = [note.begun_at for note in at_work if note.begun_at is not None]
+    if not worked or not began or any(note.tasks is None for note in at_work):
         return None, None
     rate = worked / max(now - min(began), 1e-6)
     return round(rate, 4), round(left / rate, 1)
-
-
-def _know_tasks(notes: list[StepNote]) -> bool:
-    return all(note.tasks is not None for note in notes)
 
 
 def _lasted(journal: Journal, now: float, state: str) -> float:
@@ -199,9 +192,8 @@ def doctor(storage: str | None = None) -> Examination:
     versions = {"python": platform.python_version()}
     versions.update((name, package_version(name) or "missing") for name in ("tokmill", *_REQUIRED))
     extras = {
-        extra: package_version(name) or f"not installed (pip install 'tokmill[{extra}]')"
-        if util.find_spec(name)
-        else f"not installed (pip install 'tokmill[{extra}]')"
+        extra: (package_version(name) if util.find_spec(name) else None)
+        or f"not installed (pip install 'tokmill[{extra}]')"
         for extra, name in _EXTRAS.items()
     }
     tests = {suffix: _round_trip(suffix) for suffix in (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")}

@@ -20,14 +20,13 @@ import numpy as np
 
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Artifact, open_artifact
-from tokmill.audit.opened import numbers_in
+from tokmill.audit.opened import load_of, numbers_in
 from tokmill.audit.places import Place, RunPlaces, entry_of, open_places, places_in, splits_of
 from tokmill.audit.why import History, Told, history_of, tell_histories
 from tokmill.errors import InputError, RecipeError, StorageError, TokmillError
 from tokmill.formats.ids import find_split
 from tokmill.formats.index import DocumentSpan, find_row
 from tokmill.formats.megatron import MegatronFile
-from tokmill.storage.tables import load_table
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import (
     Boundaries,
@@ -90,8 +89,8 @@ def load_clean_text(run: RunPlaces, place: Place) -> str:
         (run.artifacts.get("dedup"), f"trims-{shard.number:05d}.parquet"),
     )
     for artifact, path in layers:
-        if artifact is not None and any(entry.path == path for entry in artifact.manifest.files):
-            table = load_table(artifact.directory / path, ["row", "text"])
+        table = load_of(artifact, path, ["row", "text"])
+        if table is not None:
             at = np.flatnonzero(numbers_in(table, "row") == place.row)
             text = str(table.column("text")[int(at[0])]) if len(at) else text
     return text
@@ -306,7 +305,7 @@ def _traced(found: BuildSplit, row: int, span: DocumentSpan, start: int, end: in
     stop = told.tokens[1]
     return told._replace(
         document_tokens=document.tokens,
-        ids=_ids(document, first, stop) if end - start == 1 else (),
+        ids=tuple(document.bounds.ids[first:stop].tolist()) if end - start == 1 else (),
         ends_document=stop == document.tokens,
         stretch=document.stretch(first, stop) if document.is_same else None,
         place={"shard": place.shard.name, "row": place.row, "sequence": sequence},
@@ -314,10 +313,6 @@ def _traced(found: BuildSplit, row: int, span: DocumentSpan, start: int, end: in
         history=history,
         note=None if document.is_same else "encoded again, the text has other ids: characters are not told",
     )
-
-
-def _ids(document: DocumentText, first: int, stop: int) -> tuple[int, ...]:
-    return tuple(document.bounds.ids[first:stop].tolist())
 
 
 def _locate(found: BuildSplit, run: RunPlaces, row: int, span: DocumentSpan) -> tuple[Place, int] | None:
@@ -331,16 +326,10 @@ def _locate(found: BuildSplit, run: RunPlaces, row: int, span: DocumentSpan) -> 
         return named[0]
     for place, sequence in named:
         for turn in run.turns(found.name, found.split).of(place.shard.number, sequence):
-            if _meets(found, turn, row, span.start):
+            meetings = places_in(found.build, found.split, turn)
+            if ((meetings.row == row) & (meetings.start == span.start)).any():
                 return place, sequence
     return None
-
-
-def _meets(found: BuildSplit, turn: int, row: int, start: int) -> bool:
-    if entry_of(found.build, found.split, "places") is None:
-        return turn == row
-    meetings = places_in(found.build, found.split, turn)
-    return bool(((meetings.row == row) & (meetings.start == start)).any())
 
 
 def origin_of(run: RunPlaces, place: Place, history: History) -> Json:

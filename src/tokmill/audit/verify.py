@@ -52,11 +52,7 @@ def verify_published(url: str, on_bytes: Callable[[int, int], None] | None = Non
     """Read every byte of every object that the manifest at `url` names."""
     try:
         publication = open_publication(url)
-        with open_manifests(publication) as mirror:
-            artifacts = {
-                name: Artifact(mirror.directory / name, load_manifest(mirror.directory / name))
-                for name in mirror.entries
-            }
+        with open_manifests(publication) as artifacts:
             problems = list(_objects(publication, artifacts, on_bytes or (lambda done, total: None)))
             problems += chain_problems(artifacts)
             problems += flow_problems(artifacts)
@@ -128,7 +124,10 @@ def _verify_below(root: Path, corpora: Path | None, on_bytes: Callable[[int, int
     listed = [
         (artifact.path(entry), entry) for artifact in artifacts.values() for entry in artifact.manifest.files
     ]
-    listings, unlisted = _twice(root, lambda: _find_listings(root, corpora, {path for path, _ in listed}))
+    claimed = {path for path, _ in listed} | {
+        artifact.directory / MANIFEST for artifact in artifacts.values()
+    }
+    listings, unlisted = _twice(root, lambda: find_listings(root, corpora, claimed))
     unfinished = _twice(root, lambda: list(_unfinished(root, artifacts)))
     # a directory of artifacts is ours to its last file; one of corpora, caches and samples holds others too
     is_run = unfinished or ((artifacts or problems) and not (listings or unlisted))
@@ -147,14 +146,8 @@ def _verify_below(root: Path, corpora: Path | None, on_bytes: Callable[[int, int
     if not problems:
         problems += _builds(root, artifacts)
         problems += _listing_problems(root, listings)
-        found = _twice(root, lambda: list(find_forgotten(root, artifacts)))
-        problems += [Problem(where, what) for where, what in found]
+        problems += _twice(root, lambda: list(find_forgotten(root, artifacts)))
     return verification_of(root, artifacts, problems, listings)
-
-
-def _find_listings(root: Path, corpora: Path | None, known: set[Path]) -> tuple[list[Listing], list[Problem]]:
-    unlisted: list[Problem] = []
-    return list(find_listings(root, corpora, known, unlisted)), unlisted
 
 
 def _twice(root: Path, look: Callable[[], T]) -> T:

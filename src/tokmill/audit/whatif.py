@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from tokmill.adhoc.tokens import TokenizerOptions, read_listing, tokenized
+from tokmill.adhoc.tokens import read_listing, run_listing, tokenizer_section
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.progress import Progress
 from tokmill.artifacts.step import Artifact
@@ -250,14 +250,10 @@ def layouts(
         raise RecipeError(
             "is no run, and there is no tokenizer", where=str(path), next="give `--tokenizer-path`"
         )
-    listing, options = (
-        read_listing(path, seed=seed, root=root),
-        TokenizerOptions(Path(tokenizer_path), eos=eos),
-    )
-    with (
-        tempfile.TemporaryDirectory(prefix="tokmill-layouts-") as scratch,
-        tokenized(listing, Path(scratch), options, workers=workers, progress=progress) as made,
-    ):
+    listing = read_listing(path, seed=seed, root=root)
+    sections: Json = {"split": {"valid_fraction": 0}, "tokenizer": tokenizer_section(tokenizer_path, eos=eos)}
+    with tempfile.TemporaryDirectory(prefix="tokmill-layouts-") as scratch:
+        made = run_listing(listing, Path(scratch), sections, workers=workers, progress=progress)
         return Layouts(length, _compare(made, length, str(path)))
 
 

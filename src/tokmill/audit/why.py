@@ -31,25 +31,6 @@ from tokmill.schema import NO_SPLIT
 from tokmill.storage.tables import load_table
 
 
-class TokenPlaces(NamedTuple):
-    """`tokens` is None where the run has none for the document."""
-
-    tokens: Json | None = None
-    builds: tuple[Json, ...] = ()
-
-
-def find_tokens(run: RunPlaces, place: Place, split: str | None) -> TokenPlaces:
-    """Of a document that `split` has, or None where none does."""
-    if split is None or "tokens" not in run.artifacts:
-        return TokenPlaces()
-    tokens = _in_shard(run, place, split)
-    builds = [
-        _in_build(run, name, build, split, place.shard.number, tokens)
-        for name, build in run.of_kind("build").items()
-    ]
-    return TokenPlaces(tokens, tuple(builds))
-
-
 def _in_shard(run: RunPlaces, place: Place, split: str) -> Json:
     """Tokens lie in the order of rows: where one document begins is the sum of those before it."""
     artifact, entry = run.artifacts["tokens"], run.lengths_entry(place, split)
@@ -216,15 +197,21 @@ def _of_record(source: str, row: Json) -> History:
 
 def _with_tokens(run: RunPlaces, place: Place, doc_id: str) -> History:
     history = history_of(run, place, doc_id)
-    found = find_tokens(run, place, history.split)
-    outcome = history.outcome
-    if found.builds and not any(turn.get("rows", True) for told in found.builds for turn in told["turns"]):
+    split, outcome = history.split, history.outcome
+    if split is None or "tokens" not in run.artifacts:
+        return history
+    tokens = _in_shard(run, place, split)
+    builds = [
+        _in_build(run, name, build, split, place.shard.number, tokens)
+        for name, build in run.of_kind("build").items()
+    ]
+    if builds and not any(turn.get("rows", True) for told in builds for turn in told["turns"]):
         outcome += ", in no build"
-    return history._replace(outcome=outcome, tokens=found.tokens, builds=found.builds)
+    return history._replace(outcome=outcome, tokens=tokens, builds=tuple(builds))
 
 
 def history_of(run: RunPlaces, place: Place, doc_id: str) -> History:
-    """Until the split: what came of it afterwards is in `find_tokens`."""
+    """Until the split: what came of it afterwards is in `_with_tokens`."""
     shard, row = place
     document = run.document(place)
     chunk = shard.key.rpartition("-")[0]

@@ -182,19 +182,11 @@ class LicenseTotals(NamedTuple):
     urls: Sequence[str] = ()  # where the source comes from
 
 
-class _Sum(NamedTuple):
-    documents: int
-    chars: int
-    tokens: int | None
-    urls: tuple[str, ...]
-
-
 def attribution(rows: Iterable[LicenseTotals]) -> str:
-    by_license: dict[str | None, dict[str, _Sum]] = {}
+    by_license: dict[str | None, dict[str, LicenseTotals]] = {}
     for row in rows:
         sources = by_license.setdefault(row.license, {})
-        new = _Sum(row.documents, row.chars, row.tokens, tuple(sorted(set(row.urls))))
-        sources[row.source] = _added([sources[row.source], new]) if row.source in sources else new
+        sources[row.source] = _added([sources[row.source], row] if row.source in sources else [row])
     order = sorted(by_license, key=lambda name: (name is None, (name or "").lower(), name or ""))
     parts = ["# Attribution\n", "What this corpus is made of, by licence and by source.\n"]
     if not order:
@@ -253,7 +245,7 @@ def obligations(spdx: str) -> str:
     return "read its terms"
 
 
-def _section(name: str | None, sources: dict[str, _Sum]) -> str:
+def _section(name: str | None, sources: dict[str, LicenseTotals]) -> str:
     lines = [f"## {name or _UNKNOWN}\n"]
     expression = parse_license(name) if name is not None else None
     if name is None:
@@ -272,7 +264,7 @@ def _section(name: str | None, sources: dict[str, _Sum]) -> str:
     return "\n".join([*lines, *([*addresses, ""] if addresses else [])])
 
 
-def _table(first: str, rows: dict[str, _Sum]) -> str:
+def _table(first: str, rows: dict[str, LicenseTotals]) -> str:
     has_tokens = any(total.tokens is not None for total in rows.values())
     heads = [first, "documents", "characters", *(["tokens"] if has_tokens else [])]
     lines = ["| " + " | ".join(heads) + " |", "| --- |" + " ---: |" * (len(heads) - 1)]
@@ -284,13 +276,13 @@ def _table(first: str, rows: dict[str, _Sum]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _added(totals: Sequence[_Sum]) -> _Sum:
+def _added(totals: Sequence[LicenseTotals]) -> LicenseTotals:
     counted = [total.tokens for total in totals if total.tokens is not None]  # a part of a sum is no sum
-    return _Sum(
-        sum(total.documents for total in totals),
-        sum(total.chars for total in totals),
-        sum(counted) if len(counted) == len(totals) else None,
-        tuple(sorted({url for total in totals for url in total.urls})),
+    return totals[0]._replace(
+        documents=sum(total.documents for total in totals),
+        chars=sum(total.chars for total in totals),
+        tokens=sum(counted) if len(counted) == len(totals) else None,
+        urls=sorted({url for total in totals for url in total.urls}),
     )
 
 

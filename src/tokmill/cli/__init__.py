@@ -112,7 +112,10 @@ class _Verbs(click.Group):
             raise click.UsageError(f"No such command `{args[0]}`.{hint}", context) from None
 
 
-@click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
+
+
+@click.command(cls=_Verbs, context_settings=_SETTINGS)
 @click.version_option(package_name="tokmill")
 def main() -> None:
     """Raw text in, training-ready tokens out: reproducible to the byte, and able to answer for every

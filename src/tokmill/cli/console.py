@@ -2,7 +2,7 @@
 
     out, err             results to stdout, messages to stderr (tokmill.cli.output says how many)
     answer               what a function of Python returned, as JSON or for people
-    reports_errors       a TokmillError ─ fit_advice ─> a message, or with --json one object on stdout; exit status 1
+    verb                 --json; a TokmillError ─ fit_advice ─> a message, or one object on stdout; exit status 1
     open_progress        a bar per step on a terminal, a line per step elsewhere
     open_byte_bar        for commands that read many bytes: how far, and how fast
 
@@ -23,7 +23,7 @@ import contextlib
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -123,20 +123,11 @@ def _plain(shown: Any, has_markup: bool) -> str:
 out = LoggedConsole(highlight=False, soft_wrap=True, emoji=False)  # a path may have :key: in it
 err = LoggedConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
-
 hooks_option = click.option(
     "--hooks",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Python file that the format or tokenizer of the build is in, hooks.py:NAME of its recipe; it is run.",
 )
-
-
-def choice_option(
-    *names: str, choices: Sequence[str], default: str, help: str
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """One of a few words, with a default that is shown."""
-    return click.option(*names, type=click.Choice(choices), default=default, show_default=True, help=help)
 
 
 def print_json(value: Any) -> None:
@@ -149,31 +140,30 @@ def with_progress(function: Callable[..., T], options: dict[str, Any]) -> T:
 
 
 def answer(result: Any, as_json: bool, render: Callable[[Any], None]) -> None:
-    """What a function of Python returned: as one JSON object, or for people."""
+    """What a function of Python returned: as one JSON object, or for people. Exit status 1 where it is not `ok`."""
     if as_json:
         print_json({"ok": True, **result.as_json()})
     else:
         render(result)
+    if not getattr(result, "ok", True):
+        raise SystemExit(1)
 
 
-def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """A TokmillError, or a fault of the machine, becomes a message and exit status 1; anything else is a bug and keeps
-    its traceback."""
+def verb(command: Callable[P, None]) -> Callable[P, None]:
+    """What every verb has: `--json`; and a TokmillError, or a fault of the machine, becomes a message and exit status 1.
+    Anything else is a bug and keeps its traceback."""
 
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
-        except TokmillError as error:
-            _print_error(error, as_json=bool(kwargs.get("as_json")))
-            raise SystemExit(1) from None
         except BrokenPipeError:
             raise  # whoever read our result has enough
-        except (OSError, MemoryError) as error:
-            _print_error(
-                system_error(error, click.get_current_context().command_path),
-                as_json=bool(kwargs.get("as_json")),
-            )
+        except (TokmillError, OSError, MemoryError) as error:
+            if not isinstance(error, TokmillError):
+                error = system_error(error, click.get_current_context().command_path)
+            _print_error(error, as_json=bool(kwargs.get("as_json")))
             raise SystemExit(1) from None
         except KeyboardInterrupt:
             verbosity.is_quiet = False

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +20,8 @@ from rich.text import Text
 
 import tokmill
 from tokmill.audit.trace import TracedDocument
-from tokmill.cli.console import answer, err, hooks_option, json_option, out, reports_errors
+from tokmill.cli.console import answer, err, hooks_option, out, verb
+from tokmill.cli.source_options import ANY_FILE, DIRECTORY
 from tokmill.errors import plural
 
 if TYPE_CHECKING:
@@ -132,15 +132,14 @@ _SHOWN_CHARS = 300
 @click.command(
     "why", epilog="Example: tokmill why demo/out problem-00017    tokmill why demo/out --reason too_short"
 )
-@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.argument("directory", type=DIRECTORY)
 @click.argument("doc_id", required=False)
 @click.option("--source", help="Only documents of this source.")
 @click.option(
     "--reason",
     help="Show examples of documents dropped for this reason, and their number; `all`: every reason.",
 )
-@json_option
-@reports_errors
+@verb
 def why_command(as_json: bool, **options: Any) -> None:
     """Show the history of DOC_ID in the run in DIRECTORY: where it came from, every rule with its value and
     margin, what was decided, and where its tokens are."""
@@ -185,15 +184,14 @@ def _render_examples(examples: list[dict[str, Any]]) -> None:
     epilog="Example: tokmill trace demo/out/build/rows --row 17 --column 300    "
     "tokmill trace demo/out --doc-id problem-00017",
 )
-@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.argument("directory", type=DIRECTORY)
 @click.option("--row", type=click.IntRange(0), help="A row, or a sequence, of a build.")
 @click.option("--column", type=click.IntRange(0), help="One token of the row.")
 @click.option("--offset", type=click.IntRange(0), help="A token of tokens.bin (Megatron), counted from 0.")
 @click.option("--split", help="Split of the build [default: its first].")
 @click.option("--doc-id", help="A document of a run: where its tokens are, or why it has none.")
 @click.option("--source", help="With --doc-id: only of this source.")
-@json_option
-@reports_errors
+@verb
 def trace_command(as_json: bool, **options: Any) -> None:
     """Say which characters of which document a token of the build in DIRECTORY was read from, and that document's
     history; or, for a run, where the tokens of a document are."""
@@ -259,17 +257,12 @@ _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
 @click.command("peek", epilog="Example: tokmill peek demo/out/build/rows --row 3")
-@click.argument("build", type=click.Path(file_okay=False, exists=True, path_type=Path))
-@click.option("--row", type=int, default=0, show_default=True, help="Row to show; -1 is the last.")
+@click.argument("build", type=DIRECTORY)
+@click.option("--row", type=int, default=0, help="Row to show; -1 is the last.")
 @click.option("--split", help="Split of the build [default: train, or its only one].")
-@click.option(
-    "--tokenizer",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Tokenizer file, where it is not beside the build.",
-)
+@click.option("--tokenizer", type=ANY_FILE, help="Tokenizer file, where it is not beside the build.")
 @hooks_option
-@json_option
-@reports_errors
+@verb
 def peek_command(as_json: bool, **options: Any) -> None:
     """Show the text of one row of BUILD, each document in a colour of its own."""
     answer(tokmill.peek(**options), as_json, _render_peeked)
@@ -297,22 +290,13 @@ _DIFFERENCE_CHARS = 160
 
 
 @click.command("clusters", epilog="Example: tokmill clusters out/web --count 5 --diff")
-@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
-@click.option(
-    "--count",
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    help="Clusters to show, the largest first.",
-)
-@click.option(
-    "--members", type=click.IntRange(2), default=5, show_default=True, help="Members to show of each cluster."
-)
+@click.argument("directory", type=DIRECTORY)
+@click.option("--count", type=click.IntRange(1), default=10, help="Clusters to show, the largest first.")
+@click.option("--members", type=click.IntRange(2), default=5, help="Members to show of each cluster.")
 @click.option(
     "--diff", is_flag=True, help="Show the differences between the first and the last member shown."
 )
-@json_option
-@reports_errors
+@verb
 def clusters_command(as_json: bool, **options: Any) -> None:
     """Show the largest clusters of near duplicates in the run in DIRECTORY."""
     answer(tokmill.clusters(**options), as_json, _render_clusters)

@@ -68,8 +68,7 @@ def write_log(text: str) -> None:
 def begin_log(arguments: Sequence[str]) -> None:
     """A verb is known, with its arguments."""
     verbosity.arguments = list(arguments)
-    if verbosity.log is not None:
-        write_log(f"tokmill {' '.join(arguments)}")
+    write_log(f"tokmill {' '.join(arguments)}")
 
 
 def _output_options() -> list[click.Option]:

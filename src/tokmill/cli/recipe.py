@@ -10,18 +10,8 @@ import click
 from rich.markup import escape
 
 import tokmill
-from tokmill.cli.console import (
-    answer,
-    choice_option,
-    describe_counts,
-    err,
-    json_option,
-    out,
-    print_json,
-    reports_errors,
-    with_progress,
-)
-from tokmill.cli.source_options import workers_option
+from tokmill.cli.console import answer, describe_counts, err, out, print_json, verb, with_progress
+from tokmill.cli.source_options import ANY_DIRECTORY, ANY_FILE, FILE, workers_option
 from tokmill.errors import plural
 from tokmill.recipe.file import STAND_IN
 
@@ -54,9 +44,8 @@ def recipe_command() -> None:
 
 
 @recipe_command.command("check", epilog="Example: tokmill recipe check recipe.yaml")
-@click.argument("recipe", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@json_option
-@reports_errors
+@click.argument("recipe", type=FILE)
+@verb
 def check(recipe: Path, as_json: bool) -> None:
     """List every mistake in RECIPE at once, with its line and the key that was probably meant."""
     loaded = tokmill.recipe_check(recipe)
@@ -70,8 +59,7 @@ def check(recipe: Path, as_json: bool) -> None:
 
 
 @recipe_command.command("schema", epilog="Example: tokmill recipe schema > recipe.schema.json")
-@json_option
-@reports_errors
+@verb
 def schema(as_json: bool) -> None:
     """Print the JSON schema of recipes, for editors and for reading. It is JSON with and without --json."""
     print_json(tokmill.recipe_schema())
@@ -82,7 +70,7 @@ def schema(as_json: bool) -> None:
     epilog="Example: tokmill recipe init --files 'data/*.jsonl.zst' --name corpus; "
     "tokmill recipe init --like stage-a --offline",
 )
-@click.argument("path", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@click.argument("path", type=ANY_FILE, required=False)
 @click.option("--files", help="Glob of the input files [default: data/*.jsonl].")
 @click.option("--name", help="Name of the recipe [default: corpus].")
 @click.option("--like", metavar="NAME", help="Copy a recipe of a real project; an unknown NAME lists them.")
@@ -91,8 +79,7 @@ def schema(as_json: bool) -> None:
     is_flag=True,
     help="With --like: the variant without a network, and small files that it reads.",
 )
-@json_option
-@reports_errors
+@verb
 def init(as_json: bool, **options: Any) -> None:
     """Write a recipe to PATH [default: recipe.yaml, or NAME.yaml with --like]. An existing file is never overwritten."""
     answer(tokmill.recipe_init(**options), as_json, _render_started)
@@ -107,10 +94,9 @@ def _render_started(made: Started) -> None:
 
 
 @recipe_command.command("import", epilog="Example: tokmill recipe import data_mix.yaml recipe.yaml")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("path", type=click.Path(dir_okay=False, path_type=Path), default=Path("recipe.yaml"))
-@json_option
-@reports_errors
+@click.argument("file", type=FILE)
+@click.argument("path", type=ANY_FILE, default=Path("recipe.yaml"))
+@verb
 def import_(as_json: bool, **options: Any) -> None:
     """Turn FILE, a YAML list of datasets or of domains with weights, into a recipe at PATH.
 
@@ -134,13 +120,7 @@ def _render_imported(made: Imported) -> None:
 @click.command(
     "demo", epilog="Example: tokmill demo --out demo\n\ntokmill demo --report --decisions --log-file demo.log"
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("demo"),
-    show_default=True,
-    help="Output.",
-)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("demo"), help="Output.")
 @click.option("--report", is_flag=True, help="Also write report.html and report.json.")
 @click.option(
     "--decisions",
@@ -148,8 +128,7 @@ def _render_imported(made: Imported) -> None:
     help="Also write decisions.jsonl.zst: the verdict on every document, and why.",
 )
 @workers_option
-@json_option
-@reports_errors
+@verb
 def demo_command(as_json: bool, **options: Any) -> None:
     """Run a recipe over what every machine has: the Python standard library, its language reference, and a small
     corpus of our own. Trains a tokenizer, so nothing is downloaded."""
@@ -181,7 +160,7 @@ next       tokmill verify {made.run.out}
     )
 
 
-_recipe = click.argument("recipe", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+_recipe = click.argument("recipe", type=FILE)
 _out = click.option(
     "--out",
     metavar="DIRECTORY|URL",
@@ -196,9 +175,9 @@ _until = click.option(
 @_recipe
 @_out
 @workers_option
-@choice_option(
+@click.option(
     "--engine",
-    choices=["local", "ray", "dask"],
+    type=click.Choice(["local", "ray", "dask"]),
     default="local",
     help="What runs the tasks: processes of this machine, Ray or Dask.",
 )
@@ -212,12 +191,11 @@ _until = click.option(
 @click.option("--wait", is_flag=True, help="Wait for another run in the same directory instead of giving up.")
 @click.option(
     "--work",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=ANY_DIRECTORY,
     help="Where a run that is published to a URL works [default: a directory of the user's cache].",
 )
 @click.option("--replace", is_flag=True, help="Replace another run that is published there.")
-@json_option
-@reports_errors
+@verb
 def run_command(as_json: bool, **options: Any) -> None:
     """Run every step of RECIPE that is not up to date, resuming where an earlier run stopped.
 
@@ -230,8 +208,7 @@ def run_command(as_json: bool, **options: Any) -> None:
 @_recipe
 @_out
 @_until
-@json_option
-@reports_errors
+@verb
 def plan_command(as_json: bool, **options: Any) -> None:
     """Show the steps of RECIPE, which are up to date, and why the others are not."""
     answer(tokmill.plan(**options), as_json, _render_plan)
@@ -239,12 +216,8 @@ def plan_command(as_json: bool, **options: Any) -> None:
 
 def _render_plan(plan: Plan) -> None:
     for name, reasons in plan.steps.items():
-        _render_step(name, reasons)
-
-
-def _render_step(name: str, reasons: list[str]) -> None:
-    mark = "[yellow]run[/]" if reasons else "[green]  ✓[/]"
-    out.print(f"{mark} {escape(name):<26} {escape('; '.join(reasons[:4])) or 'up to date'}")
+        mark = "[yellow]run[/]" if reasons else "[green]  ✓[/]"
+        out.print(f"{mark} {escape(name):<26} {escape('; '.join(reasons[:4])) or 'up to date'}")
 
 
 def _up_to_date(steps: int) -> str:

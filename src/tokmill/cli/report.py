@@ -16,9 +16,9 @@ from rich.markup import escape
 from rich.table import Table
 
 import tokmill
-from tokmill.cli.console import answer, choice_option, err, json_option, out, reports_errors
+from tokmill.cli.console import answer, err, out, verb
 from tokmill.cli.documents import number, shown
-from tokmill.cli.source_options import Amount
+from tokmill.cli.source_options import ANY_FILE, DIRECTORY, Amount
 from tokmill.errors import plural
 from tokmill.reviews.finding import SEVERITIES, Severity
 from tokmill.reviews.review import FORMATS, Format, render, summary
@@ -41,15 +41,14 @@ VERBS = {
 
 
 @click.command("report", epilog="Example: tokmill report demo/out --out report.html --cards")
-@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.argument("directory", type=DIRECTORY)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="The page, or a directory for it [default: report.html in DIRECTORY]. The figures go beside it.",
 )
 @click.option("--cards", is_flag=True, help="Also write DATACARD.md and croissant.json, for publishing.")
-@json_option
-@reports_errors
+@verb
 def report_command(as_json: bool, **options: Any) -> None:
     """Write what the run in DIRECTORY did as one page to read (report.html) and as figures (report.json).
 
@@ -92,10 +91,10 @@ _HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questio
     "review", epilog="Example: tokmill review demo/out --model-params 124M --train-tokens 2.5B --fail-on high"
 )
 @click.argument("target", type=click.Path(exists=True, path_type=Path))
-@choice_option("--format", choices=FORMATS, default="text", help="Output format.")
+@click.option("--format", type=click.Choice(FORMATS), default="text", help="Output format.")
 @click.option(
     "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=ANY_FILE,
     help="Output file [default: stdout].",
 )
 @click.option(
@@ -110,8 +109,7 @@ _HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questio
     help="Tokens to train it on, over all epochs: 200B [default: the build once].",
 )
 @click.option("--no-verify", is_flag=True, help="Do not read every byte to compare it with its sha256.")
-@json_option
-@reports_errors
+@verb
 def review_command(
     format: Format, out: Path | None, fail_on: Severity | None, as_json: bool, **options: Any
 ) -> None:
@@ -146,22 +144,20 @@ def _colored(line: str) -> str:
 
 
 _SHOWN_LINES = 40
-_RUN = click.Path(file_okay=False, exists=True, path_type=Path)
 
 
 @click.command(
     "diff", epilog="Example: tokmill diff out/monday out/tuesday --fail-on tokenizer --fail-on shares=0.01"
 )
-@click.argument("a", type=_RUN)
-@click.argument("b", type=_RUN)
+@click.argument("a", type=DIRECTORY)
+@click.argument("b", type=DIRECTORY)
 @click.option(
     "--fail-on",
     multiple=True,
     metavar="CHECK",
     help="Exit status 1 if this differs: recipe, tokenizer, documents, tokens, or shares=0.01. May be repeated.",
 )
-@json_option
-@reports_errors
+@verb
 def diff_command(fail_on: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Say what changed from the run in A to the run in B: recipe, tokenizer, documents with reasons, shares of
     tokens, builds."""
@@ -235,7 +231,7 @@ def _render_build(build: Json) -> None:
 
 
 @click.command("whatif", epilog="Example: tokmill whatif out/web --set gopher-quality.min_words=30")
-@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.argument("directory", type=DIRECTORY)
 @click.option(
     "--set",
     multiple=True,
@@ -247,11 +243,9 @@ def _render_build(build: Json) -> None:
     "--examples",
     type=click.IntRange(0),
     default=8,
-    show_default=True,
     help="Documents to show, nearest to the threshold first.",
 )
-@json_option
-@reports_errors
+@verb
 def whatif_command(as_json: bool, **options: Any) -> None:
     """Say which documents would change sides with other thresholds, from the measures alone: no text is read."""
     answer(tokmill.whatif(**options), as_json, _render_whatif)

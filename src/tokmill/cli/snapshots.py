@@ -7,7 +7,6 @@ select                     a snapshot ─> a manifest of some of its shards
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,17 +14,20 @@ from rich.markup import escape
 
 import tokmill
 from tokmill.artifacts.progress import warnings_to
-from tokmill.cli.console import (
-    answer,
-    choice_option,
-    err,
-    json_option,
-    open_progress,
-    out,
-    reports_errors,
-    with_progress,
+from tokmill.cli.console import answer, err, open_progress, out, verb, with_progress
+from tokmill.cli.source_options import (
+    ANY_DIRECTORY,
+    ANY_FILE,
+    FILE,
+    Escaped,
+    files_options,
+    hub_options,
+    root_option,
+    text_option,
+    where_option,
+    with_options,
+    workers_option,
 )
-from tokmill.cli.source_options import Escaped, files_options, hub_options, with_options, workers_option
 from tokmill.errors import plural
 
 if TYPE_CHECKING:
@@ -51,19 +53,15 @@ VERBS = {
 @click.argument("patterns", nargs=-1)
 @click.option("--dataset", help="A dataset of the hub, instead of files.")
 @click.option("--config", help="Config of the dataset.")
-@click.option(
-    "--split", default="train", show_default=True, help="Split of the dataset, or several: train+validation."
-)
+@click.option("--split", default="train", help="Split of the dataset, or several: train+validation.")
 @click.option("--revision", help="Branch, tag or commit; resolved once and recorded [default: main].")
-@click.option("--text", help="Field that holds the text [default: text or content].")
+@text_option
 @click.option(
     "--template", type=Escaped(), help='Text made from fields, e.g. "{translation.fr}\\n{translation.en}".'
 )
 @click.option("--source-key", help="Of pairs: the field of one side, e.g. translation.fr.")
 @click.option("--target-key", help="Of pairs: the field of the other.")
-@click.option(
-    "--where", multiple=True, metavar="FIELD=VALUE", help="Keep records whose field has this value."
-)
+@where_option
 @click.option(
     "--min-chars", type=click.IntRange(0), help="Fewest characters of a text, or of each side of a pair."
 )
@@ -73,9 +71,9 @@ VERBS = {
 @click.option("--k", type=click.IntRange(1), required=True, help="Documents to draw.")
 @click.option("--seed", type=click.IntRange(0), required=True, help="Another seed, another sample.")
 @click.option("--splits", required=True, metavar="NAME=N,…", help="Exact sizes of the splits, k in all.")
-@choice_option(
+@click.option(
     "--method",
-    choices=["reservoir", "weighted"],
+    type=click.Choice(["reservoir", "weighted"]),
     default="reservoir",
     help="Uniform, or by weight.",
 )
@@ -84,12 +82,11 @@ VERBS = {
 @click.option("--resample", is_flag=True, help="Replace an existing sample.")
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=ANY_DIRECTORY,
     required=True,
     help="Output: manifest.jsonl and MANIFEST.meta.json.",
 )
-@json_option
-@reports_errors
+@verb
 def sample_command(as_json: bool, **options: Any) -> None:
     """Draw k documents, from the files that PATTERNS name or from --dataset, and divide them by --splits.
 
@@ -111,36 +108,28 @@ def _render_sample(made: Sample) -> None:
     out.print(f"{counts['taken']:,} of {available} ({shown}) → {escape(str(made.path))}")
 
 
-_SHARED = (
+_shared_options = with_options(
     click.option(
         "--root",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=ANY_DIRECTORY,
         required=True,
         help="Directory for corpora/ and manifests/.",
     ),
-    choice_option(
-        "--unicode", choices=["none", "NFC", "NFKC"], default="none", help="Unicode form of the texts."
+    click.option(
+        "--unicode",
+        type=click.Choice(["none", "NFC", "NFKC"]),
+        default="none",
+        help="Unicode form of the texts.",
     ),
     click.option(
         "--tokenizer-path",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=FILE,
         help="Count tokens with this file instead of estimating them.",
     ),
-    click.option(
-        "--shard-megabytes",
-        type=click.IntRange(1, 4096),
-        default=32,
-        show_default=True,
-        help="Text per shard.",
-    ),
+    click.option("--shard-megabytes", type=click.IntRange(1, 4096), default=32, help="Text per shard."),
     click.option("--replace", is_flag=True, help="Replace a snapshot that was made with other options."),
     workers_option,
-    json_option,
 )
-
-
-def _shared_options(command: Any) -> Any:
-    return with_options(_SHARED, command)
 
 
 @click.group(
@@ -165,7 +154,7 @@ def materialize_command() -> None:
 @hub_options
 @click.option("--name", help="Name of the corpus [default: DATASET, and its config and split].")
 @_shared_options
-@reports_errors
+@verb
 def hub(as_json: bool, **options: Any) -> None:
     """Materialize DATASET of the hub. Once its manifest exists, no network is touched again."""
     _answer(with_progress(tokmill.materialize_hub, options), as_json)
@@ -176,7 +165,7 @@ def hub(as_json: bool, **options: Any) -> None:
 )
 @files_options
 @_shared_options
-@reports_errors
+@verb
 def files(as_json: bool, **options: Any) -> None:
     """Materialize local files; their revision is the digest of their content."""
     _answer(with_progress(tokmill.materialize_files, options), as_json)
@@ -198,7 +187,7 @@ def _answer(made: Materialized, as_json: bool) -> None:
     "select",
     epilog="Example: tokmill select manifests/notes_4f….json --tokens 1000000 --seed 7 --out manifests/some.json",
 )
-@click.argument("manifest", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("manifest", type=FILE)
 @click.option("--shard", multiple=True, metavar="GLOB", help="Take shards whose name matches.")
 @click.option("--shards", type=click.IntRange(1), help="Number of shards.")
 @click.option("--rows", type=click.IntRange(1), help="Shards until they hold this many documents.")
@@ -208,20 +197,10 @@ def _answer(made: Materialized, as_json: bool) -> None:
     "--valid-fraction",
     help="Record this rule, which `build` follows: held out, by sha256 of the document's id.",
 )
-@click.option(
-    "--root",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Directory that holds corpora/ [default: where manifests/ lies].",
-)
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    help="Manifest to write.",
-)
+@root_option
+@click.option("--out", type=ANY_FILE, required=True, help="Manifest to write.")
 @click.option("--replace", is_flag=True, help="Replace another selection.")
-@json_option
-@reports_errors
+@verb
 def select_command(as_json: bool, **options: Any) -> None:
     """Choose shards of the snapshot that MANIFEST describes, and write a manifest that lists only those.
 

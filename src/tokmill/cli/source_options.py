@@ -2,21 +2,27 @@
 
 @hub_options / @files_options      DATASET / PATTERNS, and how to read them
 @either_options                    PATTERNS, or --hub DATASET
+FILE, DIRECTORY                    a path that must be there; ANY_FILE, ANY_DIRECTORY one that need not
 Amount, Escaped, TokenOrId         200M as in a recipe; \\n for a line end; a token, or its id
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
-from tokmill.cli.console import choice_option
 from tokmill.recipe import SOURCE_FORMATS
 from tokmill.recipe.section import parse_amount
 
 Command = Callable[..., Any]
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+ANY_FILE = click.Path(dir_okay=False, path_type=Path)
+ANY_DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
 class Amount(click.ParamType):  # type: ignore[type-arg]  # older clicks take none
@@ -43,13 +49,21 @@ class TokenOrId(click.ParamType):  # type: ignore[type-arg]
         return int(value) if str(value).isdecimal() else value
 
 
+text_option = click.option("--text", help="Field that holds the text [default: text or content].")
+
+template_option = click.option(
+    "--template",
+    type=Escaped(),
+    help='Text made from fields, e.g. "Problem: {question}\\n\\nSolution: {answer}".',
+)
+
+where_option = click.option(
+    "--where", multiple=True, metavar="FIELD=VALUE", help="Keep records whose field has this value."
+)
+
 _READING = (
-    click.option("--text", help="Field that holds the text [default: text or content]."),
-    click.option(
-        "--template",
-        type=Escaped(),
-        help='Text made from fields, e.g. "Problem: {question}\\n\\nSolution: {answer}".',
-    ),
+    text_option,
+    template_option,
     click.option("--id-field", help="Field that holds the id [default: id or doc_id]."),
     click.option("--license-field", help="Field that holds the licence [default: license or license_tag]."),
     click.option("--created-at-field", help="Field that holds the date [default: created_at]."),
@@ -58,9 +72,7 @@ _READING = (
         "--meta", multiple=True, metavar="FIELD", help="Keep this field in `meta`; may be repeated."
     ),
     click.option("--license", help="Licence of documents that carry none."),
-    click.option(
-        "--where", multiple=True, metavar="FIELD=VALUE", help="Keep records whose field has this value."
-    ),
+    where_option,
     click.option(
         "--limit",
         multiple=True,
@@ -72,12 +84,7 @@ _READING = (
 _HUB = (
     click.argument("dataset"),
     click.option("--config", help="Config of the dataset."),
-    click.option(
-        "--split",
-        default="train",
-        show_default=True,
-        help="Split of the dataset, or several: train+validation.",
-    ),
+    click.option("--split", default="train", help="Split of the dataset, or several: train+validation."),
     click.option(
         "--revision", help="Branch, tag or commit; resolved to its commit once and recorded [default: main]."
     ),
@@ -88,9 +95,9 @@ _HUB = (
 _FILES = (
     click.argument("patterns", nargs=-1, required=True),
     click.option("--name", help="Name of the source, also for records that carry another [default: files]."),
-    choice_option(
+    click.option(
         "--format",
-        choices=["records", *SOURCE_FORMATS],
+        type=click.Choice(["records", *SOURCE_FORMATS]),
         default="records",
         help="What the files are; records are JSON lines, Parquet or plain text, by their suffix.",
     ),
@@ -103,14 +110,6 @@ _FILES = (
     *_READING,
 )
 
-# files, or with --hub a dataset
-_EITHER: tuple[Callable[[Command], Command], ...] = (
-    click.argument("patterns", nargs=-1),
-    *_FILES[1:],
-    click.option("--hub", metavar="DATASET", help="Read this dataset of the hub, and no files."),
-    *(option for option in _HUB[1:] if option not in _READING),
-)
-
 workers_option = click.option(
     "--workers",
     type=click.IntRange(1),
@@ -118,24 +117,31 @@ workers_option = click.option(
     help="Processes [default: TOKMILL_WORKERS, or the cores available].",
 )
 
+root_option = click.option(
+    "--root", type=ANY_DIRECTORY, help="Directory that holds corpora/ [default: where manifests/ lies]."
+)
+
 replace_option = click.option(
     "--replace", is_flag=True, help="Replace a finished result that was made with other options."
 )
 
 
-def hub_options(command: Command) -> Command:
-    return with_options(_HUB, command)
+def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several at once, in this order."""
+
+    def added(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return added
 
 
-def files_options(command: Command) -> Command:
-    return with_options(_FILES, command)
-
-
-def either_options(command: Command) -> Command:
-    return with_options(_EITHER, command)
-
-
-def with_options(options: Sequence[Callable[[Command], Command]], command: Command) -> Command:
-    for option in reversed(options):
-        command = option(command)
-    return command
+hub_options = with_options(*_HUB)
+files_options = with_options(*_FILES)
+either_options = with_options(
+    click.argument("patterns", nargs=-1),
+    *_FILES[1:],
+    click.option("--hub", metavar="DATASET", help="Read this dataset of the hub, and no files."),
+    *(option for option in _HUB[1:] if option not in _READING),
+)

@@ -10,23 +10,17 @@ from rich.markup import escape
 
 import tokmill
 from tokmill.artifacts.progress import warnings_to
-from tokmill.cli.console import (
-    answer,
-    choice_option,
-    describe_counts,
-    json_option,
-    open_progress,
-    out,
-    print_json,
-    reports_errors,
-    with_progress,
-)
+from tokmill.cli.console import answer, describe_counts, open_progress, out, print_json, verb, with_progress
 from tokmill.cli.source_options import (
+    ANY_DIRECTORY,
+    ANY_FILE,
     Escaped,
     either_options,
     files_options,
     hub_options,
     replace_option,
+    template_option,
+    text_option,
     with_options,
     workers_option,
 )
@@ -68,8 +62,7 @@ def ingest_command() -> None:
 @hub_options
 @_out_option
 @workers_option
-@json_option
-@reports_errors
+@verb
 def hub(as_json: bool, **options: Any) -> None:
     """Read DATASET from the hub into DIRECTORY. Once its manifest exists, no network is touched again."""
     answer(with_progress(tokmill.ingest_hub, options), as_json, _render_ingested)
@@ -82,8 +75,7 @@ def hub(as_json: bool, **options: Any) -> None:
 @files_options
 @_out_option
 @workers_option
-@json_option
-@reports_errors
+@verb
 def files(as_json: bool, **options: Any) -> None:
     """Read local files into DIRECTORY: records and plain text, Wikipedia, StackExchange, parallel text, archives.
 
@@ -111,8 +103,7 @@ def hub_command() -> None:
 @click.option("--script", help="A script tag, whole: Latn.")
 @click.option("--contains", help="Plain substring of the name. Matches inside other words too.")
 @click.option("--revision", help="Branch, tag or commit [default: main].")
-@json_option
-@reports_errors
+@verb
 def configs(as_json: bool, **options: Any) -> None:
     """List the configs of DATASET, by language and script tags or by name."""
     with open_progress() as progress, warnings_to(progress.say):
@@ -124,9 +115,9 @@ def configs(as_json: bool, **options: Any) -> None:
     "sample", epilog="Example: tokmill sample 'data/*.jsonl.zst' --k 1000 --seed 7 --out some.jsonl.zst"
 )
 @click.argument("patterns", nargs=-1, required=True)
-@choice_option(
+@click.option(
     "--method",
-    choices=["reservoir", "weighted", "hash", "head", "shuffle_buffer"],
+    type=click.Choice(["reservoir", "weighted", "hash", "head", "shuffle_buffer"]),
     default="reservoir",
     help="Only `head` and `shuffle_buffer` leave the rest of the files unread.",
 )
@@ -134,28 +125,12 @@ def configs(as_json: bool, **options: Any) -> None:
 @click.option("--fraction", help="Share of the documents, for hash.")
 @click.option("--weight", help="Field with the weight, for weighted.")
 @click.option("--buffer", type=click.IntRange(1), help="Documents in the buffer, for shuffle_buffer.")
-@click.option(
-    "--seed",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Another seed, another sample.",
-)
-@click.option("--text", help="Field that holds the text [default: text or content].")
-@click.option(
-    "--template",
-    type=Escaped(),
-    help='Text made from fields, e.g. "Problem: {question}\\n\\nSolution: {answer}".',
-)
-@click.option(
-    "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
-    help=".jsonl[.gz|.zst] or .parquet",
-)
+@click.option("--seed", type=click.IntRange(0), default=0, help="Another seed, another sample.")
+@text_option
+@template_option
+@click.option("--out", type=ANY_FILE, required=True, help=".jsonl[.gz|.zst] or .parquet")
 @workers_option
-@json_option
-@reports_errors
+@verb
 def sample_command(as_json: bool, **options: Any) -> None:
     """Take a sample of the files that PATTERNS name: the same for a seed, whatever the number of workers."""
     answer(with_progress(tokmill.sample, options), as_json, _render_sample)
@@ -171,44 +146,28 @@ def _render_sample(made: Output) -> None:
         )
 
 
-_CLEANING = (
+_cleaning_options = with_options(
     click.option(
         "--domain",
         help="Domain of the documents, also where records carry another [default: default].",
     ),
-    click.option(
-        "--seed",
-        type=click.IntRange(0),
-        default=0,
-        show_default=True,
-        help="Seed, recorded in the manifests.",
-    ),
-    click.option(
-        "--out-dir",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="Output: JSONL.zst shards with their manifests.",
-    ),
+    click.option("--seed", type=click.IntRange(0), default=0, help="Seed, recorded in the manifests."),
+    click.option("--out-dir", type=ANY_DIRECTORY, help="Output: JSONL.zst shards with their manifests."),
     click.option(
         "--out",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=ANY_FILE,
         help="Output: the texts alone, in one .txt file, with its manifest and decisions beside it.",
     ),
     click.option(
         "--separator",
         type=Escaped(),
         default="\\n",
-        show_default=True,
         help="After each text of a .txt file. \\n: line ends inside of a text become spaces; \\n\\n: blank lines "
         "inside go; any other may be in no text, and nothing changes.",
     ),
     replace_option,
     workers_option,
-    json_option,
 )
-
-
-def _cleaning_options(command: Any) -> Any:
-    return with_options(_CLEANING, command)
 
 
 @click.command(
@@ -216,9 +175,13 @@ def _cleaning_options(command: Any) -> Any:
     epilog="Example: tokmill normalize 'data/*.jsonl.zst' --unicode NFC --newlines lf --out-dir clean",
 )
 @either_options
-@choice_option("--unicode", choices=["none", "NFC", "NFKC"], default="NFC", help="Unicode form of the texts.")
-@choice_option("--newlines", choices=["keep", "lf"], default="lf", help="Line ends: as they are, or all \\n.")
-@choice_option("--nul", choices=["strip", "keep"], default="strip", help="NUL characters.")
+@click.option(
+    "--unicode", type=click.Choice(["none", "NFC", "NFKC"]), default="NFC", help="Unicode form of the texts."
+)
+@click.option(
+    "--newlines", type=click.Choice(["keep", "lf"]), default="lf", help="Line ends: as they are, or all \\n."
+)
+@click.option("--nul", type=click.Choice(["strip", "keep"]), default="strip", help="NUL characters.")
 @click.option(
     "--redact",
     multiple=True,
@@ -226,7 +189,7 @@ def _cleaning_options(command: Any) -> Any:
     help="Replace these by a mark; may be repeated.",
 )
 @_cleaning_options
-@reports_errors
+@verb
 def normalize_command(as_json: bool, **options: Any) -> None:
     """Normalize the texts of files: Unicode form, line ends, NULs, redaction.
 
@@ -255,9 +218,9 @@ def normalize_command(as_json: bool, **options: Any) -> None:
     help="A rule on a measure; or MEASURE>=THRESHOLD.",
 )
 @click.option("--language", multiple=True, help="Keep texts that are detected as this language.")
-@choice_option(
+@click.option(
     "--detector",
-    choices=["fasttext", "py3langid", "langdetect"],
+    type=click.Choice(["fasttext", "py3langid", "langdetect"]),
     default="fasttext",
     help="Language detector; scores of two detectors cannot be compared.",
 )
@@ -268,14 +231,14 @@ def normalize_command(as_json: bool, **options: Any) -> None:
 )
 @click.option("--allow-license", multiple=True, help="Keep documents of this licence.")
 @click.option("--deny-license", multiple=True, help="Drop documents of this licence.")
-@choice_option(
+@click.option(
     "--unknown-license",
-    choices=["drop", "keep", "quarantine"],
+    type=click.Choice(["drop", "keep", "quarantine"]),
     default="drop",
     help="What to do with documents without a known licence.",
 )
 @_cleaning_options
-@reports_errors
+@verb
 def filter_command(as_json: bool, **options: Any) -> None:
     """Filter the documents of files by packs and rules on measures, by language and by licence.
 
@@ -339,12 +302,11 @@ class _Mode(click.Choice):  # type: ignore[type-arg]  # older clicks take none
     "--mode",
     type=_Mode(_MODES),
     default="exact+near",
-    show_default=True,
     help="Equal texts, similar ones, passages that an earlier document has: keys of `dedup` in a recipe.",
 )
-@choice_option(
+@click.option(
     "--policy",
-    choices=["report", "drop", "trim"],
+    type=click.Choice(["report", "drop", "trim"]),
     default="report",
     help="What to do with passages: list them, drop documents that mostly repeat, or cut the later copies.",
 )
@@ -352,72 +314,60 @@ class _Mode(click.Choice):  # type: ignore[type-arg]  # older clicks take none
     "--window-words",
     type=click.IntRange(5, 10_000),
     default=50,
-    show_default=True,
     help="Words of the shortest passage to look for.",
 )
 @click.option(
     "--winnow",
     type=click.IntRange(1, 1000),
     default=31,
-    show_default=True,
     help="Passages of --window-words + --winnow - 1 words are always found.",
 )
 @click.option(
     "--max-share",
     default="0.5",
-    show_default=True,
     help="With --policy drop: drop documents with more of their words in passages.",
 )
 @click.option(
     "--min-words",
     type=click.IntRange(0),
     default=50,
-    show_default=True,
     help="With --policy trim: drop documents that would keep fewer words.",
 )
-@choice_option(
+@click.option(
     "--scope",
-    choices=["global", "per-source"],
+    type=click.Choice(["global", "per-source"]),
     default="global",
     help="Look for copies in all sources, or within each; records that carry a source belong to it.",
 )
-@choice_option(
+@click.option(
     "--keep",
-    choices=["first", "longest", "newest", "best"],
+    type=click.Choice(["first", "longest", "newest", "best"]),
     default="first",
     help="Which of several copies is kept.",
 )
 @click.option(
     "--threshold",
     default="0.8",
-    show_default=True,
     help="Jaccard similarity of n-gram sets from which texts are near duplicates.",
 )
+@click.option("--ngram", type=click.IntRange(1, 64), default=5, help="Words or characters in a shingle.")
+@click.option("--unit", type=click.Choice(["word", "char"]), default="word", help="Unit of shingles.")
 @click.option(
-    "--ngram",
-    type=click.IntRange(1, 64),
-    default=5,
-    show_default=True,
-    help="Words or characters in a shingle.",
-)
-@choice_option("--unit", choices=["word", "char"], default="word", help="Unit of shingles.")
-@choice_option(
     "--verify",
-    choices=["exact", "signature"],
+    type=click.Choice(["exact", "signature"]),
     default="exact",
     help="Verify a pair by its texts, or by its fingerprints alone.",
 )
-@click.option("--text", help="Field that holds the text [default: text or content].")
+@text_option
 @click.option("--max-cluster", type=click.IntRange(2), help="Stop if a cluster is larger.")
 @click.option("--max-source-loss", help="Stop if a source would lose a larger share.")
 @click.option(
     "--curve", is_flag=True, help="Print which share of pairs is found at each similarity, and stop."
 )
-@click.option("--out-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="Output.")
+@click.option("--out-dir", type=ANY_DIRECTORY, required=True, help="Output.")
 @replace_option
 @workers_option
-@json_option
-@reports_errors
+@verb
 def dedup_command(as_json: bool, curve: bool, **options: Any) -> None:
     """Keep one of several documents that say the same, exactly or nearly, and one of several copies of a passage.
 

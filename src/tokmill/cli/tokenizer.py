@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
 
 import tokmill
-from tokmill.cli.console import answer, choice_option, json_option, out, reports_errors, with_progress
-from tokmill.cli.source_options import replace_option, workers_option
+from tokmill.cli.console import answer, out, verb, with_progress
+from tokmill.cli.source_options import (
+    ANY_DIRECTORY,
+    ANY_FILE,
+    FILE,
+    replace_option,
+    text_option,
+    workers_option,
+)
 from tokmill.errors import plural
 
 if TYPE_CHECKING:
@@ -31,9 +37,7 @@ VERBS = {
     },
 }
 
-_path = click.Path(dir_okay=False, path_type=Path)
-_files = click.argument("files", nargs=-1, required=True, type=_path)
-_text = click.option("--text", help="Field that holds the text [default: text or content].")
+_files = click.argument("files", nargs=-1, required=True, type=ANY_FILE)
 _by = click.option(
     "--by", type=click.Choice(["source", "language"]), help="Group by this, besides the total."
 )
@@ -52,34 +56,28 @@ def tokenizer_command() -> None:
     epilog="Example: tokmill tokenizer train --manifest mixture.yaml --vocab-size 32000 --model unigram "
     "--out-dir tok --log-file tok/log.json",
 )
-@click.option(
-    "--manifest",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    required=True,
-    help="Datasets and their weights, in YAML.",
-)
+@click.option("--manifest", type=FILE, required=True, help="Datasets and their weights, in YAML.")
 @click.option(
     "--vocab-size",
     type=click.IntRange(257, 1 << 24),
     default=32000,
-    show_default=True,
     help="Tokens, control symbols included.",
 )
-@choice_option(
+@click.option(
     "--model",
-    choices=["unigram", "bpe", "byte_bpe"],
+    type=click.Choice(["unigram", "bpe", "byte_bpe"]),
     default="unigram",
     help="unigram and bpe are SentencePiece models, byte_bpe is a tokenizer.json.",
 )
 @click.option(
     "--out-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=ANY_DIRECTORY,
     required=True,
     help="Output.",
 )
 @click.option(
     "--log-file",
-    type=_path,
+    type=ANY_FILE,
     help="Log of the training [default: tokenizer.log.json in the output directory].",
 )
 @click.option("--eos", help="The token that ends a document [default: </s>; byte_bpe: <|endoftext|>].")
@@ -87,7 +85,6 @@ def tokenizer_command() -> None:
     "--sample-megabytes",
     type=click.IntRange(1),
     default=256,
-    show_default=True,
     help="Text to learn from, all sources together.",
 )
 @click.option("--seed", type=click.IntRange(0), help="Seed of the sample [default: that of the manifest].")
@@ -121,8 +118,7 @@ def tokenizer_command() -> None:
 )
 @replace_option
 @workers_option
-@json_option
-@reports_errors
+@verb
 def train(as_json: bool, **options: Any) -> None:
     """Train a tokenizer on a sample of the datasets in MANIFEST, drawn by weight.
 
@@ -145,11 +141,10 @@ def _render_trained(made: Trained) -> None:
 @tokenizer_command.command(
     "check", epilog="Example: tokmill tokenizer check o200k_base.tiktoken --sha256 446a9538cb6c…"
 )
-@click.argument("model", type=_path)
+@click.argument("model", type=ANY_FILE)
 @click.option("--sha256", help="The file must have this digest.")
 @_encoding
-@json_option
-@reports_errors
+@verb
 def check(as_json: bool, **options: Any) -> None:
     """Say what MODEL is; fail if it cannot be used, or is not the pinned file."""
     answer(tokmill.tokenizer_check(**options), as_json, _render_checked)
@@ -170,13 +165,12 @@ def _render_checked(checked: Checked) -> None:
 @tokenizer_command.command(
     "coverage", epilog="Example: tokmill tokenizer coverage tok.model data/*.jsonl.zst --by language"
 )
-@click.argument("model", type=_path)
+@click.argument("model", type=ANY_FILE)
 @_files
 @_by
-@_text
+@text_option
 @_encoding
-@json_option
-@reports_errors
+@verb
 def coverage(by: By | None, as_json: bool, **options: Any) -> None:
     """Measure how many tokens MODEL takes for the documents of FILES, and whether they come back unchanged."""
     found = tokmill.tokenizer_coverage(**options)
@@ -213,35 +207,24 @@ def _shown(value: float | None, form: str = ".4f") -> str:
 @tokenizer_command.command(
     "guard", epilog="Example: tokmill tokenizer guard old.model new.model held-out/*.jsonl.zst --by language"
 )
-@click.argument("base", type=_path)
-@click.argument("new", type=_path)
+@click.argument("base", type=ANY_FILE)
+@click.argument("new", type=ANY_FILE)
 @_files
-@click.option(
-    "--max-rise",
-    type=click.FloatRange(0),
-    default=0.05,
-    show_default=True,
-    help="Allowed rise of tokens per word.",
-)
+@click.option("--max-rise", type=click.FloatRange(0), default=0.05, help="Allowed rise of tokens per word.")
 @click.option(
     "--max-fall",
     type=click.FloatRange(0, 1),
     default=0.02,
-    show_default=True,
     help="Allowed fall of the share of known tokens, and of documents that come back unchanged.",
 )
 @_by
-@_text
+@text_option
 @click.option("--base-encoding", help="Encoding of BASE, a .tiktoken file that is not a published one.")
 @click.option("--new-encoding", help="Likewise, of NEW.")
-@json_option
-@reports_errors
+@verb
 def guard(as_json: bool, **options: Any) -> None:
     """Compare tokenizer NEW with BASE on FILES; exit status 1 if it is worse than the thresholds allow."""
-    found = tokmill.tokenizer_guard(**options)
-    answer(found, as_json, _render_guarded)
-    if not found.ok:
-        raise SystemExit(1)
+    answer(tokmill.tokenizer_guard(**options), as_json, _render_guarded)
 
 
 def _render_guarded(found: Guarded) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 
 import tokmill
-from tokmill.cli.console import answer, choice_option, json_option, out, reports_errors, with_progress
+from tokmill.cli.console import answer, out, verb, with_progress
 from tokmill.cli.source_options import (
+    ANY_DIRECTORY,
+    ANY_FILE,
+    FILE,
     Amount,
     Escaped,
     TokenOrId,
@@ -39,9 +41,6 @@ VERBS = {
     },
 }
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_DIRECTORY = click.Path(file_okay=False, path_type=Path)
-
 
 _seed = click.option(
     "--seed",
@@ -49,24 +48,18 @@ _seed = click.option(
     help="Seed of draws and orders [default: that of a mixture file, else 0].",
 )
 
-_SHARED = (
-    replace_option,
-    _seed,
-    workers_option,
-    json_option,
+_shared_options = with_options(replace_option, _seed, workers_option)
+
+_tokenizer_path = click.option(
+    "--tokenizer-path", type=FILE, required=True, help="tokenizer.json, .model or .tiktoken."
 )
 
 _eos = click.option(
     "--eos", type=TokenOrId(), help="Token, or id, that ends a document [default: the one it has]."
 )
 
-_TOKENIZER = (
-    click.option(
-        "--tokenizer-path",
-        type=_FILE,
-        required=True,
-        help="tokenizer.json, .model or .tiktoken.",
-    ),
+_tokenizer_options = with_options(
+    _tokenizer_path,
     click.option("--tokenizer-sha256", help="Refuse a file with other bytes."),
     click.option("--encoding", help="For a .tiktoken file that is not a published one."),
     _eos,
@@ -74,44 +67,29 @@ _TOKENIZER = (
 
 _root = click.option(
     "--root",
-    type=_DIRECTORY,
+    type=ANY_DIRECTORY,
     help="Directory that holds corpora/ of a snapshot [default: where manifests/ lies].",
 )
-
-
-def _shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    return with_options(_SHARED, command)
-
-
-def _tokenizer_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    return with_options(_TOKENIZER, command)
 
 
 @click.command(
     "encode",
     epilog="Example: tokmill encode mini/manifest.jsonl --tokenizer-path spm_8000_unigram.model --out cache",
 )
-@click.argument("manifest", type=_FILE)
-@click.option(
-    "--tokenizer-path",
-    type=_FILE,
-    required=True,
-    help="tokenizer.json, .model or .tiktoken.",
-)
-@click.option("--out", type=_DIRECTORY, required=True, help="Output: token_cache/ and ENCODE.meta.json.")
+@click.argument("manifest", type=FILE)
+@_tokenizer_path
+@click.option("--out", type=ANY_DIRECTORY, required=True, help="Output: token_cache/ and ENCODE.meta.json.")
 @click.option("--eos", type=TokenOrId(), help="Token, or id, that ends an example [default: the one it has].")
+@click.option("--separator", type=Escaped(), default="\\n", help="Text between the sides of a pair.")
 @click.option(
-    "--separator", type=Escaped(), default="\\n", show_default=True, help="Text between the sides of a pair."
-)
-@choice_option(
     "--unicode",
-    choices=["none", "NFC", "NFKC"],
+    type=click.Choice(["none", "NFC", "NFKC"]),
     default="none",
     help="Unicode form of the texts, before the tokenizer's own rules.",
 )
 @_root
 @_shared_options
-@reports_errors
+@verb
 def encode_command(as_json: bool, **options: Any) -> None:
     """Encode the texts that MANIFEST lists into a token cache.
 
@@ -134,20 +112,14 @@ def _render_encoded(made: Encoded) -> None:
     "shard",
     epilog="Example: tokmill shard mixture.yaml --tokenizer-path spm_32000_unigram.model --log-file stats.json",
 )
-@click.argument("mixture", type=_FILE)
-@click.option("--out-dir", type=_DIRECTORY, default=Path("shards"), show_default=True, help="Output.")
-@click.option("--length", type=click.IntRange(2), default=512, show_default=True, help="Tokens in a row.")
-@click.option(
-    "--rows-per-shard", type=click.IntRange(1), default=8192, show_default=True, help="Rows in a file."
-)
-@click.option(
-    "--log-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Also write the figures there, as JSON.",
-)
+@click.argument("mixture", type=FILE)
+@click.option("--out-dir", type=ANY_DIRECTORY, default=Path("shards"), help="Output.")
+@click.option("--length", type=click.IntRange(2), default=512, help="Tokens in a row.")
+@click.option("--rows-per-shard", type=click.IntRange(1), default=8192, help="Rows in a file.")
+@click.option("--log-file", type=ANY_FILE, help="Also write the figures there, as JSON.")
 @_tokenizer_options
 @_shared_options
-@reports_errors
+@verb
 def shard_command(as_json: bool, **options: Any) -> None:
     """Tokenize each dataset of MIXTURE into <name>/shard_00000.npy …, int32, (rows, length).
 
@@ -173,11 +145,11 @@ def _render_sharded(made: Sharded) -> None:
 @click.argument("format", metavar="FORMAT", type=click.Choice(format_names()))
 @click.option(
     "--manifest",
-    type=_FILE,
+    type=FILE,
     required=True,
     help="A mixture (.yaml), a snapshot (.json) or a sample (manifest.jsonl).",
 )
-@click.option("--out-dir", type=_DIRECTORY, required=True, help="Output: train/ and valid/.")
+@click.option("--out-dir", type=ANY_DIRECTORY, required=True, help="Output: train/ and valid/.")
 @click.option("--tokens", type=Amount(), help="Token budget, all splits together: 200M [default: all].")
 @click.option("--blocks", type=Amount(), help="Rows, exactly [default: as many as there are].")
 @click.option(
@@ -195,18 +167,17 @@ def _render_sharded(made: Sharded) -> None:
     type=click.Choice(["concat", "document", "best_fit", "pad"]),
     help="How documents fill rows [default: concat]; `tokmill layouts` shows what each costs.",
 )
-@click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Tokens in a row.")
+@click.option("--length", type=click.IntRange(2), default=2048, help="Tokens in a row.")
 @click.option(
     "--order",
     type=click.Choice(["shuffle", "corpus"]),
     default="shuffle",
-    show_default=True,
     help="Order of documents.",
 )
 @_root
 @_tokenizer_options
 @_shared_options
-@reports_errors
+@verb
 def build_command(as_json: bool, **options: Any) -> None:
     """Build training data from a corpus: train/ and valid/ in FORMAT, and a manifest.json to commit.
 
@@ -235,14 +206,13 @@ def _render_build(built: Built) -> None:
     "tokmill layouts mixture.yaml --tokenizer-path tok.json",
 )
 @click.argument("target", metavar="RUN|MANIFEST", type=click.Path(exists=True, path_type=Path))
-@click.option("--length", type=click.IntRange(2), default=2048, show_default=True, help="Tokens in a row.")
-@click.option("--tokenizer-path", type=_FILE, help="For MANIFEST: tokenizer.json, .model or .tiktoken.")
+@click.option("--length", type=click.IntRange(2), default=2048, help="Tokens in a row.")
+@click.option("--tokenizer-path", type=FILE, help="For MANIFEST: tokenizer.json, .model or .tiktoken.")
 @_eos
 @_root
 @_seed
 @workers_option
-@json_option
-@reports_errors
+@verb
 def layouts_command(as_json: bool, **options: Any) -> None:
     """Say what each layout would cost on the training documents of RUN, or of the texts that MANIFEST lists: rows,
     padding, lost tokens, documents that are cut."""

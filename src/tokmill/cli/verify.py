@@ -6,26 +6,15 @@ of one, and what this machine can.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
 
 import tokmill
-from tokmill.cli.console import (
-    answer,
-    choice_option,
-    err,
-    hooks_option,
-    json_option,
-    open_byte_bar,
-    open_progress,
-    out,
-    reports_errors,
-)
+from tokmill.cli.console import answer, err, hooks_option, open_byte_bar, open_progress, out, verb
 from tokmill.cli.documents import shown
-from tokmill.cli.source_options import workers_option
+from tokmill.cli.source_options import ANY_DIRECTORY, DIRECTORY, FILE, root_option, workers_option
 from tokmill.errors import plural
 
 if TYPE_CHECKING:
@@ -52,13 +41,8 @@ VERBS = {
 
 @click.command("verify", epilog="Example: tokmill verify demo/out --json")
 @click.argument("directory", metavar="DIRECTORY|MANIFEST|URL")
-@click.option(
-    "--root",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Directory that holds corpora/ [default: where manifests/ lies].",
-)
-@json_option
-@reports_errors
+@root_option
+@verb
 def verify_command(as_json: bool, **options: Any) -> None:
     """Read every byte below DIRECTORY, or of the run published at URL, and prove it against its manifests.
 
@@ -71,7 +55,6 @@ def verify_command(as_json: bool, **options: Any) -> None:
     with open_byte_bar("verifying") as on_bytes:
         result = tokmill.verify(**options, on_bytes=on_bytes)
     answer(result, as_json, _render_verified)
-    raise SystemExit(0 if result.ok else 1)
 
 
 def _render_verified(result: Verification) -> None:
@@ -85,14 +68,11 @@ def _render_verified(result: Verification) -> None:
     out.print(f"digest {result.digest}")
 
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
 @click.command("check", epilog="Example: tokmill check demo/out/build/rows")
-@click.argument("build", type=click.Path(file_okay=False, exists=True, path_type=Path))
-@choice_option(
+@click.argument("build", type=DIRECTORY)
+@click.option(
     "--verify",
-    choices=["sizes", "hashes"],
+    type=click.Choice(["sizes", "hashes"]),
     default="sizes",
     help="Compare the sizes of files with the manifest, or every byte.",
 )
@@ -100,14 +80,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--steps",
     type=click.IntRange(0),
     default=300,
-    show_default=True,
     help="Training steps to overfit one batch in, at most; 0: skip that check.",
 )
-@click.option("--manifest", type=_FILE, help="Manifest of the build, where it is not beside it.")
-@click.option("--tokenizer", type=_FILE, help="Tokenizer file of the build, where it is not beside it.")
+@click.option("--manifest", type=FILE, help="Manifest of the build, where it is not beside it.")
+@click.option("--tokenizer", type=FILE, help="Tokenizer file of the build, where it is not beside it.")
 @hooks_option
-@json_option
-@reports_errors
+@verb
 def check_command(as_json: bool, **options: Any) -> None:
     """Open BUILD (or one split of it) as a trainer does and try it: files, facts, range of ids, ends of documents, sizes
     of splits, whether their documents are those that belong there, shapes, targets and masks of a batch, and whether a
@@ -118,7 +96,6 @@ def check_command(as_json: bool, **options: Any) -> None:
     with err.status("opening") as status:
         checked = tokmill.check(**options, on_check=lambda split, check: status.update(f"{split}: {check}"))
     answer(checked, as_json, _render_checked)
-    raise SystemExit(0 if checked.ok else 1)
 
 
 def _render_checked(checked: Checked) -> None:
@@ -132,17 +109,14 @@ _MARKS = {"done": "[green]✓[/]", "running": "[cyan]▸[/]", "begun": "[yellow]
 
 
 @click.command("status", epilog="Example: tokmill status demo/out --json")
-@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
-@json_option
-@reports_errors
+@click.argument("directory", type=DIRECTORY)
+@verb
 def status_command(as_json: bool, **options: Any) -> None:
     """Say how far the run in DIRECTORY is: steps, shards done, rate, time left, the last error.
 
     Works while it runs, after it ended and after it died. Changes nothing. Exit status 1 if it failed or stopped.
     """
-    found = tokmill.status(**options)
-    answer(found, as_json, _render_status)
-    raise SystemExit(0 if found.ok else 1)
+    answer(tokmill.status(**options), as_json, _render_status)
 
 
 def _render_status(found: Status) -> None:
@@ -197,8 +171,7 @@ def _time(seconds: float) -> str:
 
 @click.command("doctor", epilog="Example: tokmill doctor --storage s3://bucket/runs --json")
 @click.option("--storage", metavar="URL", help="Also test conditional writes of this object store.")
-@json_option
-@reports_errors
+@verb
 def doctor_command(as_json: bool, **options: Any) -> None:
     """Show versions, cores, memory and disk, which optional packages are there, and whether every codec
     gives back what it was given.
@@ -206,9 +179,7 @@ def doctor_command(as_json: bool, **options: Any) -> None:
     With --storage a few small objects are written below URL and deleted again. A store that takes conditional writes
     without keeping their condition is found out: it pretends, and runs must not be published there.
     """
-    report = tokmill.doctor(**options)
-    answer(report, as_json, _render_doctor)
-    raise SystemExit(0 if report.ok else 1)
+    answer(tokmill.doctor(**options), as_json, _render_doctor)
 
 
 def _render_doctor(report: Examination) -> None:
@@ -221,10 +192,9 @@ def _render_doctor(report: Examination) -> None:
 
 @click.command("fetch", epilog="Example: tokmill fetch s3://bucket/runs/demo out/demo --build rows")
 @click.argument("url")
-@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("directory", type=ANY_DIRECTORY)
 @click.option("--build", metavar="NAME", help="One build and its tokenizer [default: the whole run].")
-@json_option
-@reports_errors
+@verb
 def fetch_command(as_json: bool, **options: Any) -> None:
     """Download the run that is published at URL to DIRECTORY, every file checked against its manifest.
 
@@ -247,10 +217,10 @@ def _render_fetched(result: Fetched) -> None:
     "forget",
     epilog="Example: tokmill forget out/web --doc-ids takedown.txt --dry-run    tokmill forget out/web --source blogs",
 )
-@click.argument("directory", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.argument("directory", type=DIRECTORY)
 @click.option(
     "--doc-ids",
-    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    type=FILE,
     help='A file with an id per line, or a JSON object: {"source": …, "doc_id": …}.',
 )
 @click.option("--source", help="All documents of a source; with --doc-ids or --license, those of it.")
@@ -261,12 +231,11 @@ def _render_fetched(result: Fetched) -> None:
 @click.option("--dry-run", is_flag=True, help="Say what is affected, and change nothing.")
 @click.option(
     "--base",
-    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    type=DIRECTORY,
     help="Where the recipe lies, if the run has hooks or benchmarks [default: two above DIRECTORY].",
 )
 @workers_option
-@json_option
-@reports_errors
+@verb
 def forget_command(as_json: bool, **options: Any) -> None:
     """Take documents out of every file of the run in DIRECTORY: texts, tokens, rows, ledgers.
 

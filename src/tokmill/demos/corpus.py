@@ -245,11 +245,7 @@ def write_corpus(directory: Path) -> list[Path]:
     pq.write_table(load_topics(), sink, compression="zstd")
     commit_bytes(topics, sink.getvalue())
 
-    records = [
-        {"id": problem["id"], "question": problem["question"], "answer": problem["answer"]}
-        for problem in generate_problems(PROBLEMS, SEED)
-    ]
-    commit_bytes(problems, encoder.encode_lines(records))
+    commit_bytes(problems, encoder.encode_lines(generate_problems(PROBLEMS, SEED)))
 
     commit_bytes(paragraphs, files("tokmill.demos").joinpath("paragraphs.txt").read_bytes())
     return [code, topics, problems, paragraphs]

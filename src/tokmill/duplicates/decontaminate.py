@@ -257,9 +257,8 @@ def _load_file(path: Path, fields: list[str], seen: set[str]) -> list[str]:
     keys = codecs.peek(path, max_record_bytes=_MAX_RECORD_BYTES).keys
     if not set(keys) & set(fields):
         raise _no_such_field(path, fields, keys)
-    wanted = [Wanted(field, field, Kind.JSON, False) for field in fields]
-    if codecs.is_plain_text(path):
-        wanted = [Wanted(field, field, Kind.TEXT, False) for field in fields]
+    kind = Kind.TEXT if codecs.is_plain_text(path) else Kind.JSON
+    wanted = [Wanted(field, field, kind, False) for field in fields]
     texts: list[str] = []
     for batch in codecs.read_batches(path, wanted, unit="line", max_record_bytes=_MAX_RECORD_BYTES):
         for bad in batch.bad:
@@ -278,7 +277,7 @@ def _load_file(path: Path, fields: list[str], seen: set[str]) -> list[str]:
                     where=str(path),
                     next="name its field too in `against.fields`, or remove the item: it cannot be looked for",
                 )
-            if not codecs.is_plain_text(path):
+            if kind is Kind.JSON:
                 values = [" ".join(_strings(json.loads(value))) for value in values]
             texts.append("\n".join(values))
     return texts

@@ -1,8 +1,8 @@
 """Near duplicates: fingerprints, bands, and the check of every pair before it may delete anything.
 
     texts ─ signatures ─ band_keys ─┐                                               in the cleaning pass, into `marks`
-                                    ├─ pairs_in_buckets ─ verify_pairs ─> edges ─ resolve ─> survivors
-    signatures, texts by number ────┴───────────────────────┘
+                                    ├─ read_pairs ─ verify_pairs ─> edges ─ resolve ─> survivors
+    signatures, texts by number ────┴─────────────────┘
 
 Finding candidates may guess; deleting may not.
 
@@ -26,7 +26,7 @@ depend on what is in each bucket and on the order of precedence alone, never on 
 
 **Survivors.** Documents in keep order: dropped if similar enough to one that is kept already, else kept. A chain
 A ~ B ~ C with A unlike C keeps A and C: B is dropped for A, and then nothing is left that C could be dropped for. Every
-dropped document has an edge of its own to its survivor. Memory goes with the edges, not with the corpus.
+dropped document has an edge of its own to its survivor.
 
 **Clusters** are the components of the edges (union-find). `Members` and `Components` find them where a corpus has more
 documents than fit in memory as numbers: with n documents of which m have an edge, n / 8 bytes for the bits and n / 64 to
@@ -51,15 +51,14 @@ from tokmill.kernels import minhash, wordclasses
 from tokmill.kernels.minhash import band_keys, count_links, list_links, overlap, repeated
 from tokmill.kernels.survivors import (
     KEPT,
-    choose_survivors,
     count_before,
-    join_components,
     join_members,
     list_roots,
     no_bits,
     numbers_at,
     places_of,
     set_bits,
+    walk_edges,
 )
 
 # Grows when the same text may get other shingles; the Unicode version grows by itself.
@@ -186,24 +185,21 @@ def read_pairs(
     keys: NDArray[np.uint64],
     docs: NDArray[np.int64],
     *,
-    digests: NDArray[np.uint64] | None = None,
-    ranks: NDArray[np.int64] | None = None,
+    digests: NDArray[np.uint64],
+    ranks: NDArray[np.int64],
     leaders: int = LEADERS,
     neighbours: int = NEIGHBOURS,
     most: int = _LISTED_PAIRS,
 ) -> Iterator[Pairs]:
     """One row per (document, band) of the partition, in any order; key 0 is no key. Some `most` pairs at a time.
 
-    `digests` tell equal fingerprints (without them all count as different); `ranks` are the documents' precedence,
-    ties by number (without them the number alone).
+    `digests` tell equal fingerprints; `ranks` are the documents' precedence, ties by number.
     """
     chosen = np.flatnonzero(repeated(keys))
     keys, docs = keys[chosen], docs[chosen]
-    ranks = docs if ranks is None else ranks[chosen]
-    order = np.lexsort((docs, ranks, keys))
+    order = np.lexsort((docs, ranks[chosen], keys))
     keys, docs = keys[order], docs[order]
-    firsts = _firsts(keys, np.arange(len(keys)) if digests is None else digests[chosen][order])
-    links = count_links(keys, firsts, leaders, neighbours)
+    links = count_links(keys, _firsts(keys, digests[chosen][order]), leaders, neighbours)
     start = 0
     while start < len(docs):
         listed = int(links.ends[start - 1]) if start else 0
@@ -211,25 +207,6 @@ def read_pairs(
         earlier, later = list_links(links, start, stop)
         yield Pairs(docs[earlier], docs[later])
         start = stop
-
-
-def pairs_in_buckets(
-    keys: NDArray[np.uint64],
-    docs: NDArray[np.int64],
-    *,
-    digests: NDArray[np.uint64] | None = None,
-    ranks: NDArray[np.int64] | None = None,
-    leaders: int = LEADERS,
-    neighbours: int = NEIGHBOURS,
-) -> Pairs:
-    """All of them at once."""
-    found = list(read_pairs(keys, docs, digests=digests, ranks=ranks, leaders=leaders, neighbours=neighbours))
-    nothing = np.empty(0, np.int64)
-    return (
-        Pairs(*(np.concatenate([nothing, *ends]) for ends in zip(*found, strict=True)))
-        if found
-        else Pairs(nothing, nothing)
-    )
 
 
 def unique_pairs(a: NDArray[np.int64], b: NDArray[np.int64]) -> Pairs:
@@ -267,11 +244,6 @@ def estimate_least(values_a: Values, values_b: Values) -> Similarity:
     return least
 
 
-def estimate_error(similarity: float, positions: int) -> float:
-    """One standard error of an estimate."""
-    return math.sqrt(similarity * (1.0 - similarity) / positions)
-
-
 def judge(values_a: Values, values_b: Values, options: NearOptions) -> Judged:
     """What fingerprints alone say.
 
@@ -284,18 +256,9 @@ def judge(values_a: Values, values_b: Values, options: NearOptions) -> Judged:
     similarity, threshold = estimate(values_a, values_b), float(options.threshold)
     if options.verify == "signature":
         return Judged(similarity, similarity >= threshold, np.zeros(len(similarity), np.bool_))
-    margin = SIGMAS * estimate_error(threshold, options.positions)
+    margin = SIGMAS * math.sqrt(threshold * (1.0 - threshold) / options.positions)
     is_similar = estimate_least(values_a, values_b) >= threshold + margin
     return Judged(similarity, is_similar, ~is_similar & (similarity >= threshold - margin))
-
-
-def exact_jaccard_of_pairs(texts: Any, left: Docs, right: Docs, options: NearOptions) -> Similarity:
-    """Jaccard similarity of the shingle sets, digits as written, of pairs of rows; 0 where neither text has words. A text
-    of many pairs is split into words once."""
-    rows = all_units(texts, options.unit, keep_digits=True)
-    found = overlap(rows.units, rows.offsets, left, right, options.ngram)
-    similarity: Similarity = found.shared / np.maximum(found.either, 1)
-    return similarity
 
 
 def judge_pairs(a: Docs, b: Docs, options: NearOptions, load_values: Callable[[Docs], Values]) -> Judged:
@@ -310,11 +273,14 @@ def judge_pairs(a: Docs, b: Docs, options: NearOptions, load_values: Callable[[D
 
 
 def compare_pairs(a: Docs, b: Docs, options: NearOptions, load_texts: Callable[[Docs], Any]) -> Similarity:
-    """Exact Jaccard for pairs of documents, likewise."""
+    """Jaccard similarity of the shingle sets, digits as written, likewise; 0 where neither text has words. A text of many
+    pairs is split into words once."""
     similarity = np.empty(len(a), np.float64)
     for part in _slices(len(a), _EXACT_PAIRS):
         docs, (left, right) = _loaded(a[part], b[part])
-        similarity[part] = exact_jaccard_of_pairs(load_texts(docs), left, right, options)
+        rows = all_units(load_texts(docs), options.unit, keep_digits=True)
+        found = overlap(rows.units, rows.offsets, left, right, options.ngram)
+        similarity[part] = found.shared / np.maximum(found.either, 1)
     return similarity
 
 
@@ -342,62 +308,30 @@ class Resolved(NamedTuple):
 
     survivor: Docs  # the document it is dropped for, -1: it is kept
     similarity: NDArray[np.float64]  # with the survivor; 0 where kept
-    component: Docs  # the first document, in keep order, of its connected component; itself if it is alone
-    component_size: Docs
+    component: Docs  # the first document of its connected component; itself if it is alone
 
 
-def resolve(
-    n_docs: int,
-    a: Docs,
-    b: Docs,
-    similarity: NDArray[np.float64],
-    order: Docs | None = None,
-    is_reference: NDArray[np.bool_] | None = None,
-) -> Resolved:
-    """Edges in any order, either end first, repeated or not.
-
-    `order` ranks the documents, the least is kept first, ties by number; None is their numbers. Reference documents
-    come before all others and are never dropped. At a billion documents give only those that have edges: `linked`.
-    """
-    is_edge = a != b
-    found = linked(a[is_edge], b[is_edge])
-    ranks = found.docs if order is None else order[found.docs]
-    is_safe = np.zeros(len(ranks), np.bool_) if is_reference is None else is_reference[found.docs]
-    by_precedence = np.lexsort((found.docs, ranks, ~is_safe))
-    nodes, is_safe = found.docs[by_precedence], is_safe[by_precedence]
-    place = np.empty(len(nodes), np.int64)
-    place[by_precedence] = np.arange(len(nodes))
-    one, other = place[found.a], place[found.b]
-    earlier, later = np.minimum(one, other), np.maximum(one, other)
-    by_later = np.argsort(later, kind="stable")
-    roots = join_components(len(nodes), earlier, later)
-    survivors, best = choose_survivors(
-        earlier[by_later], later[by_later], similarity[is_edge][by_later].astype(np.float64), is_safe
-    )
+def resolve(n_docs: int, a: Docs, b: Docs, similarity: NDArray[np.float64]) -> Resolved:
+    """Edges in any order, either end first, repeated or not; of two documents the first is kept."""
+    by_later = np.argsort(np.maximum(a, b), kind="stable")
+    by_later = by_later[a[by_later] != b[by_later]]
+    a, b, similarity = a[by_later], b[by_later], similarity[by_later]
+    components = Components(n_docs, None)
+    components.join(a, b)
+    components.seal()
     resolved = Resolved(
-        np.full(n_docs, KEPT, np.int64),
-        np.zeros(n_docs, np.float64),
-        np.arange(n_docs, dtype=np.int64),
-        np.ones(n_docs, np.int64),
+        np.full(n_docs, KEPT, np.int64), np.zeros(n_docs, np.float64), components.roots.astype(np.int64)
     )
-    resolved.survivor[nodes] = np.where(survivors == KEPT, KEPT, nodes[survivors])
-    resolved.similarity[nodes] = best
-    resolved.component[nodes] = nodes[roots]
-    resolved.component_size[nodes] = np.bincount(roots, minlength=len(nodes))[roots]
+    docs, survivors, best = walk_edges(
+        np.minimum(a, b),
+        np.zeros_like(a),
+        np.maximum(a, b),
+        similarity,
+        np.zeros(len(a), np.bool_),
+        no_bits(n_docs),
+    )
+    resolved.survivor[docs], resolved.similarity[docs] = survivors, best
     return resolved
-
-
-class Linked(NamedTuple):
-    """The documents that have edges, ascending, and the edges in their new numbers."""
-
-    docs: Docs
-    a: Docs
-    b: Docs
-
-
-def linked(a: Docs, b: Docs) -> Linked:
-    docs = np.unique(np.concatenate([a, b]))
-    return Linked(docs, np.searchsorted(docs, a), np.searchsorted(docs, b))
 
 
 # A member is known by 4 bytes.
@@ -466,34 +400,17 @@ class Components:
 # --- all of it, in memory ---
 
 
-def find_near_duplicates(
-    texts: Any,
-    options: NearOptions,
-    *,
-    order: Docs | None = None,
-    is_reference: NDArray[np.bool_] | None = None,
-) -> Resolved:
+def find_near_duplicates(texts: Any, options: NearOptions) -> Resolved:
     """All of it, for a column that fits in memory."""
     values, _, digests = signatures(texts, options)
     keys = band_keys(values, options.bands, options.rows)
     docs = np.arange(len(values))
-    ranks = _ranks(len(values), order, is_reference)
-    found = [
-        pairs_in_buckets(keys[:, band], docs, digests=digests, ranks=ranks) for band in range(options.bands)
-    ]
-    a, b = unique_pairs(*(np.concatenate(ends) for ends in zip(*found, strict=True)))
+    found = [Pairs(docs[:0], docs[:0])]
+    for band in range(options.bands):
+        found += read_pairs(keys[:, band], docs, digests=digests, ranks=docs)
+    a, b = unique_pairs(*map(np.concatenate, zip(*found, strict=True)))
     edges = verify_pairs(a, b, options, values.__getitem__, lambda rows: texts.take(pa.array(rows)))
-    return resolve(len(values), edges.a, edges.b, edges.similarity, order, is_reference)
-
-
-def _ranks(rows: int, order: Docs | None, is_reference: NDArray[np.bool_] | None) -> Docs:
-    ranks = np.arange(rows) if order is None else order
-    if is_reference is None:
-        return ranks
-    by_precedence = np.lexsort((np.arange(rows), ranks, ~is_reference))
-    ranks = np.empty(rows, np.int64)
-    ranks[by_precedence] = np.arange(rows)
-    return ranks
+    return resolve(len(values), edges.a, edges.b, edges.similarity)
 
 
 def _loaded(a: Docs, b: Docs) -> tuple[Docs, tuple[Docs, Docs]]:

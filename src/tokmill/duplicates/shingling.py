@@ -38,7 +38,7 @@ from tokmill.kernels import wordclasses as folding
 from tokmill.kernels.jit import DIGIT, LETTER, MARK, SPACE, SPACELESS, TERMINAL, Bytes, Offsets
 from tokmill.kernels.patterns import ABBREVIATIONS
 from tokmill.kernels.windows import WordTable
-from tokmill.kernels.wordclasses import COUNT, fold, fold_table
+from tokmill.kernels.wordclasses import COUNT, by_category, changes, fold, fold_table
 from tokmill.kernels.words import pack
 from tokmill.schema import large_strings, string_column
 
@@ -66,19 +66,8 @@ def exact_hashes(texts: Any, is_ascii: Column, is_wanted: Column | None = None) 
     for start in range(0, len(wide), _BATCH_ROWS):
         rows = wide[start : start + _BATCH_ROWS]
         chosen = string_column(texts.take(pa.array(rows)))
-        folded = folding.fold_rows(chosen.data, chosen.offsets, fold_table())
-        hashes[rows] = hashing.fold_hashes(folded.data, folded.offsets)
-        _hash_slowly(texts, rows[~folded.is_exact], hashes)
+        hashes[rows] = hashing.fold_hashes(*_folded(chosen.data, chosen.offsets))
     return hashes
-
-
-def _hash_slowly(texts: Any, rows: Column, hashes: Column) -> None:
-    """Rows in which marks compose or change places: through `unicodedata`, one by one."""
-    if len(rows):
-        folded = string_column(
-            pa.array([fold(text) for text in texts.take(pa.array(rows)).to_pylist()], pa.large_string())
-        )
-        hashes[rows] = hashing.fold_hashes(folded.data, folded.offsets)
 
 
 def match_equal(high: Column, low: Column, group: Column, ranks: Column | None = None) -> Matches:
@@ -104,8 +93,6 @@ def partition_of(high: Column, partitions: int) -> Column:
 # Grows when the same text may get other words; the Unicode version grows by itself.
 WORD_NORMALIZATION = f"nfkd-casefold-words-1 ({wordclasses.VERSION})"
 
-_BLOCK = 256
-_PLANES = (range(0x80, 0xD800), range(0xE000, 0x34000), range(0xE0000, 0xE1000))
 _ZERO_WIDTH_SPACE = 0x200B  # a format character that separates words
 _STOPS_WITHOUT_SPACE = "。！？｡．"
 
@@ -128,10 +115,12 @@ def word_table() -> WordTable:
         (MARK, windows.MARK),
     ):
         kinds[bits & bit != 0] = kind
-    kinds[_format_characters()] = windows.IGNORED
+    # Soft hyphens, joiners, marks of direction: invisible, and in one copy of a text but not in another.
+    kinds[by_category(lambda category: category == "Cf") != 0] = windows.IGNORED
+    kinds[_ZERO_WIDTH_SPACE] = windows.SEPARATOR
     starts = np.full(COUNT, -1, np.int32)
     pool = bytearray()
-    for code, folded in _foldings():
+    for code, folded in changes(fold_character):
         starts[code] = len(pool)
         pool.append(len(folded))
         for character in folded:
@@ -154,9 +143,9 @@ def boundary_kinds() -> NDArray[np.uint8]:
             words.kinds[ord(c)] not in (windows.SEPARATOR, windows.IGNORED) for c in fold_character(chr(code))
         ):
             kinds[code] = boundaries.WORD
-    for codes in (range(0x80), *_PLANES):
-        kinds[[c for c in codes if kinds[c] == boundaries.WORD and chr(c).islower()]] = boundaries.LOWER
-        kinds[[c for c in codes if unicodedata.category(chr(c)) in ("Pe", "Pf")]] = boundaries.CLOSER
+    of_words = np.flatnonzero(kinds == boundaries.WORD).tolist()
+    kinds[[code for code in of_words if chr(code).islower()]] = boundaries.LOWER
+    kinds[by_category(lambda category: category in ("Pe", "Pf")) != 0] = boundaries.CLOSER
     kinds[[ord(c) for c in "'\""]] = boundaries.CLOSER
     kinds[[ord(c) for c in _STOPS_WITHOUT_SPACE]] = boundaries.FULL_STOP_OF_NO_SPACE
     kinds[ord("a") : ord("z") + 1], kinds[ord("A") : ord("Z") + 1] = boundaries.LOWER, boundaries.WORD
@@ -167,28 +156,6 @@ def boundary_kinds() -> NDArray[np.uint8]:
 @functools.cache
 def abbreviations() -> NDArray[np.uint64]:
     return pack(tuple(word for word in ABBREVIATIONS if len(word.encode()) <= 8))
-
-
-def _foldings() -> Iterator[tuple[int, str]]:
-    """Every code point beyond ASCII that does not fold to itself. 256 are folded in one call, apart by newlines."""
-    for codes in _PLANES:
-        for first in range(codes.start, codes.stop, _BLOCK):
-            block = "\n".join(map(chr, range(first, min(first + _BLOCK, codes.stop))))
-            folded = fold_character(block)
-            if folded != block:
-                for code, result in enumerate(folded.split("\n"), first):
-                    if result != chr(code):
-                        yield code, result
-
-
-def _format_characters() -> list[int]:
-    """Soft hyphens, joiners, marks of direction: invisible, and in one copy of a text but not in another."""
-    return [
-        code
-        for codes in _PLANES
-        for code in codes
-        if code != _ZERO_WIDTH_SPACE and unicodedata.category(chr(code)) == "Cf"
-    ]
 
 
 Shingle = Literal["word", "char"]
@@ -219,13 +186,9 @@ def unit_batches(
     """Units of about a megabyte of text at a time, and the number of the first row."""
     make = shingles.word_units if shingle == "word" else shingles.char_units
     column = string_column(texts)
-    start, rows = 0, len(column.offsets) - 1
-    while start < rows:
-        reach = column.offsets[start] + _BATCH_BYTES
-        stop = max(int(np.searchsorted(column.offsets, reach, side="right")) - 1, start + 1)
+    for start, stop in windows.row_batches(column.offsets, _BATCH_BYTES):
         data, offsets = _folded(column.data, column.offsets[start : stop + 1])
         yield start, make(data, offsets, unit_kinds(), keep_digits=keep_digits)
-        start = stop
 
 
 def all_units(texts: Any, shingle: Shingle, *, keep_digits: bool) -> shingles.UnitRows:

@@ -198,19 +198,10 @@ def trim_texts(texts: Any, spans: Spans) -> Trimmed:
     rows, starts, ends = merged.rows[is_cut], starts[is_cut], ends[is_cut]
     if not len(rows):
         return Trimmed(texts, rows, starts, ends)
-    left = boundaries.remove_spans(column.data, column.offsets, rows, starts, ends)
-    return Trimmed(large_strings(*left), rows, starts, ends)
-
-
-def find_passages(texts: Any, options: WindowOptions, ranks: Docs | None = None) -> Spans:
-    """Marks to spans, for a column that fits in memory."""
-    ranks = np.arange(len(texts)) if ranks is None else ranks
-    marks = window_marks(texts, options)
-    matches = match_marks(marks.hashes, marks.rows, ranks[marks.rows])
-    pairs = Pairs(
-        marks.rows[matches.marks],
-        marks.first_words[matches.marks],
-        marks.rows[matches.firsts],
-        marks.first_words[matches.firsts],
-    )
-    return extend_matches(texts, pairs, options, ranks).spans
+    begins = column.offsets[rows]
+    firsts, stops = [column.offsets[0], *(begins + ends)], [*(begins + starts), column.offsets[-1]]
+    left = np.concatenate([column.data[first:stop] for first, stop in zip(firsts, stops, strict=True)])
+    lengths = np.diff(column.offsets)
+    np.subtract.at(lengths, rows, ends - starts)
+    texts = large_strings(left, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]))
+    return Trimmed(texts, rows, starts, ends)

@@ -18,6 +18,7 @@ what killed drivers left behind is removed (`remove_abandoned`).
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import importlib
@@ -26,11 +27,12 @@ import os
 import platform
 import shutil
 import socket
+import tempfile
 import threading
 import traceback
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,8 +41,8 @@ import msgspec
 from tokmill.artifacts.manifest import FORMAT_VERSION, Receipt, package_version
 from tokmill.artifacts.progress import LOGGER
 from tokmill.artifacts.step import Task
-from tokmill.engines.local import Perform
-from tokmill.errors import EngineError, TaskFailed, TokmillError
+from tokmill.engines.local import Perform, count_loss
+from tokmill.errors import EngineError, TokmillError
 from tokmill.storage.lease import pid_space, process_began
 
 # --- orders and replies ---
@@ -298,14 +300,8 @@ class ClusterEngine:
 
 def _count(loss: Loss, task: Task, deaths: dict[str, int], lost_nodes: dict[str, int]) -> None:
     counts, limit = (deaths, _GIVE_UP_AFTER) if loss is Loss.WORKER else (lost_nodes, _GIVE_UP_AFTER_NODES)
-    counts[task.fingerprint] = counts.get(task.fingerprint, 0) + 1
-    if counts[task.fingerprint] >= limit:
-        raise TaskFailed(
-            f"{loss.value} {limit} times while it worked on this task",
-            where=f"{task.function} {task.key}",
-            next="look for the kernel's (or Ray's) out-of-memory killer; try fewer workers on a node "
-            "or a smaller `shards.megabytes`",
-        )
+    killer = "look for the kernel's (or Ray's) out-of-memory killer; try fewer workers on a node"
+    count_loss(task, counts, limit, loss.value, next=killer)
 
 
 # --- around a driver ---
@@ -327,6 +323,31 @@ def require_listener(address: str, default_port: int, what: str, given: str) -> 
             where=given,
             next="give the host and port of one that runs; see docs/clusters.md",
         ) from error
+
+
+@contextlib.contextmanager
+def restored_environment(names: Iterable[str]) -> Iterator[None]:
+    """These variables are afterwards what they were before, whatever is set meanwhile."""
+    before = {name: os.environ.get(name) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def temp_directory(name: str, parent: Path) -> Iterator[Path]:
+    """For a cluster of our own. One of a driver that was killed is removed by the next."""
+    remove_abandoned(parent, name)
+    directory = Path(tempfile.mkdtemp(prefix=temp_prefix(name), dir=parent))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def temp_prefix(name: str) -> str:

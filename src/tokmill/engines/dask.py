@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from pathlib import Path
 from typing import Any
@@ -28,12 +26,12 @@ from tokmill.engines.cluster import (
     carry_out,
     encode_question,
     read_reply,
-    remove_abandoned,
     require_listener,
+    restored_environment,
     tasks_at_work,
-    temp_prefix,
+    temp_directory,
 )
-from tokmill.errors import EngineError, MissingExtra
+from tokmill.errors import EngineError
 
 _TEMP = "tokmill-dask"
 _PORT = 8786
@@ -46,13 +44,7 @@ _SET_BY_DASK = ("PYTHONHASHSEED", "__DASK_PARENT_PID")
 
 def open_dask(address: str | None, workers: int | None, on_restart: Callable[[str], None]) -> ClusterEngine:
     """`workers` are the processes of our own; on a cluster, the most tasks at once (default: its threads)."""
-    try:
-        cluster = DaskCluster(address, workers)
-    except ImportError as error:
-        raise MissingExtra(
-            f"the engine dask needs a package that is not installed ({error})",
-            next="pip install 'tokmill[dask]'",
-        ) from error
+    cluster = DaskCluster(address, workers)
     return ClusterEngine(cluster, None if address is None else workers, on_restart)
 
 
@@ -73,8 +65,11 @@ class DaskCluster:
             if address is None:
                 # Each death is told to the engine, which counts them and names the task.
                 self._undo.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
-                self._undo.enter_context(_own_environment(dask.config.get("distributed.nanny")))
-                directory = self._undo.enter_context(_temp_directory())
+                # Dask sets variables for its workers (OMP_NUM_THREADS and the like) in the driver, and leaves them.
+                nanny = dask.config.get("distributed.nanny")
+                names = (*nanny.get("environ", {}), *nanny.get("pre-spawn-environ", {}), *_SET_BY_DASK)
+                self._undo.enter_context(restored_environment(names))
+                directory = self._undo.enter_context(temp_directory(_TEMP, Path(tempfile.gettempdir())))
                 self._local = distributed.LocalCluster(
                     n_workers=workers,
                     threads_per_worker=1,
@@ -183,30 +178,3 @@ def _connect(distributed: Any, address: str) -> Any:
             where=address,
             next="give the address that the scheduler prints, tcp://host:8786 or tls://host:8786",
         ) from error
-
-
-@contextlib.contextmanager
-def _own_environment(nanny: Any) -> Iterator[None]:
-    """Dask sets variables for its workers (OMP_NUM_THREADS and the like) in the driver, and leaves them there."""
-    names = {*nanny.get("environ", {}), *nanny.get("pre-spawn-environ", {}), *_SET_BY_DASK}
-    before = {name: os.environ.get(name) for name in sorted(names)}
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
-def _temp_directory() -> Iterator[Path]:
-    """Dask's scratch space. One of a driver that was killed is removed by the next."""
-    parent = Path(tempfile.gettempdir())
-    remove_abandoned(parent, _TEMP)
-    directory = Path(tempfile.mkdtemp(prefix=temp_prefix(_TEMP), dir=parent))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)

@@ -42,7 +42,7 @@ from tokmill.artifacts.manifest import Receipt, available_cores
 from tokmill.artifacts.progress import LOGGER
 from tokmill.artifacts.step import Task
 from tokmill.engines.collector import spare_collector
-from tokmill.errors import RecipeError, TaskFailed, plural
+from tokmill.errors import MissingExtra, RecipeError, TaskFailed, plural
 
 # --- memory ---
 
@@ -108,6 +108,17 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
+def count_loss(task: Task, losses: dict[str, int], limit: int, what: str, *, next: str) -> None:
+    """One more of them while a worker had the task; so many are too many."""
+    losses[task.fingerprint] = losses.get(task.fingerprint, 0) + 1
+    if losses[task.fingerprint] >= limit:
+        raise TaskFailed(
+            f"{what} {limit} times while it worked on this task",
+            where=f"{task.function} {task.key}",
+            next=f"{next} or a smaller `shards.megabytes`",
+        ) from None
+
+
 class LocalEngine:
     name = "local"
 
@@ -126,8 +137,7 @@ class LocalEngine:
             room = 1 if any(count >= _ALONE_AFTER for count in deaths.values()) else 2 * self.workers
             try:
                 while waiting and len(running) < room:
-                    with _without_main():  # submitting starts workers
-                        running[self._open_pool().submit(perform, waiting[0])] = waiting[0]
+                    running[self._submit(perform, waiting[0])] = waiting[0]
                     waiting.popleft()
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
@@ -136,27 +146,36 @@ class LocalEngine:
                     deaths.pop(task.fingerprint, None)
                     yield task, receipt
             except BrokenProcessPool:
-                self._discard_pool()
+                self.close(wait=False)
                 finished = [f for f in running if f.done() and not f.cancelled() and f.exception() is None]
                 for future in finished:
                     task = running.pop(future)
                     deaths.pop(task.fingerprint, None)
                     yield task, future.result()
                 for task in reversed(running.values()):
-                    deaths[task.fingerprint] = deaths.get(task.fingerprint, 0) + 1
-                    if deaths[task.fingerprint] >= _GIVE_UP_AFTER:
-                        raise TaskFailed(
-                            f"a worker died {_GIVE_UP_AFTER} times while it worked on this task",
-                            where=f"{task.function} {task.key}",
-                            next="look for the kernel's out-of-memory killer; try fewer `--workers` "
-                            "or a smaller `shards.megabytes`",
-                        ) from None
+                    killer = "look for the kernel's out-of-memory killer; try fewer `--workers`"
+                    count_loss(task, deaths, _GIVE_UP_AFTER, "a worker died", next=killer)
                     waiting.appendleft(task)
                 running.clear()
                 self._on_restart("a worker died; its tasks run again")
 
-    def close(self) -> None:
-        self._end_pool(wait=True)
+    def _submit(self, perform: Perform, task: Task) -> Future[Receipt]:
+        try:
+            with _without_main():  # submitting starts workers
+                return self._open_pool().submit(perform, task)
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            # a worker was killed just now: the pool closes its pipes before it says that it is broken
+            raise BrokenProcessPool(str(error)) from error
+
+    def close(self, *, wait: bool = True) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=wait, cancel_futures=True)
+            self._pool = None
+            self._messages.put(None)
+            if wait:  # a relay that was cut short by a killed worker may never see the end
+                self._relay.join(_RELAY_SECONDS)
 
     def _open_pool(self) -> ProcessPoolExecutor:
         if self._pool is None:
@@ -171,17 +190,6 @@ class LocalEngine:
                 initargs=(self._messages,),
             )
         return self._pool
-
-    def _discard_pool(self) -> None:
-        self._end_pool(wait=False)
-
-    def _end_pool(self, *, wait: bool) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=wait, cancel_futures=True)
-            self._pool = None
-            self._messages.put(None)
-            if wait:  # a relay that was cut short by a killed worker may never see the end
-                self._relay.join(_RELAY_SECONDS)
 
 
 def without_semaphores() -> str:
@@ -296,10 +304,16 @@ def open_engine(resources: Resources, shard_bytes: int, say: Callable[[str], Non
 
 
 def _open_cluster(resources: Resources, workers: int | None, say: Callable[[str], None]) -> Engine:
-    if resources.engine == "ray":
-        from tokmill.engines.ray import open_ray
+    try:
+        if resources.engine == "ray":
+            from tokmill.engines.ray import open_ray
 
-        return open_ray(resources.address, workers, say)
-    from tokmill.engines.dask import open_dask
+            return open_ray(resources.address, workers, say)
+        from tokmill.engines.dask import open_dask
 
-    return open_dask(resources.address, workers, say)
+        return open_dask(resources.address, workers, say)
+    except ImportError as error:
+        raise MissingExtra(
+            f"the engine {resources.engine} needs a package that is not installed ({error})",
+            next=f"pip install 'tokmill[{resources.engine}]'",
+        ) from error

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,11 +26,11 @@ from tokmill.engines.cluster import (
     carry_out,
     encode_question,
     read_reply,
-    remove_abandoned,
     require_listener,
-    temp_prefix,
+    restored_environment,
+    temp_directory,
 )
-from tokmill.errors import EngineError, MissingExtra
+from tokmill.errors import EngineError
 
 _TEMP = "tm-ray"
 # A Unix socket's path has 107 bytes, and Ray appends some 75 to its directory.
@@ -46,13 +45,7 @@ _SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 
 def open_ray(address: str | None, workers: int | None, on_restart: Callable[[str], None]) -> ClusterEngine:
     """`workers` are the CPUs of a private instance; on a cluster, the most tasks at once (default: its CPUs)."""
-    try:
-        cluster = RayCluster(address, workers)
-    except ImportError as error:
-        raise MissingExtra(
-            f"the engine ray needs a package that is not installed ({error})",
-            next="pip install 'tokmill[ray]'",
-        ) from error
+    cluster = RayCluster(address, workers)
     return ClusterEngine(cluster, None if cluster.is_private else workers, on_restart)
 
 
@@ -76,7 +69,9 @@ class RayCluster:
             else:
                 self.is_private = address is None
                 if address is None:
-                    directory = self._undo.enter_context(_temp_directory())
+                    temp = Path(tempfile.gettempdir())
+                    parent = temp if len(os.fsencode(temp)) <= _MAX_TEMP_BYTES else Path("/tmp")
+                    directory = self._undo.enter_context(temp_directory(_TEMP, parent))
                     self._undo.callback(ray.shutdown)
                     _start(ray, workers, directory)
                 else:
@@ -162,28 +157,29 @@ class RayCluster:
 
 
 def _start(ray: Any, workers: int | None, directory: Path) -> None:
-    try:
-        ray.init(
-            address="local",  # also where RAY_ADDRESS or a running cluster would say otherwise
-            num_cpus=workers,
-            include_dashboard=False,
-            log_to_driver=False,
-            configure_logging=False,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            _temp_dir=str(directory),
-        )
-    except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError, OSError) as error:
-        raise _unusable("a private instance", error) from error
+    _init(
+        ray,
+        "a private instance",
+        address="local",  # also where RAY_ADDRESS or a running cluster would say otherwise
+        num_cpus=workers,
+        include_dashboard=False,
+        object_store_memory=_OBJECT_STORE_BYTES,
+        _temp_dir=str(directory),
+    )
 
 
 def _connect(ray: Any, address: str) -> None:
     if address != "auto":
         host = address.removeprefix("ray://")
         require_listener(host, _CLIENT_PORT if address.startswith("ray://") else 6379, "Ray cluster", address)
+    _init(ray, address, address=address)
+
+
+def _init(ray: Any, where: str, **options: Any) -> None:
     try:
-        ray.init(address=address, log_to_driver=False, configure_logging=False)
+        ray.init(log_to_driver=False, configure_logging=False, **options)
     except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError, OSError) as error:
-        raise _unusable(address, error) from error
+        raise _unusable(where, error) from error
 
 
 def _check_connected(ray: Any, address: str | None) -> None:
@@ -223,33 +219,12 @@ def _last_line(text: str) -> str:
 
 
 @contextlib.contextmanager
-def _temp_directory() -> Iterator[Path]:
-    """Where Ray keeps sockets and logs. One of a driver that was killed is removed by the next."""
-    parent = Path(tempfile.gettempdir())
-    if len(os.fsencode(parent)) > _MAX_TEMP_BYTES:
-        parent = Path("/tmp")
-    remove_abandoned(parent, _TEMP)
-    directory = Path(tempfile.mkdtemp(prefix=temp_prefix(_TEMP), dir=parent))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-@contextlib.contextmanager
 def _environment(**variables: str) -> Iterator[None]:
-    """These variables, where nobody has set them, for a while."""
-    before = {name: os.environ.get(name) for name in (*_SET_BY_RAY, *variables)}
-    for name, value in variables.items():
-        os.environ.setdefault(name, value)
-    try:
+    """These variables, where nobody has set them, for a while; those that Ray has set go, too."""
+    with restored_environment((*_SET_BY_RAY, *variables)):
+        for name, value in variables.items():
+            os.environ.setdefault(name, value)
         yield
-    finally:
-        for name, former in before.items():  # those that Ray has set, too
-            if former is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = former
 
 
 @contextlib.contextmanager

@@ -21,19 +21,22 @@ what the ids mean.
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, file_entry, fingerprint_of
-from tokmill.errors import CorruptFile, VocabTooLarge
-from tokmill.storage.disk import Written, commit_bytes, load_bytes
+from tokmill.errors import CorruptFile, InputError, VocabTooLarge
+from tokmill.storage.disk import Written, commit_bytes, load_bytes, remove_file
+
+T = TypeVar("T")
 
 SPLITS: Final = ("train", "valid", "test")  # by number
 
@@ -126,6 +129,7 @@ def _joined(parts: list[Sequences]) -> Sequences:
     return Sequences(ids, np.concatenate([part.lengths for part in parts]).astype(np.int64), names)
 
 
+@functools.lru_cache(maxsize=64)  # many shards are asked for a document
 def npy_header(shape: tuple[int, ...], kind: str = "<i4") -> bytes:
     """What precedes the data of an .npy file; spelled here, because bytes must not change with NumPy's version."""
     facts = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape!r}, }}".encode()
@@ -138,6 +142,27 @@ def npy_header(shape: tuple[int, ...], kind: str = "<i4") -> bytes:
 def write_meta(path: Path, described: Mapping[str, object]) -> Written:
     encoded = msgspec.json.format(msgspec.json.encode(described, order="sorted"), indent=2)
     return commit_bytes(path, encoded + b"\n")
+
+
+def load_meta(directory: Path, format: str, what: str, facts: type[T]) -> tuple[dict[str, Any], T]:
+    """What a build of this format tells of itself: all that was written, and what its reader must know."""
+    path = Path(directory) / META_NAME
+    if not path.is_file():
+        raise InputError(
+            "no such file", where=str(path), next=f"give the directory of a finished {format} build"
+        )
+    try:
+        meta = msgspec.json.decode(load_bytes(path), type=dict[str, Any])
+        return meta, msgspec.convert(meta, facts)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise corrupt(f"not the description of {what} ({error})", path) from error
+
+
+def remove_stale(directory: Path, pattern: str, written: Collection[str]) -> None:
+    """What an earlier, longer build left behind."""
+    for path in sorted(directory.glob(pattern)):
+        if path.name not in written:
+            remove_file(path)
 
 
 def meta_entry(directory: Path, written: Written) -> FileEntry:
@@ -162,16 +187,13 @@ _HELD_TOKENS = 1 << 28
 class Store(Protocol):
     format: str
     size: int  # rows, or documents
+    seq_len: int | None  # None: rows are of any length
     dtype: str
     meta: dict[
         str, Any
     ]  # tokenizer_sha256, eos_id, pad_id, vocab_size, layout, split … as far as the files say
-    split: str | None  # the one that is opened, of several in the directory
-    first: int  # its first row, in an index that goes through all of them
-
-    @property
-    def seq_len(self) -> int | None:
-        """None: rows are of any length."""
+    split: str | None = None  # the one that is opened, of several in the directory
+    first: int = 0  # its first row, in an index that goes through all of them
 
     def view(self, row: int) -> Ids:
         """The ids of a row, read-only and with the padding that is stored."""
@@ -182,24 +204,28 @@ class Store(Protocol):
     def lengths(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Ids of each row."""
 
-    def doc_id(self, row: int) -> str | None:
-        """Where the files themselves name the document of a row."""
-
     def files(self) -> Iterator[tuple[Path, int]]:
         """Every file of ids, and its bytes as they must be; -1 where only reading it tells."""
 
+    # What a class that names this one as its base need not write.
+
+    def doc_id(self, row: int) -> str | None:
+        """Where the files themselves name the document of a row."""
+        return None
+
     def digests(self) -> list[tuple[Path, str]]:
         """sha256 of the files, where the format itself knows them."""
+        return []
 
     def content(self) -> list[str]:
         """Digests of all that is in the files, of their bytes or not; none: the format keeps none."""
+        return []
 
 
-class RowStore:
+class RowStore(Store):
     """`rows[n]` rows are in shard n, which `load(n)` maps; `files` are the shards with their bytes."""
 
-    split: str | None = None
-    first = 0
+    seq_len: int
 
     def __init__(
         self,
@@ -240,17 +266,8 @@ class RowStore:
     def lengths(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.full(len(rows), self.seq_len, np.int64)
 
-    def doc_id(self, row: int) -> str | None:
-        return None
-
     def files(self) -> Iterator[tuple[Path, int]]:
         return iter(self._files)
-
-    def digests(self) -> list[tuple[Path, str]]:
-        return []
-
-    def content(self) -> list[str]:
-        return []
 
     def _shard(self, number: int) -> Ids:
         shard = self._shards[number]
@@ -266,7 +283,7 @@ class Part(NamedTuple):
     digest: str
 
 
-class PartStore:
+class PartStore(Store):
     """`load(n)` gives the sequences of part n. Mapped parts stay, and their digests are those of their files; of decoded
     ones as many are held as there is room for, and their digests are those of what they hold."""
 
@@ -285,8 +302,7 @@ class PartStore:
         self.format, self.meta, self.seq_len = format, meta, seq_len
         self._parts, self._load, self._is_mapped = list(parts), load, is_mapped
         self._ends = list(itertools.accumulate(part.rows for part in parts))
-        self.first, self.size = 0, self._ends[-1] if self._ends else 0
-        self.split: str | None = None
+        self.size = self._ends[-1] if self._ends else 0
         self._held: dict[int, tuple[Ids, NDArray[np.int64], Any]] = {}
 
     def narrow(self, split: str, first: int, size: int) -> None:

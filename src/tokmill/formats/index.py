@@ -25,7 +25,6 @@ searched, and never read whole. A hash finds; whoever asks compares the id itsel
 from __future__ import annotations
 
 import bisect
-import functools
 import hashlib
 import itertools
 import os
@@ -152,14 +151,9 @@ def read_row_index(path: Path, first: int = 0, stop: int | None = None) -> Itera
 
 def find_row(path: Path, row: int) -> IndexRow:
     """One row: its frame is read, and no other."""
-    frames, frame = _table(path), row // FRAME_ROWS
-    lines = _lines(path, *frames[frame], frame) if 0 <= frame < len(frames) else []
-    if row % FRAME_ROWS >= len(lines):
+    found = next(read_row_index(path, row, row + 1), None)
+    if found is None:
         raise InputError(f"has no row {row:,}", where=str(path), next="rows are counted from 0")
-    try:
-        found = msgspec.json.decode(lines[row % FRAME_ROWS], type=IndexRow)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise corrupt(f"line {row} is not a row of the index ({error})", path) from error
     if found.row != row:
         raise corrupt(f"row {found.row:,} stands where row {row:,} should", path)
     return found
@@ -275,7 +269,7 @@ def find_id(path: Path | str, documents: int, wanted: int) -> list[int]:
     """
     if not documents:
         return []
-    header = _header((2, documents), "<u8")
+    header = npy_header((2, documents), "<u8")
     descriptor = _open_to_read(path)
     try:
         if read_at(descriptor, len(header), 0, path) != header:
@@ -323,11 +317,6 @@ def _read_entries(
     return np.frombuffer(data, "<u8")
 
 
-@functools.lru_cache(maxsize=64)
-def _header(shape: tuple[int, int], kind: str) -> bytes:
-    return npy_header(shape, kind)
-
-
 def write_places(path: Path, meetings: int, blocks: Iterable[RowSpans]) -> Written:
     """So many meetings of a build, in blocks of ascending documents; within a block they come in order of rows."""
     left = meetings
@@ -365,7 +354,7 @@ def find_places(path: Path, meetings: int, document: int) -> RowSpans:
 
 
 def _map(path: Path, shape: tuple[int, int], kind: str) -> NDArray[np.unsignedinteger]:
-    header = _header(shape, kind)
+    header = npy_header(shape, kind)
     size = len(header) + shape[0] * shape[1] * np.dtype(kind).itemsize
     try:
         with path.open("rb") as file:

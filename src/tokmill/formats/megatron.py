@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats import Format, Tokens
-from tokmill.formats.ids import cast_ids, corrupt, plain
+from tokmill.formats.ids import Store, cast_ids, corrupt, plain
 from tokmill.storage.disk import Written, map_array, open_commit
 
 MAGIC = b"MMIDIDX\0\0"
@@ -153,7 +153,7 @@ class MegatronFile:
         for path in (self._idx_path, self._bin_path):
             if not path.is_file():
                 raise InputError("no such file", where=str(path), next="give the path without .bin and .idx")
-        index = _map_bytes(self._idx_path)
+        index = map_array(self._idx_path, np.uint8)
         code, n_sequences, n_documents = self._read_header(index)
         self.dtype = np.dtype(_DTYPE_NAMES[code]).newbyteorder("<")
         buffer = index.data
@@ -164,7 +164,7 @@ class MegatronFile:
         self.documents: NDArray[np.int64] = np.frombuffer(
             buffer, "<i8", n_documents, _HEADER.size + 12 * n_sequences
         )
-        self._ids = _map_bytes(self._bin_path)
+        self._ids = map_array(self._bin_path, np.uint8)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -179,7 +179,7 @@ class MegatronFile:
         pointer, length = int(self.pointers[number]), int(self.lengths[number])
         stop = pointer + length * self.dtype.itemsize
         if not 0 <= pointer <= stop <= len(self._ids):
-            raise self._corrupt_bin(f"sequence {number} lies beyond the end of the file")
+            raise corrupt(f"sequence {number} lies beyond the end of the file", self._bin_path)
         return self._ids[pointer:stop].view(self.dtype)
 
     def aligned(self, name: str) -> MegatronFile:
@@ -195,46 +195,41 @@ class MegatronFile:
         for block in _blocks(len(self)):
             lengths = self.lengths[block].astype(np.int64)
             if int(lengths.min()) < 0:
-                raise self._corrupt_idx(
-                    f"sequence {block.start + int(lengths.argmin())} has a negative length"
+                raise corrupt(
+                    f"sequence {block.start + int(lengths.argmin())} has a negative length", self._idx_path
                 )
             ends = expected + np.cumsum(lengths * itemsize)
             wrong = np.flatnonzero(self.pointers[block] != ends - lengths * itemsize)
             if wrong.size:
-                raise self._corrupt_idx(
-                    f"sequence {block.start + int(wrong[0])} does not begin where the one before ends"
+                raise corrupt(
+                    f"sequence {block.start + int(wrong[0])} does not begin where the one before ends",
+                    self._idx_path,
                 )
             expected = int(ends[-1])
         if len(self._ids) != expected:
-            raise self._corrupt_bin(f"{len(self._ids):,} bytes, but the index describes {expected:,}")
+            raise corrupt(f"{len(self._ids):,} bytes, but the index describes {expected:,}", self._bin_path)
         if int(self.documents[0]) != 0 or int(self.documents[-1]) != len(self):
-            raise self._corrupt_idx(f"documents do not run from sequence 0 to {len(self)}")
+            raise corrupt(f"documents do not run from sequence 0 to {len(self)}", self._idx_path)
         for block in _blocks(len(self.documents) - 1):
             if (np.diff(self.documents[block.start : block.stop + 1]) < 0).any():
-                raise self._corrupt_idx("document indices go backwards")
+                raise corrupt("document indices go backwards", self._idx_path)
 
     def _read_header(self, index: NDArray[np.uint8]) -> tuple[int, int, int]:
         if len(index) < _HEADER.size:
-            raise self._corrupt_idx(f"{len(index)} bytes, shorter than a header ({_HEADER.size})")
+            raise corrupt(f"{len(index)} bytes, shorter than a header ({_HEADER.size})", self._idx_path)
         magic, version, code, n_sequences, n_documents = _HEADER.unpack(index[: _HEADER.size].tobytes())
         if magic != MAGIC:
-            raise self._corrupt_idx(f"does not begin with {MAGIC!r} but with {magic!r}")
+            raise corrupt(f"does not begin with {MAGIC!r} but with {magic!r}", self._idx_path)
         if version != VERSION:
-            raise self._corrupt_idx(f"format version {version}, and only {VERSION} is known")
+            raise corrupt(f"format version {version}, and only {VERSION} is known", self._idx_path)
         if code not in _DTYPE_NAMES:
-            raise self._corrupt_idx(f"unknown dtype code {code}")
+            raise corrupt(f"unknown dtype code {code}", self._idx_path)
         if n_documents < 1:
-            raise self._corrupt_idx("the document list is empty; it has at least the leading 0")
+            raise corrupt("the document list is empty; it has at least the leading 0", self._idx_path)
         expected = _HEADER.size + 12 * n_sequences + 8 * n_documents
         if len(index) != expected:
-            raise self._corrupt_idx(f"{len(index):,} bytes, but the header describes {expected:,}")
+            raise corrupt(f"{len(index):,} bytes, but the header describes {expected:,}", self._idx_path)
         return code, n_sequences, n_documents
-
-    def _corrupt_idx(self, what: str) -> CorruptFile:
-        return corrupt(what, self._idx_path)
-
-    def _corrupt_bin(self, what: str) -> CorruptFile:
-        return corrupt(what, self._bin_path)
 
 
 def _paths(prefix: Path) -> tuple[Path, Path]:
@@ -250,17 +245,10 @@ def _blocks(count: int) -> Iterable[slice]:
     return (slice(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK))
 
 
-def _map_bytes(path: Path) -> NDArray[np.uint8]:
-    return map_array(path, np.uint8)
-
-
-class MegatronStore:
+class MegatronStore(Store):
     """One pair of files: opening reads 34 bytes of them."""
 
-    format = "megatron"
-    seq_len: int | None = None
-    split: str | None = None
-    first = 0
+    format, seq_len = "megatron", None
 
     def __init__(self, directory: Path) -> None:
         self._file = MegatronFile(directory / _PREFIX)
@@ -295,15 +283,6 @@ class MegatronStore:
 
     def block(self, rows: NDArray[np.int64]) -> NDArray[np.integer]:
         raise AssertionError("sequences of any length are no block")
-
-    def doc_id(self, row: int) -> str | None:
-        return None
-
-    def digests(self) -> list[tuple[Path, str]]:
-        return []
-
-    def content(self) -> list[str]:
-        return []
 
 
 def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:

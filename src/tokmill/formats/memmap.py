@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -20,8 +19,17 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import FileEntry, file_entry
 from tokmill.errors import InputError
 from tokmill.formats import Format, Tokens
-from tokmill.formats.ids import META_NAME, RowStore, cast_ids, corrupt, meta_entry, write_meta
-from tokmill.storage.disk import Written, load_bytes, map_array, open_commit
+from tokmill.formats.ids import (
+    META_NAME,
+    RowStore,
+    cast_ids,
+    corrupt,
+    load_meta,
+    meta_entry,
+    plain,
+    write_meta,
+)
+from tokmill.storage.disk import Written, map_array, open_commit
 
 IDS_NAME = "input_ids.mmap"
 
@@ -56,19 +64,15 @@ class MemmapRows:
     """A directory of rows, mapped read-only: `ids` of shape (n_seqs, seq_len), `meta` as it was written."""
 
     def __init__(self, directory: Path) -> None:
-        ids_path, meta_path = Path(directory) / IDS_NAME, Path(directory) / META_NAME
-        for path in (meta_path, ids_path):
-            if not path.is_file():
-                raise InputError(
-                    "no such file", where=str(path), next="give the directory of a finished memmap build"
-                )
-        try:
-            self.meta: dict[str, Any] = msgspec.json.decode(load_bytes(meta_path), type=dict[str, Any])
-            facts = msgspec.convert(self.meta, _Facts)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise corrupt(f"not the description of memmap rows ({error})", meta_path) from error
+        ids_path = Path(directory) / IDS_NAME
+        self.meta, facts = load_meta(directory, "memmap", "memmap rows", _Facts)
         if facts.dtype not in _DTYPES:
-            raise corrupt(f"dtype {facts.dtype!r} is not one of {', '.join(_DTYPES)}", meta_path)
+            path = Path(directory) / META_NAME
+            raise corrupt(f"dtype {facts.dtype!r} is not one of {', '.join(_DTYPES)}", path)
+        if not ids_path.is_file():
+            raise InputError(
+                "no such file", where=str(ids_path), next="give the directory of a finished memmap build"
+            )
         kind = np.dtype(facts.dtype).newbyteorder("<")
         shape = (facts.n_seqs, facts.seq_len)
         actual, expected = ids_path.stat().st_size, facts.n_seqs * facts.seq_len * kind.itemsize
@@ -78,28 +82,10 @@ class MemmapRows:
                 f"({facts.n_seqs:,} x {facts.seq_len:,} x {kind.itemsize})",
                 ids_path,
             )
-        self.ids: NDArray[np.integer]
-        if expected:
-            self.ids = map_array(ids_path, kind, shape=shape)
-        else:  # a map of nothing is refused
-            self.ids = np.empty(shape, dtype=kind)
-            self.ids.flags.writeable = False
+        self.ids = plain(map_array(ids_path, kind, shape=shape))
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    def __enter__(self) -> MemmapRows:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """The map itself closes with its last view: rows taken from it stay valid."""
-        self.ids = np.empty((0, self.ids.shape[1]), dtype=self.ids.dtype)
-
-
-def open_memmap(directory: Path) -> MemmapRows:
-    return MemmapRows(directory)
 
 
 class _Facts(msgspec.Struct):
@@ -131,7 +117,7 @@ def _open_store(directory: Path, split: str | None) -> RowStore:
 
 
 def _check(directory: Path) -> None:
-    open_memmap(directory)
+    MemmapRows(directory)
 
 
 MEMMAP = Format(

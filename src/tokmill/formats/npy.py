@@ -12,7 +12,7 @@
 `meta.json` is written last and goes first: shards of a build without it do not exist. A shard that an earlier, longer
 build left behind is removed before that, so `np.load` over the sorted names is the whole build too.
 
-Shards that others made have nothing beside them: a folder of them is read by their headers alone (`BareShards`), in the
+Shards that others made have nothing beside them: a folder of them is read by their headers alone (`BARE`), in the
 order of the numbers in their names.
 """
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,15 +30,18 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import MANIFEST, RECEIPTS, STALE_MANIFEST, FileEntry, file_entry
 from tokmill.errors import CorruptFile, InputError
 from tokmill.formats import Format, Tokens
-from tokmill.formats.ids import META_NAME, RowStore, cast_ids, corrupt, meta_entry, npy_header, write_meta
-from tokmill.storage.disk import (
-    Written,
-    load_bytes,
-    map_array,
-    open_commit,
-    remove_file,
-    told_as_unreadable,
+from tokmill.formats.ids import (
+    META_NAME,
+    RowStore,
+    cast_ids,
+    corrupt,
+    load_meta,
+    meta_entry,
+    npy_header,
+    remove_stale,
+    write_meta,
 )
+from tokmill.storage.disk import Written, map_array, open_commit, remove_file, told_as_unreadable
 
 _PLACES = "places.npy"  # beside the shards of our builds, and none of them
 _NUMBERS = re.compile(r"(\d+)")
@@ -77,7 +80,7 @@ def write_npy(
                 file.write(piece)
         written[shard_name(number)] = file.written
     assert ids.is_empty(), f"{directory}: more ids came than {n_seqs} rows of {seq_len}"
-    _remove_stale(directory, set(written))
+    remove_stale(directory, "shard_*.npy", written)
     whole = {
         **meta,
         "seq_len": seq_len,
@@ -95,18 +98,10 @@ class NpyRows:
 
     def __init__(self, directory: Path) -> None:
         self._directory = Path(directory)
-        path = self._directory / META_NAME
-        if not path.is_file():
-            raise InputError(
-                "no such file", where=str(path), next="give the directory of a finished npy build"
-            )
-        try:
-            self.meta: dict[str, Any] = msgspec.json.decode(load_bytes(path), type=dict[str, Any])
-            self._facts = msgspec.convert(self.meta, _Facts)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise corrupt(f"not the description of npy shards ({error})", path) from error
+        self.meta, self._facts = load_meta(self._directory, "npy", "npy shards", _Facts)
         if self._facts.n_shards != -(-self._facts.n_seqs // self._facts.rows_per_shard):
-            raise corrupt(f"{self._facts.n_shards} shards cannot hold {self._facts.n_seqs:,} rows", path)
+            what = f"{self._facts.n_shards} shards cannot hold {self._facts.n_seqs:,} rows"
+            raise corrupt(what, self._directory / META_NAME)
 
     def __len__(self) -> int:
         return self._facts.n_seqs
@@ -143,39 +138,6 @@ class NpyRows:
         if size != expected:
             raise corrupt(f"{size:,} bytes, but its header describes {expected:,}", path)
         return map_array(path, "<i4", offset=len(header), shape=(rows, self.seq_len))
-
-    def read_shards(self) -> Iterator[NDArray[np.int32]]:
-        for number in range(self.n_shards):
-            yield self.shard(number)
-
-
-class BareShards:
-    """`.npy` files of rows, and nothing that describes them: what their headers say must agree."""
-
-    def __init__(self, directory: Path) -> None:
-        self.paths = list_bare(Path(directory))
-        if not self.paths:
-            raise InputError("holds no .npy file", where=str(directory), next="give a folder of shards")
-        headers = [_read_header(path) for path in self.paths]
-        self.dtype, self.seq_len = headers[0].dtype, headers[0].shape[1]
-        for path, header in zip(self.paths, headers, strict=True):
-            told = (header.dtype, header.shape[1])
-            if told != (self.dtype, self.seq_len):
-                raise CorruptFile(
-                    f"rows of {header.shape[1]:,} {header.dtype}, but those of {self.paths[0].name} are of "
-                    f"{self.seq_len:,} {self.dtype}",
-                    where=str(path),
-                    next="put shards that belong together into a folder of their own",
-                )
-        self.rows = [header.shape[0] for header in headers]
-        self.sizes = [header.offset + header.bytes for header in headers]
-        self._offsets = [header.offset for header in headers]
-
-    def shard(self, number: int) -> NDArray[np.integer]:
-        shape = (self.rows[number], self.seq_len)
-        if not shape[0]:  # a map of nothing is refused
-            return np.empty(shape, self.dtype)
-        return np.memmap(self.paths[number], self.dtype, "r", self._offsets[number], shape)
 
 
 def list_bare(directory: Path) -> list[Path]:
@@ -252,12 +214,6 @@ class _Pieces:
         return False
 
 
-def _remove_stale(directory: Path, kept: set[str]) -> None:
-    for path in sorted(directory.glob("shard_*.npy")) if directory.is_dir() else []:
-        if path.name not in kept:
-            remove_file(path)
-
-
 def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
     written = write_npy(
         directory,
@@ -295,8 +251,9 @@ def _recognizes(directory: Path) -> bool:
 
 
 def _check(directory: Path) -> None:
-    for _ in NpyRows(directory).read_shards():
-        pass
+    rows = NpyRows(directory)
+    for number in range(rows.n_shards):
+        rows.shard(number)
 
 
 NPY = Format(
@@ -319,16 +276,39 @@ def _is_bare(directory: Path) -> bool:
     return bool(list_bare(directory))
 
 
-def _open_bare(directory: Path, split: str | None) -> RowStore:
-    shards = BareShards(directory)
-    files = list(zip(shards.paths, shards.sizes, strict=True))
+def _open_bare(directory: Path, split: str | None = None) -> RowStore:
+    """`.npy` files of rows, and nothing that describes them: what their headers say must agree."""
+    headers = {path: _read_header(path) for path in list_bare(directory)}
+    if not headers:
+        raise InputError("holds no .npy file", where=str(directory), next="give a folder of shards")
+    paths = list(headers)
+    dtype, (_, seq_len) = headers[paths[0]].dtype, headers[paths[0]].shape
+    for path, header in headers.items():
+        if (header.dtype, header.shape[1]) != (dtype, seq_len):
+            raise CorruptFile(
+                f"rows of {header.shape[1]:,} {header.dtype}, but those of {paths[0].name} are of "
+                f"{seq_len:,} {dtype}",
+                where=str(path),
+                next="put shards that belong together into a folder of their own",
+            )
+
+    def load(number: int) -> NDArray[np.integer]:
+        header = headers[paths[number]]
+        return map_array(paths[number], dtype, offset=header.offset, shape=header.shape)
+
     return RowStore(
-        "npy", {}, shards.rows, shards.shard, seq_len=shards.seq_len, dtype=str(shards.dtype), files=files
+        "npy",
+        {},
+        [header.shape[0] for header in headers.values()],
+        load,
+        seq_len=seq_len,
+        dtype=str(dtype),
+        files=[(path, header.offset + header.bytes) for path, header in headers.items()],
     )
 
 
 def _check_bare(directory: Path) -> None:
-    BareShards(directory)
+    _open_bare(directory)
 
 
 BARE = Format(name="bare", recognizes=_is_bare, open_store=_open_bare, check=_check_bare, shapes=("rows",))

@@ -16,13 +16,12 @@ import errno
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
-from tokmill.errors import InputError
 from tokmill.formats import Format, Tokens
 from tokmill.formats.ids import (
     META_NAME,
@@ -30,17 +29,17 @@ from tokmill.formats.ids import (
     PartStore,
     Sequences,
     corrupt,
+    load_meta,
     meta_entry,
     regroup,
+    remove_stale,
     write_meta,
 )
-from tokmill.storage.disk import Written, commit_bytes, load_bytes, remove_file, unreadable
+from tokmill.storage.disk import Written, commit_bytes, remove_file, unreadable
 from tokmill.storage.location import is_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-T = TypeVar("T")
 
 ROWS_PER_SHARD = 8192
 
@@ -79,9 +78,7 @@ def write_parquet(
         name = _shard_name(len(shards))
         written[name] = commit_bytes(directory / name, _encode(rows))
         shards.append(Shard(name, len(rows.lengths), len(rows.ids), content_sha256(rows)))
-    for path in sorted(directory.glob("shard_*.parquet")) if directory.is_dir() else []:
-        if path.name not in written:
-            remove_file(path)
+    remove_stale(directory, "shard_*.parquet", written)
     whole = {
         **meta,
         "n_seqs": sum(shard.rows for shard in shards),
@@ -95,13 +92,12 @@ def write_parquet(
 
 def read_parquet(directory: Path) -> Iterator[Sequences]:
     """Shard by shard, each checked against what was written."""
-    for number in range(len(load_meta(directory).shards)):
-        yield load_shard(directory, number)
+    for shard in load_shards(directory)[1].shards:
+        yield load_shard(directory, shard)
 
 
-def load_shard(directory: Path, number: int) -> Sequences:
+def load_shard(directory: Path, shard: Shard) -> Sequences:
     """One shard, checked against what was written."""
-    shard = load_meta(directory).shards[number]
     path = Path(directory) / shard.file
     rows = _decode(path)
     if content_sha256(rows) != shard.content_sha256:
@@ -109,29 +105,12 @@ def load_shard(directory: Path, number: int) -> Sequences:
     return rows
 
 
-def load_meta(directory: Path) -> ParquetMeta:
-    """What every such directory tells of itself."""
-    meta = _load_meta(directory, ParquetMeta)
+def load_shards(directory: Path) -> tuple[dict[str, Any], ParquetMeta]:
+    """All that its maker wrote, and what every such directory tells of itself."""
+    whole, meta = load_meta(directory, "parquet", "parquet shards", ParquetMeta)
     if not all(is_within(shard.file) for shard in meta.shards):
         raise corrupt("lists a shard outside of its directory", Path(directory) / META_NAME)
-    return meta
-
-
-def load_meta_whole(directory: Path) -> dict[str, Any]:
-    """That, and all that its maker added."""
-    return _load_meta(directory, dict[str, Any])
-
-
-def _load_meta(directory: Path, kind: type[T]) -> T:
-    path = Path(directory) / META_NAME
-    if not path.is_file():
-        raise InputError(
-            "no such file", where=str(path), next="give the directory of a finished parquet build"
-        )
-    try:
-        return msgspec.json.decode(load_bytes(path), type=kind)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise corrupt(f"not the description of parquet shards ({error})", path) from error
+    return whole, meta
 
 
 class ParquetMeta(msgspec.Struct):
@@ -202,18 +181,18 @@ def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
         file_entry(
             shard.file, "shard", written[shard.file], rows=shard.rows, content_sha256=shard.content_sha256
         )
-        for shard in load_meta(directory).shards
+        for shard in load_shards(directory)[1].shards
     ]
     return [*shards, meta_entry(directory, written[META_NAME])]
 
 
 def _open_store(directory: Path, split: str | None) -> PartStore:
-    shards, meta = load_meta(directory).shards, load_meta_whole(directory)
+    meta, facts = load_shards(directory)
     return PartStore(
         "parquet",
         meta,
-        [Part(directory / one.file, one.rows, one.tokens, one.content_sha256) for one in shards],
-        lambda number: load_shard(directory, number),
+        [Part(directory / one.file, one.rows, one.tokens, one.content_sha256) for one in facts.shards],
+        lambda number: load_shard(directory, facts.shards[number]),
         is_mapped=False,
         seq_len=meta.get("seq_len"),
     )

@@ -6,7 +6,7 @@
 
 A part is an uncompressed zip of two .npy files, byte for byte the same wherever it is made (dates are 1980, the bytes
 of the headers are our own), which `np.load` reads and which can be mapped. Changing the tokenizer makes another cache and
-never touches the sample; a reader that has another tokenizer than the cache was made with is told so.
+never touches the sample; a trainer that has another tokenizer than the cache was made with is told so (tokmill.loader).
 """
 
 from __future__ import annotations
@@ -25,12 +25,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
-from tokmill.errors import CorruptFile, InputError, TokenizerMismatch
+from tokmill.errors import CorruptFile, InputError
 from tokmill.formats import Checksums, Format, ListedFile, Tokens
 from tokmill.formats.ids import Part as StoredPart
-from tokmill.formats.ids import PartStore, Sequences, find_split, npy_header, regroup, write_meta
+from tokmill.formats.ids import (
+    PartStore,
+    Sequences,
+    find_split,
+    npy_header,
+    regroup,
+    remove_stale,
+    write_meta,
+)
 from tokmill.storage.disk import Written, commit_bytes, load_bytes, map_array, remove_file, unreadable
-from tokmill.storage.location import file_sha256, is_within
+from tokmill.storage.location import is_within
 
 META_NAME, PARTS_NAME = "ENCODE.meta.json", "token_cache"
 
@@ -102,9 +110,7 @@ def write_token_cache(
         file = f"{PARTS_NAME}/part-{len(parts):05d}.npz"
         written[file] = commit_bytes(cache / file, _encode(examples))
         parts.append(Part(file, len(examples.lengths), len(examples.ids), written[file].sha256))
-    for path in sorted((cache / PARTS_NAME).glob("part-*.npz")):
-        if f"{PARTS_NAME}/{path.name}" not in written:
-            remove_file(path)
+    remove_stale(cache, f"{PARTS_NAME}/part-*.npz", [Path(file).name for file in written])
     told = msgspec.to_builtins(facts)
     meta = {
         **{name: value for name, value in told.items() if value or name != "hub"},
@@ -127,9 +133,7 @@ def _ranges(splits: Mapping[str, int]) -> list[SplitRange]:
 
 
 class TokenCache:
-    """A cache, opened for the tokenizer whose sha256 is given (None: whatever it was made with)."""
-
-    def __init__(self, cache: Path, *, model_sha256: str | None) -> None:
+    def __init__(self, cache: Path) -> None:
         self._cache = Path(cache)
         path = self._cache / META_NAME
         if not path.is_file():
@@ -146,12 +150,6 @@ class TokenCache:
             raise _corrupt("lists a part outside of its directory", path)
         if not _covers(self.meta.splits, self.meta.examples):
             raise _corrupt(f"its splits are not the {self.meta.examples:,} examples, each once", path)
-        if model_sha256 is not None and model_sha256.lower() != self.meta.model_sha256:
-            raise TokenizerMismatch(
-                f"made with the tokenizer {self.meta.model}, sha256 {self.meta.model_sha256}, not with {model_sha256}",
-                where=str(self._cache),
-                next="encode again with this tokenizer, or use the one that the cache was made with",
-            )
 
     def __len__(self) -> int:
         return self.meta.examples
@@ -175,17 +173,6 @@ class TokenCache:
     def read_parts(self) -> Iterator[Sequences]:
         for number in range(len(self.meta.parts)):
             yield self.part(number)
-
-    def check(self) -> None:
-        """Every byte of every part, and of what else belongs to it, against what was written."""
-        known = {part.file: part.sha256 for part in self.meta.parts} | self.meta.files
-        for name, expected in known.items():
-            path = self._cache / name
-            if not path.is_file():
-                raise _corrupt("cannot be read: there is no such file", path)
-            actual = file_sha256(path)
-            if actual != expected:
-                raise _corrupt(f"sha256 is {actual}, but {META_NAME} says {expected}", path)
 
     def part(self, number: int) -> Sequences:
         """Its ids mapped, read when touched."""
@@ -282,7 +269,7 @@ def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
 
 
 def _open_store(directory: Path, split: str | None) -> PartStore:
-    cache = TokenCache(directory, model_sha256=None)
+    cache = TokenCache(directory)
     facts = cache.meta
     meta = {
         "tokenizer_sha256": facts.model_sha256,
@@ -306,17 +293,17 @@ def _open_store(directory: Path, split: str | None) -> PartStore:
 
 
 def _list_splits(directory: Path) -> list[str]:
-    return [one.name for one in TokenCache(directory, model_sha256=None).meta.splits]
+    return [one.name for one in TokenCache(directory).meta.splits]
 
 
 def _list_files(directory: Path) -> list[ListedFile]:
-    parts = TokenCache(directory, model_sha256=None).meta.parts
+    parts = TokenCache(directory).meta.parts
     return [ListedFile(part.file, part.examples, part.sha256) for part in parts]
 
 
 def _check(directory: Path) -> None:
     """Every id is in the vocabulary, and examples and tokens are as many as it says."""
-    cache, path = TokenCache(directory, model_sha256=None), directory / META_NAME
+    cache, path = TokenCache(directory), directory / META_NAME
     facts, examples, tokens = cache.meta, 0, 0
     for part in cache.read_parts():
         examples += len(part.lengths)

@@ -1,7 +1,6 @@
 """Where a text may be cut: at the ends of sentences and of lines.
 
     cut_spans        spans  -> what lies between the first and the last boundary in each
-    remove_spans     text   -> text without them
 
     … and so on. │The passage begins.  It has │a sentence more. It ends│ here. …       │ in the span, or right beside it
                  └──────── cut ──────────────────────────┘                 a boundary: the first byte of a sentence
@@ -79,53 +78,6 @@ def cut_spans(
         *cuts,
     )
     return cuts
-
-
-def remove_spans(
-    data: Bytes, offsets: Offsets, rows: Places, starts: Places, ends: Places
-) -> tuple[Bytes, Offsets]:
-    """The column without these bytes. Spans lie in order of their rows, and do not overlap."""
-    data, offsets, count = frozen_text(data, offsets)
-    left = np.empty(offsets[-1] - offsets[0], np.uint8)
-    left_offsets = np.zeros(count + 1, np.int64)
-    rows, starts, ends = frozen(rows, np.int64), frozen(starts, np.int64), frozen(ends, np.int64)
-    used = _remove_spans(data, offsets, rows, starts, ends, left, left_offsets)
-    return left[:used], left_offsets
-
-
-@raw_kernel(lambda: remove_spans(*TEXT, ROWS, ROWS, ROWS))
-def _remove_spans(
-    data: Bytes,
-    offsets: Offsets,
-    rows: Places,
-    starts: Places,
-    ends: Places,
-    left: Bytes,
-    left_offsets: Offsets,
-) -> Int:
-    used: Int = 0
-    span: Int = 0
-    for row in range(offsets.size - 1):
-        at = offsets[row]
-        while at < offsets[row + 1]:
-            stop = offsets[row + 1]
-            has_span = span < rows.size and rows[span] == row
-            if has_span:
-                stop = offsets[row] + starts[span]
-            for place in range(at, stop):
-                left[used] = data[place]
-                used += 1
-            at = stop
-            if has_span:
-                at = offsets[row] + ends[span]
-                span += 1
-        while span < rows.size and rows[span] == row:
-            span += 1
-        left_offsets[row + 1] = used
-    return used
-
-
-# --- boundaries ---
 
 
 @raw_kernel(lambda: cut_spans(*TEXT, np.zeros(256, np.uint8), HASHES, ROWS, ROWS, ROWS))

@@ -2,7 +2,6 @@
 
     mark_shuffle   identities, a key           -> numbers to sort by: a shuffle that is the same anywhere
     go_on          windows, an account         -> turns (source, place), until a window is empty or there is no room
-    take_turns     lengths, quotas, shares     -> (source, document), one after the other: all in one window
 
     deficit_i  =  share_i * tokens so far  -  tokens of i so far        all deficits add up to zero
 
@@ -18,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import HASHES, Int, frozen, raw_kernel, raw_step
+from tokmill.kernels.jit import HASHES, ROWS, Int, frozen, raw_kernel, raw_step
 
 Numbers = NDArray[np.int32]
 Amounts = NDArray[np.int64]
@@ -26,16 +25,6 @@ Amounts = NDArray[np.int64]
 SHARE_BITS = 31
 
 U64 = np.uint64
-
-
-class Turns(NamedTuple):
-    """Documents in the order in which they were taken, and how the sources ended."""
-
-    source: Numbers
-    document: Numbers
-    taken: Amounts  # tokens of each source
-    passed_over: Amounts  # documents of each source that would have exceeded its quota
-    dry: int  # the source that was next and had nothing left, or -1
 
 
 class Windows(NamedTuple):
@@ -94,42 +83,6 @@ def row_bits(rows: int) -> int:
     return max(rows - 1, 0).bit_length()
 
 
-def take_turns(
-    lengths: Amounts,
-    costs: Amounts,
-    documents: Numbers,
-    begins: Amounts,
-    bases: Amounts,
-    quotas: Amounts,
-    shares: Amounts,
-    limit: int,
-    patience: int,
-    is_strict: bool,
-) -> Turns:
-    """Source i offers documents[begins[i] : begins[i + 1]], whose lengths and costs are at bases[i] + document.
-
-    It gives as many tokens as its quota allows: a document that would exceed it is passed over, and after
-    `patience` of these in a row the source is done. All is done when the next document would take the costs
-    over `limit`. Where the source whose turn it is has nothing left, its share goes to the others; or, if that is
-    strict, that is the end.
-    """
-    sources = np.repeat(np.arange(quotas.size), np.diff(begins))
-    places = bases[sources] + documents[begins[0] : begins[-1]]
-    windows = Windows(
-        lengths[places], costs[places], begins[:-1].copy(), begins[1:].copy(), np.ones(quotas.size, np.bool_)
-    )
-    account = open_account(quotas, shares)
-    source, place = np.empty(documents.size + 1, np.int32), np.empty(documents.size + 1, np.int64)
-    stop = go_on(windows, account, limit, patience, is_strict, source, place)
-    return Turns(
-        source[: stop.turns],
-        documents[place[: stop.turns]],
-        account.taken,
-        account.passed_over,
-        stop.source if stop.why == DRY else -1,
-    )
-
-
 def go_on(
     windows: Windows,
     account: Account,
@@ -139,7 +92,13 @@ def go_on(
     source_out: Numbers,
     place_out: Amounts,
 ) -> Stop:
-    """Turns as far as the windows and the room for turns reach; account and `nexts` are brought up to them."""
+    """Turns as far as the windows and the room for turns reach; account and `nexts` are brought up to them.
+
+    A source gives as many tokens as its quota allows: a document that would exceed it is passed over, and after
+    `patience` of these in a row the source is done. All is done when the next document would take the costs
+    over `limit`. Where the source whose turn it is has nothing left, its share goes to the others; or, if that is
+    strict, that is the end.
+    """
     turns, why, source = _take_turns(
         frozen(windows.lengths, np.int64),
         frozen(windows.costs, np.int64),
@@ -184,17 +143,14 @@ def _mixed(value: np.uint64) -> np.uint64:
 
 
 @raw_kernel(
-    lambda: take_turns(
-        np.full(2, 4),
-        np.full(2, 4),
-        np.zeros(1, np.int32),
-        np.zeros(2, np.int64),
-        np.zeros(1, np.int64),
-        np.zeros(1, np.int64),
-        np.zeros(1, np.int64),
+    lambda: go_on(
+        Windows(ROWS, ROWS, ROWS.copy(), ROWS, np.ones(1, np.bool_)),
+        open_account(ROWS, ROWS),
         1,
         1,
         False,
+        np.zeros(1, np.int32),
+        np.zeros(1, np.int64),
     )
 )
 def _take_turns(

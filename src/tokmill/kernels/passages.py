@@ -3,8 +3,6 @@
 first_marks      equal hashes          -> the one in the earliest document         linear, one table
 extend_runs      two places            -> the run of equal words around them       compares the words themselves
 resolve_spans    spans in keep order   -> which documents go, and which spans still count      a piece at a time
-cut_spans        spans                 -> what lies between sentence or line boundaries inside them
-remove_spans     text                  -> text without them
 """
 
 from __future__ import annotations

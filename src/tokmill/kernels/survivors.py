@@ -1,11 +1,7 @@
 """Who is kept, over a graph of verified edges: union-find and one greedy walk, in integers.
 
-edges (earlier, later, similarity), nodes numbered in order of precedence
-  join_components   node -> the first node of its component
-  choose_survivors  node -> the kept node that it is dropped for, or KEPT
-
-The same where there are too many documents for an array of them: documents with an edge are members, and known by
-a bit each; a member's place is the number of bits before its own.
+There may be too many documents for an array of them: documents with an edge are members, and known by a bit each; a
+member's place is the number of bits before its own.
   set_bits, count_before, places_of      document -> member            numbers_at: member -> document
   join_members, list_roots               member -> the first member of its component, in 4 bytes
   walk_edges                             edges in order of precedence -> who is dropped for whom
@@ -27,30 +23,6 @@ KEPT = -1
 U64 = np.uint64
 # Words of 64 bits that one count stands before: 8 bytes for every 512 documents.
 _WORDS = 8
-
-
-def join_components(nodes: int, earlier: Nodes, later: Nodes) -> Nodes:
-    roots = np.arange(nodes, dtype=np.int64)
-    _join_components(frozen(earlier, np.int64), frozen(later, np.int64), roots)
-    return roots
-
-
-def choose_survivors(
-    earlier: Nodes, later: Nodes, similarity: NDArray[np.float64], is_safe: NDArray[np.bool_]
-) -> tuple[Nodes, NDArray[np.float64]]:
-    """Edges come sorted by their later node. A node is dropped for the kept one among its earlier neighbours that it
-    is most similar to, the first of several; without a kept one, or where it is safe, it is kept itself."""
-    survivors = np.full(is_safe.size, KEPT, np.int64)
-    best = np.zeros(is_safe.size, np.float64)
-    _choose_survivors(
-        frozen(earlier, np.int64),
-        frozen(later, np.int64),
-        frozen(similarity, np.float64),
-        frozen(is_safe, np.bool_),
-        survivors,
-        best,
-    )
-    return survivors, best
 
 
 def no_bits(count: int) -> Bits:
@@ -108,7 +80,9 @@ def walk_edges(
 ) -> tuple[Nodes, Nodes, NDArray[np.float64]]:
     """(dropped, for whom, similarity). `later` comes in order of precedence, and all edges of a document together.
 
-    As choose_survivors, but in pieces: `dropped` says what became of the documents of earlier pieces, and is added to.
+    A document is dropped for the kept one among its earlier neighbours that it is most similar to, the first of
+    several; without a kept one, or where it is safe, it is kept itself. Edges may come in pieces: `dropped` says what
+    became of the documents of earlier ones, and is added to.
     """
     found = np.empty(later.size, np.int64), np.empty(later.size, np.int64), np.empty(later.size, np.float64)
     count = _walk_edges(
@@ -121,49 +95,6 @@ def walk_edges(
         *found,
     )
     return found[0][:count], found[1][:count], found[2][:count]
-
-
-@raw_kernel(lambda: join_components(1, ROWS, ROWS))
-def _join_components(earlier: Nodes, later: Nodes, roots: Nodes) -> None:
-    for edge in range(earlier.size):
-        one, other = _root(roots, earlier[edge]), _root(roots, later[edge])
-        roots[max(one, other)] = min(one, other)
-    for node in range(roots.size):
-        roots[node] = roots[roots[node]]  # its parent comes before it, and points to the root already
-
-
-@raw_step
-def _root(roots: Nodes, node: Int) -> Int:
-    while roots[node] != node:
-        roots[node] = roots[roots[node]]
-        node = roots[node]
-    return node
-
-
-@raw_kernel(lambda: choose_survivors(ROWS, ROWS, np.ones(1), np.zeros(1, np.bool_)))
-def _choose_survivors(
-    earlier: Nodes,
-    later: Nodes,
-    similarity: NDArray[np.float64],
-    is_safe: NDArray[np.bool_],
-    survivors: Nodes,
-    best: NDArray[np.float64],
-) -> None:
-    edge: Int = 0
-    while edge < later.size:
-        node = later[edge]
-        survivor: Int = KEPT
-        most = 0.0
-        while edge < later.size and later[edge] == node:
-            other = earlier[edge]
-            if survivors[other] == KEPT and (
-                survivor == KEPT or similarity[edge] > most or (similarity[edge] == most and other < survivor)
-            ):
-                survivor, most = other, similarity[edge]
-            edge += 1
-        if not is_safe[node]:
-            survivors[node] = survivor
-            best[node] = most
 
 
 @raw_kernel(lambda: set_bits(no_bits(1), ROWS))

@@ -18,13 +18,16 @@ A word is read eight bytes at a time while it is ASCII; 100 bytes of prose cost 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.kernels.jit import (
+    AFTER_Z,
     CASE_BITS,
+    FROM_A,
     HASHES,
     HIGH_BITS,
     LOW_SEVEN,
@@ -50,11 +53,8 @@ SEPARATOR, PART, WHOLE, MARK, IGNORED, FOLDS = 0, 1, 2, 3, 4, 5
 
 U64 = np.uint64
 I64 = np.int64
-FROM_A, AFTER_Z = (
-    U64(0x1F1F1F1F1F1F1F1F),
-    U64(0x0505050505050505),
-)  # added, the high bit of a or more, of { or more
-FROM_0, AFTER_9 = U64(0x5050505050505050), U64(0x4646464646464646)  # of 0 or more, of : or more
+# Added to 0 or more, to : or more, the high bit of the byte.
+FROM_0, AFTER_9 = U64(0x5050505050505050), U64(0x4646464646464646)
 
 # Nothing up the sleeve: sha256 of b"tokmill word seed", b"tokmill word factor", b"tokmill word length" and
 # b"tokmill window base", the last three made odd.
@@ -134,37 +134,31 @@ def window_marks(data: Bytes, offsets: Offsets, table: WordTable, words: int, wi
     if words < 1 or winnow < 1:
         raise ValueError(f"windows of {words} words, winnowed by {winnow}: both are at least 1")
     data, offsets, _ = frozen_text(data, offsets)
-    ring = _ring_size(words + winnow)
+    ring = 1 << (words + winnow - 1).bit_length()
     hash_rings = np.empty(ring, np.uint64), np.empty(ring, np.uint64)
     place_rings = np.empty(ring, np.int64), np.empty(ring, np.int64)
-    room = [np.empty(_BATCH_BYTES // 64, np.int64) for _ in range(5)]
-    parts: list[list[NDArray[np.int64]]] = []
-    for first, last in _batches(offsets):
-        while True:
-            used = _window_marks(
-                data,
-                offsets[first : last + 1],
-                *_frozen_table(table),
-                np.empty(0, np.uint8),
-                words,
-                winnow,
-                U64(BASE),
-                U64(pow(BASE, words, 1 << 64)),
-                *hash_rings,
-                *place_rings,
-                room[0],
-                room[1].view(np.uint64),
-                room[2],
-                room[3],
-                room[4],
-            )
-            if used <= room[0].size:
-                break
-            room = [np.empty(int(used), np.int64) for _ in range(5)]
-        parts.append([column[:used].copy() for column in room])
-        parts[-1][0] += first
-    columns = [np.concatenate([np.empty(0, np.int64), *(part[k] for part in parts)]) for k in range(5)]
-    return WindowMarks(columns[0], columns[1].view(np.uint64), *columns[2:])
+
+    def find(
+        some: Offsets, rows: NDArray[np.int64], hashes: NDArray[np.int64], *places: NDArray[np.int64]
+    ) -> Int:
+        return _window_marks(
+            data,
+            some,
+            *_frozen_table(table),
+            np.empty(0, np.uint8),
+            words,
+            winnow,
+            U64(BASE),
+            U64(pow(BASE, words, 1 << 64)),
+            *hash_rings,
+            *place_rings,
+            rows,
+            hashes.view(np.uint64),
+            *places,
+        )
+
+    rows, hashes, *places = _found(find, offsets, 5, _BATCH_BYTES // 64)
+    return WindowMarks(rows, hashes.view(np.uint64), *places)
 
 
 def one_word() -> FoldedWords:
@@ -179,10 +173,7 @@ def fold_words(
     data, starts, ends = frozen(data, np.uint8), frozen(starts, np.int64), frozen(ends, np.int64)
     if starts.size != ends.size or (starts.size and not 0 <= starts.min() <= ends.max() <= data.size):
         raise ValueError(f"{starts.size} starts and {ends.size} ends in {data.size} bytes")
-    counts = np.zeros((starts.size + 1, 2), np.int64)
-    fixed = (data, starts, ends, *_frozen_table(table), counts)
-    nothing, nowhere = np.empty(0, np.uint64), np.empty(0, np.int64)
-    _fold_words(*fixed, nothing, nowhere, nowhere, nowhere, np.empty(0, np.uint8))
+    counts = _count(data, starts, ends, table)
     offsets = np.cumsum(counts[:, 0])
     words, size = int(offsets[-1]), int(counts[:, 1].sum())
     found = FoldedWords(
@@ -193,27 +184,34 @@ def fold_words(
         np.zeros(words + 1, np.int64),
         np.empty(size + 8, np.uint8),
     )
-    _fold_words(*fixed, *found[1:])
+    _fold_words(
+        data,
+        starts,
+        ends,
+        *_frozen_table(table),
+        counts,
+        found.hashes,
+        found.starts,
+        found.ends,
+        found.folds,
+        found.folded,
+    )
     return found
 
 
 def count_words(data: Bytes, offsets: Offsets, table: WordTable) -> NDArray[np.int64]:
-    data, offsets, rows = frozen_text(data, offsets)
-    counts = np.zeros((rows + 1, 2), np.int64)
+    data, offsets, _ = frozen_text(data, offsets)
+    starts, ends = frozen(offsets[:-1], np.int64), frozen(offsets[1:], np.int64)
+    return _count(data, starts, ends, table)[1:, 0].copy()
+
+
+def _count(data: Bytes, starts: Offsets, ends: Offsets, table: WordTable) -> NDArray[np.int64]:
+    """Words and folded bytes of each row, from place 1 on."""
+    counts = np.zeros((starts.size + 1, 2), np.int64)
     nothing, nowhere = np.empty(0, np.uint64), np.empty(0, np.int64)
-    _fold_words(
-        data,
-        frozen(offsets[:-1], np.int64),
-        frozen(offsets[1:], np.int64),
-        *_frozen_table(table),
-        counts,
-        nothing,
-        nowhere,
-        nowhere,
-        nowhere,
-        np.empty(0, np.uint8),
-    )
-    return counts[1:, 0].copy()
+    table_parts, no_bytes = _frozen_table(table), np.empty(0, np.uint8)
+    _fold_words(data, starts, ends, *table_parts, counts, nothing, nowhere, nowhere, nowhere, no_bytes)
+    return counts
 
 
 def gram_hashes(words: FoldedWords, first_words: NDArray[np.int64], n: int) -> Hashes:
@@ -229,9 +227,7 @@ def gram_index(lengths: list[int], hashes: list[Hashes]) -> GramIndex:
     buckets: list[NDArray[np.int64]] = []
     bounds: list[tuple[int, int, int, int]] = []
     for of_length, before in zip(hashes, np.cumsum([0, *map(len, hashes)]), strict=False):
-        bits = 10
-        while 1 << bits < 32 * of_length.size:
-            bits += 1
+        bits = max(10, (32 * of_length.size - 1).bit_length())
         places = of_length >> U64(64 - bits)
         bitmap = np.zeros(1 << (bits - 6), np.uint64)
         np.bitwise_or.at(bitmap, (places >> U64(6)).astype(np.int64), U64(1) << (places & U64(63)))
@@ -252,55 +248,51 @@ def find_grams(data: Bytes, offsets: Offsets, table: WordTable, index: GramIndex
     data, offsets, _ = frozen_text(data, offsets)
     lengths = frozen(index.lengths, np.int64)
     powers = np.array([pow(BASE, int(length), 1 << 64) for length in lengths], np.uint64)
-    word_ring = np.empty(_ring_size(int(lengths.max()) + 1), np.uint64)
+    word_ring = np.empty(1 << int(lengths.max()).bit_length(), np.uint64)
     waiting = np.empty((len(lengths), _WAITING), np.uint64)
-    room = [np.empty(1024, np.int64) for _ in range(4)]
-    parts: list[list[NDArray[np.int64]]] = []
-    for first, last in _batches(offsets):
-        while True:
-            used = _find_grams(
-                data,
-                offsets[first : last + 1],
-                *_frozen_table(table),
-                np.empty(0, np.uint8),
-                lengths,
-                frozen(powers, np.uint64),
-                U64(BASE),
-                np.zeros(len(lengths), np.uint64),
-                frozen(index.hashes, np.uint64),
-                frozen(index.bitmaps, np.uint64),
-                frozen(index.buckets, np.int64),
-                frozen(index.bounds, np.int64),
-                word_ring,
-                waiting,
-                *room,
-            )
-            if used <= room[0].size:
-                break
-            room = [np.empty(int(used), np.int64) for _ in range(4)]
+
+    def find(some: Offsets, *columns: NDArray[np.int64]) -> Int:
+        return _find_grams(
+            data,
+            some,
+            *_frozen_table(table),
+            np.empty(0, np.uint8),
+            lengths,
+            frozen(powers, np.uint64),
+            U64(BASE),
+            np.zeros(len(lengths), np.uint64),
+            frozen(index.hashes, np.uint64),
+            frozen(index.bitmaps, np.uint64),
+            frozen(index.buckets, np.int64),
+            frozen(index.bounds, np.int64),
+            word_ring,
+            waiting,
+            *columns,
+        )
+
+    return GramHits(*_found(find, offsets, 4, 1024))
+
+
+def _found(find: Callable[..., Int], offsets: Offsets, columns: int, size: int) -> list[NDArray[np.int64]]:
+    """What `find` writes into so many columns, the first of which are rows, and of which it tells how many it has."""
+    room = [np.empty(size, np.int64) for _ in range(columns)]
+    parts = [[column[:0] for column in room]]
+    for first, last in row_batches(offsets, _BATCH_BYTES):
+        while (used := int(find(offsets[first : last + 1], *room))) > room[0].size:
+            room = [np.empty(used, np.int64) for _ in room]
         parts.append([column[:used].copy() for column in room])
         parts[-1][0] += first
-    return GramHits(
-        *(np.concatenate([np.empty(0, np.int64), *(part[k] for part in parts)]) for k in range(4))
-    )
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
 
-def _batches(offsets: Offsets) -> list[tuple[int, int]]:
-    """Rows [first, last) of about a megabyte together."""
-    found, first, rows = [], 0, offsets.size - 1
+def row_batches(offsets: Offsets, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Rows [first, last) of about so many bytes together."""
+    first, rows = 0, offsets.size - 1
     while first < rows:
-        reach = offsets[first] + _BATCH_BYTES
+        reach = offsets[first] + most_bytes
         last = max(int(np.searchsorted(offsets, reach, side="right")) - 1, first + 1)
-        found.append((first, last))
+        yield first, last
         first = last
-    return found
-
-
-def _ring_size(most: int) -> int:
-    size = 1
-    while size < most:
-        size *= 2
-    return size
 
 
 def _frozen_table(table: WordTable) -> tuple[NDArray[np.uint8], NDArray[np.int32], Bytes]:

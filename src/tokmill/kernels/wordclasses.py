@@ -216,7 +216,7 @@ _HANGUL_SECONDS = (range(0x1161, 0x1176), range(0x11A8, 0x11C3))
 def form_classes(form: Literal["NFC", "NFKC"]) -> NDArray[np.uint8]:
     """A text whose code points are all safe, with marks in order, is in `form` already."""
     classes = _combining_classes().copy()
-    changed = [code for code, _ in _changes(lambda text: unicodedata.normalize(form, text))]
+    changed = [code for code, _ in changes(lambda text: unicodedata.normalize(form, text))]
     classes[changed] = UNSAFE
     classes[_composing()] = UNSAFE
     return classes
@@ -235,7 +235,7 @@ def fold_table() -> FoldTable:
     starts = np.full(COUNT, ITSELF, np.int32)
     pool = bytearray()
     max_growth = 1
-    for code, result in _changes(fold):
+    for code, result in changes(fold):
         character = chr(code)
         between = unicodedata.normalize("NFKC", character)
         encoded = result.encode()
@@ -282,14 +282,14 @@ def _combining_classes() -> NDArray[np.uint8]:
 def _composing() -> list[int]:
     """Code points that may melt into the one before them."""
     seconds = {code for codes in _HANGUL_SECONDS for code in codes}
-    for code, _ in _changes(lambda text: unicodedata.normalize("NFD", text)):
+    for code, _ in changes(lambda text: unicodedata.normalize("NFD", text)):
         parts = unicodedata.decomposition(chr(code)).split()
         if len(parts) == 2 and not parts[0].startswith("<"):
             seconds.add(int(parts[1], 16))
     return sorted(seconds)
 
 
-def _changes(transform: Callable[[str], str]) -> Iterator[tuple[int, str]]:
+def changes(transform: Callable[[str], str]) -> Iterator[tuple[int, str]]:
     """Every non-ASCII code point that `transform` does not leave alone, and what it becomes."""
     for first, block in _blocks():
         changed = transform(block)
@@ -317,6 +317,20 @@ def _blocks() -> list[tuple[int, str]]:
 
 # Grows when the meaning of a bit changes; the Unicode version grows by itself.
 VERSION = f"1-unicode-{unicodedata.unidata_version}"
+
+# By the general categories that begin so.
+_CATEGORY_BITS = (
+    ("L", LETTER),
+    (("Lu", "Lt"), UPPER),
+    ("Nd", DIGIT),
+    ("Cc", CONTROL),
+    ("M", MARK),
+    (("P", "S"), SYMBOL),
+    ("P", PUNCTUATION),
+    ("Sc", OPENER | MONEY),
+    ("So", ICON),
+    (("Pi", "Pf"), QUOTE),
+)
 
 # What a word of prose can wear at its ends. Not here: . (ends sentences and abbreviations), / \ @ ^ | ~ - (names,
 # paths and flags begin with them).
@@ -383,28 +397,7 @@ def class_table() -> NDArray[np.uint16]:
 
 
 def _category_bits(category: str) -> int:
-    bits = np.uint16(0)
-    if category[0] == "L":
-        bits |= LETTER
-    if category in ("Lu", "Lt"):
-        bits |= UPPER
-    if category == "Nd":
-        bits |= DIGIT
-    if category == "Cc":
-        bits |= CONTROL
-    if category[0] == "M":
-        bits |= MARK
-    if category[0] in "PS":
-        bits |= SYMBOL
-    if category[0] == "P":
-        bits |= PUNCTUATION
-    if category == "Sc":
-        bits |= OPENER | MONEY
-    if category == "So":
-        bits |= ICON
-    if category in ("Pi", "Pf"):
-        bits |= QUOTE
-    return int(bits)
+    return sum(int(bits) for of, bits in _CATEGORY_BITS if category.startswith(of))
 
 
 def _mark_edges(table: NDArray[np.uint16]) -> None:

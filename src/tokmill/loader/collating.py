@@ -129,20 +129,13 @@ def collate_ids(
     return finish(tokens, lengths, starts, how)
 
 
-def collate_block(block: NDArray[np.integer], lengths: NDArray[np.int64] | None, how: Collation) -> Batch:
-    """Rows that are one array already, which the batch may keep; without `lengths` nothing in them is padding."""
-    rows, stored = block.shape
-    if lengths is None:
-        if how.length is None or how.length == stored:
-            if how.is_plain:
-                return collate_plain(block, how)
-            return finish(block.astype(how.dtype, copy=False), None, None, how)
-        lengths = np.full(rows, stored, np.int64)
+def collate_block(block: NDArray[np.integer], lengths: NDArray[np.int64], how: Collation) -> Batch:
+    """Rows that are one array already."""
     longest = int(lengths.max()) if lengths.size else 0
     width = longest if how.length is None else how.length
     if longest > width:
         return collate_ids([row[:n] for row, n in zip(block, lengths.tolist(), strict=True)], None, how)
-    tokens = np.full((rows, width), how.pad_id, how.dtype)
+    tokens = np.full((len(block), width), how.pad_id, how.dtype)
     tokens[:, :longest] = block[:, :longest]
     tokens[np.arange(width) >= lengths[:, None]] = how.pad_id
     return finish(tokens, lengths, None, how)
@@ -150,20 +143,16 @@ def collate_block(block: NDArray[np.integer], lengths: NDArray[np.int64] | None,
 
 def finish(
     tokens: NDArray[np.integer],
-    lengths: NDArray[np.int64] | None,
+    lengths: NDArray[np.int64],
     starts: list[NDArray[np.integer]] | None,
     how: Collation,
 ) -> Batch:
-    """All that follows from padded tokens. Without `lengths` nothing is padding."""
-    rows, width = tokens.shape
-    is_full = lengths is None
-    if lengths is None:
-        lengths = np.full(rows, width, np.int64)
+    """All that follows from padded tokens."""
     begins = _begins(tokens, lengths, starts, how) if how.needs_documents else None
     across = begins if how.targets == "documents" else None
-    batch: Batch = {"tokens": tokens, "targets": shifted(tokens, lengths, across, how.ignore_index, is_full)}
+    batch: Batch = {"tokens": tokens, "targets": shifted(tokens, lengths, across, how.ignore_index)}
     if how.mask != "none":
-        batch["attn_mask"] = attention_mask(how.mask, lengths, width, begins, is_full)
+        batch["attn_mask"] = attention_mask(how.mask, lengths, tokens.shape[1], begins)
     batch["lengths"] = lengths
     if how.varlen:
         assert begins is not None, "documents are needed"
@@ -198,43 +187,21 @@ def _begins(
     starts: list[NDArray[np.integer]] | None,
     how: Collation,
 ) -> NDArray[np.bool_]:
+    """A segment begins with the row, in the columns that are given row by row or after every EOS, and with the padding."""
+    begins, width = np.zeros(tokens.shape, np.bool_), tokens.shape[1]
     if starts is not None:
-        return begins_at(starts, lengths, tokens.shape[1])
-    if how.eos_id is not None:
-        return begins_after_eos(tokens, lengths, how.eos_id)
-    raise EosMissing(
-        "nothing says where documents end",
-        where="collate",
-        next='set `eos_id`, or open the dataset with `boundaries="index"`',
-    )
-
-
-def real_columns(lengths: NDArray[np.int64], width: int) -> NDArray[np.bool_]:
-    """(B, T): what is not padding."""
-    return np.arange(width) < lengths[:, None]
-
-
-def begins_after_eos(
-    tokens: NDArray[np.integer], lengths: NDArray[np.int64], eos_id: int
-) -> NDArray[np.bool_]:
-    """A segment begins with the row, after every EOS, and with the padding."""
-    begins = np.zeros(tokens.shape, np.bool_)
-    begins[:, 1:] = tokens[:, :-1] == eos_id
-    return _with_padding(begins, lengths)
-
-
-def begins_at(starts: list[NDArray[np.integer]], lengths: NDArray[np.int64], width: int) -> NDArray[np.bool_]:
-    """A segment begins in the columns that are given row by row, and with the padding."""
-    begins = np.zeros((len(lengths), width), np.bool_)
-    rows = np.repeat(np.arange(len(starts)), [len(columns) for columns in starts])
-    columns = np.concatenate([np.empty(0, np.int64), *starts]).astype(np.int64)
-    within = columns < lengths[rows]
-    begins[rows[within], columns[within]] = True
-    return _with_padding(begins, lengths)
-
-
-def _with_padding(begins: NDArray[np.bool_], lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
-    width = begins.shape[1]
+        rows = np.repeat(np.arange(len(starts)), [len(columns) for columns in starts])
+        columns = np.concatenate([np.empty(0, np.int64), *starts]).astype(np.int64)
+        within = columns < lengths[rows]
+        begins[rows[within], columns[within]] = True
+    elif how.eos_id is not None:
+        begins[:, 1:] = tokens[:, :-1] == how.eos_id
+    else:
+        raise EosMissing(
+            "nothing says where documents end",
+            where="collate",
+            next='set `eos_id`, or open the dataset with `boundaries="index"`',
+        )
     if width:
         begins[np.arange(width) > lengths[:, None]] = False
         short = np.flatnonzero(lengths < width)
@@ -257,23 +224,22 @@ def cu_seqlens(begins: NDArray[np.bool_]) -> NDArray[np.int32]:
 
 
 def attention_mask(
-    kind: Mask, lengths: NDArray[np.int64], width: int, begins: NDArray[np.bool_] | None, is_full: bool
+    kind: Mask, lengths: NDArray[np.int64], width: int, begins: NDArray[np.bool_] | None
 ) -> NDArray[np.bool_]:
-    real = np.ones((len(lengths), width), np.bool_) if is_full else real_columns(lengths, width)
+    columns = np.arange(width)
+    real = columns < lengths[:, None]
     if kind == "tokens":
         return real
     if kind == "keys":
         return real[:, None, :]
-    columns = np.arange(width)
     allowed = (columns <= columns[:, None]) & real[:, None, :]
     if kind == "documents":
         assert begins is not None, "no segments"
         number = np.cumsum(begins, axis=1, dtype=np.int32)
         allowed &= number[:, :, None] == number[:, None, :]
-    if not is_full:
-        allowed &= real[:, :, None]
-        rows, places = np.nonzero(~real)
-        allowed[rows, places, places] = True
+    allowed &= real[:, :, None]
+    rows, places = np.nonzero(~real)
+    allowed[rows, places, places] = True
     return allowed
 
 
@@ -282,7 +248,6 @@ def shifted(
     lengths: NDArray[np.int64],
     begins: NDArray[np.bool_] | None,
     ignore_index: int,
-    is_full: bool,
 ) -> NDArray[np.integer]:
     """The next token of each column; ignored where there is none, and with `begins` where it is another document's."""
     targets = np.empty(tokens.shape, tokens.dtype)
@@ -290,9 +255,7 @@ def shifted(
     if not width:
         return targets
     targets[:, :-1] = tokens[:, 1:]
-    targets[:, -1] = ignore_index
-    if not is_full:
-        targets[np.arange(width) >= lengths[:, None] - 1] = ignore_index
+    targets[np.arange(width) >= lengths[:, None] - 1] = ignore_index
     if begins is not None:
         targets[:, :-1][begins[:, 1:]] = ignore_index
     return targets

@@ -156,12 +156,6 @@ def path_in_split(directory: Path, listed: str) -> Path | None:
     return directory / name if split == directory.name else None
 
 
-def check_unchanged(sizes: list[tuple[Path, int]]) -> None:
-    """A file that shrank under its map would end the process: look before the next epoch does."""
-    for path, size in sizes:
-        _check_size(path, size)
-
-
 def _check_size(path: Path, expected: int) -> None:
     try:
         actual = path.stat().st_size
@@ -277,10 +271,13 @@ class Dataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """To another process goes the place; it maps the files again."""
-        boundaries = "eos" if self.index is None else "index"
+        boundaries: Literal["eos", "index"] = "eos" if self.index is None else "index"
         plugin = plugin_of(self.manifest.config) if self.manifest is not None else None
         hooks = plugin.path if plugin and plugin.is_hook else None
-        return _opened_again, (str(self.directory), self.store.split, self.facts.eos_id, boundaries, hooks)
+        opened_again = functools.partial(
+            open_dataset, eos_id=self.facts.eos_id, boundaries=boundaries, hooks=hooks
+        )
+        return opened_again, (str(self.directory), self.store.split)
 
     def __getitem__(self, row: int) -> Example:
         size = len(self)
@@ -327,8 +324,10 @@ class Dataset:
         return lengths
 
     def check_unchanged(self) -> None:
-        """The files have the sizes that they had when they were opened."""
-        check_unchanged(self._sizes)
+        """The files have the sizes that they had when they were opened. One that shrank under its map would end the
+        process: look before the next epoch does."""
+        for path, size in self._sizes:
+            _check_size(path, size)
 
     @functools.cached_property
     def origins(self) -> Origins:
@@ -364,12 +363,6 @@ class Dataset:
                     file.seek(at)
                     digest.update(file.read(_PROBE_BYTES))
         return digest.hexdigest()
-
-
-def _opened_again(
-    directory: str, split: str | None, eos_id: int | None, boundaries: Boundaries, hooks: Path | None
-) -> Dataset:
-    return open_dataset(directory, split, eos_id=eos_id, boundaries=boundaries, hooks=hooks)
 
 
 def list_splits(path: str | os.PathLike[str]) -> list[str]:

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 Array = NDArray[Any]  # float32; what NumPy makes of a product is not always known to be
 
 _EPSILON = np.float32(1e-5)
+_BETAS = 0.9, 0.99
 
 
 class TinyModel:
     """Of `vocab_size` ids in rows of at most `length`."""
 
-    def __init__(self, vocab_size: int, length: int, width: int = 64, seed: int = 0) -> None:
-        draw = np.random.Generator(np.random.PCG64(seed))
+    def __init__(self, vocab_size: int, length: int, width: int) -> None:
+        draw = np.random.Generator(np.random.PCG64(0))
 
         def weights(*shape: int) -> Array:
             drawn: Array = (draw.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
@@ -104,27 +105,23 @@ class TinyModel:
 
 
 class AdamW:
-    """Decoupled weight decay (Loshchilov and Hutter, 2019)."""
+    """Of Loshchilov and Hutter, 2019; what is to be learnt by heart needs no weight decay."""
 
-    def __init__(
-        self, weights: dict[str, Array], lr: float = 1e-3, decay: float = 0.0, betas: Any = (0.9, 0.99)
-    ) -> None:
-        self.weights, self.lr, self.decay, self.betas = weights, lr, decay, betas
+    def __init__(self, weights: dict[str, Array], lr: float) -> None:
+        self.weights, self.lr = weights, lr
         self._first = {name: np.zeros_like(value) for name, value in weights.items()}
         self._second = {name: np.zeros_like(value) for name, value in weights.items()}
         self._steps = 0
 
     def step(self, grads: dict[str, Array]) -> None:
         self._steps += 1
-        one, two = self.betas
+        one, two = _BETAS
         for name, gradient in grads.items():
             first, second, weight = self._first[name], self._second[name], self.weights[name]
             first += np.float32(1 - one) * (gradient - first)
             second += np.float32(1 - two) * (gradient * gradient - second)
             corrected = np.sqrt(second / np.float32(1 - two**self._steps)) + np.float32(1e-8)
-            weight -= np.float32(self.lr) * (
-                first / np.float32(1 - one**self._steps) / corrected + np.float32(self.decay) * weight
-            )
+            weight -= np.float32(self.lr) * (first / np.float32(1 - one**self._steps) / corrected)
 
 
 def overfit(

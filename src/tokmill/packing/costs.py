@@ -31,7 +31,6 @@ class Cost:
     padding: int
     truncated: int
     tail_dropped: int
-    truncated_documents: int
     fragmented: int
     fragmented_short: int  # of at most seq_len tokens: cut without need
     cross_document: int
@@ -85,7 +84,6 @@ def cost_of(plan: Plan, lengths: NDArray[np.integer]) -> Cost:
         plan.padding,
         plan.truncated,
         plan.tail_dropped,
-        int((lengths > plan.seq_len).sum()) if plan.truncated else 0,
         int(is_cut.sum()),
         int((is_cut & (lengths <= plan.seq_len)).sum()),
         crossing,

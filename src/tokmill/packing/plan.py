@@ -45,7 +45,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,10 +62,6 @@ LAYOUTS: tuple[Layout, ...] = ("concat", "document", "best_fit", "pad", "indexed
 _MAX_DOCUMENTS = (1 << 31) - 1
 
 
-class RowList(Protocol):
-    def spans(self, first_row: int, stop_row: int) -> RowSpans: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Where each document's tokens go, in `n_rows` rows of `seq_len` columns."""
@@ -76,7 +72,7 @@ class Plan:
     documents: int
     tokens_in: int
     tokens_kept: int
-    rows: RowList
+    rows: PieceList | Stream
     padding: int = 0  # columns that no document covers
     tail_dropped: int = 0  # tokens after the last whole row
     truncated: int = 0  # tokens of documents beyond the end of their row
@@ -233,42 +229,30 @@ def plan_concat(
 
 def _apart(lengths: NDArray[np.integer], seq_len: int, tail: Tail, groups: NDArray[np.int32]) -> Plan:
     """The rows of every group's own plan, merged."""
-    found = []
+    if not len(lengths):
+        return plan_concat(lengths, seq_len, tail)
+    plans, listed = [], []
     for group in np.unique(groups).tolist():
         members = np.flatnonzero(groups == group)
-        plan = plan_concat(lengths[members], seq_len, tail)
-        spans = plan.spans()
-        found.append((plan, spans._replace(document=members[spans.document])))
-    first_rows = np.cumsum([0, *(plan.n_rows for plan, _ in found)])
-    columns = [
-        np.concatenate([spans[at] for _, spans in found] or [np.empty(0, np.int64)]) for at in range(5)
-    ]
-    whole = RowSpans(*columns)
-    row = np.concatenate(
-        [spans.row + base for (_, spans), base in zip(found, first_rows, strict=False)] or [columns[0]]
-    )
-    begins = np.flatnonzero(np.diff(row, prepend=-1))
-    counts = np.diff(begins, append=len(row))
-    turn = np.lexsort((whole.offset[begins], whole.document[begins]))
-    row_begins = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts[turn])))
-    chosen = np.arange(len(row)) - np.repeat(row_begins[:-1] - begins[turn], counts[turn])
-    pieces = Pieces(
-        row_begins,
-        whole.document[chosen].astype(np.int32),
-        whole.offset[chosen],
-        (whole.end - whole.start)[chosen].astype(np.int32),
-    )
-    return Plan(
+        plans.append(plan_concat(lengths[members], seq_len, tail))
+        pieces = pieces_of(plans[-1])
+        listed.append(pieces._replace(document=members[pieces.document].astype(np.int32)))
+    counts = np.concatenate([np.diff(pieces.row_begins) for pieces in listed])
+    columns = (np.concatenate(column) for column in list(zip(*listed, strict=True))[1:])
+    whole = Pieces(np.concatenate((np.zeros(1, np.int64), np.cumsum(counts))), *columns)
+    plan = Plan(
         "concat",
         seq_len,
-        int(first_rows[-1]),
+        len(counts),
         len(lengths),
-        sum(plan.tokens_in for plan, _ in found),
-        sum(plan.tokens_kept for plan, _ in found),
-        PieceList(pieces),
-        padding=sum(plan.padding for plan, _ in found),
-        tail_dropped=sum(plan.tail_dropped for plan, _ in found),
+        sum(plan.tokens_in for plan in plans),
+        sum(plan.tokens_kept for plan in plans),
+        PieceList(whole),
+        padding=sum(plan.padding for plan in plans),
+        tail_dropped=sum(plan.tail_dropped for plan in plans),
     )
+    firsts = whole.row_begins[:-1]
+    return take_rows(plan, np.lexsort((whole.offset[firsts], whole.document[firsts])))
 
 
 class Stream:
@@ -306,28 +290,19 @@ class Stream:
 _OPEN_ROWS = 128
 
 
-def plan_best_fit(
-    lengths: NDArray[np.integer], seq_len: int, groups: NDArray[np.integer] | None = None
+def plan_bins(
+    layout: Literal["best_fit", "document"],
+    lengths: NDArray[np.integer],
+    seq_len: int,
+    groups: NDArray[np.integer] | None = None,
 ) -> Plan:
     check_row_length(seq_len)
     lengths = checked_lengths(lengths)
-    sizes = (lengths % seq_len).astype(np.int32)
-    bins = best_fit_bins(sizes, checked_groups(groups, len(lengths)), seq_len)
-    return _listed("best_fit", lengths, bins, seq_len)
-
-
-def plan_document(
-    lengths: NDArray[np.integer], seq_len: int, groups: NDArray[np.integer] | None = None
-) -> Plan:
-    check_row_length(seq_len)
-    lengths = checked_lengths(lengths)
-    sizes = (lengths % seq_len).astype(np.int32)
-    of_groups = checked_groups(groups, len(lengths))
-    bins = window_bins(sizes, lengths > seq_len, of_groups, seq_len, _OPEN_ROWS)
-    return _listed("document", lengths, bins, seq_len)
-
-
-def _listed(layout: Layout, lengths: NDArray[np.int64], bins: NDArray[np.int32], seq_len: int) -> Plan:
+    sizes, of_groups = (lengths % seq_len).astype(np.int32), checked_groups(groups, len(lengths))
+    if layout == "best_fit":
+        bins = best_fit_bins(sizes, of_groups, seq_len)
+    else:
+        bins = window_bins(sizes, lengths > seq_len, of_groups, seq_len, _OPEN_ROWS)
     pieces = list_pieces(lengths, bins, seq_len)
     n_rows, tokens = len(pieces.row_begins) - 1, int(lengths.sum())
     return Plan(
@@ -387,20 +362,14 @@ def plan_indexed(lengths: NDArray[np.integer]) -> Plan:
             where="pack",
             next="split the document, or set a maximum document size in filters",
         )
-    tokens = int(lengths.sum())
-    rows = _one_each(np.arange(len(lengths)), lengths)
-    return Plan("indexed", 0, len(lengths), len(lengths), tokens, tokens, rows)
-
-
-def _one_each(documents: NDArray[np.int64], width: NDArray[np.int64]) -> PieceList:
-    """Where there is nothing, there is no piece."""
-    is_piece = width > 0
-    begins = np.concatenate((np.zeros(1, np.int64), np.cumsum(is_piece, dtype=np.int64)))
-    documents, width = documents[is_piece], width[is_piece]
+    tokens, filled = int(lengths.sum()), np.flatnonzero(lengths)  # where there is nothing, there is no piece
     pieces = Pieces(
-        begins, documents.astype(np.int32), np.zeros(len(documents), np.int64), width.astype(np.int32)
+        np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths > 0, dtype=np.int64))),
+        filled.astype(np.int32),
+        np.zeros(len(filled), np.int64),
+        lengths[filled].astype(np.int32),
     )
-    return PieceList(pieces)
+    return Plan("indexed", 0, len(lengths), len(lengths), tokens, tokens, PieceList(pieces))
 
 
 def plan_layout(
@@ -414,10 +383,8 @@ def plan_layout(
     match layout:
         case "concat":
             return plan_concat(lengths, seq_len, tail, groups)
-        case "document":
-            return plan_document(lengths, seq_len, groups)
-        case "best_fit":
-            return plan_best_fit(lengths, seq_len, groups)
+        case "document" | "best_fit":
+            return plan_bins(layout, lengths, seq_len, groups)
         case "pad":
             return plan_pad(lengths, seq_len)
         case "indexed":

@@ -48,6 +48,7 @@ from tokmill.artifacts.manifest import (
     fingerprint_of,
     load_manifest,
 )
+from tokmill.artifacts.step import Artifact
 from tokmill.errors import CorruptFile, ManifestError, RunLocked, StorageError, plural
 from tokmill.storage.cloud import Loaded
 from tokmill.storage.disk import TEMP_PREFIX, Written, commit_bytes, open_commit, remove_file, storage_error
@@ -70,42 +71,22 @@ class Publication(NamedTuple):
     def prefix(self) -> ObjectUrl:
         return publication_prefix(self.url, self.manifest)
 
-    def key(self, path: str) -> str:
-        return self.prefix.child(path).key
-
     def read(self, entry: FileEntry) -> Iterator[bytes]:
         """The object in pieces. An object of another size or content is an error, at the latest with its last piece."""
-        where, key = str(self.prefix.child(entry.path)), self.key(entry.path)
-        meta = self.store.head(key)
+        place = self.prefix.child(entry.path)
+        meta = self.store.head(place.key)
         if meta is None:
-            raise CorruptFile("the object is missing", where=where, next="publish the run again")
+            raise _damaged("the object is missing", place)
         if meta.size != entry.bytes:
             kind = "truncated" if meta.size < entry.bytes else "too long"
-            raise CorruptFile(
-                f"{kind}: {meta.size:,} bytes, the manifest says {entry.bytes:,}",
-                where=where,
-                next="publish the run again",
-            )
+            raise _damaged(f"{kind}: {meta.size:,} bytes, the manifest says {entry.bytes:,}", place)
         digest = hashlib.sha256()
         for start in range(0, entry.bytes, _PIECE_BYTES):
-            piece = self.store.read(key, start, min(start + _PIECE_BYTES, entry.bytes), meta.etag)
+            piece = self.store.read(place.key, start, min(start + _PIECE_BYTES, entry.bytes), meta.etag)
             digest.update(piece)
             yield piece
         if digest.hexdigest() != entry.sha256:
-            raise CorruptFile(
-                "damaged: its bytes are not the ones that were written (sha256 differs)",
-                where=where,
-                next="publish the run again",
-            )
-
-
-class Artifacts(NamedTuple):
-    """The manifests of a publication, proven, as files of a directory of this machine."""
-
-    directory: Path
-    entries: dict[
-        str, list[FileEntry]
-    ]  # by the artifact's path; "." has the manifests and what is the run's own
+            raise _damaged("damaged: its bytes are not the ones that were written (sha256 differs)", place)
 
 
 def publication_prefix(url: ObjectUrl, manifest: Manifest) -> ObjectUrl:
@@ -138,33 +119,26 @@ def open_publication(location: str) -> Publication:
 
 
 @contextlib.contextmanager
-def open_manifests(publication: Publication) -> Iterator[Artifacts]:
-    """Every manifest of the run, below a directory that goes with the block."""
+def open_manifests(publication: Publication) -> Iterator[dict[str, Artifact]]:
+    """The artifacts of the run, "." is the run itself; of each there is its manifest, proven, until the block ends."""
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         commit_bytes(root / MANIFEST, publication.loaded.data)
-        entries = {".": publication.manifest.files}
+        artifacts = {".": Artifact(root, publication.manifest)}
         for entry in publication.manifest.entries("manifest"):
-            data = b"".join(publication.read(entry))
+            commit_bytes(root / entry.path, b"".join(publication.read(entry)))
             name = str(Path(entry.path).parent)
-            commit_bytes(root / entry.path, data)
-            made = _prove(root / name, publication.prefix.child(entry.path))
-            entries[name] = made.files
-        yield Artifacts(root, entries)
+            manifest = _prove(root / name, publication.prefix.child(entry.path))
+            artifacts[name] = Artifact(root / name, manifest)
+        yield artifacts
 
 
 def list_files(root: Manifest, children: dict[str, Manifest]) -> list[FileEntry]:
     """Every file of a run with its path below the run, the run's own manifest not among them."""
     files = list(root.files)
     for name, manifest in children.items():
-        files += [_below(name, entry) for entry in manifest.files]
+        files += [msgspec.structs.replace(entry, path=f"{name}/{entry.path}") for entry in manifest.files]
     return files
-
-
-def _below(name: str, entry: FileEntry) -> FileEntry:
-    return file_entry(
-        f"{name}/{entry.path}", entry.table, Written(entry.bytes, entry.sha256), rows=entry.rows
-    )
 
 
 def _prove(directory: Path, url: ObjectUrl) -> Manifest:
@@ -172,7 +146,11 @@ def _prove(directory: Path, url: ObjectUrl) -> Manifest:
         return load_manifest(directory)
     except ManifestError as error:
         what = error.what
-    raise CorruptFile(what, where=str(url), next="publish the run again")
+    raise _damaged(what, url)
+
+
+def _damaged(what: str, url: ObjectUrl) -> CorruptFile:
+    return CorruptFile(what, where=str(url), next="publish the run again")
 
 
 # --- fetch ---
@@ -204,11 +182,11 @@ def fetch(
     publication = open_publication(url)
     target = Path(directory)
     label = f"{publication.manifest.digest} {build or ''}\n"
-    with open_manifests(publication) as mirror:
-        names = [name for name in mirror.entries if name != "."]
+    with open_manifests(publication) as artifacts:
+        names = [name for name in artifacts if name != "."]
         if build is not None:
             names = _artifacts_of_build(publication, names, build)
-        children = {name: load_manifest(mirror.directory / name) for name in names}
+        children = {name: artifacts[name].manifest for name in names}
     files = _in_order(publication, children, is_whole=build is None)
     _check_directory(target, label, publication.manifest if build is None else None)
     commit_bytes(target / _NOTE, label.encode())
@@ -459,11 +437,8 @@ def _files_of(directory: Path, manifest: Manifest) -> list[FileEntry]:
     names = [str(Path(entry.path).parent) for entry in manifest.entries("manifest")]
     files = list_files(manifest, {name: load_manifest(directory / name) for name in names})
     own = read_whole(directory / MANIFEST, _MAX_MANIFEST_BYTES)
-    return [*files, file_entry(MANIFEST, "manifest", _written(own), rows=len(manifest.files))]
-
-
-def _written(data: bytes) -> Written:
-    return Written(len(data), hashlib.sha256(data).hexdigest())
+    written = Written(len(own), hashlib.sha256(own).hexdigest())
+    return [*files, file_entry(MANIFEST, "manifest", written, rows=len(manifest.files))]
 
 
 def _read_proven(path: Path, entry: FileEntry) -> Iterator[bytes]:

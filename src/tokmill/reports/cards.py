@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from tokmill.artifacts.manifest import FileEntry, Json
-from tokmill.artifacts.step import Artifact
+from tokmill.artifacts.step import UNKNOWN, Artifact
 from tokmill.audit.opened import Found, find_artifacts
 from tokmill.clean.licenses import find_license
+from tokmill.errors import plural
 from tokmill.formats import all_formats
-from tokmill.reports.charts import NOT_MEASURED, count, percent, plural, size, spoken, visible
+from tokmill.reports.charts import NOT_MEASURED, count, percent, size, spoken, visible
 from tokmill.reports.facts import describe_builds
 from tokmill.reports.page import resource
-from tokmill.reports.tally import UNKNOWN
 from tokmill.storage.disk import commit_bytes
 
 CARD, CROISSANT = "DATACARD.md", "croissant.json"
@@ -34,9 +35,6 @@ CARD, CROISSANT = "DATACARD.md", "croissant.json"
 class Cards(NamedTuple):
     card: Path
     croissant: Path
-
-    def as_json(self) -> Json:
-        return {"card": str(self.card), "croissant": str(self.croissant)}
 
 
 def write_cards(directory: str | Path, out: str | Path, facts: Json) -> Cards:
@@ -121,10 +119,9 @@ def _processing(facts: Json) -> str:
         ]
         for drop in facts["drops"]
     ]
-    edits: dict[str, int] = {}
+    edits: Counter[str] = Counter()
     for source in facts["sources"]:
-        for reason, docs in (source["edited"] or {}).items():
-            edits[reason] = edits.get(reason, 0) + docs
+        edits.update(source["edited"] or {})
     text = "## Processing\n\nWhat was left out, and why.\n\n"
     text += _table(["step", "reason", "bound", "documents"], rows, 3) if rows else "Nothing was left out.\n"
     if edits:
@@ -158,8 +155,8 @@ def _splits(facts: Json, builds: list[Json]) -> str:
             _line(build["format"]),
             split["split"],
             count(split["docs"]),
-            count(split["packing"]["written"] if split["packing"] else None),
-            percent(split["packing"]["padding_share"] if split["packing"] else None, 2),
+            count(split["packing"]["written"]),
+            percent(split["packing"]["padding_share"], 2),
         ]
         for build in builds
         for split in build["splits"]
@@ -214,8 +211,7 @@ _HUB_LICENSES = frozenset(
         "bsd-3-clause",
         "bsd-3-clause-clear",
         "cc0-1.0",
-        "cc-",
-        "by-2.0",
+        "cc-by-2.0",
         "cc-by-2.5",
         "cc-by-3.0",
         "cc-by-4.0",
@@ -223,8 +219,7 @@ _HUB_LICENSES = frozenset(
         "cc-by-sa-4.0",
         "cc-by-nc-2.0",
         "cc-by-nc-3.0",
-        "cc-by-",
-        "nc-4.0",
+        "cc-by-nc-4.0",
         "cc-by-nd-4.0",
         "cc-by-nc-nd-3.0",
         "cc-by-nc-nd-4.0",
@@ -291,7 +286,8 @@ def front_matter(facts: Json, builds: list[Json]) -> str:
     if languages:
         lines += _yaml_list("language", languages)
         lines += _yaml_list("multilinguality", ["monolingual" if len(languages) == 1 else "multilingual"])
-    lines += _yaml_list("size_categories", [_size_category(facts["totals"]["kept"])])
+    category = next((name for bound, name in _SIZES if facts["totals"]["kept"] < bound), "n>1T")
+    lines += _yaml_list("size_categories", [category])
     lines += _yaml_list("task_categories", ["text-generation"])
     lines += _yaml_list("tags", ["tokenized", "tokmill"])
     lines += _configs(builds)
@@ -319,10 +315,6 @@ def _configs(builds: list[Json]) -> list[str]:
             path = f"build/{build['name']}/{split['split']}/{files}"
             told += [f"  - split: {_scalar(name)}", f"    path: {_scalar(path)}"]
     return ["configs:", *told] if told else []
-
-
-def _size_category(documents: int) -> str:
-    return next((name for bound, name in _SIZES if documents < bound), "n>1T")
 
 
 def _yaml_list(key: str, values: Iterable[str]) -> list[str]:
@@ -385,10 +377,9 @@ def known_names(facts: Json, key: str) -> list[str]:
     """Licences or languages of what was encoded, or else of what was cleaned; the most first, unknown never."""
     if facts["shares"] is not None:
         return [row["name"] for row in facts["shares"][key] if row["name"] != UNKNOWN]
-    totals: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     for source in facts["sources"]:
-        for name, total in (source[f"{key}s"] or {}).items():
-            totals[name] = totals.get(name, 0) + total["docs"]
+        totals.update({name: total["docs"] for name, total in (source[f"{key}s"] or {}).items()})
     return [name for name in sorted(totals, key=lambda name: (-totals[name], name)) if name != UNKNOWN]
 
 

@@ -110,10 +110,6 @@ def spoken(reason: str) -> str:
     return reason.replace("_", " ")
 
 
-def plural(amount: int, noun: str) -> str:
-    return f"{amount:,} {noun}" if amount == 1 else f"{amount:,} {noun}s"
-
-
 def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
     """Cells are markup already; the first `left` columns are text, the others numbers."""
     side = ["" if at < left else ' class="n"' for at in range(len(head))]
@@ -148,11 +144,9 @@ WIDTH = 960
 _PARTS = {1: 5, 2: 2, 3: 3, 4: 4, 5: 5, 6: 3, 8: 4}
 
 
-def svg(
-    name: str, title: str, description: str, height: int, marks: Sequence[str], width: int = WIDTH
-) -> str:
+def svg(name: str, title: str, description: str, height: int, marks: Sequence[str]) -> str:
     return (
-        f'<svg class="chart {name}" viewBox="0 0 {width} {height}" role="img" aria-labelledby="{name}-t {name}-d">'
+        f'<svg class="chart {name}" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="{name}-t {name}-d">'
         f'<title id="{name}-t">{shown(title)}</title><desc id="{name}-d">{shown(description)}</desc>'
         f"{''.join(marks)}</svg>"
     )
@@ -162,6 +156,11 @@ def at(value: float) -> str:
     """A coordinate."""
     text = f"{value:.1f}"
     return text.removesuffix(".0")
+
+
+def _text(kind: str, x: float, y: float, label: str, anchor: str = "") -> str:
+    side = f' text-anchor="{anchor}"' if anchor else ""
+    return f'<text class="{kind}" x="{at(x)}" y="{at(y)}"{side}>{shown(label)}</text>'
 
 
 def bar(share: float, kind: str = "c0", width: int = 160) -> str:
@@ -198,9 +197,7 @@ def histogram(name: str, title: str, unit: str, series: Sequence[tuple[str, list
     for line in _ticks(highest):
         y = top + plot_h - line * scale
         marks.append(f'<line class="gridline" x1="{left}" x2="{WIDTH - 8}" y1="{at(y)}" y2="{at(y)}"/>')
-        marks.append(
-            f'<text class="axis" x="{left - 8}" y="{at(y + 4)}" text-anchor="end">{brief(line)}</text>'
-        )
+        marks.append(_text("axis", left - 8, y + 4, brief(line), "end"))
     place = {pair: number for number, pair in enumerate(bars)}
     for number, (label, rows) in enumerate(series):
         inset = 0.08 + 0.14 * number
@@ -217,13 +214,8 @@ def histogram(name: str, title: str, unit: str, series: Sequence[tuple[str, list
     step = max(1, -(-len(bars) // 14))
     for number, (low, _) in enumerate(bars):
         if number % step == 0:
-            x = left + number * slot
-            marks.append(
-                f'<text class="axis" x="{at(x)}" y="{height - 30}" text-anchor="start">{brief(low)}</text>'
-            )
-    marks.append(
-        f'<text class="axis" x="{WIDTH - 8}" y="{height - 8}" text-anchor="end">{shown(unit)} per document</text>'
-    )
+            marks.append(_text("axis", left + number * slot, height - 30, brief(low), "start"))
+    marks.append(_text("axis", WIDTH - 8, height - 8, f"{unit} per document", "end"))
     total = sum(row["docs"] for row in series[0][1])
     described = f"{total:,} documents in {len(bars)} bars from {bars[0][0]:,} to {bars[-1][1]:,} {unit}; the highest bar has {highest:,}"
     return svg(name, title, described, height, marks)
@@ -257,22 +249,20 @@ PACKED = (
 
 def packing(builds: Sequence[Json]) -> str:
     """One bar per build: where the tokens that it was given went, and the padding it added."""
-    told = [build for build in builds if build["packing"]]
-    if not told:
+    if not builds:
         return ""
     left, row = 170, 58
-    most = max(sum(build["packing"].get(key, 0) for key, _, _ in PACKED) for build in told)
+    most = max(sum(build["packing"][key] for key, _, _ in PACKED) for build in builds)
     marks, spoken = [], []
-    for number, build in enumerate(told):
+    for number, build in enumerate(builds):
         y, x = 8 + number * row, float(left)
         packed = build["packing"]
-        whole = sum(packed.get(key, 0) for key, _, _ in PACKED) or 1
+        whole = sum(packed[key] for key, _, _ in PACKED) or 1
         form = " · ".join(str(part) for part in (build["format"], build["layout"], build["length"]) if part)
-        marks.append(f'<text class="label" x="0" y="{y + 14}">{shown(build["name"])}</text>')
-        marks.append(f'<text class="axis" x="0" y="{y + 32}">{shown(form)}</text>')
+        marks += [_text("label", 0, y + 14, build["name"]), _text("axis", 0, y + 32, form)]
         notes = []
         for key, kind, label in PACKED:
-            amount = packed.get(key, 0)
+            amount = packed[key]
             if not amount:
                 continue
             wide = max(amount / (most or 1) * (WIDTH - left - 8), 1.5)
@@ -284,9 +274,9 @@ def packing(builds: Sequence[Json]) -> str:
             notes.append(
                 f"{count(amount)} {label}" + ("" if key == "written" else f" ({percent(amount / whole, 2)})")
             )
-        marks.append(f'<text class="axis" x="{left}" y="{y + 38}">{shown(" · ".join(notes))}</text>')
+        marks.append(_text("axis", left, y + 38, " · ".join(notes)))
         spoken.append(f"{build['name']}: {', '.join(notes)}")
-    return svg("packing", "Tokens of each build", "; ".join(spoken), len(told) * row + 4, marks)
+    return svg("packing", "Tokens of each build", "; ".join(spoken), len(builds) * row + 4, marks)
 
 
 HEIGHT = 330
@@ -343,11 +333,10 @@ def sankey(name: str, title: str, flow: Json) -> str:
             f'height="{at(box.height)}" rx="2"/>'
         )
         label = spoken(box.node["label"])
+        short = label if len(label) <= 26 else f"{label[:25]}…"
         amount = f"{brief(box.node['value'])}" + (f" · {percent(box.node['value'] / total)}" if total else "")
-        marks.append(
-            f'<text class="label" x="{at(box.x + _NODE + 6)}" y="{at(box.y + 11)}">{shown(_short(label))}</text>'
-            f'<text class="axis" x="{at(box.x + _NODE + 6)}" y="{at(box.y + 25)}">{shown(amount)}</text>'
-        )
+        x = box.x + _NODE + 6
+        marks += [_text("label", x, box.y + 11, short), _text("axis", x, box.y + 25, amount)]
     height = max(box.y + max(box.height, _LABEL) for box in boxes.values())
     described = "; ".join(
         f"{spoken(boxes[link['from']].node['label'])} to {spoken(boxes[link['to']].node['label'])} {link['value']:,}"
@@ -388,7 +377,3 @@ def _ribbon(x0: float, y0: float, x1: float, y1: float, thick: float) -> str:
         f"M{at(x0)} {at(y0)}C{at(middle)} {at(y0)} {at(middle)} {at(y1)} {at(x1)} {at(y1)}"
         f"V{at(y1 + thick)}C{at(middle)} {at(y1 + thick)} {at(middle)} {at(y0 + thick)} {at(x0)} {at(y0 + thick)}Z"
     )
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= 26 else f"{label[:25]}…"

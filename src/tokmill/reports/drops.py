@@ -20,13 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.artifacts.manifest import Json
-from tokmill.audit.examples import Place, largest_clusters, load_texts
+from tokmill.audit.examples import SHOWN_PER_REASON, Place, first_lines, largest_clusters, load_texts
 from tokmill.audit.opened import Found, ShardTables, load_of, read_ledgers
 from tokmill.audit.whatif import rules_of
 from tokmill.stages.dedup.near import METHOD as NEAR
 from tokmill.storage.tables import load_table
 
-SHOWN_PER_REASON = 3
 _NEAR_DUP = "near_dup"
 _COLUMNS = [
     *("row", "doc_id", "verdict", "reason", "value", "threshold"),
@@ -121,18 +120,11 @@ def _count_records(found: Found, drops: dict[tuple[str, str, str], Drop]) -> Non
                 drop = drops.setdefault(("ingest", verdict, reason), Drop("ingest", verdict, reason))
                 drop.by_source[source] = docs
         for entry in ingested.manifest.entries("ledger"):
-            _note_records(source, load_table(ingested.path(entry), _COLUMNS), drops)
-
-
-def _note_records(source: str, ledger: Any, drops: dict[tuple[str, str, str], Drop]) -> None:
-    """The first few of each reason."""
-    for reason in dict.fromkeys(ledger.column("reason").to_pylist()):
-        rows = ledger.filter(pc.equal(ledger.column("reason"), reason)).slice(0, SHOWN_PER_REASON).to_pylist()
-        for row in rows:
-            drop = drops.get(("ingest", row["verdict"], reason))
-            if drop is not None and len(drop.records) < SHOWN_PER_REASON:
-                told = ("doc_id", "file", "offset", "value", "threshold", "detail")
-                drop.records.append({"source": source, **{key: row[key] for key in told}})
+            for row in first_lines(load_table(ingested.path(entry), ["source", *_COLUMNS])):
+                known = drops.get(("ingest", row["verdict"], row["reason"]))
+                if known is not None and len(known.records) < SHOWN_PER_REASON:
+                    told = ("doc_id", "file", "offset", "value", "threshold", "detail")
+                    known.records.append({"source": source, **{key: row[key] for key in told}})
 
 
 def _note_ledgers(found: Found, shard: ShardTables, drops: dict[tuple[str, str, str], Drop]) -> None:

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact
+from tokmill.artifacts.step import UNKNOWN, Artifact
 from tokmill.audit.opened import KINDS, Found, find_artifacts
 from tokmill.audit.places import Builds, RunPlaces, load_builds
 from tokmill.audit.whatif import loss_limit, losses_of_run
 from tokmill.reports.charts import percent
 from tokmill.reports.drops import describe_clusters, describe_drops, find_drops
 from tokmill.reports.flow import flow_of_documents, flow_of_tokens, list_outcomes
-from tokmill.reports.tally import UNKNOWN, Tally, tally_chars, tally_tokens, word_column
+from tokmill.reports.tally import Tally, rank_shares, tally_chars, tally_tokens, word_column
 
 REPORT_VERSION = 1
 _TOKENIZER = ("kind", "file", "vocab_size", "padded_vocab_size", "eos_id", "encoding", "sha256", "engine")
@@ -68,7 +68,7 @@ def gather_facts(directory: str | Path) -> Json:
         "pace": describe_pace(found),
         "chain": describe_chain(found),
         "environment": describe_environment_of(found),
-        "warnings": list_warnings(found, tally),
+        "warnings": [{"where": where, "what": what} for where, what in _warnings(found, tally)],
         "documents": list_outcomes(found, shown, built),
     }
 
@@ -207,49 +207,38 @@ def describe_build(name: str, artifact: Artifact) -> Json:
         "files": len(manifest.files),
         "bytes": sum(entry.bytes for entry in manifest.files),
         "identity": manifest.identity,
-        "docs": manifest.counts.get("kept"),
-        "rows": manifest.counts.get("rows"),
-        "packing": _packing(manifest.counts),
-        "splits": [{"split": task["key"], **_split(task)} for task in manifest.tasks],
-        "shares": {key: _shares(manifest.counts.get(name)) for key, name in _NAMED.items()},
+        "docs": manifest.counts["kept"],
+        "rows": manifest.counts["rows"],
+        "packing": _packing(manifest.counts["tokens"]),
+        "splits": [
+            {
+                "split": task["key"],
+                "docs": task["counts"]["kept"],
+                "rows": task["counts"]["rows"],
+                "packing": _packing(task["counts"]["tokens"]),
+            }
+            for task in manifest.tasks
+        ],
+        "shares": {key: rank_shares(manifest.counts[of]) for key, of in _NAMED.items()},
         "warnings": [str(warning) for warning in manifest.facts.get("warnings", [])],
     }
 
 
-def _split(task: Json) -> Json:
-    counts: Json = task.get("counts", {})
-    return {"docs": counts.get("kept"), "rows": counts.get("rows"), "packing": _packing(counts)}
-
-
-def _packing(counts: Json) -> Json | None:
+def _packing(tokens: Json) -> Json:
     """Where the tokens went, and how much of what was written is padding."""
-    tokens: Json = counts.get("tokens", {})
-    if "written" not in tokens:
-        return None
-    padding, written = tokens.get("padding", 0), tokens["written"]
-    lost = {key: tokens[key] for key in _LOST if key in tokens}
+    padding, written = tokens["padding"], tokens["written"]
+    lost = {key: tokens[key] for key in _LOST}
     return {
-        "in": tokens.get("in"),
+        "in": tokens["in"],
         "written": written,
         **lost,
         "padding": padding,
         "padding_share": _share(padding, written + padding),
-        "lost_share": _share(sum(lost.values()), tokens.get("in")),
+        "lost_share": _share(sum(lost.values()), tokens["in"]),
     }
 
 
-def _shares(totals: Any) -> list[Json] | None:
-    if not isinstance(totals, dict):
-        return None
-    whole = sum(total.get("tokens", 0) for total in totals.values())
-    rows = [
-        {"name": name, **total, "share": _share(total.get("tokens", 0), whole)}
-        for name, total in totals.items()
-    ]
-    return sorted(rows, key=lambda row: (-row.get("tokens", 0), row["name"]))
-
-
-def _share(part: int, whole: int | None) -> float | None:
+def _share(part: int, whole: int) -> float | None:
     return round(part / whole, 6) if whole else None
 
 
@@ -331,12 +320,8 @@ def _bytes_through(found: Found, kind: str) -> int | None:
 # --- warnings ---
 
 
-def list_warnings(found: Found, tally: Tally | None) -> list[Json]:
-    """Each with what was measured. Whether it matters is for the reader, or for `tokmill review`."""
-    return [{"where": where, "what": what} for where, what in _warnings(found, tally)]
-
-
 def _warnings(found: Found, tally: Tally | None) -> Iterator[tuple[str, str]]:
+    """Each with what was measured. Whether it matters is for the reader, or for `tokmill review`."""
     if found.root is None:
         yield (
             "run",
@@ -356,10 +341,9 @@ def _warnings(found: Found, tally: Tally | None) -> Iterator[tuple[str, str]]:
             tokens = f"{row['tokens']:,} tokens ({percent(row['share'], 2)})"
             yield "tokens", f"{tokens} are of documents without a known licence"
     for build in describe_builds(found):
-        packing = build["packing"]
-        if packing and packing.get("truncated"):
-            tokens = f"{packing['truncated']:,} tokens"
-            yield f"build/{build['name']}", f"{tokens} were cut off documents longer than a row"
+        truncated = build["packing"]["truncated"]
+        if truncated:
+            yield f"build/{build['name']}", f"{truncated:,} tokens were cut off documents longer than a row"
     mixture = describe_mixture(found)
     for split in mixture["splits"] if mixture else []:
         for source in split["sources"]:
@@ -373,7 +357,7 @@ def _warnings(found: Found, tally: Tally | None) -> Iterator[tuple[str, str]]:
 
 def _told_by(artifact: Artifact) -> Iterator[str]:
     counts, facts = artifact.manifest.counts, artifact.manifest.facts
-    yield from _texts(facts.get("warnings"))
+    yield from map(str, facts.get("warnings", []))
     quarantined = sum(counts.get("quarantined", {}).values())
     if quarantined:
         yield f"{quarantined:,} of {counts['in']:,} records are quarantined"
@@ -384,7 +368,3 @@ def _told_by(artifact: Artifact) -> Iterator[str]:
         lost = 1 - counts["kept"] / counts["in"]
         if lost > _HIGH_LOSS:
             yield f"{percent(lost)} of {counts['in']:,} documents were dropped"
-
-
-def _texts(value: Any) -> list[str]:
-    return [str(item) for item in value] if isinstance(value, list) else []

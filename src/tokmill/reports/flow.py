@@ -10,6 +10,7 @@ look up; of a larger one those whose ids have the smallest hashes, the same ones
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
 from tokmill.audit.examples import Place, load_texts
-from tokmill.audit.opened import Found, ShardTables, load_of, read_ledgers
+from tokmill.audit.opened import Found, ShardTables, read_ledgers
 from tokmill.audit.places import Builds
 from tokmill.reports.drops import Drop
 from tokmill.reports.tally import Tally
@@ -33,28 +34,22 @@ _WORDS_CHARS = 240
 _SHARDS_OPENED = 32  # for their texts: a large run has thousands
 
 
-def list_outcomes(found: Found, shown: Iterable[Place] = (), built: Builds | None = None) -> Json:
+def list_outcomes(found: Found, shown: Iterable[Place], built: Builds) -> Json:
     """`shown`: documents whose words are elsewhere on the page; they can be looked up too, whatever their hash."""
     shards = found.shards()
     shown = sorted(set(shown))
     total, chosen = _choose(found, shards)
     numbers = {shard.name: shard.number for shard in shards}
-    listed = {(number, row) for _, number, row in chosen}
-    chosen += [(0, numbers[p.shard], p.row) for p in shown if (numbers[p.shard], p.row) not in listed]
+    for place in shown:
+        chosen.setdefault((numbers[place.shard], place.row), 0)
     rows: list[Json] = []
-    by_shard: dict[int, list[tuple[int, int]]] = {}
-    for key, number, row in chosen:
-        by_shard.setdefault(number, []).append((row, key))
-    keys: dict[Place, int] = {}
-    for number in sorted(by_shard):
-        shard = shards[number]
-        own = sorted(by_shard[number])
-        at = np.array([row for row, _ in own])
-        for told, (row, key) in zip(_outcomes(found, shard, at), own, strict=True):
-            keys[Place(shard.name, row)] = key
+    for number, own in itertools.groupby(sorted(chosen), lambda place: place[0]):
+        shard, at = shards[number], np.array([row for _, row in own])
+        for row, told in zip(at.tolist(), _outcomes(found, shard, at), strict=True):
             rows.append({"source": shard.source, "shard": shard.name, "row": row, **told})
     if built:
         _note_builds(found, built, rows)
+    keys = {Place(shards[number].name, row): key for (number, row), key in chosen.items()}
     words = _first_words(found, keys, shown)
     for told in rows:
         told.pop("gone", None)
@@ -65,8 +60,8 @@ def list_outcomes(found: Found, shown: Iterable[Place] = (), built: Builds | Non
     return {"documents": total, "listed": len(rows), "rows": rows}
 
 
-def _choose(found: Found, shards: list[ShardTables]) -> tuple[int, list[tuple[int, int, int]]]:
-    """How many documents there are, and (hash, shard, row) of the ones that are listed."""
+def _choose(found: Found, shards: list[ShardTables]) -> tuple[int, dict[tuple[int, int], int]]:
+    """How many documents there are; and the hashes of those that are listed, by shard and row."""
     total = 0
     keys, places = np.empty(0, np.uint64), np.empty((0, 2), np.int64)
     for shard in shards:
@@ -79,7 +74,7 @@ def _choose(found: Found, shards: list[ShardTables]) -> tuple[int, list[tuple[in
         if len(keys) > LISTED:
             order = np.lexsort((places[:, 1], places[:, 0], keys))[:LISTED]
             keys, places = keys[order], places[order]
-    return total, [(int(k), int(n), int(r)) for k, (n, r) in zip(keys, places, strict=True)]
+    return total, {(n, r): k for k, (n, r) in zip(keys.tolist(), places.tolist(), strict=True)}
 
 
 def _outcomes(found: Found, shard: ShardTables, rows: NDArray[np.int64]) -> list[Json]:
@@ -116,10 +111,8 @@ def _note(told: list[Json], rows: NDArray[np.int64], ledger: Any, stage: str) ->
 
 def _note_tokens(found: Found, shard: ShardTables, rows: NDArray[np.int64], told: list[Json]) -> None:
     split, tokens = found.artifacts["split"], found.artifacts.get("tokens")
-    labels = load_of(split, f"labels-{shard.number:05d}.parquet")
-    if labels is None:
-        return
-    names = split_names(found)
+    labels = load_table(split.directory / f"labels-{shard.number:05d}.parquet")
+    names = split.manifest.facts["splits"]
     counted: dict[int, int] = {}
     if tokens is not None:
         for entry in tokens.manifest.entries("lengths"):
@@ -131,7 +124,7 @@ def _note_tokens(found: Found, shard: ShardTables, rows: NDArray[np.int64], told
                 )
     for one, row, label in zip(told, rows.tolist(), _at(labels, "split", rows), strict=True):
         if not one.get("gone") and label != NO_SPLIT:
-            one["label"] = names[label] if label < len(names) else str(label)
+            one["label"] = names[label]
             one["outcome"] = f"kept, {one['label']}"
             if row in counted:
                 one["tokens"] = counted[row]
@@ -157,14 +150,6 @@ def _note_builds(found: Found, built: Builds, told: list[Json]) -> None:
             for one in mine:
                 if not is_built[np.searchsorted(rows, one["row"])]:
                     one["outcome"] += ", in no build"
-
-
-def split_names(found: Found) -> list[str]:
-    """By their numbers in the labels."""
-    for step in ("split", "tokens"):
-        if step in found.artifacts and "splits" in found.artifacts[step].manifest.facts:
-            return list(found.artifacts[step].manifest.facts["splits"])
-    return ["train", "valid", "test"]
 
 
 def _at(table: Any, column: str, rows: NDArray[np.int64]) -> list[Any]:
@@ -295,14 +280,13 @@ def flow_of_tokens(found: Found, tally: Tally | None, built: Builds) -> Json | N
     sources = _source_nodes(flow, found)
     builds = found.of_kind("build")
     totals: dict[str, int] = {}
-    for row in tally.source_split:
-        side = flow.node(f"split {row['split']}", row["split"], 1, "split")
-        flow.link(sources[row["source"]], side, row["tokens"])
-        totals[row["split"]] = totals.get(row["split"], 0) + row["tokens"]
+    for (source, split), count in tally.source_split:
+        flow.link(sources[source], flow.node(f"split {split}", split, 1, "split"), count)
+        totals[split] = totals.get(split, 0) + count
     if builds:
         name, build = next(iter(builds.items()))
         for task in build.manifest.tasks:
-            split, tokens = task["key"], task.get("counts", {}).get("tokens", {})
+            split, tokens = task["key"], task["counts"]["tokens"]
             once = built[name][split].once() if split in built[name] else 0
             _link_build(flow, name, split, tokens, totals.get(split, 0), once)
     return {**flow.as_json(), "build": next(iter(builds), None)}
@@ -310,15 +294,13 @@ def flow_of_tokens(found: Found, tally: Tally | None, built: Builds) -> Json | N
 
 def _link_build(flow: Flow, name: str, split: str, tokens: Json, made: int, once: int) -> None:
     """One source may repeat while another is left out: of `made` tokens `once` have a turn, and some have more."""
-    if "written" not in tokens:
-        return
     start = f"split {split}"
     flow.link(start, flow.node(f"written {split}", f"{name}, {split}", 2, "stage"), tokens["written"])
     for key, label in _CUT.items():
-        if tokens.get(key):
+        if tokens[key]:
             flow.link(start, flow.node(f"drop {key}", label, 2, "drop"), tokens[key])
     if once < made:
         flow.link(start, flow.node("drop unused", f"not in {name}", 2, "drop"), made - once)
-    repeated = tokens.get("in", 0) - once
+    repeated = tokens["in"] - once
     if repeated > 0:
         flow.link(flow.node("repeats", "repeated", 0, "repeat"), start, repeated)

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokmill.artifacts.manifest import Json
-from tokmill.reports.charts import Section, brief, percent, plural, prose, safe_json, shown, visible
+from tokmill.errors import plural
+from tokmill.reports.charts import Section, brief, percent, prose, safe_json, shown, visible
 from tokmill.reports.facts import gather_facts
 from tokmill.reports.section_documents import clusters_section, drops_section, flow_section, lengths_section
 from tokmill.reports.section_tokens import (

@@ -6,6 +6,7 @@ facts ─ flow, totals ─ lengths ─ drops ─ clusters ─> a Section each, w
 from __future__ import annotations
 
 from tokmill.artifacts.manifest import Json
+from tokmill.errors import plural
 from tokmill.reports.charts import (
     Section,
     bar,
@@ -14,7 +15,6 @@ from tokmill.reports.charts import (
     nothing,
     number,
     percent,
-    plural,
     sankey,
     shown,
     shown_id,
@@ -128,6 +128,7 @@ def _cluster(cluster: Json, is_open: bool) -> str:
         f"{'kept' if member['kept'] else 'likeness ' + format(member['similarity'], '.3f')}</span></li>"
         for member in cluster["members"]
     )
+    likeness = "Stays too" if cluster["similarity"] is None else f"Likeness {cluster['similarity']:.3f}"
     hidden = cluster["size"] - len(cluster["members"])
     more = f'<li class="faint">and {hidden:,} more</li>' if hidden > 0 else ""
     return (
@@ -136,7 +137,7 @@ def _cluster(cluster: Json, is_open: bool) -> str:
         f'<span class="n faint">{cluster["kept"]:,} kept</span></summary>'
         f'<div class="pair"><div><h4 class="kept">Kept <bdi>{shown_id(cluster["left"])}</bdi></h4>'
         f'<blockquote dir="auto">{left}</blockquote></div>'
-        f'<div><h4 class="out">{_likeness(cluster)} <bdi>{shown_id(cluster["right"])}</bdi></h4>'
+        f'<div><h4 class="out">{likeness} <bdi>{shown_id(cluster["right"])}</bdi></h4>'
         f'<blockquote dir="auto">{right}</blockquote></div></div>'
         f'<ul class="members">{members}{more}</ul></details>'
     )
@@ -146,10 +147,6 @@ def _marked(tag: str, text: str) -> str:
     """White space at the end stays outside the mark."""
     words = text.rstrip()
     return (f"<{tag}>{shown(words)}</{tag}>" if words else "") + shown(text[len(words) :])
-
-
-def _likeness(cluster: Json) -> str:
-    return "Stays too" if cluster["similarity"] is None else f"Likeness {cluster['similarity']:.3f}"
 
 
 def flow_section(facts: Json) -> Section:

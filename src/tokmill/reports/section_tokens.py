@@ -6,6 +6,7 @@ facts ─> a Section each: what the tokens are made of, how they are laid into r
 from __future__ import annotations
 
 from tokmill.artifacts.manifest import Json
+from tokmill.errors import plural
 from tokmill.reports.charts import (
     NOT_MEASURED,
     Section,
@@ -16,7 +17,6 @@ from tokmill.reports.charts import (
     number,
     packing,
     percent,
-    plural,
     seconds,
     shown,
     size,
@@ -203,7 +203,6 @@ def packing_section(facts: Json) -> Section:
             size(build["bytes"]),
         ]
         for build in facts["builds"]
-        if build["packing"]
     ]
     head = ["Build", "format", "rows", "tokens written", "padding", "lost", "on disk"]
     body = f'<figure><div class="scroll">{chart}</div></figure>{table(head, rows, 2)}'

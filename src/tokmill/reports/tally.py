@@ -9,20 +9,20 @@ One shard at a time, the columns that are needed and no text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.artifacts.manifest import Json
-from tokmill.audit.opened import Found, ShardTables, load_of
+from tokmill.artifacts.manifest import Json, add_counts
+from tokmill.artifacts.step import tally
+from tokmill.audit.opened import Found, ShardTables
 from tokmill.clean.examine import CleanOptions
 from tokmill.schema import one_piece
 from tokmill.storage.tables import load_table
 
-UNKNOWN = "unknown"
 # of the measures that count words, the one nearest to the text that was encoded
 WORD_COLUMNS = ("after.words", "words", "after.non_symbol_words", "non_symbol_words")
 
@@ -51,37 +51,9 @@ class Histogram:
         ]
 
 
-class Sums:
-    """Whole numbers by name, added up."""
-
-    def __init__(self, amounts: Iterable[str]) -> None:
-        self._amounts = tuple(amounts)
-        self._totals: dict[str, list[int]] = {}
-
-    def add(self, name: str, *values: int) -> None:
-        total = self._totals.setdefault(name, [0] * len(self._amounts))
-        for at, value in enumerate(values):
-            total[at] += int(value)
-
-    def add_column(self, names: Any, *columns: NDArray[np.int64]) -> None:
-        coded = one_piece(names).fill_null(UNKNOWN).dictionary_encode()
-        numbers = np.asarray(coded.indices)
-        for code, name in enumerate(coded.dictionary.to_pylist()):
-            rows = numbers == code
-            self.add(name, int(rows.sum()), *(int(column[rows].sum()) for column in columns))
-
-    def get(self, name: str) -> dict[str, int]:
-        return dict(zip(self._amounts, self._totals.get(name, [0] * len(self._amounts)), strict=True))
-
-    def rows(self) -> list[Json]:
-        """Largest amount of tokens first."""
-        found = [{"name": name, **self.get(name)} for name in self._totals]
-        return sorted(found, key=lambda row: (-row["tokens"], row["name"]))
-
-
 class Tally(NamedTuple):
     shares: dict[str, list[Json]]  # by source, domain, split, language, license
-    source_split: list[Json]
+    source_split: list[tuple[tuple[str, str], int]]  # tokens; largest first
     fertility: dict[str, list[Json]]
     tokens_histogram: list[Json]
 
@@ -92,57 +64,51 @@ def tally_tokens(found: Found) -> Tally | None:
     if tokens is None:
         return None
     shards = {shard.number: shard for shard in found.shards()}
-    by = {
-        key: Sums(("docs", "tokens", "bytes")) for key in ("source", "domain", "split", "language", "license")
-    }
-    pairs = Sums(("docs", "tokens"))
-    worded = {key: Sums(("docs", "tokens", "words")) for key in ("source", "language")}
+    by: Json = {key: {} for key in ("source", "domain", "split", "language", "license")}
+    pairs: Counter[tuple[str, str]] = Counter()
+    worded: Json = {"source": {}, "language": {}}
     histogram = Histogram()
     for entry in tokens.manifest.entries("lengths"):
         split, domain, name = PurePosixPath(entry.path).parts
         shard = shards[int(name.removeprefix("lengths-").removesuffix(".parquet"))]
         table = load_table(tokens.path(entry), ["row", "tokens", "text_bytes", "language", "license"])
         lengths, sizes = (np.asarray(table.column(column)) for column in ("tokens", "text_bytes"))
-        totals = len(lengths), int(lengths.sum()), int(sizes.sum())
-        for key, label in (("source", shard.source), ("domain", domain), ("split", split)):
-            by[key].add(label, *totals)
-        pairs.add(f"{shard.source}\t{split}", *totals[:2])
+        whole = {"docs": len(lengths), "tokens": int(lengths.sum()), "bytes": int(sizes.sum())}
+        own: Json = {"source": {shard.source: whole}, "domain": {domain: whole}, "split": {split: whole}}
         for key in ("language", "license"):
-            by[key].add_column(table.column(key), lengths, sizes)
+            own[key] = tally(one_piece(table.column(key)), tokens=lengths, bytes=sizes)
+        by = add_counts(by, own)
+        pairs[shard.source, split] += whole["tokens"]
         histogram.add(lengths)
         words = _words(found, shard)
         if words is not None:
-            own = words[np.asarray(table.column("row"))]
-            worded["source"].add(shard.source, len(own), lengths.sum(), own.sum())
-            worded["language"].add_column(table.column("language"), lengths, own)
-    shares = {key: _with_shares(sums.rows()) for key, sums in by.items()}
-    source_split = [
-        {
-            "source": row["name"].split("\t")[0],
-            "split": row["name"].split("\t")[1],
-            "docs": row["docs"],
-            "tokens": row["tokens"],
-        }
-        for row in pairs.rows()
-    ]
+            mine = words[np.asarray(table.column("row"))]
+            counted = {"docs": len(mine), "tokens": whole["tokens"], "words": int(mine.sum())}
+            languages = tally(one_piece(table.column("language")), tokens=lengths, words=mine)
+            worded = add_counts(worded, {"source": {shard.source: counted}, "language": languages})
+    shares = {key: rank_shares(totals) for key, totals in by.items()}
+    source_split = sorted(pairs.items(), key=lambda item: (-item[1], item[0]))
     chars = _chars(tokens.manifest.counts)
     fertility = {key: [_fertility(row, chars[key], worded[key]) for row in shares[key]] for key in worded}
     return Tally(shares, source_split, fertility, histogram.bars())
 
 
-def _with_shares(rows: list[Json]) -> list[Json]:
-    total = sum(row["tokens"] for row in rows)
-    return [{**row, "share": round(row["tokens"] / total, 6) if total else 0.0} for row in rows]
+def rank_shares(totals: Json) -> list[Json]:
+    """Names with their documents and tokens, the largest first, and the share of each in the tokens."""
+    whole = sum(total["tokens"] for total in totals.values())
+    rows = [
+        {"name": name, **total, "share": round(total["tokens"] / whole, 6) if whole else None}
+        for name, total in totals.items()
+    ]
+    return sorted(rows, key=lambda row: (-row["tokens"], row["name"]))
 
 
 def _words(found: Found, shard: ShardTables) -> NDArray[np.int64] | None:
-    cleaned = found.artifacts.get(f"clean/{shard.source}")
     column = word_column(found, shard.source)
-    if cleaned is None or column is None:
+    if column is None:
         return None
-    measures = load_of(cleaned, f"measures-{shard.key}.parquet", [column])
-    if measures is None:
-        return None
+    cleaned = found.artifacts[f"clean/{shard.source}"]  # or nothing would be measured
+    measures = load_table(cleaned.directory / f"measures-{shard.key}.parquet", [column])
     # 0 of who is out for good, and has no tokens
     return np.asarray(measures.column(column).fill_null(0)).astype(np.int64)
 
@@ -166,10 +132,10 @@ def _chars(counts: Json) -> dict[str, dict[str, int]]:
     }
 
 
-def _fertility(row: Json, chars: dict[str, int], worded: Sums) -> Json:
+def _fertility(row: Json, chars: dict[str, int], worded: Json) -> Json:
     """Without the token that ends each document, which is no text. None: not measured."""
     of_text = row["tokens"] - row["docs"]
-    known = worded.get(row["name"])
+    known = worded.get(row["name"], {"docs": 0, "tokens": 0, "words": 0})
     counted = known["tokens"] - known["docs"]
     return {
         "name": row["name"],

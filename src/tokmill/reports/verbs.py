@@ -18,7 +18,7 @@ from typing import Any
 from tokmill.artifacts.manifest import MANIFEST, Json, add_counts
 from tokmill.artifacts.progress import load_journal
 from tokmill.artifacts.step import open_artifact
-from tokmill.errors import RecipeError, StorageError, TokmillError
+from tokmill.errors import RecipeError, StorageError, TokmillError, plural
 from tokmill.reports.cards import write_cards
 from tokmill.reports.charts import (
     Section,
@@ -27,7 +27,6 @@ from tokmill.reports.charts import (
     count,
     nothing,
     percent,
-    plural,
     shown,
     size,
     spoken,
@@ -61,15 +60,10 @@ def report(directory: str | Path, *, out: str | Path | None = None, cards: bool 
             raise RecipeError(
                 "--cards needs the run of a recipe", where=str(directory), next="give a run, or no cards"
             )
-        return report_verbs(Path(directory), out)
+        facts = gather_steps(Path(directory))
+        return write_report(Path(directory), out, facts, _page(facts))
     made = report_run(directory, out)
     return made._replace(cards=tuple(write_cards(directory, made.page.parent, made.facts))) if cards else made
-
-
-def report_verbs(directory: Path, out: str | Path | None = None) -> Report:
-    """report.html and report.json; nothing else is written."""
-    facts = gather_steps(directory)
-    return write_report(directory, out, facts, _page(facts))
 
 
 def gather_steps(directory: Path) -> Json:
@@ -126,7 +120,9 @@ def _steps(root: Path, place: Path) -> Iterator[Json]:
     if artifact is not None and artifact.manifest.kind == _BUILD:
         yield _built(name, artifact)
     if (place / _CACHE).is_file():
-        yield _cached(name, _load(place / _CACHE))
+        meta = _load(place / _CACHE)
+        docs = meta.get("examples")
+        yield _step(name, _CACHED, 1, docs_in=docs, docs=docs, tokens=meta.get("tokens"))
 
 
 def _shards(name: str, manifests: list[Json]) -> Json:
@@ -152,25 +148,17 @@ def _shards(name: str, manifests: list[Json]) -> Json:
 def _built(name: str, artifact: Any) -> Json:
     build = describe_build(name, artifact)
     shares = build["shares"]["domain"] or []
-    packing = build["packing"] or {}
     counts = artifact.manifest.counts
     return _step(
         name,
         _BUILD,
         build["files"],
         docs_in=counts.get("in"),
-        tokens=packing.get("written"),
-        **{key: build[key] for key in ("docs", "bytes", "rows")},
+        tokens=build["packing"]["written"],
+        **{key: build[key] for key in ("docs", "bytes", "rows", "packing", "format")},
         drops=dict(sorted((counts.get("dropped") or {}).items())),
         domains={row["name"]: {"docs": row.get("docs"), "tokens": row.get("tokens")} for row in shares},
-        packing=packing,
-        format=build["format"],
     )
-
-
-def _cached(name: str, meta: Json) -> Json:
-    docs = meta.get("examples")
-    return _step(name, _CACHED, 1, docs_in=docs, docs=docs, tokens=meta.get("tokens"))
 
 
 def _step(name: str, kind: str, files: int, **figures: Any) -> Json:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from tokmill.artifacts.step import UNKNOWN
 from tokmill.audit.proofs import Problem
+from tokmill.errors import plural
 from tokmill.reviews.evidence import RECIPE_ALONE, Evidence, check
 from tokmill.reviews.finding import (
     Finding,
@@ -21,7 +22,6 @@ from tokmill.reviews.finding import (
     Severity,
     part,
     percent,
-    plural,
     share,
     spelled,
 )
@@ -76,7 +76,7 @@ def _language(severity: Severity, about: str, says: str, evidence: tuple[Measure
 def _code_labels(evidence: Evidence, domain: str) -> Iterator[Finding]:
     tallies = [tally for tally in evidence.texts.sources.values() if tally.domain == domain]
     docs = sum(tally.docs for tally in tallies)
-    if docs and not any(tally.code_labels or tally.endings for tally in tallies):
+    if docs and not any(tally.told_by for tally in tallies):
         read_from = "ingest/*/documents-*.parquet: meta, doc_id"
         says = f"none of {plural(docs, 'document')} says which programming language it is in"
         none = Measure("with a label or a file ending", 0, "documents", read_from)
@@ -107,13 +107,13 @@ def drift(evidence: Evidence) -> Found:
     first, last = evidence.turns.halves()
     order = "mixture/order-train.parquet" if evidence.has("mixture") else "in the order of the corpus"
     read_from = f"tokens/train/*/lengths-*.parquet, {order}"
-    for source in first.by_source:
+    for source in dict.fromkeys(shard.source for shard in first.shards):
         (before, variance), (after, variance_after) = first.share(source), last.share(source)
         error = 100 * math.sqrt(variance + variance_after)
         halves, change = (100 * before, 100 * after), 100 * (after - before)
         yield from _drifted(f"source {source}", "% of the tokens", halves, change, "points", error, read_from)
     for what, of in (("tokens a document", "mean_length"), ("bytes of text a token", "bytes_per_token")):
-        (before, variance), (after, variance_after) = getattr(first, of), getattr(last, of)
+        (before, variance), (after, variance_after) = getattr(first, of)(), getattr(last, of)()
         middle = (before + after) / 2
         error = 100 * math.sqrt(variance + variance_after) / middle
         change = 100 * (after - before) / middle

@@ -263,18 +263,7 @@ class Answering:
             self.lack(told(error, self._evidence.subject.directory))
         return None
 
-    def done(self, question: str) -> Answer:
-        says = self._says or ["Not measured."]
-        return Answer(
-            question,
-            tuple(says),
-            self.figures,
-            tuple(dict.fromkeys(self._based_on)),
-            tuple(dict.fromkeys(self._lacks)),
-        )
-
-
-def answering(question: str, answer: Callable[[Evidence, Answering], None], evidence: Evidence) -> Answer:
-    found = Answering(evidence)
-    found.attempt(lambda: answer(evidence, found))
-    return found.done(question)
+    def answer(self, question: str, find: Callable[[Evidence, Answering], None]) -> Answer:
+        self.attempt(lambda: find(self._evidence, self))
+        says, based_on, lacks = self._says, dict.fromkeys(self._based_on), dict.fromkeys(self._lacks)
+        return Answer(question, says or ["Not measured."], self.figures, [*based_on], [*lacks])

@@ -11,7 +11,7 @@ lists them all.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from tokmill.artifacts.manifest import Json
@@ -34,7 +34,7 @@ class Measure:
 
     def as_json(self) -> Json:
         value = round(self.value, 6) if isinstance(self.value, float) else self.value
-        return {"name": self.name, "value": value, "unit": self.unit, "read_from": self.read_from}
+        return {**asdict(self), "value": value}
 
     def __str__(self) -> str:
         return f"{self.name}: {spelled(self.value)}{' ' + self.unit if self.unit else ''}"
@@ -73,9 +73,6 @@ class Assumption:
     about: str  # the check, or what the answer is about
     says: str
 
-    def as_json(self) -> Json:
-        return {"about": self.about, "says": self.says}
-
 
 class NotMeasured(Exception):
     """A figure that cannot be had from what is there; the message says why, and becomes an assumption."""
@@ -90,19 +87,10 @@ class Answer:
     """To one of the questions of a project before it trains. `says` are sentences with figures."""
 
     question: str
-    says: tuple[str, ...]
+    says: list[str]
     figures: Json
-    based_on: tuple[str, ...]
-    not_measured: tuple[str, ...] = ()
-
-    def as_json(self) -> Json:
-        return {
-            "question": self.question,
-            "says": list(self.says),
-            "figures": self.figures,
-            "based_on": list(self.based_on),
-            "not_measured": list(self.not_measured),
-        }
+    based_on: list[str]
+    not_measured: list[str]
 
 
 @dataclass(frozen=True)
@@ -114,7 +102,7 @@ class Review:
     findings: tuple[Finding, ...]
     assumptions: tuple[Assumption, ...]
     recommendations: tuple[tuple[str, str], ...]  # check, what to do
-    questions: tuple[Answer, ...] = field(default=())
+    questions: tuple[Answer, ...]
 
     def count(self, severity: Severity) -> int:
         return sum(finding.severity == severity for finding in self.findings)
@@ -132,9 +120,9 @@ class Review:
             "kind": self.kind,
             "counts": {severity: self.count(severity) for severity in SEVERITIES},
             "findings": [finding.as_json() for finding in self.findings],
-            "assumptions": [assumption.as_json() for assumption in self.assumptions],
+            "assumptions": [asdict(assumption) for assumption in self.assumptions],
             "recommendations": [{"check": check, "says": says} for check, says in self.recommendations],
-            "questions": [answer.as_json() for answer in self.questions],
+            "questions": [asdict(answer) for answer in self.questions],
             "checks": {"made": list(self.checks_made), "not_made": list(self.checks_not_made)},
         }
 
@@ -167,7 +155,3 @@ def quoted(text: str) -> str:
     """A piece of a document, on one line, with nothing in it that a terminal would obey."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return f'"{shown}"'
-
-
-def plural(count: int, thing: str) -> str:
-    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"

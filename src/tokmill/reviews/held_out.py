@@ -14,16 +14,9 @@ from fractions import Fraction
 import numpy as np
 
 from tokmill.artifacts.manifest import Json
+from tokmill.errors import plural
 from tokmill.recipe import Split
-from tokmill.reviews.evidence import (
-    Answering,
-    Evidence,
-    check,
-    manifest_of,
-    named,
-    place_of,
-    together,
-)
+from tokmill.reviews.evidence import Answering, Evidence, check, manifest_of, named, place_of, together
 from tokmill.reviews.finding import (
     Finding,
     Found,
@@ -31,7 +24,6 @@ from tokmill.reviews.finding import (
     NotMeasured,
     part,
     percent,
-    plural,
     quoted,
     share,
     spelled,
@@ -340,7 +332,7 @@ def held_out_set(evidence: Evidence, found: Answering) -> None:
         return
     lengths = found.attempt(lambda: evidence.lengths)
     if lengths is not None:
-        tokens, docs = lengths.tokens_by("split"), lengths.docs_by("split")
+        tokens, docs = lengths.sums("tokens", "split"), lengths.sums("docs", "split")
         total = sum(tokens.values())
         listed = ", ".join(
             f"{n} {docs[n]:,} documents, {tokens[n]:,} tokens ({share(tokens[n], total)})" for n in tokens
@@ -349,7 +341,7 @@ def held_out_set(evidence: Evidence, found: Answering) -> None:
         found.figures |= {"documents": docs, "tokens": tokens}
         held = {
             d: sum(p.docs for p in lengths.parts if p.domain == d and p.split != TRAIN)
-            for d in lengths.docs_by("domain")
+            for d in lengths.sums("docs", "domain")
         }
         found.say(
             "Held out of each domain: "

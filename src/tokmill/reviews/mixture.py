@@ -1,6 +1,6 @@
 """How much of what: balance of domains, shares that were asked for, what one domain keeps out, repeats and budgets.
 
-counts of builds ─ domain_tokens ┐
+counts of builds ────────────────┐
 the mixture's config and facts ──┼─ checks: domain_imbalance, built_mix, starved_build, source_repeats, budget_epochs
 lengths of all documents ────────┘  answer: three ways to domains of equal size, and what each leaves out
 
@@ -31,11 +31,6 @@ MAX_MIX_POINTS = 2.0  # percentage points between a share that was asked for and
 EPOCHS_MEDIUM, EPOCHS_HIGH = 1.0, 4.0  # four repetitions are nearly as good as new text (docs/mixtures.md)
 
 
-def domain_tokens(build: Build) -> dict[str, int]:
-    """Training tokens of each domain; of a published build, of all its splits together."""
-    return {name: total["tokens"] for name, total in build.counts(TRAIN).get("domains", {}).items()}
-
-
 def domain_weights(evidence: Evidence) -> dict[str, Fraction] | None:
     """Of domains, as the mixture was asked for."""
     if evidence.has("mixture"):
@@ -63,9 +58,9 @@ def domain_imbalance(evidence: Evidence) -> Found:
         yield from _imbalance(amounts, weights, "weights", "%", read_from)
         return
     if not evidence.subject.builds:
-        tokens = evidence.lengths.tokens_by("domain", TRAIN)
+        tokens = evidence.lengths.sums("tokens", "domain", TRAIN)
         yield from _imbalance(tokens, None, "training data", "tokens", "tokens/train/*/lengths-*.parquet")
-    for builds, built in together(evidence.subject.builds, domain_tokens):
+    for builds, built in together(evidence.subject.builds, lambda build: build.train_tokens("domains")):
         yield from _imbalance(built, weights, named(builds), "tokens", manifest_of(builds[0]))
 
 
@@ -103,7 +98,7 @@ def built_mix(evidence: Evidence) -> Found:
     weights = domain_weights(evidence)
     if weights is None:
         raise NotMeasured("no shares were asked for (`mixture.weights`), or none are written down here")
-    for builds, tokens in together(evidence.builds(), domain_tokens):
+    for builds, tokens in together(evidence.builds(), lambda build: build.train_tokens("domains")):
         total = sum(tokens.values())
         if not total or builds[0].artifact.manifest.config.get("sources"):
             continue
@@ -275,7 +270,7 @@ def balance(evidence: Evidence, found: Answering) -> None:
             "the recipe"
         )
         return
-    groups = together(evidence.subject.builds, domain_tokens)
+    groups = together(evidence.subject.builds, lambda build: build.train_tokens("domains"))
     for builds, tokens in groups:
         _shares(found, named(builds).capitalize(), tokens)
         found.base(
@@ -286,7 +281,7 @@ def balance(evidence: Evidence, found: Answering) -> None:
     if not groups:
         lengths = found.attempt(lambda: evidence.lengths)
         if lengths is not None:
-            _shares(found, "Training tokens", lengths.tokens_by("domain", TRAIN))
+            _shares(found, "Training tokens", lengths.sums("tokens", "domain", TRAIN))
             found.base("tokens/train/*/lengths-*.parquet")
     _cost_of_balance(evidence, found)
 
@@ -316,12 +311,17 @@ def _cost_of_balance(evidence: Evidence, found: Answering) -> None:
         found.figures["left_out"] = {"tokens": left_out, "of_tokens": tokens_in, "rows": rows}
     if not evidence.has("tokens"):
         return
-    available = {name: count for name, count in evidence.lengths.tokens_by("domain", TRAIN).items() if count}
+    available = {
+        name: count for name, count in evidence.lengths.sums("tokens", "domain", TRAIN).items() if count
+    }
     total = sum(available.values())
     if len(available) < 2 or max(available.values()) == min(available.values()):
         return
-    cut, repeat = _cut_to_smallest(available), _repeat_smallest(available)
     least = min(available, key=lambda name: (available[name], name))
+    # as large as the smallest domain; as the largest, or as four times the smallest
+    cut = _equal_domains(available, available[least])
+    most = min(max(available.values()), int(EPOCHS_HIGH) * available[least])
+    repeat = _equal_domains(available, most)
     found.say(
         f"Of {total:,} training tokens, domains of equal size leave out {share(cut.left_out, total)} if all are cut to {least} "
         f"({cut.each:,} tokens), {share(repeat.left_out, total)} if {least} is seen {spelled(repeat.epochs)} times "
@@ -356,16 +356,9 @@ class Way(NamedTuple):
         )
 
 
-def _cut_to_smallest(available: Mapping[str, int]) -> Way:
-    least = min(available.values())
-    return Way(least, sum(available.values()) - least * len(available), 1.0)
-
-
-def _repeat_smallest(available: Mapping[str, int]) -> Way:
-    """As large as the largest domain, or as four times the smallest."""
-    least = min(available.values())
-    each = min(max(available.values()), int(EPOCHS_HIGH) * least)
-    return Way(each, sum(max(count - each, 0) for count in available.values()), each / least)
+def _equal_domains(available: Mapping[str, int], each: int) -> Way:
+    left_out = sum(max(count - each, 0) for count in available.values())
+    return Way(each, left_out, each / min(available.values()))
 
 
 def _balanced(build: Build) -> tuple[int, int, int] | None:

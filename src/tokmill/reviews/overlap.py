@@ -25,7 +25,7 @@ from tokmill.kernels.minhash import band_keys
 from tokmill.schema import NO_SPLIT, one_piece
 from tokmill.stages.dedup.near import METHOD as NEAR
 from tokmill.stages.sampling import TRAIN
-from tokmill.stages.tokens.stage import labelled_shards, load_split_texts
+from tokmill.stages.tokens.stage import labelled_shards, load_labels, load_split_texts
 from tokmill.storage.tables import id_hashes, load_table
 
 EVAL_DOCUMENTS = 20_000  # held-out documents whose near duplicates are looked for: 25 MB of fingerprints
@@ -74,13 +74,10 @@ class _Shard(NamedTuple):
 
 
 def _shards(artifacts: Mapping[str, Artifact]) -> list[_Shard]:
-    found = []
-    for shard, inputs in labelled_shards(dict(artifacts)):
-        by_role = {item.role: Path(item.path) for item in inputs}
-        kept = np.asarray(load_table(by_role["kept"], ["kept"]).column("kept"))
-        labels = np.asarray(load_table(by_role["labels"], ["split"]).column("split"))
-        found.append(_Shard(shard.number, shard.source, inputs, np.where(kept, labels, NO_SPLIT)))
-    return found
+    return [
+        _Shard(shard.number, shard.source, inputs, load_labels(inputs))
+        for shard, inputs in labelled_shards(dict(artifacts))
+    ]
 
 
 def _is_held_out(labels: Any) -> Any:
@@ -105,7 +102,6 @@ def find_exact(artifacts: Mapping[str, Artifact]) -> Exact:
     mine, split, place = np.concatenate(hashes), np.concatenate(splits), np.concatenate(places)
     order = np.lexsort((mine[:, 1], mine[:, 0]))
     mine, split, place = mine[order], split[order], place[order]
-    has_copy = np.zeros(len(mine), np.bool_)
     first_copy: dict[int, tuple[int, int]] = {}
     for shard in shards:
         rows = np.flatnonzero(shard.labels != NO_SPLIT)
@@ -118,15 +114,10 @@ def find_exact(artifacts: Mapping[str, Artifact]) -> Exact:
         for at in np.flatnonzero((high > low) & different[:, :2].any(axis=1)).tolist():
             for number in range(int(low[at]), int(high[at])):
                 if split[number] != different[at, 2] and mine[number, 1] == different[at, 1]:
-                    has_copy[number] = True
                     first_copy.setdefault(number, (shard.number, int(rows[first[at]])))
-    chosen = np.flatnonzero(has_copy).tolist()
-    by_number = {shard.number: shard for shard in shards}
-    examples = [
-        _example(by_number, tuple(place[number].tolist()), first_copy[number], 1.0) for number in chosen[:3]
-    ]
-    copies = frozenset((int(shard), int(row)) for shard, row in place[has_copy].tolist())
-    return Exact(len(mine), len(chosen), examples, copies)
+    copies = {number: tuple(place[number].tolist()) for number in sorted(first_copy)}
+    examples = [_example(shards, copies[number], first_copy[number], 1.0) for number in list(copies)[:3]]
+    return Exact(len(mine), len(copies), examples, frozenset(copies.values()))
 
 
 def _hashes(shard: _Shard) -> Any:
@@ -135,7 +126,7 @@ def _hashes(shard: _Shard) -> Any:
     return np.column_stack([np.asarray(marks.column(name)) for name in ("exact_high", "exact_low")])
 
 
-def _example(shards: Mapping[int, _Shard], mine: Any, other: tuple[int, int], similarity: float) -> Example:
+def _example(shards: list[_Shard], mine: Any, other: tuple[int, int], similarity: float) -> Example:
     named = []
     for number, row in (mine, other):
         (path,) = [Path(item.path) for item in shards[number].inputs if item.role == "documents"]
@@ -194,9 +185,8 @@ def find_near_overlap(
                 best[number] = similarity[at]
                 other[number] = (shard.number, int(rows[b[at]]))
     found = np.flatnonzero(best > 0).tolist()
-    by_number = {shard.number: shard for shard in shards}
     examples = [
-        _example(by_number, tuple(mine.place[number].tolist()), other[number], float(best[number]))
+        _example(shards, tuple(mine.place[number].tolist()), other[number], float(best[number]))
         for number in found[:3]
     ]
     looked_at = len(mine.split) + len(copies)

@@ -185,7 +185,7 @@ def _incomplete(evidence: Evidence, build: Build, rows: SplitRows) -> int | None
     if not evidence.has("tokens") or rows.split != TRAIN:
         return None
     built = evidence.built(build, TRAIN)
-    return int(np.count_nonzero((built.written > 0) & (built.written < built.turns.lengths())))
+    return int(np.count_nonzero((built.written > 0) & (built.written < built.turns.column("tokens"))))
 
 
 def _boundary_sentences(build: Build, found: Boundaries) -> list[str]:

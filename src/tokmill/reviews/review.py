@@ -15,9 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from tokmill.errors import plural
 from tokmill.recipe import TrainingPlan
 from tokmill.reviews import composition, held_out, mixture, packing, separability, size, sources, surface
-from tokmill.reviews.evidence import READ_ERRORS, Answering, Check, Evidence, Limits, answering, told
+from tokmill.reviews.evidence import READ_ERRORS, Answering, Check, Evidence, Limits, told
 from tokmill.reviews.finding import (
     SEVERITIES,
     Answer,
@@ -25,7 +26,6 @@ from tokmill.reviews.finding import (
     Finding,
     NotMeasured,
     Review,
-    plural,
     spelled,
 )
 from tokmill.reviews.subject import Subject, open_subject
@@ -130,7 +130,7 @@ def review(
     )
     if on_check is not None:
         on_check("questions")
-    answers = [answering(question, answer, evidence) for question, answer in QUESTIONS]
+    answers = [Answering(evidence).answer(*asked) for asked in QUESTIONS]
     advice = {check.name: check.advice for check in checks}
     return Review(
         target=subject.name,

@@ -30,14 +30,12 @@ from tokmill.artifacts.step import domain_of
 from tokmill.audit.places import entry_of, read_meetings
 from tokmill.formats.ids import Store
 from tokmill.formats.index import FRAME_ROWS, IndexRow, read_row_index
-from tokmill.loader.dataset import open_dataset
+from tokmill.loader.dataset import INDEX_NAME, open_dataset
 from tokmill.reviews.finding import NotMeasured
 from tokmill.reviews.subject import Build, Subject
 
 PROBE_TRAIN_TOKENS, PROBE_HELD_OUT_TOKENS = 64 << 20, 16 << 20  # of rows that are told apart: some seconds
 
-
-INDEX = "index.jsonl.zst"
 
 Cut = tuple[str, str, int]  # source, doc_id, the token it is at
 
@@ -88,8 +86,8 @@ def scan_rows(build: Build) -> BuildRows:
     waiting = _Cuts()
     cut: set[Cut] = set()
     for split in reversed(build.splits):  # train last
-        if not (build.artifact.directory / split / INDEX).is_file():
-            raise NotMeasured(f"{build.name}/{split}/{INDEX} is missing")
+        if not (build.artifact.directory / split / INDEX_NAME).is_file():
+            raise NotMeasured(f"{build.name}/{split}/{INDEX_NAME} is missing")
         mine = _Cuts()
         found.append(_scan_split(build, split, int(eos), mine, waiting if found else None))
         if len(found) > 1:
@@ -137,7 +135,7 @@ class _Cuts:
 
 def _scan_split(build: Build, split: str, eos: int, cuts: _Cuts, waiting: _Cuts | None) -> SplitRows:
     found, batches = SplitRows(split), SplitPieces(build, split)
-    path = f"{split}/{INDEX}" if split else INDEX
+    path = f"{split}/{INDEX_NAME}" if split else INDEX_NAME
     rows = next(entry.rows for entry in build.artifact.manifest.entries("index") if entry.path == path)
     if batches.store.size != rows:
         name = split or build.artifact.directory.name
@@ -260,9 +258,9 @@ class SplitPieces:
     """Iterated once; `taken` is known then."""
 
     def __init__(self, build: Build, split: str, max_tokens: int | None = None) -> None:
-        if not (build.artifact.directory / split / INDEX).is_file():
+        if not (build.artifact.directory / split / INDEX_NAME).is_file():
             raise NotMeasured(
-                f"build {build.name} has no {INDEX}, so whose the tokens of a row are is not known"
+                f"build {build.name} has no {INDEX_NAME}, so whose the tokens of a row are is not known"
             )
         self._directory = build.artifact.directory / split
         self.store: Store = open_dataset(self._directory).store
@@ -273,7 +271,7 @@ class SplitPieces:
 
     def __iter__(self) -> Iterator[Pieces]:
         rows, of_rows = 0, 0
-        lines = read_row_index(self._directory / INDEX)
+        lines = read_row_index(self._directory / INDEX_NAME)
         while batch := list(itertools.islice(lines, FRAME_ROWS)):
             of_rows += len(batch)
             chosen = is_chosen(np.array([line.row for line in batch], np.uint64), self._share)

@@ -7,11 +7,11 @@ rows of a build ─ probe.py: naive Bayes, unigram losses ─┬─ checks: surf
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
-from tokmill.errors import TokmillError
+from tokmill.audit.membership import find_tokenizer
+from tokmill.errors import TokmillError, plural
 from tokmill.loader.dataset import open_dataset
 from tokmill.reviews.evidence import RECIPE_ALONE, Answering, Evidence, check, named, place_of
 from tokmill.reviews.finding import (
@@ -20,15 +20,13 @@ from tokmill.reviews.finding import (
     Measure,
     NotMeasured,
     percent,
-    plural,
     quoted,
     share,
     spelled,
 )
-from tokmill.reviews.probe import FIRST, MASKED, SHOWN, Noise, Probe, View
+from tokmill.reviews.probe import FIRST, MASKED, SHOWN, Probe, View
 from tokmill.reviews.rows import Taken
 from tokmill.reviews.subject import Build
-from tokmill.tokenizers.load import load_tokenizer
 
 MAX_NOISE = 0.05  # half of a 95 % interval, of a domain's held-out loss
 SURFACE_LOW = 0.95  # of held-out rows that single tokens tell the domain of, each domain counted alike
@@ -214,9 +212,10 @@ def noise_sentences(probe: Probe) -> list[str]:
     said = []
     for domain, noise in zip(probe.domains, probe.noise, strict=True):
         if noise is not None:
+            times = noise.error / noise.error_of_tokens if noise.error_of_tokens else 1.0
             said.append(
                 f"{domain}: {plural(noise.documents, 'document')}, {noise.tokens:,} tokens in rows of {probe.split}; its mean loss is "
-                f"known to ± {share(WIDE * noise.error, noise.loss)} (95 %; {_clustering(noise)})."
+                f"known to ± {share(WIDE * noise.error, noise.loss)} (95 %; {spelled(times)} times what independent tokens would give)."
             )
     if said:
         said.append(
@@ -226,18 +225,10 @@ def noise_sentences(probe: Probe) -> list[str]:
     return said
 
 
-def _clustering(noise: Noise) -> str:
-    times = noise.error / noise.error_of_tokens if noise.error_of_tokens else 1.0
-    return f"{spelled(times)} times what independent tokens would give"
-
-
 def token_names(build: Build) -> Callable[[int], str]:
     """What an id stands for, as people read it; its number where the tokenizer is not beside the build."""
-    facts = build.artifact.manifest.facts.get("tokenizer", {})
     try:
-        tokenizer = load_tokenizer(
-            _tokenizer_file(build), sha256=facts.get("sha256"), encoding=facts.get("encoding")
-        )
+        tokenizer = find_tokenizer(open_dataset(build.artifact.directory / build.splits[0]))
     except (TokmillError, OSError):
         return lambda token: f"id {token}"
 
@@ -246,13 +237,3 @@ def token_names(build: Build) -> Callable[[int], str]:
         return quoted(text) if text and "\ufffd" not in text else f"id {token} (part of a character)"
 
     return name
-
-
-def _tokenizer_file(build: Build) -> Path:
-    directory = build.artifact.directory / build.splits[0]
-    meta = open_dataset(directory).store.meta
-    named_there = meta.get("tokenizer_path")
-    if named_there:
-        return directory / str(named_there)
-    file = build.artifact.manifest.facts.get("tokenizer", {}).get("file", "")
-    return build.artifact.directory.parent.parent / "tokenizer" / str(file)

@@ -66,9 +66,9 @@ class Passes(NamedTuple):
         return self.number * supply.epochs
 
     @property
-    def first(self) -> Supply:
-        """The source that is seen again first."""
-        return min(self.supplies, key=lambda one: (one.lasts(self.built), one.source))
+    def in_order(self) -> list[Supply]:
+        """The source that is seen again first comes first."""
+        return sorted(self.supplies, key=lambda one: (one.lasts(self.built), one.source))
 
     @property
     def worth(self) -> float:
@@ -82,11 +82,11 @@ class Passes(NamedTuple):
 
 
 def passes_of(evidence: Evidence, build: Build) -> Passes:
-    built = _by_source(build)
+    built = build.train_tokens("sources")
     total = sum(built.values())
     if not total:
         raise NotMeasured(f"{named([build])} has no training tokens")
-    available = evidence.lengths.tokens_by("source", TRAIN) if evidence.has("tokens") else {}
+    available = evidence.lengths.sums("tokens", "source", TRAIN) if evidence.has("tokens") else {}
     mixed = evidence.artifact("mixture").manifest.facts["splits"] if evidence.has("mixture") else {}
     epochs = {name: float(told["epochs"]) for name, told in mixed.get(TRAIN, {}).get("sources", {}).items()}
     supplies = tuple(
@@ -95,11 +95,6 @@ def passes_of(evidence: Evidence, build: Build) -> Passes:
         if count
     )
     return Passes(total, evidence.subject.training.train_tokens or total, supplies)
-
-
-def _by_source(build: Build) -> dict[str, int]:
-    """Training tokens of the build; of a published one without its receipts, all of them."""
-    return {name: int(total["tokens"]) for name, total in build.counts(TRAIN).get("sources", {}).items()}
 
 
 # --- a recipe, which has only its limits ---
@@ -158,7 +153,9 @@ def tokens_per_parameter(evidence: Evidence) -> Found:
     else:
         trained = [
             (named(builds), built, manifest_of(builds[0]))
-            for builds, built in together(evidence.builds(), lambda build: sum(_by_source(build).values()))
+            for builds, built in together(
+                evidence.builds(), lambda build: sum(build.train_tokens("sources").values())
+            )
         ]
         yield f"the build is passed once: {NO_TOKENS}"
     for about, tokens, read_from in trained:
@@ -251,10 +248,10 @@ def size_target(evidence: Evidence, found: Answering) -> None:
         return
     lengths = found.attempt(lambda: evidence.lengths)
     if lengths is not None:
-        tokens = lengths.tokens_by("source", TRAIN)
+        tokens = lengths.sums("tokens", "source", TRAIN)
         available = sum(tokens.values())
         found.say(
-            f"There are {available:,} training tokens in {sum(lengths.docs_by('source', TRAIN).values()):,} documents."
+            f"There are {available:,} training tokens in {sum(lengths.sums('docs', 'source', TRAIN).values()):,} documents."
         )
         found.figures["available_tokens"] = available
         weights = domain_weights(evidence)
@@ -314,7 +311,7 @@ def _for_the_model(evidence: Evidence, found: Answering) -> None:
             "built_tokens": passes.built,
             "passes": round(passes.number, 6),
             "worth_tokens": round(passes.worth),
-            "first_to_repeat": passes.first.source,
+            "first_to_repeat": passes.in_order[0].source,
             "sources": {
                 one.source: {
                     "built": one.built,
@@ -341,16 +338,14 @@ def size_sentences(evidence: Evidence, passes: Passes) -> list[str]:
             f"That is {spelled(passes.number)} passes over {passes.built:,} training tokens, worth about "
             f"{spelled_tokens(passes.worth)} new ones (up to {EPOCHS_HIGH:g} passes cost next to nothing, {MUENNIGHOFF})."
         )
-    first = passes.first
-    lasts = first.lasts(passes.built)
-    order = sorted(passes.supplies, key=lambda one: (one.lasts(passes.built), one.source))
-    if len(order) > 1 and evidence.has("tokens"):  # a build by itself has no more than was built
+    first, *others = passes.in_order
+    if others and evidence.has("tokens"):  # a build by itself has no more than was built
         later = ", ".join(
-            f"{one.source} after {spelled_tokens(one.lasts(passes.built))}" for one in order[1:4]
+            f"{one.source} after {spelled_tokens(one.lasts(passes.built))}" for one in others[:3]
         )
         said.append(
             f"{first.source} repeats first: at the built shares all there is of it has been seen after "
-            f"{spelled_tokens(lasts)} tokens; {later}."
+            f"{spelled_tokens(first.lasts(passes.built))} tokens; {later}."
         )
     enough = EPOCHS_HIGH * passes.built / TOKENS_PER_PARAMETER
     said.append(

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.manifest import Json, add_counts
 from tokmill.artifacts.plugins import is_hook
 from tokmill.artifacts.step import UNKNOWN, domain_of
 from tokmill.audit.whatif import loss_limit, losses_of_run
 from tokmill.clean.license_policy import KEEP, LicensePolicy, judge_licenses, make_policy
+from tokmill.errors import plural
 from tokmill.recipe import Source
 from tokmill.reviews.evidence import Answering, Evidence, check
 from tokmill.reviews.finding import (
@@ -30,7 +30,6 @@ from tokmill.reviews.finding import (
     Value,
     part,
     percent,
-    plural,
     share,
 )
 from tokmill.reviews.subject import Build, remote_code_keys
@@ -357,8 +356,8 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
         found.base("the recipe").lack("documents, tokens and what each source loses: a recipe alone has none")
         return
     lengths = found.attempt(lambda: evidence.lengths)
-    tokens = lengths.tokens_by("source") if lengths is not None else {}
-    docs = lengths.docs_by("source") if lengths is not None else {}
+    tokens = lengths.sums("tokens", "source") if lengths is not None else {}
+    docs = lengths.sums("docs", "source") if lengths is not None else {}
     total = sum(tokens.values())
     built = (found.attempt(lambda: _built_sources(evidence, evidence.builds()[0])) if lengths else None) or {}
     for name, artifact in ingested.items():
@@ -369,9 +368,10 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
             figures |= {"documents": docs[name], "tokens": tokens[name]}
             told += f", {docs[name]:,} of them kept, {tokens[name]:,} tokens ({share(tokens[name], total)})"
         if name in built:
-            figures |= {"built_documents": built[name].docs, "built_tokens": built[name].tokens}
-            told += f", {built[name].docs:,} of them built ({share(built[name].docs, counts['in'])})"
-            told += f" with {built[name].tokens:,} tokens"
+            figures |= built[name]
+            documents = built[name]["built_documents"]
+            told += f", {documents:,} of them built ({share(documents, counts['in'])})"
+            told += f" with {built[name]['built_tokens']:,} tokens"
         scanned = artifact.manifest.facts.get("scanned", {})
         if not scanned.get("is_complete", True):
             told += f", {share(scanned['fraction'], 1)} of the source read"
@@ -382,21 +382,16 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
     found.base("ingest/*/manifest.json", "tokens/*/lengths-*.parquet" if tokens else "")
 
 
-class BuiltSource(NamedTuple):
-    docs: int  # with a token in a row, each once
-    tokens: int  # in rows, repeats counted again
-
-
-def _built_sources(evidence: Evidence, build: Build) -> dict[str, BuiltSource]:
-    """What a build that lies in its run has of each source, all splits together."""
-    found: dict[str, BuiltSource] = {}
+def _built_sources(evidence: Evidence, build: Build) -> Json:
+    """What a build that lies in its run has of each source, all splits together: documents with a token in a row, each
+    once, and tokens in rows, repeats counted again."""
+    found: Json = {}
     for split in build.splits:
         built = evidence.built(build, split)
         shards = built.turns.shards
-        ends = np.cumsum([shard.lengths.rows for shard in shards])
-        shard_of = np.searchsorted(ends, built.position, side="right")
+        shard_of = built.turns.shard_at(built.position)
         written = np.bincount(shard_of, weights=built.written, minlength=len(shards)).astype(np.int64)
         for shard, tokens, marks in zip(shards, written.tolist(), built.in_rows().values(), strict=True):
-            before = found.get(shard.source, BuiltSource(0, 0))
-            found[shard.source] = BuiltSource(before.docs + int(marks.sum()), before.tokens + tokens)
+            own = {"built_documents": int(marks.sum()), "built_tokens": tokens}
+            found = add_counts(found, {shard.source: own})
     return found

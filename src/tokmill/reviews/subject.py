@@ -5,7 +5,7 @@ out/NAME               ─> recipe as the run wrote it down, artifacts
 out/NAME/build/ROWS    ─> the same, and of the builds only this one
 anywhere/              ─> a published build: its manifest and its files, no texts
 
-lengths-<shard>  (tokens, text_bytes, language, license)  ─> sums by split, domain and source
+lengths-<shard>  (tokens, language)  ─> sums by split, domain and source
 the rows of a build, turn by turn ────────────────────────> the first half of the training documents, and the last
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -36,6 +36,7 @@ from tokmill.stages.tokens.stage import SplitShard, shards_of_split
 from tokmill.storage.location import read_whole
 from tokmill.storage.tables import load_table
 
+TRAIN = "train"
 Kind = Literal["run", "build", "recipe"]
 
 # Keys that other tools have for running code that comes with a dataset. The mill has none, and refuses them.
@@ -61,6 +62,10 @@ class Build:
         """Of one split; of a published build without its receipts, of all splits together."""
         manifest = self.artifact.manifest
         return next((one.counts for one in manifest.receipts() if one.key == split), manifest.counts)
+
+    def train_tokens(self, by: Literal["domains", "sources"]) -> dict[str, int]:
+        """Of each; of a published build without its receipts, of all its splits together."""
+        return {name: int(total["tokens"]) for name, total in self.counts(TRAIN).get(by, {}).items()}
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ def _run(path: Path) -> Subject:
     recipe = None
     if asked:
         # JSON is YAML: the run wrote down the recipe that it had validated
-        plain = _without(asked)
+        plain = dict(asked)
         for key, section in (("sources", Source), ("builds", RecipeBuild)):
             plain[key] = [_as_given(section, item) for item in plain.get(key, [])]
         with contextlib.suppress(RecipeError):  # of a version that took other recipes
@@ -187,12 +192,6 @@ def remote_code_keys(asked: Any, place: str = "") -> list[tuple[str, str]]:
     return found
 
 
-def _without(asked: Any) -> Any:
-    if isinstance(asked, dict):
-        return {key: _without(value) for key, value in asked.items() if key not in REMOTE_CODE}
-    return [_without(value) for value in asked] if isinstance(asked, list) else asked
-
-
 def _tree(path: Path) -> Any:
     """The nodes of the file, or None where it cannot be read so either."""
     try:
@@ -217,8 +216,6 @@ def _take_remote_code(node: Any) -> Any:
 
 # --- tokens, document by document ---
 
-TRAIN = "train"
-
 
 class Part(NamedTuple):
     """Documents of one source in one split."""
@@ -228,26 +225,18 @@ class Part(NamedTuple):
     source: str
     docs: int
     tokens: int
-    text_bytes: int
     languages: Json  # name -> {docs, tokens}
-    licenses: Json
 
 
 class Lengths(NamedTuple):
     parts: list[Part]
 
-    def tokens_by(self, key: str, split: str | None = None) -> dict[str, int]:
+    def sums(self, amount: Literal["docs", "tokens"], by: str, split: str | None = None) -> dict[str, int]:
         """Of each domain, source or split, in the order of the recipe."""
-        return self._sums(key, "tokens", split)
-
-    def docs_by(self, key: str, split: str | None = None) -> dict[str, int]:
-        return self._sums(key, "docs", split)
-
-    def _sums(self, key: str, amount: str, split: str | None) -> dict[str, int]:
         sums: dict[str, int] = {}
         for part in self.parts:
             if split in (None, part.split):
-                name = getattr(part, key)
+                name = getattr(part, by)
                 sums[name] = sums.get(name, 0) + getattr(part, amount)
         return sums
 
@@ -256,24 +245,16 @@ def tally_lengths(artifacts: Mapping[str, Artifact]) -> Lengths:
     parts: dict[tuple[str, str, str], Part] = {}
     for split in artifacts["tokens"].manifest.facts["splits"]:
         for shard in shards_of_split(artifacts, split):
-            table = load_table(Path(shard.lengths.path))
-            lengths, sizes = (np.asarray(table.column(name)) for name in ("tokens", "text_bytes"))
+            table = load_table(Path(shard.lengths.path), ["tokens", "language"])
+            lengths = np.asarray(table.column("tokens"))
+            languages = tally(table.column("language").combine_chunks(), tokens=lengths)
             key = split, shard.domain, shard.source
-            before = parts.get(key, Part(*key, 0, 0, 0, {}, {}))
-            named = [
-                dict(
-                    sorted(
-                        add_counts(sums, tally(table.column(name).combine_chunks(), tokens=lengths)).items()
-                    )
-                )
-                for name, sums in (("language", before.languages), ("license", before.licenses))
-            ]
+            before = parts.get(key, Part(*key, 0, 0, {}))
             parts[key] = Part(
                 *key,
                 before.docs + len(lengths),
                 before.tokens + int(lengths.sum()),
-                before.text_bytes + int(sizes.sum()),
-                *named,
+                add_counts(before.languages, languages),
             )
     return Lengths(list(parts.values()))
 
@@ -281,115 +262,62 @@ def tally_lengths(artifacts: Mapping[str, Artifact]) -> Lengths:
 # --- first and last half ---
 
 
-class Longest(NamedTuple):
-    """The longest of the documents that are built."""
-
-    tokens: int
-    doc_id: str
-    source: str
-    of_tokens: int  # built in all, repeats counted again
-
-
-class Half(NamedTuple):
-    """Sums over the documents of one half, in turn, from which means, shares and their errors follow."""
-
-    docs: int
-    tokens: int
-    squares: float  # of tokens
-    text_bytes: int
-    by_source: dict[str, tuple[int, float]]  # tokens, and their squares
-    bytes_squares: float
-    cross: float  # tokens * bytes
-
-    @property
-    def mean_length(self) -> tuple[float, float]:
-        """Tokens a document, and the variance of that mean."""
-        mean = self.tokens / self.docs
-        return mean, max(self.squares / self.docs - mean * mean, 0.0) / self.docs
-
-    @property
-    def bytes_per_token(self) -> tuple[float, float]:
-        rate = self.text_bytes / self.tokens
-        spread = self.bytes_squares - 2 * rate * self.cross + rate * rate * self.squares
-        return rate, max(spread, 0.0) / self.tokens**2
-
-    def share(self, source: str) -> tuple[float, float]:
-        """Of the source in the tokens."""
-        tokens, squares = self.by_source[source]
-        part = tokens / self.tokens
-        spread = squares * (1 - 2 * part) + part * part * self.squares
-        return part, max(spread, 0.0) / self.tokens**2
-
-
 class Turns(NamedTuple):
-    """The training documents in the order in which they are built: 28 bytes a turn."""
+    """Training documents in the order in which they are built: 32 bytes a turn."""
 
     shards: list[SplitShard]
     lengths: NDArray[np.int64]
     sizes: NDArray[np.int64]
-    shard: NDArray[np.int32]  # place in `shards`
-    sequence: NDArray[np.int64]
+    shard: NDArray[np.int64]  # place in `shards`
+    position: NDArray[np.int64]  # among the documents of all of them
 
-    def longest(self) -> Longest:
+    def longest(self) -> tuple[int, str, str, int]:
+        """Tokens, id and source of the longest; and the tokens of all, repeats counted again."""
         at = int(np.argmax(self.lengths))
-        shard = self.shards[int(self.shard[at])]
+        place = int(self.shard[at])
+        first = sum(shard.lengths.rows for shard in self.shards[:place])
+        shard = self.shards[place]
         names = load_table(Path(shard.lengths.path), ["doc_id"]).column("doc_id")
-        doc_id = str(names[int(self.sequence[at])].as_py())
-        return Longest(int(self.lengths[at]), doc_id, shard.source, int(self.lengths.sum()))
+        doc_id = str(names[int(self.position[at]) - first].as_py())
+        return int(self.lengths[at]), doc_id, shard.source, int(self.lengths.sum())
 
-    def halves(self) -> tuple[Half, Half]:
+    def halves(self) -> tuple[Turns, Turns]:
         """Parted where half of the tokens are."""
         ends = np.cumsum(self.lengths)
         middle = int(np.searchsorted(ends, ends[-1] // 2, side="left")) + 1
         middle = min(max(middle, 1), len(self.lengths) - 1)
-        names = list(dict.fromkeys(shard.source for shard in self.shards))
-        numbers = np.array([names.index(shard.source) for shard in self.shards], np.int32)
-        sources = numbers[self.shard]
         first, last = (
-            _half(self.lengths[part], self.sizes[part], sources[part], names)
+            Turns(self.shards, *(column[part] for column in self[1:]))
             for part in (slice(middle), slice(middle, None))
         )
         return first, last
+
+    def mean_length(self) -> tuple[float, float]:
+        """Tokens a document, and the variance of that mean."""
+        return _ratio(self.lengths, np.ones(len(self.lengths)))
+
+    def bytes_per_token(self) -> tuple[float, float]:
+        return _ratio(self.sizes, self.lengths)
+
+    def share(self, source: str) -> tuple[float, float]:
+        """Of the source in the tokens."""
+        is_mine = np.array([shard.source == source for shard in self.shards])[self.shard]
+        return _ratio(np.where(is_mine, self.lengths, 0), self.lengths)
+
+
+def _ratio(parts: NDArray[Any], wholes: NDArray[Any]) -> tuple[float, float]:
+    """Of two sums over documents, and its variance, documents being drawn."""
+    whole = float(wholes.sum())
+    rate = float(parts.sum()) / whole
+    return rate, float(((parts - rate * wholes) ** 2).sum()) / whole**2
 
 
 def load_turns(artifacts: Mapping[str, Artifact], built: BuiltSplit | None = None) -> Turns:
     """As the build has them, in the order of its turns: what no row holds is not there, and of a document that was cut
     the part that is. Without a build, whole documents in the order of the mixture, or of the corpus."""
     built = built or load_scheduled(artifacts, TRAIN)
-    shards = built.turns.shards
-    lengths, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    places, sequences = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
-    for place, shard in enumerate(shards):
-        table = load_table(Path(shard.lengths.path), ["tokens", "text_bytes"])
-        lengths.append(np.asarray(table.column("tokens")))
-        sizes.append(np.asarray(table.column("text_bytes")))
-        places.append(np.full(table.num_rows, place, np.int32))
-        sequences.append(np.arange(table.num_rows))
-    columns: list[Any] = [np.concatenate(column) for column in (lengths, sizes, places, sequences)]
-    whole, text_bytes, *where = columns
     is_in = built.written > 0
-    turn, written = built.position[is_in], built.written[is_in]
-    own = np.maximum(text_bytes[turn] * written // np.maximum(whole[turn], 1), 0)
-    return Turns(shards, written, own, *(column[turn] for column in where))
-
-
-def _half(lengths: Any, sizes: Any, sources: Any, names: list[str]) -> Half:
-    def squared(a: Any, b: Any) -> float:
-        # whole numbers would overflow at ten million documents
-        return float((a.astype(np.float64) * b).sum())
-
-    return Half(
-        len(lengths),
-        int(lengths.sum()),
-        squared(lengths, lengths),
-        int(sizes.sum()),
-        dict(_by_source(lengths, sources, names)),
-        squared(sizes, sizes),
-        squared(lengths, sizes),
-    )
-
-
-def _by_source(lengths: Any, sources: Any, names: list[str]) -> Iterator[tuple[str, tuple[int, float]]]:
-    for number, name in enumerate(names):
-        mine = lengths[sources == number]
-        yield name, (int(mine.sum()), float((mine.astype(np.float64) * mine).sum()))
+    written, position = built.written[is_in], built.position[is_in]
+    whole, sizes = (built.turns.column(name)[is_in] for name in ("tokens", "text_bytes"))
+    own = sizes * written // np.maximum(whole, 1)
+    return Turns(built.turns.shards, written, own, built.turns.shard_at(position), position)

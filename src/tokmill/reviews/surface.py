@@ -14,9 +14,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from tokmill.errors import plural
 from tokmill.recipe import template_parts
 from tokmill.reviews.evidence import Answering, Evidence, check
-from tokmill.reviews.finding import Finding, Found, Measure, part, percent, plural, quoted, share
+from tokmill.reviews.finding import Finding, Found, Measure, part, percent, quoted, share
 from tokmill.reviews.texts import (
     ARTEFACTS,
     COMMON_SUFFIX,
@@ -52,24 +53,26 @@ class Judged(NamedTuple):
     tallies: list[TextTally]
 
 
-def _domains(evidence: Evidence) -> Iterator[Judged | str]:
-    """What is too small to be judged, and that not all was read, in a sentence each."""
-    scan = evidence.texts
-    if not scan.is_complete:
-        yield sampled(scan)
+def _judged(scan: Scan) -> list[Judged]:
+    found = [Judged(name, sum(one.docs for one in own), own) for name, own in scan.domains().items()]
+    return [one for one in found if one.docs >= MIN_DOCUMENTS]
+
+
+def _not_judged(scan: Scan) -> Iterator[str]:
+    """That not all was read, and what is too small, in a sentence each."""
+    yield from _sampled(scan)
     for domain, tallies in scan.domains().items():
         docs = sum(one.docs for one in tallies)
         if docs < MIN_DOCUMENTS:
             yield f"domain {domain} has {plural(docs, 'document')}: fewer than {MIN_DOCUMENTS} are not judged"
-        else:
-            yield Judged(domain, docs, tallies)
 
 
-def sampled(scan: Scan) -> str:
-    return (
-        f"texts of {scan.shards:,} of {scan.of_shards:,} shards were read ({scan.text_bytes / 1e9:.1f} of "
-        f"{scan.of_bytes / 1e9:.1f} GB), chosen by the hash of their names"
-    )
+def _sampled(scan: Scan) -> Iterator[str]:
+    if not scan.is_complete:
+        yield (
+            f"texts of {scan.shards:,} of {scan.of_shards:,} shards were read ({scan.text_bytes / 1e9:.1f} of "
+            f"{scan.of_bytes / 1e9:.1f} GB), chosen by the hash of their names"
+        )
 
 
 @check(
@@ -80,10 +83,8 @@ def constant_prefix(evidence: Evidence) -> Found:
     if evidence.subject.kind == "recipe":
         yield from _templates(evidence)
         return
-    for one in _domains(evidence):
-        if isinstance(one, str):
-            yield one
-            continue
+    yield from _not_judged(evidence.texts)
+    for one in _judged(evidence.texts):
         prefix = longest_prefix(one.tallies, PREFIX_HIGH) or longest_prefix(one.tallies, PREFIX_MEDIUM)
         if prefix is None:
             continue
@@ -126,10 +127,8 @@ def _templates(evidence: Evidence) -> Found:
 @check("Look at the beginnings (`tokmill peek`): headings, indentation or a marker may have to go.")
 def first_character(evidence: Evidence) -> Found:
     """Does one character begin most documents of a domain? A constant prefix is told by that check, and left out."""
-    for one in _domains(evidence):
-        if isinstance(one, str):
-            yield one
-            continue
+    yield from _not_judged(evidence.texts)
+    for one in _judged(evidence.texts):
         counts, docs = sum((tally.first for tally in one.tallies), Counter[str]()), one.docs
         shortest = longest_prefix(one.tallies, PREFIX_MEDIUM, PREFIX_CHARS[:1])
         if shortest is not None:
@@ -155,12 +154,8 @@ def first_character(evidence: Evidence) -> Found:
 )
 def hidden_characters(evidence: Evidence) -> Found:
     """Do texts begin with whitespace, or hide characters?"""
-    judged: list[Judged] = []
-    for one in _domains(evidence):
-        if isinstance(one, str):
-            yield one
-        else:
-            judged.append(one)
+    yield from _not_judged(evidence.texts)
+    judged = _judged(evidence.texts)
     for what, attribute in (
         ("begin with whitespace", "leading_space"),
         ("hold invisible characters", "invisible"),
@@ -212,10 +207,8 @@ def _skewed(what: str, rates: dict[str, tuple[int, int]]) -> Iterator[Finding]:
 )
 def dataset_artefacts(evidence: Evidence) -> Found:
     """Have the datasets left marks in their texts? Of each source: it has them, whatever domain it is put into."""
-    scan = evidence.texts
-    if not scan.is_complete:
-        yield sampled(scan)
-    for one in scan.sources.values():
+    yield from _sampled(evidence.texts)
+    for one in evidence.texts.sources.values():
         if one.docs >= MIN_DOCUMENTS:
             yield from _artefacts(one)
 
@@ -261,8 +254,7 @@ def control_tokens(evidence: Evidence) -> Found:
     becomes = set()
     if evidence.has("tokenizer"):
         becomes = set(evidence.artifact("tokenizer").manifest.facts.get("controls", {}))
-    if not evidence.texts.is_complete:
-        yield sampled(evidence.texts)
+    yield from _sampled(evidence.texts)
     for name, tally in evidence.texts.sources.items():
         if not tally.reserved:
             continue
@@ -361,7 +353,7 @@ def math_styles(evidence: Evidence, found: Answering) -> None:
     """Do two styles of mathematics mix?"""
     for domain, tallies in _tallies_of(evidence, found, "math"):
         lengths = found.attempt(lambda: evidence.lengths)
-        tokens = lengths.tokens_by("source") if lengths is not None else {}
+        tokens = lengths.sums("tokens", "source") if lengths is not None else {}
         docs = sum(one.docs for one in tallies)
         whole = sum(tokens.get(one.source, 0) for one in tallies)
         found.say(f"{domain}: {plural(len(tallies), 'source')}, {plural(docs, 'document')}.")

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tokmill.artifacts.step import Artifact, Input, Shard
+from tokmill.artifacts.step import Artifact, Input, Shard, shard_key
 from tokmill.schema import one_piece
 from tokmill.stages.tokens.stage import labelled_shards, load_split_texts
 from tokmill.storage.tables import load_table
@@ -195,8 +195,6 @@ class TextTally:
     invisible: int = 0
     reserved: Counter[str] = field(default_factory=Counter)  # literal -> documents
     labelled: int = 0
-    code_labels: Counter[str] = field(default_factory=Counter)
-    endings: Counter[str] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
     styles: dict[str, Counter[str]] = field(default_factory=dict)  # the same by origin, and DOCUMENTS
     artefacts: Counter[str] = field(default_factory=Counter)
@@ -343,12 +341,8 @@ def _count_labels(
         tally.labelled += origin is not None
         if is_code:
             label = next((strings[key] for key in LANGUAGE_KEYS if key in strings), None)
-            if label is not None:
-                tally.code_labels[label.lower()] += 1
             name = next((strings[key] for key in PATH_KEYS if key in strings), doc_id)
             ending = _ENDING.search(name)
-            if ending is not None:
-                tally.endings[ending[1].lower()] += 1
             if label is not None or ending is not None:
                 language = label.lower() if label is not None else language_of(ending[1])  # type: ignore[index]
                 tally.told_by["label in meta" if label is not None else "file ending"] += 1
@@ -373,8 +367,7 @@ def _files(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, str]]:
             for receipt in artifact.manifest.receipts():
                 for entry in receipt.files:
                     if entry.table == "documents" and receipt.facts.get("file"):
-                        key = entry.path.removeprefix("documents-").removesuffix(".parquet")
-                        yield f"{source}/{key}", str(receipt.facts["file"])
+                        yield f"{source}/{shard_key(entry)}", str(receipt.facts["file"])
 
 
 def _text_bytes(artifacts: Mapping[str, Artifact]) -> Iterator[int]:

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -68,26 +67,25 @@ def read_nested(table: Any, name: str, key: str, *, kind: Any = str) -> tuple[An
     lacking = column.is_null()
     rows = np.flatnonzero(np.asarray(lacking)).tolist()
     objects = one_piece(table.column(f"object:{outer}")).filter(lacking)
-    texts, faults = read_members(objects, [outer, key.removeprefix(f"{outer}.")], kind=kind)
+    texts, faults = _read_members(objects, outer, key.removeprefix(f"{outer}."), kind)
     return pc.replace_with_mask(column, lacking, texts), {rows[row]: fault for row, fault in faults.items()}
 
 
-def read_members(objects: Any, path: list[str], *, kind: Any = str) -> tuple[Any, Faults]:
+def _read_members(objects: Any, key: str, member: str, kind: Any) -> tuple[Any, Faults]:
     """The member of each JSON object, and the rows that have none. `kind`: what it may be; numbers are spelled."""
-    key, member = path
     fields: list[Any] = [("side", kind)]
     shape = msgspec.defstruct("Object", fields, rename={"side": member}, gc=False)
     decoder: Any = msgspec.json.Decoder(shape)
     spelled = objects.fill_null("null").to_pylist()
     try:
-        texts = [_text(item.side) for item in decoder.decode_lines("\n".join(spelled))]
+        texts = [codecs.as_string(item.side) for item in decoder.decode_lines("\n".join(spelled))]
         return pa.array(texts, pa.large_string()), {}
     except (msgspec.MsgspecError, ValueError, RecursionError):
         pass  # one of them has no such text: find out which
     texts, faults = [], Faults()
     for row, item in enumerate(spelled):
         try:
-            texts.append(_text(decoder.decode(item).side))
+            texts.append(codecs.as_string(decoder.decode(item).side))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             texts.append("")
             is_missing = "missing required field" in str(error) or "got `null`" in str(error)
@@ -100,15 +98,15 @@ def read_members(objects: Any, path: list[str], *, kind: Any = str) -> tuple[Any
 
 
 def without_faults(
-    columns: list[Any], bad: list[BadRecord], offsets: NDArray[np.int64], faults: Faults
-) -> tuple[list[Any], list[BadRecord], NDArray[np.int64]]:
-    """Rows that lack a member leave the columns and join the bad records."""
+    table: Any, bad: list[BadRecord], offsets: NDArray[np.int64], faults: Faults
+) -> tuple[Any, list[BadRecord], NDArray[np.int64]]:
+    """Rows that lack a member leave the table and join the bad records."""
     if not faults:
-        return columns, bad, offsets
+        return table, bad, offsets
     keep = np.ones(len(offsets), np.bool_)
     keep[list(faults)] = False
     bad = sorted([*bad, *(BadRecord(int(offsets[row]), *fault) for row, fault in faults.items())])
-    return [column.filter(pa.array(keep)) for column in columns], bad, offsets[keep]
+    return table.filter(pa.array(keep)), bad, offsets[keep]
 
 
 def carry_meta(table: Any, keys: Sequence[str]) -> Any:
@@ -128,15 +126,11 @@ def carry_meta(table: Any, keys: Sequence[str]) -> Any:
     )
 
 
-def count_members(objects: Any, key: str) -> int:
+def _count_members(objects: Any, key: str) -> int:
     """How many of the JSON objects have this key, and not null under it."""
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
     found = decoder.decode_lines("\n".join(objects.drop_null().to_pylist()))
     return sum(bytes(item.get(key, b"null")) != b"null" for item in found)
-
-
-def _text(value: str | float | bool) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def with_offsets(
@@ -174,9 +168,7 @@ def _first_row(path: AnyPath, span: Span) -> int:
 # --- the reader ---
 
 _TEXT_KEYS = ["text", "content"]
-_ID_KEYS = ["id", "doc_id"]
-_LICENSE_KEYS = ["license", "license_tag"]
-_DATE_KEYS = ["created_at"]
+_OPTIONAL = {"id": ["id", "doc_id"], "license": ["license", "license_tag"], "created_at": ["created_at"]}
 _META = "meta"  # an object that a record carries whole
 
 
@@ -210,9 +202,7 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
     resolved = Fields(
         text=[] if source.template else [fields.text] if fields.text else _TEXT_KEYS,
         template=source.template,
-        id=[fields.id] if fields.id else _ID_KEYS,
-        license=[fields.license] if fields.license else _LICENSE_KEYS,
-        created_at=[fields.created_at] if fields.created_at else _DATE_KEYS,
+        **optional_keys(source),
         meta=meta,
         unit=source.unit,
         where=source.where,
@@ -220,17 +210,30 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
         | {f"fields.meta.{key}": key for key in fields.meta}
         | {f"where.{key}": key for key in source.where},
     )
-    _check_first_records(source, resolved, files)
+    in_template = [[key, outer_of(key)] for key in _template_fields(source.template)]
+    check_first_records(
+        source,
+        in_template if source.template else [resolved.text],
+        resolved.named,
+        files,
+        next="set `fields: {text: …}` or `template` of this source",
+    )
     options: Json = msgspec.to_builtins(resolved)
     return options
 
 
-def _check_first_records(source: Source, fields: Fields, files: list[InputFile]) -> None:
+def optional_keys(source: Source) -> dict[str, list[str]]:
+    """Which keys every record is asked for, in order, for what it need not have."""
+    given = {name: getattr(source.fields, name) for name in _OPTIONAL}
+    return {name: [given[name]] if given[name] else keys for name, keys in _OPTIONAL.items()}
+
+
+def check_first_records(
+    source: Source, texts: list[list[str]], named: Mapping[str, str], files: list[InputFile], *, next: str
+) -> None:
     """A text that the first records of no file have is refused before anything is read, and so is a named field
-    that is certainly nowhere. Files are looked at until all that is asked for was seen."""
-    in_template = [[key, outer_of(key)] for key in _template_fields(fields.template)]
-    texts = in_template if fields.template else [fields.text]
-    missing, unseen = texts, dict(fields.named)
+    that is certainly nowhere. Files are looked at until all that is asked for was seen. `texts`: names for each."""
+    missing, unseen = texts, dict(named)
     first, keys, is_certain = None, dict[str, None](), True
     for file in files:
         peek = codecs.peek(file.path, max_record_bytes=source.max_record_bytes)
@@ -242,7 +245,13 @@ def _check_first_records(source: Source, fields: Fields, files: list[InputFile])
         if first and not missing and not (unseen and is_certain):
             return
     if first and missing:
-        raise _no_text(source, first, missing[0][0], list(keys))
+        near = difflib.get_close_matches(missing[0][0], keys, n=1)
+        raise InputError(
+            f"source `{source.name}`: the first records have no field `{missing[0][0]}`; "
+            f"they have {', '.join(sorted(keys))}",
+            where=str(first),
+            next=(f"did you mean `{near[0]}`? " if near else "") + next,
+        )
     for label, key in unseen.items():
         may_be_a_member = label.startswith(("fields.meta.", "fields.language")) and _META in keys
         if first and is_certain and not may_be_a_member:
@@ -267,7 +276,7 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
     for batch in batches:
         table = batch.table.append_column("members", _members(batch.table, fields.meta))
         wanted, dropped = _filtered(table, fields.where)
-        yield Taken(_records(wanted, fields, file_id), batch.bad, dropped, _presence(table, fields))
+        yield Taken(_records(wanted, fields, file_id), batch.bad, dropped, presence_of(table, fields.named))
 
 
 def _without_objects(
@@ -285,8 +294,8 @@ def _without_objects(
             name = f"field:{field}"
             columns[name], missing = read_nested(table, name, field, kind=str | int | float | bool)
             faults = missing | faults
-        kept, bad, _ = without_faults(list(columns.values()), bad, offsets, faults)
-        yield Batch(pa.table(dict(zip(columns, kept, strict=True))), bad)
+        kept, bad, _ = without_faults(pa.table(columns), bad, offsets, faults)
+        yield Batch(kept, bad)
 
 
 def _wanted(fields: Fields) -> list[Wanted]:
@@ -298,7 +307,7 @@ def _wanted(fields: Fields) -> list[Wanted]:
         wanted += dict.fromkeys(itertools.chain.from_iterable(columns))
     else:
         wanted.append(_one_of("text", fields.text, Kind.TEXT, required=True))
-    for name in ("id", "license", "created_at"):
+    for name in _OPTIONAL:
         wanted.append(_one_of(name, getattr(fields, name), Kind.SCALAR, required=False))
     wanted += [Wanted(f"where:{key}", key, Kind.SCALAR, False) for key in fields.where]
     wanted += [Wanted(f"meta:{key}", key, Kind.JSON, False) for key in fields.meta]
@@ -316,19 +325,19 @@ def _template_fields(template: str | None) -> list[str]:
     return list(dict.fromkeys(field for _, field in parts if field))
 
 
-def _presence(table: Any, fields: Fields) -> Json:
+def presence_of(table: Any, named: Mapping[str, str]) -> Json:
     """How many records there are, and how many have each field that the recipe names."""
-    if not fields.named:
+    if not named:
         return {}
     found: Json = {"records": table.num_rows}
-    for label, key in fields.named.items():
+    for label, key in named.items():
         section, _, name = label.partition(".")
         if section == "where":
             column = table.column(f"where:{key}")
-        elif name in ("id", "license", "created_at"):
+        elif name in _OPTIONAL:
             column = table.column(name)
         else:
-            found[label] = count_members(one_piece(table.column("members")), key)
+            found[label] = _count_members(one_piece(table.column("members")), key)
             continue
         found[label] = table.num_rows - column.null_count
     return found
@@ -399,16 +408,6 @@ def no_such_field(source: str, label: str, key: str, keys: list[str]) -> InputEr
         + f"fix `{label}` of this source"
         + (" (`--where` on the command line)" if label.startswith("where.") else "")
         + ", or leave it out",
-    )
-
-
-def _no_text(source: Source, path: AnyPath, field: str, keys: list[str]) -> InputError:
-    near = difflib.get_close_matches(field, keys, n=1)
-    hint = f"did you mean `{near[0]}`? " if near else ""
-    return InputError(
-        f"source `{source.name}`: the first records have no field `{field}`; they have {', '.join(sorted(keys))}",
-        where=str(path),
-        next=f"{hint}set `fields: {{text: …}}` or `template` of this source",
     )
 
 

@@ -414,6 +414,3 @@ def _datasets() -> Any:
     except ImportError as error:
         raise missing_package("datasets") from error
     return datasets
-
-
-__all__ = ["SUBSTRING_WARNING", "list_configs", "list_data_files", "resolve_revision"]

@@ -22,7 +22,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple, TypeVar, cast
 
 from tokmill.errors import InputChanged, InputError, MissingExtra, StorageError, TokmillError
-from tokmill.storage.location import RangedBytes
+from tokmill.storage.location import RangedBytes, Stat
 
 T = TypeVar("T")
 
@@ -39,10 +39,6 @@ MAX_FETCH_BYTES = 32 << 20
 
 # how `datasets` begins, of a dataset that is on the hub and cannot be used
 _LOOKED_HERE_FIRST = re.compile(r"^Couldn't find any data file at .* on the Hugging Face Hub either: ")
-
-
-class Stat(NamedTuple):
-    st_size: int
 
 
 class HubFile(NamedTuple):

@@ -227,18 +227,11 @@ class _Parser:
         try:
             self._expat.Parse(data, is_last)
         except expat.ExpatError as error:
-            raise CorruptFile(
-                f"is not well-formed XML: {expat.errors.messages[error.code]} "
-                f"at byte {self._expat.ErrorByteIndex + self.skipped:,}",
-                where=self._where,
-                next="the file is truncated or damaged: copy or download it again",
-            ) from error
+            what = expat.errors.messages[error.code]
+            at = self._expat.ErrorByteIndex + self.skipped
+            raise self._corrupt(f"is not well-formed XML: {what} at byte {at:,}") from error
         except LookupError as error:  # Python's own word for an encoding that it does not know
-            raise CorruptFile(
-                f"declares an unknown encoding ({error})",
-                where=self._where,
-                next="the file is truncated or damaged: copy or download it again",
-            ) from error
+            raise self._corrupt(f"declares an unknown encoding ({error})") from error
         self._fed += len(data)
         # An element in these bytes: the parser has read all of them, and what lies behind it is white space.
         self.is_between_rows = (
@@ -246,6 +239,11 @@ class _Parser:
             and self._depth == 1
             and self.latest >= start
             and _BETWEEN_ROWS.fullmatch(data, self.latest - start) is not None
+        )
+
+    def _corrupt(self, what: str) -> CorruptFile:
+        return CorruptFile(
+            what, where=self._where, next="the file is truncated or damaged: copy or download it again"
         )
 
     def _begin(self, name: str, attributes: dict[str, str]) -> None:

@@ -44,7 +44,7 @@ from tokmill.recipe import Source
 from tokmill.schema import DOCUMENTS, one_piece, string_column
 from tokmill.storage.disk import open_commit
 from tokmill.storage.location import AnyPath, InputFile, find_files
-from tokmill.storage.records import BadRecord, Span
+from tokmill.storage.records import WHOLE, BadRecord, Span
 
 RECORDS = pa.schema(
     [
@@ -110,16 +110,51 @@ class Batch(NamedTuple):
     presence: Mapping[str, int] = MappingProxyType({})
 
 
-def record_table(
-    texts: list[str],
-    ids: list[str | None],
-    licenses: list[str | None],
-    dates: list[str | None],
-    metas: list[Json | None],
-) -> Any:
-    """Records from Python values, for readers whose parser gives them one by one anyway."""
-    spelled = [None if meta is None else msgspec.json.encode(meta).decode() for meta in metas]
-    return pa.table([texts, ids, licenses, dates, spelled], schema=RECORDS)
+class Record(NamedTuple):
+    """Of a reader whose parser gives them one by one anyway; its licence is that of the source."""
+
+    text: str
+    id: str | None
+    created_at: str | None
+    meta: Json  # of which a None is left out
+
+
+_BATCH_CHARS, _BATCH_RECORDS = 4 << 20, 4096
+
+
+def gather(items: Iterable[Record | BadRecord | Dropped]) -> Iterator[Taken]:
+    """Batches of a few megabytes, in order."""
+    records: list[Record] = []
+    bad: list[BadRecord] = []
+    dropped: list[Dropped] = []
+    chars = 0
+    for item in items:
+        if isinstance(item, BadRecord):
+            bad.append(item)
+        elif isinstance(item, Dropped):
+            dropped.append(item)
+        else:
+            records.append(item)
+            chars += len(item.text)
+        if chars >= _BATCH_CHARS or len(records) + len(bad) + len(dropped) >= _BATCH_RECORDS:
+            yield Taken(_record_table(records), bad, dropped)
+            records, bad, dropped, chars = [], [], [], 0
+    yield Taken(_record_table(records), bad, dropped)
+
+
+def _record_table(records: list[Record]) -> Any:
+    columns: list[Any] = list(zip(*records, strict=True)) or [()] * len(Record._fields)
+    texts, ids, dates, metas = columns
+    spelled = [
+        msgspec.json.encode({key: value for key, value in meta.items() if value is not None}).decode()
+        for meta in metas
+    ]
+    return pa.table([texts, ids, pa.nulls(len(texts), pa.string()), dates, spelled], schema=RECORDS)
+
+
+def whole_file(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:
+    """`split` of a reader that can only begin where the file does."""
+    return [WHOLE]
 
 
 def to_documents(records: Any, reading: Reading) -> Any:
@@ -153,13 +188,9 @@ def content_ids(text: Any) -> Any:
     """32 hex digits of the text's own hash: the same text has the same id wherever it comes from."""
     state = np.zeros((len(text), 2), np.uint64)
     hashing.mix_column(*string_column(text), state)
-    nibbles = np.frombuffer(b"0123456789abcdef", np.uint8)
-    raw = state.astype(">u8").view(np.uint8).reshape(len(text), 16)
-    spelled = np.stack([nibbles[raw >> 4], nibbles[raw & 15]], axis=-1).reshape(len(text), 32)
+    spelled = state.astype(">u8").tobytes().hex().encode()
     offsets = np.arange(0, 32 * len(text) + 1, 32, dtype=np.int32)
-    return pa.StringArray.from_buffers(
-        len(text), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(spelled))
-    )
+    return pa.StringArray.from_buffers(len(text), pa.py_buffer(offsets), pa.py_buffer(spelled))
 
 
 _BATCH_ROWS, _SPELLED_AT_ONCE = 10_000, 64

@@ -43,10 +43,10 @@ from tokmill.errors import CorruptFile, InputError, MissingExtra, TokmillError
 from tokmill.recipe import Source, StackExchange
 from tokmill.schema import one_piece
 from tokmill.sources.posts import ANSWER, BAD, LEFT_OUT, QUESTION, check_root, read_posts
-from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken
-from tokmill.storage.disk import storage_error, temp_beside
+from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken, whole_file
+from tokmill.storage.disk import storage_error, temp_beside, told_as_unwritable
 from tokmill.storage.location import AnyPath, InputFile, local_path, open_binary
-from tokmill.storage.records import WHOLE, BadRecord, Span
+from tokmill.storage.records import BadRecord, Span
 
 # --- archives ---
 
@@ -63,10 +63,8 @@ def open_posts(path: Path, directory: Path, max_expansion: int) -> Iterator[Path
     unpacked = temp_beside(directory / f"{path.stat().st_ino}.xml")
     try:
         with open_archive(path, max_expansion) as (archive, member):
-            try:
+            with told_as_unwritable(unpacked):
                 file = unpacked.open("wb")
-            except OSError as error:
-                raise storage_error(error, unpacked) from error
             with file:
                 sink = _sink(file, member.uncompressed, path)
                 archive.extract(targets=[member.filename], factory=sink)
@@ -130,10 +128,8 @@ def _sink(file: io.BufferedWriter, declared: int, path: Path) -> Any:
             factory.bytes += len(data)
             if factory.bytes > declared:
                 raise _damaged(path, f"more than the {declared:,} bytes that it declares come out")
-            try:
+            with told_as_unwritable(Path(file.name)):
                 return file.write(data)
-            except OSError as error:
-                raise storage_error(error, Path(file.name)) from error
 
         def read(self, size: int | None = None) -> bytes:
             return b""
@@ -444,17 +440,12 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
     section = source.stackexchange or StackExchange.model_validate({})
     xml_bytes = 0
     for file in files:
-        if not isinstance(file.path, Path):
-            raise InputError(
-                "dumps are read from this machine only",
-                where=str(file.path),
-                next="copy the file to a local directory and point `files` there",
-            )
-        if file.path.suffix == ".7z":
-            with open_archive(file.path, section.max_expansion) as (_, member):
+        path = local_path(file.path)
+        if path.suffix == ".7z":
+            with open_archive(path, section.max_expansion) as (_, member):
                 xml_bytes += member.uncompressed
-        elif file.path.suffix == ".xml":
-            check_root(file.path)
+        elif path.suffix == ".xml":
+            check_root(path)
             xml_bytes += file.bytes
         else:
             raise InputError(
@@ -466,22 +457,11 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
     while partitions < _MAX_PARTITIONS and partitions * _PARTITION_BYTES < xml_bytes:
         partitions *= 2
     limited = section.answers != "all" or "max_answers" in section.model_fields_set
-    options: Json = msgspec.to_builtins(
-        Options(
-            answers=section.answers,
-            max_answers=section.max_answers if limited else None,
-            min_question_score=section.min_question_score,
-            min_answer_score=section.min_answer_score,
-            max_expansion=section.max_expansion,
-            partitions=partitions,
-            sites={file.name: _site(file, source) for file in files},
-        )
-    )
-    return options
-
-
-def split(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:
-    return [WHOLE]
+    return section.model_dump(mode="json") | {
+        "max_answers": section.max_answers if limited else None,
+        "partitions": partitions,
+        "sites": {file.name: _site(file, source) for file in files},
+    }
 
 
 def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
@@ -506,4 +486,4 @@ def _site(file: InputFile, source: Source) -> str:
     return folder if "." in folder else source.name
 
 
-READER = Reader(resolve, split, read, is_local=True, kernels=("xmlrows", "htmltext"))
+READER = Reader(resolve, whole_file, read, is_local=True, kernels=("xmlrows", "htmltext"))

@@ -20,16 +20,17 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from zlib_ng import zlib_ng
 
 from tokmill.artifacts.manifest import Json
-from tokmill.errors import InputError, MissingExtra
+from tokmill.errors import MissingExtra
 from tokmill.recipe import Source, Warc
-from tokmill.sources.reading import Dropped, Reader, Reading, Taken, record_table
+from tokmill.sources.reading import Dropped, Reader, Reading, Record, Taken, gather, whole_file
+from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile, open_binary
-from tokmill.storage.records import WHOLE, BadRecord, Span
+from tokmill.storage.records import BadRecord, Span
 from tokmill.storage.warcfile import GZIP, MAX_HEADER_BYTES, ZLIB_ERRORS, read_frames
 
 # Main text of nested <div> takes time that grows with the square of the depth: 0.02 s at 1,000, 10 s at 20,000.
@@ -55,29 +56,38 @@ class Broken(Exception):
     """Why a record is quarantined: reason, detail."""
 
 
-class PageParsers:
-    """The optional packages that read a page."""
+class Parsers:
+    """The optional packages: what reads a record, and what reads a page."""
 
     def __init__(self) -> None:
         try:
+            from fastwarc.warc import ArchiveIterator, WarcRecordType
             from resiliparse.extract.html2text import extract_plain_text  # type: ignore[import-untyped]
             from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5  # type: ignore[import-untyped]
             from resiliparse.parse.html import HTMLTree  # type: ignore[import-untyped]
         except ImportError as error:
-            raise missing_package(error) from error
+            raise MissingExtra(
+                f"web archives need a package that is not installed ({error.name})",
+                next="pip install 'tokmill[warc]'",
+            ) from error
+        self.kinds: Any = WarcRecordType
+        self._iterator: Any = ArchiveIterator
         self.tree: Any = HTMLTree
         self.detect_encoding, self.web_charset = detect_encoding, map_encoding_to_html5
         self.extract_plain_text: Any = extract_plain_text
 
+    def record(self, data: bytes) -> Any:
+        try:
+            options = {
+                "quirks_mode": True,
+                "max_header_len": MAX_HEADER_BYTES,
+            }  # lines may end with \n alone
+            return next(self._iterator(io.BytesIO(data), parse_http=False, **options))
+        except (OSError, ValueError, StopIteration) as error:
+            raise Broken("bad_header", str(error) or "no WARC header") from error
 
-def missing_package(error: ImportError) -> MissingExtra:
-    return MissingExtra(
-        f"web archives need a package that is not installed ({error.name})",
-        next="pip install 'tokmill[warc]'",
-    )
 
-
-def decode(body: bytes, declared: str | None, parse: PageParsers, *, is_html: bool) -> tuple[str, int]:
+def decode(body: bytes, declared: str | None, parse: Parsers, *, is_html: bool) -> tuple[str, int]:
     """In the charset of the byte order mark, else the declared one, else the likeliest; and how many characters
     stand for bytes that the charset does not have."""
     charset = _charset(body, declared, parse, is_html)
@@ -92,7 +102,7 @@ def decode(body: bytes, declared: str | None, parse: PageParsers, *, is_html: bo
         return text, replaced
 
 
-def _charset(body: bytes, declared: str | None, parse: PageParsers, is_html: bool) -> str:
+def _charset(body: bytes, declared: str | None, parse: Parsers, is_html: bool) -> str:
     for mark, charset in ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")):
         if body.startswith(mark):
             return charset
@@ -108,7 +118,7 @@ def _charset(body: bytes, declared: str | None, parse: PageParsers, is_html: boo
 _LATIN = {"latin-1": "iso-8859-1", "iso8859-1": "iso-8859-1", "iso_8859-1": "iso-8859-1"}
 
 
-def main_text(html: str, parse: PageParsers, main_content: bool) -> str:
+def main_text(html: str, parse: Parsers, main_content: bool) -> str:
     sure, possible = _nesting(html)
     if sure > _MAX_DEPTH or possible > _MAX_CROSSED:
         raise _too_deep(max(sure, min(possible, _MAX_CROSSED)))
@@ -178,20 +188,11 @@ def _too_deep(depth: int) -> Broken:
 
 SUFFIXES = (".warc", ".warc.gz", ".wet", ".wet.gz")
 
-_BATCH_BYTES = 4 << 20
-_BATCH_RECORDS = 4096
 _ANY_WINDOW, _RAW_WINDOW = 47, -15
 
 _LINE_END = re.compile(rb"\r?\n")
 _CHUNK_SIZE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[ \t]*(?:;[^\n]*)?\r?\n")
 _PAGE_TYPES = ("text/html", "application/xhtml+xml")
-
-
-class Document(NamedTuple):
-    text: str
-    id: str | None
-    created_at: str | None
-    meta: Json
 
 
 class _Unwanted(Exception):
@@ -201,87 +202,38 @@ class _Unwanted(Exception):
 def resolve(source: Source, files: list[InputFile]) -> Json:
     for file in files:
         if not file.name.endswith(SUFFIXES):
-            raise InputError(
-                f"no reader of web archives for the suffix {''.join(file.path.suffixes[-2:]) or '(none)'}",
-                where=str(file.path),
-                next=f"known suffixes: {' '.join(SUFFIXES)}",
-            )
-    _Parsers()
+            raise codecs.unknown_suffix(file.path, "reader of web archives", SUFFIXES)
+    Parsers()
     options: Json = (source.warc or Warc()).model_dump(mode="json")
     return options
 
 
-def split(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:
-    """A file is one part: only its beginning is sure to be the beginning of a record."""
-    return [WHOLE]
-
-
 def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
-    parse = _Parsers()
-    documents: list[Document] = []
-    bad: list[BadRecord] = []
-    dropped: list[Dropped] = []
-    held = 0
+    return gather(_read_records(path, reading))
+
+
+def _read_records(path: AnyPath, reading: Reading) -> Iterator[Record | BadRecord | Dropped]:
+    parse = Parsers()
     with open_binary(path) as raw:
         for frame in read_frames(raw, path, reading.max_record_bytes):
             if isinstance(frame, BadRecord):
-                bad.append(frame)
-            else:
-                id = None
-                try:
-                    record = parse.record(frame.data)
-                    id = _plain_id(record.headers.get("WARC-Record-ID"))
-                    documents.append(_document(record, id, parse, reading))
-                    held += len(documents[-1].text)
-                except _Unwanted as error:
-                    dropped.append(Dropped(frame.offset, id, *error.args))
-                except Broken as error:
-                    bad.append(BadRecord(frame.offset, *error.args))
-            if held >= _BATCH_BYTES or len(documents) + len(bad) + len(dropped) >= _BATCH_RECORDS:
-                yield _taken(documents, bad, dropped)
-                documents, bad, dropped, held = [], [], [], 0
-    yield _taken(documents, bad, dropped)
-
-
-def _taken(documents: list[Document], bad: list[BadRecord], dropped: list[Dropped]) -> Taken:
-    nothing: list[str | None] = [None] * len(documents)
-    table = record_table(
-        [document.text for document in documents],
-        [document.id for document in documents],
-        nothing,
-        [document.created_at for document in documents],
-        [document.meta for document in documents],
-    )
-    return Taken(table, bad, dropped)
+                yield frame
+                continue
+            id = None
+            try:
+                record = parse.record(frame.data)
+                id = _plain_id(record.headers.get("WARC-Record-ID"))
+                yield _document(record, id, parse, reading)
+            except _Unwanted as error:
+                yield Dropped(frame.offset, id, *error.args)
+            except Broken as error:
+                yield BadRecord(frame.offset, *error.args)
 
 
 # -- what is in a record -----------------------------------------------------------------------------------------
 
 
-class _Parsers(PageParsers):
-    """The optional packages."""
-
-    def __init__(self) -> None:
-        try:
-            from fastwarc.warc import ArchiveIterator, WarcRecordType
-        except ImportError as error:
-            raise missing_package(error) from error
-        super().__init__()
-        self.kinds: Any = WarcRecordType
-        self._iterator: Any = ArchiveIterator
-
-    def record(self, data: bytes) -> Any:
-        try:
-            options = {
-                "quirks_mode": True,
-                "max_header_len": MAX_HEADER_BYTES,
-            }  # lines may end with \n alone
-            return next(self._iterator(io.BytesIO(data), parse_http=False, **options))
-        except (OSError, ValueError, StopIteration) as error:
-            raise Broken("bad_header", str(error) or "no WARC header") from error
-
-
-def _document(record: Any, id: str | None, parse: _Parsers, reading: Reading) -> Document:
+def _document(record: Any, id: str | None, parse: Parsers, reading: Reading) -> Record:
     kind, headers = record.record_type, record.headers
     if kind not in (parse.kinds.response, parse.kinds.resource, parse.kinds.conversion):
         raise _Unwanted("not_a_page")
@@ -312,7 +264,7 @@ def _document(record: Any, id: str | None, parse: _Parsers, reading: Reading) ->
         "language": headers.get("WARC-Identified-Content-Language"),
         "replaced_chars": replaced or None,
     }
-    return Document(text, id, date, {key: value for key, value in meta.items() if value is not None})
+    return Record(text, id, date, meta)
 
 
 def _http_body(record: Any, max_bytes: int) -> tuple[int, str, str | None, bytes]:
@@ -416,4 +368,5 @@ def _plain_id(header: str | None) -> str | None:
     return header.strip().strip("<>").removeprefix("urn:").removeprefix("uuid:") or None if header else None
 
 
-READER = Reader(resolve, split, read)
+# only the beginning of a file is sure to be the beginning of a record
+READER = Reader(resolve, whole_file, read)

@@ -23,19 +23,16 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Iterator
-from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 from xml.parsers import expat
 
-import numpy as np
-
 from tokmill.artifacts.manifest import Json
 from tokmill.errors import CorruptFile
-from tokmill.kernels import jsonlines
 from tokmill.recipe import Source, Wikipedia
 from tokmill.sources import wikitext
-from tokmill.sources.reading import Dropped, Reader, Reading, Taken, record_table
+from tokmill.sources.files import with_offsets
+from tokmill.sources.reading import Dropped, Reader, Reading, Record, Taken, gather, whole_file
 from tokmill.storage import codecs, records
 from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import WHOLE, BadRecord, Kind, Span, Wanted
@@ -49,12 +46,6 @@ class Page(NamedTuple):
     url: str | None
     revid: str | None
     date: str | None = None
-
-
-def too_large(offset: int, size: int, max_record_bytes: int) -> BadRecord:
-    return BadRecord(
-        offset, "too_large", f"{size:,} bytes in one page; max_record_bytes is {max_record_bytes:,}"
-    )
 
 
 # --- a MediaWiki dump ---
@@ -197,7 +188,7 @@ class _Dump:
             return Dropped(offset, id, "not_wikitext")
         text = page.get("revision/text", "")
         if self._largest > self._limit:
-            return too_large(offset, self._largest, self._limit)
+            return records.too_large(offset, self._largest, self._limit, "page")
         date = page.get("revision/timestamp") or None
         url = (
             f"{self._base_url}/{quote(title.replace(' ', '_'), safe='/:(),!*;@')}" if self._base_url else None
@@ -291,7 +282,7 @@ class _OpenBlock:
         if not is_closed:
             return BadRecord(self.offset, "unclosed_block", "another <doc> begins before its </doc>")
         if self.size > self._max_record_bytes:
-            return too_large(self.offset, self.size, self._max_record_bytes)
+            return records.too_large(self.offset, self.size, self._max_record_bytes, "page")
         try:
             given = {
                 key: html.unescape(value) for key, value in _ATTRIBUTE.findall(self._attributes.decode())
@@ -306,18 +297,11 @@ class _OpenBlock:
 
 def read_lines(path: AnyPath, reading: Reading) -> Iterator[Page | BadRecord | Dropped]:
     limit = reading.max_record_bytes
-    # a batch has no offsets of its good records; it is made of one block, which has
-    blocks = records.read_blocks(path, max_record_bytes=limit)
     batches = codecs.read_jsonl(path, _JSON_COLUMNS, max_record_bytes=limit)
-    for batch, block in zip(batches, blocks, strict=True):
+    for batch, offsets in with_offsets(batches, path, WHOLE, limit):
         yield from batch.bad
-        if not batch.table.num_rows or isinstance(block, records.Oversize):
-            continue
-        starts = jsonlines.audit_lines(np.frombuffer(block.data, np.uint8)).starts + block.offset
-        bad = {record.offset for record in batch.bad}
-        offsets = [start for start in starts.tolist() if start not in bad]
         columns = (batch.table.column(want.name).to_pylist() for want in _JSON_COLUMNS)
-        for offset, id, revid, url, title, text in zip(offsets, *columns, strict=True):
+        for offset, id, revid, url, title, text in zip(offsets.tolist(), *columns, strict=True):
             yield _extracted(offset, id, html.unescape(title), text, url, revid)
 
 
@@ -339,84 +323,47 @@ def _outside(offset: int) -> BadRecord:
 
 # --- the reader ---
 
-_BATCH_PAGES = 1000
-_BATCH_CHARS = 4 << 20
 _SNIFFED_BYTES = 64 << 10
 _BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
-
-
-class Layout(StrEnum):
-    BLOCKS = "blocks"
-    LINES = "lines"
-    DUMP = "dump"
 
 
 def resolve(source: Source, files: list[InputFile]) -> Json:
     """The recipe's section, and what reads wikitext where there is some: another version may read it otherwise."""
     namespaces = (source.wikipedia or Wikipedia()).namespaces
-    has_dump = any(_sniff(file.path) is Layout.DUMP for file in files)
+    has_dump = any(_sniff(file.path) is read_dump for file in files)
     return {
         "namespaces": sorted(set(namespaces)),
         "wikitext": wikitext.parser_version() if has_dump else None,
     }
 
 
-def split(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:
-    return [WHOLE]
-
-
 def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
-    readers: dict[Layout, Callable[[AnyPath, Reading], Iterator[Page | BadRecord | Dropped]]] = {
-        Layout.BLOCKS: read_blocks,
-        Layout.LINES: read_lines,
-        Layout.DUMP: read_dump,
-    }
-    pages: list[Page] = []
-    bad: list[BadRecord] = []
-    dropped: list[Dropped] = []
-    size = 0
-    for item in readers[_sniff(path)](path, reading):
-        if isinstance(item, BadRecord):
-            bad.append(item)
-        elif isinstance(item, Dropped):
-            dropped.append(item)
-        elif not item.text:
-            dropped.append(Dropped(item.offset, item.id, "empty_page"))
-        else:
-            pages.append(item)
-            size += len(item.text)
-        if size >= _BATCH_CHARS or len(pages) + len(bad) + len(dropped) >= _BATCH_PAGES:
-            yield Taken(_records(pages), bad, dropped)
-            pages, bad, dropped, size = [], [], [], 0
-    if pages or bad or dropped:
-        yield Taken(_records(pages), bad, dropped)
+    return gather(_record(item) if isinstance(item, Page) else item for item in _sniff(path)(path, reading))
 
 
-def _records(pages: list[Page]) -> Any:
-    nothing: list[str | None] = [None] * len(pages)
-    texts = [f"{page.title}\n\n{page.text}" if page.title else page.text for page in pages]
-    return record_table(texts, [page.id for page in pages], nothing, [p.date for p in pages], _metas(pages))
+def _record(page: Page) -> Record | Dropped:
+    if not page.text:
+        return Dropped(page.offset, page.id, "empty_page")
+    text = f"{page.title}\n\n{page.text}" if page.title else page.text
+    meta = {"title": page.title, "url": page.url, "revid": page.revid, "date": page.date}
+    return Record(text, page.id, page.date, meta)
 
 
-def _metas(pages: list[Page]) -> list[Json | None]:
-    named = ({"title": p.title, "url": p.url, "revid": p.revid, "date": p.date} for p in pages)
-    return [{key: value for key, value in meta.items() if value is not None} for meta in named]
-
-
-def _sniff(path: AnyPath) -> Layout:
+def _sniff(path: AnyPath) -> Callable[[AnyPath, Reading], Iterator[Page | BadRecord | Dropped]]:
+    """Who reads it, from what it begins with."""
     with records.open_stream(path) as stream:
         head = records.read_exactly(stream, _SNIFFED_BYTES, path)
     for bom in _BOMS:
         head = head.removeprefix(bom)
     start = head.lstrip()[:5]
     if start == b"<doc ":
-        return Layout.BLOCKS
+        return read_blocks
     if start[:1] == b"{":
-        return Layout.LINES
+        return read_lines
     if start[:1] == b"<" or ".xml" in path.suffixes:
-        return Layout.DUMP
+        return read_dump
     if len(head) < _SNIFFED_BYTES and not start:
-        return Layout.BLOCKS  # of which there are none
+        return read_blocks  # of which there are none
     raise CorruptFile(
         "is neither WikiExtractor output (<doc> blocks or --json lines) nor a MediaWiki dump",
         where=str(path),
@@ -424,4 +371,4 @@ def _sniff(path: AnyPath) -> Layout:
     )
 
 
-READER = Reader(resolve, split, read)
+READER = Reader(resolve, whole_file, read)

@@ -107,18 +107,10 @@ def clean_table(task: Task[CleanOptions], documents: Any) -> Made:
     kept = np.ones(documents.num_rows, np.bool_)
     kept[found.faults.rows] = False
     files = _write(task, documents, found, kept)
-    by_verdict = {
-        verdict: dict(
-            sorted(
-                Counter(
-                    r
-                    for v, r in zip(found.faults.verdicts, found.faults.reasons, strict=True)
-                    if v == verdict
-                ).items()
-            )
-        )
-        for verdict in ("drop", "quarantine")
-    }
+    by_verdict: dict[str, dict[str, int]] = {"drop": {}, "quarantine": {}}
+    faults = Counter(zip(found.faults.verdicts, found.faults.reasons, strict=True))
+    for (verdict, reason), count in sorted(faults.items()):
+        by_verdict[verdict][reason] = count
     counts = {
         "in": documents.num_rows,
         "kept": int(kept.sum()),

@@ -36,12 +36,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -59,10 +59,11 @@ from tokmill.storage.disk import (
     load_array,
     map_array,
     open_commit,
+    read_array_at,
     read_arrays,
     read_at,
-    storage_error,
     told_as_unreadable,
+    told_as_unwritable,
     unreadable,
 )
 from tokmill.storage.tables import TableDigest
@@ -179,15 +180,7 @@ class Run:
 
     def _read(self, descriptor: int, name: str, start: int, stop: int) -> Column:
         at, kind = self._columns[name]
-        column = np.empty(max(stop - start, 0), kind)
-        view, done = memoryview(column.view(np.uint8).reshape(-1).data), 0
-        while done < len(view):
-            with told_as_unreadable(self._path):
-                got = os.preadv(descriptor, [view[done:]], at + start * kind.itemsize + done)
-            if not got:
-                raise CorruptFile("ends early", where=str(self._path), next="run again to rebuild it")
-            done += got
-        return column
+        return read_array_at(descriptor, max(stop - start, 0), kind, at + start * kind.itemsize, self._path)
 
     def _map(self, name: str) -> Column:
         os.close(self._open())
@@ -200,6 +193,20 @@ class Run:
 
 def open_runs(inputs: Sequence[Input], role: str, layout: Layout) -> list[Run]:
     return [Run(Path(item.path), item.rows, layout) for item in inputs if item.role == role]
+
+
+def take_numbered(
+    runs: Mapping[int, Run] | Sequence[Run], starts: Column, numbers: Column, names: Sequence[str]
+) -> list[Column]:
+    """Columns of documents by their numbers, ascending: the run of a shard begins with number `starts` of it."""
+    cuts = np.searchsorted(numbers, starts).tolist()
+    parts = [
+        runs[shard].take(numbers[start:stop] - starts[shard], names)
+        for shard, (start, stop) in enumerate(itertools.pairwise(cuts))
+        if stop > start
+    ]
+    nothing = [np.empty(0, np.int64)] * len(names)
+    return [np.concatenate(columns) for columns in zip(*parts, strict=True)] if parts else nothing
 
 
 def load_partition(runs: Sequence[Run], partition: int, partitions: int) -> Iterator[list[Column]]:
@@ -221,6 +228,19 @@ def joined(parts: Iterator[list[Column]], layout: Layout) -> list[Column]:
     """Rows of all runs, one run after the other."""
     nothing = [np.empty(0, kind) for kind in layout.values()]
     return [np.concatenate(columns) for columns in zip(nothing, *parts, strict=True)]
+
+
+def load_numbered(
+    runs: Sequence[Run], layout: Layout, partition: int, partitions: int, starts: Sequence[int]
+) -> list[Column]:
+    """The rows of a partition, joined. A run is of a shard; `index`, its second column, becomes a number of the whole."""
+    numbered = (
+        [key, index.astype(np.int64) + start, *others]
+        for start, (key, index, *others) in zip(
+            starts, load_partition(runs, partition, partitions), strict=False
+        )
+    )
+    return joined(numbered, {**layout, "index": "<i8"})
 
 
 def read_in_order(runs: Sequence[Run], rank: str, number: str, rows: int) -> Iterator[list[Column]]:
@@ -267,18 +287,15 @@ class AppendedTable:
 
     def __init__(self, schema: Any, writer: Any) -> None:
         self._writer = writer
-        self._digest = TableDigest(schema)
+        self.digest = TableDigest(schema)
         self.rows = 0
 
     def append(self, table: Any) -> None:
         for start in range(0, table.num_rows, _GROUP_ROWS):  # the digest copies what it reads
             part = table.slice(start, _GROUP_ROWS).combine_chunks()
-            self._digest.update(part)
+            self.digest.update(part)
             self._writer.write_table(part, row_group_size=_GROUP_ROWS)
         self.rows += table.num_rows
-
-    def content_sha256(self) -> str:
-        return self._digest.hexdigest()
 
 
 @contextlib.contextmanager
@@ -292,7 +309,9 @@ def open_table(task: Task, path: str, name: str, schema: Any, *, by: str) -> Ite
             table = AppendedTable(schema, writer)
             yield table
         sink.close()
-    table.entry = file_entry(path, name, file.written, rows=table.rows, content_sha256=table.content_sha256())
+    table.entry = file_entry(
+        path, name, file.written, rows=table.rows, content_sha256=table.digest.hexdigest()
+    )
 
 
 def read_tables(path: Path, columns: Sequence[str]) -> Iterator[Any]:
@@ -342,7 +361,8 @@ class Drawers:
             rows[name] = column[order]
         numbers, starts = np.unique(drawers[order], return_index=True)
         for number, part in zip(numbers.tolist(), np.split(rows, starts[1:]), strict=False):
-            with _told(self._path(number)) as path, path.open("ab") as file:
+            path = self._path(number)
+            with told_as_unwritable(path), path.open("ab") as file:
                 file.write(part.data)
 
     def load(self, drawer: int) -> NDArray[Any]:
@@ -368,14 +388,6 @@ def open_scratch(task: Task) -> Iterator[Path]:
         yield Path(folder)
 
 
-@contextlib.contextmanager
-def _told(path: Path) -> Iterator[Path]:
-    try:
-        yield path
-    except OSError as error:
-        raise storage_error(error, path) from error
-
-
 # Rows, and bytes, that are sorted in memory at once: with what sorting takes on the way, 150 MB.
 _RUN_ROWS = 1 << 19
 _RUN_BYTES = 64 << 20
@@ -389,7 +401,7 @@ def sort_tables(
 ) -> Iterator[Any]:
     """The `rows` of all tables in order of column `by` (uint64), in tables of some `memory_rows` at most."""
     batch_rows = max(memory_rows // max(-(-rows // _RUN_ROWS), 1) // 2, _MIN_BATCH_ROWS)
-    with ScratchFile(directory) as scratch:
+    with open_scratch_file(directory) as scratch:
         runs = [
             _Run(scratch, whole.schema, by, list(_write_run(scratch, whole, by, batch_rows)))
             for whole in _run_sized(tables)
@@ -399,36 +411,30 @@ def sort_tables(
             runs = [run for run in runs if not run.is_empty]
 
 
+@contextlib.contextmanager
+def open_scratch_file(directory: Path) -> Iterator[ScratchFile]:
+    with contextlib.ExitStack() as opened:
+        with told_as_unwritable(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            file = opened.enter_context(tempfile.TemporaryFile(dir=directory, buffering=0))
+        yield ScratchFile(file.fileno(), directory)
+
+
 class ScratchFile:
     """Bytes put aside, to be read again by place."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory, self._end = directory, 0
-
-    def __enter__(self) -> Self:
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            self._file = tempfile.TemporaryFile(dir=self._directory, buffering=0)
-        except OSError as error:
-            raise storage_error(error, self._directory) from error
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
+    def __init__(self, descriptor: int, directory: Path) -> None:
+        self._descriptor, self._directory, self._end = descriptor, directory, 0
 
     def append(self, data: Any) -> _Place:
         view, begin = memoryview(data).cast("B"), self._end
-        try:
+        with told_as_unwritable(self._directory):
             while self._end < begin + len(view):
-                self._end += os.pwrite(self._file.fileno(), view[self._end - begin :], self._end)
-        except OSError as error:
-            raise storage_error(error, self._directory) from error
+                self._end += os.pwrite(self._descriptor, view[self._end - begin :], self._end)
         return _Place(begin, len(view))
 
     def read(self, place: _Place) -> bytes:
-        data = read_at(self._file.fileno(), place.size, place.begin, self._directory)
+        data = read_at(self._descriptor, place.size, place.begin, self._directory)
         assert len(data) == place.size, f"{len(data)} of {place.size} bytes that were put aside"
         return data
 

@@ -145,14 +145,6 @@ class Bound(NamedTuple):
     number: int = 0
 
 
-def hash_bounds(valid_fraction: Decimal, test_fraction: Decimal) -> list[Bound]:
-    valid = Fraction(valid_fraction)
-    return [
-        Bound(VALID, int(valid * (1 << 64))),
-        Bound(TEST, int((valid + Fraction(test_fraction)) * (1 << 64))),
-    ]
-
-
 def label_keys(keys: Keys, numbers: Docs, bounds: Sequence[Bound], rest: int) -> Labels:
     """The first bound that a document lies before says its split."""
     labels = np.full(len(keys), rest, np.uint8)
@@ -381,7 +373,9 @@ class HashSplit(_Shuffled, frozen=True, tag="hash"):
         return self.test_fraction > 0
 
     def bounds(self) -> tuple[Bound, ...]:
-        return tuple(hash_bounds(self.valid_fraction, self.test_fraction))
+        valid = Fraction(self.valid_fraction)
+        held_out = valid + Fraction(self.test_fraction)
+        return Bound(VALID, int(valid * (1 << 64))), Bound(TEST, int(held_out * (1 << 64)))
 
 
 class SplitCounts(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ from tokmill.formats.index import map_ids
 from tokmill.schema import LEDGER, one_piece
 from tokmill.stages.ingest.shards import (
     IngestStep,
+    corpus_digest,
     forgotten_inputs,
     no_counts,
     without_forgotten,
@@ -29,7 +30,7 @@ from tokmill.stages.ingest.shards import (
     write_ids_of,
     write_ledger_table,
 )
-from tokmill.storage.tables import join_sequences, load_table
+from tokmill.storage.tables import load_table
 
 
 class ForgetOptions(TaskOptions, frozen=True):
@@ -50,9 +51,7 @@ def conduct_forget(step: IngestStep, before: Manifest) -> Conduct:
     new = dict(zip((receipt.key for receipt, parts in chosen if parts), made, strict=True))
     receipts = [_merged(receipt, new[receipt.key]) if receipt.key in new else receipt for receipt in receipts]
     counts = sum_counts(receipts) if receipts else no_counts()
-    documents = [entry for receipt in receipts for entry in receipt.files if entry.table == "documents"]
-    sequence = join_sequences((entry.sequence or "", entry.rows) for entry in documents)
-    facts: Json = {**before.facts, "corpus_digest": sequence}
+    facts: Json = {**before.facts, "corpus_digest": corpus_digest(receipts)}
     if made:
         facts["forgotten"] = {"round": number, "documents": counts["dropped"][REASON]}
     return Outcome(receipts, counts, facts)

@@ -343,7 +343,7 @@ def _columns(
         if others and None in values:
             values = [_first_given(want, *row) for row in zip(values, zip(*others, strict=True), strict=True)]
         if want.kind is Kind.SCALAR and not {str, type(None)}.issuperset(map(type, values)):
-            values = [_as_string(value) for value in values]
+            values = [as_string(value) for value in values]
         elif want.kind in (Kind.JSON, Kind.OBJECT):
             values = [None if value is None else _as_json(value) for value in values]
         if want.kind is Kind.OBJECT:
@@ -353,7 +353,7 @@ def _columns(
     return string_table(wanted, [given.get(want.name, nothing) for want in wanted])
 
 
-def _as_string(value: str | int | float | bool | None) -> str | None:
+def as_string(value: str | int | float | bool | None) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value)
@@ -366,9 +366,6 @@ def _as_name(value: msgspec.Raw | None) -> str | None:
 def _as_json(value: msgspec.Raw) -> str | None:
     text = str(bytes(value), "utf-8")
     return None if text == "null" else text
-
-
-__all__ = ["SUFFIXES", "peek", "read_batches", "write_jsonl"]
 
 
 # --- by suffix ---
@@ -419,17 +416,21 @@ def split_file(path: AnyPath, size: int, unit: plaintext.Unit, target_bytes: int
     if _is(path, tables.SUFFIXES):
         return tables.row_group_spans(path, target_bytes)
     by_line = _is(path, JSONL) or (_is(path, plaintext.SUFFIXES) and unit == "line")
-    if by_line and path.suffix not in (".gz", ".zst") and size > target_bytes:
-        starts = list(range(0, size, target_bytes))
-        return [Span(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
-    return [WHOLE]
+    is_seekable = by_line and path.suffix not in (".gz", ".zst")
+    return byte_spans(size, target_bytes) if is_seekable else [WHOLE]
 
 
-def unknown_suffix(path: AnyPath) -> InputError:
+def byte_spans(size: int, target_bytes: int) -> list[Span]:
+    """Of a plain file of lines."""
+    starts = list(range(0, max(size, 1), target_bytes))
+    return [Span(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
+
+
+def unknown_suffix(path: AnyPath, reader: str = "reader", suffixes: tuple[str, ...] = SUFFIXES) -> InputError:
     return InputError(
-        f"no reader for the suffix {''.join(path.suffixes[-2:]) or '(none)'}",
+        f"no {reader} for the suffix {''.join(path.suffixes[-2:]) or '(none)'}",
         where=str(path),
-        next=f"known suffixes: {' '.join(SUFFIXES)}",
+        next=f"known suffixes: {' '.join(suffixes)}",
     )
 
 

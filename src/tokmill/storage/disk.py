@@ -11,6 +11,7 @@ file that was written, whatever order a disk without power keeps.
 Files are written with write(2), not through a memory map: on a full disk a map ends the process with
 SIGBUS, write(2) returns an error that names the file.
 
+    told_as_unwritable(path)        an OSError of the block  ->  DiskFull, or StorageError
     told_as_unreadable(path)        an OSError of the block  ->  StorageError, or OutOfMemory
     map_array(path, kind, …)        a mapped array; of nothing, an empty one
     load_bytes · load_array         a small file, or one of numbers
@@ -88,7 +89,7 @@ class CommitFile:
         view = view.cast("B") if view.nbytes else memoryview(b"")  # Python casts no array of 0 rows
         for start in range(0, len(view), _WRITE_BYTES):
             piece = view[start : start + _WRITE_BYTES]
-            with _told_as_storage_error(self._path):
+            with told_as_unwritable(self._path):
                 written = os.write(self._descriptor, piece)
                 if written != len(piece):
                     raise OSError(errno.ENOSPC, f"short write: {written} of {len(piece)} bytes")
@@ -106,21 +107,22 @@ def open_commit(path: Path) -> Iterator[CommitFile]:
     """Write `path` whole or not at all."""
     path = Path(path)
     temp = temp_beside(path)
-    with _told_as_storage_error(path):
+    with told_as_unwritable(path):
         make_directory(path.parent)
         descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         try:
             yield CommitFile(descriptor, path)
-            with _told_as_storage_error(path):
+            with told_as_unwritable(path):
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        with _told_as_storage_error(path):
+        with told_as_unwritable(path):
             temp.replace(path)
             sync_directory(path.parent)
     except BaseException:
-        _remove_if_there(temp)
+        with contextlib.suppress(OSError):
+            temp.unlink()
         raise
 
 
@@ -137,7 +139,7 @@ def commit_bytes(path: Path, data: object) -> Written:
 
 def move_committed(path: Path, target: Path) -> None:
     """A file that is whole, under another name on the same disk."""
-    with _told_as_storage_error(target):
+    with told_as_unwritable(target):
         make_directory(target.parent)
         path.replace(target)
         sync_directory(target.parent)
@@ -145,7 +147,7 @@ def move_committed(path: Path, target: Path) -> None:
 
 def remove_file(path: Path) -> None:
     """Gone for good, or never there; or an error that names it."""
-    with _told_as_storage_error(path), contextlib.suppress(FileNotFoundError):
+    with told_as_unwritable(path), contextlib.suppress(FileNotFoundError):
         path.unlink()
         sync_directory(path.parent)
 
@@ -200,17 +202,12 @@ def _mark() -> str:
 
 
 @contextlib.contextmanager
-def _told_as_storage_error(path: Path) -> Iterator[None]:
+def told_as_unwritable(path: Path) -> Iterator[None]:
     """Only faults of writing: an error that the caller's block raises is the caller's."""
     try:
         yield
     except OSError as error:
         raise storage_error(error, path) from error
-
-
-def _remove_if_there(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink()
 
 
 # --- reading ---
@@ -236,7 +233,8 @@ def told_as_unreadable(path: object) -> Iterator[None]:
 def unreadable(error: OSError, path: object) -> TokmillError:
     if error.errno == errno.ENOMEM:
         return _out_of_memory("there is no memory left to read this file", str(path))
-    why = error.strerror or str(error) or type(error).__name__
+    # in the system's words: Arrow puts the path and its own story into the text
+    why = os.strerror(error.errno) if error.errno else error.strerror or str(error) or type(error).__name__
     of_the_path = error.errno in _OF_THE_PATH or isinstance(error, FileNotFoundError)
     next = "check the path and its permissions" if of_the_path else "check the disk, then run again"
     return StorageError(f"cannot be read ({why})", where=str(path), next=next)
@@ -300,17 +298,22 @@ def read_arrays(path: Path, kind: Any, rows: int) -> Iterator[NDArray[Any]]:
     """The same, so many rows at a time."""
     dtype = np.dtype(kind)
     with told_as_unreadable(path), path.open("rb", buffering=0) as file:
-        left = os.fstat(file.fileno()).st_size // dtype.itemsize
-        while left:
-            part = np.empty(min(rows, left), dtype)
-            view, done = memoryview(part.view(np.uint8).reshape(-1).data), 0
-            while done < len(view):
-                got = file.readinto(view[done:])
-                if not got:
-                    raise CorruptFile("ends early", where=str(path), next="run again to rebuild it")
-                done += got
-            left -= len(part)
-            yield part
+        total = os.fstat(file.fileno()).st_size // dtype.itemsize
+        for first in range(0, total, rows):
+            yield read_array_at(file.fileno(), min(rows, total - first), dtype, first * dtype.itemsize, path)
+
+
+def read_array_at(descriptor: int, rows: int, kind: Any, offset: int, path: object) -> NDArray[Any]:
+    """So many rows from `offset` on; a file that has fewer is damaged."""
+    column = np.empty(rows, kind)
+    view, done = memoryview(column.view(np.uint8).reshape(-1).data), 0
+    while done < len(view):
+        with told_as_unreadable(path):
+            got = os.preadv(descriptor, [view[done:]], offset + done)
+        if not got:
+            raise CorruptFile("ends early", where=str(path), next="run again to rebuild it")
+        done += got
+    return column
 
 
 def read_at(descriptor: int, size: int, offset: int, path: object) -> bytes:

@@ -427,20 +427,19 @@ class NoteFile(Place):
         """Whether we were the first to."""
         temp = temp_beside(self._path)
         try:
-            temp.write_bytes(note)
+            written = _write_new(temp, note)
             try:
                 self._path.hardlink_to(temp)
             except OSError as error:
+                os.close(written)
                 if error.errno not in _NO_LINKS_HERE:
                     raise
-                with self._path.open("xb", buffering=0) as file:
-                    file.write(note)
+                written = _write_new(self._path, note)
         except FileExistsError:
             return False
         finally:
             temp.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            self._written = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        self._written = written  # kept open: it says which file is ours, whether or not that can be read
         return True
 
     def close(self) -> None:
@@ -476,6 +475,17 @@ class DirectoryPlace(NoteFile):
     def close(self) -> None:
         super().close()
         os.close(self._descriptor)
+
+
+def _write_new(path: Path, note: bytes) -> int:
+    """An open file that was not there before."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        os.write(descriptor, note)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _etag(data: bytes) -> str:

@@ -21,7 +21,7 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
 
@@ -155,7 +155,7 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
     if is_url(pattern):
         return _object_files(pattern)
     wanted = Path(pattern).expanduser()
-    root = base / _fixed_part(wanted)
+    root = base / Path(*_fixed_part(wanted.parts))
     found = set()  # "**/**" matches a file more than once
     # not Path.glob, which refuses absolute patterns; `base` apart, because a wildcard in its name is a letter
     for match in glob.glob(str(wanted), root_dir=base, recursive=True):  # noqa: PTH207
@@ -188,7 +188,7 @@ def _object_files(pattern: str) -> list[InputFile]:
             where=str(parse_url(pattern)),
             next="check the bucket and the key; `*` does not cross a slash",
         )
-    return [InputFile(name, file, file.size, file.version_number) for name, file in found]
+    return found
 
 
 def open_input(text: str, size: int) -> AnyPath:
@@ -281,12 +281,9 @@ def is_within(path: str) -> bool:
     return bool(path) and not path.startswith("/") and ".." not in path.split("/") and "\0" not in path
 
 
-def _fixed_part(pattern: Path) -> Path:
-    """The directory above the first wildcard; of a plain path, its parent."""
-    for index, part in enumerate(pattern.parts):
-        if glob.has_magic(part):
-            return Path(*pattern.parts[:index])
-    return pattern.parent
+def _fixed_part(parts: Sequence[str]) -> Sequence[str]:
+    """Of a pattern, what is above the first wildcard; of a plain path, its parent."""
+    return parts[: next((n for n, part in enumerate(parts) if glob.has_magic(part)), -1)]
 
 
 def _why_empty(root: Path, base: Path) -> str:
@@ -351,32 +348,23 @@ def from_url(text: str, size: int) -> ObjectFile:
     return ObjectFile(parse_url(url), size, etag)
 
 
-class Found(NamedTuple):
-    name: str  # below the fixed part of the pattern
-    file: ObjectFile
-
-
-def find_objects(pattern: str) -> list[Found]:
+def find_objects(pattern: str) -> list[InputFile]:
     """Every object that matches, by its name below the pattern's fixed part; sorted."""
     url = parse_url(pattern)
     store = open_store(url)
+    wanted = url.key.split("/")
+    fixed = "/".join(_fixed_part(wanted))
     if not glob.has_magic(url.key):
         meta = store.head(url.key)
-        return [] if meta is None else [_found(url, meta, url.key.rpartition("/")[0])]
-    fixed = _fixed_prefix(url.key)
-    wanted = url.key.split("/")
+        return [] if meta is None else [_found(url, meta, fixed)]
     listed = {meta.key: meta for meta in store.list(f"{fixed}/" if fixed else "")}  # a page may come twice
     return [_found(url, listed[key], fixed) for key in sorted(listed) if _matches(key.split("/"), wanted)]
 
 
-def _found(url: ObjectUrl, meta: Meta, fixed: str) -> Found:
+def _found(url: ObjectUrl, meta: Meta, fixed: str) -> InputFile:
     name = meta.key.removeprefix(f"{fixed}/") if fixed else meta.key
-    return Found(name, ObjectFile(url._replace(key=meta.key), meta.size, meta.etag, meta.modified))
-
-
-def _fixed_prefix(key: str) -> str:
-    parts = key.split("/")
-    return "/".join(parts[: next(index for index, part in enumerate(parts) if glob.has_magic(part))])
+    file = ObjectFile(url._replace(key=meta.key), meta.size, meta.etag, meta.modified)
+    return InputFile(name, file, file.size, file.version_number)
 
 
 def _matches(parts: list[str], wanted: list[str]) -> bool:

@@ -28,6 +28,7 @@ from tokmill.storage.records import (
     read_blocks,
     read_exactly,
     string_table,
+    too_large,
 )
 
 SUFFIXES = (".txt", ".txt.gz", ".txt.zst", ".md")
@@ -113,14 +114,14 @@ Piece = tuple[list[int], list[bytes], list[BadRecord]]
 def _lines(path: AnyPath, max_record_bytes: int, span: Span) -> Iterator[Piece]:
     for block in read_blocks(path, max_record_bytes=max_record_bytes, start=span.start, end=span.end):
         if isinstance(block, Oversize):
-            yield [], [], [_too_large(block.offset, block.bytes, max_record_bytes)]
+            yield [], [], [too_large(*block, max_record_bytes, "text")]
             continue
         offsets, texts, bad, position = [], [], [], block.offset
         for line in block.data.split(b"\n"):
             if not line.strip(b" \t\r"):
                 pass
             elif len(line) > max_record_bytes:
-                bad.append(_too_large(position, len(line), max_record_bytes))
+                bad.append(too_large(position, len(line), max_record_bytes, "text"))
             else:
                 offsets.append(position)
                 texts.append(line.removesuffix(b"\r"))
@@ -170,7 +171,7 @@ class _Run:
     def finish(self, piece: Piece) -> None:
         offsets, texts, bad = piece
         if self.size > self._max_record_bytes:
-            bad.append(_too_large(self.offset, self.size, self._max_record_bytes))
+            bad.append(too_large(self.offset, self.size, self._max_record_bytes, "text"))
         elif self.size:
             offsets.append(self.offset)
             texts.append(b"".join(self._held).removesuffix(b"\n").removesuffix(b"\r"))
@@ -187,12 +188,6 @@ def _document(path: AnyPath, max_record_bytes: int) -> Iterator[Piece]:
             if len(piece) < BLOCK_BYTES:
                 break
     if size > max_record_bytes:
-        yield [], [], [_too_large(0, size, max_record_bytes)]
+        yield [], [], [too_large(0, size, max_record_bytes, "text")]
     else:
         yield [0], [b"".join(pieces).removeprefix(_UTF8_BOM)], []
-
-
-def _too_large(offset: int, size: int, max_record_bytes: int) -> BadRecord:
-    return BadRecord(
-        offset, "too_large", f"{size:,} bytes in one text; max_record_bytes is {max_record_bytes:,}"
-    )

@@ -374,9 +374,9 @@ def _has_lone_surrogate(line: bytes) -> bool:
     return False
 
 
-def too_large(offset: int, size: int, max_record_bytes: int) -> BadRecord:
+def too_large(offset: int, size: int, max_record_bytes: int, unit: str = "line") -> BadRecord:
     return BadRecord(
-        offset, "too_large", f"{size:,} bytes in one line; max_record_bytes is {max_record_bytes:,}"
+        offset, "too_large", f"{size:,} bytes in one {unit}; max_record_bytes is {max_record_bytes:,}"
     )
 
 

@@ -20,7 +20,7 @@ from zlib_ng import zlib_ng
 
 from tokmill.errors import CorruptFile
 from tokmill.storage.location import AnyPath
-from tokmill.storage.records import BadRecord, read_exactly
+from tokmill.storage.records import BadRecord, read_exactly, too_large
 
 MAX_HEADER_BYTES = 64 << 10
 ZLIB_ERRORS: tuple[Any, ...] = (zlib_ng.error,)
@@ -222,9 +222,7 @@ def _frame(feed: _Feed, max_record_bytes: int) -> Frame | BadRecord:
     size = header.end() + int(lengths[0])
     if size > max_record_bytes:
         feed.skip(size)
-        return BadRecord(
-            start, "too_large", f"{size:,} bytes in one record; max_record_bytes is {max_record_bytes:,}"
-        )
+        return too_large(start, size, max_record_bytes, "record")
     if not feed.fill(size):
         raise _truncated(feed.path, start)
     feed.finish(size)

@@ -51,36 +51,17 @@ class Chosen(NamedTuple):
         return sum(map(len, self.rows.values()))
 
 
-class Affected(NamedTuple):
-    """What a takedown changes. Rows and steps are those of one epoch in order."""
-
-    documents: int
-    sources: Json  # documents and shards by source
-    tokens: Json  # by split
-    builds: tuple[Json, ...]
-    copies: Json  # documents that were dropped for one of them: how many, and some
-    not_found: int
-    already: int
-
-    def as_json(self) -> Json:
-        return {**self._asdict(), "builds": list(self.builds)}
-
-
 def choose(run: RunPlaces, selection: Selection) -> Chosen:
-    _check_source(run, selection)
-    hashes: dict[str, set[str]] = {}
+    sources, hashes = _sources(run, selection), dict[str, set[str]]()
     if selection.doc_ids:
-        for source in _sources(run, selection):
+        for source in sources:
             ids = {sha256_of(doc_id) for own, doc_id in selection.doc_ids if own in (None, source)}
             hashes[source] = ids
     else:
         for shard in run.shards:
-            if selection.source in (None, shard.source):
-                ids_column = _doc_ids(run, shard)
-                rows = _of_license(run, shard, selection.license)
-                names = (
-                    ids_column.to_pylist() if rows is None else ids_column.take(pa.array(rows)).to_pylist()
-                )
+            if shard.source in sources:
+                meant = _doc_ids(run, shard).filter(pa.array(_is_meant(run, shard, selection.license)))
+                names = meant.to_pylist()
                 hashes.setdefault(shard.source, set()).update(map(sha256_of, names))
     rows_of: dict[int, Rows] = {}
     found: dict[str, set[str]] = {}
@@ -107,7 +88,8 @@ def choose(run: RunPlaces, selection: Selection) -> Chosen:
     )
 
 
-def _check_source(run: RunPlaces, selection: Selection) -> None:
+def _sources(run: RunPlaces, selection: Selection) -> list[str]:
+    """Those that something may be taken from."""
     names = [name.removeprefix("ingest/") for name in run.of_kind("ingest")]
     asked = [selection.source, *(source for source, _ in selection.doc_ids)]
     for source in dict.fromkeys(asked):
@@ -115,10 +97,6 @@ def _check_source(run: RunPlaces, selection: Selection) -> None:
             raise InputError(
                 f"no source is called {source}", where=str(run.directory), next=f"one of: {', '.join(names)}"
             )
-
-
-def _sources(run: RunPlaces, selection: Selection) -> list[str]:
-    names = [name.removeprefix("ingest/") for name in run.of_kind("ingest")]
     return [name for name in names if selection.source in (None, name)]
 
 
@@ -139,10 +117,10 @@ def _rows_with(run: RunPlaces, shard: ShardTables, wanted: Forgotten) -> Rows:
     return wanted.rows(_doc_ids(run, shard))
 
 
-def _of_license(run: RunPlaces, shard: ShardTables, license: str | None) -> Rows | None:
-    """Rows under the licence, as cleaning resolved it, or as the source spelled it; None: all."""
+def _is_meant(run: RunPlaces, shard: ShardTables, license: str | None) -> NDArray[np.bool_]:
+    """Per row: is it under the licence, as cleaning resolved it, or as the source spelled it?"""
     if license is None:
-        return None
+        return np.ones(shard.documents.rows, np.bool_)
     artifact = run.artifacts[f"ingest/{shard.source}"]
     tags = [load_table(artifact.path(shard.documents), ["license_tag"]).column("license_tag")]
     cleaned = run.artifacts.get(f"clean/{shard.source}")
@@ -153,13 +131,14 @@ def _of_license(run: RunPlaces, shard: ShardTables, license: str | None) -> Rows
     for column in tags:
         lower = pc.utf8_lower(column).fill_null("")
         is_meant |= np.asarray(pc.equal(lower, license.lower()))
-    return np.flatnonzero(is_meant)
+    return is_meant
 
 
 # --- what they are in ---
 
 
-def find_affected(run: RunPlaces, chosen: Chosen, batch_size: int | None = None) -> Affected:
+def find_affected(run: RunPlaces, chosen: Chosen, batch_size: int | None) -> Json:
+    """What a takedown changes. Rows and steps are those of one epoch in order."""
     by_number = {shard.number: shard for shard in run.shards}
     sources: Json = {}
     for number, rows in chosen.rows.items():
@@ -176,18 +155,18 @@ def find_affected(run: RunPlaces, chosen: Chosen, batch_size: int | None = None)
     tokens = {
         split: sum(int(lengths.sum()) for _, lengths in found.values()) for split, found in sequences.items()
     }
-    return Affected(
-        chosen.documents,
-        sources,
-        {split: count for split, count in tokens.items() if count},
-        tuple(builds),
-        _copies(run, chosen, by_number),
-        chosen.not_found,
-        chosen.already,
-    )
+    return {
+        "documents": chosen.documents,
+        "sources": sources,
+        "tokens": {split: count for split, count in tokens.items() if count},
+        "builds": builds,
+        "copies": _copies(run, chosen, by_number),
+        "not_found": chosen.not_found,
+        "already": chosen.already,
+    }
 
 
-def refuse_emptied_domains(run: RunPlaces, affected: Affected, recipe: Json) -> None:
+def refuse_emptied_domains(run: RunPlaces, affected: Json, recipe: Json) -> None:
     """A domain that loses every document cannot have its share any more: better said before anything is taken apart."""
     mixture = recipe.get("mixture")
     if not mixture or not mixture["weights"] or mixture["exhausted"] == "renormalize":
@@ -196,7 +175,7 @@ def refuse_emptied_domains(run: RunPlaces, affected: Affected, recipe: Json) -> 
     for source in recipe["sources"]:
         ingest = run.artifacts.get(f"ingest/{source['name']}")
         if ingest is not None:
-            taken = affected.sources.get(source["name"], {"documents": 0})["documents"]
+            taken = affected["sources"].get(source["name"], {"documents": 0})["documents"]
             kept = int(ingest.manifest.counts["kept"])
             left[source["domain"]] = left.get(source["domain"], 0) + kept - taken
     emptied = [
@@ -244,7 +223,7 @@ def _in_build(
     entry = entry_of(build, split, "places")
     if entry is None:
         rows = np.flatnonzero(mask)
-        tokens = int(turns.lengths()[rows].sum())
+        tokens = int(turns.column("tokens")[rows].sum())
         total = len(mask)
     else:
         places = map_places(build.path(entry), entry.rows)

@@ -65,14 +65,7 @@ from tokmill.stages.registry import STAGES
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.lease import open_lease
 from tokmill.storage.location import InputFile, file_sha256, find_files, local_path
-from tokmill.takedown.footprint import (
-    Affected,
-    Chosen,
-    Selection,
-    choose,
-    find_affected,
-    refuse_emptied_domains,
-)
+from tokmill.takedown.footprint import Chosen, Selection, choose, find_affected, refuse_emptied_domains
 
 _KEY = b"takedowns"
 
@@ -170,15 +163,15 @@ def _benchmarks(recipe: Json, manifest: Manifest, base: Path) -> list[InputFile]
     against = recipe["dedup"]["against"]
     if against is None:
         return []
-    found = []
+    found: dict[InputFile, None] = {}
     for pattern in against["files"]:
         try:
-            found += find_files(pattern, base)
+            found |= dict.fromkeys(find_files(pattern, base))
         except InputError:
             raise _outside(base, f"benchmark files of dedup.against ({pattern})") from None
-    for file in dict.fromkeys(found):
+    for file in found:
         _check_same(local_path(file.path), manifest.inputs.get(f"file against {file.name}"), "a benchmark")
-    return list(dict.fromkeys(found))
+    return list(found)
 
 
 def _check_same(path: Path, expected: str | None, what: str) -> None:
@@ -326,7 +319,7 @@ def _foreseen(
         return Forgetting(out, False, pending.affected, pending.parent)
     run, root = _open_finished(out)
     chosen, affected = _choose(run, selection, batch_size)
-    return Forgetting(out, not chosen.documents, affected.as_json(), root.digest)
+    return Forgetting(out, not chosen.documents, affected, root.digest)
 
 
 def _decide(
@@ -347,18 +340,18 @@ def _decide(
         run, root = _open_finished(out)
         chosen, affected = _choose(run, selection, batch_size)
         if tell is not None:
-            tell(affected.as_json())
+            tell(affected)
         if not chosen.documents:
-            return Forgetting(out, True, affected.as_json(), root.digest)
+            return Forgetting(out, True, affected, root.digest)
         refuse_emptied_domains(run, affected, root.config)
         # what is missing outside is missed before anything is written
-        steps_of_run(out, list(run.artifacts), root.config, _home(out, base), affected.sources)
+        steps_of_run(out, list(run.artifacts), root.config, _home(out, base), affected["sources"])
         known = add_forgotten(run.forgotten, chosen.hashes, root.digest)
         forgotten = with_takedown(known, run.forgotten, selection, root.digest)
         return _set_out(out, run, root, forgotten, affected, asked)
 
 
-def _choose(run: RunPlaces, selection: Selection, batch_size: int | None) -> tuple[Chosen, Affected]:
+def _choose(run: RunPlaces, selection: Selection, batch_size: int | None) -> tuple[Chosen, Json]:
     """No documents are chosen where the takedown is done already."""
     chosen = choose(run, selection)
     is_done = (chosen.already and not chosen.not_found) or is_noted(run.forgotten, selection)
@@ -377,7 +370,7 @@ def _open_finished(out: Path) -> tuple[RunPlaces, Manifest]:
 
 
 def _set_out(
-    out: Path, run: RunPlaces, root: Manifest, forgotten: Any, affected: Affected, asked: str
+    out: Path, run: RunPlaces, root: Manifest, forgotten: Any, affected: Json, asked: str
 ) -> _Pending:
     """What is to be done, on disk before anything is."""
     pending = _Pending(
@@ -389,7 +382,7 @@ def _set_out(
         ),
         steps=list(run.artifacts),
         parent=root.digest,
-        affected=affected.as_json(),
+        affected=affected,
         removed=[name for name in _DERIVED if (out / name).is_file()],
         review=root.environment.get(REVIEW),
     )

@@ -29,6 +29,8 @@ before every part, so the text after a control begins with "▁" as a document d
 
 from __future__ import annotations
 
+import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -41,7 +43,7 @@ from tokmill.kernels.patterns import LiteralTable, find_literals, literal_table
 from tokmill.kernels.wordclasses import suspects
 from tokmill.schema import StringColumn, large_strings, one_piece, string_column
 from tokmill.storage.tables import id_hashes
-from tokmill.tokenizers.protocol import Encoded
+from tokmill.tokenizers.protocol import Encoded, encode_each
 
 Reference = Callable[[Sequence[str]], Encoded]
 
@@ -138,6 +140,35 @@ def encode_column(texts: Any, fast: Fast | None, reference: Reference) -> Encode
         if len(rows)
         else encoded
     )
+
+
+class LibraryTokenizer(ABC):
+    """A tokenizer whose ids a library defines (`library`: its name and version), and gigatoken may give sooner."""
+
+    library: str
+
+    @abstractmethod
+    def _encode_one(self, text: str) -> NDArray[np.int32]: ...
+    @abstractmethod
+    def _open_fast(self) -> Fast | None: ...
+
+    @functools.cached_property
+    def _fast(self) -> Fast | None:
+        return self._open_fast()
+
+    @property
+    def engine(self) -> str:
+        return self._fast.name if self._fast else self.library
+
+    @property
+    def is_fast(self) -> bool:
+        return self._fast is not None
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        return encode_each(texts, self._encode_one)
+
+    def encode_column(self, texts: Any) -> Encoded:
+        return encode_column(texts, self._fast, self.encode)
 
 
 def replace_rows(encoded: Encoded, rows: NDArray[np.int64], others: Encoded) -> Encoded:

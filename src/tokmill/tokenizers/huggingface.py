@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,12 @@ import tokenizers
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile
-from tokmill.tokenizers.fast import Fast, encode_column, open_fast
+from tokmill.tokenizers.fast import Fast, LibraryTokenizer, open_fast
 from tokmill.tokenizers.protocol import (
     BYTE_LETTERS,
     Boundaries,
-    Encoded,
     by_bytes,
     by_offsets,
-    encode_each,
     recent_classes,
 )
 
@@ -45,8 +42,8 @@ _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 _MAX_IDS = 1 << 24
 
 
-class HuggingFaceTokenizer:
-    kind = "huggingface"
+class HuggingFaceTokenizer(LibraryTokenizer):
+    kind, library = "huggingface", f"tokenizers {tokenizers.__version__}"
 
     def __init__(self, path: Path, sha256: str, data: bytes) -> None:
         self.path, self.sha256 = path, sha256
@@ -79,26 +76,11 @@ class HuggingFaceTokenizer:
         self._is_control[sorted(_control_ids(added, model))] = True
         self._masked: tokenizers.Tokenizer | None = None
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        return encode_each(texts, self._encode_one)
-
-    @cached_property
-    def _fast(self) -> Fast | None:
+    def _open_fast(self) -> Fast | None:
         plain = _for_gigatoken(self._tokenizer, self._data)
         if plain is None:
             return None
         return open_fast(lambda rs: rs.load_hf_json(plain), self.encode, routed_classes=recent_classes())
-
-    @property
-    def engine(self) -> str:
-        return self._fast.name if self._fast else f"tokenizers {tokenizers.__version__}"
-
-    @property
-    def is_fast(self) -> bool:
-        return self._fast is not None
-
-    def encode_column(self, texts: Any) -> Encoded:
-        return encode_column(texts, self._fast, self.encode)
 
     def boundaries(self, text: str) -> Boundaries:
         """By the bytes that byte-level tokens stand for, else by the offsets of the library."""

@@ -24,7 +24,6 @@ because text never becomes them.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -37,8 +36,8 @@ from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile
 from tokmill.kernels.patterns import literal_table
-from tokmill.tokenizers.fast import Fast, encode_column, open_fast
-from tokmill.tokenizers.protocol import Boundaries, Encoded, by_offsets, encode_each
+from tokmill.tokenizers.fast import Fast, LibraryTokenizer, open_fast
+from tokmill.tokenizers.protocol import Boundaries, by_offsets
 
 _UNIGRAM, _NORMAL = 1, 1
 _MODELS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
@@ -138,12 +137,7 @@ def _whole(fields: dict[int, int | bytes], number: int, default: int) -> int:
 
 def _decimal(single: bytes) -> float:
     """The shortest decimal that is this single-precision number: 0.9995, not 0.9994999766349792."""
-    (value,) = struct.unpack("<f", single)
-    return next(
-        short
-        for digits in range(1, 17)
-        if struct.pack("<f", short := float(f"{value:.{digits}g}")) == single or digits == 16
-    )
+    return float(str(np.frombuffer(single, "<f4")[0]))
 
 
 # --- for gigatoken ---
@@ -208,8 +202,8 @@ _PIECES = 2
 _ID_BEGIN_END = (2, 4, 5)
 
 
-class SentencePieceTokenizer:
-    kind = "sentencepiece"
+class SentencePieceTokenizer(LibraryTokenizer):
+    kind, library = "sentencepiece", f"sentencepiece {sentencepiece.__version__}"
 
     def __init__(self, path: Path, sha256: str, data: bytes) -> None:
         self.path, self.sha256 = path, sha256
@@ -225,9 +219,6 @@ class SentencePieceTokenizer:
                 next="fetch the file again and pin its sha256",
             ) from error
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        return encode_each(texts, self._encode_one)
-
     @cached_property
     def specials(self) -> dict[str, int]:
         """Control pieces, and those for bytes and the unknown: a text that spells one does not become it."""
@@ -238,25 +229,13 @@ class SentencePieceTokenizer:
             if model.is_control(id) or model.is_unknown(id) or model.is_byte(id)
         }
 
-    @cached_property
-    def _fast(self) -> Fast | None:
+    def _open_fast(self) -> Fast | None:
         found = for_gigatoken(self._model, self._data)
         if found is None:
             return None
         plain, symbols = found
         routed = literal_table(symbols) if symbols else None
         return open_fast(lambda rs: rs.load_hf_json(plain), self.encode, routed_literals=routed)
-
-    @property
-    def engine(self) -> str:
-        return self._fast.name if self._fast else f"sentencepiece {sentencepiece.__version__}"
-
-    @property
-    def is_fast(self) -> bool:
-        return self._fast is not None
-
-    def encode_column(self, texts: Any) -> Encoded:
-        return encode_column(texts, self._fast, self.encode)
 
     def _encode_one(self, text: str) -> NDArray[np.int32]:
         # out_type="numpy" (sentencepiece 0.2.2) is 6 % faster; this is the older form

@@ -14,17 +14,15 @@ import base64
 import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tiktoken
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile, TokenizerError
-from tokmill.tokenizers.fast import Fast, encode_column, open_fast
-from tokmill.tokenizers.protocol import Boundaries, Encoded, by_bytes, encode_each, recent_classes
+from tokmill.tokenizers.fast import Fast, LibraryTokenizer, open_fast
+from tokmill.tokenizers.protocol import Boundaries, by_bytes, recent_classes
 
 # The patterns are OpenAI's, in the possessive spelling of tiktoken 0.14: it splits like the older one and
 # backtracks less. A test holds them against the installed tiktoken.
@@ -110,8 +108,8 @@ ENCODINGS: dict[str, Encoding] = {
 }
 
 
-class TiktokenTokenizer:
-    kind = "tiktoken"
+class TiktokenTokenizer(LibraryTokenizer):
+    kind, library = "tiktoken", f"tiktoken {tiktoken.__version__}"
 
     def __init__(self, path: Path, sha256: str, data: bytes, encoding: str | None) -> None:
         self.path, self.sha256 = path, sha256
@@ -125,11 +123,7 @@ class TiktokenTokenizer:
             self.encoding, pat_str=known.pattern, mergeable_ranks=self._ranks, special_tokens=known.specials
         )
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        return encode_each(texts, self._encode_one)
-
-    @cached_property
-    def _fast(self) -> Fast | None:
+    def _open_fast(self) -> Fast | None:
         splitter = ENCODINGS[self.encoding].splitter
         return open_fast(
             # without special tokens, so that all text is ordinary
@@ -137,17 +131,6 @@ class TiktokenTokenizer:
             self.encode,
             routed_classes=recent_classes(),
         )
-
-    @property
-    def engine(self) -> str:
-        return self._fast.name if self._fast else f"tiktoken {tiktoken.__version__}"
-
-    @property
-    def is_fast(self) -> bool:
-        return self._fast is not None
-
-    def encode_column(self, texts: Any) -> Encoded:
-        return encode_column(texts, self._fast, self.encode)
 
     def _encode_one(self, text: str) -> NDArray[np.int32]:
         try:

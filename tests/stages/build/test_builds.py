@@ -114,7 +114,7 @@ def test_sequences_are_the_documents_in_every_format(finished: Path, split: str)
     mega = MegatronFile(finished / "build/mega" / split / "tokens")
     assert mega.dtype == np.uint16
     assert [mega.sequence(number).tolist() for number in range(len(mega))] == documents
-    cache = TokenCache(finished / "build/cache" / split, model_sha256=None)
+    cache = TokenCache(finished / "build/cache" / split)
     cached = [
         ids.tolist()
         for part in cache.read_parts()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tokmill.errors import DiskFull
 from tokmill.stages import external as sorting
-from tokmill.stages.external import ScratchFile, sort_tables
+from tokmill.stages.external import open_scratch_file, sort_tables
 
 
 def tables_of(numbers: list[int], cut: int) -> list[pa.Table]:
@@ -81,5 +81,5 @@ def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    with ScratchFile(tmp_path) as scratch, pytest.raises(DiskFull, match="no space left"):
+    with open_scratch_file(tmp_path) as scratch, pytest.raises(DiskFull, match="no space left"):
         scratch.append(b"rows")

@@ -72,7 +72,7 @@ from tokmill.schema import ORDER
 from tokmill.stages.build.blocks import TURNS
 from tokmill.stages.external import open_table, sort_tables
 from tokmill.stages.sampling import HashSplit, SplitOptions
-from tokmill.stages.tokens.stage import TokenShard, shards_of_split, token_shards
+from tokmill.stages.tokens.stage import shards_of_split
 from tokmill.storage.tables import id_hashes, load_table
 
 # A document on its way through the mixture: where it lies, and what a build will ask for.
@@ -101,13 +101,15 @@ class StreamOptions(NamedTuple):
 
 
 class SourceStream:
-    """The documents of the shards of one source."""
+    """The documents of the shards of one source: their numbers, and where their lengths are."""
 
-    def __init__(self, name: str, domain: str, shards: list[TokenShard], options: StreamOptions) -> None:
+    def __init__(
+        self, name: str, domain: str, shards: list[tuple[int, Path]], options: StreamOptions
+    ) -> None:
         self._name, self._shards, self._options = name, shards, options
         self.documents = tokens = longest = 0
-        for shard in shards:
-            lengths = np.asarray(load_table(shard.path, ["tokens"]).column("tokens"))
+        for _, path in shards:
+            lengths = np.asarray(load_table(path, ["tokens"]).column("tokens"))
             refuse_long_documents(lengths, name)
             self.documents += len(lengths)
             tokens += int(lengths.sum())
@@ -161,11 +163,11 @@ class SourceStream:
             yield table.drop_columns(["mark"])
 
     def _tables(self) -> Iterator[Any]:
-        for shard in self._shards:
-            table = load_table(shard.path, ["doc_id", "tokens", "text_bytes", "language", "license"])
+        for number, path in self._shards:
+            table = load_table(path, ["doc_id", "tokens", "text_bytes", "language", "license"])
             lengths = np.asarray(table.column("tokens"))
             columns = {
-                "shard": np.full(len(lengths), shard.number, np.uint32),
+                "shard": np.full(len(lengths), number, np.uint32),
                 "sequence": np.arange(len(lengths), dtype=np.uint32),
                 "begin": np.cumsum(lengths) - lengths,
                 **{name: table.column(name) for name in table.column_names},
@@ -279,16 +281,12 @@ def perform_mixture(task: Task[SplitMixtureOptions]) -> Made:
 
 def _streams(task: Task[SplitMixtureOptions]) -> list[SourceStream]:
     """The documents of each source, in the order of the recipe."""
-    options, shards = task.options, token_shards(task, task.options.shards)
-    names = list(dict.fromkeys(shard.source for shard in shards))
+    options, by_source = task.options, dict[str, list[tuple[int, Path]]]()
+    for (number, source), path in zip(options.shards, task.paths("lengths"), strict=True):
+        by_source.setdefault(source, []).append((number, path))
     unit: Unit = options.target[0] if options.target is not None else "tokens"
-    shared = StreamOptions(options.order, options.seed, unit, Path(task.directory), len(names))
-    return [
-        SourceStream(
-            name, options.domain_of[name], [shard for shard in shards if shard.source == name], shared
-        )
-        for name in names
-    ]
+    shared = StreamOptions(options.order, options.seed, unit, Path(task.directory), len(by_source))
+    return [SourceStream(name, options.domain_of[name], shards, shared) for name, shards in by_source.items()]
 
 
 def _taken(streams: list[SourceStream], turns: TurnBatch) -> Any:

@@ -57,7 +57,7 @@ from tokmill.stages.build.blocks import (
     open_chunks,
     read_meetings,
 )
-from tokmill.stages.tokens.stage import SplitShard, shards_of_split
+from tokmill.stages.tokens.stage import shards_of_split
 from tokmill.storage.location import file_sha256
 from tokmill.storage.records import plain_sha256
 from tokmill.tokenizers.load import check_dtype
@@ -239,7 +239,9 @@ def conduct(step: Step[BuildOptions], upstream: Mapping[str, Artifact]) -> Condu
     check_dtype(vocab_size, options.dtype, where=f"build {options.name}")
     tasks: list[Task] = []
     for split in tokens.manifest.facts["splits"]:
-        shards = _wanted(shards_of_split(upstream, split), step.options.sources)
+        shards = shards_of_split(upstream, split)
+        if options.sources:
+            shards = [shard for shard in shards if shard.source in options.sources]
         if not shards and tasks:
             continue  # nothing was held out
         own = SplitBuildOptions(
@@ -294,10 +296,6 @@ def _warnings(
         unequal = imbalance_warning(_domain_tokens(options, upstream, counts))
         if unequal:
             yield unequal + (", before rows are balanced" if options.balance == "smallest" else "")
-
-
-def _wanted(shards: list[SplitShard], sources: Sequence[str]) -> list[SplitShard]:
-    return [shard for shard in shards if shard.source in sources] if sources else shards
 
 
 def _rows_wanted(upstream: Mapping[str, Artifact], split: str, length: int) -> int | None:

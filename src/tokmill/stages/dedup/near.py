@@ -39,12 +39,14 @@ from tokmill.kernels.minhash import band_keys, repeated
 from tokmill.stages.dedup.method import Considered, DedupStep, Keep, Method, Phase, load_ranked, scope_salts
 from tokmill.stages.dedup.survivors import (
     EDGES,
+    NUMBERS,
     Fingerprints,
     NumberedOptions,
     NumberedTexts,
     ResolveOptions,
+    fingerprint_layout,
     perform_resolve,
-    write_fingerprints,
+    wanted_numbers,
     write_numbered_texts,
 )
 from tokmill.stages.external import (
@@ -52,7 +54,7 @@ from tokmill.stages.external import (
     by_hash,
     hash_pairs,
     joined,
-    load_between,
+    load_numbered,
     load_partition,
     open_runs,
     partitions_for,
@@ -70,7 +72,6 @@ PAIRS: Layout = {
     "similarity": "<f8",
     "is_sure": "|b1",
 }
-DOUBTFUL: Layout = {"number": "<i8"}
 
 # 2 million band keys take 340 MB where every one of them is shared, and 70 where few are: 143,000 documents of 14
 # bands. A billion documents make 7,000 partitions.
@@ -181,11 +182,10 @@ def perform_fingerprint(task: Task[FingerprintOptions]) -> Made:
     made = signatures(ranked.texts, near)
     has_words = np.flatnonzero(made.digests != 0)
     values = made.values[has_words]
-    fingerprints = write_fingerprints(
-        task, near, ranked.ranks[has_words], made.digests[has_words], ranked.rows[has_words], values
-    )
-    # of another source is of another bucket, where sources are kept apart
     rows = ranked.rows[has_words]
+    columns: list[Any] = [ranked.ranks[has_words], made.digests[has_words], rows, values]
+    fingerprints = write_run(task, "fingerprints", columns, fingerprint_layout(near))
+    # of another source is of another bucket, where sources are kept apart
     salt = scope_salts(task, rows, group=options.group, by_source=options.by_source)
     keys = (band_keys(values, near.bands, near.rows) ^ np.reshape(salt, (-1, 1))).reshape(-1)
     order = by_hash(keys)
@@ -199,15 +199,7 @@ def perform_fingerprint(task: Task[FingerprintOptions]) -> Made:
 def perform_candidates(task: Task[PartitionOptions]) -> Made:
     options, fingerprints = task.options, Fingerprints(task.inputs, task.options)
     runs = open_runs(task.inputs, "bands", BANDS)
-    found = [
-        (key, index.astype(np.int64) + start)
-        for (key, index), start in zip(
-            load_partition(runs, options.partition, options.partitions), options.starts, strict=False
-        )
-    ]
-    key = np.concatenate([np.empty(0, np.uint64), *(own for own, _ in found)])
-    number = np.concatenate([np.empty(0, np.int64), *(own for _, own in found)])
-    del found
+    key, number = load_numbered(runs, BANDS, options.partition, options.partitions, options.starts)
     in_company = repeated(key)
     key, number = key[in_company], number[in_company]
     docs, places = np.unique(number, return_inverse=True)
@@ -239,7 +231,7 @@ def _write_pairs(task: Task, waiting: list[list[Any]], part: int) -> list[FileEn
     suffix = f"-{part:05d}"
     return [
         write_run(task, "pairs", [column[order] for column in (key, *columns)], PAIRS, suffix),
-        write_run(task, "doubtful", [doubtful], DOUBTFUL, suffix),
+        write_run(task, "doubtful", [doubtful], NUMBERS, suffix),
     ]
 
 
@@ -249,9 +241,7 @@ def _write_pairs(task: Task, waiting: list[list[Any]], part: int) -> list[FileEn
 def perform_extract(task: Task[ExtractOptions]) -> Made:
     """Texts of this shard's documents that a pair in doubt has as an end."""
     number = task.options.number
-    start, end = task.options.starts[number : number + 2]
-    (wanted,) = joined(load_between(open_runs(task.inputs, "doubtful", DOUBTFUL), start, end), DOUBTFUL)
-    wanted = np.unique(wanted)
+    wanted = wanted_numbers(task, "doubtful")
     texts = pa.array([], pa.large_string())
     if len(wanted):
         ranked = load_ranked(task.inputs, number, task.options.keep)

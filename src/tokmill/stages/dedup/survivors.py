@@ -42,21 +42,17 @@ from tokmill.stages.external import (
     Drawers,
     Layout,
     Run,
+    joined,
+    load_between,
     open_runs,
     open_scratch,
     open_table,
     read_in_order,
-    write_run,
+    take_numbered,
 )
 from tokmill.storage.tables import open_arrow, table_sha256, write_arrow
 
 Numbers = NDArray[np.int64]
-
-
-def write_fingerprints(
-    task: Task, near: NearOptions, ranks: Any, digests: Any, rows: Any, values: Any
-) -> FileEntry:
-    return write_run(task, "fingerprints", [ranks, digests, rows, values], _layout(near))
 
 
 class NumberedOptions(TaskOptions, frozen=True):
@@ -71,7 +67,7 @@ class Fingerprints:
 
     def __init__(self, inputs: Sequence[Input], options: NumberedOptions, shard: int = 0) -> None:
         self.starts = np.asarray(options.starts, np.int64)
-        runs = open_runs(inputs, "fingerprints", _layout(options.near))
+        runs = open_runs(inputs, "fingerprints", fingerprint_layout(options.near))
         self._runs = dict(enumerate(runs, start=shard))
 
     def load(self, numbers: Numbers, field: str) -> Any:
@@ -80,14 +76,7 @@ class Fingerprints:
         return found
 
     def load_all(self, numbers: Numbers, fields: list[str]) -> list[Any]:
-        cuts = np.searchsorted(numbers, self.starts)
-        parts = [
-            self._runs[shard].take(numbers[start:stop] - self.starts[shard], fields)
-            for shard, (start, stop) in enumerate(itertools.pairwise(cuts.tolist()))
-            if stop > start
-        ]
-        nothing = [np.empty(0, np.int64)] * len(fields)
-        return [np.concatenate(columns) for columns in zip(*parts, strict=True)] if parts else nothing
+        return take_numbered(self._runs, self.starts, numbers, fields)
 
     def places(self, numbers: Numbers) -> tuple[Numbers, Any]:
         """Shard and row of each number, ascending."""
@@ -101,7 +90,7 @@ class Fingerprints:
         yield from itertools.pairwise(self.starts.tolist())
 
 
-def _layout(options: NearOptions) -> Layout:
+def fingerprint_layout(options: NearOptions) -> Layout:
     return {"rank": "<i8", "digest": "<u8", "row": "<u4", "values": ("<u4", (options.positions,))}
 
 
@@ -114,6 +103,17 @@ def write_numbered_texts(task: Task, numbers: Any, texts: Any) -> FileEntry:
     table = pa.table({"number": numbers, "text": texts})
     written = write_arrow(Path(task.directory) / name, table)
     return file_entry(name, "texts", written, rows=len(numbers), content_sha256=table_sha256(table))
+
+
+NUMBERS: Layout = {"number": "<i8"}  # of documents whose texts are asked for
+
+
+def wanted_numbers(task: Task, role: str) -> Numbers:
+    """Those of the task's own shard that the runs of `role` ask for, ascending."""
+    number = task.options.number
+    start, end = task.options.starts[number : number + 2]
+    (wanted,) = joined(load_between(open_runs(task.inputs, role, NUMBERS), start, end), NUMBERS)
+    return np.unique(wanted)
 
 
 class NumberedTexts:
@@ -201,23 +201,23 @@ def perform_resolve(task: Task[ResolveOptions]) -> Made:
 
 def _find_members(edges: Sequence[Run], documents: int) -> Members:
     members = Members(documents)
-    for a, b in _ends(edges):
+    for a, b in _read(edges, ["a", "b"]):
         members.add(a)
         members.add(b)
     members.seal()
     return members
 
 
-def _ends(edges: Sequence[Run]) -> Iterator[list[Any]]:
+def _read(edges: Sequence[Run], names: Sequence[str]) -> Iterator[list[Any]]:
     for run in edges:
         for start in range(0, run.rows, AT_ONCE):
-            yield run.read(start, min(start + AT_ONCE, run.rows), ["a", "b"])
+            yield run.read(start, min(start + AT_ONCE, run.rows), names)
 
 
 def _join(edges: Sequence[Run], members: Members, fingerprints: Fingerprints) -> Components:
     """The root of a component is its first document in keep order."""
     components = Components(members.count, _ranks(edges, members, fingerprints))
-    for a, b in _ends(edges):
+    for a, b in _read(edges, ["a", "b"]):
         components.join(members.places(a), members.places(b))
     components.seal()
     return components
@@ -225,14 +225,10 @@ def _join(edges: Sequence[Run], members: Members, fingerprints: Fingerprints) ->
 
 def _ranks(edges: Sequence[Run], members: Members, fingerprints: Fingerprints) -> Numbers | None:
     """Of all members; None where they are all the same, and a document comes before another by its number."""
-    least = most = None
-    for run in edges:
-        for start in range(0, run.rows, AT_ONCE):
-            for column in run.read(start, min(start + AT_ONCE, run.rows), ["first_rank", "rank"]):
-                low, high = int(column.min()), int(column.max())
-                least = low if least is None else min(least, low)
-                most = high if most is None else max(most, high)
-    if least == most:
+    ends = [
+        (int(part.min()), int(part.max())) for parts in _read(edges, ["first_rank", "rank"]) for part in parts
+    ]
+    if not ends or min(low for low, _ in ends) == max(high for _, high in ends):
         return None
     ranks = np.empty(members.count, np.int64)
     at = 0

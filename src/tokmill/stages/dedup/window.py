@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -57,18 +57,19 @@ from tokmill.duplicates.window import (
 from tokmill.kernels.survivors import get_bits, no_bits, set_bits
 from tokmill.schema import DROPS, EDITS, SPANS
 from tokmill.stages.dedup.method import Considered, DedupStep, Keep, Method, Phase, load_ranked, scope_salts
-from tokmill.stages.dedup.survivors import NumberedTexts, write_numbered_texts
+from tokmill.stages.dedup.survivors import NUMBERS, NumberedTexts, wanted_numbers, write_numbered_texts
 from tokmill.stages.external import (
     Layout,
     Run,
     by_hash,
     joined,
     load_between,
-    load_partition,
+    load_numbered,
     open_runs,
     open_table,
     partitions_for,
     read_in_order,
+    take_numbered,
     write_run,
 )
 from tokmill.storage.tables import load_range, load_table
@@ -102,11 +103,6 @@ class ResolveSpansOptions(TaskOptions, frozen=True):
     shards: tuple[str, ...]
 
 
-class Resolved(NamedTuple):
-    dropped: Any  # a bit per document
-    counts: Any  # a bit per span, of all shards one after the other
-
-
 def perform_walk(task: Task[WalkOptions]) -> Made:
     """The spans of a shard in keep order, with what resolving needs to know of their documents."""
     table = task.load("spans")
@@ -125,7 +121,7 @@ def perform_resolve_spans(task: Task[ResolveSpansOptions]) -> Made:
     totals = open_runs(task.inputs, "totals", TOTALS)
     walks = open_runs(task.inputs, "walk", WALK)
     firsts = [0, *itertools.accumulate(run.rows for run in walks)]  # of each shard, among all spans
-    resolved = _resolve(walks, starts, firsts, options.window)
+    is_dropped, is_counted = _resolve(walks, starts, firsts, options.window)
     facts = {"passages": firsts[-1], "documents": 0, "repeated_words": 0}
     with (
         open_table(task, f"window-{task.key}.parquet", "window", DROPS, by="shard") as window,
@@ -136,11 +132,11 @@ def perform_resolve_spans(task: Task[ResolveSpansOptions]) -> Made:
             spans = Spans(*(np.asarray(table.column(name)) for name in SPANS.names))
             if not len(spans.rows):
                 continue
-            counts = get_bits(resolved.counts, firsts[shard] + np.arange(len(spans.rows)))
+            counts = get_bits(is_counted, firsts[shard] + np.arange(len(spans.rows)))
             docs, repeated, survivors = _documents(spans, counts)
             facts["documents"] += len(docs)
             facts["repeated_words"] += int(repeated.sum())
-            is_gone = get_bits(resolved.dropped, docs)
+            is_gone = get_bits(is_dropped, docs)
             dropped, others = docs[is_gone], survivors[is_gone]
             rows, words = totals[shard].take(dropped - starts[shard], ["row", "words"])
             other_shards = np.searchsorted(starts, others, side="right") - 1
@@ -159,7 +155,7 @@ def perform_resolve_spans(task: Task[ResolveSpansOptions]) -> Made:
                     schema=DROPS,
                 )
             )
-            kept = spans.take(counts & ~get_bits(resolved.dropped, spans.rows))
+            kept = spans.take(counts & ~get_bits(is_dropped, spans.rows))
             shards = np.full(len(kept.rows), shard, np.uint32)
             counted.append(pa.table([shards, *kept], schema=COUNTED))
     return Made([window.entry, counted.entry], {}, facts)
@@ -167,14 +163,15 @@ def perform_resolve_spans(task: Task[ResolveSpansOptions]) -> Made:
 
 def _resolve(
     walks: Sequence[Run], starts: Numbers, firsts: Sequence[int], options: WindowOptions
-) -> Resolved:
-    resolved = Resolved(no_bits(int(starts[-1])), no_bits(firsts[-1]))
+) -> tuple[Any, Any]:
+    """A bit per document: dropped; a bit per span, of all shards one after the other: it counts."""
+    is_dropped, is_counted = no_bits(int(starts[-1])), no_bits(firsts[-1])
     offsets = np.asarray(firsts, np.int64)
     for _, number, first_word, words, first, total, place in read_in_order(walks, "rank", "number", AT_ONCE):
-        counts = resolve_piece(number, first_word, words, first, total, options, resolved.dropped)
+        counts = resolve_piece(number, first_word, words, first, total, options, is_dropped)
         shards = np.searchsorted(starts, number, side="right") - 1
-        set_bits(resolved.counts, (offsets[shards] + place)[counts])
-    return resolved
+        set_bits(is_counted, (offsets[shards] + place)[counts])
+    return is_dropped, is_counted
 
 
 def _documents(spans: Spans, counts: NDArray[np.bool_]) -> tuple[Numbers, Numbers, Numbers]:
@@ -200,18 +197,12 @@ def _documents(spans: Spans, counts: NDArray[np.bool_]) -> tuple[Numbers, Number
 def _rows(totals: Sequence[Run], starts: Numbers, numbers: Numbers) -> Numbers:
     """Rows, in their shards, of numbers in any order."""
     wanted, places = np.unique(numbers, return_inverse=True)
-    cuts = np.searchsorted(wanted, starts).tolist()
-    found = [np.empty(0, np.int64)]
-    for shard, run in enumerate(totals):
-        own = wanted[cuts[shard] : cuts[shard + 1]] - starts[shard]
-        if len(own):
-            found += run.take(own, ["row"])
-    return np.concatenate(found)[places]
+    (rows,) = take_numbered(totals, starts, wanted, ["row"])
+    return rows[places]
 
 
 WINDOWS: Layout = {"hash": "<u8", "index": "<u4", "word": "<i8", "rank": "<i8"}
 MEETINGS: Layout = {"number": "<i8", "word": "<i8", "first": "<i8", "first_word": "<i8"}
-ENDS: Layout = {"number": "<i8"}
 
 # 28 bytes a mark, and five times that while they are matched. A billion documents of 1,000 words make 59,000
 # partitions.
@@ -354,32 +345,25 @@ def perform_windows(task: Task[MarkOptions]) -> Made:
 
 def perform_meetings(task: Task[MeetingOptions]) -> Made:
     options, runs = task.options, open_runs(task.inputs, "windows", WINDOWS)
-    parts = []
-    for start, (hashes, index, word, rank) in zip(
-        options.starts, load_partition(runs, options.partition, options.partitions), strict=False
-    ):
-        parts.append((hashes, index.astype(np.int64) + start, word, rank))
-    if not parts:
+    if not runs:
         return Made([], {})
-    hashes, number, word, rank = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    del parts
+    hashes, number, word, rank = load_numbered(
+        runs, WINDOWS, options.partition, options.partitions, options.starts
+    )
     marks, firsts = match_marks(hashes, number, rank)
     order = np.argsort(number[marks], kind="stable")
     marks, firsts = marks[order], firsts[order]
     found = [number[marks], word[marks], number[firsts], word[firsts]]
     ends = np.unique(np.concatenate([found[0], found[2]]))
-    return Made([write_run(task, "meetings", found, MEETINGS), write_run(task, "ends", [ends], ENDS)], {})
+    return Made([write_run(task, "meetings", found, MEETINGS), write_run(task, "ends", [ends], NUMBERS)], {})
 
 
 def perform_passage_texts(task: Task[TextOptions]) -> Made:
-    number = task.options.number
-    start, end = task.options.starts[number : number + 2]
-    (wanted,) = joined(load_between(open_runs(task.inputs, "ends", ENDS), start, end), ENDS)
-    wanted = np.unique(wanted)
+    number, wanted = task.options.number, wanted_numbers(task, "ends")
     texts = pa.array([], pa.large_string())
     if len(wanted):
         ranked = load_ranked(task.inputs, number, task.options.keep)
-        texts = ranked.texts.take(pa.array(wanted - start))
+        texts = ranked.texts.take(pa.array(wanted - task.options.starts[number]))
     return Made([write_numbered_texts(task, wanted, texts)], {})
 
 
@@ -391,25 +375,14 @@ def perform_spans(task: Task[SpanOptions]) -> Made:
     table = SPANS.empty_table()
     if len(number):
         used, places = np.unique(np.concatenate([number, first]), return_inverse=True)
-        ranks = _ranks(task, used)
+        totals = open_runs(task.inputs, "totals", TOTALS)
+        (ranks,) = take_numbered(totals, np.asarray(options.starts, np.int64), used, ["rank"])
         held = NumberedTexts(task, options.starts).take(used)
         pairs = Pairs(places[: len(number)], word, places[len(number) :], first_word)
         spans = extend_matches(held, pairs, options.window, ranks).spans
         named = spans._replace(rows=used[spans.rows], first_rows=used[spans.first_rows])
         table = pa.table(list(named), schema=SPANS)
     return Made([write_shard_table(task.directory, f"spans-{task.key}.parquet", "spans", table)], {})
-
-
-def _ranks(task: Task[SpanOptions], numbers: Any) -> Any:
-    """Of these numbers, ascending."""
-    starts = np.asarray(task.options.starts, np.int64)
-    cuts = np.searchsorted(numbers, starts).tolist()
-    found = [np.empty(0, np.int64)]
-    for shard, run in enumerate(open_runs(task.inputs, "totals", TOTALS)):
-        own = numbers[cuts[shard] : cuts[shard + 1]] - starts[shard]
-        if len(own):
-            found += run.take(own, ["rank"])
-    return np.concatenate(found)
 
 
 def perform_cut(task: Task[TextOptions]) -> Made:

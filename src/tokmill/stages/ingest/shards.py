@@ -47,7 +47,9 @@ from tokmill.artifacts.step import (
     Task,
     TaskFunction,
     TaskOptions,
+    hook_inputs,
     table_input,
+    tables_of,
     write_shard_table,
     write_sorted_shard_table,
 )
@@ -58,12 +60,13 @@ from tokmill.formats.index import write_ids
 from tokmill.kernels.characters import measure_text
 from tokmill.recipe import Hub
 from tokmill.schema import DOCUMENTS, KEYS, SELECTION, ledger_table, one_piece, string_column
+from tokmill.sources.readers import plugins_of
 from tokmill.sources.reading import Dropped, Reading
 from tokmill.stages import clean
 from tokmill.stages.sampling import bottom_k, draws, shuffle_buffer, weighted_keys
 from tokmill.storage.location import InputFile
 from tokmill.storage.records import BadRecord, Span
-from tokmill.storage.tables import id_hashes, load_range, load_table, row_sequence
+from tokmill.storage.tables import id_hashes, join_sequences, load_range, load_table, row_sequence
 
 
 class LimitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -142,6 +145,42 @@ class ReadOptions(TaskOptions, frozen=True):
 def as_fact(span: Span | None) -> list[int | None] | None:
     """As it is in a receipt."""
     return list(span) if span is not None else None
+
+
+def reading_task(
+    step: IngestStep, number: int, inputs: list[Input], *, is_fused: bool = True, **own: Any
+) -> Task[ReadOptions]:
+    """Documents of a chunk of a source, or of a partition of threads; cleaned at once, if they can be."""
+    follower, asked = step.extra.follower, step.options
+    return Task(
+        function="ingest",
+        key=f"{number:05d}",
+        options=ReadOptions(
+            reading=asked.reading,
+            shard_bytes=asked.shard_bytes,
+            on_bad_record=asked.on_bad_record,
+            sample=asked.sample if asked.sample and asked.sample.method == "hash" else None,
+            room=None,
+            **own,
+        ),
+        inputs=[*inputs, *forgotten_inputs(step), *hook_inputs(plugins_of(asked.reading))],
+        directory=str(step.directory),
+        followers=[follower] if is_fused and follower is not None else [],
+    )
+
+
+def refused(path: str, record: BadRecord) -> InputError:
+    return InputError(
+        f"record at offset {record.offset:,}: {record.reason} ({record.detail})",
+        where=path,
+        next="repair the record, or set `on_bad_record: quarantine` for this source",
+    )
+
+
+def corpus_digest(receipts: Iterable[Receipt]) -> str:
+    """Of all documents in order, however they are cut into shards."""
+    documents = (entry for receipt in receipts for entry in receipt.files if entry.table == "documents")
+    return join_sequences((entry.sequence or "", entry.rows) for entry in documents)
 
 
 def forgotten_inputs(step: IngestStep) -> list[Input]:
@@ -367,12 +406,11 @@ def stream_bound(sample: SampleOptions) -> dict[str, int] | None:
 
 
 def select_task(step: IngestStep, candidates: list[Receipt], sample: SampleOptions) -> Task[SampleOptions]:
-    keys = [entry for receipt in candidates for entry in receipt.files if entry.table == "keys"]
     return Task(
         function="sample.select",
         key="selection",
         options=sample,
-        inputs=[table_input("keys", step.directory, entry) for entry in keys],
+        inputs=tables_of(step, candidates, "keys"),
         directory=str(step.directory),
     )
 

@@ -19,18 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import Json, Receipt, add_counts, sum_counts
-from tokmill.artifacts.step import (
-    Artifact,
-    Conduct,
-    Input,
-    Made,
-    Outcome,
-    Stage,
-    Step,
-    Task,
-    TaskFunction,
-    hook_inputs,
-)
+from tokmill.artifacts.step import Artifact, Conduct, Input, Made, Outcome, Stage, Step, Task, TaskFunction
 from tokmill.artifacts.tombstones import REASON
 from tokmill.errors import InputChanged, InputError, TooManyBadRecords
 from tokmill.sources.hubfile import from_url
@@ -41,7 +30,6 @@ from tokmill.sources.readers import (
     chunk_sizes,
     find_reader,
     list_hub,
-    plugins_of,
     read_documents,
 )
 from tokmill.sources.reading import Batch, Dropped, Reading
@@ -54,8 +42,10 @@ from tokmill.stages.ingest.shards import (
     Room,
     SampleOptions,
     as_fact,
-    forgotten_inputs,
+    corpus_digest,
     no_counts,
+    reading_task,
+    refused,
     write_documents,
     write_ledger,
 )
@@ -65,7 +55,7 @@ from tokmill.stages.takedown import ForgetOptions, conduct_forget, perform_forge
 from tokmill.stages.tokens.stage import CHARS_PER_TOKEN
 from tokmill.storage.location import AnyPath, InputFile, Metered, open_input
 from tokmill.storage.records import BadRecord, Span
-from tokmill.storage.tables import join_sequences, load_table
+from tokmill.storage.tables import load_table
 
 # A file that cannot be cut (gzip, zstd) and is larger than this is not cleaned in the same pass: its shards
 # come from one worker, and cleaning them apart puts the others to work. Compressed text is 3 to 5 times larger.
@@ -107,12 +97,11 @@ def conduct(step: IngestStep, upstream: Mapping[str, Artifact]) -> Conduct:
         receipts = yield from _take_until_full(tasks, room)
     else:
         receipts = yield list(tasks)
-    _check_unchanged(files)
+    check_unchanged(files)
     counts = sum_counts(receipts) if receipts else no_counts()
     if receipts:
         _check_ceiling(step, counts, receipts)
-    documents = [entry for receipt in receipts for entry in receipt.files if entry.table == "documents"]
-    facts: Json = {"corpus_digest": join_sequences((entry.sequence or "", entry.rows) for entry in documents)}
+    facts: Json = {"corpus_digest": corpus_digest(receipts)}
     if room is not None:
         is_full = any(receipt.facts.get("is_full") for receipt in receipts if not sampling.is_scan(receipt))
         facts["room"] = {name: 0 if is_full else left - _taken(counts)[name] for name, left in room.items()}
@@ -166,7 +155,7 @@ def _documents(
         path = Metered(path)  # reading may stop before the end
     for batch in _batches(task, path):
         if batch.bad and task.options.on_bad_record == "fail":
-            raise _refused(task.inputs[0].path, batch.bad[0])
+            raise refused(task.inputs[0].path, batch.bad[0])
         bad.extend(batch.bad)
         dropped.extend(batch.dropped)
         if batch.presence:
@@ -198,28 +187,10 @@ def _open_input(file: Input) -> AnyPath:
 
 
 def _task(step: IngestStep, number: int, chunk: Chunk) -> Task[ReadOptions]:
-    follower, asked = step.extra.follower, step.options
-    fuse = follower is not None and (chunk.file.bytes <= _FUSE_BELOW_BYTES or chunk.span != Span())
-    return Task(
-        function="ingest",
-        key=f"{number:05d}",
-        options=ReadOptions(
-            reading=asked.reading,
-            shard_bytes=asked.shard_bytes,
-            on_bad_record=asked.on_bad_record,
-            file=chunk.file.name,
-            span=chunk.span,
-            sample=asked.sample if asked.sample and asked.sample.method == "hash" else None,
-            room=None,
-        ),
-        inputs=[
-            Input("file", str(chunk.file.path), step.files[chunk.file.name], chunk.file.bytes),
-            *forgotten_inputs(step),
-            *hook_inputs(plugins_of(asked.reading)),
-        ],
-        directory=str(step.directory),
-        followers=[follower] if fuse and follower is not None else [],
-    )
+    file, span = chunk
+    source = Input("file", str(file.path), step.files[file.name], file.bytes)
+    is_fused = file.bytes <= _FUSE_BELOW_BYTES or span != Span()
+    return reading_task(step, number, [source], is_fused=is_fused, file=file.name, span=span)
 
 
 def _room_after(options: IngestOptions, upstream: Mapping[str, Artifact]) -> dict[str, int] | None:
@@ -358,15 +329,7 @@ def _presence(
     return ({"presence": presence} if presence else {}) | ({"where_applied": filters} if filters else {})
 
 
-def _refused(path: str, record: BadRecord) -> InputError:
-    return InputError(
-        f"record at offset {record.offset:,}: {record.reason} ({record.detail})",
-        where=path,
-        next="repair the record, or set `on_bad_record: quarantine` for this source",
-    )
-
-
-def _check_unchanged(files: list[InputFile]) -> None:
+def check_unchanged(files: list[InputFile]) -> None:
     for file in files:
         if not isinstance(file.path, Path):
             continue  # a pinned commit, or an object read under the etag it had: another one is an error there
@@ -419,10 +382,6 @@ def _environment(step: IngestStep, receipts: Sequence[Receipt]) -> Json:
     }
 
 
-def _kernels(options: IngestOptions) -> set[str]:
-    return set(find_reader(options.reading).kernels)
-
-
 STAGE = Stage(
     "ingest",
     IngestOptions,
@@ -434,6 +393,6 @@ STAGE = Stage(
         "sample.candidates": TaskFunction(ReadOptions, perform_candidates),
         **sampling.TASKS,
     },
-    _kernels,
+    lambda options: set(find_reader(options.reading).kernels),
     _environment,
 )

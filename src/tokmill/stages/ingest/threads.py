@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from tokmill.artifacts.manifest import FileEntry, Receipt
 from tokmill.artifacts.step import Input, Made, Task, TaskOptions, table_input, write_shard_table
-from tokmill.errors import InputError
 from tokmill.sources.posts import BAD, partitions_of, read_posts
 from tokmill.sources.reading import Batch, Reading, to_documents
 from tokmill.sources.stackexchange import DumpFile, Options, join_threads, open_posts
-from tokmill.stages.ingest.shards import IngestStep, ReadOptions, forgotten_inputs
+from tokmill.stages.ingest.shards import IngestStep, ReadOptions, reading_task, refused
 from tokmill.storage.location import InputFile
+from tokmill.storage.records import BadRecord
 from tokmill.storage.tables import load_table
 
 # Posts that wait to be written: 1 MB for each file of 128 partitions, 32 MB for those of a small site.
@@ -45,24 +45,24 @@ def gather_posts(
 ) -> Generator[list[Task], list[Receipt], list[Task[ReadOptions]]]:
     """The first phase; what it returns are the tasks of the second, one per partition."""
     options = thread_options(step.options.reading)
-    gathered = yield [posts_task(step, options, number, file) for number, file in enumerate(files)]
-    return [threads_task(step, partition, files, gathered) for partition in range(options.partitions)]
-
-
-def posts_task(step: IngestStep, options: Options, number: int, file: InputFile) -> Task[PostOptions]:
-    """What decides which threads are kept is not part of it: the posts are the same."""
-    return Task(
-        function="posts",
-        key=f"posts-{number:05d}",
-        options=PostOptions(
-            partitions=options.partitions,
-            max_expansion=options.max_expansion,
-            max_record_bytes=step.options.reading.max_record_bytes,
-            on_bad_record=step.options.on_bad_record,
-        ),
-        inputs=[Input("file", str(file.path), step.files[file.name])],
-        directory=str(step.directory),
+    # what decides which threads are kept is not part of it: the posts are the same
+    asked = PostOptions(
+        partitions=options.partitions,
+        max_expansion=options.max_expansion,
+        max_record_bytes=step.options.reading.max_record_bytes,
+        on_bad_record=step.options.on_bad_record,
     )
+    gathered = yield [
+        Task(
+            function="posts",
+            key=f"posts-{number:05d}",
+            options=asked,
+            inputs=[Input("file", str(file.path), step.files[file.name])],
+            directory=str(step.directory),
+        )
+        for number, file in enumerate(files)
+    ]
+    return [_threads_task(step, partition, files, gathered) for partition in range(options.partitions)]
 
 
 def perform_posts(task: Task[PostOptions]) -> Made:
@@ -111,15 +111,11 @@ def _write_posts(task: Task[PostOptions], waiting: list[Any], part: int) -> list
 def _refuse_bad(posts: Any, source: Path) -> None:
     bad = np.flatnonzero(np.asarray(posts.column("kind")) == BAD)
     if len(bad):
-        (record,) = posts.slice(int(bad[0]), 1).to_pylist()
-        raise InputError(
-            f"record at offset {record['offset']:,}: {record['reason']} ({record['detail']})",
-            where=str(source),
-            next="repair the record, or set `on_bad_record: quarantine` for this source",
-        )
+        (record,) = posts.select(["offset", "reason", "detail"]).slice(int(bad[0]), 1).to_pylist()
+        raise refused(str(source), BadRecord(**record))
 
 
-def threads_task(
+def _threads_task(
     step: IngestStep, partition: int, files: list[InputFile], gathered: list[Receipt]
 ) -> Task[ReadOptions]:
     """`gathered`: the receipts of the files' posts tasks, in their order."""
@@ -129,26 +125,13 @@ def threads_task(
         for entry in receipt.files
         if entry.path.startswith(f"{receipt.key}-{partition:03d}-")
     ]
-    follower, asked = step.extra.follower, step.options
-    return Task(
-        function="ingest",
-        key=f"{partition:05d}",
-        options=ReadOptions(
-            reading=asked.reading,
-            shard_bytes=asked.shard_bytes,
-            on_bad_record=asked.on_bad_record,
-            file="",
-            sample=asked.sample if asked.sample and asked.sample.method == "hash" else None,
-            room=None,
-            files=tuple(file.name for file in files),
-            owners=tuple(number for number, _ in mine),
-        ),
-        inputs=[
-            *(table_input("posts", step.directory, entry) for _, entry in mine),
-            *forgotten_inputs(step),
-        ],
-        directory=str(step.directory),
-        followers=[follower] if follower is not None else [],
+    return reading_task(
+        step,
+        partition,
+        [table_input("posts", step.directory, entry) for _, entry in mine],
+        file="",
+        files=tuple(file.name for file in files),
+        owners=tuple(number for number, _ in mine),
     )
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -258,7 +258,7 @@ def _in_order(keys: _Keys, members: Members, components: Components) -> Held:
 
 
 class KeyOptions(TaskOptions, frozen=True):
-    method: Literal["hash", "counts", "formula"]
+    method: str  # hash, counts, formula
     seed: int | None  # None: keys are of the ids alone
     source: str
 
@@ -271,26 +271,23 @@ class ShardSelection(NamedTuple):
     start: int  # number of its first kept document, of all
 
 
-class Selected(NamedTuple):
-    shards: list[ShardSelection]
-    facts: Json
-
-
 def select(
     options: ShuffledSplit,
     home: Path,
     upstream: Mapping[str, Artifact],
     shards: list[Shard],
     kept: list[Input],
-) -> Generator[list[Task], list[Receipt], Selected]:
+) -> Generator[list[Task], list[Receipt], tuple[list[ShardSelection], Json]]:
+    """What each shard is labelled with; and what the manifest says of it."""
     directory = str(home)
     seed = None if isinstance(options, HashSplit) else options.seed
+    method = str(options.__struct_config__.tag)
     clusters = _clusters(upstream) if options.by == "cluster" else []
     keyed = yield [
         Task(
             function="split.keys",
             key=f"k{shard.number:05d}",
-            options=KeyOptions(method=_method(options), seed=seed, source=shard.source),
+            options=KeyOptions(method=method, seed=seed, source=shard.source),
             inputs=[shard.documents, shard.marks, item],
             directory=directory,
         )
@@ -323,29 +320,17 @@ def select(
     ]
     selection = table_input("selection", home, selected.files[0])
     bounds = msgspec.convert(selected.facts["bounds"], list[tuple[Bound, ...]])
-    return Selected(
-        [
-            ShardSelection([own, selection], bounds[group], start)
-            for own, group, start in zip(keys, groups, starts, strict=False)
-        ],
-        _facts(options, domains, quotas, selected.facts),
-    )
+    chosen = [
+        ShardSelection([own, selection], bounds[group], start)
+        for own, group, start in zip(keys, groups, starts, strict=False)
+    ]
+    return chosen, _facts(options, domains, quotas, selected.facts)
 
 
 def rest_of(options: ShuffledSplit) -> int:
     """What documents are that no split took."""
     is_counted = isinstance(options, CountsSplit) and options.counts.train is not None
     return NO_SPLIT if is_counted else TRAIN
-
-
-def _method(options: ShuffledSplit) -> Literal["hash", "counts", "formula"]:
-    match options:
-        case HashSplit():
-            return "hash"
-        case CountsSplit():
-            return "counts"
-        case FormulaSplit():
-            return "formula"
 
 
 def _quotas(options: ShuffledSplit, totals: list[int]) -> list[Quota]:

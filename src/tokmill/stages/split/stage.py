@@ -123,7 +123,7 @@ def conduct(step: Step[SplitOptions], upstream: Mapping[str, Artifact]) -> Condu
             for shard, inputs in plain
         ]
     else:
-        found = yield from select(options, step.directory, upstream, shards, kept)
+        chosen, told = yield from select(options, step.directory, upstream, shards, kept)
         rest = rest_of(options)
         receipts = yield [
             task(
@@ -135,9 +135,9 @@ def conduct(step: Step[SplitOptions], upstream: Mapping[str, Artifact]) -> Condu
                 rest=rest,
                 start=own.start,
             )
-            for (shard, inputs), own in zip(plain, found.shards, strict=True)
+            for (shard, inputs), own in zip(plain, chosen, strict=True)
         ]
-        facts |= found.facts
+        facts |= told
     return Outcome(receipts, sum_counts(receipts), facts)
 
 

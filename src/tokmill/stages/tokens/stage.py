@@ -5,7 +5,7 @@
 
 Ids take the smallest dtype that holds the vocabulary; builds widen them where asked. Control tokens that the recipe
 asks for are the only strings that become one; EOS is the tokenizer's, whatever the text says. `shards_of_split` is the
-one way mixtures and builds find them again, `load_texts` the one way to read documents as cleaning left them.
+one way mixtures and builds find them again, `load_split_texts` the one way to read documents as cleaning left them.
 """
 
 from __future__ import annotations
@@ -66,78 +66,64 @@ _TEXTS = pa.schema(
 )
 
 
-def text_inputs(shard: Shard, kept: Input, labels: Input) -> list[Input]:
-    """What a task needs to read the texts of one shard."""
-    return [*shard.inputs(), kept, labels]
-
-
 def labelled_shards(upstream: dict[str, Artifact]) -> list[tuple[Shard, list[Input]]]:
-    """Every shard with the inputs for `load_texts`."""
+    """Every shard with the inputs for `load_split_texts`."""
     shards = list_shards(upstream)
     split = upstream["split"]
     trims = trim_inputs(upstream)
-    labels = [
-        Input("labels", str(split.path(entry)), entry.content_sha256, entry.rows)
-        for entry in split.manifest.entries("labels")
-    ]
+    labels = [table_input("labels", split.directory, entry) for entry in split.manifest.entries("labels")]
     return [
-        (shard, [*text_inputs(shard, kept, label), *trims.get(shard.number, [])])
+        (shard, [*shard.inputs(), kept, label, *trims.get(shard.number, [])])
         for shard, kept, label in zip(shards, kept_inputs(upstream, shards), labels, strict=True)
     ]
 
 
 def trim_inputs(upstream: dict[str, Artifact]) -> dict[int, list[Input]]:
     """By shard: texts that lost passages to deduplication."""
-    dedup = upstream.get("dedup")
-    entries = dedup.manifest.entries("trims") if dedup is not None else []
+    if "dedup" not in upstream:
+        return {}
+    dedup = upstream["dedup"]
     return {
         int(entry.path.removeprefix("trims-").removesuffix(".parquet")): [
-            table_input("trims", dedup.directory, entry)  # type: ignore[union-attr]
+            table_input("trims", dedup.directory, entry)
         ]
-        for entry in entries
+        for entry in dedup.manifest.entries("trims")
     }
 
 
-def load_texts(inputs: list[Input], split: int) -> Any:
-    """Table row, split, doc_id, text, language, license, chars of the kept documents of a split, in row order."""
-    by_role = {item.role: item.path for item in inputs}
-    labels = _labels(by_role)
-    return _load_rows(by_role, np.flatnonzero(labels == split), labels)
-
-
-def load_split_texts(inputs: list[Input]) -> Any:
-    """The same of all kept documents that are in some split: one reading for them all."""
-    by_role = {item.role: item.path for item in inputs}
-    labels = _labels(by_role)
-    return _load_rows(by_role, np.flatnonzero(labels != NO_SPLIT), labels)
-
-
-def _labels(by_role: dict[str, str]) -> Any:
-    """The split of every document; NO_SPLIT where it was dropped."""
-    kept = np.asarray(_load(by_role["kept"], ["kept"]).column("kept"))
-    labels = np.asarray(_load(by_role["labels"], ["split"]).column("split"))
-    return np.where(kept, labels, NO_SPLIT).astype(np.uint8)
-
-
-def _load_rows(by_role: dict[str, str], rows: Any, labels: Any) -> Any:
+def load_split_texts(inputs: list[Input], split: int | None = None) -> Any:
+    """Table row, split, doc_id, text, language, license, chars of the kept documents of a split, in row order; or
+    of all splits: one reading for them all."""
+    by_role = {item.role: Path(item.path) for item in inputs}
+    labels = load_labels(inputs)
+    rows = np.flatnonzero(labels != NO_SPLIT if split is None else labels == split)
     if not len(rows):
         return _TEXTS.empty_table()
-    documents = _load(by_role["documents"], ["text", "doc_id"])
+
+    documents = load_table(by_role["documents"], ["text", "doc_id"])
     texts = [one_piece(documents.column("text"))]
     order = np.arange(documents.num_rows)
     for role in ("edits", "trims"):  # a trim is of the edited text
         if role in by_role:
-            edits = _load(by_role[role], ["row", "text"])
+            edits = load_table(by_role[role], ["row", "text"])
             order[np.asarray(edits.column("row"))] = sum(map(len, texts)) + np.arange(edits.num_rows)
             texts.append(one_piece(edits.column("text")))
     wanted = ["language", "license", "chars"]
-    marks = _load(by_role["marks"], wanted)
+    marks = load_table(by_role["marks"], wanted)
     columns = [one_piece(documents.column("doc_id")), *(one_piece(marks.column(name)) for name in wanted)]
     doc_ids, *named = (_taken(column, rows) for column in columns)
     chosen = _taken(texts[0] if len(texts) == 1 else pa.concat_arrays(texts), order[rows])
     if "trims" in by_role:  # the marks are of the text before
         named[-1] = pa.array(measure_text(*string_column(chosen)[:2]).chars)
     return pa.table([rows, labels[rows], doc_ids, chosen, *named], schema=_TEXTS)
+
+
+def load_labels(inputs: list[Input]) -> Any:
+    """The split of every document; NO_SPLIT where it was dropped."""
+    by_role = {item.role: Path(item.path) for item in inputs}
+    kept = np.asarray(load_table(by_role["kept"], ["kept"]).column("kept"))
+    labels = np.asarray(load_table(by_role["labels"], ["split"]).column("split"))
+    return np.where(kept, labels, NO_SPLIT).astype(np.uint8)
 
 
 def _taken(column: Any, rows: Any) -> Any:
@@ -150,13 +136,13 @@ def _taken(column: Any, rows: Any) -> Any:
 def load_clean(inputs: list[Input]) -> tuple[Any, Any]:
     """The document table of what cleaning kept of a shard, edits laid over, and trims where they are among the
     inputs; and the characters of each after cleaning."""
-    by_role = {item.role: item.path for item in inputs}
-    marks = _load(by_role["marks"], ["kept", "chars"])
+    by_role = {item.role: Path(item.path) for item in inputs}
+    marks = load_table(by_role["marks"], ["kept", "chars"])
     kept = np.asarray(marks.column("kept"))
-    documents = load_table(Path(by_role["documents"]))
+    documents = load_table(by_role["documents"])
     for role in ("edits", "trims"):  # a trim is of the edited text
         if role in by_role:
-            edits = _load(by_role[role], ["row", "text"])
+            edits = load_table(by_role[role], ["row", "text"])
             texts = apply_edits(
                 one_piece(documents.column("text")),
                 np.asarray(edits.column("row")),
@@ -164,10 +150,6 @@ def load_clean(inputs: list[Input]) -> tuple[Any, Any]:
             )
             documents = documents.set_column(0, documents.schema.field(0), texts)
     return documents.filter(pa.array(kept)), np.asarray(marks.column("chars"))[kept]
-
-
-def _load(path: str, columns: list[str]) -> Any:
-    return load_table(Path(path), columns)
 
 
 # For planning only: what a limit in tokens, and an estimate in a manifest, take a token for.
@@ -279,11 +261,12 @@ def perform_tokens(task: Task[ShardTokensOptions]) -> Made:
     }
     files: list[FileEntry] = []
     labels = np.asarray(table.column("split"))
+    sizes = np.diff(string_column(table.column("text")).offsets)
     for number, split in enumerate(options.splits):
         rows = np.flatnonzero(labels == number)
         if len(rows):
             chosen = table.drop_columns(["text"]).take(pa.array(rows))
-            written, lengths = _write(task, split, chosen, rows, _bytes_of(table)[rows], batches)
+            written, lengths = _write(task, split, chosen, rows, sizes[rows], batches)
             files += written
             chars = np.asarray(chosen.column("chars"))
             sums = {
@@ -376,10 +359,6 @@ def _write(
     return files, tokens
 
 
-def _bytes_of(table: Any) -> Any:
-    return np.diff(string_column(table.column("text")).offsets)
-
-
 def _pinned(tokenizer: Artifact) -> list[Input]:
     """The file, and the code behind it where that lies beside the recipe."""
     (file,) = tokenizer.manifest.entries("tokenizer")
@@ -408,14 +387,6 @@ class SplitShard(NamedTuple):
     lengths: Input
 
 
-class TokenShard(NamedTuple):
-    """The same in a task: where the lengths are."""
-
-    number: int
-    source: str
-    path: Path
-
-
 def shards_of_split(upstream: Mapping[str, Artifact], split: str) -> list[SplitShard]:
     """In shard order, which is the order of the corpus."""
     origins = [
@@ -430,14 +401,6 @@ def shards_of_split(upstream: Mapping[str, Artifact], split: str) -> list[SplitS
         mine = {entry.table: entry for entry in receipt.files if entry.path.startswith(f"{split}/")}
         if mine:
             number = int(receipt.key)
-            inputs = [
-                Input(table, str(tokens.path(mine[table])), mine[table].content_sha256, mine[table].rows)
-                for table in ("tokens", "lengths")
-            ]
+            inputs = (table_input(table, tokens.directory, mine[table]) for table in ("tokens", "lengths"))
             found.append(SplitShard(number, *origins[number], *inputs))
     return found
-
-
-def token_shards(task: Task, listed: Sequence[tuple[int, str]]) -> list[TokenShard]:
-    paths = task.paths("lengths")
-    return [TokenShard(number, source, path) for (number, source), path in zip(listed, paths, strict=True)]

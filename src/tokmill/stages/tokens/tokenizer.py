@@ -55,7 +55,7 @@ from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
 from tokmill.packing.mixture import Mixture, natural_mixture
 from tokmill.schema import one_piece, string_column
-from tokmill.stages.tokens.stage import labelled_shards, load_texts
+from tokmill.stages.tokens.stage import labelled_shards, load_labels, load_split_texts
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.location import read_whole
 from tokmill.storage.tables import load_table, open_arrow, table_sha256, write_arrow
@@ -123,9 +123,7 @@ class TakeOptions(TaskOptions, frozen=True):
 
 def perform_draw(task: Task[DrawOptions]) -> Made:
     by_role = {item.role: Path(item.path) for item in task.inputs}
-    kept = np.asarray(load_table(by_role["kept"], ["kept"]).column("kept"))
-    labels = np.asarray(load_table(by_role["labels"], ["split"]).column("split"))
-    rows = np.flatnonzero(kept & (labels == _TRAIN))
+    rows = np.flatnonzero(load_labels(task.inputs) == _TRAIN)
     doc_ids = one_piece(load_table(by_role["documents"], ["doc_id"]).column("doc_id"))
     marks = load_table(by_role["marks"], ["bytes", "exact_low"])
     sizes = np.asarray(marks.column("bytes")).copy()  # np.array hands out Arrow's own memory, read-only
@@ -256,7 +254,7 @@ def perform_sample(task: Task[TakeOptions]) -> Made:
     taken, cut = _taken(_load_draws(*task.paths("draws"))[0], pick, shard)
     texts = pa.array([], pa.large_string())
     if len(taken):  # else the shard is not read
-        texts = one_piece(load_texts(task.inputs, split=_TRAIN).column("text")).take(pa.array(taken))
+        texts = one_piece(load_split_texts(task.inputs, _TRAIN).column("text")).take(pa.array(taken))
         if cut:
             texts = pa.concat_arrays([texts[:-1], _cut(texts[-1].as_py(), pick.cut_bytes)])
     table = pa.table([texts], schema=_SAMPLE)
