@@ -222,6 +222,14 @@ def test_packs_are_told_with_every_bound_and_the_paper_they_come_from(pages: dic
             )
 
 
+def _can_be_wrong(path: tuple[str, ...]) -> bool:
+    """Whether the result of a verb says if all is well (`ok`): the command exits with 1 where it is not."""
+    function = getattr(tokmill, "_".join(path), None)
+    home = sys.modules[getattr(function, "__module__", __name__)]
+    result = getattr(home, getattr(function, "__annotations__", {}).get("return", ""), None)
+    return hasattr(result, "ok") or "ok" in getattr(result, "__annotations__", ())
+
+
 def test_every_error_has_its_meaning_and_every_exit_status_is_told(
     pages: dict[str, BuiltPage], generators: Any
 ) -> None:
@@ -237,7 +245,10 @@ def test_every_error_has_its_meaning_and_every_exit_status_is_told(
     answering = {
         path[0]
         for path, command in walk_verbs()
-        if command.callback and "raise SystemExit(" in inspect.getsource(inspect.unwrap(command.callback))
+        if command.callback
+        and (
+            _can_be_wrong(path) or "raise SystemExit(" in inspect.getsource(inspect.unwrap(command.callback))
+        )
     }
     assert set(failures.ANSWERS) == answering
     statuses = re.findall(r"SystemExit\((\d+)\)", (SOURCE / "cli/console.py").read_text(encoding="utf-8"))
