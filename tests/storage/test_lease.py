@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import uuid
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -137,3 +140,24 @@ def test_a_run_that_fails_sets_its_place_free(place: ObjectUrl) -> None:
     with pytest.raises(TokmillError, match="inside"), open_lease(place, "mine"):
         raise TokmillError("inside")
     assert not note_at(place).is_held
+
+
+def test_a_note_that_the_disk_takes_only_half_of_is_an_error_and_no_lock(tmp_path: Path) -> None:
+    """A write may be short: half a note names nobody, and would keep nobody out."""
+    code = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from tokmill.errors import StorageError\n"
+        "from tokmill.storage.lease import open_lease\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (40, 40))\n"
+        "try:\n"
+        "    with open_lease(Path(sys.argv[1])):\n"
+        "        print('held')\n"
+        "except StorageError as error:\n"
+        "    print('refused')\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "refused\n"
+    assert list((tmp_path / "out").iterdir()) == []

@@ -478,14 +478,11 @@ class DirectoryPlace(NoteFile):
 
 
 def _write_new(path: Path, note: bytes) -> int:
-    """An open file that was not there before."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        os.write(descriptor, note)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+    """An open file that was not there before, with all of the note in it."""
+    with path.open("xb") as file:
+        file.write(note)
+        file.flush()
+        return os.dup(file.fileno())
 
 
 def _etag(data: bytes) -> str:
