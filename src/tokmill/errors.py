@@ -7,6 +7,7 @@
     │   ├── CorruptFile         truncated or damaged, or of another format than its name says
     │   ├── TooManyBadRecords   more records were quarantined than the ceiling allows
     │   ├── InputChanged        a file changed while, or after, it was read
+    │   ├── CleanLimit          cleaning would drop more than was allowed
     │   └── DedupLimit          deduplication would drop more than was allowed
     ├── StorageError            bytes could not be read or written
     │   ├── DiskFull
@@ -66,6 +67,9 @@ class CorruptFile(InputError): ...
 
 
 class TooManyBadRecords(InputError): ...
+
+
+class CleanLimit(InputError): ...
 
 
 class DedupLimit(InputError): ...

@@ -16,18 +16,19 @@ nothing after it. `environment` is what may differ between two equal runs: when,
 
 from __future__ import annotations
 
+import difflib
 import functools
 import hashlib
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 import msgspec
 
@@ -266,28 +267,60 @@ def check_conservation(counts: Json, where: str) -> None:
         )
 
 
+class Change(NamedTuple):
+    path: tuple[str, ...]  # keys, and the names of items that have one; no places in lists
+    said: str
+
+
 def explain_changes(old: Any, new: Any, path: str = "") -> list[str]:
     """Field by field: "`dedup.near.bands` changed 14 → 20"."""
+    return [change.said for change in compared(old, new, (), path)]
+
+
+def compared(old: Any, new: Any, path: tuple[str, ...] = (), spelled: str = "") -> Iterator[Change]:
     if isinstance(old, dict) and isinstance(new, dict):
-        lines = []
         for key in sorted({*old, *new}):
-            below = f"{path}.{key}" if path else str(key)
-            if key not in old:
-                lines.append(f"`{below}` added: {_short(new[key])}")
-            elif key not in new:
-                lines.append(f"`{below}` removed (was {_short(old[key])})")
+            below = f"{spelled}.{key}" if spelled else key
+            if key in old and key in new:
+                yield from compared(old[key], new[key], (*path, key), below)
             else:
-                lines += explain_changes(old[key], new[key], below)
-        return lines
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [
-            line
-            for index, (before, after) in enumerate(zip(old, new, strict=True))
-            for line in explain_changes(before, after, f"{path}[{index}]")
-        ]
-    if old != new:
-        return [f"`{path}` changed {_short(old)} → {_short(new)}"]
-    return []
+                yield _told((*path, key), below, old.get(key), new.get(key))
+    elif _is_named(old) and _is_named(new):
+        befores, afters = ({item["name"]: item for item in items} for items in (old, new))
+        for name in (*afters, *(name for name in befores if name not in afters)):
+            below = f"{spelled}.{name}"
+            if name in befores and name in afters:
+                yield from compared(befores[name], afters[name], (*path, name), below)
+            else:
+                yield _told((*path, name), below, befores.get(name), afters.get(name))
+    elif isinstance(old, list) and isinstance(new, list):
+        yield from __compared_lists(old, new, path, spelled)
+    elif _short(old) != _short(new):
+        yield _told(path, spelled, old, new)
+
+
+def __compared_lists(old: list[Any], new: list[Any], path: tuple[str, ...], spelled: str) -> Iterator[Change]:
+    """Item by item; what was put in or taken out moves the others, and is told alone."""
+    keys = [[json.dumps(item, sort_keys=True) for item in items] for items in (old, new)]
+    for kind, a, b, c, d in difflib.SequenceMatcher(a=keys[0], b=keys[1], autojunk=False).get_opcodes():
+        if kind == "replace" and b - a == d - c:
+            for at, (before, after) in enumerate(zip(old[a:b], new[c:d], strict=True)):
+                yield from compared(before, after, path, f"{spelled}[{c + at}]")
+        elif kind != "equal":
+            yield from (_told(path, f"{spelled}[{a + at}]", item, None) for at, item in enumerate(old[a:b]))
+            yield from (_told(path, f"{spelled}[{c + at}]", None, item) for at, item in enumerate(new[c:d]))
+
+
+def _told(path: tuple[str, ...], spelled: str, old: Any, new: Any) -> Change:
+    if old is None:
+        return Change(path, f"`{spelled}` added: {_short(new)}")
+    if new is None:
+        return Change(path, f"`{spelled}` removed (was {_short(old)})")
+    return Change(path, f"`{spelled}` changed {_short(old)} → {_short(new)}")
+
+
+def _is_named(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) and "name" in item for item in value)
 
 
 def _serialize(manifest: Manifest) -> bytes:
@@ -297,6 +330,8 @@ def _serialize(manifest: Manifest) -> bytes:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, dict):  # what says nothing is left out
+        value = {key: item for key, item in value.items() if item not in (None, [], {})}
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}…"
 

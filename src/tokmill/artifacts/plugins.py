@@ -1,6 +1,7 @@
 """Other people's code: a name in a Python file beside the recipe, or an entry point of an installed package.
 
-    hooks.py:shouting    the file's path is relative to the recipe      digest: sha256 of the file
+    hooks.py:shouting    the file's path is relative to the recipe      digest: sha256 of the file; where it imports files
+                                                                        beside it or has INPUTS, of all their sha256
     my-measure           [project.entry-points."tokmill.measures"]      digest: distribution, version, hashes of its RECORD
                          my-measure = "my_package:shouting"
 
@@ -16,10 +17,18 @@
 
 What it answers is checked at the door, and what goes wrong there is told as theirs. A hook's file runs in processes that
 were shown it: by a recipe, by a task, or by whoever opens a build (`show_hooks`). No file is run because it lies beside data.
+
+    # hooks.py
+    import lists                         lists.py beside it: found, and part of the digest
+    INPUTS = ["model.bin"]               files that it reads, relative to it, written out: part of the digest
+    def shouting(columns):               columns["text"] is a list of str, and an Arrow column to pyarrow
+        return [text.count("!") for text in columns["text"]]
 """
 
 from __future__ import annotations
 
+import ast
+import builtins
 import contextlib
 import csv
 import difflib
@@ -28,13 +37,14 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import os
 import re
 import sys
 import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -137,9 +147,9 @@ class Plugin(msgspec.Struct, frozen=True):
         if self.is_first_call():
             some = {name: column.slice(0, SAMPLE) for name, column in columns.items()}
             rows = len(some["text"])
-            first, second = (check(self.call(some), rows).tolist() for _ in range(2))
+            first, second = (check(self.call(Columns(some)), rows).tolist() for _ in range(2))
             self.refuse_difference(first, second)
-        return check(self.call(columns), len(columns["text"]))
+        return check(self.call(Columns(columns)), len(columns["text"]))
 
     def is_first_call(self) -> bool:
         """In this process: once for each."""
@@ -166,6 +176,48 @@ class Plugin(msgspec.Struct, frozen=True):
         return InputError(f"the {self.noun} {what}", where=self.where, next=next)
 
 
+class Columns(Mapping[str, "Column"]):
+    """What a measure and a transform are called with. A column becomes a list when it is asked for, and no other does."""
+
+    def __init__(self, arrow: Mapping[str, Any]) -> None:
+        self._arrow, self._lists = arrow, dict[str, Column]()
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self._arrow:
+            raise KeyError(f"no column {name!r}; there are {', '.join(self._arrow)}")
+        if name not in self._lists:
+            self._lists[name] = Column(self._arrow[name])
+        return self._lists[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrow)
+
+    def __len__(self) -> int:
+        return len(self._arrow)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"{name!r} of columns: it is called with all documents, loop over columns['text']"
+        )
+
+
+class Column(list[Any]):
+    """Python values, str or None. For pyarrow.compute it is the Arrow column that it was made of, without a copy."""
+
+    def __init__(self, arrow: Any) -> None:
+        super().__init__(arrow.to_pylist())
+        self.arrow = arrow
+
+    def __arrow_array__(self, type: Any = None) -> Any:
+        return self.arrow if type is None else self.arrow.cast(type)
+
+    def __getattr__(self, name: str) -> Any:
+        """What an Arrow column has and a list has not: `type`, `slice`, `to_numpy`."""
+        if name.startswith("__") or name == "arrow":
+            raise AttributeError(name)
+        return getattr(self.arrow, name)
+
+
 def is_hook(name: str) -> bool:
     return re.match(HOOK, name) is not None
 
@@ -188,8 +240,8 @@ def find_plugin(kind: Kind, name: str, base: Path, where: str, ours: Iterable[st
 
 
 def show_hooks(path: Path, sha256: str | None = None) -> str:
-    """This process may run the file. Its sha256: that of its bytes, unless a task says what they must be."""
-    digest = sha256 or hashlib.sha256(path.read_bytes()).hexdigest()
+    """This process may run the file. Its digest: that of what it is now, unless a task says what it must be."""
+    digest = sha256 or hook_digest(path)
     _shown[digest] = path
     return digest
 
@@ -214,36 +266,146 @@ def _unknown(kind: Kind, name: str, known: list[str], where: str) -> RecipeError
 # --- hooks ---
 
 
+class _Hook(NamedTuple):
+    """A hook as it lies on disk: the Python files by the name that they are imported by, its own first, and the digest."""
+
+    modules: dict[str, bytes]
+    digest: str
+
+
+def hook_digest(path: Path) -> str:
+    return _read_hook(path).digest
+
+
+def _read_hook(path: Path) -> _Hook:
+    """Imports and INPUTS are read from the text: nothing is run to know what it needs."""
+    modules = {path.stem: path.read_bytes()}
+    hashes: dict[str, str] = {}
+    unread = [path.stem]
+    while unread:
+        file = path.with_name(f"{unread.pop()}.py")
+        code = modules[file.stem]
+        hashes[file.name] = hashlib.sha256(code).hexdigest()
+        try:
+            tree = ast.parse(code)
+        except (SyntaxError, ValueError):
+            continue  # told with its line when it is loaded
+        for name in _imported(tree) - modules.keys() - sys.stdlib_module_names:
+            if path.with_name(f"{name}.py").is_file():
+                modules[name] = path.with_name(f"{name}.py").read_bytes()
+                unread.append(name)
+        for item in _declared_inputs(tree, file):
+            status = item.stat()
+            name = Path(os.path.relpath(item, path.parent)).as_posix()
+            hashes[name] = _input_sha256(item, status.st_size, status.st_mtime_ns)
+    if len(hashes) == 1:
+        return _Hook(modules, *hashes.values())
+    return _Hook(modules, hashlib.sha256(json.dumps(sorted(hashes.items())).encode()).hexdigest())
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    """Modules without a dot, wherever in the file it imports them."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module)
+    return found
+
+
+def _declared_inputs(tree: ast.Module, file: Path) -> list[Path]:
+    """Files, and those in folders."""
+    found: list[Path] = []
+    for node in tree.body:
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id="INPUTS")], value=value)
+                | ast.AnnAssign(target=ast.Name(id="INPUTS"), value=value)
+            ):
+                where = f"{file}, line {node.lineno}"
+            case _:
+                continue
+        try:
+            names = msgspec.convert(ast.literal_eval(value or ""), list[str])
+        except (ValueError, TypeError):
+            raise RecipeError(
+                "INPUTS of a hook is a list of paths, written out",
+                where=where,
+                next='write INPUTS = ["model.bin"]; nothing is run to read it',
+            ) from None
+        for path in (file.parent / name for name in names):
+            if not path.exists():
+                raise RecipeError(
+                    f"the hook declares the input {os.path.relpath(path, file.parent)}, and there is no such file",
+                    where=where,
+                    next="put it there; the path is relative to the Python file",
+                )
+            found += sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path]
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _input_sha256(path: Path, size: int, mtime_ns: int) -> str:
+    """Once for all sources that a hook judges: a model may have gigabytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 @functools.lru_cache(maxsize=64)
-def _module(sha256: str, path: Path) -> types.ModuleType:
-    code = path.read_bytes()
-    if hashlib.sha256(code).hexdigest() != sha256:
-        raise InputChanged("the hook changed while it was in use", where=str(path), next="run again")
-    module = types.ModuleType(f"tokmill_hook_{sha256[:16]}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # dataclasses and pickles look their module up
+def _module(digest: str, path: Path) -> types.ModuleType:
+    hook = _read_hook(path)
+    if hook.digest != digest:
+        raise InputChanged(
+            "the hook changed while it was in use, or a file that it imports or declares",
+            where=str(path),
+            next="run again",
+        )
+    loaded: dict[str, types.ModuleType] = {}
+
+    def load(name: str) -> types.ModuleType:
+        if name not in loaded:
+            file = str(path.with_name(f"{name}.py"))
+            # with the digest: files of two recipes may share a name; dataclasses and pickles look their module up
+            module = types.ModuleType("_".join(["tokmill_hook", digest[:16], *([name] if loaded else [])]))
+            loaded[name] = sys.modules[module.__name__] = module
+            import_beside = {**vars(builtins), "__import__": load_or_import}
+            module.__dict__.update(__file__=file, __builtins__=import_beside)
+            try:
+                exec(compile(hook.modules[name], file, "exec"), module.__dict__)
+            except BaseException:
+                del loaded[name], sys.modules[module.__name__]
+                raise
+        return loaded[name]
+
+    def load_or_import(name: str, *scope: Any, **more: Any) -> types.ModuleType:
+        """`import` as the files of this hook have it: of the standard library, beside them, installed."""
+        is_beside = name in hook.modules and name not in sys.stdlib_module_names
+        return load(name) if is_beside else __import__(name, *scope, **more)
+
     try:
-        exec(compile(code, str(path), "exec"), module.__dict__)
+        return load(path.stem)
     except (Exception, SystemExit) as error:
-        del sys.modules[module.__name__]
         raise RecipeError(
-            f"the hook cannot be loaded ({_says(error, str(path))})", where=str(path), next="fix the file"
+            f"the hook cannot be loaded ({_says(error, path, path.parent.glob('*.py'))})",
+            where=str(path),
+            next="fix the file",
         ) from error
-    return module
 
 
 def _told(error: BaseException, plugin: Plugin) -> str:
     if plugin.is_hook:
-        return _says(error, str(plugin.path))
+        return _says(error, plugin.path, plugin.path.parent.glob("*.py"))
     module = sys.modules.get(_points(plugin.kind)[plugin.name].module)
-    return _says(error, getattr(module, "__file__", None) or "")
+    return _says(error, Path(getattr(module, "__file__", None) or ""))
 
 
-def _says(error: BaseException, file: str) -> str:
-    """What it says of itself, and the last line of the file that it passed."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+def _says(error: BaseException, file: Path, beside: Iterable[Path] = ()) -> str:
+    """What it says of itself, and the last line of the file, or of those beside it, that it passed."""
+    files = {str(path): f" of {path.name}" for path in beside} | {str(file): ""}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
     says = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return f"{says}; line {lines[-1]}" if lines else says
+    return f"{says}; line {frames[-1].lineno}{files[frames[-1].filename]}" if frames else says
 
 
 def _kind_of(value: Any) -> str:
@@ -257,13 +419,18 @@ def _shortened(value: Any) -> str:
 
 # --- installed packages ---
 
+# Ours, through the same door: they see more than texts, need an extra, and know their digest.
+_OURS = {"measures": {"parse_error_share": "tokmill.clean.parsing:PARSE_ERRORS"}}
+
 
 @functools.cache
 def _points(kind: Kind) -> dict[str, Any]:
     import importlib.metadata
 
     points = importlib.metadata.entry_points(group=f"tokmill.{kind}")
-    return {point.name: point for point in sorted(points, key=lambda point: (point.name, point.value))}
+    found = {point.name: point for point in sorted(points, key=lambda point: (point.name, point.value))}
+    ours = _OURS.get(kind, {}).items()
+    return found | {name: importlib.metadata.EntryPoint(name, value, "") for name, value in ours}
 
 
 @functools.cache
@@ -288,6 +455,8 @@ def _installed(kind: Kind, name: str) -> Any:
 def installed_digest(kind: Kind, name: str) -> str:
     """Of the distribution's own files, as its RECORD has them: the same for any installer, on any machine."""
     point = _points(kind)[name]
+    if name in _OURS.get(kind, ()):
+        return str(point.load().digest())
     top = point.module.partition(".")[0]
     rows = csv.reader((point.dist.read_text("RECORD") or "").splitlines()) if point.dist else ()
     hashes = {row[0]: row[1] for row in rows if len(row) > 1 and row[1]}

@@ -1,7 +1,10 @@
 """What a run reports while it works: messages and progress for who started it, journal.json for who asks how far it is.
 
-    Progress        steps and tasks as they begin and end; the library is silent, the command line draws bars
-    warnings_to     what deep code logs through logging.getLogger("tokmill.…"), in a worker too, goes to `say`
+    Progress        steps and tasks as they begin and end, and how far a long task is; the library is silent, the command
+                    line draws bars
+    warnings_to     what deep code logs through logging.getLogger("tokmill.…"), in a worker too, goes to `say`: a warning
+                    needs a decision and begins with "! ", what is logged as information does not; `tell_count` of a task
+                    goes the same way
     open_journal    a Progress that passes everything on and records the planned steps, tasks done of known, the last
                     error in journal.json                                            (who works is in the lock)
 
@@ -26,10 +29,14 @@ from tokmill.errors import TokmillError
 from tokmill.storage.disk import temp_beside, told_as_unwritable
 
 LOGGER = "tokmill"
+MARK = "! "  # of a line that needs a decision
 
 
 class Progress(Protocol):
     def say(self, message: str) -> None:
+        return
+
+    def plan(self, steps: Sequence[str]) -> None:
         return
 
     def begin_step(self, name: str, reasons: list[str]) -> None:
@@ -39,6 +46,10 @@ class Progress(Protocol):
         return
 
     def finish_task(self, name: str) -> None:
+        return
+
+    def count(self, name: str, done: int, total: int, unit: str) -> None:
+        """How far its one long task is: 12 of 56 kernels."""
         return
 
     def finish_step(self, name: str, seconds: float, counts: dict[str, object]) -> None:
@@ -52,26 +63,44 @@ class Silence(Progress):
     """No output at all: what a Progress does that nobody watches."""
 
 
+Count = Callable[[str, int, int, str], None]
+
+
+def tell_count(step: str, done: int, total: int, unit: str) -> None:
+    """From within a task, to `Progress.count` of who started the run."""
+    logging.getLogger(LOGGER).info(
+        "%s: %d of %d %s", step, done, total, unit, extra={"counted": (step, done, total, unit)}
+    )
+
+
 @contextlib.contextmanager
-def warnings_to(say: Callable[[str], None]) -> Iterator[None]:
+def warnings_to(say: Callable[[str], None], count: Count | None = None) -> Iterator[None]:
     """What is logged meanwhile is said, and nowhere else."""
-    logger, handler = logging.getLogger(LOGGER), _Saying(say)
-    was_passed_on, logger.propagate = logger.propagate, False
+    logger, handler = logging.getLogger(LOGGER), _Saying(say, count)
+    before = logger.propagate, logger.level
+    logger.propagate = False
+    logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
     logger.addHandler(handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.propagate = was_passed_on
+        logger.propagate, level = before
+        logger.setLevel(level)
 
 
 class _Saying(logging.Handler):
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], count: Count | None) -> None:
         super().__init__()
-        self._say = say
+        self._say, self._count = say, count
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._say(record.getMessage())
+        if (counted := getattr(record, "counted", None)) is not None:
+            if self._count is not None:
+                self._count(*counted)
+            return
+        mark = MARK if record.levelno >= logging.WARNING else ""
+        self._say(mark + record.getMessage())
 
 
 JOURNAL = "journal.json"
@@ -85,6 +114,7 @@ class StepNote(msgspec.Struct, kw_only=True):
     reused: int = 0
     done: int = 0  # with the reused ones
     seconds: float | None = None
+    counted: tuple[int, int, str] | None = None  # how far its long task is, of how much, and of what
 
 
 class Journal(msgspec.Struct, kw_only=True):
@@ -131,6 +161,7 @@ class JournalProgress:
 
     def plan(self, steps: Sequence[str]) -> None:
         self._journal.steps = list(steps)
+        self._progress.plan(steps)
         self.write()
 
     def say(self, message: str) -> None:
@@ -153,8 +184,13 @@ class JournalProgress:
     def finish_task(self, name: str) -> None:
         self._journal.notes[name].done += 1
         self._progress.finish_task(name)
-        if time.time() - self._journal.written_at >= _EVERY_SECONDS:
-            self.write()
+        self._write_sometimes()
+
+    def count(self, name: str, done: int, total: int, unit: str) -> None:
+        if name in self._journal.notes:
+            self._journal.notes[name].counted = done, total, unit
+            self._progress.count(name, done, total, unit)
+            self._write_sometimes()
 
     def finish_step(self, name: str, seconds: float, counts: dict[str, object]) -> None:
         note = self._journal.notes[name]
@@ -165,6 +201,10 @@ class JournalProgress:
     def skip_step(self, name: str) -> None:
         self._journal.notes[name] = StepNote(state="up to date")
         self._progress.skip_step(name)
+
+    def _write_sometimes(self) -> None:
+        if time.time() - self._journal.written_at >= _EVERY_SECONDS:
+            self.write()
 
     def write(self) -> None:
         """Whole or not at all, but not through to the disk: what a crash of the machine leaves here proves nothing.

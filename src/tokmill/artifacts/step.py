@@ -27,6 +27,7 @@ without power keeps removals in any order, so a directory is synced before that 
 from __future__ import annotations
 
 import contextlib
+import random
 import shutil
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -93,6 +94,19 @@ def has_all_files(artifact: Artifact) -> bool:
             if not path.is_file() or path.stat().st_size != entry.bytes:
                 return False
     return True
+
+
+def damaged_file(artifact: Artifact, max_bytes: int | None = None) -> str | None:
+    """A file whose bytes are not those of the manifest, of some that are chosen at random and have so many bytes together
+    at most; None: of all."""
+    files = [entry for entry in artifact.manifest.files if entry.table != "manifest"]
+    left = sum(entry.bytes for entry in files) if max_bytes is None else max_bytes
+    for entry in random.sample(files, len(files)):
+        if entry.bytes <= left:
+            left -= entry.bytes
+            if file_sha256(artifact.path(entry)) != entry.sha256:
+                return entry.path
+    return None
 
 
 def begin(directory: Path) -> None:
@@ -176,6 +190,8 @@ def discard(directory: Path) -> None:
     """Remove an artifact, finished or not. Its evidence goes last: an interrupted removal can be resumed."""
     evidence = directory / RECEIPTS
     changed = set()
+    if not directory.exists():
+        return
     try:
         for path in sorted(directory.rglob("*"), reverse=True):  # files before their directories
             if path.is_relative_to(evidence) or path == directory / MANIFEST:
@@ -351,12 +367,12 @@ class TaskFunction(Generic[Asked]):
     perform: Callable[[Task[Asked]], Made]
 
 
-def _no_kernels(options: Any) -> set[str]:
-    return set()
-
-
 def _nothing(step: Any, receipts: Sequence[Receipt]) -> Json:
     return {}
+
+
+def _accept(step: Any, counts: Json) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -367,8 +383,9 @@ class Stage(Generic[Asked]):
     options: type[Asked] | UnionType  # of a step; a manifest's config is decoded into them
     conduct: Callable[[Step[Asked, Any], Mapping[str, Artifact]], Conduct]
     tasks: Mapping[str, TaskFunction[Any]]  # by the names that receipts know them by
-    kernels: Callable[[Asked], set[str]] = _no_kernels  # modules to compile before the first task
     environment: Callable[[Step[Asked, Any], Sequence[Receipt]], Json] = _nothing  # for the manifest's block
+    # raises where the counts are over a limit that is in no fingerprint: asked of steps that are up to date too
+    check: Callable[[Step[Asked, Any], Json], None] = _accept
 
 
 class Shard(NamedTuple):

@@ -178,7 +178,9 @@ class _Listening(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         words = getattr(self.here, "words", None)
-        if words is not None:
+        if words is not None and not hasattr(
+            record, "counted"
+        ):  # how far a task is comes too late in its reply
             words.append((record.name, record.levelno, record.getMessage()))
 
 

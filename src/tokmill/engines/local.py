@@ -6,6 +6,7 @@
                  └─ dask    likewise
 
     engine.run(perform, tasks) yields (task, receipt) as tasks finish, in any order
+    compile_kernels              before any of them, so that no task waits for a compiler
 
     memory  >=  driver  +  workers x (worker + SHARD_FACTOR x shard)            workers_within
 
@@ -29,6 +30,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -39,10 +41,11 @@ from multiprocessing import connection
 from typing import Any, Literal, Protocol
 
 from tokmill.artifacts.manifest import Receipt, available_cores
-from tokmill.artifacts.progress import LOGGER
+from tokmill.artifacts.progress import LOGGER, Progress
 from tokmill.artifacts.step import Task
 from tokmill.engines.collector import spare_collector
 from tokmill.errors import MissingExtra, RecipeError, TaskFailed, plural
+from tokmill.kernels.warm import ensure_compiled
 
 # --- memory ---
 
@@ -229,6 +232,7 @@ def _start_worker(messages: Any) -> None:
     messages.cancel_join_thread()
     logger = logging.getLogger(LOGGER)
     logger.propagate = False
+    logger.setLevel(logging.INFO)
     logger.addHandler(logging.handlers.QueueHandler(messages))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_driver, daemon=True).start()
@@ -254,6 +258,26 @@ class InlineEngine:
 
     def close(self) -> None:
         pass
+
+
+# --- kernels ---
+
+COMPILING = "compiling kernels"  # as a step is told, though it is none
+
+
+def compile_kernels(progress: Progress, processes: int | None = None) -> float:
+    """All that are not in the cache. How many seconds it took: they belong to no step."""
+    begun = time.monotonic()
+
+    def count(done: int, total: int) -> None:
+        if not done:
+            progress.begin_step(COMPILING, [])
+            progress.say(f"compiling {plural(total, 'kernel')}, once per version …")
+        progress.count(COMPILING, done, total, "kernels")
+
+    if ensure_compiled(count, processes or available_cores()):
+        progress.finish_step(COMPILING, time.monotonic() - begun, {})
+    return time.monotonic() - begun
 
 
 # --- the choice of an engine ---

@@ -20,12 +20,12 @@ import msgspec
 from msgspec import structs
 
 from tokmill.artifacts.manifest import Json, config_of
-from tokmill.artifacts.plugins import find_plugin
+from tokmill.artifacts.plugins import Plugin, find_plugin
 from tokmill.artifacts.snapshot import wrong_shard
 from tokmill.artifacts.step import Step, open_artifact
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, digest_of_source, load_forgotten
 from tokmill.clean.edits import NormalizeOptions
-from tokmill.clean.examine import CleanOptions
+from tokmill.clean.examine import CleanOptions, version_of
 from tokmill.clean.language import (
     LanguageOptions,
     LanguagePlan,
@@ -35,27 +35,12 @@ from tokmill.clean.language import (
     score_for_recall,
 )
 from tokmill.clean.license_policy import make_policy
-from tokmill.clean.rules import compile_filters
+from tokmill.clean.rules import Kind, compile_filters, load_pack
 from tokmill.duplicates.near import choose_bands
 from tokmill.errors import RecipeError, TokmillError
-from tokmill.formats import resolve_format
-from tokmill.recipe import (
-    Corpus,
-    Dedup,
-    Hub,
-    Language,
-    License,
-    Recipe,
-    Source,
-)
+from tokmill.recipe import CleanLimits, Corpus, Dedup, Hub, Language, License, Recipe, Source
 from tokmill.sources.hub import is_pinned, resolve_revision
-from tokmill.sources.readers import (
-    list_corpus,
-    list_hub_of_language,
-    list_source,
-    resolve_reader,
-    resolve_reading,
-)
+from tokmill.sources.readers import list_corpus, list_hub_of_language, list_source, resolve_reading
 from tokmill.sources.reading import Reading
 from tokmill.stages.clean import CleanExtra, cleaning_task
 from tokmill.stages.dedup.method import OWN_SOURCE, DedupExtra
@@ -88,24 +73,27 @@ def own_section(section: str, recipe: Recipe, source: Source) -> Any:
     return None
 
 
-def check_cleaning(recipe: Recipe, base: Path) -> None:
-    """Packs, measures, licences and plugins that a recipe names are there: all that can be known without its files."""
-    for source in recipe.sources:
-        resolve_cleaning(recipe, source, base)
-        resolve_reader(source, base)
-    if recipe.tokenizer is not None and recipe.tokenizer.plugin is not None:
-        find_plugin("tokenizers", recipe.tokenizer.plugin, base, "tokenizer.plugin")
-    for build in recipe.builds:
-        resolve_format(build.format, base, f"builds.{build.name}")
+def refuse_idle_packs(recipe: Recipe) -> None:
+    """A pack of the whole recipe that is for code, where no source is: it would judge nothing, without a word."""
+    for rule in recipe.filters:
+        is_for_code = rule.pack is not None and load_pack(rule.pack).judges == "code"
+        if is_for_code and CODE not in {source.domain for source in recipe.sources}:
+            raise RecipeError(
+                f"the pack `{rule.pack}` judges sources of `domain: {CODE}`, and there is none",
+                where="filters",
+                next=f"say `domain: {CODE}` in the sources that are code, "
+                f"or give them `clean: {{filters: [{rule.pack}]}}`",
+            )
 
 
 def resolve_cleaning(recipe: Recipe, source: Source, base: Path) -> CleanOptions:
     """The options of a source's cleaning."""
     own_filters = own_section("filters", recipe, source)
     filters = recipe.filters if own_filters is None else own_filters
-    # packs and languages are of prose; code is judged by them only where its own name asks for it
+    # a pack is made for prose or for code, languages are of prose; a source is judged by others where its own name asks
     is_code = source.domain == CODE
-    sieve = compile_filters(filters, base, skip_packs=own_filters is None and is_code)
+    kind: Kind = "code" if is_code else "prose"
+    sieve = compile_filters(filters, base, inherited_by=kind if own_filters is None else None)
     language: Language | None = own_section("language", recipe, source) or (
         None if is_code else recipe.language
     )
@@ -114,19 +102,24 @@ def resolve_cleaning(recipe: Recipe, source: Source, base: Path) -> CleanOptions
     license: License | None = own_section("license", recipe, source) or recipe.license
     own_transforms = own_section("transforms", recipe, source)
     names = recipe.transforms if own_transforms is None else own_transforms
-    transforms = tuple(find_plugin("transforms", name, base, "transforms") for name in names)
+    transforms = tuple(find_transform(name, base) for name in names)
     return CleanOptions(
         source=source.name,
         normalize=msgspec.convert(normalize, NormalizeOptions, from_attributes=True),
         license=make_policy(license.allow, license.deny, license.unknown) if license else None,
-        language=_language_plan(language, source) if language else None,
+        language=language_plan(language, source) if language else None,
         sieve=sieve,
         redact=tuple(sorted(recipe.redact if redact is None else redact)),
         transforms=transforms or msgspec.UNSET,
+        version=version_of(sieve),
     )
 
 
-def _language_plan(language: Language, source: Source) -> LanguagePlan:
+def find_transform(name: str, base: Path) -> Plugin:
+    return find_plugin("transforms", name, base, "transforms")
+
+
+def language_plan(language: Language, source: Source) -> LanguagePlan:
     asked = msgspec.convert(language, LanguageOptions, from_attributes=True)
     if language.method == "detect":
         _refuse_unknown_codes(language)
@@ -198,7 +191,7 @@ def source_steps(recipe: Recipe, source: Source, base: Path, out: Path, own: Seq
         directory=clean_directory,
         options=cleaning,
         needs=(ingest.name,),
-        extra=CleanExtra(normalize.max_nul_fraction, recipe.dedup.warn_source_loss),
+        extra=CleanExtra(normalize.max_nul_fraction, recipe.clean or CleanLimits()),
     )
     return [ingest, clean]
 
@@ -268,15 +261,19 @@ def _find_on_hub(
     return _Found(files, digests, reading, HubOptions(asked, revision, chosen), read)
 
 
-def _input_digests(files: list[InputFile], directory: Path) -> dict[str, str]:
-    """sha256 by name; a file whose size and time are those of the last run keeps its recorded one."""
-    known: Mapping[str, list[int | str]] = {}
-    try:
+def input_stats(directory: Path) -> Mapping[str, list[int | str]]:
+    """By name, size, time and sha256 of what the last ingest into `directory` has read."""
+    with contextlib.suppress(TokmillError):  # a damaged manifest vouches for nothing
         artifact = open_artifact(directory)
         if artifact is not None:
-            known = artifact.manifest.environment.get(INPUT_STATS, {})
-    except TokmillError:
-        pass  # a damaged manifest vouches for nothing
+            known: Mapping[str, list[int | str]] = artifact.manifest.environment.get(INPUT_STATS, {})
+            return known
+    return {}
+
+
+def _input_digests(files: list[InputFile], directory: Path) -> dict[str, str]:
+    """sha256 by name; a file whose size and time are those of the last run keeps its recorded one."""
+    known = input_stats(directory)
     fresh = [file for file in files if known.get(file.name, [])[:2] != [file.bytes, file.modified_ns]]
     with ThreadPoolExecutor(2) as pool:  # hashing releases the GIL; two are enough to keep a disk busy
         hashed = dict(

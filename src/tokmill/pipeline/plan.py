@@ -24,7 +24,6 @@ from tokmill.recipe import (
     Recipe,
     Source,
 )
-from tokmill.stages.registry import STAGES
 from tokmill.stages.sampling import SplitOptions
 from tokmill.stages.tokens.stage import TokensExtra, TokensOptions
 
@@ -62,28 +61,46 @@ def is_left_out(recipe: Recipe, source: Source) -> bool:
     return weights.get(source.domain, 1) == 0 or within.get(source.name, 1) == 0
 
 
-def kernels_needed(steps: Sequence[Step]) -> set[str]:
-    """Modules of kernels that these steps call."""
-    every_run = {"characters", "wordclasses", "hashing", "jsonlines"}
-    return every_run.union(*(STAGES[step.kind].kernels(step.options) for step in steps))
-
-
 def steps_until(steps: list[Step], until: str | None) -> list[Step]:
     """All steps up to and with the last one that is called `until` or is of that kind."""
     if until is None:
         return steps
-    last = max((index for index, step in enumerate(steps) if until in (step.name, step.kind)), default=None)
-    if last is None:
-        names = ", ".join(dict.fromkeys(name for step in steps for name in (step.kind, step.name)))
-        raise RecipeError(f"no step is called {until}", where="--until", next=f"one of: {names}")
-    chosen = steps[: last + 1]
+    check_until(until, [step.name for step in steps])
+    chosen = steps[: 1 + max(index for index, step in enumerate(steps) if until in (step.name, step.kind))]
     names_chosen = {step.name for step in chosen}
     return [
-        replace(step, extra=replace(step.extra, follower=None))  # nobody asked for cleaning
+        alone(step)  # nobody asked for cleaning
         if step.kind == "ingest" and step.name.replace("ingest/", "clean/", 1) not in names_chosen
         else step
         for step in chosen
     ]
+
+
+def check_until(until: str, names: Sequence[str]) -> None:
+    known = dict.fromkeys(part for name in names for part in (name.partition("/")[0], name))
+    if until not in known:
+        raise RecipeError(f"no step is called {until}", where="--until", next=f"one of: {', '.join(known)}")
+
+
+def step_names(recipe: Recipe) -> list[str]:
+    """Of `plan_steps`, without looking at a file."""
+    names = [
+        f"{kind}/{source.name}"
+        for source in recipe.sources
+        if not is_left_out(recipe, source)
+        for kind in ("ingest", "clean")
+    ]
+    names += ["dedup"] if any(getattr(recipe.dedup, key) for key in Dedup.METHODS) else []
+    names.append("split")
+    if recipe.tokenizer is not None:
+        names += ["tokenizer", "tokens", *(["mixture"] if recipe.mixture is not None else [])]
+        names += [f"build/{build.name}" for build in recipe.builds]
+    return names
+
+
+def alone(ingest: Step) -> Step:
+    """Without cleaning in the same pass."""
+    return replace(ingest, extra=replace(ingest.extra, follower=None))
 
 
 def waves(steps: Sequence[Step]) -> Iterator[list[Step]]:

@@ -3,7 +3,7 @@
     assess        a step and its artifact ─> Freshness: up to date, or the reasons why not; from manifests alone
     origin_of     what a build was made from, for its own manifest: a trainer has the build, and seldom the run
     write_run_manifest
-        artifacts ─┬─ ATTRIBUTION.md          by licence and source, in tokens where there are tokens
+        artifacts ─┬─ ATTRIBUTION.md          by licence and source: what the builds hold
                    └─ <out>/manifest.json     names every artifact with its digests; written last
 
     origin        hub               per source: dataset, config, split and the commit that was read, pinned or not
@@ -17,7 +17,7 @@ build holds: a run that finds other ones writes the manifest again, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,10 +37,12 @@ from tokmill.artifacts.manifest import (
     step_fingerprint,
     write_manifest,
 )
+from tokmill.artifacts.previous import find_previous, set_aside
 from tokmill.artifacts.step import UNKNOWN, Artifact, Step, discard, has_all_files, open_artifact
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, PENDING_FILE, forgotten_facts
 from tokmill.clean.license_policy import LicenseTotals, attribution
 from tokmill.errors import OutOfMemory, StorageError, TokmillError
+from tokmill.stages.build.contents import Contents, load_contents
 from tokmill.storage.disk import commit_bytes, remove_file
 from tokmill.storage.location import file_sha256
 
@@ -124,16 +126,34 @@ def step_inputs(step: Step, upstream: Mapping[str, Artifact]) -> dict[str, str]:
 class Freshness:
     """Whether a step is up to date, and if not, why."""
 
-    def __init__(self, artifact: Artifact | None, reasons: list[str]) -> None:
+    def __init__(self, artifact: Artifact | None, reasons: list[str], *, is_damaged: bool = False) -> None:
         self.artifact = artifact
         self.reasons = reasons
+        self.is_damaged = is_damaged  # the artifact is the right one, and its files are not
+        self.previous: Artifact | None = None  # what the step asks for, as it was before: to be brought back
 
     @property
     def is_current(self) -> bool:
         return not self.reasons
 
 
-def assess(step: Step, upstream: Mapping[str, Artifact]) -> Freshness:
+def assess(
+    step: Step, upstream: Mapping[str, Artifact], why: Callable[[Step], list[str]] | None = None
+) -> Freshness:
+    """`why`: what was changed in the recipe that the step is made from."""
+    found = _compare(step, upstream, why or (lambda step: []))
+    if not found.is_current and all(name in upstream for name in step.needs):
+        fingerprint = step_fingerprint(step.kind, step.config, step_inputs(step, upstream))
+        found.previous = find_previous(out_of(step), step.name, fingerprint)
+    return found
+
+
+def out_of(step: Step) -> Path:
+    """The directory of the run: a step is below it under its name."""
+    return step.directory.parents[step.name.count("/")]
+
+
+def _compare(step: Step, upstream: Mapping[str, Artifact], why: Callable[[Step], list[str]]) -> Freshness:
     try:
         artifact = open_artifact(step.directory)
     except (StorageError, OutOfMemory):
@@ -147,27 +167,33 @@ def assess(step: Step, upstream: Mapping[str, Artifact]) -> Freshness:
         return Freshness(artifact, [f"depends on {missing[0]}, which is to be rebuilt"])
     inputs = step_inputs(step, upstream)
     if artifact.manifest.fingerprint == step_fingerprint(step.kind, step.config, inputs):
-        return Freshness(
-            artifact, [] if has_all_files(artifact) else ["a file is missing or has another size"]
-        )
-    return Freshness(artifact, _differences(artifact.manifest, step, inputs))
+        if has_all_files(artifact):
+            return Freshness(artifact, [])
+        return Freshness(artifact, ["a file is missing or has another size"], is_damaged=True)
+    return Freshness(artifact, _differences(artifact.manifest, step, inputs, why))
 
 
-def review_plan(steps: Sequence[Step]) -> list[tuple[Step, Freshness]]:
+def review_plan(
+    steps: Sequence[Step], why: Callable[[Step], list[str]] | None = None
+) -> list[tuple[Step, Freshness]]:
     """The standing of every step as far as it can be known without running anything."""
     upstream: dict[str, Artifact] = {}
     found = []
     for step in steps:
-        freshness = assess(step, upstream)
-        if freshness.is_current and freshness.artifact is not None:
-            upstream[step.name] = freshness.artifact
+        freshness = assess(step, upstream, why)
+        known = freshness.artifact if freshness.is_current else freshness.previous
+        if known is not None:
+            upstream[step.name] = known
         found.append((step, freshness))
     return found
 
 
-def _differences(manifest: Manifest, step: Step, inputs: dict[str, str]) -> list[str]:
+def _differences(
+    manifest: Manifest, step: Step, inputs: dict[str, str], why: Callable[[Step], list[str]]
+) -> list[str]:
     section = step.name if step.kind in ("ingest", "clean", "build") else step.kind
-    reasons = explain_changes(manifest.config, step.config, section)
+    changes = explain_changes(manifest.config, step.config, section)
+    reasons = (why(step) or changes) if changes else []
     for name in sorted({*manifest.inputs, *inputs}):
         before, after = manifest.inputs.get(name), inputs.get(name)
         if before != after:
@@ -191,6 +217,7 @@ class Asked(NamedTuple):
     recipe: Json
     shard_bytes: int
     review: Json | None = None  # beside the digests: no byte hangs on it
+    settings: Json | None = None  # keys that its file has otherwise, likewise
 
 
 def write_run_manifest(
@@ -201,6 +228,7 @@ def write_run_manifest(
     environment: Json,
     *,
     has_changed: bool,
+    keep: bool = False,
 ) -> None:
     for step in steps[len(artifacts) :]:  # later steps, if they still hold
         if all(name in artifacts for name in step.needs):
@@ -217,7 +245,7 @@ def write_run_manifest(
     if not has_changed and _lists_exactly(out, artifacts, asked.review):
         remove_file(pending)
         return
-    _remove_former(out, steps)
+    _remove_former(out, steps, keep=keep)
     files = [_manifest_entry(out, artifact) for artifact in artifacts.values()]
     files += _write_attribution(out, artifacts)
     lineage, forgotten = forgotten_facts(out) if (out / FORGOTTEN_FILE).is_file() else ({}, [])
@@ -237,16 +265,15 @@ def write_run_manifest(
     remove_file(pending)
 
 
-def _remove_former(out: Path, steps: Sequence[Step]) -> None:
+def _remove_former(out: Path, steps: Sequence[Step], *, keep: bool) -> None:
     """Artifacts of sources and builds that the recipe no longer has."""
     planned = {step.directory for step in steps}
-    for parent in ("ingest", "clean", "build"):
-        for directory in sorted((out / parent).glob("*/")):
-            if directory not in planned and _was_ours(directory):
-                discard(directory)
-    for name in ("dedup", "tokenizer", "tokens", "mixture"):
-        if out / name not in planned and _was_ours(out / name):
-            discard(out / name)
+    below = [path for parent in ("ingest", "clean", "build") for path in sorted((out / parent).glob("*/"))]
+    for directory in (*below, *(out / name for name in ("dedup", "tokenizer", "tokens", "mixture"))):
+        if directory not in planned and _was_ours(directory):
+            if keep:
+                set_aside(out, directory)
+            discard(directory)
 
 
 def _was_ours(directory: Path) -> bool:
@@ -266,25 +293,58 @@ def _manifest_entry(out: Path, artifact: Artifact) -> FileEntry:
 
 
 def _write_attribution(out: Path, artifacts: Mapping[str, Artifact]) -> list[FileEntry]:
-    """ATTRIBUTION.md: by licence and source, in tokens where there are tokens."""
+    """ATTRIBUTION.md: of what the builds hold; where there is none, of what was encoded, or else cleaned."""
     path = out / ATTRIBUTION
     cleaned = {name.removeprefix("clean/"): a for name, a in artifacts.items() if name.startswith("clean/")}
-    if "tokens" in artifacts:
-        by_source = artifacts["tokens"].manifest.counts.get("licenses", {})
-    else:
-        by_source = {source: a.manifest.counts.get("licenses", {}) for source, a in cleaned.items()}
     if not cleaned:
         remove_file(path)
         return []
-    text = attribution(
-        LicenseTotals(
-            source, None if name == UNKNOWN else name, total["docs"], total["chars"], total.get("tokens")
+    builds = [name.removeprefix("build/") for name in artifacts if name.startswith("build/")]
+    if builds:
+        text = _attribute_builds(load_contents(artifacts), builds, list(cleaned))
+    else:
+        by_source = {source: a.manifest.counts.get("licenses", {}) for source, a in cleaned.items()}
+        if "tokens" in artifacts:
+            by_source = artifacts["tokens"].manifest.counts.get("licenses", {})
+        heads = {"chars": "characters", "tokens": "tokens"}
+        text = attribution(
+            LicenseTotals(
+                source,
+                None if name == UNKNOWN else name,
+                total["docs"],
+                {head: total[key] for key, head in heads.items() if key in total},
+            )
+            for source, totals in by_source.items()
+            for name, total in totals.items()
         )
-        for source, totals in by_source.items()
-        for name, total in totals.items()
-    )
     written = commit_bytes(path, text.encode())
     return [file_entry(ATTRIBUTION, "attribution", written, rows=1)]
+
+
+def _attribute_builds(contents: Contents, builds: Sequence[str], sources: Sequence[str]) -> str:
+    """Documents that are in any of them, and the tokens of each."""
+    tokens = {build: contents.totals("source", "license", build=build) for build in builds}
+    totals = contents.totals("source", "license")
+    rows = [
+        LicenseTotals(
+            source,
+            None if license == UNKNOWN else license,
+            total.new_docs,
+            {
+                f"tokens in {build}": own[source, license].tokens if (source, license) in own else 0
+                for build, own in tokens.items()
+            },
+        )
+        for (source, license), total in totals.items()
+        if total.new_docs
+    ]
+    built = {row.source for row in rows}
+    named = f"the build{'s' if len(builds) > 1 else ''} {', '.join(builds)}"
+    holds = (
+        f"What is in {named}, by licence and by source: documents, each once, and tokens, those of a document that "
+        "repeats each time."
+    )
+    return attribution(rows, holds, [source for source in sources if source not in built])
 
 
 def _lists_exactly(out: Path, artifacts: Mapping[str, Artifact], review: Json | None) -> bool:

@@ -18,7 +18,7 @@ from tokmill.artifacts.step import Step
 from tokmill.errors import RecipeError, TokenizerError, TokenizerMismatch
 from tokmill.formats import find_format, format_names, resolve_format
 from tokmill.packing.mixture import check_weights
-from tokmill.recipe import Build, Mixture, Pack, Recipe, Training, format_mistakes
+from tokmill.recipe import Build, Mixture, Pack, Recipe, Tokenizer, Training, format_mistakes
 from tokmill.stages.build.blocks import BuildOptions, PackOptions
 from tokmill.stages.build.mixture import MixtureOptions
 from tokmill.stages.tokens.tokenizer import Shares, TokenizerExtra, TokenizerOptions
@@ -45,10 +45,22 @@ def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, 
         plugin = find_plugin("tokenizers", tokenizer.plugin, base, "tokenizer.plugin")
         options = structs.replace(options, plugin=plugin, options=tokenizer.options)
         return Step("tokenizer", "tokenizer", directory, options)
+    path, actual = _pinned_file(tokenizer, base)
+    narrow = narrow_builds(recipe)
+    if narrow:
+        known = load_tokenizer(path, encoding=tokenizer.encoding).vocab_size
+        check_dtype(max(known, tokenizer.padded_vocab_size or 0), "uint16", where=f"build {narrow[0]}")
+    options = structs.replace(options, sha256=actual)
+    extra = TokenizerExtra(path)
+    return Step("tokenizer", "tokenizer", directory, options, files={path.name: actual}, extra=extra)
+
+
+def _pinned_file(tokenizer: Tokenizer, base: Path) -> tuple[Path, str]:
+    """The file that the recipe names, and its sha256, which must be the pinned one."""
     path = base / Path(tokenizer.path or "").expanduser()
     if not path.is_file():
         raise TokenizerError(
-            "no such tokenizer file",
+            "a directory, not a tokenizer file" if path.is_dir() else "no such tokenizer file",
             where=str(path),
             next="check `tokenizer.path`; it is relative to the recipe, and tokmill never downloads one",
         )
@@ -59,13 +71,7 @@ def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, 
             where=str(path),
             next="restore the pinned file, or change `tokenizer.sha256` if the new one is meant",
         )
-    narrow = narrow_builds(recipe)
-    if narrow:
-        known = load_tokenizer(path, encoding=tokenizer.encoding).vocab_size
-        check_dtype(max(known, tokenizer.padded_vocab_size or 0), "uint16", where=f"build {narrow[0]}")
-    options = structs.replace(options, sha256=actual)
-    extra = TokenizerExtra(path)
-    return Step("tokenizer", "tokenizer", directory, options, files={path.name: actual}, extra=extra)
+    return path, actual
 
 
 def _trained(options: TokenizerOptions, recipe: Recipe, training: Training) -> TokenizerOptions:
@@ -84,7 +90,9 @@ def _trained(options: TokenizerOptions, recipe: Recipe, training: Training) -> T
 def _shares(recipe: Recipe, training: Training) -> Shares:
     """Of the sources in the sample: as asked for, or as in the mixture; nothing: as much as they have."""
     names = [source.name for source in recipe.sources]
-    if training.weights is not None:
+    if training.weights is None:
+        return Shares()
+    if training.weights != "mixture":
         checked = check_weights(training.weights, names, where="tokenizer.train.weights", kind="source")
         return Shares(sources=_written(checked))
     mixture = recipe.mixture
@@ -110,7 +118,7 @@ def build_steps(recipe: Recipe, base: Path, out: Path, documents: Sequence[str])
         steps.append(Step("mixture", "mixture", out / "mixture", options, (*needs, "split")))
         needs += ("mixture",)
     for build in recipe.builds:
-        made = _build_options(recipe, build, base)
+        made = build_options(recipe, build, base)
         steps.append(Step(f"build/{build.name}", "build", out / "build" / build.name, made, needs))
     return steps
 
@@ -155,6 +163,7 @@ def _mixture_options(recipe: Recipe, mixture: Mixture) -> MixtureOptions:
     )
     if target is not None and target[0] == "blocks" and is_padded:  # a row is a document, however long
         target = "documents", target[1]
+    is_in_blocks = target is not None and target[0] == "blocks"
     return MixtureOptions(
         domains=domains,
         sources=within,
@@ -165,12 +174,12 @@ def _mixture_options(recipe: Recipe, mixture: Mixture) -> MixtureOptions:
         order=mixture.order,
         held_out=mixture.held_out,
         seed=recipe.seed,
-        seq_len=recipe.pack.length,
-        met="from above" if target is not None and target[0] == "blocks" else msgspec.UNSET,
+        seq_len=recipe.pack.length if is_in_blocks else msgspec.UNSET,
+        met="from above" if is_in_blocks else msgspec.UNSET,
     )
 
 
-def _build_options(recipe: Recipe, build: Build, base: Path) -> BuildOptions:
+def build_options(recipe: Recipe, build: Build, base: Path) -> BuildOptions:
     pack = build.pack or recipe.pack
     balance = recipe.mixture.balance if recipe.mixture is not None else "none"
     format, plugin = resolve_format(build.format, base, f"builds.{build.name}")

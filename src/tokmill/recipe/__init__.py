@@ -7,6 +7,7 @@ change the output.
 from tokmill.recipe.cleaning import (
     Against,
     Cleaning,
+    CleanLimits,
     Counts,
     Dedup,
     Filter,
@@ -49,6 +50,7 @@ __all__ = [
     "SOURCE_FORMATS",
     "Against",
     "Build",
+    "CleanLimits",
     "Cleaning",
     "Corpus",
     "Counts",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
@@ -45,7 +46,7 @@ class Filter(Section):
     """A pack by its name, or one rule: keep a document when min <= measure <= max."""
 
     pack: str | None = Field(
-        None, description="gopher-quality, gopher-repetition, c4, fineweb, stage-a, web-en"
+        None, description="gopher-quality, gopher-repetition, c4, fineweb, stage-a, web-en, code"
     )
     set: dict[str, Bound] = Field(
         {}, description="other thresholds for rules of the pack, e.g. {min_words: 30}"
@@ -141,10 +142,23 @@ class Cleaning(Section):
     redact: list[Redaction] | None = None
 
 
-# --- copies ---
-
 # More than half: what is left is no longer the source that was chosen.
 WARN_SOURCE_LOSS = Decimal("0.5")
+
+
+class CleanLimits(Section):
+    """How much cleaning may take of a source. Changes no byte of what is kept."""
+
+    max_source_loss: Share | None = Field(
+        None, description="a source that loses a larger share of its documents to cleaning stops the run"
+    )
+    warn_source_loss: Share = Field(
+        WARN_SOURCE_LOSS,
+        description="a source that loses a larger share to one rule, or to several together, is warned of",
+    )
+
+
+# --- copies ---
 
 
 class Near(Section):
@@ -218,8 +232,7 @@ class Dedup(Section):
     )
     warn_source_loss: Share = Field(
         WARN_SOURCE_LOSS,
-        description="a source that loses a larger share of its documents to one rule of cleaning, or to one kind of "
-        "copy, is warned of",
+        description="a source that loses a larger share of its documents to one kind of copy is warned of",
     )
     partitions: int = Field(
         4,
@@ -314,7 +327,7 @@ class Split(Section):
                 yield (key,), f"`method: {method}` needs `{key}`"
         if method == "hash":
             shares = [_decimal(given.get(key, 0)) for key in ("valid_fraction", "test_fraction")]
-            if all(0 <= share < 1 for share in shares) and sum(shares) >= 1:
+            if all(0 <= share < 1 for share in shares) and sum(map(Fraction, shares)) >= 1:
                 yield (
                     ("test_fraction",),
                     f"valid and test take {sum(shares)} of 1: nothing is left to train on",

@@ -20,13 +20,14 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 from pydantic_core import PydanticKnownError
 
 from tokmill.artifacts.plugins import HOOK
 from tokmill.formats import Format, format_names, is_format, known_format
 from tokmill.recipe.cleaning import (
     Cleaning,
+    CleanLimits,
     Dedup,
     Filters,
     Language,
@@ -67,8 +68,10 @@ class Training(Section):
     model: Literal["unigram", "bpe", "byte_bpe"] = "byte_bpe"
     vocab_size: int = Field(32000, ge=257, le=1 << 24)
     sample_megabytes: int = Field(256, ge=1, description="text that the tokenizer learns from, drawn by hash")
-    weights: dict[Name, Weight] | None = Field(
-        None, description="of the sources in that text [default: of the mixture, or as much as they have]"
+    weights: dict[Name, Weight] | Literal["mixture"] | None = Field(
+        None,
+        description="of the sources in that text; mixture: those of the mixture, and another mixture trains another "
+        "tokenizer [default: as much as they have]",
     )
     control_symbols: list[str] = Field([], description="control tokens besides `eos`")
     character_coverage: Share | None = Field(
@@ -288,6 +291,7 @@ class Recipe(Section):
     language: Language | None = None
     filters: Filters = []
     redact: list[Redaction] = []
+    clean: CleanLimits | None = None
     domains: dict[Name, Cleaning] = Field({}, description="filters and the like for one domain")
     dedup: Dedup = Dedup()
     split: Split = Split()
@@ -301,6 +305,12 @@ class Recipe(Section):
         exclude=True,
         description="what `tokmill review` judges size by; nothing is built otherwise for it",
     )
+
+    @model_serializer(mode="wrap")
+    def _as_asked(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without limits, as recipes were written before there were any: a digest stays what it was."""
+        found: dict[str, Any] = written(self)
+        return found if self.clean is not None else {k: v for k, v in found.items() if k != "clean"}
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
@@ -317,6 +327,13 @@ class Recipe(Section):
         for key in ("builds", "mixture"):
             if given.get(key) and given.get("tokenizer") is None:
                 yield (key,), f"`{key}` needs a `tokenizer`"
+        training, mixture = part_of(given.get("tokenizer"), "train"), given.get("mixture")
+        follows = part_of(training, "weights") == "mixture"
+        if follows and not part_of(mixture, "weights") and not part_of(mixture, "sources"):
+            yield (
+                ("tokenizer", "train", "weights"),
+                "`mixture` needs `mixture.weights` or `mixture.sources`",
+            )
 
 
 def _fallback_mistakes(sources: Any) -> Iterator[tuple[Path_, str]]:

@@ -143,7 +143,7 @@ def patiently(act: Callable[[], T], where: str, reached: Callable[[], int] = int
                 told = _told(error, where, failures, wait)
             else:
                 told = None
-                LOG.warning(_scrubbed(f"{where}: {_reason(error)}; trying again in {wait:g} s ({failures})"))
+                LOG.info(_scrubbed(f"{where}: {_reason(error)}; trying again in {wait:g} s ({failures})"))
         if told is not None:
             raise told  # outside of the handler: without the client's error, which may quote a request
         time.sleep(cast(float, wait))

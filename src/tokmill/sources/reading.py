@@ -76,7 +76,6 @@ class Reader:
     split: Callable[[AnyPath, int, Json, int], list[Span]]
     read: Callable[[AnyPath, str, Span, Reading], Iterator[Taken]]
     is_local: bool = False  # its files must lie on this machine; all others are read as streams
-    kernels: tuple[str, ...] = ()  # modules to compile before the first task
 
 
 class Dropped(NamedTuple):

@@ -486,4 +486,4 @@ def _site(file: InputFile, source: Source) -> str:
     return folder if "." in folder else source.name
 
 
-READER = Reader(resolve, whole_file, read, is_local=True, kernels=("xmlrows", "htmltext"))
+READER = Reader(resolve, whole_file, read, is_local=True)

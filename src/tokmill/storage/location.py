@@ -15,6 +15,7 @@ disk: `*` stays within a part of the key, `**` is any number of parts, and what 
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import glob
 import hashlib
@@ -175,7 +176,7 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
         raise EmptyGlob(
             "the pattern matches no file",
             where=pattern,
-            next=_why_empty(root, base),
+            next=_why_empty(root, base, PurePosixPath(pattern).name),
         )
     return sorted(found)
 
@@ -286,11 +287,13 @@ def _fixed_part(parts: Sequence[str]) -> Sequence[str]:
     return parts[: next((n for n, part in enumerate(parts) if glob.has_magic(part)), -1)]
 
 
-def _why_empty(root: Path, base: Path) -> str:
+def _why_empty(root: Path, base: Path, last: str) -> str:
     shown = root.relative_to(base) if root.is_relative_to(base) else root
     if not root.is_dir():
         return f"there is no directory {shown}/; paths are relative to the recipe"
     names = sorted(entry.name for entry in root.iterdir())
+    if not glob.has_magic(last) and (nearest := difflib.get_close_matches(last, names, 1, 0.8)):
+        return f"did you mean {shown / nearest[0]}?"
     some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
     return f"{shown}/ holds {len(names)} entries" + (f": {some}" if names else "")
 

@@ -145,13 +145,19 @@ def _asked(want: Wanted, file: Any, groups: list[int]) -> tuple[str, ...]:
     if want.others and want.key in file.schema_arrow.names:
         places = [n for n in range(len(file.schema)) if file.schema.column(n).path == want.key]
         if len(places) == 1 and all(
-            (found := file.metadata.row_group(group).column(places[0]).statistics) is not None
+            (found := _statistics(file, group, want.key, places[0])) is not None
             and found.has_null_count
             and not found.null_count
             for group in groups
         ):
             return (want.key,)
     return want.keys
+
+
+def _statistics(file: Any, group: int, name: str, place: int) -> Any:
+    """Of a column that can be read. Of one that cannot Arrow's reader raises an error, and its metadata end the process."""
+    next(file.iter_batches(batch_size=1, row_groups=[group], columns=[name], use_threads=False), None)
+    return file.metadata.row_group(group).column(place).statistics
 
 
 def peek(path: AnyPath) -> Peek:

@@ -1,0 +1,414 @@
+"""Every mistake that can be known before any work, at once: `recipe check`, `plan` and `run` begin with it.
+
+    keys and values (recipe/file.py) ──────────────────────────┐
+    files · packs, licences, languages · code of others ───────┼─> all of them by line, or the recipe
+    tokenizer, builds, mixture · budget, disk, output directory┘
+
+Nothing is written, no file is read whole, and nothing is asked of a network: what a hub or an object store holds is
+known to the plan. A file that the last run has read is not opened again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib.util
+import logging
+import os
+import shutil
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokmill.artifacts.step import open_artifact
+from tokmill.clean.license_policy import make_policy
+from tokmill.clean.rules import compile_filters
+from tokmill.errors import (
+    DiskFull,
+    InputError,
+    ManifestError,
+    MissingExtra,
+    StorageError,
+    TokenizerMismatch,
+    TokmillError,
+)
+from tokmill.formats import resolve_format
+from tokmill.packing.mixture import refuse_unknown
+from tokmill.pipeline.documents import find_transform, input_stats, language_plan, refuse_idle_packs
+from tokmill.pipeline.plan import check_until, is_left_out, step_names
+from tokmill.pipeline.tokens import build_options, resolved_weights, tokenizer_step
+from tokmill.recipe import Recipe, Source, Tokenizer
+from tokmill.recipe.file import Mistake, Written, refuse
+from tokmill.recipe.section import Path_
+from tokmill.sources.hubfile import missing_package
+from tokmill.sources.readers import list_source, resolve_reading
+from tokmill.stages.tokens.tokenizer import open_published
+from tokmill.storage import codecs
+from tokmill.storage.disk import system_error
+from tokmill.storage.location import InputFile, find_files, is_url
+from tokmill.storage.records import open_stream, read_exactly
+from tokmill.tokenizers.load import check_dtype, check_padded, resolve_controls, resolve_eos
+
+_LOG = logging.getLogger("tokmill.pipeline")
+
+_HEAD_BYTES = 1 << 16
+_OPENED_FILES = 256  # of a source: damage is rarely in one file alone, and the reader tells of it in the end
+# Of a compressed file. Text shrinks 3 to 6 times; 20 times is a file of repeats.
+_MAX_EXPANSION = 20
+# A run keeps documents twice, compressed, and tokens: as much as the input in all. A quarter does for the first copy alone.
+_LEAST_SHARE = 4
+_PACKAGES = {"ray": "ray", "dask": "distributed"}
+
+
+def examine(
+    written: Written, base: Path, out: Path, *, engine: str = "local", until: str | None = None
+) -> Recipe:
+    """The recipe, if nothing is wrong with it; else an error that lists all that is. Paths are relative to `base`."""
+    recipe: Recipe | None = written.content
+    found = _Found(written)
+    if recipe is not None:
+        sizes = {
+            source.name: _NONE if is_left_out(recipe, source) else _source(found, index, source, base, out)
+            for index, source in enumerate(recipe.sources)
+        }
+        _cleaning(found, recipe, base)
+        for place, pattern in _patterns(("dedup", "against", "files"), recipe.dedup.against):
+            found.holds(place, find_files, pattern, base)
+        _tokens(found, recipe, base, out)
+        _mixture(found, recipe, sizes)
+        if found.holds(("--out",), _check_writable, out):
+            found.holds(("--out",), _check_disk, recipe, out, sizes)
+        if until is not None and not written.mistakes:
+            found.holds(("--until",), check_until, until, step_names(recipe))
+    if engine in _PACKAGES and importlib.util.find_spec(_PACKAGES[engine]) is None:
+        missing = f"the engine {engine} needs the package {_PACKAGES[engine]}"
+        found.note(("--engine",), MissingExtra(missing, next=f"pip install 'tokmill[{engine}]'"))
+    if found.mistakes:
+        refuse(written.where, found.mistakes)
+    return written.recipe
+
+
+class _Files(NamedTuple):
+    every: list[InputFile]
+    fresh: list[InputFile]  # those that the last run has not read
+
+
+_NONE = _Files([], [])
+_Sizes = dict[str, _Files | None]  # None: not known here
+
+
+class _Found:
+    """Mistakes so far."""
+
+    def __init__(self, written: Written) -> None:
+        self.written = written
+        self.mistakes: list[Mistake] = list(written.mistakes)
+
+    def note(self, path: Path_, error: TokmillError) -> None:
+        self.mistakes.append(self.written.mistake(path, error))
+
+    def holds(self, path: Path_, check: Callable[..., Any], *arguments: Any) -> bool:
+        """What `check` refuses is a mistake there."""
+        try:
+            check(*arguments)
+        except TokmillError as error:
+            self.note(path, error)
+        except OSError as error:
+            self.note(path, system_error(error, ""))
+        else:
+            return True
+        return False
+
+
+# --- sources ---
+
+
+def _source(found: _Found, index: int, source: Source, base: Path, out: Path) -> _Files | None:
+    place: Path_ = ("sources", index)
+    if source.hub is not None and importlib.util.find_spec("huggingface_hub") is None:
+        found.note((*place, "hub"), missing_package("huggingface_hub"))
+    if source.hub is not None or source.data is not None or any(map(is_url, source.files or ())):
+        if source.reader is not None:
+            found.holds((*place, "reader"), resolve_reading, source, [], base)
+        return None
+    matched = [
+        found.holds(at, find_files, pattern, base) for at, pattern in _patterns((*place, "files"), source)
+    ]
+    if not all(matched):
+        return None
+    files: list[InputFile] = []
+    where: Path_ = (*place, "corpus", "manifest") if source.corpus is not None else (*place, "files")
+    if not found.holds(where, lambda: files.extend(list_source(source, base))):
+        return None
+    known = input_stats(out / "ingest" / source.name)
+    fresh = [file for file in files if known.get(file.name, [])[:2] != [file.bytes, file.modified_ns]]
+    section = source.format if source.format in type(source).model_fields else "fields"
+    section = "reader" if source.reader else "template" if source.template else section
+    if not found.holds(where, _check_files, source, files, fresh):
+        return None
+    found.holds((*place, section), resolve_reading, source, files, base)
+    return _Files(files, fresh)
+
+
+def _patterns(place: Path_, section: Any) -> Iterator[tuple[Path_, str]]:
+    """A single one may be written without a list."""
+    patterns: Sequence[str] = getattr(section, "files", None) or ()
+    for number, pattern in enumerate(patterns):
+        yield (*place, number) if len(patterns) > 1 else place, pattern
+
+
+def _check_files(source: Source, files: Sequence[InputFile], fresh: Sequence[InputFile]) -> None:
+    """They can be opened, and what they begin with is what their names say."""
+    if not any(file.bytes for file in files):
+        raise InputError(
+            "the file is empty" if len(files) == 1 else "every file is empty",
+            where=str(files[0].path),
+            next="check that they are the files you meant, and that they were copied whole",
+        )
+    if source.format != "records":
+        return
+    unlike: list[TokmillError | None] = []
+    for file in fresh[:_OPENED_FILES]:
+        if not file.path.name.endswith(codecs.SUFFIXES):
+            raise codecs.unknown_suffix(file.path)
+        if file.path.suffix == ".parquet":
+            codecs.peek(file.path, max_record_bytes=source.max_record_bytes)
+            unlike.append(None)
+            continue
+        with open_stream(file.path) as stream:
+            head = read_exactly(stream, _HEAD_BYTES, file.path)
+        if head:
+            unlike.append(_unlike_its_name(file, head.removeprefix(b"\xef\xbb\xbf"), source))
+    if unlike and unlike[0] is not None and all(unlike) and source.max_bad_fraction < 1:
+        raise unlike[0]
+
+
+def _unlike_its_name(file: InputFile, head: bytes, source: Source) -> TokmillError | None:
+    """What is certainly no text, or no JSON; a few bad records are quarantined, and no mistake."""
+    lines = [line.lstrip() for line in head.splitlines() if line.strip()]
+    kinds = [kind for kind, magic in _MAGIC.items() if head.startswith(magic)]
+    what = None
+    if kinds:
+        what = f"is {kinds[0]}, and its name does not say so"
+    elif codecs.is_plain_text(file.path):
+        try:
+            getincrementaldecoder("utf-8")().decode(head)  # a character may be cut at its end
+        except UnicodeDecodeError as error:
+            if source.unit == "document":
+                what = f"is not UTF-8 (byte {error.start:,}: {error.reason})"
+    elif lines and lines[0].startswith(b"["):
+        what = "holds a JSON array, and should hold an object on each line"
+    elif lines and not any(line.startswith(b"{") for line in lines):
+        what = "has no JSON object on any of its first lines"
+    if what is None:
+        return None
+    return InputError(what, where=str(file.path), next="name or convert the file as what it is")
+
+
+_MAGIC = {
+    "compressed with gzip": b"\x1f\x8b",
+    "compressed with zstd": b"\x28\xb5\x2f\xfd",
+    "compressed with bzip2": b"BZh91AY&SY",
+    "a ZIP archive": b"PK\x03\x04",
+    "a Parquet file": b"PAR1",
+    "a PDF": b"%PDF-",
+    "text in UTF-16": b"\xff\xfe",
+    "text in big-endian UTF-16": b"\xfe\xff",
+}
+
+
+# --- cleaning ---
+
+
+def _cleaning(found: _Found, recipe: Recipe, base: Path) -> None:
+    """Each section where it is written: of the recipe, a domain or a source."""
+    holders: list[tuple[Path_, Any]] = [((), recipe)]
+    holders += [(("domains", name), own) for name, own in recipe.domains.items()]
+    holders += [(("sources", index, "clean"), source.clean) for index, source in enumerate(recipe.sources)]
+    for place, own in holders:
+        filters = getattr(own, "filters", None) or []
+        each = [
+            found.holds((*place, "filters", number), compile_filters, [rule], base)
+            for number, rule in enumerate(filters)
+        ]
+        if all(each):
+            found.holds((*place, "filters"), compile_filters, filters, base)
+        for number, name in enumerate(getattr(own, "transforms", None) or ()):
+            found.holds((*place, "transforms", number), find_transform, name, base)
+        if license := getattr(own, "license", None):
+            for key in ("allow", "deny"):
+                for number, entry in enumerate(getattr(license, key)):
+                    found.holds((*place, "license", key, number), make_policy, [entry])
+        if language := getattr(own, "language", None):
+            found.holds((*place, "language"), language_plan, language, recipe.sources[0])
+    if not found.mistakes:
+        found.holds(("filters",), refuse_idle_packs, recipe)
+
+
+# --- tokens ---
+
+
+def _tokens(found: _Found, recipe: Recipe, base: Path, out: Path) -> None:
+    for index, build in enumerate(recipe.builds):
+        place: Path_ = ("builds", index)
+        if found.holds((*place, "format"), resolve_format, build.format, base, f"builds.{build.name}"):
+            found.holds(place, build_options, recipe, build, base)
+    tokenizer = recipe.tokenizer
+    if tokenizer is None:
+        return
+    vocabulary = tokenizer.padded_vocab_size or 0
+    if tokenizer.train is not None:
+        alone = recipe.model_copy(update={"mixture": None})  # which is looked at by itself
+        found.holds(("tokenizer", "train"), tokenizer_step, alone, base, out, ())
+        vocabulary = max(vocabulary, tokenizer.train.vocab_size)
+    else:
+        vocabulary = max(vocabulary, _opened(found, tokenizer, recipe, base, out))
+    for index, build in enumerate(recipe.builds):
+        if build.dtype == "uint16":
+            found.holds(("builds", index, "dtype"), check_dtype, vocabulary, "uint16", f"build {build.name}")
+
+
+def _opened(found: _Found, tokenizer: Tokenizer, recipe: Recipe, base: Path, out: Path) -> int:
+    """How many ids it has; 0: it cannot be opened. One that the last run has opened is not opened again."""
+    try:
+        step = tokenizer_step(recipe.model_copy(update={"builds": []}), base, out, ())
+        with contextlib.suppress(ManifestError, StorageError):
+            known = open_artifact(out / "tokenizer")
+            if known is not None and known.manifest.config == step.config:
+                return int(known.manifest.facts["vocab_size"])
+        opened = open_published(step)
+    except TokmillError as error:
+        key = "sha256" if isinstance(error, TokenizerMismatch) else "plugin" if tokenizer.plugin else "path"
+        found.note(("tokenizer", key), error)
+        return 0
+    found.holds(("tokenizer", "eos"), resolve_eos, opened, tokenizer.eos)
+    for number, literal in enumerate(tokenizer.control):
+        found.holds(("tokenizer", "control", number), resolve_controls, opened, [literal])
+    found.holds(("tokenizer",), check_padded, opened.vocab_size, tokenizer.padded_vocab_size)
+    return opened.vocab_size
+
+
+# --- mixture, budget ---
+
+
+def _mixture(found: _Found, recipe: Recipe, sizes: _Sizes) -> None:
+    mixture = recipe.mixture
+    if mixture is None or _renames_sources(found.written):
+        return
+    domains = list(dict.fromkeys(source.domain for source in recipe.sources))
+    asked: list[tuple[Path_, Any, list[str], str]] = [
+        (("mixture", "weights", name), weight, domains, "domain") for name, weight in mixture.weights.items()
+    ]
+    for domain, weights in mixture.sources.items():
+        own = [source.name for source in recipe.sources if source.domain == domain]
+        asked.append((("mixture", "sources", domain), 1, domains, "domain"))
+        if own:
+            asked += [
+                (("mixture", "sources", domain, name), weights[name], own, "source") for name in weights
+            ]
+    names_hold = [
+        found.holds(place, refuse_unknown, place[-1], known, kind, "mixture")
+        for place, weight, known, kind in asked
+        if weight
+    ]
+    if all(names_hold) and found.holds(("mixture",), resolved_weights, recipe, mixture):
+        _budget(found, recipe, sizes)
+
+
+def _renames_sources(written: Written) -> bool:
+    """A mistake in what sources are called, or one that took a source out: others that name them may be right."""
+    places = [mistake.place for mistake in written.mistakes if mistake.place.startswith("sources")]
+    last = [place.rpartition(".")[2] for place in places]
+    return ("sources",) in written.left_out or any(
+        difflib.get_close_matches(key, ["name", "domain"], cutoff=0.5) for key in last
+    )
+
+
+def _budget(found: _Found, recipe: Recipe, sizes: _Sizes) -> None:
+    """A token has a byte of text or more: more tokens than bytes are nowhere, and that is known before any is read."""
+    mixture = recipe.mixture
+    assert mixture is not None, "asked by whoever has one"
+    unit, amount = mixture.target or ("documents", 0)
+    amount *= {"tokens": 1, "blocks": recipe.pack.length, "megabytes": 10**6}.get(unit, 0)
+    epochs = mixture.max_epochs if mixture.exhausted == "repeat" else 1
+    if not amount or mixture.exhausted == "renormalize":
+        return  # nothing is too much for it: it takes what there is
+    shares = {source.domain: mixture.weights.get(source.domain, Decimal(0)) for source in recipe.sources}
+    total = sum(shares.values(), Decimal(0))
+    # without weights, all of them together
+    asked: dict[str | None, int] = (
+        {domain: int(amount * share / total) for domain, share in shares.items()} if total else {None: amount}
+    )
+    for domain, wanted in asked.items():
+        own = [source for source in recipe.sources if domain in (None, source.domain)]
+        known = [_most_bytes(source, sizes[source.name]) for source in own]
+        most = epochs * sum(size or 0 for size in known)
+        if None not in known and wanted > most:
+            whose = "the files" if domain is None else f"the domain {domain}"
+            what = (
+                f"asks for {wanted:,} {'bytes' if unit == 'megabytes' else 'tokens'} of {whose}, which cannot give more "
+                f"than {most:,} bytes of text{f' in {epochs} epochs' if epochs > 1 else ''}"
+            )
+            advice = "ask for less, add files, or set `exhausted: renormalize`"
+            found.note(("mixture", unit), InputError(what, next=advice))
+            return
+
+
+def _most_bytes(source: Source, files: _Files | None) -> int | None:
+    """No text of it is longer than its files, unpacked; None: not known."""
+    if files is None or source.template is not None or source.format != "records":
+        return None
+    return 2 * sum(
+        file.bytes * (_MAX_EXPANSION if file.path.suffix in (".gz", ".zst", ".parquet") else 1)
+        for file in files.every
+    )
+
+
+# --- where it goes ---
+
+
+def _check_writable(out: Path) -> None:
+    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise StorageError(
+            "cannot write here (it is a file, and results need a directory)",
+            where=str(nearest),
+            next="choose another directory with `--out`, or move the file",
+        )
+    is_effective = os.access in os.supports_effective_ids
+    if not os.access(nearest, os.W_OK | os.X_OK, effective_ids=is_effective):
+        raise StorageError(
+            "cannot write here (no permission)",
+            where=str(nearest),
+            next="choose another directory with `--out`, or change its permissions",
+        )
+
+
+def _check_disk(recipe: Recipe, out: Path, sizes: _Sizes) -> None:
+    """Roughly: what a run needs besides depends on the rules, and nobody knows that before."""
+    bounded = {source.name for source in recipe.sources if source.limit or source.sample or source.where}
+    incoming = sum(
+        file.bytes
+        for name, files in sizes.items()
+        if files is not None and name not in bounded
+        for file in files.fresh
+    )
+    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
+    disk = shutil.disk_usage(nearest)
+    free = disk.free
+    if free >= incoming or not disk.total:  # what is no disk says 0 of 0
+        return
+    told = (
+        f"the input has {_gigabytes(incoming)}, a run needs roughly as much, and {_gigabytes(free)} are free"
+    )
+    if free * _LEAST_SHARE < incoming:
+        raise DiskFull(
+            told, where=str(nearest), next="choose another disk with `--out`, or `limit` the sources"
+        )
+    _LOG.warning("%s: %s", nearest, told)
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB"
