@@ -131,7 +131,10 @@ def transform_texts(plugin: Plugin, columns: Mapping[str, Any]) -> tuple[Any, np
 
     def texts(answer: Any, rows: int) -> Any:
         with plugin.blamed():
-            column = one_piece(answer) if isinstance(answer, pa.Array | pa.ChunkedArray) else pa.array(answer)
+            given = (
+                list(answer) if isinstance(answer, list) else answer
+            )  # as it is now, if it was changed in place
+            column = one_piece(given) if isinstance(given, pa.Array | pa.ChunkedArray) else pa.array(given)
             strings = column.cast(pa.large_string()) if _is_text(column.type) else column
         if len(strings) != rows or strings.null_count or not pa.types.is_large_string(strings.type):
             told = f"{len(strings)} of {strings.type}, {strings.null_count} of them null"

@@ -37,10 +37,11 @@ from tokmill.clean.language import (
     UNSURE_LANGUAGE,
     LanguagePlan,
     judge_languages,
+    look_for_english,
 )
 from tokmill.clean.license_policy import KEEP, QUARANTINE, LicensePolicy, judge_licenses, make_policy
-from tokmill.clean.measures import kernels_for, measure, measure_by
-from tokmill.clean.rules import AFTER, HOOK, CompiledFilters, Judged, edit_and_measure, judge
+from tokmill.clean.measures import measure, measure_by
+from tokmill.clean.rules import AFTER, HOOK, WHITESPACE, CompiledFilters, Judged, edit_and_measure, judge
 from tokmill.duplicates.shingling import HASH_NORMALIZATION, exact_hashes
 from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
@@ -126,8 +127,12 @@ def _redact(texts: Any, kinds: Sequence[str], changed: Column, changes: list[Cha
 EMPTY = "empty"
 
 # Of how documents are examined, where nothing else in the config tells it. 2: who is out for good is not measured;
-# 3: examples are drawn by id.
-_VERSION = 3
+# 3: examples are drawn by id; 4, of packs: what empties a document is named, and some are looked at for their language.
+_VERSION, _VERSION_OF_PACKS = 3, 4
+
+
+def version_of(filters: CompiledFilters) -> int:
+    return _VERSION_OF_PACKS if filters.packs else _VERSION
 
 
 class CleanOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,17 +181,8 @@ class Examined(NamedTuple):
     hashes: Column
     nuls: int
     chars_in: int
-
-
-def examine_kernels(options: CleanOptions) -> set[str]:
-    """The modules of kernels that such options call."""
-    filters = options.sieve
-    needed = kernels_for([c.removeprefix(AFTER) for c in filters.columns() if not c.startswith(HOOK)])
-    if filters.line_edits is not None:
-        needed |= {"lineedits"}
-    if options.language is not None and options.language.applied == "detect":
-        needed |= {"excerpt", "languages"}
-    return needed | ({"redaction"} if options.redact else set())
+    emptied: dict[str, int]  # documents that edits left nothing of, by the edit that took most
+    looks: dict[str, int]  # some of those that a pack judges: English, or their script
 
 
 def examine(documents: Any, options: CleanOptions) -> Examined:
@@ -223,13 +219,15 @@ def examine(documents: Any, options: CleanOptions) -> Examined:
     rows, edited = still.rows[places], filtered.texts.take(pa.array(places))
     chars, sizes = normal.chars.copy(), np.diff(string_column(normal.texts).offsets)
     hashes = exact_hashes(normal.texts, normal.is_ascii, ~is_filtered)
+    emptied: dict[str, int] = {}
     if len(filtered.rows):
         # of dropped documents too: `whatif` says what they would bring, and which would have nothing left
         data, offsets, _ = string_column(edited)
         looks = measure_text(data, offsets)
         chars[rows], sizes[rows] = looks.chars, np.diff(offsets)
         hashes[is_filtered] = exact_hashes(edited, looks.is_ascii, is_filtered[rows])[is_filtered[rows]]
-        decided.claim(is_blank(hashes), EMPTY, 0, 1)
+        edited_by = changes[len(normal.edits.reasons) :]
+        emptied = _claim_emptied(decided, is_blank(hashes), edited_by)
     return Examined(
         edits=Edits(rows, edited, []),
         changes=_of_kept(changes, decided.kept()),
@@ -242,7 +240,35 @@ def examine(documents: Any, options: CleanOptions) -> Examined:
         hashes=hashes,
         nuls=normal.nuls,
         chars_in=normal.chars_in,
+        emptied=emptied,
+        looks=look_for_english(still.take(normal.texts)) if filters.languages() else {},
     )
+
+
+def _claim_emptied(decided: _Verdicts, is_empty: Column, changes: Sequence[Change]) -> dict[str, int]:
+    """Documents of which the edits left nothing, told with the edit that took most: by its lines, or, of a transform, all."""
+    fresh = np.flatnonzero(is_empty & decided.kept())
+    if not len(fresh):
+        return {}
+    most, by = np.full(len(is_empty), -1.0), np.zeros(len(is_empty), np.int64)
+    for index, change in enumerate(changes):
+        times = change.counts.astype(np.float64)
+        if change.sizes is not None:
+            times = np.where(change.sizes == 0, np.inf, -1)
+        elif change.reason in WHITESPACE:
+            times = np.zeros(len(times))  # what is around lines that are gone
+        is_more = times > most[change.rows]
+        rows = change.rows[is_more]
+        most[rows], by[rows] = times[is_more], index
+    told = [
+        f"line edits left nothing: most went as {change.reason}"
+        if change.sizes is None
+        else f"{change.reason} left nothing"
+        for change in changes
+    ]
+    decided.claim(is_empty, EMPTY, 0, 1, details=pa.DictionaryArray.from_arrays(by, told))
+    taken = np.bincount(by[fresh], minlength=len(changes)).tolist()
+    return {change.reason: count for change, count in zip(changes, taken, strict=True) if count}
 
 
 def is_blank(hashes: Column) -> Column:
@@ -354,7 +380,7 @@ class _Verdicts:
 def _judge_licenses(documents: Any, policy: LicensePolicy | None, decided: _Verdicts) -> Any:
     """Canonical names, also where nothing is asked: totals and attribution speak of them."""
     tags = one_piece(documents.column("license_tag"))
-    judged = judge_licenses(tags, None, policy or make_policy(unknown="keep"))
+    judged = judge_licenses(tags, policy or make_policy(unknown="keep"))
     reasons = np.asarray(judged.reason.indices.fill_null(-1))
     for code, reason in enumerate(judged.reason.dictionary.to_pylist()):
         for verdict in np.unique(judged.verdict[reasons == code]).tolist():

@@ -1,6 +1,6 @@
 """Which licences a corpus may have, and what they ask for: one verdict per distinct tag, and ATTRIBUTION.md.
 
-    tags ─ null? the source's default ─ distinct ─ parse ─ judge each ─> verdict and reason per row
+    tags ─ distinct ─ parse ─ judge each ─> verdict and reason per row
 
     one licence       in deny: denied    in allow, or allow is empty: passes    else: not allowed
     A OR B            the better of the two            A AND B    the worse of the two
@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tokmill.clean.licenses import Expression, Leaf, known, leaves, parse_license
 from tokmill.errors import RecipeError
@@ -67,12 +66,9 @@ def make_policy(
     return LicensePolicy(_entries(allow, "license.allow"), _entries(deny, "license.deny"), unknown)
 
 
-def judge_licenses(tags: Any, default: str | None, policy: LicensePolicy) -> Judged:
-    """`tags` is a string column with nulls. A document with a tag is judged by it, known or not; one without by
-    the source's `default`."""
+def judge_licenses(tags: Any, policy: LicensePolicy) -> Judged:
+    """`tags` is a string column; null where neither the document nor its source says one."""
     column = tags.combine_chunks() if isinstance(tags, pa.ChunkedArray) else tags
-    if default is not None:
-        column = pc.fill_null(column, default)
     coded = column.dictionary_encode()
     codes = coded.indices.fill_null(len(coded.dictionary)).to_numpy(zero_copy_only=False)
     judged = [_judge(tag, policy) for tag in [*coded.dictionary.to_pylist(), None]]
@@ -156,6 +152,7 @@ def _spread(values: list[str | None], codes: np.ndarray[Any, Any]) -> Any:
     return pa.DictionaryArray.from_arrays(distinct.indices.take(pa.array(codes)), distinct.dictionary)
 
 
+WHOLE = "What this corpus is made of, by licence and by source."
 _UNKNOWN = "Unknown"
 _UNKNOWN_NOTE = (
     "No licence is known for these documents. Whoever passes them on should find out first: without a licence, "
@@ -177,18 +174,20 @@ class LicenseTotals(NamedTuple):
     source: str
     license: str | None
     documents: int
-    chars: int
-    tokens: int | None = None
+    amounts: Mapping[str, int]  # by the heading of their column: characters, tokens, tokens in a build
     urls: Sequence[str] = ()  # where the source comes from
 
 
-def attribution(rows: Iterable[LicenseTotals]) -> str:
+def attribution(rows: Iterable[LicenseTotals], holds: str = WHOLE, left_out: Sequence[str] = ()) -> str:
+    """`left_out` are sources of which nothing is here: they are named, and asked nothing for."""
     by_license: dict[str | None, dict[str, LicenseTotals]] = {}
     for row in rows:
         sources = by_license.setdefault(row.license, {})
         sources[row.source] = _added([sources[row.source], row] if row.source in sources else [row])
     order = sorted(by_license, key=lambda name: (name is None, (name or "").lower(), name or ""))
-    parts = ["# Attribution\n", "What this corpus is made of, by licence and by source.\n"]
+    parts = ["# Attribution\n", f"{holds}\n"]
+    if left_out:
+        parts.append(f"Nothing is from {', '.join(map(_cell, left_out))}.\n")
     if not order:
         return "\n".join([*parts, "It holds no documents.\n"])
     parts.append(
@@ -265,23 +264,19 @@ def _section(name: str | None, sources: dict[str, LicenseTotals]) -> str:
 
 
 def _table(first: str, rows: dict[str, LicenseTotals]) -> str:
-    has_tokens = any(total.tokens is not None for total in rows.values())
-    heads = [first, "documents", "characters", *(["tokens"] if has_tokens else [])]
-    lines = ["| " + " | ".join(heads) + " |", "| --- |" + " ---: |" * (len(heads) - 1)]
+    heads = list(dict.fromkeys(head for total in rows.values() for head in total.amounts))
+    lines = ["| " + " | ".join([first, "documents", *heads]) + " |", "| --- |" + " ---: |" * (len(heads) + 1)]
     for name, total in rows.items():
-        tokens = [] if not has_tokens else ["" if total.tokens is None else f"{total.tokens:,}"]
-        lines.append(
-            "| " + " | ".join([_cell(name), f"{total.documents:,}", f"{total.chars:,}", *tokens]) + " |"
-        )
+        amounts = [f"{total.amounts[head]:,}" if head in total.amounts else "" for head in heads]
+        lines.append("| " + " | ".join([_cell(name), f"{total.documents:,}", *amounts]) + " |")
     return "\n".join([*lines, ""])
 
 
 def _added(totals: Sequence[LicenseTotals]) -> LicenseTotals:
-    counted = [total.tokens for total in totals if total.tokens is not None]  # a part of a sum is no sum
-    return totals[0]._replace(
+    counted = [head for head in totals[0].amounts if all(head in total.amounts for total in totals)]
+    return totals[0]._replace(  # a part of a sum is no sum
         documents=sum(total.documents for total in totals),
-        chars=sum(total.chars for total in totals),
-        tokens=sum(counted) if len(counted) == len(totals) else None,
+        amounts={head: sum(total.amounts[head] for total in totals) for head in counted},
         urls=sorted({url for total in totals for url in total.urls}),
     )
 

@@ -4,6 +4,7 @@
            ├─ characters  shares of digits, capitals, symbols  class table
            ├─ lines       lines, paragraphs, repeated ones
            ├─ phrases     lorem ipsum, javascript, policies, boilerplate
+           ├─ code        long lines, lines of data, marks of generated files
            └─ words ──┬── lengths, stop words, sentences
                       └── repetition of n-grams
 
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.plugins import Plugin
-from tokmill.kernels import characters, lines, patterns, words, wordstats
+from tokmill.kernels import characters, codelines, lines, patterns, words, wordstats
 from tokmill.kernels.patterns import (
     ABBREVIATIONS,
     BOILERPLATE,
@@ -43,6 +44,8 @@ Column = NDArray[Any]
 SHORT_LINE_CHARS = 30
 # Below this many lines a share of lines that repeat says nothing.
 MIN_LINES_TO_REPEAT = 6
+# Where The Stack v2 looks for marks of generated files; the first line of a minified one may be all of it.
+HEAD_LINES, HEAD_BYTES = 5, 4096
 # Words of so much text are held at once, at 13 bytes each. Less makes the cost of a block felt: 15 % at 64 KiB.
 _BLOCK_BYTES = 1 << 21
 
@@ -97,7 +100,7 @@ def measure_by(plugin: Plugin, columns: Mapping[str, Any]) -> Column:
         if values.shape != (rows,) or values.dtype.kind not in "iufb":
             raise plugin.fault(
                 f"returned {values.dtype} of shape {values.shape}; {rows} numbers are needed",
-                "return a NumPy array with one number per document",
+                "return a list, or a NumPy array, with a number for each of columns['text']",
             )
         is_real = (
             values.dtype.kind == "f" or values.dtype == np.uint64
@@ -110,14 +113,9 @@ def measure_by(plugin: Plugin, columns: Mapping[str, Any]) -> Column:
     return found
 
 
-def kernels_for(names: Collection[str]) -> set[str]:
-    """The modules of kernels that measuring these takes."""
-    return {module for ref in _counts_for(names) for module in _KERNELS[_group(ref)]}
-
-
 def _counts_for(names: Collection[str]) -> set[str]:
     asked = [MEASURES[name] for name in names]
-    return {ref for m in asked for ref in (m.counted, *_parts(m.of)) if ref}
+    return {ref for m in asked for ref in (*_parts(m.counted), *_parts(m.of)) if ref}
 
 
 def _group(ref: str) -> str:
@@ -127,7 +125,7 @@ def _group(ref: str) -> str:
 def _values(found: dict[str, Column], names: Collection[str]) -> dict[str, Column]:
     asked = [MEASURES[name] for name in names]
     return {
-        name: _ratio(found[m.counted], _denominator(found, m.of)) if m.of else found[m.counted]
+        name: _ratio(_composed(found, m.counted), _composed(found, m.of)) if m.of else found[m.counted]
         for name, m in zip(names, asked, strict=True)
     }
 
@@ -135,16 +133,6 @@ def _values(found: dict[str, Column], names: Collection[str]) -> dict[str, Colum
 # Counted from split words, and what of it is a sum over lines.
 _OF_WORDS = {"words", "repetition"}
 _WHOLE = {"words.words": "whole.words", "words.sentences": "whole.sentences"}
-
-_KERNELS = {
-    "bytes": (),
-    "marks": ("characters",),
-    "characters": ("characters",),
-    "lines": ("lines",),
-    "phrases": ("patterns",),
-    "words": ("words", "wordstats"),
-    "repetition": ("words", "wordstats"),
-}
 
 
 def _count(column: StringColumn, refs: Collection[str], kept: KeptLines | None = None) -> dict[str, Column]:
@@ -164,6 +152,12 @@ def _count(column: StringColumn, refs: Collection[str], kept: KeptLines | None =
         hits = patterns.count_phrases(data, offsets, _phrase_table(names))
         for group, name in enumerate(names):
             found[f"phrases.{name}"], found[f"phrases.{name}_lines"] = hits.hits[group], hits.lines[group]
+    if groups & {"code", "generated"}:
+        code = codelines.measure_code_lines(data, offsets, head_lines=HEAD_LINES, head_bytes=HEAD_BYTES)
+        found |= _named("code", code)
+        if "generated" in groups:
+            heads = codelines.gather_heads(data, offsets, code.head)
+            found["generated.lines"] = patterns.count_phrases(*heads, _generated_marks()).lines[0]
     if groups & _OF_WORDS:
         found |= _count_words(data, offsets, groups, kept)
     return found
@@ -215,7 +209,7 @@ def _parts(of: str) -> tuple[str, ...]:
     return _COMPOSED[of][0] if of in _COMPOSED else (of,)
 
 
-def _denominator(found: dict[str, Column], of: str) -> Column:
+def _composed(found: dict[str, Column], of: str) -> Column:
     if of not in _COMPOSED:
         return found[of]
     refs, compose = _COMPOSED[of]
@@ -226,8 +220,9 @@ def _ratio(counted: Column, of: Column) -> Column:
     return np.divide(counted, of, out=np.zeros(len(of), np.float64), where=of != 0)
 
 
-# Denominators made of more than one count, or of none.
+# What is made of more than one count, or of none.
 _COMPOSED: dict[str, tuple[tuple[str, ...], Callable[..., Column]]] = {
+    "alphanumerics": (("characters.letters", "characters.digits"), np.add),
     "body": (("marks.chars", "marks.newlines"), lambda chars, newlines: chars - newlines),
     "enough_lines": (("lines.filled",), lambda filled: np.where(filled >= MIN_LINES_TO_REPEAT, filled, 0)),
     "two": (("words.words",), lambda count: np.full(len(count), 2, np.int64)),
@@ -245,6 +240,11 @@ _PHRASES = {
 @functools.cache
 def _phrase_table(names: tuple[str, ...]) -> patterns.PhraseTable:
     return patterns.phrase_table(tuple(_PHRASES[name] for name in names))
+
+
+@functools.cache
+def _generated_marks() -> patterns.PhraseTable:
+    return patterns.phrase_table((codelines.GENERATED_MARKS,))
 
 
 @functools.cache
@@ -266,6 +266,7 @@ def _described() -> Iterator[tuple[str, Measure]]:
         ("open_braces", "marks.braces", "", "opening curly brackets"),
         ("ascii_share", "characters.ascii", "characters.chars", "characters below U+0080"),
         ("letter_share", "characters.letters", "characters.chars", "letters"),
+        ("alphanumeric_share", "alphanumerics", "characters.chars", "letters and decimal digits"),
         ("upper_share", "characters.upper", "characters.chars", "capital and title-case letters"),
         ("digit_share", "characters.digits", "characters.chars", "decimal digits of any script"),
         ("whitespace_share", "characters.spaces", "characters.chars", "spaces, tabs, line ends"),
@@ -312,12 +313,16 @@ def _described() -> Iterator[tuple[str, Measure]]:
         ("urls", "phrases.urls", "", "places with http:// or https://"),
         ("boilerplate_lines", "phrases.boilerplate_lines", "", "lines with a phrase of site boilerplate"),
         ("boilerplate_line_share", "phrases.boilerplate_lines", "enough_lines", "the same, of filled lines; 0 below 6"),
+        ("longest_line", "code.longest", "", "characters of the longest line"),
+        ("mean_line_length", "code.chars", "code.lines", "characters of a line, its end left out"),
+        ("data_line_share", "code.data", "code.lines", "lines of 40 bytes or more that are numbers, or have 64 of base64"),
+        ("generated_marks", "generated.lines", "", "of the first 5 lines, those that say generated, or do not edit"),
     ]  # fmt: skip
     for name, counted, of, description in rows:
         unit = "ratio" if name.endswith("_ratio") else "share" if name.endswith("_share") else "count"
-        if name.endswith("_word_length"):
+        if name.endswith("_length") or name == "longest_line":
             unit = "characters"
-        yield name, Measure(_group(counted), unit, description, counted, of)
+        yield name, Measure(_group(_parts(counted)[0]), unit, description, counted, of)
 
 
 MEASURES: dict[str, Measure] = dict(_described())

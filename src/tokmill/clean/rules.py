@@ -63,17 +63,19 @@ class EditedMeasures(NamedTuple):
     after: dict[str, NDArray[Any]]
 
 
+NOT_TERMINAL, FEW_WORDS = "line_without_terminal_punctuation", "line_of_few_words"
 # In the order of kernels.lineedits; outer_whitespace counts lines, and the line end of the last one.
 REASONS = (
     "blank_line",
     "outer_whitespace",
     "line_with_long_word",
     "citation",
-    "line_without_terminal_punctuation",
-    "line_of_few_words",
+    NOT_TERMINAL,
+    FEW_WORDS,
     "line_with_javascript",
     "line_with_policy_phrase",
 )
+WHITESPACE = REASONS[:2]
 
 
 def edit_and_measure(
@@ -122,19 +124,24 @@ class PackRule(NamedTuple):
     reason: str
 
 
+Kind = Literal["prose", "code"]
+
+
 class Pack(NamedTuple):
     name: str
     version: int
+    judges: Kind
     line_edits: LineOptions | None
     rules: tuple[PackRule, ...]
     parts: tuple[Pack, ...] = ()  # of a pack made of packs, which has no rules of its own
+    language: str | None = None  # whose text its thresholds were chosen on
 
     def simple(self) -> tuple[Pack, ...]:
         """The packs with rules that it stands for, in order: itself, unless it is made of packs."""
         return self.parts or (self,)
 
 
-PACKS = ("c4", "fineweb", "gopher-quality", "gopher-repetition", "stage-a", "web-en")
+PACKS = ("c4", "code", "fineweb", "gopher-quality", "gopher-repetition", "stage-a", "web-en")
 
 
 @functools.cache
@@ -152,12 +159,14 @@ def load_pack(name: str) -> Pack:
     return Pack(
         name,
         content["version"],
+        content.get("judges", "prose"),
         None if edits is None else LineOptions(**edits),
         tuple(
             PackRule(rule["name"], rule["measure"], rule.get("min"), rule.get("max"), rule["reason"])
             for rule in content.get("rules", [])
         ),
         tuple(_part(**part) for part in content.get("packs", [])),
+        content.get("language"),
     )
 
 
@@ -172,11 +181,14 @@ Column = NDArray[Any]
 
 AFTER, HOOK = "after.", "hook."
 
+Bound = Literal["min", "max"]
+BOUNDS: tuple[Bound, ...] = ("min", "max")
+
 
 class Rule(msgspec.Struct, frozen=True):
     name: str  # "gopher-quality.min_words", "digit_share.max"
     column: str
-    bound: Literal["min", "max"]
+    bound: Bound
     threshold: int | float
     reason: str
 
@@ -196,16 +208,25 @@ class CompiledFilters(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
     line_edits: LineOptions | None = None
     packs: dict[str, int] = {}  # versions
-    skipped_packs: tuple[str, ...] = ()  # packs of the recipe that judge prose, where the source is code
+    skipped_packs: tuple[
+        str, ...
+    ] = ()  # packs of the recipe that judge prose where the source is code, or the other way
     hooks: dict[str, str] = {}  # measures of others, by name: the digest of their code
 
     def columns(self) -> list[str]:
         """Every column that a rule asks for, once, in order."""
         return list(dict.fromkeys(rule.column for rule in self.rules))
 
+    def languages(self) -> dict[str, str]:
+        """Of packs that were made for one."""
+        made_for = {name: load_pack(name).language for name in self.packs if name in PACKS}
+        return {name: language for name, language in made_for.items() if language is not None}
 
-def compile_filters(filters: Sequence[Filter], base: Path, *, skip_packs: bool = False) -> CompiledFilters:
-    """`skip_packs`: the packs judge prose; code is judged by the rules that were meant for it, and no others."""
+
+def compile_filters(
+    filters: Sequence[Filter], base: Path, *, inherited_by: Kind | None = None
+) -> CompiledFilters:
+    """`inherited_by`: nobody asked for them by the source's name, so that packs made for the other kind of text are skipped."""
     rules: list[Rule] = []
     edits: LineOptions | None = None
     packs: dict[str, int] = {}
@@ -214,7 +235,7 @@ def compile_filters(filters: Sequence[Filter], base: Path, *, skip_packs: bool =
     for rule in filters:
         if rule.pack is not None:
             pack = load_pack(rule.pack)
-            if skip_packs:
+            if inherited_by not in (None, pack.judges):
                 skipped.append(rule.pack)
                 continue
             packs[pack.name] = pack.version
@@ -242,7 +263,7 @@ def compile_filters(filters: Sequence[Filter], base: Path, *, skip_packs: bool =
 
 
 def _pack_rule(pack: str, rule: PackRule, prefix: str, other: float | None) -> Rule:
-    bound: Literal["min", "max"] = "min" if rule.min is not None else "max"
+    bound: Bound = "min" if rule.min is not None else "max"
     threshold = rule.min if rule.min is not None else rule.max
     assert threshold is not None, f"{pack}.{rule.name} has no bound"
     return Rule(
@@ -257,21 +278,17 @@ def _pack_rule(pack: str, rule: PackRule, prefix: str, other: float | None) -> R
 def _own_rules(rule: Filter, prefix: str) -> list[Rule]:
     name = str(rule.measure)
     label, column = (name, prefix + name) if name in MEASURES else (name.rpartition(":")[2], HOOK + name)
-    found = []
-    if rule.min is not None:
-        found.append(
-            Rule(f"{label}.min", column, "min", rule.min, rule.reason or _fault(label, "few", "low"))
-        )
-    if rule.max is not None:
-        found.append(
-            Rule(f"{label}.max", column, "max", rule.max, rule.reason or _fault(label, "many", "high"))
-        )
-    return found
+    return [
+        Rule(f"{label}.{bound}", column, bound, threshold, rule.reason or fault_of(label, bound))
+        for bound in BOUNDS
+        if (threshold := getattr(rule, bound)) is not None
+    ]
 
 
-def _fault(label: str, count: str, size: str) -> str:
+def fault_of(label: str, bound: Bound) -> str:
     """too_few_words, but digit_share_too_high and (of a hook) shouting_too_high."""
     is_count = label in MEASURES and MEASURES[label].unit == "count"
+    count, size = ("few", "low") if bound == "min" else ("many", "high")
     return f"too_{count}_{label}" if is_count else f"{label}_too_{size}"
 
 

@@ -311,8 +311,14 @@ class Resolved(NamedTuple):
     component: Docs  # the first document of its connected component; itself if it is alone
 
 
-def resolve(n_docs: int, a: Docs, b: Docs, similarity: NDArray[np.float64]) -> Resolved:
-    """Edges in any order, either end first, repeated or not; of two documents the first is kept."""
+def resolve(
+    n_docs: int,
+    a: Docs,
+    b: Docs,
+    similarity: NDArray[np.float64],
+    is_safe: NDArray[np.bool_] | None = None,
+) -> Resolved:
+    """Edges in any order, either end first, repeated or not; of two documents the first is kept, and who is safe."""
     by_later = np.argsort(np.maximum(a, b), kind="stable")
     by_later = by_later[a[by_later] != b[by_later]]
     a, b, similarity = a[by_later], b[by_later], similarity[by_later]
@@ -327,7 +333,7 @@ def resolve(n_docs: int, a: Docs, b: Docs, similarity: NDArray[np.float64]) -> R
         np.zeros_like(a),
         np.maximum(a, b),
         similarity,
-        np.zeros(len(a), np.bool_),
+        (np.zeros(n_docs, np.bool_) if is_safe is None else is_safe)[np.maximum(a, b)],
         no_bits(n_docs),
     )
     resolved.survivor[docs], resolved.similarity[docs] = survivors, best
@@ -400,17 +406,26 @@ class Components:
 # --- all of it, in memory ---
 
 
-def find_near_duplicates(texts: Any, options: NearOptions) -> Resolved:
-    """All of it, for a column that fits in memory."""
+def find_near_duplicates(
+    texts: Any,
+    options: NearOptions,
+    *,
+    groups: NDArray[np.int64] | None = None,
+    is_safe: NDArray[np.bool_] | None = None,
+) -> Resolved:
+    """All of it, for a column that fits in memory, in keep order. Documents of two groups are not compared."""
     values, _, digests = signatures(texts, options)
     keys = band_keys(values, options.bands, options.rows)
+    if groups is not None:  # a bucket is of one group
+        salts = groups.astype(np.uint64)[:, None] * np.uint64(0x9E3779B97F4A7C15)
+        keys = np.where(keys == 0, keys, keys ^ salts)
     docs = np.arange(len(values))
     found = [Pairs(docs[:0], docs[:0])]
     for band in range(options.bands):
         found += read_pairs(keys[:, band], docs, digests=digests, ranks=docs)
     a, b = unique_pairs(*map(np.concatenate, zip(*found, strict=True)))
     edges = verify_pairs(a, b, options, values.__getitem__, lambda rows: texts.take(pa.array(rows)))
-    return resolve(len(values), edges.a, edges.b, edges.similarity)
+    return resolve(len(values), edges.a, edges.b, edges.similarity, is_safe)
 
 
 def _loaded(a: Docs, b: Docs) -> tuple[Docs, tuple[Docs, Docs]]:

@@ -163,7 +163,7 @@ def _decode(path: Path) -> Sequences:
         return Sequences(
             np.asarray(lists.flatten()), np.diff(np.asarray(lists.offsets)).astype(np.int64), names
         )
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, KeyError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, KeyError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):
             raise unreadable(error, path) from error
         first_line = (str(error).splitlines() or [type(error).__name__])[0]

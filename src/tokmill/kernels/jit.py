@@ -22,17 +22,6 @@ numba compiles a new specialization (about a second) for each new combination of
 writability of the arguments. Arrow's buffers are read-only and contiguous, so read-only and contiguous is
 what every kernel gets, whatever its caller had.
 
-Kernels compiled, or loaded from the disk cache, before work starts.
-
-    compile_kernels  ->  first call of each kernel
-        it came from the cache          not a word: all of them load in a second
-        it had to be compiled           "compiling 7 kernels, once per machine …", "compiled 7 kernels in 8 s"
-
-    ensure_compiled  ->  the same, unless a file beside the cache says that all of this has been done before
-
-A command calls the second once, before it starts workers: they then find the cache full, and none of them compiles. It
-does not load what only they will call.
-
 Steps that kernels of several files share: words of eight bytes and marks in them, UTF-8, hashes, classes of characters.
 
 In a word, byte k of the text is bits 8k to 8k + 7. A mark is 0x80 in each byte that has some property.
@@ -40,20 +29,13 @@ In a word, byte k of the text is bits 8k to 8k + 7. A mark is 0x80 in each byte 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import importlib
-import os
 import pkgutil
 import re
-import sys
-import time
-from collections.abc import Callable, Collection
-from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
-import llvmlite.binding
 import numba
 import numpy as np
 from numba import extending
@@ -71,7 +53,7 @@ _IMPORTED = re.compile(rf"^from ({re.escape(__package__)}\.\w+) import", re.MULT
 
 
 def kernel(first_call: Callable[[], object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """`first_call` calls the kernel through its wrapper, on next to nothing: `compile_kernels` compiles it by that."""
+    """`first_call` calls the kernel through its wrapper, on next to nothing: `tokmill.kernels.warm` compiles it by that."""
     return lambda function: _compiled(function, first_call)
 
 
@@ -157,82 +139,6 @@ def frozen_text(data: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets, int]:
 TEXT = frozen_text(np.frombuffer(b"A\r\n b", np.uint8), np.array([0, 5]))[:2]
 ROWS = np.zeros(1, np.int64)
 HASHES = np.zeros(1, np.uint64)
-
-
-class Compilation(NamedTuple):
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody wants here
-    compiled: int
-    seconds: float
-
-
-def ensure_compiled(announce: Callable[[str], None], modules: Collection[str]) -> None:
-    """That workers find in the cache what they will call."""
-    looks = _looks(kernels_of(modules))
-    if all(_read(ready) == look for ready, look in looks.items()):
-        return
-    compile_kernels(announce, modules)
-    with contextlib.suppress(OSError):  # then they are loaded next time too
-        for ready, look in looks.items():
-            ready.write_text(look)
-
-
-def compile_kernels(announce: Callable[[str], None], modules: Collection[str] | None = None) -> Compilation:
-    """Those of `modules`; None is all: 40 s where none is compiled yet."""
-    started = time.perf_counter()
-    wanted = kernels_of(modules)
-    compiled = 0
-    for position, kernel in enumerate(wanted):
-        misses = _cache_misses(kernel)
-        kernel.first_call()
-        if _cache_misses(kernel) == misses:
-            continue
-        if compiled == 0:
-            announce(f"compiling {len(wanted) - position} kernels, once per machine …")
-        compiled += 1
-    seconds = time.perf_counter() - started
-    if compiled:
-        announce(f"compiled {compiled} kernels in {seconds:.1f} s")
-    return Compilation(len(wanted), compiled, seconds)
-
-
-def kernels_of(modules: Collection[str] | None = None) -> list[Any]:
-    """numba's dispatchers, in the order of their modules and lines."""
-    if modules is None:
-        modules = [module.name for module in pkgutil.iter_modules(sys.modules[__package__].__path__)]
-    return [
-        value
-        for name in sorted(modules)
-        for value in vars(importlib.import_module(f"{__package__}.{name}")).values()
-        if hasattr(value, "first_call") and value.__module__ == f"{__package__}.{name}"
-    ]
-
-
-def _cache_misses(kernel: Any) -> int:
-    return sum(kernel.stats.cache_misses.values())
-
-
-def _looks(kernels: Collection[Any]) -> dict[Path, str]:
-    """By module, for a file beside its cached kernels: all that makes numba compile one of them again."""
-    machine = (
-        numba.__version__,
-        sys.implementation.cache_tag,
-        numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name(),
-        numba.config.CPU_FEATURES or llvmlite.binding.get_host_cpu_features().flatten(),
-    )
-    return {
-        # where nothing is cached, nothing is ever ready
-        Path(kernel.stats.cache_path or os.devnull) / f"{kernel.__module__}.ready": repr(
-            (*machine, source_stamp(kernel.__module__))
-        )
-        for kernel in kernels
-    }
-
-
-def _read(ready: Path) -> str | None:
-    try:
-        return ready.read_text()
-    except (OSError, UnicodeDecodeError):
-        return None
 
 
 # --- steps that kernels of several files share ---

@@ -165,12 +165,36 @@ def finish(
 
 def collate_plain(block: NDArray[np.integer], how: Collation) -> Batch:
     """The same for what most ask for, in 10 instead of 14 µs: next to a gather of 8 µs that is much."""
-    tokens = block.astype(how.dtype, copy=False)
+    tokens, targets = _with_next(block, how)
+    real, lengths = _full(block.shape)
+    return {"tokens": tokens, "targets": targets, "attn_mask": real.copy(), "lengths": lengths}
+
+
+def collate_padded(block: NDArray[np.integer], ends: list[int], how: Collation) -> Batch:
+    """Likewise for rows that have their padding, from the ends that they have: in two to three times the time, not in ten."""
+    shortest, longest = min(ends, default=0), max(ends, default=0)
+    width = block.shape[1] if how.length is not None else longest
+    if shortest == block.shape[1]:
+        return collate_plain(block, how)
+    lengths = np.array(ends, np.int64)
+    if not width:
+        return collate_block(block, lengths, how)
+    if width < block.shape[1]:
+        block = np.ascontiguousarray(block[:, :width])
+    tokens, targets = _with_next(block, how)
+    ignored = _ignored(how)
+    for row, end in enumerate(ends):
+        if end < width:
+            targets[row, end - 1 if end else 0 :] = ignored
+    real = _beginnings(width)[width - lengths]
+    return {"tokens": tokens, "targets": targets, "attn_mask": real, "lengths": lengths}
+
+
+def _with_next(block: NDArray[np.integer], how: Collation) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
     targets = np.empty(block.shape, how.dtype)
     targets[:, :-1] = block[:, 1:]  # not of tokens: half as much to read where ids are uint16
     targets[:, -1] = how.ignore_index
-    real, lengths = _full(block.shape)
-    return {"tokens": tokens, "targets": targets, "attn_mask": real.copy(), "lengths": lengths}
+    return block.astype(how.dtype, copy=False), targets
 
 
 @functools.lru_cache(maxsize=4)
@@ -179,6 +203,19 @@ def _full(shape: tuple[int, int]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]
     lengths = np.full(shape[0], shape[1], np.int64)
     lengths.flags.writeable = False
     return np.ones(shape, np.bool_), lengths
+
+
+@functools.lru_cache(maxsize=4)
+def _ignored(how: Collation) -> NDArray[np.integer]:
+    """An array is assigned sooner than a number that must become one."""
+    return np.array(how.ignore_index, how.dtype)
+
+
+@functools.lru_cache(maxsize=4)
+def _beginnings(width: int) -> NDArray[np.bool_]:
+    """Row k begins with width - k times True: views of one line, taken by length in 3 µs."""
+    line = np.arange(2 * width) < width
+    return np.lib.stride_tricks.sliding_window_view(line, width)
 
 
 def _begins(

@@ -289,7 +289,7 @@ class Dataset:
             length = int(self.index.ends[row])
             return {"ids": ids[:length], "length": length, "starts": self.index.starts_of(row)}
         if self._is_padded:
-            ids = ids[: int(self.real_lengths(ids[None])[0])]
+            ids = ids[: self.ends(ids[None])[0]]
         example: Example = {"ids": ids, "length": len(ids)}
         if (doc_id := self.store.doc_id(row)) is not None:
             example["doc_id"] = doc_id
@@ -305,23 +305,26 @@ class Dataset:
             return self.index.ends[rows].astype(np.int64)
         if self._is_padded:
             blocks = [rows[start : start + 4096] for start in range(0, len(rows), 4096)]
-            return np.concatenate(
-                [np.empty(0, np.int64), *(self.real_lengths(self.store.block(some)) for some in blocks)]
-            )
+            return np.array([end for some in blocks for end in self.ends(self.store.block(some))], np.int64)
         return self.store.lengths(rows)
 
-    def real_lengths(self, block: NDArray[np.integer]) -> NDArray[np.int64]:
+    def ends(self, block: NDArray[np.integer]) -> list[int]:
         """Of padded rows, where their padding begins: the run of pad_id at the end.
 
         Where padding is spelled like EOS, the first of the run is the document's own.
         """
-        is_real = block != self.facts.pad_id
-        width = block.shape[1]
-        lengths: NDArray[np.int64] = width - np.argmax(is_real[:, ::-1], axis=1)
-        lengths[~is_real.any(axis=1)] = 0
-        if self.facts.pad_id == self.facts.eos_id:
-            np.minimum(lengths + 1, width, out=lengths)
-        return lengths
+        pad_id, width = self.facts.pad_id, block.shape[1]
+        own = int(pad_id == self.facts.eos_id)
+        ends = [width] * len(block)
+        # one column tells which rows are full; the end of another is found from behind
+        last = block[:, -1 - own].tolist() if width > own else [pad_id] * len(block)
+        if pad_id in last:
+            is_real = (block != pad_id).tobytes()
+            for row, id in enumerate(last):
+                if id == pad_id:
+                    end = is_real.rfind(b"\1", row * width, (row + 1) * width) + 1
+                    ends[row] = min(own + (end and end - row * width), width)
+        return ends
 
     def check_unchanged(self) -> None:
         """The files have the sizes that they had when they were opened. One that shrank under its map would end the

@@ -93,7 +93,7 @@ def check_weights(
     exact = {name: _exact(weight, name, where) for name, weight in weights.items()}
     for name, weight in exact.items():
         if weight:
-            _refuse_unknown(name, known, kind, where)
+            refuse_unknown(name, known, kind, where)
     missing = [name for name in known if name not in exact]
     if missing:
         raise RecipeError(
@@ -125,6 +125,12 @@ def imbalance_warning(tokens: Mapping[str, int]) -> str | None:
         f"domain {largest} has {present[largest] / present[smallest]:.1f} times the tokens of {smallest} "
         f"({present[largest]:,} and {present[smallest]:,})"
     )
+
+
+STARVED = (
+    "find more of it, lower its weight, or set a target with `exhausted: renormalize` or `exhausted: repeat`"
+)
+UNBALANCED = "find more of it, or give weights instead of `balance: smallest`"
 
 
 class Limit(NamedTuple):
@@ -174,7 +180,8 @@ class Part(NamedTuple):
 
 def spelled_share(part: int, whole: int) -> str:
     """Enough places to be told from nothing: 0.04 %, 12 %."""
-    return f"{100 * part / whole if whole else 0:.2g} %"
+    percent = 100 * part / whole if whole else 0
+    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
 
 
 def _exact(weight: Number, name: str, where: str) -> Fraction:
@@ -190,7 +197,7 @@ def _exact(weight: Number, name: str, where: str) -> Fraction:
     return exact
 
 
-def _refuse_unknown(name: str, known: Sequence[str], kind: str, where: str) -> None:
+def refuse_unknown(name: str, known: Sequence[str], kind: str, where: str) -> None:
     if name not in known:
         nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)
         raise RecipeError(

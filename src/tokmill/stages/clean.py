@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,14 @@ from tokmill.artifacts.step import (
     write_shard_table,
 )
 from tokmill.clean.edits import apply_edits, redact_texts
-from tokmill.clean.examine import CleanOptions, Examined, Faults, examine, examine_kernels
-from tokmill.errors import InputError
+from tokmill.clean.examine import CleanOptions, Examined, Faults, examine
+from tokmill.errors import CleanLimit, InputError
+from tokmill.packing.mixture import spelled_share
+from tokmill.recipe.cleaning import CleanLimits
 from tokmill.schema import EDITS, EXAMPLES, MARKS, ledger_table, one_piece
 from tokmill.stages.losses import cleaning_losses
 from tokmill.stages.sampling import draws
+from tokmill.stages.warnings import language_warnings, tell
 
 _LOG = logging.getLogger("tokmill.clean")
 
@@ -57,7 +61,7 @@ _DOCUMENTS = "documents"
 @dataclass(frozen=True)
 class CleanExtra:
     max_nul_fraction: Decimal
-    warn_source_loss: Decimal | None = None
+    limits: CleanLimits
 
 
 def cleaning_task(options: CleanOptions, directory: Path) -> Task[CleanOptions]:
@@ -80,9 +84,10 @@ def conduct(step: Step[CleanOptions, CleanExtra], upstream: Mapping[str, Artifac
     receipts = yield [shard_task(task, ingested.directory, entry) for entry in entries]
     counts = add_counts(NO_DOCUMENTS, sum_counts(receipts))
     _check_nul(step, counts)
+    check_loss(step, counts)
     ledgers = [step.directory / e.path for receipt in receipts for e in receipt.files if e.table == "ledger"]
-    for loss in cleaning_losses(step.options, counts, step.extra.warn_source_loss, ledgers):
-        _LOG.warning("%s: %s", step.name, loss)
+    tell(step.name, cleaning_losses(step.options, counts, step.extra.limits.warn_source_loss, ledgers))
+    tell(step.name, language_warnings(step.options, counts))
     return Outcome(receipts, counts, {})
 
 
@@ -126,6 +131,7 @@ def clean_table(task: Task[CleanOptions], documents: Any) -> Made:
         if task.options.language
         else {},
     }
+    counts |= {name: told for name, told in (("emptied", found.emptied), ("looks", found.looks)) if told}
     return Made(files, counts)
 
 
@@ -227,6 +233,25 @@ def _check_nul(step: Step[CleanOptions, CleanExtra], counts: Json) -> None:
         )
 
 
+def check_loss(step: Step[CleanOptions, CleanExtra], counts: Json) -> None:
+    limit, came = step.extra.limits.max_source_loss, counts["in"]
+    lost = came - counts["kept"]
+    if limit is None or lost <= Fraction(limit) * came:
+        return
+    reasons = {**counts["dropped"], **counts["quarantined"]}
+    first = min(reasons, key=lambda reason: (-reasons[reason], reason))
+    raise CleanLimit(
+        f"loses {lost:,} of {came:,} documents ({spelled_share(lost, came)}), {reasons[first]:,} of them to {first}: "
+        f"more than `clean.max_source_loss` {limit}",
+        where=f"source {step.options.source}",
+        next="change the rule, give the source `filters` of its own, or raise the limit",
+    )
+
+
 STAGE = Stage(
-    "clean", CleanOptions, conduct, {"clean": TaskFunction(CleanOptions, perform_clean)}, examine_kernels
+    "clean",
+    CleanOptions,
+    conduct,
+    {"clean": TaskFunction(CleanOptions, perform_clean)},
+    check=check_loss,
 )

@@ -19,7 +19,7 @@ from tokmill.artifacts.manifest import FileEntry, Json, Manifest, Receipt, add_c
 from tokmill.artifacts.step import Conduct, Made, Outcome, Task, TaskOptions, shard_key, table_input
 from tokmill.artifacts.tombstones import REASON, Forgotten, forgotten_ledger, load_forgotten
 from tokmill.formats.index import map_ids
-from tokmill.schema import LEDGER, one_piece
+from tokmill.schema import LEDGER
 from tokmill.stages.ingest.shards import (
     IngestStep,
     corpus_digest,
@@ -59,19 +59,12 @@ def conduct_forget(step: IngestStep, before: Manifest) -> Conduct:
 
 def _holding(directory: Path, receipt: Receipt, forgotten: Forgotten) -> list[FileEntry]:
     """The shards of a chunk that have, or may have, one of them."""
-    indexes = {entry.path: entry for entry in receipt.files if entry.table == "ids"}
     found = []
     for entry in receipt.files:
         if entry.table != "documents":
             continue
-        index = indexes.get(f"ids-{shard_key(entry)}.npy")
-        if index is None:
-            ids = load_table(directory / entry.path, ["doc_id"]).column("doc_id")
-            is_held = bool(len(forgotten.rows(one_piece(ids))))
-        else:
-            hashes = np.asarray(map_ids(directory / index.path, index.rows)[0])
-            is_held = bool(forgotten.holds(hashes).any())
-        if is_held:
+        hashes = map_ids(directory / f"ids-{shard_key(entry)}.npy", entry.rows)[0]
+        if forgotten.holds(np.asarray(hashes)).any():
             found.append(entry)
     return found
 

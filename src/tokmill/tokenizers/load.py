@@ -335,6 +335,15 @@ def check_dtype(vocab_size: int, dtype: str, where: str) -> None:
         )
 
 
+def check_padded(vocab_size: int, padded: int | None) -> None:
+    if padded is not None and padded < vocab_size:
+        raise TokenizerError(
+            f"the vocabulary has {vocab_size:,} ids, padded_vocab_size is {padded:,}",
+            where="tokenizer.padded_vocab_size",
+            next=f"set it to {vocab_size} or more, or leave it out",
+        )
+
+
 class Description(NamedTuple):
     """`byte_fallback`: every text can be spelled. `normalization`: what is done to the text; identity is nothing."""
 

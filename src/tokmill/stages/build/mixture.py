@@ -21,7 +21,6 @@ Two things are held: what the schedule has not passed yet, and what sorting hold
 from __future__ import annotations
 
 import itertools
-import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -49,6 +48,7 @@ from tokmill.artifacts.step import (
 )
 from tokmill.kernels.mixing import mark_shuffle
 from tokmill.packing.mixture import (
+    STARVED,
     Exhausted,
     Holding,
     Limit,
@@ -73,6 +73,7 @@ from tokmill.stages.build.blocks import TURNS
 from tokmill.stages.external import open_table, sort_tables
 from tokmill.stages.sampling import HashSplit, SplitOptions
 from tokmill.stages.tokens.stage import shards_of_split
+from tokmill.stages.warnings import tell
 from tokmill.storage.tables import id_hashes, load_table
 
 # A document on its way through the mixture: where it lies, and what a build will ask for.
@@ -175,8 +176,6 @@ class SourceStream:
             yield pa.table([columns[name] for name in _COLUMNS.names], schema=_COLUMNS)
 
 
-_LOG = logging.getLogger("tokmill.mixture")
-
 # Turns of a part: a quarter of the documents that a build plans at once, some 20 MB of names and numbers.
 _PART_TURNS = 1 << 18
 
@@ -193,7 +192,7 @@ class MixtureOptions(msgspec.Struct, frozen=True, kw_only=True):
     order: Literal["shuffle", "corpus"]
     held_out: Literal["mixed", "whole"] = "mixed"
     seed: int
-    seq_len: int
+    seq_len: int | msgspec.UnsetType = msgspec.UNSET  # of a target in blocks
     # of a target in blocks, told so that mixtures of before, which came short of them, are made again
     met: Literal["from above"] | msgspec.UnsetType = msgspec.UNSET
 
@@ -230,8 +229,8 @@ def conduct(step: Step[MixtureOptions], upstream: Mapping[str, Artifact]) -> Con
     facts: Json = {"splits": {receipt.key: receipt.facts for receipt in receipts}}
     limit = limit_of_mixture(options, facts["splits"].get(splits[0]))
     if limit is not None and limit.is_starved:
-        facts["warnings"] = [str(limit)]
-        _LOG.warning("%s: %s", step.name, limit)
+        facts["warnings"] = [f"{limit}; {STARVED}"]
+        tell(step.name, facts["warnings"])
     return Outcome(receipts, sum_counts(receipts), facts)
 
 
@@ -264,7 +263,7 @@ def perform_mixture(task: Task[SplitMixtureOptions]) -> Made:
         target,
         exhausted=exhausted,
         max_epochs=options.max_epochs,
-        seq_len=options.seq_len,
+        seq_len=None if options.seq_len is msgspec.UNSET else options.seq_len,
     )
     parts: list[FileEntry] = []
     with open_table(task, f"order-{task.key}.parquet", "order", ORDER, by="shard") as order:
@@ -398,5 +397,4 @@ STAGE = Stage(
     MixtureOptions,
     conduct,
     {"mixture": TaskFunction(SplitMixtureOptions, perform_mixture)},
-    lambda _: {"mixing"},
 )

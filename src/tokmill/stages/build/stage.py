@@ -47,7 +47,7 @@ from tokmill.errors import ConservationBroken, ManifestDamaged
 from tokmill.formats import Format, find_format
 from tokmill.formats.ids import Sequences, smallest_dtype
 from tokmill.formats.index import INDEX, PLACES, NamedSpans, write_named_rows, write_places
-from tokmill.packing.mixture import Limit, imbalance_warning
+from tokmill.packing.mixture import UNBALANCED, Limit, imbalance_warning
 from tokmill.packing.plan import gather_rows, gather_sequences
 from tokmill.stages.build.blocks import (
     Block,
@@ -58,6 +58,7 @@ from tokmill.stages.build.blocks import (
     read_meetings,
 )
 from tokmill.stages.tokens.stage import shards_of_split
+from tokmill.stages.warnings import tell
 from tokmill.storage.location import file_sha256
 from tokmill.storage.records import plain_sha256
 from tokmill.tokenizers.load import check_dtype
@@ -260,10 +261,13 @@ def conduct(step: Step[BuildOptions], upstream: Mapping[str, Artifact]) -> Condu
         )
     receipts = yield tasks
     warnings = list(_warnings(options, upstream, receipts))
-    for warning in warnings:
-        _LOG.warning("%s: %s", step.name, warning)
+    tell(step.name, warnings)
     domain_of = _domain_of(upstream, step.options.sources)
-    told = {"tokenizer": facts, "warnings": warnings, "domain_of": domain_of}
+    told: Json = {"tokenizer": facts, "warnings": warnings, "domain_of": domain_of}
+    unequal = _imbalance(options, upstream, receipts[0].counts)
+    if unequal:
+        _LOG.info("%s: %s", step.name, unequal)
+        told["notes"] = [unequal]
     return Outcome(receipts, sum_counts(receipts), told)
 
 
@@ -288,14 +292,20 @@ def _warnings(
     for receipt in receipts[1:]:
         held = receipt.counts["tokens"]["written"]
         if held > tokens["written"]:
-            yield f"{receipt.key} has {held:,} tokens and {receipts[0].key} {tokens['written']:,}: more is held out than trained on"
+            yield (
+                f"{receipt.key} has {held:,} tokens and {receipts[0].key} {tokens['written']:,}: more is held out than "
+                f"trained on; lower `split.{receipt.key}_fraction`, or give training more with `mixture`"
+            )
     limit = limit_of_balance(options, upstream, counts)
     if limit is not None and limit.is_starved:
-        yield str(limit)
-    if not _is_weighted(upstream):
-        unequal = imbalance_warning(_domain_tokens(options, upstream, counts))
-        if unequal:
-            yield unequal + (", before rows are balanced" if options.balance == "smallest" else "")
+        yield f"{limit}; {UNBALANCED}"
+
+
+def _imbalance(options: BuildOptions, upstream: Mapping[str, Artifact], counts: Json) -> str | None:
+    if _is_weighted(upstream):
+        return None
+    unequal = imbalance_warning(_domain_tokens(options, upstream, counts))
+    return f"{unequal}, before rows are balanced" if unequal and options.balance == "smallest" else unequal
 
 
 def _rows_wanted(upstream: Mapping[str, Artifact], split: str, length: int) -> int | None:
@@ -303,7 +313,7 @@ def _rows_wanted(upstream: Mapping[str, Artifact], split: str, length: int) -> i
     if "mixture" not in upstream:
         return None
     mixture = upstream["mixture"].manifest
-    if mixture.config["seq_len"] != length:
+    if mixture.config.get("seq_len") != length:
         return None
     rows: int | None = mixture.facts["splits"].get(split, {}).get("blocks")
     return rows
@@ -458,5 +468,4 @@ STAGE = Stage(
     BuildOptions,
     conduct,
     {"build": TaskFunction(SplitBuildOptions, perform_build)},
-    lambda options: {"packing"} | ({"mixing"} if options.balance != "none" else set()),
 )

@@ -135,6 +135,5 @@ METHOD = Method(
     reason="contaminated",
     find=_find_contaminated,
     tasks={"dedup.contamination": TaskFunction(ContaminationOptions, perform_contamination)},
-    kernels=frozenset({"windows", "passages"}),
     facts=_facts,
 )

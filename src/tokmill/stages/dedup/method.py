@@ -236,7 +236,6 @@ class Method(Generic[Asked]):
     reason: str  # of a drop
     find: Callable[[DedupStep, Asked, Sequence[Considered]], Phase]  # among what is left to look at
     tasks: Mapping[str, TaskFunction[Any]]
-    kernels: frozenset[str] = frozenset()
     facts: Callable[[DedupStep, Sequence[Receipt]], Json] | None = (
         None  # for the manifest; may refuse what it sees
     )

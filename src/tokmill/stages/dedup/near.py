@@ -309,6 +309,5 @@ METHOD = Method(
         "dedup.verify": TaskFunction(PartitionOptions, perform_verify),
         "dedup.resolve": TaskFunction(ResolveOptions, perform_resolve),
     },
-    kernels=frozenset({"shingles", "minhash", "survivors"}),
     facts=_facts,
 )

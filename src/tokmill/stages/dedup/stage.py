@@ -45,6 +45,7 @@ from tokmill.recipe import Dedup
 from tokmill.schema import DROPS, VERDICTS, ledger_table
 from tokmill.stages.dedup.method import Considered, DedupOptions, DedupStep, Method, keep_of, rank_inputs
 from tokmill.stages.losses import by_source, find_losses
+from tokmill.stages.warnings import tell
 from tokmill.storage.tables import load_range, load_table
 
 _LOG = logging.getLogger("tokmill.duplicates")
@@ -223,8 +224,7 @@ def _edits(task: Task[VerdictOptions], doc_ids: Any, trims: Any) -> Any:
 def _tell_losses(step: DedupStep, verdicts: list[Receipt], shards: list[Shard]) -> None:
     counts = by_source((shard.source, v.counts) for shard, v in zip(shards, verdicts, strict=True))
     ledgers = [step.directory / e.path for v in verdicts for e in v.files if e.table == "ledger"]
-    for loss in find_losses(counts, step.extra.warn_source_loss, ledgers):
-        _LOG.warning("%s: %s", step.name, loss)
+    tell(step.name, find_losses(counts, step.extra.warn_source_loss, ledgers))
 
 
 def _check_losses(step: DedupStep, verdicts: list[Receipt], shards: list[Shard]) -> None:
@@ -253,10 +253,6 @@ def _check_losses(step: DedupStep, verdicts: list[Receipt], shards: list[Shard])
         )
 
 
-def _kernels(options: DedupOptions) -> set[str]:
-    return set().union(*(method.kernels for method in METHODS if getattr(options, method.key)))
-
-
 STAGE = Stage(
     "dedup",
     AllOptions,
@@ -265,5 +261,4 @@ STAGE = Stage(
         **{name: function for method in METHODS for name, function in method.tasks.items()},
         "dedup.verdicts": TaskFunction(VerdictOptions, perform_verdicts),
     },
-    _kernels,
 )

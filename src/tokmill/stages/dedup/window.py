@@ -424,6 +424,5 @@ METHOD = Method(
         "dedup.settle": TaskFunction(ResolveSpansOptions, perform_resolve_spans),
         "dedup.cut": TaskFunction(TextOptions, perform_cut),
     },
-    kernels=frozenset({"windows", "passages", "boundaries", "survivors"}),
     facts=_facts,
 )

@@ -28,7 +28,6 @@ from tokmill.sources.readers import (
     Chunks,
     check_presence,
     chunk_sizes,
-    find_reader,
     list_hub,
     read_documents,
 )
@@ -393,6 +392,5 @@ STAGE = Stage(
         "sample.candidates": TaskFunction(ReadOptions, perform_candidates),
         **sampling.TASKS,
     },
-    lambda options: set(find_reader(options.reading).kernels),
     _environment,
 )

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from tokmill.artifacts.manifest import FileEntry, Json, Receipt, sum_counts
+from tokmill.artifacts.manifest import FileEntry, Json, Receipt, add_counts, sum_counts
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
@@ -61,6 +61,7 @@ from tokmill.stages.split.selection import (
     rest_of,
     select,
 )
+from tokmill.stages.warnings import split_warnings, tell
 from tokmill.storage.tables import id_hashes, load_range
 
 LOG = logging.getLogger("tokmill.stages.sampling")
@@ -138,7 +139,22 @@ def conduct(step: Step[SplitOptions], upstream: Mapping[str, Artifact]) -> Condu
             for (shard, inputs), own in zip(plain, chosen, strict=True)
         ]
         facts |= told
-    return Outcome(receipts, sum_counts(receipts), facts)
+    counts = sum_counts(receipts)
+    facts |= _shared_ids([shard.source for shard in shards], receipts)
+    tell(step.name, split_warnings(counts, facts))
+    return Outcome(receipts, counts, facts)
+
+
+def _shared_ids(sources: Sequence[str], receipts: Sequence[Receipt]) -> Json:
+    """By source, where some share an id; told of the shards that they lie in, so of no pair in different ones."""
+    found: Json = {}
+    came: Counter[str] = Counter()
+    for source, receipt in zip(sources, receipts, strict=True):
+        came[source] += receipt.counts["in"]
+        if "shared_ids" in receipt.facts:
+            found[source] = add_counts(found.get(source, {}), receipt.facts["shared_ids"])
+    told = {source: {**shared, "of": came[source]} for source, shared in found.items()}
+    return {"shared_ids": told} if told else {}
 
 
 def perform_split(task: Task[BoundOptions]) -> Made:
@@ -170,7 +186,20 @@ def perform_split(task: Task[BoundOptions]) -> Made:
         "detail": pa.array(np.where(alone, "", "held together with others"), pa.string(), mask=alone),
     }
     ledger = _ledger(task, doc_ids, rows[left_out], NOT_COUNTED, columns)
-    return Made([_write_labels(task, labels), *ledger], _counts(task, kept, labels, NOT_COUNTED))
+    counts = _counts(task, kept, labels, NOT_COUNTED)
+    return Made([_write_labels(task, labels), *ledger], counts, _ids_in_common(doc_ids.take(pa.array(rows))))
+
+
+def _ids_in_common(doc_ids: Any) -> Json:
+    """Documents of a shard that have their id in common with others, and the commonest of these ids."""
+    counted = doc_ids.value_counts()
+    times = np.asarray(counted.field("counts"))
+    shared = times > 1
+    if not shared.any():
+        return {}
+    most = int(times.argmax())
+    commonest = {str(counted.field("values")[most].as_py()): int(times[most])}
+    return {"shared_ids": {"documents": int(times[shared].sum()), "commonest": commonest}}
 
 
 # --- field ---
@@ -287,13 +316,6 @@ def _ledger(
     return [write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", table)]
 
 
-def _kernels(options: SplitOptions) -> set[str]:
-    labels_alone = isinstance(options, FieldSplit) or (
-        isinstance(options, HashSplit) and options.by == "document"
-    )
-    return set() if labels_alone else {"survivors"}
-
-
 STAGE = Stage(
     "split",
     SplitOptions,
@@ -304,5 +326,4 @@ STAGE = Stage(
         "split.field": TaskFunction(FieldOptions, perform_field),
         "split": TaskFunction(BoundOptions, perform_split),
     },
-    _kernels,
 )

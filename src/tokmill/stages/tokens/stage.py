@@ -372,7 +372,6 @@ STAGE = Stage(
     TokensOptions,
     conduct,
     {"tokens": TaskFunction(ShardTokensOptions, perform_tokens)},
-    lambda _: {"patterns", "packing"},
     _environment,
 )
 

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Json, Receipt, file_entry, sum_counts
 from tokmill.artifacts.plugins import Plugin
+from tokmill.artifacts.progress import tell_count
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
@@ -50,23 +51,26 @@ from tokmill.artifacts.step import (
     table_input,
     write_shard_table,
 )
-from tokmill.errors import TokenizerError
 from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
 from tokmill.packing.mixture import Mixture, natural_mixture
 from tokmill.schema import one_piece, string_column
 from tokmill.stages.tokens.stage import labelled_shards, load_labels, load_split_texts
+from tokmill.stages.warnings import tell, vocabulary_warnings
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.location import read_whole
 from tokmill.storage.tables import load_table, open_arrow, table_sha256, write_arrow
 from tokmill.tokenizers.load import (
     PLUGIN_FILE,
+    PluginTokenizer,
+    check_padded,
     describe_tokenizer,
     pinned_tokenizer,
     plugin_file,
     resolve_controls,
     resolve_eos,
 )
+from tokmill.tokenizers.protocol import Tokenizer
 from tokmill.tokenizers.train import train_tokenizer
 
 DRAWS = pa.schema(
@@ -290,11 +294,15 @@ def _cut(text: str, max_bytes: int) -> Any:
     return pa.array([begin] if begin else [], pa.large_string())
 
 
-def read_sample(inputs: Sequence[Input]) -> Iterator[str]:
-    """The texts of all shards in order, a few at a time as Python strings."""
+def read_sample(inputs: Sequence[Input], step: str, characters: int) -> Iterator[str]:
+    """The texts of all shards in order, a few at a time as Python strings; says how many of the characters were read."""
+    read = 0
     for item in inputs:
         for batch in open_arrow(Path(item.path)).to_batches(max_chunksize=256):
-            yield from batch.column("text").to_pylist()
+            texts = batch.column("text").to_pylist()
+            yield from texts
+            read += sum(map(len, texts))
+            tell_count(step, read, characters, "characters read")
 
 
 TASKS: dict[str, TaskFunction[Any]] = {
@@ -347,6 +355,16 @@ class TokenizerExtra:
 
 
 TokenizerStep = Step[TokenizerOptions, TokenizerExtra | None]
+
+
+def open_published(step: TokenizerStep) -> Tokenizer:
+    """The one that the step would copy, as everybody will open it."""
+    options = step.options
+    if options.plugin is not None:
+        data = plugin_file(options.plugin, options.options or {})
+        return PluginTokenizer(Path(PLUGIN_FILE), hashlib.sha256(data).hexdigest(), data)
+    assert step.extra is not None, "a tokenizer that is not trained has a file"
+    return pinned_tokenizer(str(step.extra.path), str(options.sha256), options.encoding)
 
 
 def conduct(step: TokenizerStep, upstream: Mapping[str, Artifact]) -> Conduct:
@@ -405,6 +423,7 @@ def _conduct_training(step: TokenizerStep, train: Json, upstream: Mapping[str, A
     )
     texts = [table_input("sample", step.directory, receipt.files[0]) for receipt in samples]
     (receipt,) = yield [_task(step, "tokenizer.train", "tokenizer", options, texts)]
+    tell(step.name, vocabulary_warnings(train, receipt.facts))
     return Outcome([receipt], {}, receipt.facts)
 
 
@@ -460,8 +479,9 @@ def perform_tokenizer(task: Task[TokenizerOptions]) -> Made:
 def perform_train(task: Task[TrainOptions]) -> Made:
     options, eos = task.options.train, str(task.options.eos)
     control = list(dict.fromkeys([*options["control_symbols"], *task.options.control]))
+    characters = sum(dataset["characters"] for dataset in task.options.datasets)
     name, trained = train_tokenizer(
-        read_sample(task.inputs),
+        read_sample(task.inputs, Path(task.directory).name, characters),
         {key: value for key, value in options.items() if key != "control_symbols"},
         eos=eos,
         control=[token for token in control if token != eos],
@@ -492,12 +512,7 @@ def _publish(task: Task[_Vocabulary], name: str, data: bytes, sha256: str | None
     tokenizer = pinned_tokenizer(str(path), sha256 or written.sha256, options.encoding)
     described = describe_tokenizer(tokenizer)
     padded = options.padded_vocab_size
-    if padded is not None and padded < tokenizer.vocab_size:
-        raise TokenizerError(
-            f"the vocabulary has {tokenizer.vocab_size:,} ids, padded_vocab_size is {padded:,}",
-            where="tokenizer.padded_vocab_size",
-            next=f"set it to {tokenizer.vocab_size} or more, or leave it out",
-        )
+    check_padded(tokenizer.vocab_size, padded)
     facts = {
         "kind": tokenizer.kind,
         "file": name,

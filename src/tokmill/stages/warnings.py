@@ -1,0 +1,167 @@
+"""What a step made and somebody has to decide about. It is said at once, at the end of the run, by the report and the review.
+
+    manifest: counts, facts, config ─┬─ losses of clean and dedup             (losses.py)
+                                     ├─ packs that met another language       clean
+                                     ├─ documents that share one id           split
+                                     ├─ a held-out split larger than training split, build
+                                     ├─ a vocabulary smaller than asked for   tokenizer
+                                     └─ facts.warnings                        mixture, build
+
+Nothing of it is in a fingerprint: bounds are read from the recipe of today, and steps that are up to date are judged again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import NamedTuple
+
+from tokmill.artifacts.manifest import Json
+from tokmill.artifacts.step import Artifact
+from tokmill.clean.examine import CleanOptions
+from tokmill.clean.language import ENGLISH
+from tokmill.recipe.cleaning import WARN_SOURCE_LOSS
+from tokmill.stages.losses import Loss, by_source, cleaning_losses, find_losses
+
+_LOG = logging.getLogger("tokmill.warnings")
+
+MAX_FOREIGN = 0.5  # of the documents that were looked at
+FEWEST_LOOKED_AT = 10
+MAX_SHARED_IDS = 0.01  # of the documents of a source
+FEWEST_OF_ONE_ID = 10
+
+
+class Warning(NamedTuple):
+    about: str  # "source web", "tokenizer"
+    says: str  # the number and the cause
+    next: str
+    part: tuple[str, int, str]  # what was counted, how much, unit
+    whole: tuple[str, int, str]
+    bound: tuple[str, float, str, str]  # … and where it is set
+
+    def __str__(self) -> str:
+        return f"{self.says}; {self.next}"
+
+
+def tell(step: str, warnings: Iterable[Warning | Loss | str]) -> None:
+    for warning in warnings:
+        _LOG.warning("%s: %s", step, warning)
+
+
+def language_warnings(options: CleanOptions, counts: Json) -> Iterator[Warning]:
+    """A pack that was made for English, and a source that is not."""
+    packs, looks = options.sieve.languages(), counts.get("looks", {})
+    looked = sum(looks.values())
+    others = {look: number for look, number in looks.items() if look != ENGLISH}
+    foreign = sum(others.values())
+    if not packs or looked < FEWEST_LOOKED_AT or foreign <= MAX_FOREIGN * looked:
+        return
+    script = max(others, key=lambda look: (others[look], look))
+    made, which = ("packs", "were") if len(packs) > 1 else ("pack", "was")
+    yield Warning(
+        f"source {options.source}",
+        f"the {made} {', '.join(packs)} {which} made for English, and {foreign:,} of {looked:,} documents of "
+        f"{options.source} that were looked at are not (most in {script} letters)",
+        "give the source `filters` of its own, or keep English alone with `language: {keep: [en]}`",
+        ("not English", foreign, "documents"),
+        ("looked at", looked, "documents"),
+        ("documents of another language", 100 * MAX_FOREIGN, "% of those looked at", "filters"),
+    )
+
+
+def split_warnings(counts: Json, facts: Json) -> Iterator[Warning]:
+    for source, told in facts.get("shared_ids", {}).items():
+        name, most = max(told["commonest"].items(), key=lambda item: (item[1], item[0]))
+        docs, came = told["documents"], told["of"]
+        if most >= FEWEST_OF_ONE_ID and docs > MAX_SHARED_IDS * came:
+            yield Warning(
+                f"source {source}",
+                f"{docs:,} or more of {came:,} documents of {source} share their id with others, {most:,} of them {name}: all of "
+                "one id are on one side of the split",
+                "name the field that tells documents apart with `fields.id`",
+                ("share an id", docs, "documents"),
+                ("of the source", came, "documents"),
+                ("documents that share an id", 100 * MAX_SHARED_IDS, "% of a source", "fields.id"),
+            )
+    train, *held_out = facts["splits"]
+    for split in held_out:
+        if counts.get(split, 0) > counts.get(train, 0):
+            yield Warning(
+                "split",
+                f"{split} has {counts[split]:,} documents and {train} {counts[train]:,}: more is held out than trained on",
+                f"lower `split.{split}_fraction`, or hold out fewer with `method: counts`",
+                (split, counts[split], "documents"),
+                (train, counts[train], "documents"),
+                (f"documents of {split}", counts[train], "documents", f"those of {train}"),
+            )
+
+
+def vocabulary_warnings(train: Json | None, facts: Json) -> Iterator[Warning]:
+    """Of a tokenizer that was trained."""
+    asked, made = (train or {}).get("vocab_size", 0), facts["vocab_size"]
+    if made < asked:
+        yield Warning(
+            "tokenizer",
+            f"the vocabulary has {made:,} ids, and {asked:,} were asked for: there is not enough different text to make more",
+            f"set `vocab_size: {made}`, or give it more text (`sample_megabytes`, more sources)",
+            ("made", made, "ids"),
+            ("asked for", asked, "ids"),
+            ("ids", asked, "", "tokenizer.train.vocab_size"),
+        )
+
+
+def loss_limit(recipe: Json, section: str) -> Decimal:
+    """Of `clean` or `dedup`, as the run wrote its recipe down; the default where it did not come to that."""
+    return Decimal(str((recipe.get(section) or {}).get("warn_source_loss", WARN_SOURCE_LOSS)))
+
+
+def losses_of_run(artifacts: Mapping[str, Artifact], recipe: Json) -> Iterator[tuple[str, Loss]]:
+    """With the step that dropped them."""
+    for step, artifact in artifacts.items():
+        kind = artifact.manifest.kind
+        ledgers = [artifact.path(entry) for entry in artifact.manifest.entries("ledger")]
+        if kind == "clean":
+            options = artifact.manifest.options(CleanOptions)
+            limit = loss_limit(recipe, kind)
+            found = cleaning_losses(options, artifact.manifest.counts, limit, ledgers)
+        elif kind == "dedup":
+            sources = [
+                name.removeprefix("ingest/")
+                for name, ingested in artifacts.items()
+                if ingested.manifest.kind == "ingest"
+                for _ in ingested.manifest.entries("documents")
+            ]
+            verdicts = [receipt for receipt in artifact.manifest.receipts() if "in" in receipt.counts]
+            counts = by_source((sources[int(receipt.key)], receipt.counts) for receipt in verdicts)
+            found = find_losses(counts, loss_limit(recipe, kind), ledgers)
+        else:
+            continue
+        yield from ((step, loss) for loss in found)
+
+
+def warnings_of_run(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, Warning]]:
+    """Besides losses, and what mixtures and builds wrote down themselves."""
+    for step, artifact in artifacts.items():
+        manifest = artifact.manifest
+        found: Iterable[Warning] = ()
+        if manifest.kind == "clean":
+            found = language_warnings(manifest.options(CleanOptions), manifest.counts)
+        elif manifest.kind == "split":
+            found = split_warnings(manifest.counts, manifest.facts)
+        elif manifest.kind == "tokenizer":
+            found = vocabulary_warnings(manifest.config.get("train"), manifest.facts)
+        yield from ((step, warning) for warning in found)
+
+
+def told_by_run(artifacts: Mapping[str, Artifact], recipe: Json) -> list[tuple[str, str]]:
+    """All that needs a decision, in the order of the steps."""
+    told = [(step, str(loss)) for step, loss in losses_of_run(artifacts, recipe)]
+    told += [(step, str(warning)) for step, warning in warnings_of_run(artifacts)]
+    told += [
+        (step, str(line))
+        for step, artifact in artifacts.items()
+        for line in artifact.manifest.facts.get("warnings", [])
+    ]
+    order = list(artifacts)
+    return sorted(told, key=lambda item: order.index(item[0]))
