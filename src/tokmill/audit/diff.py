@@ -3,7 +3,7 @@
     recipe      key by key
     tokenizer   file, vocabulary, control tokens
     documents   that came, went, changed or moved, and why
-    shares      of tokens, by domain, source, language and licence        before and after
+    shares      of tokens, by domain, source, language and licence        before and after: of all, and of each build
     builds      documents, rows and tokens                                before and after
 
 Runs may have other steps, and may have been cut short: what one of them lacks is said. Documents are compared source by
@@ -19,7 +19,7 @@ at a time, twice: once for each run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -268,8 +268,9 @@ CHECKS = ("recipe", "tokenizer", "documents", "tokens", "shares")
 
 
 class Share(NamedTuple):
-    """Of all tokens, before and after."""
+    """Of all tokens, or of those in the rows of a build, before and after."""
 
+    of: str  # "tokens", "build/rows"
     group: str  # domains, sources, languages, licenses
     name: str
     tokens: tuple[int, int]
@@ -390,20 +391,39 @@ def _tokens(run: RunPlaces) -> Json:
     return found
 
 
+_GROUPS = ("domains", "sources", "languages", "licenses")
+
+Groups = Mapping[str, Mapping[str, int]]  # tokens by group and name
+
+
 def _shares(a: RunPlaces, b: RunPlaces) -> list[Share]:
-    before, after = _token_groups(a), _token_groups(b)
-    found = []
-    for group in ("domains", "sources", "languages", "licenses"):
-        totals = [sum(groups[group].values()) or 1 for groups in (before, after)]
-        for name in sorted({*before[group], *after[group]}):
-            tokens = before[group].get(name, 0), after[group].get(name, 0)
-            found.append(Share(group, name, tokens, (tokens[0] / totals[0], tokens[1] / totals[1])))
+    found = _compared("tokens", _token_groups(a), _token_groups(b))
+    for name in dict.fromkeys([*a.of_kind("build"), *b.of_kind("build")]):
+        found += _compared(name, *(_built_groups(run.artifacts.get(name)) for run in (a, b)))
     return found
 
 
-def _token_groups(run: RunPlaces) -> dict[str, dict[str, int]]:
-    """Tokens by domain, source, language and licence, from the counts of the tokens step."""
-    groups: Json = {"domains": {}, "sources": {}, "languages": {}, "licenses": {}}
+def _compared(of: str, before: Groups, after: Groups) -> list[Share]:
+    found = []
+    for group in _GROUPS:
+        totals = [sum(groups[group].values()) or 1 for groups in (before, after)]
+        for name in sorted({*before[group], *after[group]}):
+            tokens = before[group].get(name, 0), after[group].get(name, 0)
+            found.append(Share(of, group, name, tokens, (tokens[0] / totals[0], tokens[1] / totals[1])))
+    return found
+
+
+def _built_groups(build: Artifact | None) -> Groups:
+    """Tokens in rows; a document that is built twice counts twice."""
+    counts = build.manifest.counts if build is not None else {}
+    return {
+        group: {name: total["tokens"] for name, total in counts.get(group, {}).items()} for group in _GROUPS
+    }
+
+
+def _token_groups(run: RunPlaces) -> Groups:
+    """Of the tokens step: what there is to build from."""
+    groups: Json = {group: {} for group in _GROUPS}
     artifact = run.artifacts.get("tokens")
     if artifact is None:
         return groups

@@ -315,28 +315,6 @@ class BuiltSplit(NamedTuple):
     position: NDArray[np.int64]  # of the document of each turn, among those that the build could have
     written: NDArray[np.int64]  # tokens of each turn in rows
 
-    def once(self) -> int:
-        """Tokens of the documents that have a turn, each counted once however often it repeats."""
-        lengths = self.turns.column("tokens")
-        first = np.zeros(len(lengths), np.bool_)
-        first[np.unique(self.position, return_index=True)[1]] = True
-        return int(lengths[first].sum())
-
-    def documents(self) -> int:
-        """In rows, each once."""
-        return len(np.unique(self.position[self.written > 0]))
-
-    def in_rows(self) -> dict[int, NDArray[np.bool_]]:
-        """By the number of the shard: which of its sequences have a token in a row."""
-        sizes = [shard.lengths.rows for shard in self.turns.shards]
-        marks = np.zeros(sum(sizes), np.bool_)
-        marks[self.position[self.written > 0]] = True
-        parts = np.split(marks, np.cumsum(sizes)[:-1]) if sizes else []
-        return {shard.number: part for shard, part in zip(self.turns.shards, parts, strict=True)}
-
-
-Builds = dict[str, dict[str, BuiltSplit]]  # by build and split
-
 
 def load_built(run: RunPlaces, step: str, split: str) -> BuiltSplit:
     """Of the build that `step` made."""
@@ -370,10 +348,3 @@ def read_meetings(build: Artifact, split: str) -> Iterator[tuple[Any, Any, Any]]
         part = slice(first, first + _MEETINGS_AT_ONCE)
         width = places.end[part].astype(np.int64) - places.start[part]
         yield places.document[part].astype(np.int64), places.row[part].astype(np.int64), width
-
-
-def load_builds(run: RunPlaces) -> Builds:
-    return {
-        step.partition("/")[2]: {split: load_built(run, step, split) for split in splits_of(build)}
-        for step, build in run.of_kind("build").items()
-    }

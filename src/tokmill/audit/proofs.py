@@ -65,6 +65,7 @@ class Verification:
     files: int
     bytes: int
     problems: list[Problem]
+    next: str = ""  # what mends it, where anything is wrong
 
     @property
     def ok(self) -> bool:
@@ -91,7 +92,27 @@ def verification_of(
         files=len(entries),
         bytes=sum(entry.bytes for entry in entries),
         problems=sorted(set(problems), key=lambda problem: (problem.where, problem.what)),
+        next=_what_mends(directory, problems, bool(listings)) if problems else "",
     )
+
+
+EXTRA = "extra file: no manifest lists it"
+UNREAD = "cannot be read ("  # by the system: of what was read Arrow speaks, as what Parquet
+
+
+def _what_mends(directory: Path | str, problems: list[Problem], has_listings: bool) -> str:
+    if all(problem.what.startswith(UNREAD) for problem in problems):
+        return "look at the disk and its permissions, then verify again: of these files nothing is known"
+    if isinstance(directory, str):
+        return f"publish it again: `tokmill run RECIPE --out {directory} --replace`"
+    if all(problem.what == EXTRA for problem in problems):
+        return "move these files elsewhere, or remove them: nothing needs them"
+    if (directory / "ingest").is_dir():
+        run = f"`tokmill run RECIPE --out {directory} --verify`"
+        return f"{run} makes what is damaged again, and nothing else"
+    if has_listings:
+        return "give the command that wrote it again, with `--replace`; or copy the files again"
+    return "copy it again from where it was made, or run its recipe there with `--verify`"
 
 
 def chain_problems(artifacts: dict[str, Artifact]) -> Iterator[Problem]:

@@ -24,10 +24,12 @@ import psutil
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import RECEIPTS, Json, available_cores, package_version
-from tokmill.artifacts.progress import Journal, load_journal
+from tokmill.artifacts.progress import Journal, Progress, Silence, load_journal
 from tokmill.artifacts.step import open_artifact
 from tokmill.audit.opened import existing, find_artifacts
-from tokmill.errors import TokmillError
+from tokmill.engines.local import COMPILING, compile_kernels
+from tokmill.errors import TokmillError, plural
+from tokmill.kernels.warm import count_stale, kernels_of
 from tokmill.storage import codecs
 from tokmill.storage.lease import find_holder
 from tokmill.storage.location import parse_url
@@ -90,7 +92,9 @@ def status(directory: str | Path) -> Status:
         recipe, names, set_aside = found.name, [*found.artifacts, *found.missing], found.set_aside
         state = FINISHED if found.is_finished else STOPPED
     else:
-        recipe, names = journal.recipe, journal.steps or list(journal.notes)
+        running = [name for name, note in journal.notes.items() if note.state == "running"]
+        beside = [name for name in running if name not in journal.steps]  # kernels that are compiled
+        recipe, names = journal.recipe, [*beside, *journal.steps]
         state = FAILED if journal.error is not None else STOPPED
     if holder is not None:
         state = RUNNING
@@ -120,7 +124,8 @@ def _step(directory: Path, name: str, journal: Journal | None, now: float, state
         began = note.begun_at if note.begun_at is not None else now
         seconds = round((now if state == RUNNING else journal.written_at) - began, 1) if journal else None
         done = note.done if state == RUNNING else max(note.done, _receipts(directory / name))
-        return StepStatus(name, word, done, note.tasks, seconds)
+        counted = "{:,} of {:,} {}".format(*note.counted) if note.counted is not None else ""
+        return StepStatus(name, word, None if name == COMPILING else done, note.tasks, seconds, counted)
     try:
         artifact = open_artifact(directory / name)
     except TokmillError as error:
@@ -159,6 +164,7 @@ _REQUIRED = ("numpy", "numba", "pyarrow", "msgspec", "pydantic", "tokenizers", "
 _EXTRAS = {
     "hub": "datasets",
     "ray": "ray",
+    "code": "tree_sitter",
     "dask": "distributed",
     "torch": "torch",
     "s3": "obstore",
@@ -180,8 +186,15 @@ class Examination:
         return dataclasses.asdict(self)
 
 
-def doctor(storage: str | None = None) -> Examination:
-    """Versions, resources, a self-test of every codec; with `storage`, whether a store keeps conditional writes."""
+def doctor(
+    storage: str | None = None, *, warm: bool = False, progress: Progress | None = None
+) -> Examination:
+    """Versions, resources, a self-test of every codec; with `storage`, whether a store keeps conditional writes.
+
+    `warm` compiles all kernels that are not in the cache yet, which the first run would do.
+    """
+    if warm:
+        compile_kernels(progress or Silence())
     memory, disk = psutil.virtual_memory(), shutil.disk_usage(Path.cwd())
     machine = {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -197,7 +210,13 @@ def doctor(storage: str | None = None) -> Examination:
         for extra, name in _EXTRAS.items()
     }
     tests = {suffix: _round_trip(suffix) for suffix in (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")}
-    sections = {"machine": machine, "versions": versions, "extras": extras, "codec self-test": tests}
+    sections = {
+        "machine": machine,
+        "versions": versions,
+        "extras": extras,
+        "kernels": _kernels(),
+        "codec self-test": tests,
+    }
     is_ok = all(result == "ok" for result in tests.values())
     if storage is not None:
         url = parse_url(storage)
@@ -205,6 +224,20 @@ def doctor(storage: str | None = None) -> Examination:
         sections[f"storage {url}"] = {finding.what: finding.outcome for finding in found}
         is_ok = is_ok and all(finding.outcome == OK for finding in found)
     return Examination(is_ok, sections)
+
+
+def _kernels() -> dict[str, str]:
+    kernels, stale = kernels_of(), count_stale()
+    place = kernels[0].stats.cache_path
+    if not place:
+        return {
+            "cache": "none that can be written: every process compiles anew (set `NUMBA_CACHE_DIR` to a directory)"
+        }
+    ready = f"{len(kernels) - stale} of {plural(len(kernels), 'kernel')}"
+    return {
+        "compiled": ready + (", the others by the first run or `tokmill doctor --warm`" if stale else ""),
+        "cache": str(place),
+    }
 
 
 def _round_trip(suffix: str) -> str:

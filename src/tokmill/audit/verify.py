@@ -27,6 +27,7 @@ from tokmill.artifacts.progress import JOURNAL
 from tokmill.artifacts.step import Artifact
 from tokmill.artifacts.tombstones import PENDING_FILE
 from tokmill.audit.proofs import (
+    EXTRA,
     Listing,
     Problem,
     Verification,
@@ -224,7 +225,7 @@ def _strangers(
             or path.name == STALE_MANIFEST
             or path.parent.name == RECEIPTS
         )
-        what = "left over from an interrupted run" if leftover else "extra file: no manifest lists it"
+        what = "left over from an interrupted run" if leftover else EXTRA
         if path == root / PENDING_FILE:
             what = "a takedown was cut short: give the same `tokmill forget` again"
         yield Problem(place.as_posix(), what)

@@ -23,7 +23,7 @@ import numpy as np
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import Artifact
 from tokmill.audit.examples import count_reasons, load_examples
-from tokmill.audit.opened import load_of, numbers_in
+from tokmill.audit.opened import find_artifacts, load_of, numbers_in
 from tokmill.audit.places import Place, RunPlaces, entry_of, open_places, places_in, splits_of
 from tokmill.errors import InputError, RecipeError
 from tokmill.formats.megatron import MegatronFile
@@ -125,12 +125,14 @@ class Why(NamedTuple):
     documents: list[History] | None = None
     counts: list[Json] | None = None
     examples: list[Json] | None = None
-    others: tuple[str, ...] = ()  # reasons that the run has, where it has not the one that was asked for
+    others: list[Json] | None = (
+        None  # the counts of all reasons, where there is nothing of the one that was asked for
+    )
 
     def as_json(self) -> Json:
         if self.documents is not None:
             return {"documents": [history.as_json() for history in self.documents]}
-        return {"counts": self.counts, "examples": self.examples}
+        return {"counts": self.counts, "examples": self.examples, "others": self.others or []}
 
 
 def why(
@@ -142,7 +144,7 @@ def why(
 ) -> Why:
     """The history of a document: every rule with its value and margin, what was decided, where its tokens are.
 
-    With a `reason` instead, or "all", what was dropped for it.
+    With a `reason` instead (or a part of its name, or "all") how many left or were changed for it, and some of them.
     """
     if (doc_id is None) == (reason is None):
         raise RecipeError(
@@ -150,12 +152,18 @@ def why(
         )
     if doc_id is not None:
         return Why([told.history for told in tell_histories(open_places(directory), doc_id, source)])
-    examples = [one for one in load_examples(directory) if source in (None, one["source"])]
-    counts = [one for one in count_reasons(directory) if source is None or one["step"].endswith(f"/{source}")]
-    chosen = [one for one in examples if reason in ("all", one["reason"])]
-    counted = [one for one in counts if reason in ("all", one["reason"])]
-    others = () if chosen or counted else tuple(sorted({one["reason"] for one in [*examples, *counts]}))
-    return Why(counts=counted, examples=chosen, others=others)
+    assert reason is not None
+    found = find_artifacts(directory)
+    sources = list(found.of_kind("ingest"))
+    if source not in (None, *sources):
+        raise InputError(
+            f"no source is called {source}", where=str(directory), next=f"one of: {', '.join(sources)}"
+        )
+    known, counts = {one["reason"] for one in count_reasons(found)}, count_reasons(found, source)
+    wanted = known if reason == "all" else {reason} & known or {name for name in known if reason in name}
+    counted = [one for one in counts if one["reason"] in wanted]
+    examples = load_examples(found, wanted, source)
+    return Why(counts=counted, examples=examples, others=None if counted or examples else counts)
 
 
 def tell_histories(run: RunPlaces, doc_id: str, source: str | None = None) -> list[Told]:

@@ -1,4 +1,4 @@
-"""Two cards of a run, from measured facts only: DATACARD.md for the Hugging Face Hub, croissant.json for everybody.
+"""Two cards of a run, from measured facts of what was built: DATACARD.md for the Hugging Face Hub, croissant.json for everybody.
 
     facts of the report ─┬─ front matter (YAML between two lines of dashes, in the Hub's own words) + sections ─> DATACARD.md
                          └─ Croissant 1.0 (schema.org) ─> croissant.json
@@ -24,12 +24,13 @@ from tokmill.audit.opened import Found, find_artifacts
 from tokmill.clean.licenses import find_license
 from tokmill.errors import plural
 from tokmill.formats import all_formats
-from tokmill.reports.charts import NOT_MEASURED, count, percent, size, spoken, visible
-from tokmill.reports.facts import describe_builds
+from tokmill.reports.charts import NOT_MEASURED, count, percent, spoken, visible
+from tokmill.reports.edits import is_redaction
 from tokmill.reports.page import resource
 from tokmill.storage.disk import commit_bytes
 
 CARD, CROISSANT = "DATACARD.md", "croissant.json"
+_LITTLE = 0.001  # of the tokens of a build: of a language, hardly more than the mistakes of its detector
 
 
 class Cards(NamedTuple):
@@ -39,33 +40,40 @@ class Cards(NamedTuple):
 
 def write_cards(directory: str | Path, out: str | Path, facts: Json) -> Cards:
     """Both into the directory `out`; `facts` are those of the report of the run."""
-    found = find_artifacts(directory)
-    croissant = describe_croissant(found, facts, summarize(facts))
+    croissant = describe_croissant(find_artifacts(directory), facts, summarize(facts))
     cards = Cards(Path(out) / CARD, Path(out) / CROISSANT)
-    commit_bytes(cards.card, render_card(facts, describe_builds(found)).encode())
+    commit_bytes(cards.card, render_card(facts).encode())
     commit_bytes(cards.croissant, json.dumps(croissant, indent=2, ensure_ascii=False).encode() + b"\n")
     return cards
 
 
 def summarize(facts: Json) -> str:
-    totals = facts["totals"]
+    """Of what was built, where something was."""
+    totals, sources = facts["totals"], facts["sources"]
     tokens = f", {totals['tokens']:,} tokens" if totals["tokens"] is not None else ""
+    documents = totals["kept"]
+    if facts["builds"]:
+        sources = [source for source in sources if source["built"]["licenses"]]
+        documents = totals["documents_in_builds"]
+        written = [(f"{amount:,} tokens", name) for name, amount in totals["tokens_written"].items()]
+        named = "".join(f", {told} in the build {name}" for told, name in written)
+        tokens = f"{named}," if len(written) > 1 else f", {written[0][0]}"
     state = "" if facts["run"]["is_finished"] else " The run that makes it is not finished."
     return (
-        f"{plural(totals['kept'], 'document')}{tokens} from {plural(len(facts['sources']), 'source')}, "
+        f"{plural(documents, 'document')}{tokens} from {plural(len(sources), 'source')}, "
         f"of {plural(totals['records'], 'record')} that were read.{state}"
     )
 
 
-def render_card(facts: Json, builds: list[Json]) -> str:
+def render_card(facts: Json) -> str:
     sections = [
-        front_matter(facts, builds),
+        front_matter(facts),
         f"# {_line(facts['run']['name'])}\n",
-        f"{summarize(facts)} Made by tokmill; every figure here is measured, and `report.html` shows more.\n",
+        f"{_line(summarize(facts))} Made by tokmill; every figure here is measured, and `report.html` shows more.\n",
         _sources(facts),
         _processing(facts),
         _composition(facts),
-        _splits(facts, builds),
+        _splits(facts),
         _licensing(facts),
         _provenance(facts),
     ]
@@ -89,19 +97,20 @@ def _table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
 
 
 def _sources(facts: Json) -> str:
+    builds = [build["name"] for build in facts["builds"]]
     rows = [
         [
             _line(source["name"]),
             _line(source["domain"] or NOT_MEASURED),
             _line(f"{source['dataset']} at {source['revision']}" if source["dataset"] else "files"),
             count(source["records"]),
-            count(source["kept_by_clean"]),
-            size(source["text_bytes"]),
+            count(sum(source["built"]["licenses"].values()) if builds else source["kept_by_clean"]),
+            *(map(count, source["built"]["tokens"].values()) if builds else ()),
         ]
         for source in facts["sources"]
     ]
-    head = ["source", "domain", "from", "records", "kept by cleaning", "text"]
-    return "## Sources\n\n" + _table(head, rows, 3)
+    head = ["source", "domain", "from", "records", "built" if builds else "kept by cleaning"]
+    return "## Sources\n\n" + _table([*head, *(f"tokens in {_line(build)}" for build in builds)], rows, 3)
 
 
 def _processing(facts: Json) -> str:
@@ -121,14 +130,17 @@ def _processing(facts: Json) -> str:
     ]
     edits: Counter[str] = Counter()
     for source in facts["sources"]:
-        edits.update(source["edited"] or {})
+        edits.update(
+            {name: docs for name, docs in (source["edited"] or {}).items() if not is_redaction(name)}
+        )
     text = "## Processing\n\nWhat was left out, and why.\n\n"
     text += _table(["step", "reason", "bound", "documents"], rows, 3) if rows else "Nothing was left out.\n"
     if edits:
         changed = _table(
             ["edit", "documents"], [[_line(spoken(name)), count(edits[name])] for name in sorted(edits)]
         )
-        text += f"\nWhat was changed in texts that stayed.\n\n{changed}"
+        text += f"\nWhat cleaning changed in texts that it kept.\n\n{changed}"
+    text += _redacted(facts) + _decontaminated(facts)
     if facts["clusters"] is not None:
         text += (
             f"\nNear duplicates share at least {percent(facts['clusters']['threshold'], 0)} of their word n-grams: "
@@ -137,28 +149,67 @@ def _processing(facts: Json) -> str:
     return text
 
 
-def _composition(facts: Json) -> str:
-    if facts["shares"] is None:
+def _redacted(facts: Json) -> str:
+    if not facts["redactions"]:
         return ""
-    text = "## Composition\n\nShares of tokens, before mixing and packing.\n"
+    of = "built_" if facts["builds"] else ""
+    totals: Counter[str] = Counter()
+    for row in facts["redactions"]:
+        totals[row["kind"]] += row[f"{of}values"]
+    told = ", ".join(f"{_line(spoken(kind))} {count(values)}" for kind, values in sorted(totals.items()))
+    return f"\nRedacted in {'what was built' if of else 'what was kept'}: {told}.\n"
+
+
+def _decontaminated(facts: Json) -> str:
+    told = facts["decontamination"]
+    if told is None:
+        return ""
+    rows = [
+        [_line(file["name"]), *(count(file[key]) for key in ("items", "docs", "dropped", "built"))]
+        for file in told["files"]
+    ]
+    head = ["benchmark", "items found", "in documents", "dropped for it", "still in a build"]
+    return f"\nLooked for benchmark items, by {told['ngram']} words in a row.\n\n{_table(head, rows)}"
+
+
+def shares_of(facts: Json, key: str) -> list[tuple[str, list[Json]]]:
+    """By build, those that hold the same together; of a run without one, of what was encoded, or nothing."""
+    groups: list[tuple[list[str], list[Json]]] = []
+    for build in facts["builds"]:
+        rows = build["shares"][key]
+        names = next((names for names, known in groups if known == rows), None)
+        if names is None:
+            groups.append(([build["name"]], rows))
+        else:
+            names.append(build["name"])
+    if groups:
+        return [(", ".join(names), rows) for names, rows in groups]
+    return [("what was encoded", facts["shares"][key])] if facts["shares"] is not None else []
+
+
+def _composition(facts: Json) -> str:
+    text = ""
     for key in ("domain", "language"):
-        text += "\n" + _share_table(key, facts["shares"][key])
-    return text
+        for name, rows in shares_of(facts, key):
+            text += f"\nBy {key}, in {_line(name)}:\n\n{_share_table(key, rows)}"
+    return f"## Composition\n\nShares of tokens.\n{text}" if text else ""
 
 
-def _splits(facts: Json, builds: list[Json]) -> str:
-    if not builds:
+def _splits(facts: Json) -> str:
+    if not facts["builds"]:
         return ""
     rows = [
         [
             _line(build["name"]),
             _line(build["format"]),
             split["split"],
-            count(split["docs"]),
+            count(
+                next((row["docs"] for row in build["shares"]["split"] if row["name"] == split["split"]), 0)
+            ),
             count(split["packing"]["written"]),
             percent(split["packing"]["padding_share"], 2),
         ]
-        for build in builds
+        for build in facts["builds"]
         for split in build["splits"]
     ]
     tokenizer = facts["tokenizer"] or {}
@@ -168,11 +219,9 @@ def _splits(facts: Json, builds: list[Json]) -> str:
 
 
 def _licensing(facts: Json) -> str:
-    text = "## Licences\n\n"
-    if facts["shares"] is None:
-        return text + "See `ATTRIBUTION.md`.\n"
-    text += _share_table("licence", facts["shares"]["license"])
-    return text + "\nWhat they ask for, by source: `ATTRIBUTION.md`.\n"
+    shares = shares_of(facts, "license")
+    text = "".join(f"In {_line(name)}:\n\n{_share_table('licence', rows)}\n" for name, rows in shares)
+    return f"## Licences\n\n{text}What they ask for, by source: `ATTRIBUTION.md`.\n"
 
 
 def _provenance(facts: Json) -> str:
@@ -189,11 +238,22 @@ def _provenance(facts: Json) -> str:
 
 
 def _share_table(label: str, rows: list[Json]) -> str:
+    shown = rows if label == "licence" else _large(rows)
     cells = [
         [_line(row["name"]), count(row["tokens"]), percent(row["share"], 2), count(row["docs"])]
-        for row in rows
+        for row in shown
     ]
+    if len(shown) < len(rows):
+        rest = [row for row in rows if row not in shown]
+        tokens, docs = (sum(row[key] for row in rest) for key in ("tokens", "docs"))
+        share = tokens / sum(row["tokens"] for row in rows)
+        cells.append([f"{len(rest)} of at most 0.1 % each", count(tokens), percent(share, 2), count(docs)])
     return _table([label, "tokens", "share", "documents"], cells)
+
+
+def _large(rows: list[Json]) -> list[Json]:
+    whole = sum(row["tokens"] for row in rows)
+    return [row for row in rows if row["tokens"] > _LITTLE * whole]
 
 
 # --- front matter ---
@@ -271,7 +331,7 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9 _./-]*")
 _YAML_WORDS = {"yes", "no", "true", "false", "on", "off", "null", "y", "n"}
 
 
-def front_matter(facts: Json, builds: list[Json]) -> str:
+def front_matter(facts: Json) -> str:
     licenses, languages = known_names(facts, "license"), known_names(facts, "language")
     names = list(dict.fromkeys(hub_license(name) for name in licenses))
     others = [name for name in licenses if hub_license(name) == "other"]
@@ -286,11 +346,13 @@ def front_matter(facts: Json, builds: list[Json]) -> str:
     if languages:
         lines += _yaml_list("language", languages)
         lines += _yaml_list("multilinguality", ["monolingual" if len(languages) == 1 else "multilingual"])
-    category = next((name for bound, name in _SIZES if facts["totals"]["kept"] < bound), "n>1T")
+    totals = facts["totals"]
+    documents = totals["documents_in_builds"] if facts["builds"] else totals["kept"]
+    category = next((name for bound, name in _SIZES if documents < bound), "n>1T")
     lines += _yaml_list("size_categories", [category])
     lines += _yaml_list("task_categories", ["text-generation"])
     lines += _yaml_list("tags", ["tokenized", "tokmill"])
-    lines += _configs(builds)
+    lines += _configs(facts["builds"])
     return "\n".join([*lines, "---", ""])
 
 
@@ -374,11 +436,14 @@ def describe_croissant(found: Found, facts: Json, description: str) -> Json:
 
 
 def known_names(facts: Json, key: str) -> list[str]:
-    """Licences or languages of what was encoded, or else of what was cleaned; the most first, unknown never."""
-    if facts["shares"] is not None:
-        return [row["name"] for row in facts["shares"][key] if row["name"] != UNKNOWN]
+    """Licences or languages of what was built, or else encoded, or else cleaned; the most first, unknown never, and no
+    language that has too little."""
     totals: Counter[str] = Counter()
-    for source in facts["sources"]:
+    shares = shares_of(facts, key)
+    for _, rows in shares:
+        for row in _large(rows) if key == "language" else rows:
+            totals[row["name"]] = max(totals[row["name"]], row["tokens"])
+    for source in facts["sources"] if not shares else ():
         totals.update({name: total["docs"] for name, total in (source[f"{key}s"] or {}).items()})
     return [name for name in sorted(totals, key=lambda name: (-totals[name], name)) if name != UNKNOWN]
 

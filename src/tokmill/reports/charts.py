@@ -283,6 +283,7 @@ HEIGHT = 330
 _NODE = 13  # wide
 _LABEL = 34  # high: a name and a number
 _GAP = 10
+_LETTER = 7  # wide, in a name
 _RIGHT = 176  # room for the labels of the last column
 
 
@@ -327,14 +328,18 @@ def sankey(name: str, title: str, flow: Json) -> str:
             f'<path class="ribbon mark {kind}" d="{_ribbon(start.x + _NODE, y0, end.x, y1, max(thick, 0.7))}" '
             f'data-tip="{shown(tip)}"/>'
         )
+    columns = len({node["column"] for node in nodes})
+    room = min(26, round((_step(columns) - _NODE - 12) / _LETTER))
     for box in boxes.values():
         marks.append(
             f'<rect class="node mark {box.colour}" x="{at(box.x)}" y="{at(box.y)}" width="{_NODE}" '
             f'height="{at(box.height)}" rx="2"/>'
         )
         label = spoken(box.node["label"])
-        short = label if len(label) <= 26 else f"{label[:25]}…"
-        amount = f"{brief(box.node['value'])}" + (f" · {percent(box.node['value'] / total)}" if total else "")
+        short = label if len(label) <= room else f"{label[: room - 1]}…"
+        value, again = box.node["value"], box.node.get("repeated", 0)
+        amount = f"{brief(value - again)} + {brief(again)} again" if again else brief(value)
+        amount += f" · {percent(value / total)}" if total else ""
         x = box.x + _NODE + 6
         marks += [_text("label", x, box.y + 11, short), _text("axis", x, box.y + 25, amount)]
     height = max(box.y + max(box.height, _LABEL) for box in boxes.values())
@@ -352,11 +357,16 @@ def _scale(nodes: list[Json]) -> float:
     return HEIGHT / fullest
 
 
+def _step(columns: int) -> float:
+    """From one to the next."""
+    return (WIDTH - _RIGHT - _NODE) / max(columns - 1, 1)
+
+
 def _lay_out(nodes: list[Json]) -> dict[str, Box]:
     """Sources have colours of their own; everything else is one river, and what left is another colour."""
     scale = _scale(nodes)
     columns = sorted({node["column"] for node in nodes})
-    step = (WIDTH - _RIGHT - _NODE) / max(len(columns) - 1, 1)
+    step = _step(len(columns))
     boxes: dict[str, Box] = {}
     hue = 0
     for place, column in enumerate(columns):
@@ -366,6 +376,8 @@ def _lay_out(nodes: list[Json]) -> dict[str, Box]:
             colour = {"drop": "drop", "source": f"h{hue % 8}", "repeat": "pad"}.get(node["kind"], "c0")
             hue += node["kind"] == "source"
             height = max(node["value"] * scale, 2)
+            if node["kind"] == "repeat":  # below the ribbons that pass by
+                y = max(y, *(box.y + box.height for box in boxes.values()))
             boxes[node["id"]] = Box(node, place * step, y, height, colour)
             y += max(height, _LABEL) + _GAP
     return boxes

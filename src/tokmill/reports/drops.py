@@ -2,6 +2,7 @@
 
     ledgers ─ reason, value, threshold ─> by reason: how many of which source, the nearest to the threshold that went
     measures, marks ─ the rule of the reason ─> the nearest that stayed
+    ledgers ─ survivors ─> which source repeats which
     clusters.parquet ─> the largest, each with its survivor beside the member least like it, word against word
 
 Near is measured in shares of the threshold: |value - threshold| / threshold.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -20,9 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.artifacts.manifest import Json
-from tokmill.audit.examples import SHOWN_PER_REASON, Place, first_lines, largest_clusters, load_texts
+from tokmill.audit.bounds import rules_of
+from tokmill.audit.clusters import largest_clusters
+from tokmill.audit.examples import SHOWN_PER_REASON, first_lines
 from tokmill.audit.opened import Found, ShardTables, load_of, read_ledgers
-from tokmill.audit.whatif import rules_of
+from tokmill.audit.texts import Place, load_texts
 from tokmill.stages.dedup.near import METHOD as NEAR
 from tokmill.storage.tables import load_table
 
@@ -49,6 +53,9 @@ class Drop:
     def __init__(self, stage: str, verdict: str, reason: str) -> None:
         self.stage, self.verdict, self.reason = stage, verdict, reason
         self.by_source: dict[str, int] = {}
+        self.kept_in: Counter[tuple[str, str]] = (
+            Counter()
+        )  # of copies: source, and the source of the survivor
         self.out: list[Mark] = []
         self.kept: list[Mark] = []
         self.bounds: list[Json] = []
@@ -106,6 +113,19 @@ def describe_drops(found: Found, drops: list[Drop]) -> list[Json]:
     ]
 
 
+def describe_duplicates(drops: list[Drop]) -> list[Json]:
+    """Documents of a source that went because another, of the same source or of another one, says the same."""
+    pairs: dict[tuple[str, str], dict[str, int]] = {}
+    for drop in drops:
+        for pair, docs in drop.kept_in.items():
+            pairs.setdefault(pair, {})[drop.reason] = docs
+    rows = [
+        {"source": source, "kept_in": kept_in, "docs": sum(reasons.values()), "reasons": reasons}
+        for (source, kept_in), reasons in pairs.items()
+    ]
+    return sorted(rows, key=lambda row: (-row["docs"], row["source"], row["kept_in"]))
+
+
 def _survivor(mark: Mark) -> Place | None:
     shard, row = mark.told.get("match_shard"), mark.told.get("match_row")
     return None if shard is None or row is None else Place(shard, row)
@@ -141,6 +161,8 @@ def _note_ledgers(found: Found, shard: ShardTables, drops: dict[tuple[str, str, 
             )
             drop = drops.setdefault((stage, verdict, reason), Drop(stage, verdict, reason))
             drop.by_source[shard.source] = drop.by_source.get(shard.source, 0) + chosen.num_rows
+            for match in chosen.column("match_shard").drop_null().value_counts().to_pylist():
+                drop.kept_in[shard.source, match["values"].rpartition("/")[0]] += match["counts"]
             drop.out = _nearest([*drop.out, *_marks_of(found, shard, chosen, reason)])
 
 

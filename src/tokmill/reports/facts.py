@@ -1,8 +1,10 @@
 """All that the report says, as one plain structure: report.json is this, and the page shows nothing else.
 
-    manifests ─── totals, sources, tokenizer, mixture, builds, chain, pace, warnings ┐
-    drops.py ──── who left and why, clusters                                         ├─ gather_facts
-    tally.py ──── shares, fertility, lengths                                         │
+    manifests ─── totals, sources, recipe, tokenizer, packing, chain, pace, warnings ┐
+    contents ──── what the builds hold: shares, mixture as it was built              │
+    drops.py ──── who left and why, clusters, which source repeats which             ├─ gather_facts
+    edits.py ──── what was redacted, what benchmarks have in common with documents   │
+    tally.py ──── shares of what was encoded, fertility, lengths                     │
     flow.py ───── Sankey diagrams, documents to look up                              ┘
 
 What a manifest does not say is None.
@@ -10,25 +12,31 @@ What a manifest does not say is None.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.step import UNKNOWN, Artifact
 from tokmill.audit.opened import KINDS, Found, find_artifacts
-from tokmill.audit.places import Builds, RunPlaces, load_builds
-from tokmill.audit.whatif import loss_limit, losses_of_run
+from tokmill.recipe.file import parse_recorded
 from tokmill.reports.charts import percent
-from tokmill.reports.drops import describe_clusters, describe_drops, find_drops
+from tokmill.reports.drops import describe_clusters, describe_drops, describe_duplicates, find_drops
+from tokmill.reports.edits import describe_decontamination, describe_redactions
 from tokmill.reports.flow import flow_of_documents, flow_of_tokens, list_outcomes
 from tokmill.reports.tally import Tally, rank_shares, tally_chars, tally_tokens, word_column
+from tokmill.stages.build.contents import Contents, Held, load_contents
+from tokmill.stages.warnings import told_by_run
 
 REPORT_VERSION = 1
 _TOKENIZER = ("kind", "file", "vocab_size", "padded_vocab_size", "eos_id", "encoding", "sha256", "engine")
+_MIXED = ("wanted", "tokens", "available", "documents")  # of a domain, the sum of its sources
 _LOST = ("tail_dropped", "truncated", "left_out")
 _NAMED = {"source": "sources", "domain": "domains", "language": "languages", "license": "licenses"}
-_HIGH_LOSS = 0.5  # of the documents of one source
+_FEW_EPOCHS = 4  # as good as new text (docs/mixtures.md); more needs a decision
+_LITTLE = 0.01  # of the tokens of a build, or percentage points of a share: nothing to decide about
 _ENVIRONMENT = (
     "created_at",
     "engine",
@@ -48,28 +56,39 @@ def gather_facts(directory: str | Path) -> Json:
     found = find_artifacts(directory)
     drops = find_drops(found)
     tally = tally_tokens(found)
-    built = load_builds(RunPlaces(found.directory, found.artifacts, found.missing))
+    contents = load_contents(found.artifacts)
+    builds, mixture = describe_builds(found, contents), describe_mixture(found, contents)
     shown = [mark.place for drop in drops for mark in (*drop.out, *drop.kept)]
     return {
         "report_version": REPORT_VERSION,
         "run": describe_run(found),
-        "totals": _totals(found, built),
-        "sources": _sources(found),
-        "flow": {"documents": flow_of_documents(found, drops), "tokens": flow_of_tokens(found, tally, built)},
+        "recipe": describe_recipe(found),
+        "totals": _totals(found, contents),
+        "sources": _sources(found, contents),
+        "flow": {
+            "documents": flow_of_documents(found, drops, contents),
+            "tokens": flow_of_tokens(found, tally, contents),
+        },
         "drops": describe_drops(found, drops),
+        "redactions": describe_redactions(found, contents),
+        "decontamination": describe_decontamination(found, contents),
         "lengths": {"chars": tally_chars(found), "tokens": tally.tokens_histogram if tally else None},
         "shares": tally.shares if tally else None,
         "tokenizer": describe_tokenizer(found),
         "fertility": tally.fertility if tally else None,
         "words_measured_by": {source: word_column(found, source) for source in found.of_kind("clean")},
+        "duplicates": describe_duplicates(drops),
         "clusters": describe_clusters(found),
-        "mixture": describe_mixture(found),
-        "builds": describe_builds(found),
+        "mixture": mixture,
+        "builds": builds,
         "pace": describe_pace(found),
         "chain": describe_chain(found),
         "environment": describe_environment_of(found),
-        "warnings": [{"where": where, "what": what} for where, what in _warnings(found, tally)],
-        "documents": list_outcomes(found, shown, built),
+        "warnings": [
+            {"where": where, "what": what} for where, what in _warnings(found, tally, builds, mixture)
+        ],
+        "notes": [{"where": where, "what": what} for where, what in _notes(found, builds, mixture)],
+        "documents": list_outcomes(found, shown, contents),
     }
 
 
@@ -86,7 +105,16 @@ def describe_run(found: Found) -> Json:
     }
 
 
-def _totals(found: Found, built: Builds) -> Json:
+def describe_recipe(found: Found) -> str | None:
+    """As YAML, without what it leaves to the defaults; None: the run did not get to write it down."""
+    if found.root is None:
+        return None
+    recipe = parse_recorded(found.root.config)
+    asked = recipe.model_dump(mode="json", exclude_defaults=True) if recipe else found.root.config
+    return yaml.safe_dump(asked, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _totals(found: Found, contents: Contents) -> Json:
     """None: the run did not get there."""
     ingested, cleaned = found.of_kind("ingest"), found.of_kind("clean")
     split, tokens = found.artifacts.get("split"), found.artifacts.get("tokens")
@@ -107,15 +135,17 @@ def _totals(found: Found, built: Builds) -> Json:
         "tokens": sum(tokens.manifest.counts["tokens"].values()) if tokens is not None else None,
         "tokens_by_split": tokens.manifest.counts["tokens"] if tokens is not None else None,
         "tokens_written": written or None,
-        "documents_built": {
-            name: sum(one.documents() for one in splits.values()) for name, splits in built.items()
-        }
-        or None,
+        "documents_built": {name: held.docs for name, held in contents.totals("build").items()} or None,
+        "documents_in_builds": sum(held.new_docs for held in contents.held) if builds else None,
     }
 
 
-def _sources(found: Found) -> list[Json]:
+def _sources(found: Found, contents: Contents) -> list[Json]:
+    """`licenses` and `languages` are of what cleaning kept; of what was built, documents by licence, and tokens by build."""
     cleaned = found.of_kind("clean")
+    builds = list(found.of_kind("build"))
+    tokens = {build: contents.totals("source", build=build) for build in builds}
+    licenses = contents.totals("source", "license")
     rows = []
     for name, artifact in found.of_kind("ingest").items():
         reading: Json = artifact.manifest.config.get("reading", {})
@@ -137,6 +167,18 @@ def _sources(found: Found) -> list[Json]:
                 "licenses": own.counts.get("licenses", {}) if own else None,
                 "languages": own.counts.get("languages", {}) if own else None,
                 "scanned": artifact.manifest.facts.get("scanned"),
+                "built": {
+                    "licenses": {
+                        license: held.new_docs
+                        for (source, license), held in sorted(licenses.items())
+                        if source == name and held.new_docs
+                    },
+                    "tokens": {
+                        build: own[name].tokens if name in own else 0 for build, own in tokens.items()
+                    },
+                }
+                if builds
+                else None,
             }
         )
     return rows
@@ -163,7 +205,8 @@ def describe_tokenizer(found: Found) -> Json | None:
     }
 
 
-def describe_mixture(found: Found) -> Json | None:
+def describe_mixture(found: Found, contents: Contents) -> Json | None:
+    """Wanted, and what came of it in the rows of the first build of all sources; without one, as it was scheduled."""
     artifact = found.artifacts.get("mixture")
     if artifact is None:
         return None
@@ -171,28 +214,68 @@ def describe_mixture(found: Found) -> Json | None:
     by_split: Json = artifact.manifest.facts.get("splits", {})
     named: list[str] = found.artifacts["tokens"].manifest.facts["splits"]
     splits = {split: by_split[split] for split in named if split in by_split}  # a manifest sorts its keys
+    builds = found.of_kind("build").items()
+    build = next((name for name, made in builds if not made.manifest.config["sources"]), None)
     return {
         "target": config.get("target"),
         "exhausted": config.get("exhausted"),
         "weights": config.get("domains"),
         "repeats": artifact.manifest.counts.get("repeats"),
+        "build": build,
         "splits": [
-            {
-                "split": split,
-                "tokens": told.get("tokens"),
-                "reached": told.get("reached"),
-                "left_over": told.get("left_over"),
-                "ran_out": told.get("exhausted"),
-                "max_error": told.get("max_error"),
-                "sources": [{"name": name, **source} for name, source in told.get("sources", {}).items()],
-            }
+            _mixed(
+                split, told, config, contents.totals("source", split=split, build=build) if build else None
+            )
             for split, told in splits.items()
         ],
     }
 
 
-def describe_builds(found: Found) -> list[Json]:
-    return [describe_build(name, artifact) for name, artifact in found.of_kind("build").items()]
+def _mixed(split: str, told: Json, config: Json, held: Mapping[str, Held] | None) -> Json:
+    """One split; by domain as well where the recipe weighs them."""
+    sources = {name: dict(source) for name, source in told.get("sources", {}).items()}
+    if held is not None:
+        for name, source in sources.items():
+            own = held.get(name)
+            source |= {"tokens": own.tokens if own else 0, "documents": own.docs if own else 0}
+    whole = sum(source["tokens"] for source in sources.values())
+    domains: dict[str, Json] = {}
+    for name, source in sources.items():
+        domain = domains.setdefault(config["domain_of"][name], dict.fromkeys(_MIXED, 0))
+        domain |= {key: domain[key] + source[key] for key in _MIXED}
+    for one in (*sources.values(), *domains.values()):
+        one["built"] = round(one["tokens"] / whole, 9) if whole else 0.0
+        one["epochs"] = round(one["tokens"] / one["available"], 6) if one["available"] else 0.0
+        one["wanted"] = round(one["wanted"], 9)
+    return {
+        "split": split,
+        "tokens": whole,
+        "reached": told.get("reached"),
+        "left_over": told.get("left_over"),
+        "ran_out": told.get("exhausted"),
+        "max_error": told.get("max_error"),
+        "domains": [{"name": name, **domain} for name, domain in domains.items()]
+        if config.get("domains") is not None
+        else None,
+        "sources": [
+            {"name": name, "domain": config["domain_of"][name], **source} for name, source in sources.items()
+        ],
+    }
+
+
+def describe_builds(found: Found, contents: Contents) -> list[Json]:
+    """Documents of their shares are counted once, whatever repeats."""
+    rows = []
+    for name, artifact in found.of_kind("build").items():
+        shares = {key: _held_shares(contents.totals(key, build=name)) for key in (*_NAMED, "split")}
+        rows.append({**describe_build(name, artifact), "shares": shares})
+    return rows
+
+
+def _held_shares(totals: Mapping[str, Held]) -> list[Json]:
+    return rank_shares(
+        {name: {"docs": held.docs, "tokens": held.tokens} for name, held in totals.items() if held.tokens}
+    )
 
 
 def describe_build(name: str, artifact: Artifact) -> Json:
@@ -320,8 +403,10 @@ def _bytes_through(found: Found, kind: str) -> int | None:
 # --- warnings ---
 
 
-def _warnings(found: Found, tally: Tally | None) -> Iterator[tuple[str, str]]:
-    """Each with what was measured. Whether it matters is for the reader, or for `tokmill review`."""
+def _warnings(
+    found: Found, tally: Tally | None, builds: list[Json], mixture: Json | None
+) -> Iterator[tuple[str, str]]:
+    """What somebody has to decide about, each with what was measured; `tokmill review` looks further."""
     if found.root is None:
         yield (
             "run",
@@ -331,40 +416,46 @@ def _warnings(found: Found, tally: Tally | None) -> Iterator[tuple[str, str]]:
         yield step, "has no artifact: the run did not get there"
     for step, why in found.set_aside.items():
         yield step, f"not read: {why}"
+    yield from told_by_run(found.artifacts, found.root.config if found.root is not None else {})
+    held = [(f"build/{build['name']}", build["shares"]["license"]) for build in builds]
+    encoded = [("tokens", tally.shares["license"])] if tally is not None else []
+    unlicensed = [(row, where) for where, rows in held or encoded for row in rows if row["name"] == UNKNOWN]
+    if unlicensed:
+        row, where = max(unlicensed, key=lambda one: one[0]["tokens"])
+        tokens = f"{row['tokens']:,} tokens ({percent(row['share'], 2)})"
+        yield where, f"{tokens} are of documents without a known licence"
+    yield from (told[1:] for told in _amounts(builds, mixture) if told[0])
+
+
+def _notes(found: Found, builds: list[Json], mixture: Json | None) -> Iterator[tuple[str, str]]:
+    """What is as it is meant to be, or nearly."""
     for name, artifact in found.artifacts.items():
-        yield from ((name, told) for told in _told_by(artifact))
-    limit = loss_limit(found.root.config if found.root is not None else {})
-    for step, loss in losses_of_run(found.artifacts, limit):
-        yield step, str(loss)
-    for row in tally.shares["license"] if tally is not None else []:
-        if row["name"] == UNKNOWN:
-            tokens = f"{row['tokens']:,} tokens ({percent(row['share'], 2)})"
-            yield "tokens", f"{tokens} are of documents without a known licence"
-    for build in describe_builds(found):
-        truncated = build["packing"]["truncated"]
+        counts, facts = artifact.manifest.counts, artifact.manifest.facts
+        quarantined = sum(counts.get("quarantined", {}).values())
+        if quarantined:
+            yield name, f"{quarantined:,} of {counts['in']:,} records are quarantined"
+        scanned: Json = facts.get("scanned", {})
+        if scanned.get("is_complete") is False and scanned.get("fraction") is not None:
+            read = f"{percent(scanned['fraction'], 2)} of its bytes were read"
+            yield name, f"{read}: what is here is not drawn from the whole"
+        yield from ((name, str(note)) for note in facts.get("notes", []))
+    yield from (told[1:] for told in _amounts(builds, mixture) if not told[0])
+
+
+def _amounts(builds: list[Json], mixture: Json | None) -> Iterator[tuple[bool, str, str]]:
+    """Cut off, run out, repeated: whether it is much, where, and what."""
+    for build in builds:
+        truncated, came = build["packing"]["truncated"], build["packing"]["in"]
         if truncated:
-            yield f"build/{build['name']}", f"{truncated:,} tokens were cut off documents longer than a row"
-    mixture = describe_mixture(found)
+            what = f"{truncated:,} tokens were cut off documents longer than a row"
+            yield truncated > _LITTLE * came, f"build/{build['name']}", what
     for split in mixture["splits"] if mixture else []:
         for source in split["sources"]:
-            if source["name"] in (split["ran_out"] or []):
-                shares = f"{percent(source['wanted'])} wanted, {percent(source['built'])} built"
-                yield "mixture", f"{split['split']}: {source['name']} had too little for its share ({shares})"
-        for source in split["sources"]:
-            if (source.get("epochs") or 0) > 1:
-                yield "mixture", f"{source['name']} is read {source['epochs']:.2f} times in {split['split']}"
-
-
-def _told_by(artifact: Artifact) -> Iterator[str]:
-    counts, facts = artifact.manifest.counts, artifact.manifest.facts
-    yield from map(str, facts.get("warnings", []))
-    quarantined = sum(counts.get("quarantined", {}).values())
-    if quarantined:
-        yield f"{quarantined:,} of {counts['in']:,} records are quarantined"
-    scanned: Json = facts.get("scanned", {})
-    if scanned.get("is_complete") is False and scanned.get("fraction") is not None:
-        yield f"{percent(scanned['fraction'], 2)} of its bytes were read: what is here is not drawn from the whole"
-    if artifact.manifest.kind in ("clean", "dedup") and counts.get("in"):
-        lost = 1 - counts["kept"] / counts["in"]
-        if lost > _HIGH_LOSS:
-            yield f"{percent(lost)} of {counts['in']:,} documents were dropped"
+            wanted, built, epochs = source["wanted"], source["built"], source.get("epochs") or 0
+            if source["name"] in (split["ran_out"] or []) and percent(wanted) != percent(built):
+                shares = f"{percent(wanted)} wanted, {percent(built)} built"
+                what = f"{split['split']}: {source['name']} had too little for its share ({shares})"
+                yield abs(wanted - built) > _LITTLE, "mixture", what
+            if epochs > 1:
+                what = f"{source['name']} is read {epochs:.2f} times in {split['split']}"
+                yield epochs > _FEW_EPOCHS, "mixture", what

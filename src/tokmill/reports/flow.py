@@ -1,7 +1,8 @@
 """Two Sankey diagrams as nodes and links, and what became of single documents.
 
-    sources ─ clean ─ dedup ─ split ─ mixture        documents; at each step, who left and why
-    sources ─ split ─ rows of a build                tokens; what was cut, and what repeats
+    sources ─ clean ─ dedup ─ split ─ mixture ─ rows of a build      documents; at each step, who left and why
+    sources ─┬─────────── split ─ rows of a build                    tokens; what was cut
+             └─ repeats ──┘                                          what a source gives again
     ledgers, labels, lengths, builds ─>              documents to look up: id, source, outcome, tokens, first words of some
 
 A node has what flows into it; nothing is made up between two manifests. A run of up to LISTED documents has them all to
@@ -20,12 +21,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
-from tokmill.audit.examples import Place, load_texts
 from tokmill.audit.opened import Found, ShardTables, read_ledgers
-from tokmill.audit.places import Builds
+from tokmill.audit.texts import Place, load_texts
 from tokmill.reports.drops import Drop
 from tokmill.reports.tally import Tally
 from tokmill.schema import NO_SPLIT, one_piece
+from tokmill.stages.build.contents import Contents
 from tokmill.storage.tables import id_hashes, load_table
 
 LISTED = 4_000
@@ -34,7 +35,7 @@ _WORDS_CHARS = 240
 _SHARDS_OPENED = 32  # for their texts: a large run has thousands
 
 
-def list_outcomes(found: Found, shown: Iterable[Place], built: Builds) -> Json:
+def list_outcomes(found: Found, shown: Iterable[Place], contents: Contents) -> Json:
     """`shown`: documents whose words are elsewhere on the page; they can be looked up too, whatever their hash."""
     shards = found.shards()
     shown = sorted(set(shown))
@@ -47,8 +48,8 @@ def list_outcomes(found: Found, shown: Iterable[Place], built: Builds) -> Json:
         shard, at = shards[number], np.array([row for _, row in own])
         for row, told in zip(at.tolist(), _outcomes(found, shard, at), strict=True):
             rows.append({"source": shard.source, "shard": shard.name, "row": row, **told})
-    if built:
-        _note_builds(found, built, rows)
+    if contents.held:
+        _note_builds(shards, contents, rows)
     keys = {Place(shards[number].name, row): key for (number, row), key in chosen.items()}
     words = _first_words(found, keys, shown)
     for told in rows:
@@ -130,26 +131,14 @@ def _note_tokens(found: Found, shard: ShardTables, rows: NDArray[np.int64], told
                 one["tokens"] = counted[row]
 
 
-def _note_builds(found: Found, built: Builds, told: list[Json]) -> None:
+def _note_builds(shards: list[ShardTables], contents: Contents, told: list[Json]) -> None:
     """Kept is not built: a mixture gives some no turn, and rows are left out."""
-    tokens = found.artifacts["tokens"]
-    numbers = {shard.name: shard.number for shard in found.shards()}
-    sides = {one["label"] for one in told if "label" in one}
-    entries = {entry.path: entry for entry in tokens.manifest.entries("lengths")}
-    for side in sorted(sides):
-        marks = [splits[side].in_rows() for splits in built.values() if side in splits]
-        for path, entry in entries.items():
-            number = int(path.rpartition("-")[2].removesuffix(".parquet"))
-            mine = [one for one in told if one.get("label") == side and numbers[one["shard"]] == number]
-            if not mine or not path.startswith(f"{side}/"):
-                continue
-            rows = np.asarray(load_table(tokens.path(entry), ["row"]).column("row"))
-            is_built = np.logical_or.reduce(
-                [np.zeros(len(rows), np.bool_), *(mark[number] for mark in marks if number in mark)]
-            )
-            for one in mine:
-                if not is_built[np.searchsorted(rows, one["row"])]:
-                    one["outcome"] += ", in no build"
+    documents = {shard.name: shard for shard in shards}
+    for name, own in itertools.groupby(told, lambda one: one["shard"]):
+        is_built = contents.is_built(documents[name].number, documents[name].documents.rows)
+        for one in own:
+            if "label" in one and not is_built[one["row"]]:
+                one["outcome"] += ", in no build"
 
 
 def _at(table: Any, column: str, rows: NDArray[np.int64]) -> list[Any]:
@@ -191,17 +180,21 @@ class Flow:
             self._links[start, end] = self._links.get((start, end), 0) + value
 
     def as_json(self) -> Json:
-        into = dict.fromkeys(self._nodes, 0)
-        out = dict.fromkeys(self._nodes, 0)
+        into, out, again = (dict.fromkeys(self._nodes, 0) for _ in range(3))
         for (start, end), value in self._links.items():
             out[start] += value
             into[end] += value
-        nodes = [{**node, "value": max(into[key], out[key])} for key, node in self._nodes.items()]
+            again[start] += value if self._nodes[end]["kind"] == "repeat" else 0
+        nodes = [
+            {**node, "value": max(into[key], out[key]), **({"repeated": again[key]} if again[key] else {})}
+            for key, node in self._nodes.items()
+        ]
         links = [{"from": start, "to": end, "value": value} for (start, end), value in self._links.items()]
         return {"unit": self._unit, "nodes": [node for node in nodes if node["value"]], "links": links}
 
 
-def flow_of_documents(found: Found, drops: list[Drop]) -> Json:
+def flow_of_documents(found: Found, drops: list[Drop], contents: Contents) -> Json:
+    """Into the first build, as the tokens are."""
     flow = Flow("documents")
     ingested, cleaned = found.of_kind("ingest"), found.of_kind("clean")
     sources = _source_nodes(flow, found)
@@ -223,7 +216,14 @@ def flow_of_documents(found: Found, drops: list[Drop]) -> Json:
         for side in sides:
             flow.link(last, flow.node(f"split {side}", side, column, "split"), counts[side])
         _link_drops(flow, [drop for drop in drops if drop.stage == "split"], column, last)
-        _link_mixture(flow, found, sides, column + 1)
+        last_of = _link_mixture(flow, found, sides, column + 1)
+        name = next(iter(found.of_kind("build")), None)
+        built = contents.totals("split", build=name) if name is not None else {}
+        for side, (start, docs) in last_of.items() if name is not None else ():
+            in_rows = built[side].docs if side in built else 0
+            rows = flow.node(f"built {side}", f"{name}, {side}", column + 2, "stage")
+            flow.link(start, rows, in_rows)
+            flow.link(start, flow.node("drop unbuilt", f"not in {name}", column + 2, "drop"), docs - in_rows)
     return flow.as_json()
 
 
@@ -255,52 +255,47 @@ def _link_drops(flow: Flow, drops: list[Drop], column: int, start: str | dict[st
             flow.link(start if isinstance(start, str) else start[source], node, docs)
 
 
-def _link_mixture(flow: Flow, found: Found, sides: list[str], column: int) -> None:
+def _link_mixture(flow: Flow, found: Found, sides: list[str], column: int) -> dict[str, tuple[str, int]]:
+    """The node from which each split goes on, and its documents."""
     mixture = found.artifacts.get("mixture")
-    if mixture is None:
-        return
-    by_split = {task["key"]: task.get("counts", {}) for task in mixture.manifest.tasks}
-    for side in sides:
-        counts = by_split.get(side)
-        if counts is None:
-            continue
-        flow.link(
-            f"split {side}",
-            flow.node(f"mixed {side}", f"{side}, mixed", column, "stage"),
-            counts.get("kept", 0),
-        )
-        for reason, docs in counts.get("dropped", {}).items():
-            flow.link(f"split {side}", flow.node(f"drop mixture {reason}", reason, column, "drop"), docs)
+    labels: Json = found.artifacts["split"].manifest.counts
+    last = {side: (f"split {side}", int(labels[side])) for side in sides}
+    for task in mixture.manifest.tasks if mixture is not None else ():
+        side, counts = task["key"], task["counts"]
+        if side in last:
+            mixed = flow.node(f"mixed {side}", f"{side}, mixed", column, "stage")
+            flow.link(f"split {side}", mixed, counts["kept"])
+            last[side] = mixed, counts["kept"]
+            for reason, docs in counts["dropped"].items():
+                flow.link(f"split {side}", flow.node(f"drop mixture {reason}", reason, column, "drop"), docs)
+    return last
 
 
-def flow_of_tokens(found: Found, tally: Tally | None, built: Builds) -> Json | None:
+def flow_of_tokens(found: Found, tally: Tally | None, contents: Contents) -> Json | None:
+    """A source gives what was encoded of it, and repeats besides: both go into its splits, and from there into rows."""
     if tally is None:
         return None
     flow = Flow("tokens")
     sources = _source_nodes(flow, found)
     builds = found.of_kind("build")
-    totals: dict[str, int] = {}
+    name, build = next(iter(builds.items()), (None, None))
+    held = contents.totals("source", "split", build=name) if name is not None else {}
+    made: dict[str, int] = {}
     for (source, split), count in tally.source_split:
-        flow.link(sources[source], flow.node(f"split {split}", split, 1, "split"), count)
-        totals[split] = totals.get(split, 0) + count
-    if builds:
-        name, build = next(iter(builds.items()))
-        for task in build.manifest.tasks:
-            split, tokens = task["key"], task["counts"]["tokens"]
-            once = built[name][split].once() if split in built[name] else 0
-            _link_build(flow, name, split, tokens, totals.get(split, 0), once)
-    return {**flow.as_json(), "build": next(iter(builds), None)}
-
-
-def _link_build(flow: Flow, name: str, split: str, tokens: Json, made: int, once: int) -> None:
-    """One source may repeat while another is left out: of `made` tokens `once` have a turn, and some have more."""
-    start = f"split {split}"
-    flow.link(start, flow.node(f"written {split}", f"{name}, {split}", 2, "stage"), tokens["written"])
-    for key, label in _CUT.items():
-        if tokens[key]:
-            flow.link(start, flow.node(f"drop {key}", label, 2, "drop"), tokens[key])
-    if once < made:
-        flow.link(start, flow.node("drop unused", f"not in {name}", 2, "drop"), made - once)
-    repeated = tokens["in"] - once
-    if repeated > 0:
-        flow.link(flow.node("repeats", "repeated", 0, "repeat"), start, repeated)
+        flow.link(sources[source], flow.node(f"split {split}", split, 2, "split"), count)
+        made[split] = made.get(split, 0) + count
+    for (source, split), one in held.items():
+        if one.repeated:  # only what is trained on repeats
+            again = flow.node(f"repeats {split}", "repeats", 1, "repeat")
+            flow.link(sources[source], again, one.repeated)
+            flow.link(again, f"split {split}", one.repeated)
+    for task in build.manifest.tasks if build is not None else ():
+        split, tokens = task["key"], task["counts"]["tokens"]
+        start = f"split {split}"
+        flow.link(start, flow.node(f"written {split}", f"{name}, {split}", 3, "stage"), tokens["written"])
+        for key, label in _CUT.items():
+            if tokens[key]:
+                flow.link(start, flow.node(f"drop {key}", label, 3, "drop"), tokens[key])
+        given = sum(one.given for (_, side), one in held.items() if side == split)
+        flow.link(start, flow.node("drop unused", f"not in {name}", 3, "drop"), made.get(split, 0) - given)
+    return {**flow.as_json(), "build": name}

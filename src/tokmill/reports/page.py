@@ -141,11 +141,14 @@ def _header(facts: Json) -> str:
     missing = ""
     if run["missing"] or run["set_aside"]:
         missing = f'<p class="missing">Missing: {shown(", ".join([*run["missing"], *run["set_aside"]]))}. The figures are of the steps that are there.</p>'
-    share = percent(totals["kept"] / totals["records"]) if totals["records"] else "–"
-    tokens = totals["tokens"]
-    written = next((v for v in (totals["tokens_written"] or {}).values() if v is not None), None)
+    tokens, kept = totals["tokens"], totals["kept"]
+    build = next(iter(facts["builds"]), None)
+    written = build["packing"]["written"] if build is not None else None
+    documents = totals["documents_built"].get(build["name"], 0) if build is not None else kept
+    share = percent(documents / totals["records"]) if totals["records"] else "–"
+    where = f"in the build {shown(build['name'])}" if len(facts["builds"]) > 1 and build else "in rows"
     third = (
-        (brief(written), "tokens in rows", f"of {brief(tokens)} encoded")
+        (brief(written), f"tokens {where}", f"{brief(tokens)} encoded")
         if written is not None
         else (
             brief(tokens) if tokens is not None else "–",
@@ -155,7 +158,11 @@ def _header(facts: Json) -> str:
     )
     numbers = [
         (brief(totals["records"]), "records read", f"from {plural(len(facts['sources']), 'source')}"),
-        (brief(totals["kept"]), "documents kept", f"{share} of what was read"),
+        (
+            brief(documents),
+            f"documents {where}" if build is not None else "documents kept",
+            f"{share} of what was read{f', {brief(kept)} kept' if build is not None else ''}",
+        ),
         third,
     ]
     figures = "".join(

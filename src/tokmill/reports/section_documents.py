@@ -11,6 +11,7 @@ from tokmill.reports.charts import (
     Section,
     bar,
     brief,
+    count,
     histogram,
     nothing,
     number,
@@ -19,8 +20,10 @@ from tokmill.reports.charts import (
     shown,
     shown_id,
     spoken,
+    table,
 )
 
+_SHOWN_PAIRS = 12  # sources of the matrix of duplicates, either way
 _STAGES = {
     "ingest": "Before cleaning",
     "clean": "Cleaning",
@@ -44,7 +47,40 @@ def drops_section(facts: Json) -> Section:
             total = sum(drop["docs"] for drop in own)
             body += f"<h3>{title} <small>{total:,}</small></h3>"
             body += "".join(_drop(drop, most, gone) for drop in own)
-    return Section("drops", "Drops", says, body or nothing("Nothing was dropped."))
+    body = body or nothing("Nothing was dropped.")
+    return Section("drops", "Drops", says, body + _decontaminated(facts) + _redacted(facts))
+
+
+def _decontaminated(facts: Json) -> str:
+    told = facts["decontamination"]
+    if told is None:
+        return ""
+    rows = [
+        [shown(file["name"]), *(count(file[key]) for key in ("items", "docs", "dropped", "built"))]
+        for file in told["files"]
+    ]
+    head = ["Benchmark", "items found", "in documents", "dropped for it", "still in a build"]
+    unused = told["unused_items"]
+    short = f" {plural(unused, 'item')} had too few words to be looked for." if unused else ""
+    return (
+        f"<h3>Decontamination <small>{told['dropped']:,} dropped</small></h3><p>{told['docs']:,} documents hold "
+        f"{told['ngram']} words in a row of a benchmark item.{short}</p>{table(head, rows)}"
+    )
+
+
+def _redacted(facts: Json) -> str:
+    rows = facts["redactions"]
+    if rows is None:
+        return ""
+    title = f"<h3>Redactions <small>{sum(row['values'] for row in rows):,} values</small></h3>"
+    if not rows:
+        return title + nothing("Nothing that was to be redacted was found.")
+    keys = ("values", "docs", *(("built_values", "built_docs") if facts["builds"] else ()))
+    cells = [
+        [shown(row["source"]), shown(spoken(row["kind"])), *(count(row[key]) for key in keys)] for row in rows
+    ]
+    head = ["Source", "kind", "values", "in documents", "in builds: values", "in documents"]
+    return title + table(head[: 2 + len(keys)], cells, 2)
 
 
 def _drop(drop: Json, most: int, gone: int) -> str:
@@ -99,17 +135,44 @@ def _record(record: Json) -> str:
 
 
 def clusters_section(facts: Json) -> Section:
-    clusters = facts["clusters"]
+    clusters, pairs = facts["clusters"], facts["duplicates"]
+    says = "Documents that say the same, or nearly."
+    body = _matrix(pairs) if pairs else ""
     if clusters is None:
         why = "This run did not look for near duplicates, or did not get there."
-        return Section("clusters", "Duplicates", "Documents that say nearly the same.", nothing(why))
-    says = (
-        f"{plural(clusters['clusters'], 'cluster')} of documents that share at least "
+        return Section("clusters", "Duplicates", says, body + nothing(why))
+    says += (
+        f" {plural(clusters['clusters'], 'cluster')} of documents share at least "
         f"{percent(clusters['threshold'], 0)} of their word sequences. Of the largest, the one that stayed is on the left, "
         "the one least like it on the right; what only one of them says is marked."
     )
-    body = "".join(_cluster(cluster, place == 0) for place, cluster in enumerate(clusters["shown"]))
+    if pairs and clusters["shown"]:
+        body += "<h3>The largest clusters</h3>"
+    body += "".join(_cluster(cluster, place == 0) for place, cluster in enumerate(clusters["shown"]))
     return Section("clusters", "Duplicates", says, body or nothing("No two documents were that much alike."))
+
+
+def _matrix(pairs: list[Json]) -> str:
+    """A row for each source that lost documents, a column for each that kept what they say; those with the most."""
+    lost: dict[str, int] = {}
+    kept: dict[str, int] = {}
+    for pair in pairs:
+        lost[pair["source"]] = lost.get(pair["source"], 0) + pair["docs"]
+        kept[pair["kept_in"]] = kept.get(pair["kept_in"], 0) + pair["docs"]
+    docs = {(pair["source"], pair["kept_in"]): pair["docs"] for pair in pairs}
+    rows, columns = (
+        sorted(totals, key=lambda name: (-totals[name], name))[:_SHOWN_PAIRS] for totals in (lost, kept)
+    )
+    cells = []
+    for source in rows:
+        own = [docs.get((source, name), 0) for name in columns]
+        other = [lost[source] - sum(own)] if len(kept) > len(columns) else []
+        cells.append([shown(source), *(f"{n:,}" if n else "–" for n in [*own, *other]), f"{lost[source]:,}"])
+    head = ["Dropped from", *(f"kept in {shown(name)}" for name in columns)]
+    head += ["elsewhere"] if len(kept) > len(columns) else []
+    hidden = len(lost) - len(rows)
+    more = f'<p class="faint">and {plural(hidden, "more source")}, in report.json</p>' if hidden else ""
+    return f"<h3>Which source repeats which</h3>{table([*head, 'in all'], cells)}{more}"
 
 
 def _cluster(cluster: Json, is_open: bool) -> str:
@@ -156,17 +219,30 @@ def flow_section(facts: Json) -> Section:
         f"Of {plural(totals['records'], 'record')} read, {totals['kept']:,} ({share}) stay{_built(totals)}. "
         "Ribbons that turn red are documents that leave, with the reason where they end."
     )
-    body = f'<figure><div class="scroll wide">{sankey("documents-flow", "Documents through the steps", facts["flow"]["documents"])}</div></figure>'
+    body = _river("documents-flow", "Documents through the steps", facts["flow"]["documents"])
     tokens = facts["flow"]["tokens"]
     if tokens is None:
         body += nothing("Nothing was encoded, so there are no tokens to follow.")
     else:
         where = f" and into the build {tokens['build']}" if tokens["build"] else ""
         body += (
-            f"<h3>The same in tokens</h3><p>{brief(totals['tokens'])} tokens, by source, into the splits{where}.</p>"
-            f'<figure><div class="scroll wide">{sankey("tokens-flow", "Tokens from sources to rows", tokens)}</div></figure>'
+            f"<h3>The same in tokens</h3><p>{brief(totals['tokens'])} tokens, by source, into the splits{where}."
+            f"{_repeats(tokens)}</p>{_river('tokens-flow', 'Tokens from sources to rows', tokens)}"
         )
     return Section("flow", "Flow", says, body)
+
+
+def _river(name: str, title: str, flow: Json) -> str:
+    """On a narrow page it is wider than the page, and says so."""
+    return (
+        f'<figure><p class="hint" aria-hidden="true">The river goes on: scroll sideways →</p>'
+        f'<div class="scroll wide" tabindex="0">{sankey(name, title, flow)}</div></figure>'
+    )
+
+
+def _repeats(flow: Json) -> str:
+    repeated = sum(node["value"] for node in flow["nodes"] if node["kind"] == "repeat")
+    return f" {brief(repeated)} tokens more are repeats, in a ribbon of their own." if repeated else ""
 
 
 def _built(totals: Json) -> str:

@@ -24,11 +24,18 @@ from tokmill.reports.charts import (
 )
 
 
+def _lines(told: list[Json]) -> str:
+    rows = "".join(f"<li><b>{shown(one['where'])}</b> {shown(one['what'])}</li>" for one in told)
+    return f'<ul class="warnings">{rows}</ul>' if rows else ""
+
+
 def warnings_section(facts: Json) -> Section:
-    warnings = facts["warnings"]
-    rows = "".join(f"<li><b>{shown(w['where'])}</b> {shown(w['what'])}</li>" for w in warnings)
-    says = "What the run itself noticed. It is not a review: `tokmill review` looks further."
-    body = f'<ul class="warnings">{rows}</ul>' if rows else nothing("Nothing.")
+    """Those that need a decision; what is routine is folded."""
+    says = "What the run noticed and somebody has to decide about. It is not a review: `tokmill review` looks further."
+    body = _lines(facts["warnings"]) or nothing("Nothing.")
+    notes = facts["notes"]
+    if notes:
+        body += f"<details><summary>{plural(len(notes), 'routine note')}</summary>{_lines(notes)}</details>"
     return Section("warnings", "Warnings", says, body)
 
 
@@ -86,6 +93,8 @@ def chain_section(facts: Json) -> Section:
     if run["seed"] is not None:
         body += f"<div><dt>seed</dt><dd>{run['seed']}</dd></div>"
     body += "</dl>"
+    if facts["recipe"] is not None:
+        body += f"<details><summary>The recipe, without what it leaves to the defaults</summary><pre>{shown(facts['recipe'])}</pre></details>"
     body += table(["Step", "content", "experiment", "made from", "files", "bytes"], rows, 4)
     files = [
         [shown(step["step"].partition("/")[2] or step["step"]), shown(name), f"<code>{shown(sha256)}</code>"]
@@ -108,6 +117,7 @@ def _origin(step: Json) -> str:
 
 
 def sources_section(facts: Json) -> Section:
+    builds = [build["name"] for build in facts["builds"]]
     rows = [
         [
             shown(source["name"]),
@@ -115,25 +125,30 @@ def sources_section(facts: Json) -> Section:
             shown(source["dataset"] or "files"),
             shown(_licenses(source)),
             count(source["records"]),
-            count(source["ingested"]),
             count(source["kept_by_clean"]) if source["kept_by_clean"] is not None else "–",
-            size(source["text_bytes"]),
+            count(sum(source["built"]["licenses"].values())) if builds else "–",
+            *(map(count, source["built"]["tokens"].values()) if builds else ()),
         ]
         for source in facts["sources"]
     ]
-    head = ["Source", "domain", "from", "licences kept", "records", "documents", "kept by clean", "text"]
-    says = "What was read, and how much of it is left after cleaning."
+    head = ["Source", "domain", "from", "licences", "records", "kept by clean", "built"]
+    head += [f"tokens in {shown(build)}" for build in builds]
+    says = "What was read, how much of it cleaning kept, and how much of it is in a build, by the licences of its documents."
     return Section(
         "sources", "Sources", says, table(head, rows, 4) if rows else nothing("Nothing was ingested yet.")
     )
 
 
 def _licenses(source: Json) -> str:
-    found = source["licenses"]
-    if not found:
-        return source["declared_license"] or "–"
-    ranked = sorted(found, key=lambda name: (-found[name].get("docs", 0), name))
-    return ", ".join(ranked[:2]) + (f" and {len(ranked) - 2} more" if len(ranked) > 2 else "")
+    """With their documents: of what was built, or else kept; before that, what the recipe says."""
+    docs = {name: total.get("docs", 0) for name, total in (source["licenses"] or {}).items()}
+    if source["built"] is not None:
+        docs = source["built"]["licenses"]
+    if not docs:
+        return "–" if source["built"] is not None else source["declared_license"] or "–"
+    ranked = sorted(docs, key=lambda name: (-docs[name], name))
+    told = [f"{name} {docs[name]:,}" for name in ranked[:3]]
+    return ", ".join([*told, f"{len(ranked) - 3} more"] if len(ranked) > 3 else told)
 
 
 _NAMES = {
@@ -150,40 +165,49 @@ def shares_section(facts: Json) -> Section:
     shares = facts["shares"]
     if shares is None:
         return Section("shares", "Shares", "What the tokens are made of.", nothing("Nothing was encoded."))
-    build = next((b for b in facts["builds"] if b["shares"].get("source")), None)
-    says = "What the tokens are made of: shares are of tokens, not of documents."
-    if build is not None:
-        says += f" The last column is the build {build['name']}, after mixing and packing."
-    body = "".join(_shares(key, title, shares[key], build) for key, title in _NAMES.items())
+    build = next(iter(facts["builds"]), None)
+    if build is None:
+        says = "What the encoded tokens are made of: shares are of tokens, not of documents. Nothing was built of them."
+        body = "".join(_shares(title, shares[key], None) for key, title in _NAMES.items())
+    else:
+        says = (
+            f"What the build {build['name']} is made of: shares are of its tokens, as often as they repeat; documents count "
+            "once. The last column is what was encoded, before mixing and packing."
+        )
+        body = "".join(_shares(title, build["shares"][key], shares[key]) for key, title in _NAMES.items())
     return Section("shares", "Shares", says, f'<div class="grid">{body}</div>')
 
 
-def _shares(key: str, title: str, rows: list[Json], build: Json | None) -> str:
-    built = {row["name"]: row["share"] for row in (build["shares"].get(key) or [])} if build else {}
-    head = [title, "", "tokens", "share", "docs"]
-    if built:
-        head.append(f"in {shown(build['name'])}" if build else "")
+def _shares(title: str, rows: list[Json], encoded: list[Json] | None) -> str:
+    """What was encoded and has no token in a row stands at the end."""
+    before = {row["name"]: row["share"] for row in encoded or []}
+    known = {row["name"] for row in rows}
+    rows = [
+        *rows,
+        *({"name": name, "tokens": 0, "docs": 0, "share": 0.0} for name in before if name not in known),
+    ]
+    head = [title, "", "tokens", "share", "docs", *(["encoded"] if encoded is not None else [])]
     cells = []
     for row in rows[:_SHOWN_ROWS]:
         line = [
             shown(row["name"]),
-            bar(row["share"], "c0", 90),
+            bar(row["share"] or 0.0, "c0", 90),
             count(row["tokens"]),
             percent(row["share"]),
             count(row["docs"]),
         ]
-        cells.append([*line, percent(built.get(row["name"], 0.0))] if built else line)
+        cells.append([*line, percent(before.get(row["name"], 0.0))] if encoded is not None else line)
     hidden = rows[_SHOWN_ROWS:]
     if hidden:
         line = [
             f'<span class="faint">{len(hidden)} more</span>',
             "",
             count(sum(row["tokens"] for row in hidden)),
-            percent(sum(row["share"] for row in hidden)),
+            percent(sum(row["share"] or 0.0 for row in hidden)),
             count(sum(row["docs"] for row in hidden)),
         ]
-        rest = sum(built.get(row["name"], 0.0) or 0.0 for row in hidden)
-        cells.append([*line, percent(rest)] if built else line)
+        rest = sum(before.get(row["name"], 0.0) or 0.0 for row in hidden)
+        cells.append([*line, percent(rest)] if encoded is not None else line)
     return f"<div>{table(head, cells, 2)}</div>"
 
 
@@ -280,23 +304,35 @@ def mixture_section(facts: Json) -> Section:
         why = "This recipe has no mixture: builds hold every document that was kept, in the order of the corpus."
         return Section("mixture", "Mixture", says, nothing(why))
     says += " The bar is what was built, the upright line what was wanted."
+    if mixture["build"] is not None:
+        says += f" Tokens are those in rows of the build {mixture['build']}."
     return Section("mixture", "Mixture", says, "".join(_mixed(split) for split in mixture["splits"]))
 
 
 def _mixed(split: Json) -> str:
-    sources = sorted(split["sources"], key=lambda source: (-source.get("wanted", 0), source["name"]))
-    top = max((max(s.get("wanted", 0), s.get("built", 0)) for s in sources), default=0)
-    rows = [
+    """As it was asked: by domain, each with its sources below it where it has several; else by source."""
+    domains, sources = split["domains"], split["sources"]
+    rows: list[tuple[Json, str]] = []
+    for one in _ranked(domains if domains is not None else sources):
+        rows.append((one, shown(one["name"])))
+        own = [source for source in sources if source["domain"] == one["name"]] if domains is not None else []
+        rows += [(s, f'<span class="within">{shown(s["name"])}</span>') for s in _ranked(own) if len(own) > 1]
+    top = max((max(one["wanted"], one["built"]) for one, _ in rows), default=0)
+    cells = [
         [
-            shown(source["name"]),
-            bullet(source.get("built", 0), source.get("wanted", 0), top),
-            percent(source.get("wanted")),
-            percent(source.get("built")),
-            count(source.get("tokens")),
-            count(source.get("available")),
-            f"{source['epochs']:.2f}" if source.get("epochs") is not None else NOT_MEASURED,
+            label,
+            bullet(one["built"], one["wanted"], top),
+            percent(one["wanted"]),
+            percent(one["built"]),
+            count(one["tokens"]),
+            count(one["available"]),
+            f"{one['epochs']:.2f}",
         ]
-        for source in sources
+        for one, label in rows
     ]
-    head = ["Source", "", "wanted", "built", "tokens", "available", "times read"]
-    return f"<h3>{shown(split['split'])} <small>{count(split['tokens'])} tokens</small></h3>{table(head, rows, 2)}"
+    head = ["Source" if domains is None else "Domain", "", "wanted", "built", "tokens", "available", "epochs"]
+    return f"<h3>{shown(split['split'])} <small>{count(split['tokens'])} tokens</small></h3>{table(head, cells, 2)}"
+
+
+def _ranked(rows: list[Json]) -> list[Json]:
+    return sorted(rows, key=lambda row: (-row["wanted"], row["name"]))

@@ -27,6 +27,7 @@ from tokmill.reviews.probe import Probe, probe
 from tokmill.reviews.rows import Boundaries, BuildRows, classes, find_boundaries, scan_rows
 from tokmill.reviews.subject import TRAIN, Build, Lengths, Subject, Turns, load_turns, tally_lengths
 from tokmill.reviews.texts import SCANNED_BYTES, Scan, scan_texts
+from tokmill.stages.build.contents import Contents, load_contents
 
 T = TypeVar("T")
 
@@ -150,6 +151,12 @@ class Evidence:
         return self._once(
             f"built {build.name} {split}", lambda: load_built(places, f"build/{build.name}", split)
         )
+
+    @property
+    def contents(self) -> Contents:
+        """Of all builds of the run."""
+        self.artifact("tokens")
+        return self._once("contents", lambda: load_contents(self.subject.artifacts))
 
     def rows(self, build: Build) -> BuildRows:
         return self._once(f"rows {build.name}", lambda: scan_rows(build))

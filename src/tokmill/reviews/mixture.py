@@ -16,8 +16,10 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
+import msgspec
+
 from tokmill.artifacts.manifest import Json
-from tokmill.packing.mixture import MIN_USED, Limit
+from tokmill.packing.mixture import MIN_USED, STARVED, UNBALANCED, Limit
 from tokmill.reviews.evidence import Answering, Evidence, check, manifest_of, named, together
 from tokmill.reviews.finding import Finding, Found, Measure, NotMeasured, percent, share, spelled
 from tokmill.reviews.subject import TRAIN, Build
@@ -121,10 +123,7 @@ def built_mix(evidence: Evidence) -> Found:
             )
 
 
-@check(
-    "Find more of it, lower its weight, or set a target with `exhausted: renormalize` or `repeat`; instead of "
-    "`balance: smallest` give weights."
-)
+@check(f"{STARVED.capitalize()}; {UNBALANCED}.")
 def starved_build(evidence: Evidence) -> Found:
     """Does one domain keep most of the others out of the build? So may a source with a weight of its own."""
     if evidence.has("mixture"):
@@ -198,7 +197,7 @@ def budget_epochs(evidence: Evidence) -> Found:
     unit, amount = options.target
     if unit not in ("tokens", "blocks"):
         raise NotMeasured(f"a target in {unit} is not compared with tokens")
-    asked = amount * (options.seq_len if unit == "blocks" else 1)
+    asked = amount * (1 if options.seq_len is msgspec.UNSET else options.seq_len)  # of a block
     asked = int(asked * train_share(evidence, options))
     for source, told in facts.get("sources", {}).items():
         if not told["available"] or float(told["epochs"]) > EPOCHS_MEDIUM:

@@ -52,6 +52,7 @@ CHECKS: tuple[Check, ...] = (
     mixture.built_mix,
     mixture.starved_build,
     sources.source_loss,
+    sources.run_warnings,
     composition.language_mixture,
     mixture.source_repeats,
     mixture.budget_epochs,

@@ -10,13 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
 
-from tokmill.artifacts.manifest import Json, add_counts
+from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import is_hook
 from tokmill.artifacts.step import UNKNOWN, domain_of
-from tokmill.audit.whatif import loss_limit, losses_of_run
 from tokmill.clean.license_policy import KEEP, LicensePolicy, judge_licenses, make_policy
 from tokmill.errors import plural
 from tokmill.recipe import Source
@@ -32,8 +30,10 @@ from tokmill.reviews.finding import (
     percent,
     share,
 )
-from tokmill.reviews.subject import Build, remote_code_keys
-from tokmill.stages.ingest.shards import IngestOptions
+from tokmill.reviews.subject import remote_code_keys
+from tokmill.stages.build.contents import Contents
+from tokmill.stages.losses import MOST_OF_WHAT_IT_SAW
+from tokmill.stages.warnings import loss_limit, losses_of_run, warnings_of_run
 
 LITTLE_SCANNED = 0.10  # of a source: what its head says of the rest is a guess
 MAX_UNLABELLED = 0.01  # of the documents of a source
@@ -181,15 +181,17 @@ def _in_recipe(evidence: Evidence, source: Source, name: str, value: Value = 0) 
 
 @check(
     "Read some (`tokmill why OUT --reason REASON`), and ask `tokmill whatif` what another bound would keep; set "
-    "`dedup.warn_source_loss` higher where the loss is meant."
+    "`clean.warn_source_loss`, or that of `dedup`, higher where the loss is meant."
 )
 def source_loss(evidence: Evidence) -> Found:
     """Does a source lose most of its documents to one rule? What is left is hardly the source that was chosen."""
     if not evidence.subject.artifacts:
         evidence.artifact("clean")
-    limit = loss_limit(evidence.subject.asked)
-    for step, loss in losses_of_run(evidence.subject.artifacts, limit):
-        read_from = f"{step}/manifest.json"
+    for step, loss in losses_of_run(evidence.subject.artifacts, evidence.subject.asked):
+        section, read_from = step.partition("/")[0], f"{step}/manifest.json"
+        limit = MOST_OF_WHAT_IT_SAW if loss.is_of_rule else loss_limit(evidence.subject.asked, section)
+        bound = "lost to a rule" if loss.is_of_rule else "lost to one reason, or several together"
+        key = "of what reaches it" if loss.is_of_rule else f"{section}.warn_source_loss"
         yield Finding(
             "high",
             f"source {loss.source}",
@@ -197,11 +199,31 @@ def source_loss(evidence: Evidence) -> Found:
             (
                 Measure(f"lost to {loss.to}", loss.lost, "documents", read_from),
                 Measure("came to it", loss.came, "documents", read_from),
-                Measure("of the source", percent(loss.lost, loss.came), "%", read_from),
+                Measure("of what came", percent(loss.lost, loss.came), "%", read_from),
                 Measure("one of them", loss.example, "", f"{step}/ledger-*.parquet"),
             ),
-            Measure("lost to one rule", float(100 * limit), "% of a source", "dedup.warn_source_loss"),
+            Measure(bound, float(100 * limit), "%", key),
         )
+
+
+@check("Do what the line says, or leave it where it is meant.")
+def run_warnings(evidence: Evidence) -> Found:
+    """What else did the run warn of: packs for another language, ids in common, a vocabulary that came short?"""
+    if not evidence.subject.artifacts:
+        evidence.artifact("clean")
+    for step, warning in warnings_of_run(evidence.subject.artifacts):
+        if warning.about != "split":  # that is `held_out`
+            read_from = f"{step}/manifest.json"
+            figures = [Measure(*figure, read_from) for figure in (warning.part, warning.whole)]
+            is_less = warning.about == "tokenizer"
+            yield Finding(
+                "medium" if is_less else "high",
+                warning.about,
+                str(warning),
+                tuple(figures),
+                Measure(*warning.bound),
+                "less than" if is_less else "more than",
+            )
 
 
 @check("Carry the label along with `fields: {meta: [repo, url, subset, …]}`.")
@@ -323,11 +345,14 @@ def license_outside_policy(evidence: Evidence) -> Found:
 
 
 def _passes(license: str | None, policy: LicensePolicy) -> bool:
-    judged = judge_licenses(pa.array([license], pa.string()), None, policy)
+    judged = judge_licenses(pa.array([license], pa.string()), policy)
     return bool(judged.verdict[0] == KEEP)
 
 
 # --- the answer ---
+
+
+_READ = {"records": "in", "ingested": "kept", "text_bytes": "text_bytes"}
 
 
 def source_choice(evidence: Evidence, found: Answering) -> None:
@@ -359,39 +384,52 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
     tokens = lengths.sums("tokens", "source") if lengths is not None else {}
     docs = lengths.sums("docs", "source") if lengths is not None else {}
     total = sum(tokens.values())
-    built = (found.attempt(lambda: _built_sources(evidence, evidence.builds()[0])) if lengths else None) or {}
+    contents = found.attempt(lambda: evidence.contents) if lengths and evidence.subject.builds else None
+    name_of_build = evidence.subject.builds[0].name if contents is not None else ""
+    built = contents.totals("source", build=name_of_build) if contents is not None else {}
+    licenses = _documents_by_license(evidence, contents, name_of_build)
     for name, artifact in ingested.items():
         counts = artifact.manifest.counts
-        figures = {"records": counts["in"], "ingested": counts["kept"], "text_bytes": counts["text_bytes"]}
+        figures: Json = {key: counts[of] for key, of in _READ.items()}
         told = f"{name} ({domain_of(artifact)}): {plural(counts['in'], 'record')}"
         if name in tokens:
             figures |= {"documents": docs[name], "tokens": tokens[name]}
             told += f", {docs[name]:,} of them kept, {tokens[name]:,} tokens ({share(tokens[name], total)})"
-        if name in built:
-            figures |= built[name]
-            documents = built[name]["built_documents"]
-            told += f", {documents:,} of them built ({share(documents, counts['in'])})"
-            told += f" with {built[name]['built_tokens']:,} tokens"
+        if contents is not None and lengths is not None:
+            held = built.get(name)
+            documents, written = (held.docs, held.tokens) if held is not None else (0, 0)
+            figures |= {"built_documents": documents, "built_tokens": written}
+            told += (
+                f", {documents:,} of them built ({share(documents, counts['in'])}) with {written:,} tokens"
+            )
         scanned = artifact.manifest.facts.get("scanned", {})
         if not scanned.get("is_complete", True):
             told += f", {share(scanned['fraction'], 1)} of the source read"
-        found.say(
-            f"{told}, licence {artifact.manifest.options(IngestOptions).reading.license or 'by document'}."
-        )
+        figures["licenses"] = licenses.get(name, {})
+        found.say(f"{told}.{_spelled_licenses(figures['licenses'])}")
         found.figures[name] = figures
     found.base("ingest/*/manifest.json", "tokens/*/lengths-*.parquet" if tokens else "")
 
 
-def _built_sources(evidence: Evidence, build: Build) -> Json:
-    """What a build that lies in its run has of each source, all splits together: documents with a token in a row, each
-    once, and tokens in rows, repeats counted again."""
-    found: Json = {}
-    for split in build.splits:
-        built = evidence.built(build, split)
-        shards = built.turns.shards
-        shard_of = built.turns.shard_at(built.position)
-        written = np.bincount(shard_of, weights=built.written, minlength=len(shards)).astype(np.int64)
-        for shard, tokens, marks in zip(shards, written.tolist(), built.in_rows().values(), strict=True):
-            own = {"built_documents": int(marks.sum()), "built_tokens": tokens}
-            found = add_counts(found, {shard.source: own})
-    return found
+def _documents_by_license(
+    evidence: Evidence, contents: Contents | None, build: str
+) -> dict[str, dict[str, int]]:
+    """By source, of what it has in the build; before there is one, of what was encoded or cleaned. A licence belongs to a
+    document: what the recipe says of the source is for those that say nothing."""
+    found: dict[str, dict[str, int]] = {}
+    if contents is not None:
+        for (source, license), held in sorted(contents.totals("source", "license", build=build).items()):
+            if held.docs:
+                found.setdefault(source, {})[license] = held.docs
+        return found
+    return {
+        source: {license: total["docs"] for license, total in totals.items()}
+        for source, totals, _ in _licenses(evidence)
+    }
+
+
+def _spelled_licenses(docs: dict[str, int]) -> str:
+    ranked = sorted(docs, key=lambda name: (-docs[name], name))
+    if len(ranked) < 2:
+        return "".join(f" Licence: {name}." for name in ranked)
+    return f" Licences, by documents: {', '.join(f'{name} {docs[name]:,}' for name in ranked)}."

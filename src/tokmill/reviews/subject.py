@@ -12,7 +12,6 @@ the rows of a build, turn by turn ───────────────�
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from pydantic_core import to_jsonable_python
 
 from tokmill.artifacts.manifest import MANIFEST, Json, add_counts
 from tokmill.artifacts.step import Artifact, open_artifact, tally
@@ -29,9 +27,8 @@ from tokmill.audit.opened import Found, find_artifacts
 from tokmill.audit.places import BuiltSplit, load_scheduled
 from tokmill.errors import InputError, RecipeError, TokmillError
 from tokmill.pipeline.run_manifest import REVIEW
-from tokmill.recipe import Build as RecipeBuild
-from tokmill.recipe import Recipe, Section, Source, TrainingPlan
-from tokmill.recipe.file import load_recipe, parse_recipe
+from tokmill.recipe import Recipe, TrainingPlan
+from tokmill.recipe.file import load_recipe, parse_recipe, parse_recorded
 from tokmill.stages.tokens.stage import SplitShard, shards_of_split
 from tokmill.storage.location import read_whole
 from tokmill.storage.tables import load_table
@@ -122,14 +119,7 @@ def open_subject(target: str | Path) -> Subject:
 def _run(path: Path) -> Subject:
     found = find_artifacts(path)
     asked = found.root.config if found.root is not None else {}
-    recipe = None
-    if asked:
-        # JSON is YAML: the run wrote down the recipe that it had validated
-        plain = dict(asked)
-        for key, section in (("sources", Source), ("builds", RecipeBuild)):
-            plain[key] = [_as_given(section, item) for item in plain.get(key, [])]
-        with contextlib.suppress(RecipeError):  # of a version that took other recipes
-            recipe = parse_recipe(json.dumps(plain, ensure_ascii=False).encode(), MANIFEST)
+    recipe = parse_recorded(asked) if asked else None
     builds = [Build(name, artifact) for name, artifact in found.of_kind("build").items()]
     training = _training(found.root.environment.get(REVIEW) if found.root is not None else None)
     return Subject("run", path, found.name, recipe, asked, found, builds, MANIFEST, training)
@@ -164,13 +154,6 @@ def _recipe(path: Path) -> Subject:
     return Subject(
         "recipe", path.parent, recipe.name, recipe, asked, None, recipe_file=path.name, training=training
     )
-
-
-def _as_given(section: type[Section], written: Json) -> Json:
-    """Without the defaults that were written down with it: a build of npy has a dtype, but may not be given one."""
-    optional = {key: field for key, field in section.model_fields.items() if not field.is_required()}
-    defaults = {key: to_jsonable_python(field.default) for key, field in optional.items()}
-    return {key: value for key, value in written.items() if key not in defaults or value != defaults[key]}
 
 
 # --- recipes that ask for code ---

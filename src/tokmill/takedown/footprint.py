@@ -107,13 +107,10 @@ def _doc_ids(run: RunPlaces, shard: ShardTables) -> Any:
 
 def _rows_with(run: RunPlaces, shard: ShardTables, wanted: Forgotten) -> Rows:
     """By the index first: most shards have none, and are not read."""
-    artifact = run.artifacts[f"ingest/{shard.source}"]
-    path = f"ids-{shard.key}.npy"
-    for entry in artifact.manifest.entries("ids"):
-        if entry.path == path:
-            if not wanted.holds(np.asarray(map_ids(artifact.path(entry), entry.rows)[0])).any():
-                return np.empty(0, np.int64)
-            break
+    path = run.artifacts[f"ingest/{shard.source}"].directory / f"ids-{shard.key}.npy"
+    hashes = map_ids(path, shard.documents.rows)[0]
+    if not wanted.holds(np.asarray(hashes)).any():
+        return np.empty(0, np.int64)
     return wanted.rows(_doc_ids(run, shard))
 
 

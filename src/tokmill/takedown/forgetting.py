@@ -21,6 +21,7 @@ Of a source that was taken down whole the ids say so; of a licence nothing else 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -38,7 +39,8 @@ from tokmill.artifacts.manifest import (
     fingerprint_of,
     load_manifest,
 )
-from tokmill.artifacts.plugins import Plugin, show_hooks
+from tokmill.artifacts.plugins import Plugin, hook_digest, show_hooks
+from tokmill.artifacts.previous import previous_directory
 from tokmill.artifacts.progress import Progress, Silence
 from tokmill.artifacts.step import Step, begin
 from tokmill.artifacts.tombstones import (
@@ -56,7 +58,7 @@ from tokmill.errors import InputError, RecipeError
 from tokmill.formats import plugin_of
 from tokmill.pipeline.run import Asked, run_steps
 from tokmill.pipeline.run_manifest import REVIEW
-from tokmill.recipe import Hub
+from tokmill.recipe import CleanLimits, Hub
 from tokmill.stages.clean import CleanExtra
 from tokmill.stages.dedup.method import DedupExtra
 from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
@@ -119,7 +121,8 @@ def steps_of_run(
         elif manifest.kind == "clean":
             if options.source in sources:
                 _show_hooks(manifest, options.plugins, base)
-            extra = CleanExtra(Decimal(1))  # NULs were checked when it was first cleaned
+            # NULs and losses were told when it was first cleaned
+            extra = CleanExtra(Decimal(1), CleanLimits(warn_source_loss=Decimal(1)))
         elif manifest.kind == "dedup":
             extra = DedupExtra(_benchmarks(recipe, manifest, base))
         elif manifest.kind in ("tokenizer", "build"):
@@ -155,7 +158,7 @@ def _show_hooks(manifest: Manifest, plugins: Iterable[Plugin], base: Path) -> No
     for plugin in plugins:
         if plugin.is_hook:
             path = plugin.beside(base)
-            _check_same(path, plugin.digest, f"the hook {plugin.name} of {manifest.step}")
+            _check_same(path, plugin.digest, f"the hook {plugin.name} of {manifest.step}", hook_digest)
             show_hooks(path)
 
 
@@ -174,10 +177,12 @@ def _benchmarks(recipe: Json, manifest: Manifest, base: Path) -> list[InputFile]
     return list(found)
 
 
-def _check_same(path: Path, expected: str | None, what: str) -> None:
+def _check_same(
+    path: Path, expected: str | None, what: str, digest: Callable[[Path], str] = file_sha256
+) -> None:
     if not path.is_file():
         raise _outside(path, what)
-    if file_sha256(path) != expected:
+    if digest(path) != expected:
         raise InputError(
             f"is not the file that the run was made with ({what})",
             where=str(path),
@@ -231,6 +236,7 @@ class _Pending(msgspec.Struct):
 def forget(
     directory: str | Path,
     *,
+    doc_id: str | Sequence[str] = (),
     doc_ids: str | Path | Sequence[str | tuple[str | None, str]] | None = None,
     source: str | None = None,
     license: str | None = None,
@@ -241,23 +247,26 @@ def forget(
     progress: Progress | None = None,
     tell: Callable[[Json], None] | None = None,
 ) -> Forgetting:
-    """Take documents down: those of a list of ids or (source, id), or of a file; all of a source; all of a licence.
+    """Take documents down: of an id, or several; of a list of ids or (source, id), or a file; all of a source; of a licence.
 
     `base` is where the recipe lies, for runs with hooks or benchmarks of their own. `tell` hears what is affected before
     anything of it is done.
     """
-    if (doc_ids is None and source is None and license is None) or (
-        doc_ids is not None and license is not None
-    ):
+    listed: list[tuple[str | None, str]] = [
+        (source, one) for one in ([doc_id] if isinstance(doc_id, str) else doc_id)
+    ]
+    if isinstance(doc_ids, str | Path):
+        listed += _read_doc_ids(Path(doc_ids), source)
+    else:
+        listed += [(source, one) if isinstance(one, str) else one for one in doc_ids or ()]
+    if doc_ids is not None and not listed:
+        raise InputError("lists no id", where="doc_ids", next="give one, or no list for all of a source")
+    if not (listed or source or license) or (listed and license):
         raise RecipeError(
-            "needs --doc-ids, --source or --license, and not both of --doc-ids and --license",
+            "needs --doc-id, --doc-ids, --source or --license, and no ids beside --license",
             where="tokmill forget",
             next="see `tokmill forget --help`",
         )
-    if isinstance(doc_ids, str | Path):
-        listed = _read_doc_ids(Path(doc_ids), source)
-    else:
-        listed = [(source, one) if isinstance(one, str) else one for one in doc_ids or ()]
     selection = Selection(tuple(listed), source, license)
     out = Path(directory)
     asked = fingerprint_of([selection._asdict(), batch_size])
@@ -383,7 +392,7 @@ def _set_out(
         steps=list(run.artifacts),
         parent=root.digest,
         affected=affected,
-        removed=[name for name in _DERIVED if (out / name).is_file()],
+        removed=[name for name in (*_DERIVED, f"../{previous_directory(out).name}") if (out / name).exists()],
         review=root.environment.get(REVIEW),
     )
     # in this order: with the list alone nothing is lost, and the same command begins again
@@ -433,7 +442,10 @@ def _set_aside(out: Path, pending: _Pending, steps: list[Step]) -> None:
         return
     (out / MANIFEST).unlink(missing_ok=True)
     for name in pending.removed:
-        (out / name).unlink(missing_ok=True)
+        if (out / name).is_dir():  # steps as they were before
+            shutil.rmtree(out / name)
+        else:
+            (out / name).unlink(missing_ok=True)
     stale: set[str] = set()
     for step in steps:
         is_changed = step.kind == "ingest" and step.config != step.extra.before.config

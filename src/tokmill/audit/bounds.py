@@ -1,0 +1,184 @@
+"""Bounds of cleaning, and which documents change sides with others: from the measures alone, no text is read.
+
+    measures, marks, ledger of a shard ─ judge with the old bounds ┐
+                                       └ judge with the new bounds ┴─> who changes sides, and why
+
+A document that has no licence to be here, is empty (or would be after the edits) or is in another language stays out whatever
+the bounds say; what they would have measured of it is null. Whatever is a column of the measures has a bound: those of
+the recipe, and any that is asked for (`words.max`), a hook's or a score's like our own.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from tokmill.artifacts.step import Artifact, domain_of
+from tokmill.audit.opened import Found, ShardTables, load_of
+from tokmill.clean.examine import EMPTY, CleanOptions, is_blank
+from tokmill.clean.language import LANGUAGE_SCORE, OTHER_LANGUAGE, UNSURE_LANGUAGE, is_known, is_wanted
+from tokmill.clean.license_policy import DENIED, NOT_ALLOWED, UNKNOWN
+from tokmill.clean.rules import AFTER, BOUNDS, HOOK, Rule, columns_of, fault_of, judge
+from tokmill.errors import InputError
+from tokmill.schema import one_piece
+from tokmill.storage.tables import load_table
+
+MIN_SCORE, NEAR_THRESHOLD = "language.min_score", "dedup.near.threshold"
+_HASH = ["exact_high", "exact_low"]
+_MARKS = ["kept", "chars", "language", *_HASH]
+_FIXED = (EMPTY, OTHER_LANGUAGE, DENIED, NOT_ALLOWED, UNKNOWN)
+
+
+class Mover(NamedTuple):
+    """A document that would change sides."""
+
+    source: str
+    doc_id: str
+    becomes: str  # "kept", "dropped"
+    reason: str  # of the drop that ends, or begins
+    value: float
+    threshold: float  # new bound of the rule that decides
+    chars: int
+    distance: float  # from the new bound, in shares of it
+
+
+class Sides(NamedTuple):
+    """The documents of a shard."""
+
+    is_kept: NDArray[np.bool_]
+    stays: NDArray[np.bool_]  # with the new bounds
+    chars: NDArray[np.int64]
+    movers: list[Mover]
+
+
+def rules_of(cleaned: Artifact) -> list[Rule]:
+    """The rules of a source in order; the least score of a language is one of them."""
+    options = cleaned.manifest.options(CleanOptions)
+    rules, language = list(options.sieve.rules), options.language
+    if language and language.applied == "detect" and language.asked.keep:
+        least = float(language.asked.min_score)
+        rules.insert(0, Rule(MIN_SCORE, LANGUAGE_SCORE, "min", least, UNSURE_LANGUAGE))
+    return rules
+
+
+def move_bounds(found: Found, asked: Mapping[str, float]) -> Iterator[Sides]:
+    """Of every shard that is cleaned. A bound is that of all sources that have the rule, of one domain's, or of one source's:
+    `words.min`, `domains.web.words.min`, `sources.blogs.words.min`; the narrowest one holds."""
+    rules = {source: _Bounds(found, source, asked) for source in found.of_kind("clean")}
+    _check_names(rules, asked)
+    for shard in found.shards():
+        if shard.source in rules:
+            yield _judged(found, rules[shard.source], shard)
+
+
+class _Bounds:
+    """The rules of one source as they are, and as they would be."""
+
+    def __init__(self, found: Found, source: str, asked: Mapping[str, float]) -> None:
+        self.cleaned = found.artifacts[f"clean/{source}"]
+        self._scopes = (
+            "",
+            f"domains.{domain_of(found.artifacts[f'ingest/{source}'])}.",
+            f"sources.{source}.",
+        )
+        old, measured = rules_of(self.cleaned), _measured(self.cleaned)
+        known = {rule.name for rule in old}
+        # no bound of the recipe: one that everything keeps to
+        added = [
+            Rule(name, column, bound, -np.inf if bound == "min" else np.inf, fault_of(label, bound))
+            for label, column in measured.items()
+            for bound in BOUNDS
+            if (name := f"{label}.{bound}") not in known and any(s + name in asked for s in self._scopes)
+        ]
+        self.old = [*old, *added]
+        self.new = [self._bounded(rule, asked) for rule in self.old]
+        self.names = known | {f"{label}.{bound}" for label in measured for bound in BOUNDS}
+        self.listed = sorted(known)
+
+    def _bounded(self, rule: Rule, asked: Mapping[str, float]) -> Rule:
+        for scope in self._scopes:
+            if scope + rule.name in asked:
+                rule = msgspec.structs.replace(rule, threshold=asked[scope + rule.name])
+        return rule
+
+    def scoped(self) -> set[str]:
+        return {scope + name for scope in self._scopes for name in self.names}
+
+
+def _measured(cleaned: Artifact) -> dict[str, str]:
+    """Names of what was measured, and their columns; of the text after line edits, where that was."""
+    entries = cleaned.manifest.entries("measures")
+    columns = pq.read_schema(cleaned.path(entries[0])).names if entries else []
+    return {
+        column.rpartition(":")[2] if column.startswith(HOOK) else column.removeprefix(AFTER): column
+        for column in sorted(columns, key=lambda column: column.startswith(AFTER))
+        if column != LANGUAGE_SCORE
+    }
+
+
+def _judged(found: Found, rules: _Bounds, shard: ShardTables) -> Sides:
+    marks = load_table(rules.cleaned.directory / f"marks-{shard.key}.parquet", _MARKS)
+    is_kept, chars = (np.asarray(marks.column(name)) for name in ("kept", "chars"))
+    if rules.new == rules.old:
+        return Sides(is_kept, is_kept, chars, [])
+    table = load_of(rules.cleaned, f"measures-{shard.key}.parquet")
+    assert table is not None, "where there are rules there are measures"
+    columns = columns_of(table)
+    is_open = ~_claimed_otherwise(rules.cleaned, shard, marks)
+    before, after = (judge(columns, own, marks.num_rows).first for own in (rules.old, rules.new))
+    none = len(rules.old)
+    rows = np.flatnonzero(is_open & ((before == none) != (after == none)))
+    stays = is_kept.copy()
+    stays[rows] = after[rows] == none
+    if not len(rows):
+        return Sides(is_kept, stays, chars, [])
+    ids = load_table(found.artifacts[f"ingest/{shard.source}"].path(shard.documents), ["doc_id"]).column(
+        "doc_id"
+    )
+    movers = []
+    for row in rows.tolist():
+        rule = rules.new[int(before[row] if stays[row] else after[row])]
+        value = float(columns[rule.column][row])
+        distance = abs(value - rule.threshold) / max(abs(rule.threshold), 1e-9)
+        becomes = "kept" if stays[row] else "dropped"
+        own = (value, rule.threshold, int(chars[row]), distance)
+        movers.append(Mover(shard.source, ids[row].as_py(), becomes, rule.reason, *own))
+    return Sides(is_kept, stays, chars, movers)
+
+
+def _claimed_otherwise(cleaned: Artifact, shard: ShardTables, marks: Any) -> Any:
+    """Who is out for another reason than a bound. The ledger names the first fault alone, so what comes after a
+    broken bound is looked up in the marks: nothing left to read, and a language that nobody asked for."""
+    claimed = is_blank(np.column_stack([np.asarray(marks.column(name)) for name in _HASH]))
+    language = cleaned.manifest.options(CleanOptions).language
+    if language and language.applied != "none" and language.asked.keep:
+        codes = one_piece(marks.column("language"))
+        claimed |= ~(is_known(codes) & is_wanted(codes, language.asked.keep))
+    ledger = load_of(cleaned, f"ledger-{shard.key}.parquet", ["row", "verdict", "reason"])
+    if ledger is not None:
+        reasons = ledger.column("reason").to_pylist()
+        verdicts = ledger.column("verdict").to_pylist()
+        fixed = [v != "edit" and r in _FIXED for v, r in zip(verdicts, reasons, strict=True)]
+        claimed[np.asarray(ledger.column("row"))[fixed]] = True
+    return claimed
+
+
+def _check_names(rules: Mapping[str, _Bounds], asked: Mapping[str, float]) -> None:
+    known = set().union(*(own.scoped() for own in rules.values()))
+    listed = sorted(set().union(*(own.listed for own in rules.values())))
+    for name in asked:
+        if name not in known:
+            is_scoped = name.startswith(("domains.", "sources."))
+            candidates = sorted(known) if is_scoped else [*listed, NEAR_THRESHOLD]
+            near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.4)
+            raise InputError(
+                f"no rule of this run is called {name}",
+                where="--set",
+                next=f"did you mean {near[0]}?" if near else f"its rules: {', '.join(listed) or 'none'}",
+            )
