@@ -31,13 +31,16 @@ if TYPE_CHECKING:
     from tokmill.adhoc.tokenizer_coverage import tokenizer_check, tokenizer_coverage, tokenizer_guard
     from tokmill.adhoc.tokens import build, encode, shard
     from tokmill.audit.check import check, peek
+    from tokmill.audit.clusters import clusters
     from tokmill.audit.diff import diff
-    from tokmill.audit.examples import clusters
+    from tokmill.audit.layouts import layouts
     from tokmill.audit.status import doctor, status
     from tokmill.audit.trace import trace
     from tokmill.audit.verify import verify
-    from tokmill.audit.whatif import layouts, whatif
+    from tokmill.audit.whatif import whatif
     from tokmill.audit.why import why
+    from tokmill.cli.help import help
+    from tokmill.pipeline.garbage import gc
     from tokmill.pipeline.run import plan, run
     from tokmill.publish.publication import fetch
     from tokmill.recipe import (
@@ -127,7 +130,7 @@ __all__ = ["Build", "Cleaning", "Corpus", "Dedup", "Fields", "Hub", "Language", 
 __all__ += ["Mixture", "Near", "Normalize", "Pack", "Parallel", "Recipe", "Sample", "Shards", "Source"]
 __all__ += ["Split", "StackExchange", "Tokenizer", "Training", "Warc", "Wikipedia", "Window", "__version__"]
 __all__ += ["build", "check", "clusters", "dedup", "demo", "detect_language", "diff", "doctor", "encode"]
-__all__ += ["fetch", "filter", "forget", "hub_configs", "ingest_files", "ingest_hub", "layouts"]
+__all__ += ["fetch", "filter", "forget", "gc", "help", "hub_configs", "ingest_files", "ingest_hub", "layouts"]
 __all__ += ["load_recipe", "materialize_files", "materialize_hub", "materialize_sample", "measure"]
 __all__ += ["near_duplicates", "normalize", "pack", "peek", "plan", "recipe_check", "recipe_import"]
 __all__ += ["recipe_init", "recipe_schema", "redact", "report", "review", "run", "sample", "select", "shard"]

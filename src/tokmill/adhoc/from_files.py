@@ -49,12 +49,10 @@ _RULE = re.compile(r"^(?P<measure>[a-z0-9_]+)(?P<sign><=|>=)(?P<threshold>-?[0-9
 
 
 class Cleaning(OfEither, total=False):
-    """Where the texts go, besides how they are read. Defaults are those of `clean`."""
+    """What becomes of the texts, besides how they are read. Defaults are those of `clean`."""
 
     domain: str | None
     seed: int
-    out_dir: str | Path | None
-    out: str | Path | None
     separator: str
     replace: bool
     workers: int | None
@@ -162,13 +160,14 @@ def sample(
 def normalize(
     patterns: Files = (),
     *,
+    out: str | Path,
     unicode: Literal["none", "NFC", "NFKC"] = "NFC",
     newlines: Literal["keep", "lf"] = "lf",
     nul: Literal["strip", "keep"] = "strip",
     redact: Sequence[str] = (),
     **options: Unpack[Cleaning],
 ) -> Output:
-    """Unicode form, line ends, NULs and redaction. Shards go to `out_dir`, or the texts alone to the .txt file `out`.
+    """Unicode form, line ends, NULs and redaction. Shards go to `out`; if that is a .txt file, the texts alone.
 
     Redacted are any of email, ip, phone and secret.
     """
@@ -177,12 +176,13 @@ def normalize(
             f"{unknown[0]} cannot be redacted", where="redact", next=f"one of: {', '.join(KINDS)}"
         )
     sections = {"normalize": {"unicode": unicode, "newlines": newlines, "nul": nul}, "redact": list(redact)}
-    return clean(patterns, sections, **options)
+    return clean(patterns, Path(out), sections, **options)
 
 
 def filter(
     patterns: Files = (),
     *,
+    out: str | Path,
     pack: Sequence[str] = (),
     rule: Sequence[str] = (),
     language: Sequence[str] = (),
@@ -196,7 +196,7 @@ def filter(
 ) -> Output:
     """By packs and rules on measures ("digit_share<=0.3"), by language and by licence.
 
-    Shards go to `out_dir`, or the texts alone to the .txt file `out`; decisions.jsonl.zst says of every document why.
+    Shards go to `out`; if that is a .txt file, the texts alone. decisions.jsonl.zst says of every document why.
     """
     packs, rules, languages = listed(pack), listed(rule), listed(language)
     allowed, denied = listed(allow_license), listed(deny_license)
@@ -217,7 +217,7 @@ def filter(
             where="tokmill filter",
             next="give `--pack`, `--rule`, `--language`, `--allow-license` or `--deny-license`",
         )
-    return clean(patterns, sections, **options)
+    return clean(patterns, Path(out), sections, **options)
 
 
 def _rule(text: str) -> Json:
@@ -229,12 +229,11 @@ def _rule(text: str) -> Json:
 
 def clean(
     patterns: Files,
+    out: Path,
     sections: Json,
     *,
     domain: str | None = None,
     seed: int = 0,
-    out_dir: str | Path | None = None,
-    out: str | Path | None = None,
     separator: str = "\n",
     replace: bool = False,
     workers: int | None = None,
@@ -242,12 +241,6 @@ def clean(
     **reading: Unpack[OfEither],
 ) -> Output:
     """What `normalize` and `filter` share."""
-    if (out_dir is None) == (out is None):
-        raise RecipeError(
-            "needs either --out-dir DIRECTORY or --out FILE.txt",
-            where="the command line",
-            next="give one of them",
-        )
     # of the source itself: rules that are named here hold for code too
     source = {**either_source(patterns, **reading), "clean": sections}
     if domain:
@@ -255,10 +248,7 @@ def clean(
     recipe = one_source_recipe(source, seed=seed)
     own = {source["name"]: own_labels(name=reading.get("name"), domain=domain)}
     step = SingleStep(recipe, own, replace, workers, progress)
-    if out is not None:
-        return clean_to_text(step, Path(out), separator)
-    assert out_dir is not None, "one of them is given"
-    return clean_files(step, Path(out_dir))
+    return clean_to_text(step, out, separator) if out.suffix == ".txt" else clean_files(step, out)
 
 
 Mode = Literal["exact", "near", "window", "exact+near", "exact+window", "near+window", "exact+near+window"]
@@ -267,7 +257,7 @@ Mode = Literal["exact", "near", "window", "exact+near", "exact+window", "near+wi
 def dedup(
     files: Files = (),
     *,
-    out_dir: str | Path,
+    out: str | Path,
     input: Sequence[str] = (),
     reference: Sequence[str] = (),
     mode: Mode = "exact+near",
@@ -313,7 +303,7 @@ def dedup(
     }
     recipe, references, own = _sources_recipe(listed(files), listed(input), listed(reference), text, sections)
     step = SingleStep(recipe, own, replace, workers, progress)
-    return dedup_files(step, Path(out_dir), references)
+    return dedup_files(step, Path(out), references)
 
 
 def _sources_recipe(

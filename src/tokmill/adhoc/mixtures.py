@@ -264,10 +264,10 @@ class Trained(NamedTuple):
 def tokenizer_train(
     *,
     manifest: str | Path,
-    out_dir: str | Path,
+    out: str | Path,
     vocab_size: int = 32000,
     model: Literal["unigram", "bpe", "byte_bpe"] = "unigram",
-    log_file: str | Path | None = None,
+    stats: str | Path | None = None,
     eos: str | None = None,
     sample_megabytes: int = 256,
     seed: int | None = None,
@@ -305,12 +305,12 @@ def tokenizer_train(
         "min_frequency": min_frequency,
     }
     eos = eos or ("<|endoftext|>" if model == "byte_bpe" else "</s>")
-    manifest, out = Path(manifest), Path(out_dir)
+    manifest, out = Path(manifest), Path(out)
     mixture = read_mixture_file(manifest)
     recipe = _recipe(mixture, options, eos, mixture.seed if seed is None else seed)
     base = manifest.resolve().parent
     asked = options_of(recipe)
-    where = out / LOG if log_file is None else Path(log_file)
+    where = out / LOG if stats is None else Path(stats)
     result = run_recipe(recipe, base, out / _WORK, workers=workers, until="tokenizer", progress=progress)
     made = result.artifacts["tokenizer"]
     (trained_file,) = made.manifest.entries("tokenizer")

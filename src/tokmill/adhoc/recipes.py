@@ -24,6 +24,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections import abc
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -31,6 +32,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from tokmill.adhoc.explanation import Explained, explain_recipe
 from tokmill.adhoc.imported_sources import (
     SHARE,
     Mapping,
@@ -48,9 +50,10 @@ from tokmill.artifacts.manifest import Json
 from tokmill.demos.stand_in import write_stand_in
 from tokmill.errors import RecipeError, TokmillError
 from tokmill.formats import format_names
-from tokmill.pipeline.documents import check_cleaning
+from tokmill.pipeline.examination import examine
+from tokmill.pipeline.run import base_of, place_of
 from tokmill.recipe import Recipe
-from tokmill.recipe.file import STAND_IN, copy_recipe, load_recipe, parse_recipe
+from tokmill.recipe.file import STAND_IN, Settings, copy_recipe, parse_recipe, read_recipe
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.location import file_sha256
 from tokmill.tokenizers.load import find_eos, load_tokenizer
@@ -257,7 +260,9 @@ def _sections(top: Mapping, sources: Sources, domains: dict[str, Decimal], outpu
         if vocabulary is not None:
             top.report(top.values["vocab_size"], "the tokenizer's file has its own")
     elif vocabulary is not None or mixture or outputs.builds:  # weights are shares of tokens
-        training = {"vocab_size": vocabulary} if vocabulary else {"model": "byte_bpe"}
+        training: Json = {"vocab_size": vocabulary} if vocabulary else {"model": "byte_bpe"}
+        if mixture.get("weights") or mixture.get("sources"):
+            training["weights"] = "mixture"
         content["tokenizer"] = {"train": training, "eos": "<|endoftext|>"}
     if mixture:
         content["mixture"] = mixture
@@ -393,7 +398,7 @@ normalize: {{unicode: NFC, nul: strip, newlines: lf}}
 
 # license: {{allow: [MIT, Apache-2.0, "CC-BY-*"], unknown: drop}}
 # language: {{method: detect, keep: [en]}}
-filters:                              # packs: gopher-quality gopher-repetition c4 fineweb stage-a web-en
+filters:                              # packs: gopher-quality gopher-repetition c4 fineweb stage-a web-en code
   - {{measure: chars, min: 200, reason: too_short}}
 
 dedup: {{exact: true, scope: global}}   # near: {{threshold: 0.8}} finds near duplicates too
@@ -456,11 +461,31 @@ def recipe_init(
     return Started(target)
 
 
-def recipe_check(recipe: str | Path) -> Recipe:
-    """A recipe without mistakes; else a RecipeError that lists all of them, each with its line."""
-    loaded = load_recipe(recipe)
-    check_cleaning(loaded, Path(recipe).resolve().parent)
-    return loaded
+class Checked(NamedTuple):
+    """A recipe without mistakes; and its keys, where that was asked for."""
+
+    recipe: Recipe
+    explained: list[Explained] | None = None
+
+    def as_json(self) -> Json:
+        keys = {"explained": [row._asdict() for row in self.explained]} if self.explained is not None else {}
+        return {"recipe": self.recipe.model_dump(mode="json"), **keys}
+
+
+def recipe_check(
+    recipe: str | Path | abc.Mapping[str, Any] | Recipe,
+    out: str | Path | None = None,
+    *,
+    set: Settings = (),
+    explain: bool = False,
+) -> Checked:
+    """Everything that `run` would refuse before it begins, at once and by line; nothing is written.
+
+    `set`: other values for keys, as of `run`. `explain`: every key with its value, and where that comes from.
+    """
+    written, base = read_recipe(recipe, set), base_of(recipe)
+    checked = examine(written, base, place_of(written, base, out))
+    return Checked(checked, list(explain_recipe(written, base)) if explain else None)
 
 
 def recipe_schema() -> Json:

@@ -136,14 +136,8 @@ def clean_files(step: SingleStep, out: Path) -> Output:
 
 def clean_to_text(step: SingleStep, target: Path, separator: str) -> Output:
     """Clean the source of the recipe into one file of texts, in their order."""
-    if target.suffix != ".txt" or not separator:
-        raise RecipeError(
-            "is no .txt file" if separator else "nothing would be between texts",
-            where=str(target) if separator else "--separator",
-            next="name it FILE.txt, or write shards of documents with `--out-dir`"
-            if separator
-            else "for example '\\n\\n'",
-        )
+    if not separator:
+        raise RecipeError("nothing would be between texts", where="--separator", next="for example '\\n\\n'")
     name, recipe = target.name.removesuffix(".txt"), step.recipe
     path = target.with_name(f"{name}.manifest.json")
     asked = {**options_of(recipe), "separator": separator}

@@ -102,17 +102,17 @@ class Materialized(NamedTuple):
 def materialize_hub(
     dataset: str,
     *,
-    root: str | Path,
+    out: str | Path,
     name: str | None = None,
     unicode: Form = "none",
-    tokenizer_path: str | Path | None = None,
+    tokenizer: str | Path | None = None,
     shard_megabytes: int = 32,
     replace: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
     **reading: Unpack[OfHub],
 ) -> Materialized:
-    """A snapshot of a dataset of the hub below `root`: corpora/, and manifests/ to commit.
+    """A snapshot of a dataset of the hub below `out`: corpora/, and manifests/ to commit.
 
     Once its manifest exists, no network is touched again. How it is read is as of `tokmill ingest hub --help`.
     """
@@ -120,25 +120,25 @@ def materialize_hub(
     # another config or split is another corpus: they must not replace each other
     parts = [dataset, *([config] if config else []), *([split] if split != "train" else [])]
     recipe = _recipe(hub_source(dataset, **reading), unicode, shard_megabytes)
-    return _materialize(recipe, root, name or ".".join(parts), tokenizer_path, replace, workers, progress)
+    return _materialize(recipe, out, name or ".".join(parts), tokenizer, replace, workers, progress)
 
 
 def materialize_files(
     patterns: Files,
     *,
-    root: str | Path,
+    out: str | Path,
     unicode: Form = "none",
-    tokenizer_path: str | Path | None = None,
+    tokenizer: str | Path | None = None,
     shard_megabytes: int = 32,
     replace: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
     **reading: Unpack[OfFiles],
 ) -> Materialized:
-    """A snapshot of local files below `root`; their revision is the digest of their content."""
+    """A snapshot of local files below `out`; their revision is the digest of their content."""
     recipe = _recipe(files_source(patterns, **reading), unicode, shard_megabytes)
     name = reading.get("name") or FILES
-    return _materialize(recipe, root, name, tokenizer_path, replace, workers, progress)
+    return _materialize(recipe, out, name, tokenizer, replace, workers, progress)
 
 
 def select(
@@ -193,14 +193,14 @@ def _materialize(
     recipe: Recipe,
     root: str | Path,
     dataset: str,
-    tokenizer_path: str | Path | None,
+    tokenizer: str | Path | None,
     replace: bool,
     workers: int | None,
     progress: Progress | None,
 ) -> Materialized:
     """`recipe` has one source and asks for nothing after cleaning."""
     (source,) = recipe.sources
-    root, tokenizer = Path(root), None if tokenizer_path is None else Path(tokenizer_path)
+    root, tokenizer = Path(root), None if tokenizer is None else Path(tokenizer)
     if not _NAME.fullmatch(folder_name(dataset)):
         raise RecipeError(
             f"{dataset!r} cannot be the name of a directory",
@@ -269,7 +269,7 @@ def _locked(work: Path, progress: Progress) -> Iterator[None]:
         if error.where != str(work):
             raise
         raise RunLocked(
-            error.what, where=error.where, next="wait for it to end, or give another `--root`"
+            error.what, where=error.where, next="wait for it to end, or give another `--out`"
         ) from None
     except BaseException:
         with contextlib.suppress(OSError):
@@ -325,7 +325,7 @@ def _refusal(place: _Place, path: Path, snapshot: Snapshot, what: str) -> Tokmil
             f"{snapshot.dataset} at {snapshot.revision} {what}"
             + (f" (its shards are listed by {', '.join(users)} too)" if users else ""),
             where=str(path),
-            next="give the former options, keep both under another name or root (`--name`, `--root`), or replace it "
+            next="give the former options, keep both under another name or root (`--name`, `--out`), or replace it "
             "(`--replace`)",
         )
     )
@@ -388,7 +388,7 @@ def _put_in_place(place: _Place, folder: Path, snapshot: Snapshot, replace: bool
                 "is there, holds something else, and no manifest beside corpora/ describes it: its manifest was "
                 "moved, or a command was interrupted",
                 where=str(unlisted[0]),
-                next="keep both under another name or root (`--name`, `--root`), or replace it (`--replace`)",
+                next="keep both under another name or root (`--name`, `--out`), or replace it (`--replace`)",
             )
         )
     for former_path, _ in formers:

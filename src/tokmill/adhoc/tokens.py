@@ -213,7 +213,7 @@ def build(
     format: str,
     *,
     manifest: str | Path,
-    out_dir: str | Path,
+    out: str | Path,
     tokens: int | str | None = None,
     blocks: int | str | None = None,
     valid_fraction: float | str | None = None,
@@ -223,7 +223,7 @@ def build(
     length: int = 2048,
     order: Literal["shuffle", "corpus"] = "shuffle",
     root: str | Path | None = None,
-    tokenizer_path: str | Path,
+    tokenizer: str | Path,
     tokenizer_sha256: str | None = None,
     encoding: str | None = None,
     eos: str | int | None = None,
@@ -248,11 +248,11 @@ def build(
     mixture = {**listing.mixture, **{key: parse_amount(value) for key, value in budgets.items() if value}}
     if mixture and (order != "shuffle" or not flat):
         mixture["order"] = order
-    out, chosen = Path(out_dir), {"format": format, **({"dtype": dtype} if dtype else {})}
+    out, chosen = Path(out), {"format": format, **({"dtype": dtype} if dtype else {})}
     # a sample with splits of its own has them in the build, each in its directory
     sections: Json = {
         "split": _split_of(listing, {"valid_fraction": 0} if flat else _split_rule(listing, valid_fraction)),
-        "tokenizer": tokenizer_section(tokenizer_path, tokenizer_sha256, encoding, eos),
+        "tokenizer": tokenizer_section(tokenizer, tokenizer_sha256, encoding, eos),
         "builds": [{"name": _BUILD, **chosen}],
         **({"mixture": mixture} if mixture else {}),
         "pack": {**({"layout": layout} if layout else {}), "length": length},
@@ -282,11 +282,11 @@ class Sharded(NamedTuple):
 def shard(
     mixture: str | Path,
     *,
-    out_dir: str | Path = "shards",
+    out: str | Path = "shards",
     length: int = 512,
     rows_per_shard: int = 8192,
-    log_file: str | Path | None = None,
-    tokenizer_path: str | Path,
+    stats: str | Path | None = None,
+    tokenizer: str | Path,
     tokenizer_sha256: str | None = None,
     encoding: str | None = None,
     eos: str | int | None = None,
@@ -298,14 +298,14 @@ def shard(
     """Tokenize each dataset of a mixture into <name>/shard_00000.npy …, int32, (rows, length).
 
     Documents follow each other, each with its end token; what does not fill the last row is dropped and counted. The
-    figures go into `log_file` too.
+    figures go into `stats` too.
     """
-    listing, out = read_listing(mixture, seed=seed), Path(out_dir)
-    log = None if log_file is None else Path(log_file)
+    listing, out = read_listing(mixture, seed=seed), Path(out)
+    log = None if stats is None else Path(stats)
     names = [source["name"] for source in listing.sources]
     sections: Json = {
         "split": _split_of(listing, {"valid_fraction": 0}),
-        "tokenizer": tokenizer_section(tokenizer_path, tokenizer_sha256, encoding, eos),
+        "tokenizer": tokenizer_section(tokenizer, tokenizer_sha256, encoding, eos),
         "pack": {"length": length},
         "builds": [
             {"name": name, "format": "npy", "rows_per_shard": rows_per_shard, "sources": [name]}
@@ -374,7 +374,7 @@ class Encoded(NamedTuple):
 def encode(
     manifest: str | Path,
     *,
-    tokenizer_path: str | Path,
+    tokenizer: str | Path,
     out: str | Path,
     eos: str | int | None = None,
     separator: str = "\n",
@@ -393,7 +393,7 @@ def encode(
     sections: Json = {
         "normalize": {"unicode": unicode},
         "split": _split_of(listing, {"valid_fraction": 0}),
-        "tokenizer": tokenizer_section(tokenizer_path, eos=eos),
+        "tokenizer": tokenizer_section(tokenizer, eos=eos),
         "builds": [{"name": _BUILD, "format": "token_cache"}],
     }
     former = find_finished(out)

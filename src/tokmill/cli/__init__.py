@@ -27,6 +27,7 @@ _TITLES = (
     "Single steps, without a recipe",
     "Corpora",
     "Tokenizers",
+    "Help",
 )
 _VERBS = read_verbs()
 GROUPS = {title: {name: verb for name, verb in _VERBS.items() if verb.group == title} for title in _TITLES}
@@ -34,22 +35,32 @@ GROUPS = {title: {name: verb for name, verb in _VERBS.items() if verb.group == t
 # These work on a directory of this machine, and say so to a URL before click asks whether it exists.
 _WORK_HERE = {*GROUPS["Look at a run"], "forget", "status"} - {"verify"}
 
-# Options that have the name of their recipe key now. What was typed before still works.
+# Options that have the name of their recipe key now, or one name in all verbs. What was typed before still works.
+_OUT, _TOKENIZER = {"--out-dir": "--out"}, {"--tokenizer-path": "--tokenizer"}
 RENAMED = {
-    "dedup": {"--near-selection": "--keep"},
-    "encode": {"--model": "--tokenizer-path", "--normalize": "--unicode"},
+    "build": {**_OUT, **_TOKENIZER},
+    "dedup": {**_OUT, "--near-selection": "--keep"},
+    "encode": {**_TOKENIZER, "--model": "--tokenizer", "--normalize": "--unicode"},
     "ingest": {"--date-field": "--created-at-field"},
-    "materialize": {"--date-field": "--created-at-field", "--tokenizer": "--tokenizer-path"},
-    "normalize": {"--date-field": "--created-at-field"},
-    "filter": {"--date-field": "--created-at-field"},
-    "tokenizer": {"--model-type": "--model", "--output-dir": "--out-dir"},
+    "layouts": _TOKENIZER,
+    "materialize": {**_TOKENIZER, "--root": "--out", "--date-field": "--created-at-field"},
+    "normalize": {**_OUT, "--date-field": "--created-at-field"},
+    "filter": {**_OUT, "--date-field": "--created-at-field"},
+    "shard": {**_OUT, **_TOKENIZER},
+    "tokenizer": {**_OUT, "--model-type": "--model", "--output-dir": "--out"},
 }
+
+# These read JSON lines from standard input where a file is `-`, and write them to standard output with `--out -`.
+PIPED = ("dedup", "encode", "filter", "ingest", "normalize", "sample")
 
 
 def _with_new_names(verb: str, words: list[str]) -> list[str]:
     renamed, ends = RENAMED.get(verb, {}), words.index("--") if "--" in words else len(words)
     pairs = [word.partition("=") for word in words[:ends]]
-    return ["".join((renamed.get(name, name), *value)) for name, *value in pairs] + words[ends:]
+    named = ["".join((renamed.get(name, name), *value)) for name, *value in pairs]
+    if verb in PIPED and "-" in named and not any(word.partition("=")[0] == "--out" for word in named):
+        named.append("--out=-")  # what comes in by a pipe goes on by one
+    return named + words[ends:]
 
 
 def _former_pack(words: list[str]) -> list[str]:
@@ -57,14 +68,14 @@ def _former_pack(words: list[str]) -> list[str]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--compare", nargs="?", const="")
     parser.add_argument("--manifest")
-    parser.add_argument("--out-dir")
+    parser.add_argument("--out", "--out-dir", dest="out")
     parser.add_argument("--blocks", "--num-seqs", dest="blocks")
     parser.add_argument("--format", default="memmap")
     parser.add_argument("--layout", default="document")
     former, others = parser.parse_known_args(words)
     if former.compare is not None:
         return ["layouts", *filter(None, [former.compare or former.manifest]), *others]
-    values = {"--manifest": former.manifest, "--out-dir": former.out_dir, "--blocks": former.blocks}
+    values = {"--manifest": former.manifest, "--out": former.out, "--blocks": former.blocks}
     given = [f"{name}={value}" for name, value in values.items() if value is not None]
     return ["build", former.format, "--flat", f"--layout={former.layout}", *given, *others]
 
@@ -101,9 +112,9 @@ class _Verbs(click.Group):
             hint = "Download the run first: tokmill fetch URL DIRECTORY"
             raise click.UsageError(f"`{args[0]}` works on a directory of this machine. {hint}", context)
         begin_log(args)
-        args = [args[0], *_with_new_names(args[0], args[1:])]
         if args[0] == "pack":
             args = _former_pack(args[1:])
+        args = [args[0], *_with_new_names(args[0], args[1:])]
         try:
             return super().resolve_command(context, args)
         except click.UsageError:

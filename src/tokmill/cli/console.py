@@ -11,7 +11,6 @@ recipe, `fit_advice` names that command's options instead:
 
     `dtype: int32`            the command has --dtype: `--dtype int32`
                               it has not: the message adds that this is a key of recipes
-    `--out`                   the command calls it --out-dir: `--out-dir`
     wait (`--wait` does)      the command has no --wait: left out
 
 What can be typed stands between backticks, in every message.
@@ -23,9 +22,9 @@ import contextlib
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec
 
 import click
 from rich.console import Console
@@ -42,6 +41,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+import tokmill
+from tokmill.artifacts.progress import MARK
 from tokmill.cli.output import verbosity, write_log
 from tokmill.errors import OutputLost, TokmillError, plural
 from tokmill.recipe.whole import names_keys
@@ -49,20 +50,16 @@ from tokmill.storage.disk import system_error
 
 TYPED = re.compile(r"`([^`]+)`")
 _ASIDE = re.compile(r" ?\([^()]*\)")
-_OUTPUTS = ("--out", "--out-dir", "--output-dir", "--output", "--root")  # messages say --out
 
 
 def fit_advice(advice: str, command: click.Command) -> str:
     options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
-    outputs = [name for name in _OUTPUTS if name in options]
-    if outputs:
-        advice = re.sub(r"`--out(?=[` ])", f"`{outputs[0]}", advice)
     advice = _ASIDE.sub(lambda aside: "" if _names_others(aside[0], options) else aside[0], advice)
     clauses = re.split(r"(; |, or |, and )", advice)
     fitting = [at for at in range(0, len(clauses), 2) if not _names_others(clauses[at], options)]
     if fitting:
         advice = clauses[fitting[0]] + "".join(clauses[at - 1] + clauses[at] for at in fitting[1:])
-    makes_without_recipe = outputs and not any(param.name == "recipe" for param in command.params)
+    makes_without_recipe = "--out" in options and all(param.name != "recipe" for param in command.params)
     return _with_options_for_keys(advice, options) if makes_without_recipe else advice
 
 
@@ -96,7 +93,6 @@ def _with_options_for_keys(advice: str, options: set[str]) -> str:
 
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class LoggedConsole(Console):
@@ -131,12 +127,19 @@ hooks_option = click.option(
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2), err=out.stderr)
 
 
-def with_progress(function: Callable[..., T], options: dict[str, Any]) -> T:
+def results_to_stderr() -> None:
+    """Until this command ends: its stdout is for documents."""
+    out.stderr = True
+    click.get_current_context().call_on_close(lambda: setattr(out, "stderr", False))
+
+
+def with_progress(function: str, options: dict[str, Any]) -> Any:
+    """A function of `tokmill` by its name: it is imported below the bar, which takes half of a second."""
     with open_progress() as progress:
-        return function(**options, progress=progress)
+        return getattr(tokmill, function)(**options, progress=progress)
 
 
 def answer(result: Any, as_json: bool, render: Callable[[Any], None]) -> None:
@@ -206,22 +209,36 @@ def open_progress() -> Iterator[RunProgress]:
         yield RunProgress(bars)
 
 
+MAX_REASONS = 4
+
+
+def few_reasons(reasons: list[str]) -> str:
+    """All of them with -v."""
+    shown = len(reasons) if verbosity.is_verbose else MAX_REASONS
+    more = [f"{len(reasons) - shown:,} more"] if len(reasons) > shown else []
+    return "; ".join([*reasons[:shown], *more])
+
+
 class RunProgress:
     """tokmill.artifacts.progress.Progress, drawn with rich."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
+        self._steps = bars.add_task("steps", total=None)  # moves while no step does
         self._tasks: dict[str, TaskID] = {}
         self._expected: dict[str, tuple[int, int]] = {}
+        self._counted: set[str] = set()
 
     def say(self, message: str) -> None:
-        err.print(f"[dim]{escape(message)}[/]")
+        style = "yellow" if message.startswith(MARK) else "dim"
+        err.print(f"[{style}]{escape(message)}[/]")
+
+    def plan(self, steps: Sequence[str]) -> None:
+        self._bars.update(self._steps, total=len(steps), completed=0)
 
     def begin_step(self, name: str, reasons: list[str]) -> None:
-        shown = len(reasons) if verbosity.is_verbose else 3
         if reasons and (reasons != ["not built yet"] or verbosity.is_verbose):
-            more = f" (and {len(reasons) - shown} more)" if len(reasons) > shown else ""
-            err.print(f"[dim]rebuilding {escape(name)}: {escape('; '.join(reasons[:shown]))}{more}[/]")
+            err.print(f"[dim]rebuilding {escape(name)}: {escape(few_reasons(reasons))}[/]")
         self._tasks[name] = self._bars.add_task(name, total=None)
 
     def expect_tasks(self, name: str, total: int, reused: int) -> None:
@@ -231,17 +248,25 @@ class RunProgress:
             self.say(f"{name}: {reused:,} of {plural(total, 'shard')} were already done")
 
     def finish_task(self, name: str) -> None:
-        self._bars.advance(self._tasks[name])
+        if name not in self._counted:  # that bar is of something else than tasks
+            self._bars.advance(self._tasks[name])
         total, done = self._expected[name]
         self._expected[name] = (total, done + 1)
         if verbosity.is_verbose:
             self.say(f"{name}: {done + 1:,} of {plural(total, 'task')}")
 
+    def count(self, name: str, done: int, total: int, unit: str) -> None:
+        self._counted.add(name)
+        self._bars.update(self._tasks[name], total=total, completed=done)
+
     def finish_step(self, name: str, seconds: float, counts: dict[str, object]) -> None:
         self._bars.remove_task(self._tasks.pop(name))
+        if name in self._expected:  # has had tasks: it is a step
+            self._bars.advance(self._steps)
         err.print(f"[green]✓[/] {escape(name):<24} {seconds:7.2f} s  {escape(describe_counts(counts))}")
 
     def skip_step(self, name: str) -> None:
+        self._bars.advance(self._steps)
         err.print(f"[dim]= {escape(name):<24} up to date[/]")
 
 

@@ -11,6 +11,7 @@ Texts of documents go through `shown`, so that none can control the terminal.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +22,13 @@ from rich.text import Text
 import tokmill
 from tokmill.audit.trace import TracedDocument
 from tokmill.cli.console import answer, err, hooks_option, out, verb
-from tokmill.cli.source_options import ANY_FILE, DIRECTORY
+from tokmill.cli.source_options import DIRECTORY, tokenizer_option
 from tokmill.errors import plural
 
 if TYPE_CHECKING:
     from tokmill.artifacts.manifest import Json
     from tokmill.audit.check import Peeked
-    from tokmill.audit.examples import Clusters, Difference
+    from tokmill.audit.clusters import Clusters, Difference
     from tokmill.audit.trace import Trace, Traced
     from tokmill.audit.why import History, RuleOutcome, Why
 
@@ -36,7 +37,7 @@ VERBS = {
         "why": ("Show the history of a document, or what was dropped.", "audit.why"),
         "trace": ("Find the characters behind a token, or the tokens of a document.", "audit.trace"),
         "peek": ("Show the text of a row of a build.", "audit.check"),
-        "clusters": ("Show the largest clusters of near duplicates.", "audit.examples"),
+        "clusters": ("Show the largest clusters of near duplicates.", "audit.clusters"),
     },
 }
 
@@ -137,16 +138,17 @@ _SHOWN_CHARS = 300
 @click.option("--source", help="Only documents of this source.")
 @click.option(
     "--reason",
-    help="Show examples of documents dropped for this reason, and their number; `all`: every reason.",
+    help="Show some of the documents that left or were changed for this reason (or part of its name), and their number; `all`: "
+    "every reason.",
 )
 @verb
 def why_command(as_json: bool, **options: Any) -> None:
     """Show the history of DOC_ID in the run in DIRECTORY: where it came from, every rule with its value and
     margin, what was decided, and where its tokens are."""
-    answer(tokmill.why(**options), as_json, _render_why)
+    answer(tokmill.why(**options), as_json, lambda found: _render_why(found, options["reason"]))
 
 
-def _render_why(found: Why) -> None:
+def _render_why(found: Why, reason: str | None) -> None:
     for history in found.documents or ():
         render_history(history)
     for one in found.counts or ():
@@ -155,9 +157,22 @@ def _render_why(found: Why) -> None:
         _render_examples(found.examples)
     elif found.counts:
         out.print("no example of them was recorded")
-    elif found.documents is None:
-        others = f"; it has some of: {shown(', '.join(found.others))}" if found.others else ""
-        out.print(f"no examples of this reason in this run{others}")
+    elif reason is not None:
+        out.print(
+            f"no document left or was changed for {shown(reason)}{'; reasons of this run:' if found.others else ''}"
+        )
+        _render_reasons(found.others or [])
+
+
+def _render_reasons(counts: list[Json]) -> None:
+    """Each once, the largest first."""
+    totals: Counter[str] = Counter()
+    steps: dict[str, list[str]] = {}
+    for one in counts:
+        totals[one["reason"]] += one["docs"]
+        steps.setdefault(one["reason"], []).append(one["step"])
+    for reason, docs in sorted(totals.items(), key=lambda item: (-item[1], item[0])):
+        out.print(f"  {docs:>10,}  {shown(reason)}  [dim]{shown(', '.join(steps[reason]))}[/]")
 
 
 def _render_examples(examples: list[dict[str, Any]]) -> None:
@@ -260,7 +275,7 @@ _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 @click.argument("build", type=DIRECTORY)
 @click.option("--row", type=int, default=0, help="Row to show; -1 is the last.")
 @click.option("--split", help="Split of the build [default: train, or its only one].")
-@click.option("--tokenizer", type=ANY_FILE, help="Tokenizer file, where it is not beside the build.")
+@tokenizer_option(", where it is not beside the build")
 @hooks_option
 @verb
 def peek_command(as_json: bool, **options: Any) -> None:

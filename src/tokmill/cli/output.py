@@ -96,11 +96,11 @@ def _output_options() -> list[click.Option]:
 
 
 def add_output_options(command: click.Command) -> click.Command:
-    """To a verb, and to what is below it; options that it has already are its own (`shard --log-file` is for numbers)."""
+    """To a verb, and to what is below it, once."""
     for below in command.commands.values() if isinstance(command, click.Group) else ():
         add_output_options(below)
-    taken = {spelled for param in command.params for spelled in param.opts}
-    command.params += [option for option in _output_options() if not taken.intersection(option.opts)]
+    if not any("--log-file" in param.opts for param in command.params):
+        command.params += _output_options()
     return command
 
 
@@ -197,6 +197,14 @@ class _Result(io.TextIOWrapper):
             where="standard output",
             next="send it to a place with room; files that the command wrote are complete",
         )
+
+
+def write_result(data: bytes) -> None:
+    """Bytes to stdout, guarded as text is."""
+    try:
+        sys.stdout.buffer.write(data)
+    except OSError as error:
+        raise sys.stdout._lost(error) if isinstance(sys.stdout, _Result) else error from error
 
 
 class _Messages(io.TextIOWrapper):

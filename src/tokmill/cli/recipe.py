@@ -10,13 +10,24 @@ import click
 from rich.markup import escape
 
 import tokmill
-from tokmill.cli.console import answer, describe_counts, err, out, print_json, verb, with_progress
-from tokmill.cli.source_options import ANY_DIRECTORY, ANY_FILE, FILE, workers_option
+from tokmill.artifacts.progress import MARK
+from tokmill.cli.console import (
+    answer,
+    describe_counts,
+    err,
+    few_reasons,
+    out,
+    print_json,
+    verb,
+    with_progress,
+)
+from tokmill.cli.source_options import ANY_DIRECTORY, ANY_FILE, FILE, out_option, workers_option
 from tokmill.errors import plural
 from tokmill.recipe.file import STAND_IN
+from tokmill.reference.recipe_keys import recipe_markdown
 
 if TYPE_CHECKING:
-    from tokmill.adhoc.recipes import Imported, Started
+    from tokmill.adhoc.recipes import Checked, Imported, Started
     from tokmill.pipeline.run import Plan, RunResult
     from tokmill.reports.demo import Demo
 
@@ -43,26 +54,59 @@ def recipe_command() -> None:
     """Check, describe, start or import a recipe."""
 
 
-@recipe_command.command("check", epilog="Example: tokmill recipe check recipe.yaml")
-@click.argument("recipe", type=FILE)
+_recipe = click.argument("recipe", type=FILE)
+_out = out_option(
+    "a directory, or where to publish: s3://, gs://, az:// [default: out/NAME by the recipe]",
+    str,
+    metavar="DIRECTORY|URL",
+)
+_set = click.option(
+    "--set",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Another value for a key of the recipe: pack.length=4096, filters[2].min=100; may be repeated.",
+)
+
+
+@recipe_command.command(
+    "check",
+    epilog="Example: tokmill recipe check recipe.yaml\n\ntokmill recipe check recipe.yaml --explain",
+)
+@_recipe
+@_out
+@_set
+@click.option("--explain", is_flag=True, help="Print every key with its value, and where that comes from.")
 @verb
-def check(recipe: Path, as_json: bool) -> None:
-    """List every mistake in RECIPE at once, with its line and the key that was probably meant."""
-    loaded = tokmill.recipe_check(recipe)
-    if as_json:
-        print_json({"ok": True, "recipe": loaded.model_dump(mode="json")})
+def check(as_json: bool, **options: Any) -> None:
+    """List every mistake in RECIPE at once, with its line and the key that was probably meant.
+
+    Files, packs, hooks, tokenizer, disk and permissions are looked at too: what passes here, `run` begins with.
+    """
+    answer(tokmill.recipe_check(**options), as_json, _render_checked)
+
+
+def _render_checked(checked: Checked) -> None:
+    for row in checked.explained or ():
+        out.print(f"{escape(row.key):<44} {escape(row.shown):<40} [dim]{escape(row.origin)}[/]")
+    recipe, path = checked.recipe, click.get_current_context().params["recipe"]
+    out.print(
+        f"[green]✓[/] {escape(str(path))}: {plural(len(recipe.sources), 'source')}, "
+        f"{plural(len(recipe.builds), 'build')}"
+    )
+
+
+@recipe_command.command(
+    "schema",
+    epilog="Example: tokmill recipe schema > recipe.schema.json\n\ntokmill recipe schema --markdown | less",
+)
+@click.option("--markdown", is_flag=True, help="Print every key with its values and default, as Markdown.")
+@verb
+def schema(as_json: bool, markdown: bool) -> None:
+    """Print the JSON schema of recipes, for editors. It is JSON with and without --json; --markdown is for reading."""
+    if markdown and not as_json:
+        click.echo(recipe_markdown(), nl=False)
     else:
-        out.print(
-            f"[green]✓[/] {escape(str(recipe))}: {plural(len(loaded.sources), 'source')}, "
-            f"{plural(len(loaded.builds), 'build')}"
-        )
-
-
-@recipe_command.command("schema", epilog="Example: tokmill recipe schema > recipe.schema.json")
-@verb
-def schema(as_json: bool) -> None:
-    """Print the JSON schema of recipes, for editors and for reading. It is JSON with and without --json."""
-    print_json(tokmill.recipe_schema())
+        print_json(tokmill.recipe_schema())
 
 
 @recipe_command.command(
@@ -120,7 +164,7 @@ def _render_imported(made: Imported) -> None:
 @click.command(
     "demo", epilog="Example: tokmill demo --out demo\n\ntokmill demo --report --decisions --log-file demo.log"
 )
-@click.option("--out", type=click.Path(path_type=Path), default=Path("demo"), help="Output.")
+@out_option("the corpus, the recipe and the run", click.Path(path_type=Path), default=Path("demo"))
 @click.option("--report", is_flag=True, help="Also write report.html and report.json.")
 @click.option(
     "--decisions",
@@ -132,7 +176,7 @@ def _render_imported(made: Imported) -> None:
 def demo_command(as_json: bool, **options: Any) -> None:
     """Run a recipe over what every machine has: the Python standard library, its language reference, and a small
     corpus of our own. Trains a tokenizer, so nothing is downloaded."""
-    made = with_progress(tokmill.demo, options)
+    made = with_progress("demo", options)
     answer(made, as_json, _render_demo)
     raise SystemExit(0 if made.verified.ok else 1)
 
@@ -160,20 +204,19 @@ next       tokmill verify {made.run.out}
     )
 
 
-_recipe = click.argument("recipe", type=FILE)
-_out = click.option(
-    "--out",
-    metavar="DIRECTORY|URL",
-    help="Output directory, or where to publish: s3://, gs://, az:// [default: out/NAME by the recipe].",
-)
 _until = click.option(
     "--until", metavar="STEP", help="Stop after this step or kind of step, e.g. clean or tokens."
 )
 
 
-@click.command("run", epilog="Example: tokmill run recipe.yaml --workers 8 --until tokens")
+@click.command(
+    "run",
+    epilog="Example: tokmill run recipe.yaml --workers 8 --until tokens\n\n"
+    "tokmill run recipe.yaml --set pack.length=4096 --set 'filters[0].set.min_words=30' --out out/long",
+)
 @_recipe
 @_out
+@_set
 @workers_option
 @click.option(
     "--engine",
@@ -195,18 +238,30 @@ _until = click.option(
     help="Where a run that is published to a URL works [default: a directory of the user's cache].",
 )
 @click.option("--replace", is_flag=True, help="Replace another run that is published there.")
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Read every byte of the steps that are up to date, and make those that are damaged again.",
+)
+@click.option(
+    "--keep-previous",
+    is_flag=True,
+    help="Keep steps that this run replaces beside it: going back to the recipe that made them is free.",
+)
 @verb
 def run_command(as_json: bool, **options: Any) -> None:
     """Run every step of RECIPE that is not up to date, resuming where an earlier run stopped.
 
-    The result depends on the recipe and its inputs alone, not on workers, engines or interruptions.
+    The result depends on the recipe and its inputs alone, not on workers, engines or interruptions. What --set changes is
+    part of the recipe of this run, and in its manifest.
     """
-    answer(with_progress(tokmill.run, options), as_json, _render_run)
+    answer(with_progress("run", options), as_json, _render_run)
 
 
 @click.command("plan", epilog="Example: tokmill plan recipe.yaml")
 @_recipe
 @_out
+@_set
 @_until
 @verb
 def plan_command(as_json: bool, **options: Any) -> None:
@@ -217,7 +272,8 @@ def plan_command(as_json: bool, **options: Any) -> None:
 def _render_plan(plan: Plan) -> None:
     for name, reasons in plan.steps.items():
         mark = "[yellow]run[/]" if reasons else "[green]  ✓[/]"
-        out.print(f"{mark} {escape(name):<26} {escape('; '.join(reasons[:4])) or 'up to date'}")
+        told = ["back as it was before"] if name in plan.restored else reasons
+        out.print(f"{mark} {escape(name):<26} {escape(few_reasons(told)) or 'up to date'}")
 
 
 def _up_to_date(steps: int) -> str:
@@ -225,11 +281,12 @@ def _up_to_date(steps: int) -> str:
 
 
 def _render_run(result: RunResult) -> None:
+    restored = f", {len(result.restored):,} as before" if result.restored else ""
     if not result.ran:
-        out.print(f"nothing to do: {_up_to_date(len(result.skipped))} ({result.seconds:.2f} s)")
+        out.print(f"nothing to do: {_up_to_date(len(result.skipped))}{restored} ({result.seconds:.2f} s)")
     else:
         out.print(
-            f"{escape(result.recipe)}: {plural(len(result.ran), 'step')} run, {len(result.skipped):,} up to date, "
+            f"{escape(result.recipe)}: {plural(len(result.ran), 'step')} run, {len(result.skipped):,} up to date{restored}, "
             f"{result.seconds:.1f} s → {escape(str(result.out))}"
         )
     published = result.published
@@ -240,6 +297,10 @@ def _render_run(result: RunResult) -> None:
             else "was there already"
         )
         out.print(f"published: {sent} → {escape(published.url)}")
-    if result.ran or published is not None:
+    if result.warnings:
+        err.print(f"[yellow]{plural(len(result.warnings), 'warning')} to decide about:[/]")
+        for step, what in result.warnings:
+            err.print(f"[yellow]{MARK}{escape(step)}: {escape(what)}[/]")
+    if result.ran or result.restored or published is not None:
         place = published.url if published is not None else str(result.out)
         err.print(f"[dim]prove it with: tokmill verify {escape(place)}[/]")

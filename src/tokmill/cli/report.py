@@ -2,7 +2,7 @@
 
 report    a run ─> report.html, report.json, cards
 review    a run, a build or a recipe ─> findings with numbers; --fail-on sets the exit status
-whatif    a run and other thresholds ─> who would change sides, from the measures alone
+whatif    a run and other thresholds ─> who would change sides
 diff      two runs ─> recipe, tokenizer, documents, shares, builds; --fail-on sets the exit status
 """
 
@@ -18,7 +18,7 @@ from rich.table import Table
 import tokmill
 from tokmill.cli.console import answer, err, out, verb
 from tokmill.cli.documents import number, shown
-from tokmill.cli.source_options import ANY_FILE, DIRECTORY, Amount
+from tokmill.cli.source_options import ANY_FILE, DIRECTORY, Amount, out_option
 from tokmill.errors import plural
 from tokmill.reviews.finding import SEVERITIES, Severity
 from tokmill.reviews.review import FORMATS, Format, render, summary
@@ -42,10 +42,9 @@ VERBS = {
 
 @click.command("report", epilog="Example: tokmill report demo/out --out report.html --cards")
 @click.argument("directory", type=DIRECTORY)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="The page, or a directory for it [default: report.html in DIRECTORY]. The figures go beside it.",
+@out_option(
+    "the page, or a directory for it; the figures go beside it [default: report.html in DIRECTORY]",
+    click.Path(path_type=Path),
 )
 @click.option("--cards", is_flag=True, help="Also write DATACARD.md and croissant.json, for publishing.")
 @verb
@@ -92,11 +91,7 @@ _HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questio
 )
 @click.argument("target", type=click.Path(exists=True, path_type=Path))
 @click.option("--format", type=click.Choice(FORMATS), default="text", help="Output format.")
-@click.option(
-    "--out",
-    type=ANY_FILE,
-    help="Output file [default: stdout].",
-)
+@out_option("a file [default: stdout]", ANY_FILE)
 @click.option(
     "--fail-on",
     type=click.Choice(SEVERITIES),
@@ -157,16 +152,20 @@ _SHOWN_LINES = 40
     metavar="CHECK",
     help="Exit status 1 if this differs: recipe, tokenizer, documents, tokens, or shares=0.01. May be repeated.",
 )
+@click.option("--all", "all", is_flag=True, help="Show shares under 0.1 % too.")
 @verb
-def diff_command(fail_on: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def diff_command(fail_on: tuple[str, ...], all: bool, as_json: bool, **options: Any) -> None:
     """Say what changed from the run in A to the run in B: recipe, tokenizer, documents with reasons, shares of
-    tokens, builds."""
+    tokens, and builds with their tokens by source."""
     found = tokmill.diff(**options, fail_on=fail_on)
-    answer(found, as_json, _render_diff)
+    answer(found, as_json, lambda found: _render_diff(found, 0 if all else _LEAST_SHARE))
     raise SystemExit(1 if found.failed else 0)
 
 
-def _render_diff(found: Diff) -> None:
+_LEAST_SHARE = 0.001
+
+
+def _render_diff(found: Diff, least_share: float) -> None:
     for label, steps in zip(("A", "B"), found.missing, strict=True):
         if steps:
             err.print(f"[yellow]{label} has no[/] {shown(', '.join(steps))}")
@@ -187,9 +186,15 @@ def _render_diff(found: Diff) -> None:
             out.print(
                 f"  [{colour}]{label:<6}[/] {count:>10,}  {shown(why)}  [dim]{shown(', '.join(names[:3]))}[/]"
             )
-    _render_shares(found)
+    splits = [", ".join(f"{name} {count:,}" for name, count in tokens.items()) for tokens in found.tokens]
+    out.print(f"[bold]tokens[/]  {shown(splits[0]) or 'none'} → {shown(splits[1]) or 'none'}")
+    hidden = _render_shares([share for share in found.shares if share.of == "tokens"], least_share)
     for build in found.builds:
         _render_build(build)
+        built = [s for s in found.shares if s.of == build["build"] and s.group == "sources"]
+        hidden += _render_shares(built, least_share)
+    if hidden:
+        out.print(f"[dim]{plural(hidden, 'share')} under 0.1 % not shown: --all shows them[/]")
     for check in found.failed:
         err.print(f"[red]✗[/] --fail-on {shown(check)}")
 
@@ -202,16 +207,17 @@ def _render_lines(label: str, lines: list[str]) -> None:
         out.print(f"  [dim]and {len(lines) - _SHOWN_LINES:,} more[/]")
 
 
-def _render_shares(found: Diff) -> None:
-    splits = [", ".join(f"{name} {count:,}" for name, count in tokens.items()) for tokens in found.tokens]
-    out.print(f"[bold]tokens[/]  {shown(splits[0]) or 'none'} → {shown(splits[1]) or 'none'}")
-    changed: list[Share] = [share for share in found.shares if share.tokens[0] != share.tokens[1]]
-    for share in changed:
+def _render_shares(shares: list[Share], least_share: float) -> int:
+    """Those that changed; how many of them are too small to be shown."""
+    changed = [share for share in shares if share.tokens[0] != share.tokens[1]]
+    large = [share for share in changed if max(share.shares) >= least_share]
+    for share in large:
         before, after = share.shares
         out.print(
             f"  {share.group:<10} {shown(share.name):<20} {share.tokens[0]:>14,} → {share.tokens[1]:>14,}  "
             f"{before:7.2%} → {after:7.2%}"
         )
+    return len(changed) - len(large)
 
 
 def _render_build(build: Json) -> None:
@@ -230,14 +236,19 @@ def _render_build(build: Json) -> None:
             out.print(f"  {name:<10} {before[name]:>14,} → {after[name]:>14,}")
 
 
-@click.command("whatif", epilog="Example: tokmill whatif out/web --set gopher-quality.min_words=30")
+@click.command(
+    "whatif",
+    epilog="Example: tokmill whatif out/web --set gopher-quality.min_words=30    "
+    "tokmill whatif out/web --set domains.code.chars.min=50    tokmill whatif out/web --set dedup.near.threshold=0.9",
+)
 @click.argument("directory", type=DIRECTORY)
 @click.option(
     "--set",
     multiple=True,
     required=True,
     metavar="RULE=THRESHOLD",
-    help="Another threshold for a rule.",
+    help="Another threshold for a rule, as `why` spells it, or for a measure: `words.max=9000`; before it `domains.NAME.` "
+    "or `sources.NAME.`, to ask for these alone. Or `dedup.near.threshold`, by itself. May be repeated.",
 )
 @click.option(
     "--examples",
@@ -247,14 +258,23 @@ def _render_build(build: Json) -> None:
 )
 @verb
 def whatif_command(as_json: bool, **options: Any) -> None:
-    """Say which documents would change sides with other thresholds, from the measures alone: no text is read."""
+    """Say which documents of the run in DIRECTORY would change sides with other thresholds.
+
+    Rules of cleaning are asked of the measures alone: no text is read. The threshold of near duplicates can be asked from
+    that of the run upwards: the members of its clusters are compared again. The run need not be finished.
+    """
     answer(tokmill.whatif(**options), as_json, _render_whatif)
 
 
+_STEPS = {"clean": "cleaning", "dedup": "deduplication"}
+
+
 def _render_whatif(found: WhatIf) -> None:
+    for source in found.missing:
+        err.print(f"[yellow]not cleaned yet[/]: {shown(source)}")
     out.print(
         f"kept {found.kept_now:,} → {plural(found.kept_then, 'document')}, "
-        f"{found.chars_now:,} → {plural(found.chars_then, 'character')}"
+        f"{found.chars_now:,} → {plural(found.chars_then, 'character')}, after {_STEPS[found.step]}"
     )
     for change in found.changes():
         colour = "green" if change["becomes"] == "kept" else "red"

@@ -16,14 +16,16 @@ import tokmill
 from tokmill.artifacts.progress import warnings_to
 from tokmill.cli.console import answer, err, open_progress, out, verb, with_progress
 from tokmill.cli.source_options import (
-    ANY_DIRECTORY,
     ANY_FILE,
     FILE,
     Escaped,
     files_options,
     hub_options,
+    out_option,
     root_option,
+    seed_option,
     text_option,
+    tokenizer_option,
     where_option,
     with_options,
     workers_option,
@@ -69,7 +71,7 @@ VERBS = {
     "--max-chars", type=click.IntRange(0), help="Most characters of a text, or of each side of a pair."
 )
 @click.option("--k", type=click.IntRange(1), required=True, help="Documents to draw.")
-@click.option("--seed", type=click.IntRange(0), required=True, help="Another seed, another sample.")
+@seed_option(required=True)
 @click.option("--splits", required=True, metavar="NAME=N,…", help="Exact sizes of the splits, k in all.")
 @click.option(
     "--method",
@@ -80,12 +82,7 @@ VERBS = {
 @click.option("--weight", help="Field with the weight, for weighted.")
 @click.option("--keep-duplicates", is_flag=True, help="Draw from equal texts too.")
 @click.option("--resample", is_flag=True, help="Replace an existing sample.")
-@click.option(
-    "--out",
-    type=ANY_DIRECTORY,
-    required=True,
-    help="Output: manifest.jsonl and MANIFEST.meta.json.",
-)
+@out_option("manifest.jsonl and MANIFEST.meta.json", required=True)
 @verb
 def sample_command(as_json: bool, **options: Any) -> None:
     """Draw k documents, from the files that PATTERNS name or from --dataset, and divide them by --splits.
@@ -109,23 +106,14 @@ def _render_sample(made: Sample) -> None:
 
 
 _shared_options = with_options(
-    click.option(
-        "--root",
-        type=ANY_DIRECTORY,
-        required=True,
-        help="Directory for corpora/ and manifests/.",
-    ),
+    out_option("corpora/ and manifests/", required=True),
     click.option(
         "--unicode",
         type=click.Choice(["none", "NFC", "NFKC"]),
         default="none",
         help="Unicode form of the texts.",
     ),
-    click.option(
-        "--tokenizer-path",
-        type=FILE,
-        help="Count tokens with this file instead of estimating them.",
-    ),
+    tokenizer_option("; tokens are counted with it, not estimated"),
     click.option("--shard-megabytes", type=click.IntRange(1, 4096), default=32, help="Text per shard."),
     click.option("--replace", is_flag=True, help="Replace a snapshot that was made with other options."),
     workers_option,
@@ -134,22 +122,22 @@ _shared_options = with_options(
 
 @click.group(
     "materialize",
-    epilog="Example: tokmill materialize hub HuggingFaceFW/fineweb-edu --config sample-10BT --root /data",
+    epilog="Example: tokmill materialize hub HuggingFaceFW/fineweb-edu --config sample-10BT --out /data",
 )
 def materialize_command() -> None:
     """Write a snapshot of a corpus: compressed shards, and a small manifest to commit.
 
     \b
-    ROOT/corpora/DATASET/REVISION/*.jsonl.zst
-    ROOT/manifests/DATASET_REVISION.json
+    OUT/corpora/DATASET/REVISION/*.jsonl.zst
+    OUT/manifests/DATASET_REVISION.json
 
     A recipe reads it back with `corpus: {manifest: …}`, and refuses a shard with another sha256. An existing snapshot
-    stays: one with other options needs another name or root, or --replace.
+    stays: one with other options needs another name or output, or --replace.
     """
 
 
 @materialize_command.command(
-    "hub", epilog="Example: tokmill materialize hub openai/gsm8k --config main --root corpora --text question"
+    "hub", epilog="Example: tokmill materialize hub openai/gsm8k --config main --out corpora --text question"
 )
 @hub_options
 @click.option("--name", help="Name of the corpus [default: DATASET, and its config and split].")
@@ -157,18 +145,18 @@ def materialize_command() -> None:
 @verb
 def hub(as_json: bool, **options: Any) -> None:
     """Materialize DATASET of the hub. Once its manifest exists, no network is touched again."""
-    _answer(with_progress(tokmill.materialize_hub, options), as_json)
+    _answer(with_progress("materialize_hub", options), as_json)
 
 
 @materialize_command.command(
-    "files", epilog="Example: tokmill materialize files 'data/*.jsonl.zst' --name notes --root corpora"
+    "files", epilog="Example: tokmill materialize files 'data/*.jsonl.zst' --name notes --out corpora"
 )
 @files_options
 @_shared_options
 @verb
 def files(as_json: bool, **options: Any) -> None:
     """Materialize local files; their revision is the digest of their content."""
-    _answer(with_progress(tokmill.materialize_files, options), as_json)
+    _answer(with_progress("materialize_files", options), as_json)
 
 
 materialize_command.add_command(sample_command)
@@ -192,13 +180,13 @@ def _answer(made: Materialized, as_json: bool) -> None:
 @click.option("--shards", type=click.IntRange(1), help="Number of shards.")
 @click.option("--rows", type=click.IntRange(1), help="Shards until they hold this many documents.")
 @click.option("--tokens", type=click.IntRange(1), help="Shards until they hold this many tokens.")
-@click.option("--seed", type=click.IntRange(0), help="Take shards in an order drawn by this seed.")
+@seed_option(" [default: shards in their order]")
 @click.option(
     "--valid-fraction",
     help="Record this rule, which `build` follows: held out, by sha256 of the document's id.",
 )
 @root_option
-@click.option("--out", type=ANY_FILE, required=True, help="Manifest to write.")
+@out_option("the manifest", ANY_FILE, required=True)
 @click.option("--replace", is_flag=True, help="Replace another selection.")
 @verb
 def select_command(as_json: bool, **options: Any) -> None:

@@ -1,5 +1,6 @@
 """Options of the command line that several verbs share, with the names of recipe keys: the same as the arguments in Python.
 
+out_option, tokenizer_option, seed_option, workers_option      one spelling and one help in every verb that has them
 @hub_options / @files_options      DATASET / PATTERNS, and how to read them
 @either_options                    PATTERNS, or --hub DATASET
 FILE, DIRECTORY                    a path that must be there; ANY_FILE, ANY_DIRECTORY one that need not
@@ -109,6 +110,21 @@ _FILES = (
     ),
     *_READING,
 )
+
+
+def out_option(what: str, type: Any = ANY_DIRECTORY, **more: Any) -> Callable[[Command], Command]:
+    return click.option("--out", type=type, help=f"Output: {what}.", **more)
+
+
+def tokenizer_option(note: str = "", **more: Any) -> Callable[[Command], Command]:
+    told = f"Tokenizer file: tokenizer.json, .model or .tiktoken{note}."
+    return click.option("--tokenizer", type=FILE, help=told, **more)
+
+
+def seed_option(note: str = "", **more: Any) -> Callable[[Command], Command]:
+    told = f"Seed of draws and orders: another seed, another result{note}."
+    return click.option("--seed", type=click.IntRange(0), help=told, **more)
+
 
 workers_option = click.option(
     "--workers",

@@ -10,15 +10,17 @@ from rich.markup import escape
 
 import tokmill
 from tokmill.artifacts.progress import warnings_to
-from tokmill.cli.console import answer, describe_counts, open_progress, out, print_json, verb, with_progress
+from tokmill.cli.console import answer, describe_counts, open_progress, out, print_json, verb
+from tokmill.cli.pipes import run_step
 from tokmill.cli.source_options import (
-    ANY_DIRECTORY,
     ANY_FILE,
     Escaped,
     either_options,
     files_options,
     hub_options,
+    out_option,
     replace_option,
+    seed_option,
     template_option,
     text_option,
     with_options,
@@ -47,7 +49,8 @@ VERBS = {
     },
 }
 
-_out_option = click.option("--out", type=click.Path(path_type=Path), required=True, help="Output directory.")
+_PIPE = "- (JSON lines to standard output)"
+_documents_out = out_option(f"a directory of Parquet documents, or {_PIPE}", required=True)
 
 
 @click.group("ingest", epilog="Example: tokmill ingest hub openai/gsm8k --config main --out gsm8k")
@@ -60,12 +63,12 @@ def ingest_command() -> None:
     epilog="Example: tokmill ingest hub openai/gsm8k --config main --split train --out gsm8k --limit docs=1000",
 )
 @hub_options
-@_out_option
+@_documents_out
 @workers_option
 @verb
 def hub(as_json: bool, **options: Any) -> None:
     """Read DATASET from the hub into DIRECTORY. Once its manifest exists, no network is touched again."""
-    answer(with_progress(tokmill.ingest_hub, options), as_json, _render_ingested)
+    run_step("ingest_hub", options, as_json, _render_ingested)
 
 
 @ingest_command.command(
@@ -73,15 +76,15 @@ def hub(as_json: bool, **options: Any) -> None:
     epilog="Example: tokmill ingest files 'dump/AA/*' --format wikipedia --out wiki --option namespaces=[0]",
 )
 @files_options
-@_out_option
+@_documents_out
 @workers_option
 @verb
 def files(as_json: bool, **options: Any) -> None:
     """Read local files into DIRECTORY: records and plain text, Wikipedia, StackExchange, parallel text, archives.
 
-    PATTERNS may be quoted globs or the files that the shell made of them.
+    PATTERNS may be quoted globs or the files that the shell made of them, or - for JSON lines from standard input.
     """
-    answer(with_progress(tokmill.ingest_files, options), as_json, _render_ingested)
+    run_step("ingest_files", options, as_json, _render_ingested)
 
 
 def _render_ingested(made: Ingested) -> None:
@@ -125,15 +128,18 @@ def configs(as_json: bool, **options: Any) -> None:
 @click.option("--fraction", help="Share of the documents, for hash.")
 @click.option("--weight", help="Field with the weight, for weighted.")
 @click.option("--buffer", type=click.IntRange(1), help="Documents in the buffer, for shuffle_buffer.")
-@click.option("--seed", type=click.IntRange(0), default=0, help="Another seed, another sample.")
+@seed_option(default=0)
 @text_option
 @template_option
-@click.option("--out", type=ANY_FILE, required=True, help=".jsonl[.gz|.zst] or .parquet")
+@out_option(f"a file .jsonl[.gz|.zst] or .parquet, or {_PIPE}", ANY_FILE, required=True)
 @workers_option
 @verb
 def sample_command(as_json: bool, **options: Any) -> None:
-    """Take a sample of the files that PATTERNS name: the same for a seed, whatever the number of workers."""
-    answer(with_progress(tokmill.sample, options), as_json, _render_sample)
+    """Take a sample of the files that PATTERNS name: the same for a seed, whatever the number of workers.
+
+    PATTERNS may be - for JSON lines from standard input.
+    """
+    run_step("sample", options, as_json, _render_sample)
 
 
 def _render_sample(made: Output) -> None:
@@ -151,12 +157,11 @@ _cleaning_options = with_options(
         "--domain",
         help="Domain of the documents, also where records carry another [default: default].",
     ),
-    click.option("--seed", type=click.IntRange(0), default=0, help="Seed, recorded in the manifests."),
-    click.option("--out-dir", type=ANY_DIRECTORY, help="Output: JSONL.zst shards with their manifests."),
-    click.option(
-        "--out",
-        type=ANY_FILE,
-        help="Output: the texts alone, in one .txt file, with its manifest and decisions beside it.",
+    seed_option(default=0),
+    out_option(
+        f"a directory of JSONL.zst shards, a FILE.txt of the texts alone, or {_PIPE}",
+        click.Path(path_type=Path),
+        required=True,
     ),
     click.option(
         "--separator",
@@ -172,7 +177,7 @@ _cleaning_options = with_options(
 
 @click.command(
     "normalize",
-    epilog="Example: tokmill normalize 'data/*.jsonl.zst' --unicode NFC --newlines lf --out-dir clean",
+    epilog="Example: tokmill normalize 'data/*.jsonl.zst' --unicode NFC --newlines lf --out clean",
 )
 @either_options
 @click.option(
@@ -193,15 +198,15 @@ _cleaning_options = with_options(
 def normalize_command(as_json: bool, **options: Any) -> None:
     """Normalize the texts of files: Unicode form, line ends, NULs, redaction.
 
-    Writes JSONL.zst shards, a manifest for each, and decisions.jsonl.zst; or, with --out, the texts alone. PATTERNS
-    may be quoted globs or the files that the shell made of them; --hub reads a dataset of the hub instead.
+    Writes JSONL.zst shards, a manifest for each, and decisions.jsonl.zst; or, with --out FILE.txt, the texts alone.
+    PATTERNS may be quoted globs or the files that the shell made of them, or - for JSON lines from standard input; --hub reads a dataset of the hub instead.
     """
-    answer(with_progress(tokmill.normalize, options), as_json, _render_cleaned)
+    run_step("normalize", options, as_json, _render_cleaned)
 
 
 @click.command(
     "filter",
-    epilog="Example: tokmill filter 'data/*.jsonl.zst' --pack gopher-quality --rule 'digit_share<=0.3' --out-dir kept"
+    epilog="Example: tokmill filter 'data/*.jsonl.zst' --pack gopher-quality --rule 'digit_share<=0.3' --out kept"
     "\n\ntokmill filter --hub HuggingFaceFW/fineweb --config sample-10BT --limit docs=10000 --language en "
     "--recall 0.99 --out english.txt",
 )
@@ -209,7 +214,7 @@ def normalize_command(as_json: bool, **options: Any) -> None:
 @click.option(
     "--pack",
     multiple=True,
-    help="Filter pack: gopher-quality, gopher-repetition, c4, fineweb, stage-a or web-en.",
+    help="Filter pack: gopher-quality, gopher-repetition, c4, fineweb, stage-a, web-en or code.",
 )
 @click.option(
     "--rule",
@@ -243,10 +248,10 @@ def filter_command(as_json: bool, **options: Any) -> None:
     """Filter the documents of files by packs and rules on measures, by language and by licence.
 
     Writes JSONL.zst shards, a manifest for each, and decisions.jsonl.zst, which says of every document whether it
-    was kept, and if not why; or, with --out, the texts alone. PATTERNS may be quoted globs or the files that the shell
-    made of them; --hub reads a dataset of the hub instead.
+    was kept, and if not why; or, with --out FILE.txt, the texts alone. PATTERNS may be quoted globs or the
+    files that the shell made of them, or - for JSON lines from standard input; --hub reads a dataset of the hub instead.
     """
-    answer(with_progress(tokmill.filter, options), as_json, _render_cleaned)
+    run_step("filter", options, as_json, _render_cleaned)
 
 
 def _render_cleaned(made: Output) -> None:
@@ -256,8 +261,7 @@ def _render_cleaned(made: Output) -> None:
         for label, reasons in (("dropped", totals["drops"]), ("not read", totals["not_read"]))
         for reason, count in sorted(reasons.items())
     )
-    shards = totals.get("shards")
-    where = str(made.path) if shards is None else f"{plural(shards, 'shard')} in {made.path}"
+    where = f"{plural(totals['shards'], 'shard')} in {made.path}" if made.path.is_dir() else str(made.path)
     out.print(
         f"{totals['docs']:,} of {plural(totals['docs_in'], 'document')}{escape(drops)} → {escape(where)}"
     )
@@ -282,8 +286,8 @@ class _Mode(click.Choice):  # type: ignore[type-arg]  # older clicks take none
 
 @click.command(
     "dedup",
-    epilog="Example: tokmill dedup 'data/*.jsonl.zst' --mode exact+near --threshold 0.8 --out-dir unique\n\n"
-    "tokmill dedup 'data/*.jsonl.zst' --mode window --policy trim --out-dir unique",
+    epilog="Example: tokmill dedup 'data/*.jsonl.zst' --mode exact+near --threshold 0.8 --out unique\n\n"
+    "tokmill dedup 'data/*.jsonl.zst' --mode window --policy trim --out unique",
 )
 @click.argument("files", nargs=-1)
 @click.option(
@@ -364,7 +368,7 @@ class _Mode(click.Choice):  # type: ignore[type-arg]  # older clicks take none
 @click.option(
     "--curve", is_flag=True, help="Print which share of pairs is found at each similarity, and stop."
 )
-@click.option("--out-dir", type=ANY_DIRECTORY, required=True, help="Output.")
+@out_option(f"a directory, or {_PIPE}", required=True)
 @replace_option
 @workers_option
 @verb
@@ -373,12 +377,12 @@ def dedup_command(as_json: bool, curve: bool, **options: Any) -> None:
 
     Writes deduped.jsonl.zst and decisions.jsonl.zst, which says of every document whether it was kept, and if not
     which document it repeats and how similar they are. A document is dropped only for one that is kept and to which
-    it is itself similar enough. With passages, passages.jsonl.zst lists each of them, and where it was before.
+    it is itself similar enough. FILES may be - for JSON lines from standard input. With passages, passages.jsonl.zst lists each of them, and where it was before.
     """
     if curve:
         _print_curve(float(options["threshold"]), as_json)
     else:
-        answer(with_progress(tokmill.dedup, options), as_json, _render_deduped)
+        run_step("dedup", options, as_json, _render_deduped, texts="files")
 
 
 def _render_deduped(made: Output) -> None:

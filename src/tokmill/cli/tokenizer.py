@@ -10,10 +10,11 @@ from rich.markup import escape
 import tokmill
 from tokmill.cli.console import answer, out, verb, with_progress
 from tokmill.cli.source_options import (
-    ANY_DIRECTORY,
     ANY_FILE,
     FILE,
+    out_option,
     replace_option,
+    seed_option,
     text_option,
     workers_option,
 )
@@ -54,7 +55,7 @@ def tokenizer_command() -> None:
 @tokenizer_command.command(
     "train",
     epilog="Example: tokmill tokenizer train --manifest mixture.yaml --vocab-size 32000 --model unigram "
-    "--out-dir tok --log-file tok/log.json",
+    "--out tok --stats tok/log.json",
 )
 @click.option("--manifest", type=FILE, required=True, help="Datasets and their weights, in YAML.")
 @click.option(
@@ -69,16 +70,11 @@ def tokenizer_command() -> None:
     default="unigram",
     help="unigram and bpe are SentencePiece models, byte_bpe is a tokenizer.json.",
 )
+@out_option("the tokenizer and its log", required=True)
 @click.option(
-    "--out-dir",
-    type=ANY_DIRECTORY,
-    required=True,
-    help="Output.",
-)
-@click.option(
-    "--log-file",
+    "--stats",
     type=ANY_FILE,
-    help="Log of the training [default: tokenizer.log.json in the output directory].",
+    help="Figures of the training, as JSON [default: tokenizer.log.json in the output directory].",
 )
 @click.option("--eos", help="The token that ends a document [default: </s>; byte_bpe: <|endoftext|>].")
 @click.option(
@@ -87,7 +83,7 @@ def tokenizer_command() -> None:
     default=256,
     help="Text to learn from, all sources together.",
 )
-@click.option("--seed", type=click.IntRange(0), help="Seed of the sample [default: that of the manifest].")
+@seed_option(" [default: that of the manifest]")
 @click.option("--character-coverage", help="Share of characters with pieces of their own [default: 0.9995].")
 @click.option(
     "--byte-fallback/--no-byte-fallback", default=None, help="Spell other characters in bytes [default: yes]."
@@ -125,7 +121,7 @@ def train(as_json: bool, **options: Any) -> None:
     The same manifest, texts and options give the same bytes, whatever the number of workers and cores. A killed
     command resumes.
     """
-    answer(with_progress(tokmill.tokenizer_train, options), as_json, _render_trained)
+    answer(with_progress("tokenizer_train", options), as_json, _render_trained)
 
 
 def _render_trained(made: Trained) -> None:

@@ -9,8 +9,8 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-import tokmill
 from tokmill.cli.console import answer, out, verb, with_progress
+from tokmill.cli.pipes import run_step
 from tokmill.cli.source_options import (
     ANY_DIRECTORY,
     ANY_FILE,
@@ -18,7 +18,10 @@ from tokmill.cli.source_options import (
     Amount,
     Escaped,
     TokenOrId,
+    out_option,
     replace_option,
+    seed_option,
+    tokenizer_option,
     with_options,
     workers_option,
 )
@@ -28,11 +31,11 @@ from tokmill.formats.ids import SPLITS
 
 if TYPE_CHECKING:
     from tokmill.adhoc.tokens import Built, Encoded, Sharded
-    from tokmill.audit.whatif import Layouts
+    from tokmill.audit.layouts import Layouts
 
 VERBS = {
     "Look at a run": {
-        "layouts": ("Say what each layout of rows would cost.", "audit.whatif"),
+        "layouts": ("Say what each layout of rows would cost.", "audit.layouts"),
     },
     "Single steps, without a recipe": {
         "encode": ("Encode a sample, or a corpus, into a token cache.", "adhoc.tokens"),
@@ -42,24 +45,18 @@ VERBS = {
 }
 
 
-_seed = click.option(
-    "--seed",
-    type=click.IntRange(0),
-    help="Seed of draws and orders [default: that of a mixture file, else 0].",
-)
+_seed = seed_option(" [default: that of a mixture file, else 0]")
 
 _shared_options = with_options(replace_option, _seed, workers_option)
 
-_tokenizer_path = click.option(
-    "--tokenizer-path", type=FILE, required=True, help="tokenizer.json, .model or .tiktoken."
-)
+_tokenizer = tokenizer_option(required=True)
 
 _eos = click.option(
     "--eos", type=TokenOrId(), help="Token, or id, that ends a document [default: the one it has]."
 )
 
 _tokenizer_options = with_options(
-    _tokenizer_path,
+    _tokenizer,
     click.option("--tokenizer-sha256", help="Refuse a file with other bytes."),
     click.option("--encoding", help="For a .tiktoken file that is not a published one."),
     _eos,
@@ -74,11 +71,11 @@ _root = click.option(
 
 @click.command(
     "encode",
-    epilog="Example: tokmill encode mini/manifest.jsonl --tokenizer-path spm_8000_unigram.model --out cache",
+    epilog="Example: tokmill encode mini/manifest.jsonl --tokenizer spm_8000_unigram.model --out cache",
 )
-@click.argument("manifest", type=FILE)
-@_tokenizer_path
-@click.option("--out", type=ANY_DIRECTORY, required=True, help="Output: token_cache/ and ENCODE.meta.json.")
+@click.argument("manifest", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@_tokenizer
+@out_option("token_cache/ and ENCODE.meta.json, or - (JSON lines to standard output)", required=True)
 @click.option("--eos", type=TokenOrId(), help="Token, or id, that ends an example [default: the one it has].")
 @click.option("--separator", type=Escaped(), default="\\n", help="Text between the sides of a pair.")
 @click.option(
@@ -93,10 +90,10 @@ _root = click.option(
 def encode_command(as_json: bool, **options: Any) -> None:
     """Encode the texts that MANIFEST lists into a token cache.
 
-    MANIFEST is a sample (manifest.jsonl), a snapshot or selection (.json) or a mixture (.yaml). It is only read: with
-    another tokenizer the same texts are encoded again.
+    MANIFEST is a sample (manifest.jsonl), a snapshot or selection (.json) or a mixture (.yaml), or - for JSON lines from
+    standard input. It is only read: with another tokenizer the same texts are encoded again.
     """
-    answer(with_progress(tokmill.encode, options), as_json, _render_encoded)
+    run_step("encode", options, as_json, _render_encoded, texts="manifest")
 
 
 def _render_encoded(made: Encoded) -> None:
@@ -110,13 +107,13 @@ def _render_encoded(made: Encoded) -> None:
 
 @click.command(
     "shard",
-    epilog="Example: tokmill shard mixture.yaml --tokenizer-path spm_32000_unigram.model --log-file stats.json",
+    epilog="Example: tokmill shard mixture.yaml --tokenizer spm_32000_unigram.model --stats stats.json",
 )
 @click.argument("mixture", type=FILE)
-@click.option("--out-dir", type=ANY_DIRECTORY, default=Path("shards"), help="Output.")
+@out_option("a directory of .npy shards per dataset", default=Path("shards"))
 @click.option("--length", type=click.IntRange(2), default=512, help="Tokens in a row.")
 @click.option("--rows-per-shard", type=click.IntRange(1), default=8192, help="Rows in a file.")
-@click.option("--log-file", type=ANY_FILE, help="Also write the figures there, as JSON.")
+@click.option("--stats", type=ANY_FILE, help="Also write the figures there, as JSON.")
 @_tokenizer_options
 @_shared_options
 @verb
@@ -126,7 +123,7 @@ def shard_command(as_json: bool, **options: Any) -> None:
     Documents follow each other, each with its end token; what does not fill the last row is dropped and counted.
     Tokens are counted as written.
     """
-    answer(with_progress(tokmill.shard, options), as_json, _render_sharded)
+    answer(with_progress("shard", options), as_json, _render_sharded)
 
 
 def _render_sharded(made: Sharded) -> None:
@@ -140,7 +137,7 @@ def _render_sharded(made: Sharded) -> None:
 @click.command(
     "build",
     epilog="Example: tokmill build megatron --manifest manifests/fineweb-edu_1a2b.json "
-    "--tokenizer-path o200k_base.tiktoken --tokens 200M --valid-fraction 0.1 --out-dir healing",
+    "--tokenizer o200k_base.tiktoken --tokens 200M --valid-fraction 0.1 --out healing",
 )
 @click.argument("format", metavar="FORMAT", type=click.Choice(format_names()))
 @click.option(
@@ -149,7 +146,7 @@ def _render_sharded(made: Sharded) -> None:
     required=True,
     help="A mixture (.yaml), a snapshot (.json) or a sample (manifest.jsonl).",
 )
-@click.option("--out-dir", type=ANY_DIRECTORY, required=True, help="Output: train/ and valid/.")
+@out_option("train/ and valid/", required=True)
 @click.option("--tokens", type=Amount(), help="Token budget, all splits together: 200M [default: all].")
 @click.option("--blocks", type=Amount(), help="Rows, exactly [default: as many as there are].")
 @click.option(
@@ -183,7 +180,7 @@ def build_command(as_json: bool, **options: Any) -> None:
 
     A budget in tokens is met from below, to the document; what is left over is recorded. Rows (--blocks) are exact.
     """
-    answer(with_progress(tokmill.build, options), as_json, _render_build)
+    answer(with_progress("build", options), as_json, _render_build)
 
 
 def _render_build(built: Built) -> None:
@@ -203,11 +200,11 @@ def _render_build(built: Built) -> None:
 @click.command(
     "layouts",
     epilog="Example: tokmill layouts out/my-run --length 2048    "
-    "tokmill layouts mixture.yaml --tokenizer-path tok.json",
+    "tokmill layouts mixture.yaml --tokenizer tok.json",
 )
 @click.argument("target", metavar="RUN|MANIFEST", type=click.Path(exists=True, path_type=Path))
 @click.option("--length", type=click.IntRange(2), default=2048, help="Tokens in a row.")
-@click.option("--tokenizer-path", type=FILE, help="For MANIFEST: tokenizer.json, .model or .tiktoken.")
+@tokenizer_option(", for MANIFEST")
 @_eos
 @_root
 @_seed
@@ -216,7 +213,7 @@ def _render_build(built: Built) -> None:
 def layouts_command(as_json: bool, **options: Any) -> None:
     """Say what each layout would cost on the training documents of RUN, or of the texts that MANIFEST lists: rows,
     padding, lost tokens, documents that are cut."""
-    answer(with_progress(tokmill.layouts, options), as_json, _render_layouts)
+    answer(with_progress("layouts", options), as_json, _render_layouts)
 
 
 def _render_layouts(found: Layouts) -> None:

@@ -9,12 +9,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.filesize import decimal
 from rich.markup import escape
 
 import tokmill
-from tokmill.cli.console import answer, err, hooks_option, open_byte_bar, open_progress, out, verb
+from tokmill.cli.console import (
+    answer,
+    err,
+    hooks_option,
+    open_byte_bar,
+    open_progress,
+    out,
+    verb,
+    with_progress,
+)
 from tokmill.cli.documents import shown
-from tokmill.cli.source_options import ANY_DIRECTORY, DIRECTORY, FILE, root_option, workers_option
+from tokmill.cli.source_options import (
+    ANY_DIRECTORY,
+    DIRECTORY,
+    FILE,
+    root_option,
+    tokenizer_option,
+    workers_option,
+)
 from tokmill.errors import plural
 
 if TYPE_CHECKING:
@@ -22,6 +39,7 @@ if TYPE_CHECKING:
     from tokmill.audit.check import Checked
     from tokmill.audit.proofs import Verification
     from tokmill.audit.status import Examination, Status, StepStatus
+    from tokmill.pipeline.garbage import Collected
     from tokmill.publish.publication import Fetched
     from tokmill.takedown.forgetting import Forgetting
 
@@ -29,6 +47,7 @@ VERBS = {
     "Run a recipe": {
         "status": ("Say how far a run is, or why it ended.", "audit.status"),
         "fetch": ("Download a published run, or one build of it.", "publish.publication"),
+        "gc": ("Say what a run can do without, and free it.", "pipeline.garbage"),
         "forget": ("Take documents down: out of every file of a run.", "takedown.forgetting"),
         "doctor": ("Versions, resources, and a self-test.", "audit.status"),
     },
@@ -66,6 +85,8 @@ def _render_verified(result: Verification) -> None:
             f"{plural(result.bytes, 'byte')}: all proven"
         )
     out.print(f"digest {result.digest}")
+    if result.next:
+        out.print(f"next: {escape(result.next)}")
 
 
 @click.command("check", epilog="Example: tokmill check demo/out/build/rows")
@@ -83,7 +104,7 @@ def _render_verified(result: Verification) -> None:
     help="Training steps to overfit one batch in, at most; 0: skip that check.",
 )
 @click.option("--manifest", type=FILE, help="Manifest of the build, where it is not beside it.")
-@click.option("--tokenizer", type=FILE, help="Tokenizer file of the build, where it is not beside it.")
+@tokenizer_option(", where it is not beside the build")
 @hooks_option
 @verb
 def check_command(as_json: bool, **options: Any) -> None:
@@ -169,17 +190,20 @@ def _time(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
-@click.command("doctor", epilog="Example: tokmill doctor --storage s3://bucket/runs --json")
+@click.command(
+    "doctor", epilog="Example: tokmill doctor --warm    tokmill doctor --storage s3://bucket/runs --json"
+)
 @click.option("--storage", metavar="URL", help="Also test conditional writes of this object store.")
+@click.option("--warm", is_flag=True, help="Compile all kernels now, which the first run would do.")
 @verb
 def doctor_command(as_json: bool, **options: Any) -> None:
     """Show versions, cores, memory and disk, which optional packages are there, and whether every codec
     gives back what it was given.
 
-    With --storage a few small objects are written below URL and deleted again. A store that takes conditional writes
+    With --warm the kernels are compiled ahead: in an image, or before a pace is measured. With --storage a few small objects are written below URL and deleted again. A store that takes conditional writes
     without keeping their condition is found out: it pretends, and runs must not be published there.
     """
-    answer(tokmill.doctor(**options), as_json, _render_doctor)
+    answer(with_progress("doctor", options), as_json, _render_doctor)
 
 
 def _render_doctor(report: Examination) -> None:
@@ -213,17 +237,43 @@ def _render_fetched(result: Fetched) -> None:
     err.print(f"[dim]prove it with: tokmill verify {escape(str(result.directory))}[/]")
 
 
+@click.command("gc", epilog="Example: tokmill gc out/web    tokmill gc out/web --delete")
+@click.argument("directory", type=ANY_DIRECTORY)
+@click.option("--delete", is_flag=True, help="Free it [default: only say what can go].")
+@verb
+def gc_command(as_json: bool, **options: Any) -> None:
+    """Say what the run in DIRECTORY can do without: steps as they were before (run --keep-previous), and what
+    commands that were cut short left. Nothing of the finished run is among it."""
+    answer(tokmill.gc(**options), as_json, _render_collected)
+
+
+def _render_collected(result: Collected) -> None:
+    for item in result.found:
+        out.print(f"  {decimal(item.bytes):>9}  {escape(item.what):<44} [dim]{escape(item.path)}[/]")
+    if not result.found:
+        out.print("nothing to free")
+        return
+    freed = "freed" if result.is_deleted else "can be freed"
+    out.print(f"{decimal(result.bytes)} {freed}")
+    if not result.is_deleted:
+        err.print(f"[dim]free it with: tokmill gc {escape(str(result.directory))} --delete[/]")
+
+
 @click.command(
     "forget",
-    epilog="Example: tokmill forget out/web --doc-ids takedown.txt --dry-run    tokmill forget out/web --source blogs",
+    epilog="Example: tokmill forget out/web --doc-id page-17 --dry-run    tokmill forget out/web --doc-ids takedown.txt    "
+    "tokmill forget out/web --source blogs",
 )
 @click.argument("directory", type=DIRECTORY)
+@click.option(
+    "--doc-id", multiple=True, metavar="ID", help="A document, in every source that has it. May be repeated."
+)
 @click.option(
     "--doc-ids",
     type=FILE,
     help='A file with an id per line, or a JSON object: {"source": …, "doc_id": …}.',
 )
-@click.option("--source", help="All documents of a source; with --doc-ids or --license, those of it.")
+@click.option("--source", help="All documents of a source; with ids or --license, those of it.")
 @click.option("--license", metavar="SPDX", help="All documents under a licence.")
 @click.option(
     "--batch-size", type=click.IntRange(1), help="Rows of a training step, to count the steps affected."

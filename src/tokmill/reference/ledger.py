@@ -1,0 +1,185 @@
+"""The ledger: its columns, and every reason that a run can give.
+
+REASONS below + rules of the packs ─> reference/ledger.md
+
+Reasons are written where they are found, all over the readers and stages. A test looks for them there (every call that
+makes one), and in the ledgers of a run over bad files, and fails for one that is not in this list.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tokmill.clean.rules import PACKS, load_pack
+from tokmill.reference.markup import code, page, table, text
+from tokmill.schema import LEDGER
+
+PATH = "reference/ledger.md"
+
+COLUMNS: Final = {
+    "shard": "`<source>/<key>` of the documents file; null for a record that never became a document",
+    "row": "of that file",
+    "source": "name of the source",
+    "doc_id": "the document's id, where it has one",
+    "stage": "`ingest`, `clean`, `dedup` or `split`",
+    "verdict": "`drop`, `edit` or `quarantine`",
+    "reason": "one of those below",
+    "value": "what was measured; of an edit, how often",
+    "threshold": "the bound that it broke",
+    "match_shard": "of a copy: where the survivor is",
+    "match_row": "of a copy: its row there",
+    "similarity": "with the survivor: Jaccard of the n-gram sets",
+    "file": "of a record: the input file",
+    "offset": "of a record: bytes into the decompressed file, or the row of a Parquet file",
+    "detail": "in words",
+}
+
+# (stage, verdict, what it is about): {reason: what it means}
+REASONS: Final = {
+    ("ingest", "quarantine", "Records that cannot be read"): {
+        "bad_encoding": "the body of a web page cannot be unpacked by the coding it names",
+        "bad_header": "no header of a WARC record where one should begin",
+        "bad_http": "the response in a WARC record is no HTTP",
+        "bad_length": "a WARC record does not end where its Content-Length says",
+        "corrupt_record": "a compressed record cannot be decompressed",
+        "duplicate_key": "one key twice in one JSON object",
+        "invalid_json": "not JSON; `NaN` and `Infinity` are not either",
+        "invalid_utf8": "bytes that are not UTF-8",
+        "lone_surrogate": "half of a surrogate pair in a JSON string",
+        "missing_field": "a field that is needed is missing, or null",
+        "outside_block": "text of a WikiExtractor file that is in no `<doc>` block",
+        "too_deep": "nested deeper than is read",
+        "too_large": "larger than `max_record_bytes`",
+        "unclosed_block": "a `<doc>` block that does not end before the next begins",
+        "undecodable": "the bytes of a web page are not of the charset it names",
+        "unparsable_wikitext": "a page whose markup cannot be parsed",
+        "wrong_type": "a field holds something that cannot be what it should",
+    },
+    ("ingest", "drop", "Records that were not asked for"): {
+        "deleted": "Stack Exchange: a deleted post",
+        "duplicate_post": "Stack Exchange: a post that stands in the dump twice",
+        "empty_page": "Wikipedia: nothing is left of the page but its title",
+        "empty_side": "parallel: one side is empty",
+        "forgotten": "taken down by `tokmill forget`",
+        "http_status": "WARC: a response with another status than 200",
+        "low_answer_score": "Stack Exchange: below `min_answer_score`",
+        "low_question_score": "Stack Exchange: below `min_question_score`",
+        "no_text": "WARC: no text on the page",
+        "not_a_page": "WARC: a record that is no response and no conversion",
+        "not_a_question": "Stack Exchange: a post that is neither question nor answer",
+        "not_an_article": "Wikipedia: in another namespace than `namespaces`",
+        "not_sampled": "not drawn by `sample`; counted in the manifest, without a row of its own",
+        "not_text": "WARC: another media type than HTML or plain text",
+        "not_wikitext": "Wikipedia: a page of another content model",
+        "orphan_answer": "Stack Exchange: its question is not in the dump",
+        "other_<field>": "the field has another value than `where` asks for, e.g. `other_language`",
+        "punctuation_only": "parallel: a side without a letter or digit",
+        "redirect": "Wikipedia: a page that only leads to another",
+        "side_too_long": "parallel: a side above `max_chars`",
+        "side_too_short": "parallel: a side below `min_chars`",
+        "unanswered": "Stack Exchange: a question without an answer that is wanted",
+    },
+    ("clean", "drop", "Documents, before the rules"): {
+        "empty": "nothing that can be seen is in the text",
+        "language_unsure": "the detector's score is below `min_score`",
+        "license_denied": "in `deny`",
+        "license_not_allowed": "not in `allow`",
+        "license_unknown": "no licence that is known; a quarantine where `unknown: quarantine`",
+        "other_language": "not in `keep`",
+    },
+    ("clean", "edit", "Texts that were changed"): {
+        "blank_line": "a line edit: blank lines taken out",
+        "citation": "a line edit: `[12]`, `[edit]`, `[citation needed]` taken out",
+        "line_of_few_words": "a line edit: lines of too few words taken out",
+        "line_with_javascript": "a line edit: lines that say javascript taken out",
+        "line_with_long_word": "a line edit: lines with too long a word taken out",
+        "line_with_policy_phrase": "a line edit: lines about policies or cookies taken out",
+        "line_without_terminal_punctuation": "a line edit: lines that end otherwise taken out",
+        "newlines_to_lf": "`\\r\\n` and `\\r` became `\\n`",
+        "nul_stripped": "NUL characters taken out",
+        "outer_whitespace": "a line edit: spaces at the ends of lines taken out",
+        "redacted_<kind>": "replaced by a constant: `redacted_secret`, `redacted_email`, `redacted_ip`, `redacted_phone`",
+        "unicode_nfc": "brought into the form NFC",
+        "unicode_nfkc": "brought into the form NFKC",
+    },
+    ("dedup", "drop", "Copies"): {
+        "contaminated": "holds items of a benchmark (`dedup.against`)",
+        "exact_dup": "equal to the survivor after NFKC, case folding and collapsing of spaces",
+        "near_dup": "similar to the survivor, which was verified",
+        "window_dup": "more than `max_share` of its words are passages of earlier documents",
+    },
+    ("dedup", "edit", "Texts that were cut"): {
+        "passages_trimmed": "passages of earlier documents taken out (`window.policy: trim`)",
+    },
+    ("split", "drop", "Documents in no split"): {
+        "not_counted": "`split.counts` asks for fewer",
+        "unknown_split": "the field has no value that a split wants (`unknown: drop`)",
+    },
+    ("mixture", "drop", "Documents that are not built"): {
+        "no_weight": "its source or domain has the weight 0",
+        "over_budget": "the target was reached without it",
+    },
+    ("build", "drop", "Documents without a token in a build"): {
+        "left_out": "its rows were planned and not taken (`balance`, a target in blocks)",
+        "tail": "lay in the last row, which was not full",
+    },
+}
+
+# Steps that count what they leave out; which documents these are follows from the order and the index.
+_ONLY_COUNTED: Final = ("mixture", "build")
+
+
+def pages() -> dict[str, str]:
+    return {
+        PATH: page(
+            "# Ledger",
+            "",
+            "One row for every decision that was not a plain keep, in `ledger-*.parquet` of the step that took it. A document "
+            "without a row was kept as it came. In every step in = kept + dropped + quarantined, by the counts in its "
+            "`manifest.json`, or the run stops ([why](../explanations/conservation.md)).",
+            "",
+            "`tokmill why RUN DOC_ID` reads it for one document, `tokmill why RUN --reason REASON` for one reason.",
+            "",
+            "## Columns",
+            table(
+                ("column", "type", "what"),
+                ((code(field.name), str(field.type), text(COLUMNS[field.name])) for field in LEDGER),
+            ),
+            "## Reasons",
+            *(
+                line
+                for (stage, verdict, about), told in REASONS.items()
+                for line in _group(stage, verdict, about, told)
+            ),
+            "### By the rules",
+            "",
+            "Step `clean`, verdict `drop`. A rule of your own has the reason it is given, else one made from its measure: "
+            "`too_few_words` and `too_many_words` for counts, `digit_share_too_low` and `digit_share_too_high` for the "
+            "rest. `value` is what was measured, `threshold` the bound. The rules of the [packs](packs.md):",
+            table(
+                ("reason", "rules"),
+                ((code(reason), ", ".join(map(code, rules))) for reason, rules in pack_reasons().items()),
+            ),
+        )
+    }
+
+
+def known_reasons() -> set[str]:
+    """Every reason by its name; `other_<field>` stands for a family."""
+    return {reason for told in REASONS.values() for reason in told} | set(pack_reasons())
+
+
+def pack_reasons() -> dict[str, list[str]]:
+    """Reasons of the shipped packs, with the rules that give them."""
+    found: dict[str, list[str]] = {}
+    for pack in (load_pack(name) for name in PACKS):
+        for rule in pack.rules:
+            found.setdefault(rule.reason, []).append(f"{pack.name}.{rule.name}")
+    return dict(sorted(found.items()))
+
+
+def _group(stage: str, verdict: str, about: str, told: dict[str, str]) -> list[str]:
+    rows = ((code(reason), text(meaning)) for reason, meaning in sorted(told.items()))
+    counted = "; counted in the manifest, without rows in a ledger" if stage in _ONLY_COUNTED else ""
+    told_of = f"Step {code(stage)}, verdict {code(verdict)}{counted}."
+    return ["", f"### {about}", "", told_of, *table(("reason", "what it means"), rows)]
