@@ -3,15 +3,18 @@
 # make faults the long fault suites
 # make docs   the site, into site/: no network, warnings are errors
 # make pages  every how-to page, block by block
+# make screen the demo with nothing compiled: does something move all the time?
 # make bench  every bench: writes docs/performance.md
 # make lint   lint, format check, strict types
+# make dist   wheel and sdist, into dist/; the wheel is installed by itself and tried
 PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/pip --disable-pip-version-check
 RUNTIME := $(VENV)/.installed-runtime
 TESTING := $(VENV)/.installed-testing
+, := ,
 
-.PHONY: demo test faults recipes pages docs lint format bench clean
+.PHONY: demo test faults recipes pages screen docs lint format bench dist clean
 
 demo: $(RUNTIME)
 	$(VENV)/bin/tokmill demo --out demo
@@ -31,6 +34,10 @@ recipes: $(TESTING)
 pages: $(TESTING)
 	$(VENV)/bin/python -m pytest -m slow_docs tests/docs
 
+# how long nothing moves, at most
+screen: $(TESTING)
+	$(VENV)/bin/python -m pytest -rP -m slow_screen tests/cli/test_screen.py
+
 docs: $(TESTING)
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 
@@ -38,6 +45,17 @@ lint: $(TESTING)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+# The wheel is built from the sdist, so that both are whole. What it needs is lent from $(VENV), by a path file and
+# not by an install of minutes; pip says whether its metadata asks for just that.
+dist: $(TESTING)
+	rm -rf dist build/dist
+	PIP_CONSTRAINT=constraints.txt $(VENV)/bin/python -m build --outdir dist
+	$(VENV)/bin/python -m venv --without-pip build/dist
+	$(PIP) --python build/dist/bin/python install --quiet --no-deps --no-index dist/tokmill-*.whl
+	$(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$(echo build/dist/lib/python3.*/site-packages)/lent.pth
+	$(PIP) --python build/dist/bin/python check
+	build/dist/bin/python tests/installed.py dist
 
 format: $(TESTING)
 	$(VENV)/bin/ruff check --fix .
@@ -67,13 +85,22 @@ bench: $(TESTING) .venv-plain/.installed
 clean:
 	rm -rf $(VENV) demo build dist site .venv-plain .venv-peers .venv-loaders
 
+# on a terminal the seconds count on while a command says nothing, as pip does where it unpacks
+define counting
+@echo '$(1)'
+@if [ -t 2 ]; then \
+	(n=0; while sleep 1 && kill -0 $$$$ 2>/dev/null; do n=$$((n + 1)); printf '\r%s s ' $$n; done) >&2 & \
+	trap "kill $$! 2>/dev/null; printf '\r' >&2" EXIT INT TERM; \
+fi; $(1)
+endef
+
 $(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+	$(call counting,$(PYTHON) -m venv $(VENV))
 
 $(RUNTIME): pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install --quiet --constraint constraints.txt --editable .
-	touch $@
+	$(call counting,$(PIP) install --constraint constraints.txt --editable .)
+	@touch $@
 
 $(TESTING): pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[test,dev,docs]"
-	touch $@ $(RUNTIME)
+	$(call counting,$(PIP) install --quiet --constraint constraints.txt --editable ".[test$(,)dev$(,)docs]")
+	@touch $@ $(RUNTIME)
