@@ -57,6 +57,7 @@ BENCHES = (
     Bench("neardup", "neardup.py", (), None, ("--texts", "--rounds"), "--datatrove"),
     Bench("neardup_scale", "neardup.py", ("--scale", "2_000_000"), ("--scale", "20_000"), ()),
     Bench("loader", "loader.py", (), ("--rows", "400", "--many", "10000"), ("--rounds",), "--peers"),
+    Bench("start", "start.py", (), None, ("--rounds",)),
     Bench("engines", "engines.py", (), None, ALL),
     Bench(
         "tracing", "tracing.py", ("--documents", "1000000", "--shards", "170"), None, ("--rounds", "--json")

@@ -39,7 +39,7 @@ from rich.table import Table
 
 from encoding_reference import write_megatron_style
 from tokmill.artifacts.step import open_artifact
-from tokmill.kernels.jit import compile_kernels
+from tokmill.kernels.warm import load_kernels
 from tokmill.pipeline.run import run
 from tokmill.recipe.file import load_recipe
 from tokmill.schema import one_piece
@@ -160,7 +160,7 @@ def run_whole(prepared: Path, out: Path) -> dict[str, float]:
 def run_steps(prepared: Path, out: Path) -> dict[str, float]:
     shutil.copytree(prepared / "out", out)
     run(prepared / "recipe.yaml", out, workers=1, until="tokenizer")
-    compile_kernels(lambda _: None)
+    load_kernels()
     load_tokenizer(RANKS).engine  # noqa: B018  the libraries, not this tokenizer: the task loads its own
     started = time.process_time()
     run(prepared / "recipe.yaml", out, workers=1)

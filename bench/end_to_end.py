@@ -39,7 +39,7 @@ from rich.table import Table
 from chain import SETTINGS, SHARED, TOKENIZER, write_recipe, write_sample
 from command import command, environment
 from tokmill.artifacts.step import open_artifact
-from tokmill.kernels.jit import compile_kernels
+from tokmill.kernels.warm import load_kernels
 
 HERE = Path(__file__).parent
 PARTS = (16, 4, 1)  # one document in so many: the input grows fourfold, and fourfold again
@@ -68,7 +68,7 @@ def main() -> int:
     if not paths:
         print(f"no *.jsonl.zst in {options.texts}: give a directory with --texts", file=sys.stderr)
         return 2
-    compile_kernels(lambda message: print(message, file=sys.stderr))
+    load_kernels()
     with tempfile.TemporaryDirectory(prefix="tokmill-bench-") as scratch:
         figures = measure(paths, Path(scratch), options)
     render(figures)

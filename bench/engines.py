@@ -31,7 +31,7 @@ from rich.table import Table
 from tokmill.artifacts.manifest import build_manifest
 from tokmill.artifacts.step import Artifact, Step, Task, begin, finish
 from tokmill.engines.local import Engine, EngineName, Resources, open_engine
-from tokmill.kernels.jit import compile_kernels
+from tokmill.kernels.warm import load_kernels
 from tokmill.pipeline.plan import plan_steps
 from tokmill.pipeline.run_manifest import step_inputs
 from tokmill.recipe.file import load_recipe
@@ -60,7 +60,7 @@ def main() -> int:
     if not sorted(options.texts.glob("*.jsonl.zst")):
         print(f"no *.jsonl.zst in {options.texts}: give a directory with --texts", file=sys.stderr)
         return 2
-    compile_kernels(lambda message: print(message, file=sys.stderr))
+    load_kernels()
     with tempfile.TemporaryDirectory(prefix="tokmill-bench-") as directory:
         figures = measure(Path(directory), options)
     render(figures)
@@ -143,7 +143,7 @@ def measure_alone(engine: EngineName, workers: int, few: Path, whole: Path) -> t
 
 
 def _measure_here(name: EngineName, workers: int, few: Path, whole: Path, sender: Any) -> None:
-    compile_kernels(lambda message: None)
+    load_kernels()
     started = time.perf_counter()
     engine = open_engine(Resources(workers, name), 8 << 20, lambda message: print(message, file=sys.stderr))
     try:

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from tokmill.artifacts.manifest import FileEntry
 from tokmill.artifacts.step import Input, Task, table_input
-from tokmill.kernels.jit import compile_kernels
+from tokmill.kernels.warm import load_kernels
 from tokmill.schema import LENGTHS
 from tokmill.stages.build.mixture import SplitMixtureOptions
 from tokmill.stages.registry import FUNCTIONS
@@ -201,7 +201,7 @@ def _run(home: Path, task: Task) -> tuple[Any, str, str]:
 
 
 def _child(path: Path) -> int:
-    compile_kernels(lambda _: None, {"mixing", "packing"})
+    load_kernels({"mixing", "packing"})
     task: Task = msgspec.json.decode(path.read_bytes(), type=Task)
     function = FUNCTIONS[task.function]
     task = msgspec.structs.replace(task, options=msgspec.convert(task.options, function.options))

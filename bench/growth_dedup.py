@@ -39,7 +39,7 @@ from tokmill.artifacts.manifest import Receipt, build_manifest
 from tokmill.artifacts.step import Artifact, Input, Step, Task, begin, finish, open_artifact, table_input
 from tokmill.duplicates.near import NearOptions
 from tokmill.duplicates.window import WindowOptions
-from tokmill.kernels.jit import compile_kernels
+from tokmill.kernels.warm import load_kernels
 from tokmill.pipeline.plan import plan_steps
 from tokmill.recipe.file import load_recipe
 from tokmill.stages.dedup.survivors import EDGES, ResolveOptions, fingerprint_layout
@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("--single", type=int, nargs="+", help="this many made-up documents, and nothing else")
     parser.add_argument("--out", type=Path, help="where runs are made; default: a temporary directory")
     options = parser.parse_args()
-    compile_kernels(lambda words: console.print(words))
+    load_kernels()
     found = []
     with tempfile.TemporaryDirectory(dir=options.out) as folder:
         for count in options.single or options.documents:

@@ -5,6 +5,7 @@
 
 The same rows for all, shuffled globally, in batches of 8 x 2,048. A plain gather is `np.memmap[permutation[n : n + 8]]`
 with a stored permutation, and nothing else: no targets, no mask, no state. Ours gives tokens, targets and mask as int32.
+Then every layout of the same documents, whose lengths are drawn so that one in eight is longer than a row.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from rich.table import Table
 from tokmill.formats.megatron import write_megatron
 from tokmill.formats.memmap import write_memmap
 from tokmill.loader import Batches, open_dataset
+from tokmill.packing.plan import LAYOUTS, Store, gather_rows, plan_layout, row_batches
 
 HERE = Path(__file__).parent
 BATCH, LENGTH = 8, 2048
@@ -44,6 +46,8 @@ def main() -> int:
     console = Console(soft_wrap=True)
     with tempfile.TemporaryDirectory() as scratch:
         console.print(speeds(Path(scratch), options.rows, options.rounds, options.peers))
+    with tempfile.TemporaryDirectory() as scratch:
+        console.print(layouts(Path(scratch), options.rows, options.rounds))
     with tempfile.TemporaryDirectory() as scratch:
         console.print(first_batches(Path(scratch), options.many, options.rounds))
     for code in ("import tokmill.loader", "from tokmill.loader import Batches, open_dataset", "import numpy"):
@@ -81,6 +85,38 @@ def speeds(scratch: Path, rows: int, rounds: int, peers: Path | None) -> Table:
         ratio = seconds / found["tokmill, int32"]
         speed = BATCH * LENGTH / seconds / 1e6
         table.add_row(name, f"{1e6 * seconds:,.1f}", f"{speed:,.0f}", f"{ratio:.2f}")
+    return table
+
+
+def layouts(scratch: Path, rows: int, rounds: int) -> Table:
+    """Of rows of every layout of the same documents: padding is EOS, as in a build of a tokenizer without another."""
+    draw = np.random.default_rng(0)
+    lengths = np.maximum(draw.lognormal(6.6, 1, 2 * rows), 1).astype(np.int64)
+    ids = draw.integers(1, 50_000, int(lengths.sum())).astype(np.uint16)
+    ends = np.cumsum(lengths)
+    ids[ends - 1] = 0
+    store = Store([ids], ends - lengths)
+    table = Table(title=f"batches of {BATCH} x {LENGTH:,} by layout, {len(lengths):,} documents, uint16")
+    for name in ("", "rows", "padding", "µs of CPU per batch", "of concat"):
+        table.add_column(name, justify="left" if not name else "right")
+    found: dict[str, float] = {}
+    for layout in LAYOUTS:
+        if layout == "indexed":  # sequences of any length: no block
+            continue
+        plan = plan_layout(layout, lengths, LENGTH)
+        padding = plan.padding / (plan.n_rows * LENGTH)
+        blocks = (gather_rows(plan, store, *bounds, pad_id=0) for bounds in row_batches(plan))
+        meta = {**META, "pad_id": 0 if padding else None, "layout": layout}
+        write_memmap(scratch / layout, blocks, seq_len=LENGTH, dtype="uint16", meta=meta)
+        dataset = open_dataset(scratch / layout)
+        found[layout] = per_batch(partial(Batches, dataset, BATCH, 1, length=LENGTH), rounds)
+        table.add_row(
+            layout,
+            f"{plan.n_rows:,}",
+            f"{100 * padding:.2f} %",
+            f"{1e6 * found[layout]:,.1f}",
+            f"{found[layout] / found['concat']:.2f}",
+        )
     return table
 
 

@@ -24,6 +24,7 @@ TITLES = {
     "neardup": "Near duplicates: quality and speed",
     "neardup_scale": "Near duplicates at scale: synthetic fingerprints through partition files",
     "loader": "Loading batches",
+    "start": "Starting",
     "engines": "Engines on one machine",
     "tracing": "Tracing a token or a document in a large run",
     "growth": "Memory of mixtures and builds as the corpus grows",

@@ -102,8 +102,9 @@ def growth(results: Results) -> list[str]:
         *table(["input", "MB", "CPU s", "MB / CPU s", "wall s", "peak RSS MB"], rows),
         "",
         *paragraph(
-            f"From the smallest to the largest each further MB costs {1000 * each:.0f} ms of CPU: {1 / each:.1f} MB per CPU "
-            f"second. The rest, {first['cpu_s'] - each * first['text_mb']:.1f} s, is start-up."
+            f"From the smallest to the largest each further MB costs {1000 * each:.0f} ms of CPU"
+            f"{f': {1 / each:.1f} MB per CPU second' if each > 0 else ''}. "  # a quick run's can be none
+            f"The rest, {first['cpu_s'] - each * first['text_mb']:.1f} s, is start-up."
         ),
     ]
 

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stages import SHARED, run_alone
-from tokmill.kernels.jit import compile_kernels
+from tokmill.kernels.warm import load_kernels
 from tokmill.storage import codecs
 from tokmill.storage.records import Kind, Wanted
 
@@ -38,7 +38,7 @@ def main() -> int:
     if not (SHARED / "bench").is_dir():
         print(f"needs the texts in {SHARED}/bench", file=sys.stderr)
         return 2
-    compile_kernels(lambda message: print(message, file=sys.stderr))
+    load_kernels()
     with tempfile.TemporaryDirectory(prefix="tokmill-bench-") as directory:
         figures = [
             measure(name, source, Path(directory), options.rounds) for name, source in cases(Path(directory))

@@ -32,7 +32,7 @@ from rich.table import Table
 from chain import TOKENIZER, write_recipe
 from tokmill.artifacts.manifest import build_manifest
 from tokmill.artifacts.step import Artifact, Step, Task, begin, finish, open_artifact, usable_receipts
-from tokmill.kernels.jit import compile_kernels
+from tokmill.kernels.warm import load_kernels
 from tokmill.pipeline.plan import plan_steps
 from tokmill.pipeline.run_manifest import step_inputs
 from tokmill.recipe.file import parse_recipe
@@ -52,7 +52,7 @@ def main() -> int:
     if not sorted(options.texts.glob("*.jsonl.zst")):
         print(f"no *.jsonl.zst in {options.texts}: give a directory with --texts", file=sys.stderr)
         return 2
-    compile_kernels(lambda message: print(message, file=sys.stderr))
+    load_kernels()
     figures = measure(options.texts, options.tokenizer, options.rounds, options.stages)
     render(figures)
     if options.json:
@@ -91,7 +91,7 @@ def run_alone(recipe: Path, kinds: list[str], fuse: bool) -> dict[str, float]:
 
 
 def _measure_here(recipe: Path, kinds: list[str], fuse: bool, sender: Any) -> None:
-    compile_kernels(lambda message: None)
+    load_kernels()
     pa.array([""])  # Arrow imports pandas here, once per process and where there is one: 0.25 s
     out = recipe.parent / "out"
     steps = plan_steps(parse_recipe(recipe.read_bytes(), str(recipe)), recipe.parent, out)
