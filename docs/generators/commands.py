@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from generators.markup import code, fenced, page, table, text
 from tokmill.cli import GROUPS, main
+from tokmill.reference.markup import code, fenced, page, table, text
 
 DIRECTORY = "reference/commands"
 

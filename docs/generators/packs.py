@@ -9,9 +9,9 @@ from importlib.resources import files
 
 from msgspec.structs import asdict
 
-from generators.markup import code, page, table, text
 from tokmill.clean.measures import MEASURES
 from tokmill.clean.rules import PACKS, LineOptions, Pack, load_pack
+from tokmill.reference.markup import code, page, table, text
 
 PATH = "reference/packs.md"
 
@@ -36,7 +36,8 @@ def pages() -> dict[str, str]:
             "breaks is the reason in the [ledger](ledger.md). A changed bound means a new version of the pack, which is "
             "part of every fingerprint.",
             "",
-            "Documents of the domain `code` are not judged by packs, unless a source or its domain asks for them.",
+            "In the filters of the whole recipe the pack `code` judges sources of the domain `code`, and the other packs all "
+            "other sources. What the filters of a source or its domain name judges it in any case.",
             *(line for name in PACKS for line in _pack(load_pack(name))),
         )
     }

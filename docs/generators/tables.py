@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from generators.markup import code, page, table, text
 from tokmill import schema
+from tokmill.reference.markup import code, page, table, text
 
 PATH = "reference/tables.md"
 
