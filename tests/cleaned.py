@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from tokmill.artifacts.step import open_artifact
-from tokmill.clean.edits import apply_edits
-from tokmill.schema import one_piece
-from tokmill.storage.tables import load_table
+import tokmill
+from written import Json, load_manifest, load_table, load_tables
 
 _NOUNS = [
     "river",
@@ -81,9 +80,60 @@ def write_documents(path: Path, records: Iterable[dict[str, Any]]) -> Path:
 
 def rows_of(out: Path, step: str, table: str) -> list[dict[str, Any]]:
     """All rows of one table of a step, in order."""
-    artifact = open_artifact(out / step)
-    assert artifact is not None
-    return [row for e in artifact.manifest.entries(table) for row in load_table(artifact.path(e)).to_pylist()]
+    return [row for part in load_tables(out / step, table) for row in part.to_pylist()]
+
+
+class Cleaned(NamedTuple):
+    """What cleaning wrote of the documents of one source, by row."""
+
+    texts: list[str]  # as it left them; of those that are out as they came
+    faults: dict[int, Json]  # the ledger's line of those that are out
+    edits: dict[int, dict[str, Json]]  # the ledger's lines of changes, by reason
+    marks: list[Json]
+    measures: list[Json]
+    counts: Json
+
+    @property
+    def outcomes(self) -> dict[int, tuple[str, str]]:
+        return {row: (line["verdict"], line["reason"]) for row, line in self.faults.items()}
+
+
+def clean(records: Iterable[Json], source: Json | None = None, **sections: Any) -> Cleaned:
+    """Records as a recipe of one source with these sections cleans them, in one shard. NUL characters may abound."""
+    data = [{"id": f"d{number}", **record} for number, record in enumerate(records)]
+    recipe = {"name": "one", "sources": [{"name": "s", "data": data, **(source or {})}], **sections}
+    recipe["normalize"] = {"max_nul_fraction": 1, **sections.get("normalize", {})}
+    with tempfile.TemporaryDirectory() as place:
+        out = tokmill.run(recipe, Path(place) / "out", workers=1, until="clean").out
+        documents, edited, marks, measures, ledger = (
+            rows_of(out, step, table)
+            for step, table in [
+                ("ingest/s", "documents"),
+                *(("clean/s", name) for name in ("edits", "marks", "measures", "ledger")),
+            ]
+        )
+        counts = load_manifest(out / "clean/s").counts
+    texts = [document["text"] for document in documents]
+    assert [document["doc_id"] for document in documents] == [record["id"] for record in data]
+    for edit in edited:
+        texts[edit["row"]] = edit["text"]
+    faults = {line["row"]: line for line in ledger if line["verdict"] != "edit"}
+    edits: dict[int, dict[str, Json]] = {}
+    for line in ledger:
+        if line["verdict"] == "edit":
+            edits.setdefault(line["row"], {})[line["reason"]] = line
+    assert [mark["kept"] for mark in marks] == [row not in faults for row in range(len(data))]
+    return Cleaned(texts, faults, edits, marks, measures, counts)
+
+
+def sieve_of(*filters: Any, domain: str = "default") -> dict[str, Any]:
+    """What the `filters` of a recipe come to: the rules in order, as the manifest of a run has them."""
+    source = {"name": "s", "domain": domain, "data": [{"text": "x"}]}
+    recipe = {"name": "one", "sources": [source], "filters": [*filters]}
+    with tempfile.TemporaryDirectory() as place:
+        out = tokmill.run(recipe, Path(place) / "out", workers=1, until="clean").out
+        found: dict[str, Any] = load_manifest(out / "clean/s").config["sieve"]
+    return found
 
 
 def fates_of(out: Path, source: str) -> dict[str, str]:
@@ -103,24 +153,18 @@ def kept_of(out: Path, source: str) -> list[str]:
 
 def texts_of(out: Path, source: str) -> dict[str, str]:
     """The texts as cleaning left them, of kept documents alone."""
-    ingested, cleaned = open_artifact(out / f"ingest/{source}"), open_artifact(out / f"clean/{source}")
-    assert ingested is not None
-    assert cleaned is not None
-    edits = {entry.path: entry for entry in cleaned.manifest.entries("edits")}
+    ingested, cleaned = out / f"ingest/{source}", out / f"clean/{source}"
+    edits = {entry.path for entry in load_manifest(cleaned).entries("edits")}
     found: dict[str, str] = {}
-    for entry in ingested.manifest.entries("documents"):
-        documents = load_table(ingested.path(entry))
-        texts = one_piece(documents.column("text"))
-        edit = edits.get(entry.path.replace("documents-", "edits-"))
-        if edit is not None:
-            table = load_table(cleaned.path(edit))
-            texts = apply_edits(texts, table.column("row").to_numpy(), one_piece(table.column("text")))
-        marks = load_table(cleaned.directory / entry.path.replace("documents-", "marks-"))
+    for entry in load_manifest(ingested).entries("documents"):
+        documents = load_table(ingested / entry.path)
+        texts = documents.column("text").to_pylist()
+        path = entry.path.replace("documents-", "edits-")
+        for edit in load_table(cleaned / path).to_pylist() if path in edits else ():
+            texts[edit["row"]] = edit["text"]
+        marks = load_table(cleaned / entry.path.replace("documents-", "marks-"))
         rows = zip(
-            documents.column("doc_id").to_pylist(),
-            texts.to_pylist(),
-            marks.column("kept").to_pylist(),
-            strict=True,
+            documents.column("doc_id").to_pylist(), texts, marks.column("kept").to_pylist(), strict=True
         )
         found.update((doc_id, text) for doc_id, text, kept in rows if kept)
     return found

@@ -272,7 +272,7 @@ def _load() -> None:
     """Modules, compiled kernels and tables, by a run that ends before anything is tokenized."""
     import tokmill
     from mill import small_corpus
-    from tokmill.kernels.jit import compile_kernels
+    from tokmill.kernels.warm import load_kernels
 
     # 0.4 s of each run are spent to look up the versions of packages, which do not change here
     importlib.metadata.version = functools.cache(importlib.metadata.version)
@@ -286,7 +286,7 @@ def _load() -> None:
         importlib.import_module(name)
     for verb in VERBS:
         getattr(tokmill, verb)
-    compile_kernels(lambda message: None)
+    load_kernels()
     with tempfile.TemporaryDirectory() as scratch:
         # 0.6 s of a process that is the first to look for copies are tables of Unicode
         recipe = small_corpus(Path(scratch), dedup={"near": {}, "window": {"policy": "trim", "words": 12}})

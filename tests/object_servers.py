@@ -9,6 +9,7 @@ client ──> Proxy ──> moto
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import http.server
 import os
@@ -20,7 +21,9 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import boto3
 
 KEY_ID, SECRET = "AKIAEXAMPLEKEYID", "wJalrXUtnFEMIexampleSECRETbPxRfiCY"
 _CONDITIONS = ("if-match", "if-none-match")
@@ -75,6 +78,44 @@ def _await_port(process: subprocess.Popen[bytes], port: int) -> None:
 
 def make_bucket(endpoint: str, name: str) -> None:
     urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{name}", method="PUT")).close()
+
+
+@functools.cache
+def _client(endpoint: str) -> Any:
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=KEY_ID,
+        aws_secret_access_key=SECRET,
+        region_name="us-east-1",
+    )
+
+
+class Bucket(NamedTuple):
+    """A bucket of moto's server, asked by Amazon's own client: none of ours stands between."""
+
+    endpoint: str
+    name: str
+
+    def sizes(self, prefix: str = "") -> dict[str, int]:
+        """Of every object whose key begins so, in the order of the keys."""
+        listing = _client(self.endpoint).list_objects_v2(Bucket=self.name, Prefix=prefix)
+        assert not listing["IsTruncated"]
+        return {one["Key"]: one["Size"] for one in listing.get("Contents", ())}
+
+    def load(self, key: str) -> bytes | None:
+        client = _client(self.endpoint)
+        try:
+            data: bytes = client.get_object(Bucket=self.name, Key=key)["Body"].read()
+        except client.exceptions.NoSuchKey:
+            return None
+        return data
+
+    def put(self, key: str, data: bytes) -> None:
+        _client(self.endpoint).put_object(Bucket=self.name, Key=key, Body=data)
+
+    def delete(self, key: str) -> None:
+        _client(self.endpoint).delete_object(Bucket=self.name, Key=key)
 
 
 def open_uploads(endpoint: str, bucket: str) -> int:

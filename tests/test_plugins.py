@@ -19,16 +19,15 @@ import pytest
 
 import tokmill
 from mill import tokmill as command
+from tokmill import Source
 from tokmill.artifacts import plugins
-from tokmill.artifacts.manifest import load_manifest
 from tokmill.errors import InputError, RecipeError, TokmillError
 from tokmill.loader import open_dataset
-from tokmill.recipe import Source
 from tokmill.sources.readers import READERS
 from tokmill.sources.reading import Reader, Reading, Record, Taken, gather, whole_file
 from tokmill.storage.location import InputFile
 from tokmill.storage.records import Span
-from tokmill.storage.tables import load_table
+from written import load_manifest, load_table
 
 TOYS = Path(__file__).with_name("toys.py").read_text()
 FOOTER = "\n-- \nsent from the mill"
@@ -328,7 +327,7 @@ BROKEN = {
         ("return a[0]['text'][1:]", "the transform returned 24 of large_string, 0 of them null; 25 texts"),
         ("return [None] * len(a[0]['text'])", "the transform returned 25 of null, 25 of them null; 25 texts"),
         ("return [b'a'] * len(a[0]['text'])", "the transform returned 25 of binary, 0 of them null"),
-        ("return a[0]['texts']", "the transform failed (KeyError: 'texts'; line 3)"),
+        ("return a[0]['texts']", "the transform failed (KeyError: \"no column 'texts'; there are text, "),
         ("return [str(next(count)) for _ in a[0]['text']]", "the transform answers differently when it is asked again"),
     ],
     "tokenizers": [
@@ -366,7 +365,7 @@ def test_what_breaks_its_contract_is_named_with_what_it_returned(
     with pytest.raises(TokmillError) as caught:
         tokmill.run(tmp_path / "recipe.yaml", workers=1)
     assert what in caught.value.what
-    assert caught.value.where == f"{tmp_path / 'broken.py'}:broken"
+    assert caught.value.where.endswith(f"{tmp_path / 'broken.py'}:broken")
     assert caught.value.next
 
 
@@ -433,7 +432,7 @@ def test_a_name_that_is_not_there_is_told_by_the_check_of_a_recipe_and_before_an
     with pytest.raises(TokmillError) as caught:
         tokmill.run(path, workers=1)
     assert what in caught.value.what
-    assert next in caught.value.next
+    assert next in str(caught.value)
     assert not (tmp_path / "out/toys/ingest").exists()
     if not sections:
         assert what in command("recipe", "check", path).stderr.replace("\n", " ")

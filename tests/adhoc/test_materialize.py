@@ -15,7 +15,6 @@ import pytest
 
 import tokmill
 from mill import SHARED
-from tokmill.adhoc.subset import MANIFEST_NAME, META_NAME
 from tokmill.errors import EmptyGlob, InputError, ManifestDamaged, RecipeError
 from tokmill.stages.sampling import bottom_k, draws
 
@@ -24,6 +23,7 @@ def materialize(files: Any, out: str | Path, **options: Any) -> Path:
     return tokmill.materialize_sample(files, out=out, **options).path
 
 
+MANIFEST_NAME, META_NAME = "manifest.jsonl", "MANIFEST.meta.json"
 TATOEBA = SHARED / "data" / "fr_en" / "tatoeba_even.tsv"
 SIZES = {"train": 6, "valid": 2, "test": 2}
 
@@ -260,7 +260,7 @@ def test_a_sample_that_is_there_is_returned_untouched(tmp_path: Path, corpus: Pa
         ({"dataset": "other"}, "`dataset` changed"),
         ({"revision": "other"}, "`revision` changed"),
         ({"keep_duplicates": True}, "`dedup` changed true → false"),
-        ({"template": "{text}"}, "`template` changed"),
+        ({"template": "{text}"}, "`template` added"),
     ],
 )
 def test_other_parameters_are_refused_by_name_and_drawn_when_asked(
@@ -283,7 +283,7 @@ def test_other_parameters_are_refused_by_name_and_drawn_when_asked(
 def test_changed_inputs_are_refused(tmp_path: Path, corpus: Path) -> None:
     path = materialize(corpus, tmp_path / "out", k=10, seed=1, splits=SIZES)
     write_corpus(corpus, numbered(31))
-    with pytest.raises(RecipeError, match=r"`inputs\[0\].sha256` changed"):
+    with pytest.raises(RecipeError, match=r"`inputs.corpus.jsonl.sha256` changed"):
         materialize(corpus, tmp_path / "out", k=10, seed=1, splits=SIZES)
     materialize(corpus, tmp_path / "out", k=10, seed=1, splits=SIZES, resample=True)
     assert meta_of(path)["counts"]["read"] == 31

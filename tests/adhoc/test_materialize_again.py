@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 import zstandard
 
 from mill import tokmill, write_problems
-from tokmill.storage.lease import open_lease
+from written import began, leave_note
 
 TEMPLATE = "{question} {answer}"
 
@@ -21,7 +23,7 @@ def materialize(directory: Path, *more: str | Path) -> tuple[dict[str, Any], Any
     """Of problems.jsonl, in shards of a megabyte: what was printed as JSON, and the process."""
     done = tokmill(
         *("materialize", "files", directory / "problems.jsonl", "--name", "org/problems"),
-        *("--template", TEMPLATE, "--root", directory / "root", "--shard-megabytes", "1", "--json", *more),
+        *("--template", TEMPLATE, "--out", directory / "root", "--shard-megabytes", "1", "--json", *more),
     )
     assert "Traceback" not in done.stderr, done.stderr
     return json.loads(done.stdout), done
@@ -84,7 +86,7 @@ def test_other_options_are_refused_and_every_byte_stays(corpus: Path, option: tu
     fault = report["error"]
     assert f"changed none → {option[1]}" in fault["what"] or f"changed 1 → {option[1]}" in fault["what"]
     assert "manifests/chosen.json" in fault["what"]  # whose shards they are too
-    for way in ("--name", "--root", "--replace"):
+    for way in ("--name", "--out", "--replace"):
         assert way in fault["next"]
         assert way in tokmill("materialize", "files", "--help").stdout
         assert way in tokmill("materialize", "hub", "--help").stdout
@@ -155,8 +157,9 @@ def test_a_shard_that_is_gone_or_damaged_is_put_back_and_the_others_are_not_touc
 
 def test_a_second_command_on_the_same_corpus_is_refused_while_the_first_works(corpus: Path) -> None:
     before = files_below(corpus / "root")
-    with open_lease(corpus / "root/.materialize-org--problems"):
-        report, done = materialize(corpus, "--unicode", "NFC", "--replace")
+    parent = os.getppid()
+    leave_note(corpus / "root/.materialize-org--problems", parent, socket.gethostname(), began(parent))
+    report, done = materialize(corpus, "--unicode", "NFC", "--replace")
     assert done.returncode == 1
     assert report["error"]["kind"] == "RunLocked"
     assert "--wait" not in report["error"]["next"]
@@ -201,7 +204,7 @@ def test_a_filter_that_nothing_passes_is_an_error_that_says_what_was_found(
 ) -> None:
     (tmp_path / "some.jsonl").write_text(json.dumps(record) + "\n")
     done = tokmill(
-        *("materialize", "files", tmp_path / "some.jsonl", "--name", "some", "--root", tmp_path / "root"),
+        *("materialize", "files", tmp_path / "some.jsonl", "--name", "some", "--out", tmp_path / "root"),
         *("--where", "language=de"),
     )
     assert done.returncode == 1
@@ -213,7 +216,7 @@ def test_a_filter_that_nothing_passes_is_an_error_that_says_what_was_found(
 
 @pytest.mark.parametrize("name", ["..", ".", "a b", "../../x"])
 def test_a_name_that_is_no_directory_of_its_own_is_refused(tmp_path: Path, name: str) -> None:
-    done = tokmill("materialize", "hub", "org/texts", "--name", name, "--root", tmp_path / "a/b/root")
+    done = tokmill("materialize", "hub", "org/texts", "--name", name, "--out", tmp_path / "a/b/root")
     assert (done.returncode, "cannot be the name of a directory" in done.stderr) == (1, True)
     assert not (tmp_path / "a").exists()
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 
+import tokmill
 from tokmill.adhoc.mixtures import mixture_weights, read_mixture_file, to_sources
 from tokmill.errors import RecipeError
 
@@ -102,5 +103,6 @@ datasets:
 )
 def test_mistakes_are_told_with_their_line(tmp_path, change, mistake):
     with pytest.raises(RecipeError) as raised:
-        read_mixture_file(written(tmp_path, MIXTURE.replace(*change)))
+        tokmill.tokenizer_train(manifest=written(tmp_path, MIXTURE.replace(*change)), out=tmp_path / "tok")
+    assert not (tmp_path / "tok").exists()
     assert mistake in str(raised.value)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import tokmill as mill
 from tokmill.cli import main
-from tokmill.storage.disk import ZstdFile
+from written import ZstdFile
 
 Document = dict[str, Any]
 SEVEN = ("text", "source", "domain", "doc_id", "license_tag", "created_at", "meta")
@@ -94,17 +94,17 @@ def tokmill(*arguments: str | Path) -> Any:
 
 
 def normalize(files: str, out: Path) -> str:
-    tokmill("normalize", files, "--unicode", "none", "--newlines", "keep", "--out-dir", out)
+    tokmill("normalize", files, "--unicode", "none", "--newlines", "keep", "--out", out)
     return f"{out}/files-*.jsonl.zst"
 
 
 def filter_(files: str, out: Path) -> str:
-    tokmill("filter", files, "--rule", "chars>=1", "--out-dir", out)
+    tokmill("filter", files, "--rule", "chars>=1", "--out", out)
     return f"{out}/files-*.jsonl.zst"
 
 
 def dedup(files: str, out: Path) -> str:
-    tokmill("dedup", files, "--mode", "exact", "--scope", "per-source", "--out-dir", out)
+    tokmill("dedup", files, "--mode", "exact", "--scope", "per-source", "--out", out)
     return f"{out}/deduped.jsonl.zst"
 
 
@@ -124,7 +124,7 @@ def sample_columns(files: str, out: Path) -> str:
 
 
 def materialize(files: str, out: Path) -> str:
-    tokmill("materialize", "files", files, "--name", "corpus", "--root", out)
+    tokmill("materialize", "files", files, "--name", "corpus", "--out", out)
     return f"{out}/corpora/**/*.jsonl.zst"
 
 
@@ -218,11 +218,11 @@ def test_a_recipe_names_source_and_domain_and_keeps_all_else(tmp_path: Path, ver
 
 def test_an_option_that_names_source_or_domain_holds_for_every_record(tmp_path: Path) -> None:
     files = write_lines(tmp_path / "a.jsonl.zst", DOCUMENTS)
-    tokmill("normalize", files, "--name", "mine", "--out-dir", tmp_path / "named")
+    tokmill("normalize", files, "--name", "mine", "--out", tmp_path / "named")
     named = load(f"{tmp_path}/named/mine-*.jsonl.zst")
     assert {row["source"] for row in named} == {"mine"}
     assert sorted(row["domain"] for row in named) == sorted(row["domain"] for row in DOCUMENTS)
-    tokmill("filter", files, "--rule", "chars>=1", "--domain", "books", "--out-dir", tmp_path / "books")
+    tokmill("filter", files, "--rule", "chars>=1", "--domain", "books", "--out", tmp_path / "books")
     books = load(f"{tmp_path}/books/files-*.jsonl.zst")
     assert {row["domain"] for row in books} == {"books"}
     assert sorted(row["source"] for row in books) == sorted(row["source"] for row in DOCUMENTS)
@@ -235,7 +235,7 @@ def test_records_that_say_no_source_are_of_the_one_that_is_read(tmp_path: Path) 
         {"text": "odd", "source": {"a": 1}},
     ]
     files = write_lines(tmp_path / "a.jsonl.zst", rows)
-    tokmill("normalize", files, "--out-dir", tmp_path / "out")
+    tokmill("normalize", files, "--out", tmp_path / "out")
     kept = load(f"{tmp_path}/out/files-*.jsonl.zst")
     assert [(row["source"], row["domain"]) for row in kept] == [
         ("files", "default"),

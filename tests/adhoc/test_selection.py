@@ -39,7 +39,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "texts.jsonl").write_text("\n".join(lines) + "\n")
     made = run(
         *("materialize", "files", directory / "texts.jsonl", "--name", "texts", "--where", "language=en"),
-        *("--unicode", "NFC", "--root", directory / "volume", "--shard-megabytes", "1"),
+        *("--unicode", "NFC", "--out", directory / "volume", "--shard-megabytes", "1"),
     )
     repository = directory / "repository"
     repository.mkdir()
@@ -49,7 +49,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("--root", directory / "volume", "--out", repository / "some.json"),
     )
     (directory / "m.yaml").write_text("datasets: [{name: texts, files: texts.jsonl}]\n")
-    options = ("--model", "byte_bpe", "--vocab-size", "300", "--out-dir", directory / "tok")
+    options = ("--model", "byte_bpe", "--vocab-size", "300", "--out", directory / "tok")
     run("tokenizer", "train", "--manifest", directory / "m.yaml", *options)
     return directory
 
@@ -120,10 +120,10 @@ def test_a_build_finds_corpora_by_its_root_and_holds_out_what_the_selection_says
         "megatron",
         "--manifest",
         shelf / "repository/some.json",
-        "--out-dir",
+        "--out",
         tmp_path / "mega",
     )
-    model = ("--tokenizer-path", shelf / "tok/tokenizer.json")
+    model = ("--tokenizer", shelf / "tok/tokenizer.json")
     lost = tokmill(*command, *model)
     assert (lost.returncode, "--root" in lost.stderr) == (1, True)
     run(*command, *model, "--root", shelf / "volume")
@@ -142,14 +142,14 @@ def test_a_build_finds_corpora_by_its_root_and_holds_out_what_the_selection_says
 def test_pack_and_encode_take_the_root_too(shelf: Path, tmp_path: Path) -> None:
     manifest, volume = shelf / "repository/some.json", ("--root", shelf / "volume")
     model = shelf / "tok/tokenizer.json"
-    rows = ("--tokenizer-path", model, "--length", "64", "--out-dir", tmp_path / "rows")
+    rows = ("--tokenizer", model, "--length", "64", "--out", tmp_path / "rows")
     assert run("pack", "--manifest", manifest, *rows, *volume)["counts"]["in"] == len(documents_of(shelf))
-    run("encode", manifest, "--tokenizer-path", model, "--out", tmp_path / "cache", *volume)
+    run("encode", manifest, "--tokenizer", model, "--out", tmp_path / "cache", *volume)
     lengths = [
         np.load(part)["lengths"] for part in sorted((tmp_path / "cache/token_cache").glob("part-*.npz"))
     ]
     assert sum(map(len, lengths)) == len(documents_of(shelf))
-    wrong = tokmill("encode", shelf / "m.yaml", "--tokenizer-path", model, "--out", tmp_path / "x", *volume)
+    wrong = tokmill("encode", shelf / "m.yaml", "--tokenizer", model, "--out", tmp_path / "x", *volume)
     assert (wrong.returncode, "give no root" in wrong.stderr) == (1, True)
 
 
@@ -167,7 +167,7 @@ def test_a_share_that_is_none_is_refused_when_selecting(shelf: Path) -> None:
 def test_the_ranks_of_o200k_have_201088_ids_as_harmony(shelf: Path, tmp_path: Path) -> None:
     made = run(
         *("build", "megatron", "--manifest", shelf / "repository/some.json", "--root", shelf / "volume"),
-        *("--tokenizer-path", O200K, "--encoding", "o200k_harmony", "--out-dir", tmp_path / "mega"),
+        *("--tokenizer", O200K, "--encoding", "o200k_harmony", "--out", tmp_path / "mega"),
     )
     assert made["facts"]["tokenizer"]["vocab_size"] == 201_088
     assert made["facts"]["tokenizer"]["encoding"] == "o200k_harmony"

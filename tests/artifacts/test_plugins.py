@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
+from cleaned import clean
 from tokmill.artifacts.plugins import Plugin, find_plugin, show_hooks
 from tokmill.clean.measures import measure_by
 from tokmill.errors import InputChanged, InputError, RecipeError
@@ -21,32 +20,33 @@ COLUMNS = {
 }
 
 
-def called(directory: Path, code: str, columns: dict[str, Any] | None = None) -> Any:
+TEXTS = ["one", "two words", "3", "four"]
+
+
+def called(directory: Path, code: str) -> list[float]:
+    """What a run writes as the measure of these texts."""
     path = directory / "hooks.py"
     path.write_text(code)
-    return measure_by(found_in(directory), columns or COLUMNS)
-
-
-def found_in(directory: Path, name: str = "hooks.py:loud") -> Plugin:
-    return find_plugin("measures", name, directory, "filters")
+    found = clean(({"text": text} for text in TEXTS), filters=[{"measure": f"{path}:loud", "min": 0}])
+    return [line[f"hook.{path}:loud"] for line in found.measures]
 
 
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
-        ("[len(t.as_py()) for t in columns['text']]", np.array([3, 9, 0, 4])),
-        ("pc.utf8_length(columns['text'])", np.array([3, 9, 0, 4])),
-        ("np.array([0.5, 1, 2, 3], np.float32)", np.array([0.5, 1, 2, 3])),
-        ("[True, False, True, False]", np.array([1, 0, 1, 0])),
-        ("np.array([0, 1, 2, 2**64 - 1], np.uint64)", np.array([0, 1, 2, 2.0**64])),
-        ("np.array([0, 1, 2, 255], np.uint8)", np.array([0, 1, 2, 255])),
+        ("[len(t) for t in columns['text']]", [3, 9, 1, 4]),
+        ("pc.utf8_length(columns['text'])", [3, 9, 1, 4]),
+        ("np.array([0.5, 1, 2, 3], np.float32)", [0.5, 1.0, 2.0, 3.0]),
+        ("[True, False, True, False]", [1, 0, 1, 0]),
+        ("np.array([0, 1, 2, 2**64 - 1], np.uint64)", [0.0, 1.0, 2.0, 2.0**64]),
+        ("np.array([0, 1, 2, 255], np.uint8)", [0, 1, 2, 255]),
     ],
 )
-def test_any_column_of_numbers_is_taken(tmp_path: Path, expression: str, expected: Any) -> None:
+def test_any_column_of_numbers_is_taken(tmp_path: Path, expression: str, expected: list[float]) -> None:
     code = f"import numpy as np\nimport pyarrow.compute as pc\ndef loud(columns):\n    return {expression}\n"
     found = called(tmp_path, code)
-    assert found.dtype == expected.dtype
-    assert found.tolist() == expected.tolist()
+    assert [*map(type, found)] == [*map(type, expected)]
+    assert found == expected
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_any_column_of_numbers_is_taken(tmp_path: Path, expression: str, expecte
         ("[1.0, float('inf'), 2.0, 3.0]", "a number that is not finite"),
         ("[1, [2, 3], 4, 5]", "the measure failed (ValueError: setting an array"),
         ("1 // 0", "the measure failed (ZeroDivisionError: integer division or modulo by zero; line 2)"),
-        ("columns['texts']", "the measure failed (KeyError: 'texts'; line 2)"),
+        ("columns['texts']", "the measure failed (KeyError: \"no column 'texts'; there are text"),
         ("exit(3)", "the measure failed (SystemExit: 3; line 2)"),
     ],
 )
@@ -89,16 +89,15 @@ def test_a_wrong_result_or_a_failure_names_the_file_and_the_function(
 def test_a_file_that_cannot_be_loaded_is_an_error_before_anything_runs(
     tmp_path: Path, code: str, what: str
 ) -> None:
-    (tmp_path / "hooks.py").write_text(code)
     with pytest.raises(RecipeError) as caught:
-        found_in(tmp_path)
+        called(tmp_path, code)
     assert what in caught.value.what
-    assert caught.value.where.removesuffix(":loud") == str(tmp_path / "hooks.py")
+    assert caught.value.where.removesuffix(":loud").endswith(f"filters[0]: {tmp_path / 'hooks.py'}")
 
 
 def test_a_file_that_is_not_there_is_named_with_the_way_paths_are_read(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"filters: my/hooks\.py:loud: no such file") as caught:
-        found_in(tmp_path, "my/hooks.py:loud")
+    with pytest.raises(RecipeError, match=r"filters\[0\]: my/hooks\.py:loud: no such file") as caught:
+        clean([{"text": "one"}], filters=[{"measure": "my/hooks.py:loud", "min": 0}])
     assert "relative to the recipe" in caught.value.next
 
 
@@ -116,11 +115,12 @@ def test_a_hook_may_have_dataclasses_and_leaves_nothing_beside_itself(tmp_path: 
         "@dataclass\nclass Weight:\n    value: int = 3\n\n"
         "def loud(columns):\n    return [Weight().value for _ in columns['doc_id']]\n"
     )
-    assert called(tmp_path, code).tolist() == [3, 3, 3, 3]
+    assert called(tmp_path, code) == [3, 3, 3, 3]
     assert [path.name for path in tmp_path.iterdir()] == ["hooks.py"]
     assert "hooks" not in sys.modules
 
 
 def test_no_documents_need_no_numbers(tmp_path: Path) -> None:
+    (tmp_path / "hooks.py").write_text("def loud(columns):\n    return []\n")
     none = {name: column.slice(0, 0) for name, column in COLUMNS.items()}
-    assert called(tmp_path, "def loud(columns):\n    return []\n", none).tolist() == []
+    assert measure_by(find_plugin("measures", "hooks.py:loud", tmp_path, "filters"), none).tolist() == []

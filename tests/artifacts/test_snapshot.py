@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -11,11 +12,7 @@ import pytest
 
 import tokmill as mill
 from mill import NOTES, tokmill, write_problems, write_recipe
-from tokmill.artifacts.manifest import load_manifest
-from tokmill.artifacts.snapshot import load_snapshot
-from tokmill.storage.codecs import read_batches
-from tokmill.storage.location import file_sha256
-from tokmill.storage.records import Kind, Wanted, plain_sha256
+from written import Json, ZstdFile, file_sha256, load_lines, load_manifest
 
 TEMPLATE = "{question} {answer}"
 
@@ -24,7 +21,7 @@ def materialize(directory: Path, root: str = "root", *more: str) -> Path:
     """Of problems.jsonl below `directory`, in shards of a megabyte; the path of the manifest."""
     done = tokmill(
         *("materialize", "files", directory / "problems.jsonl", "--name", "org/problems"),
-        *("--template", TEMPLATE, "--root", directory / root, "--shard-megabytes", "1", "--json", *more),
+        *("--template", TEMPLATE, "--out", directory / root, "--shard-megabytes", "1", "--json", *more),
     )
     assert done.returncode == 0, done.stderr + done.stdout
     return Path(json.loads(done.stdout)["manifest"])
@@ -54,34 +51,32 @@ def recipe_for(directory: Path, manifest: Path, **corpus: Any) -> Path:
     return write_recipe(directory, sources=[source], tokenizer=None, builds=None)
 
 
-def texts_of(paths: list[Path]) -> list[str]:
-    wanted = [Wanted("text", "text", Kind.TEXT, True)]
-    return [
-        text
-        for path in paths
-        for batch in read_batches(path, wanted, unit="line", max_record_bytes=1 << 20)
-        for text in batch.table.column("text").to_pylist()
-    ]
+def load_snapshot(path: Path) -> Json:
+    found: Json = json.loads(path.read_bytes())
+    return found
 
 
 def test_shards_and_manifest_lie_where_the_layout_says(corpus: Path) -> None:
     path = manifest_in(corpus)
     container = load_snapshot(path)
-    assert path.name == f"org--problems_{container.revision}.json"
-    folder = corpus / "root/corpora/org--problems" / container.revision
+    revision = container["revision"]
+    assert path.name == f"org--problems_{revision}.json"
+    folder = corpus / "root/corpora/org--problems" / revision
     files = sorted(folder.iterdir())
-    assert [f"corpora/org--problems/{container.revision}/{f.name}" for f in files] == [
-        shard.path for shard in container.shards
+    assert [f"corpora/org--problems/{revision}/{f.name}" for f in files] == [
+        shard["path"] for shard in container["shards"]
     ]
     assert len(files) > 1
-    for file, shard in zip(files, container.shards, strict=True):
-        assert (file_sha256(file), plain_sha256(file)) == (shard.sha256, shard.content_sha256)
+    for file, shard in zip(files, container["shards"], strict=True):
+        with ZstdFile(file) as plain:
+            content = hashlib.sha256(plain.read()).hexdigest()
+        assert (file_sha256(file), content) == (shard["sha256"], shard["content_sha256"])
     with (corpus / "problems.jsonl").open() as lines:
         expected = [TEMPLATE.format(**json.loads(line)) for line in lines]
-    assert texts_of(files) == expected
-    assert container.invariants["rows"] == len(expected)
-    assert container.invariants["chars"] == sum(map(len, expected))
-    assert container.invariants["tokens"] == sum(-(-len(text) // 4) for text in expected)
+    assert [record["text"] for file in files for record in load_lines(file)] == expected
+    assert container["invariants"]["rows"] == len(expected)
+    assert container["invariants"]["chars"] == sum(map(len, expected))
+    assert container["invariants"]["tokens"] == sum(-(-len(text) // 4) for text in expected)
     assert not list((corpus / "root").glob(".*"))
     assert str(corpus) not in path.read_text()
 
@@ -94,7 +89,7 @@ def test_the_same_files_give_the_same_manifest_for_any_number_of_workers(corpus:
 def test_what_was_normalized_and_found_is_in_the_manifest(tmp_path: Path) -> None:
     (tmp_path / "notes.jsonl").write_text(json.dumps({"text": NOTES, "lang": "en"}) + "\n")
     command = [
-        *("materialize", "files", tmp_path / "notes.jsonl", "--name", "notes", "--root", tmp_path / "root"),
+        *("materialize", "files", tmp_path / "notes.jsonl", "--name", "notes", "--out", tmp_path / "root"),
         *("--unicode", "NFC", "--where", "lang=en", "--json"),
     ]
     done = tokmill(*command)
@@ -116,7 +111,7 @@ def test_a_recipe_reads_a_container_and_refuses_a_shard_with_another_byte(corpus
     recipe = recipe_for(corpus, manifest_in(corpus))
     result = mill.run(recipe, workers=1)
     assert result.artifacts["ingest/problems"].manifest.counts["kept"] == 9000
-    shard = corpus / "root" / load_snapshot(manifest_in(corpus)).shards[1].path
+    shard = corpus / "root" / load_snapshot(manifest_in(corpus))["shards"][1]["path"]
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
@@ -149,7 +144,7 @@ def test_an_edited_manifest_is_refused(corpus: Path) -> None:
 def test_a_selection_is_the_same_for_a_seed_and_holds_what_was_asked(corpus: Path) -> None:
     path = manifest_in(corpus)
     container = load_snapshot(path)
-    half = container.invariants["tokens"] // 2
+    half = container["invariants"]["tokens"] // 2
     chosen = []
     for number, seed in enumerate((7, 7, 8)):
         target = corpus / f"root/manifests/some-{number}.json"
@@ -157,24 +152,24 @@ def test_a_selection_is_the_same_for_a_seed_and_holds_what_was_asked(corpus: Pat
         assert done.returncode == 0, done.stdout
         chosen.append(load_snapshot(target))
     assert chosen[0] == chosen[1]
-    assert chosen[0].about["of"]["digest"] == container.digest
+    assert chosen[0]["about"]["of"]["digest"] == container["digest"]
     for selection in chosen:
-        assert half <= selection.invariants["tokens"] < container.invariants["tokens"]
-        assert [s for s in container.shards if s in selection.shards] == selection.shards
+        assert half <= selection["invariants"]["tokens"] < container["invariants"]["tokens"]
+        assert [s for s in container["shards"] if s in selection["shards"]] == selection["shards"]
     recipe = recipe_for(corpus, corpus / "root/manifests/some-0.json")
     assert tokmill("run", recipe, "--until", "ingest").returncode == 0
     kept = load_manifest(corpus / "out/small/ingest/problems").counts["kept"]
-    assert kept == chosen[0].invariants["rows"]
+    assert kept == chosen[0]["invariants"]["rows"]
 
 
 def test_a_selection_by_name_and_what_it_cannot_find(corpus: Path) -> None:
     path, target = manifest_in(corpus), corpus / "root/manifests/first.json"
     assert tokmill("select", path, "--shard", "*-00000.*", "--out", target).returncode == 0
-    assert [Path(s.path).name for s in load_snapshot(target).shards] == ["train-00000.jsonl.zst"]
+    assert [Path(s["path"]).name for s in load_snapshot(target)["shards"]] == ["train-00000.jsonl.zst"]
     nothing = tokmill("select", path, "--shard", "valid-*", "--out", target)
     assert "none of 4 shards" in nothing.stderr
     too_many = tokmill("select", path, "--rows", "9001", "--out", target)
     assert "9,001 rows are requested, and the matching shards hold 9,000" in too_many.stderr
-    shard = corpus / "root" / load_snapshot(path).shards[0].path
+    shard = corpus / "root" / load_snapshot(path)["shards"][0]["path"]
     shard.write_bytes(shard.read_bytes() + b"x")
     assert "but it is" in tokmill("select", path, "--shards", "1", "--out", target).stderr

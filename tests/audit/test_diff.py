@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import tokmill as mill
 from cleaned import prose, write_documents
 from mill import write_recipe
-from tokmill.artifacts.manifest import load_manifest
-from tokmill.audit.diff import Diff, match_equal_rows
+from tokmill.audit.diff import match_equal_rows
 from tokmill.cli import main
 from tokmill.errors import RecipeError
+from written import load_manifest, read_row_index
 
 
 def make(directory: Path, records: dict[str, list[dict[str, Any]]], **sections: Any) -> Path:
@@ -80,11 +80,11 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(first: Path, second: Path) -> Diff:
+def found(first: Path, second: Path) -> Any:
     return mill.diff(first, second)
 
 
-def test_every_document_that_came_or_went_has_its_reason(found: Diff) -> None:
+def test_every_document_that_came_or_went_has_its_reason(found: Any) -> None:
     documents = found.documents
     assert documents.went == {
         "clean: too_few_words": 1,  # w5
@@ -113,7 +113,7 @@ def test_every_document_that_came_or_went_has_its_reason(found: Diff) -> None:
 
 
 def test_recipe_tokenizer_shares_and_builds_are_told_key_by_key(
-    first: Path, second: Path, found: Diff
+    first: Path, second: Path, found: Any
 ) -> None:
     assert found.recipe is not None
     assert "`seed` changed 7 → 8" in found.recipe
@@ -126,10 +126,10 @@ def test_recipe_tokenizer_shares_and_builds_are_told_key_by_key(
         counts = load_manifest(run / "tokens").counts
         total = sum(counts["tokens"].values())
         for group in ("domains", "sources", "licenses"):
-            mine = [share for share in found.shares if share.group == group]
+            mine = [share for share in found.shares if (share.of, share.group) == ("tokens", group)]
             assert sum(share.tokens[side] for share in mine) == total
             assert sum(share.shares[side] for share in mine) == pytest.approx(1)
-    (web,) = (share for share in found.shares if (share.group, share.name) == ("sources", "web"))
+    (web,) = (share for share in found.shares if share[:3] == ("tokens", "sources", "web"))
     assert web.change > 0.1
     rows = {build["build"]: build for build in found.builds}
     assert (
@@ -138,6 +138,69 @@ def test_recipe_tokenizer_shares_and_builds_are_told_key_by_key(
     )
     assert rows["build/mega"]["after"] is None
     assert rows["build/lists"]["before"] is None
+
+
+def built_by_source(run: Path, build: str) -> Counter[str]:
+    """Tokens in rows, recounted from the index of every split."""
+    found: Counter[str] = Counter()
+    for path in sorted((run / build).glob("*/index.jsonl.zst")):
+        for row in read_row_index(path):
+            for span in row.docs:
+                found[span.source] += span.end - span.start
+    return found
+
+
+def test_shares_of_a_build_are_of_the_tokens_in_its_rows(tmp_path: Path) -> None:
+    """A mixture changes what is built, and nothing of what there is to build from."""
+    weights = [{"web": "0.5", "books": "0.5"}, {"web": "0.9", "books": "0.1"}]
+    runs = [
+        make(
+            tmp_path / str(number),
+            base(),
+            mixture={"weights": own, "tokens": 2000, "exhausted": "repeat", "max_epochs": 9},
+            builds=[{"name": "rows", "format": "memmap"}],
+        )
+        for number, own in enumerate(weights)
+    ]
+    found = mill.diff(*runs)
+    counted = [built_by_source(run, "build/rows") for run in runs]
+    built = {s.name: s for s in found.shares if (s.of, s.group) == ("build/rows", "sources")}
+    assert set(built) == {"web", "books"}
+    for name, share in built.items():
+        assert share.tokens == tuple(own[name] for own in counted)
+        assert share.shares == tuple(own[name] / sum(own.values()) for own in counted)
+    assert built["web"].change > 0.2
+    assert not any(share.change for share in found.shares if share.of == "tokens")
+    assert mill.diff(*runs, fail_on=["shares=0.1"]).failed == ("shares=0.1",)
+    shown = CliRunner().invoke(main, ["diff", *map(str, runs)]).stdout
+    before, after = (own["web"] for own in counted)
+    (line,) = (line for line in shown.splitlines() if line.split()[:2] == ["sources", "web"])
+    assert f"{before:,} → {after:>14,}" in line
+
+
+def test_shares_under_a_thousandth_are_counted_and_shown_when_asked_for(tmp_path: Path) -> None:
+    runs = []
+    for number, words in enumerate(
+        ("a few words that are rarely read here at all", "some others of ten words, in their own small place")
+    ):
+        web = [{"id": f"w{n}", "text": prose(n, 60)} for n in range(30 + number)]
+        runs.append(make(tmp_path / str(number), {"web": web, "tiny": [{"id": "t", "text": words}]}))
+    found = mill.diff(*runs)
+    small = [
+        share
+        for share in found.shares
+        if max(share.shares) < 0.001
+        and share.tokens[0] != share.tokens[1]
+        and (share.of == "tokens" or share.group == "sources")
+    ]
+    assert {share.name for share in small} == {"tiny", "CC0-1.0"}
+    few = CliRunner().invoke(main, ["diff", *map(str, runs)]).stdout
+    assert few.splitlines()[-1] == f"{len(small)} shares under 0.1 % not shown: --all shows them"
+    assert not any(line.split()[1] in ("tiny", "CC0-1.0") for line in few.splitlines() if "%" in line[:-60])
+    every = CliRunner().invoke(main, ["diff", *map(str, runs), "--all"]).stdout
+    assert "not shown" not in every
+    added = [line.split() for line in every.splitlines() if line not in few.splitlines()]
+    assert sorted((words[0], words[1]) for words in added) == sorted((s.group, s.name) for s in small)
 
 
 def test_a_run_and_its_copy_elsewhere_are_the_same(first: Path, tmp_path: Path) -> None:
@@ -193,7 +256,7 @@ def test_checks_decide_the_exit_status(first: Path, second: Path, tmp_path: Path
     assert run(first, second, "--fail-on", "shares=1").exit_code == 0
     told = json.loads(run(first, second, "--json", "--fail-on", "tokens").stdout)
     assert (told["ok"], told["failed"]) == (False, ["tokens"])
-    assert set(told) == {"ok", "failed", *Diff._fields}
+    assert set(told) == {"ok", "failed", *mill.diff(first, second)._fields}
     shown = run(first, second).stdout
     assert all(
         words in shown for words in ("not in the source", "`seed` changed 7 → 8", "exact_dup", "only in B")

@@ -11,9 +11,9 @@ import pytest
 
 from mill import tokmill
 from recount import Recount
+from reports.reported import figures_of
 from reviews.variants import DOMAINS, write_variant
-from tokmill.reports.facts import gather_facts
-from tokmill.reviews.review import review
+from tokmill import review
 
 Recipe = dict[str, Any]
 
@@ -32,7 +32,7 @@ def mill(directory: Path, **sections: Any) -> tuple[str, Recount]:
 
 
 def warnings_of(run: Recount) -> list[tuple[str, str]]:
-    return [(warning["where"], warning["what"]) for warning in gather_facts(run.run)["warnings"]]
+    return [(warning["where"], warning["what"]) for warning in figures_of(run.run)["warnings"]]
 
 
 def high_findings(run: Recount, check: str) -> list[tuple[str, str]]:
@@ -51,8 +51,9 @@ def test_a_domain_that_starves_a_mixture_is_named_by_run_report_and_review(tmp_p
         f"code limits the build to {100 * built / there:.2g} % of the tokens at hand "
         f"({built:,} of {there:,}): it has {code:,}"
     )
-    assert f"mixture: {line}\n" in said
-    assert ("mixture", line) in warnings_of(run)
+    advice = "; find more of it, lower its weight, or set a target with `exhausted: renormalize` or `exhausted: repeat`"
+    assert f"! mixture: {line}{advice}\n" in said
+    assert ("mixture", line + advice) in warnings_of(run)
     assert high_findings(run, "starved_build") == [("mixture", line)]
 
 
@@ -60,7 +61,7 @@ def test_a_source_with_weights_of_its_own_is_named_as_a_source(tmp_path: Path) -
     shared = {"math": {"domain": "web"}}
     weights = {"weights": {"web": 1, "code": 0}, "sources": {"web": {"web": "0.05", "math": "0.95"}}}
     said, _ = mill(tmp_path / "run", mixture=weights, **shared)
-    assert re.search(r"^mixture: source math limits the build to \d+ % of the tokens at hand", said, re.M)
+    assert re.search(r"^! mixture: source math limits the build to \d+ % of the tokens at hand", said, re.M)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_rows_that_are_balanced_name_the_smallest_domain(tmp_path: Path) -> None
     share = (
         f"code limits the build to {100 * built / there:.2g} % of the tokens at hand ({built:,} of {there:,})"
     )
-    assert f"build/rows: {share}" in said
+    assert f"! build/rows: {share}" in said
     assert any(where == "build/rows" and what.startswith(share) for where, what in warnings_of(run))
     assert any(
         about == "build rows" and says.startswith(share)
@@ -104,8 +105,8 @@ def test_a_held_out_split_that_is_larger_than_training_is_told(tmp_path: Path) -
     train, valid = (run.built("mega", name).written for name in ("train", "valid"))
     assert train < valid
     line = f"valid has {valid:,} tokens and train {train:,}: more is held out than trained on"
-    assert f"build/mega: {line}\n" in said
-    assert ("build/mega", line) in warnings_of(run)
+    assert f"! build/mega: {line}; lower `split.valid_fraction`" in said
+    assert any(where == "build/mega" and what.startswith(line) for where, what in warnings_of(run))
     found = dict(high_findings(run, "held_out"))
     assert (
         f"valid has more than is trained on: {valid:,} tokens, and {train:,} for training"
@@ -119,13 +120,13 @@ def test_a_source_that_one_rule_empties_is_told_with_the_rule_and_an_example(tmp
     web = [doc for doc in run.documents if doc.source == "web"]
     lost = [doc for doc in web if doc.gone == ("clean", "drop", "too_few_words")]
     assert len(lost) > len(web) / 2
-    (line,) = re.findall(r"^clean/web: (web loses .*)$", said, re.M)
+    (line,) = set(re.findall(r"^! clean/web: (web loses .*)$", said, re.M))
     share = f"{100 * len(lost) / len(web):.2g} %"
     assert line.startswith(
         f"web loses {share} of its documents ({len(lost):,} of {len(web):,}) to too_few_words ("
     )
     assert "words" in line.partition("too_few_words (")[2]
-    assert line.rpartition("one of them is ")[2] in {doc.doc_id for doc in lost}
+    assert line.rpartition("one of them is ")[2].partition("; ")[0] in {doc.doc_id for doc in lost}
     assert ("clean/web", line) in warnings_of(run)
     assert high_findings(run, "source_loss") == [("source web", line)]
 
@@ -140,7 +141,7 @@ def test_several_rules_that_empty_a_source_together_are_told_too(tmp_path: Path)
     came = sum(doc.source == "web" for doc in run.documents)
     assert max(reasons.values()) <= came / 2 < reasons.total()
     (first, _), *_ = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-    (line,) = re.findall(r"^clean/web: (web loses .*)$", said, re.M)
+    (line,) = set(re.findall(r"^! clean/web: (web loses .*)$", said, re.M))
     assert f"({reasons.total():,} of {came:,}) to {len(reasons)} reasons, {first} (" in line
 
 
@@ -149,7 +150,7 @@ def test_a_source_of_copies_is_told_by_dedup(tmp_path: Path) -> None:
     said, run = mill(tmp_path / "run", code=copy)
     code = [doc for doc in run.documents if doc.source == "code" and (not doc.gone or doc.gone[0] != "clean")]
     lost = [doc for doc in code if doc.gone == ("dedup", "drop", "exact_dup")]
-    (line,) = re.findall(r"^dedup: (code loses .*)$", said, re.M)
+    (line,) = set(re.findall(r"^! dedup: (code loses .*)$", said, re.M))
     assert f"({len(lost):,} of {len(code):,}) to exact_dup; one of them is {lost[0].doc_id}" in line
     assert ("dedup", line) in warnings_of(run)
     assert high_findings(run, "source_loss") == [("source code", line)]
@@ -161,10 +162,10 @@ def test_a_loss_that_is_meant_is_not_told_and_the_bound_changes_no_byte(tmp_path
     said, meant = mill(
         tmp_path / "meant",
         web={"clean": {"filters": [rule]}},
-        dedup={"near": {}, "partitions": 1, "warn_source_loss": 1},
+        clean={"warn_source_loss": 1},
     )
     assert "loses" not in said
     assert high_findings(meant, "source_loss") == []
     assert not [what for _, what in warnings_of(meant) if " loses " in what]
-    steps = [json.loads((run.run / "dedup" / "manifest.json").read_bytes()) for run in (told, meant)]
+    steps = [json.loads((run.run / "clean/web" / "manifest.json").read_bytes()) for run in (told, meant)]
     assert steps[0]["fingerprint"] == steps[1]["fingerprint"]

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import tokmill as mill
-from cleaned import prose, write_documents
+from cleaned import prose, rows_of, write_documents
 from tokmill.cli import main
 
 Json = dict[str, Any]
@@ -222,3 +222,75 @@ def test_an_id_that_is_nowhere_may_be_one_that_was_not_sampled(runs: list[Path])
     assert found.exit_code == 1
     left_out = counts_of(runs[0])["ingest/third", "not_sampled"]
     assert f"not sampled are written down nowhere ({left_out:,} of third)" in found.stderr
+
+
+def test_a_part_of_a_name_means_every_reason_that_has_it(runs: list[Path]) -> None:
+    told = json.loads(why(runs[0], "--reason", "license", "--json"))
+    reasons = {"license_denied", "license_not_allowed", "license_unknown"}
+    assert {one["reason"] for one in told["counts"]} == {one["reason"] for one in told["examples"]} == reasons
+    told = json.loads(why(runs[0], "--reason", "language", "--json"))
+    assert {one["reason"] for one in told["counts"]} == {"other_language"}
+
+
+def test_an_unknown_reason_lists_those_that_there_are_with_their_numbers(runs: list[Path]) -> None:
+    for run in runs:
+        totals: Counter[str] = Counter()
+        for (_, reason), docs in counts_of(run).items():
+            totals[reason] += docs
+        first, *lines = why(run, "--reason", "near-dup").splitlines()
+        assert first == "no document left or was changed for near-dup; reasons of this run:"
+        listed = {words[1]: int(words[0].replace(",", "")) for words in map(str.split, lines)}
+        assert listed == dict(totals)
+        assert list(listed.values()) == sorted(listed.values(), reverse=True)
+        told = json.loads(why(run, "--reason", "near-dup", "--json"))
+        assert (told["counts"], told["examples"]) == ([], [])
+        assert {(one["step"], one["reason"]): one["docs"] for one in told["others"]} == counts_of(run)
+
+
+def test_numbers_of_one_source_are_those_of_its_ledgers(runs: list[Path]) -> None:
+    for run in runs:
+        for source in ("web", "other", "third"):
+            ledgers: Counter[tuple[str, str]] = Counter()
+            for step in ("dedup", "split", f"clean/{source}"):
+                rows = rows_of(run, step, "ledger")
+                ledgers.update((step, row["reason"]) for row in rows if row["source"] == source)
+            told = json.loads(why(run, "--reason", "all", "--source", source, "--json"))
+            counted = {(one["step"], one["reason"]): one["docs"] for one in told["counts"]}
+            ingested = {key: docs for key, docs in counts_of(run).items() if key[0] == f"ingest/{source}"}
+            assert counted == {**ledgers, **ingested}
+            assert {one["source"] for one in told["examples"]} <= {source}
+    refused = CliRunner().invoke(main, ["why", str(runs[0]), "--reason", "all", "--source", "wbe"])
+    assert refused.exit_code == 1
+    assert "no source is called wbe" in refused.stderr
+    assert "one of: web, other, third" in refused.stderr
+
+
+def test_quarantined_documents_are_read_like_dropped_ones_and_few_of_many_shards(tmp_path: Path) -> None:
+    for part in range(6):
+        records = [{"id": f"{part}-{n}", "text": prose(part * 100 + n, 4)} for n in range(4)]
+        write_documents(tmp_path / f"part-{part}.jsonl", records)
+    recipe = {
+        "name": "held",
+        "sources": [{"name": "web", "files": "part-*.jsonl"}],
+        "license": {"unknown": "quarantine"},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    out = mill.run(tmp_path / "recipe.yaml", workers=1, until="clean").out
+    told = json.loads(why(out, "--reason", "license_unknown", "--json"))
+    assert told["counts"] == [
+        {"step": "clean/web", "verdict": "quarantine", "reason": "license_unknown", "docs": 24}
+    ]
+    texts = {row["doc_id"]: row["text"] for row in rows_of(out, "ingest/web", "documents")}
+    assert len(told["examples"]) == 3
+    for example in told["examples"]:
+        assert (example["verdict"], example["text"]) == ("quarantine", texts[example["doc_id"]])
+
+
+def test_a_run_that_failed_later_has_its_reasons_all_the_same(runs: list[Path], tmp_path: Path) -> None:
+    cut = Path(shutil.copytree(runs[0], tmp_path / "cut"))
+    expected = json.loads(why(cut, "--reason", "near_dup", "--json"))
+    (cut / "manifest.json").unlink()
+    for step in ("build", "mixture", "tokens", "tokenizer", "split"):
+        shutil.rmtree(cut / step)
+    assert json.loads(why(cut, "--reason", "near_dup", "--json")) == expected
+    assert expected["examples"]

@@ -35,6 +35,7 @@ def test_totals_and_sources_of_a_report_are_counted_from_documents_and_rows(
     assert totals["tokens_by_split"] == by_split
     assert totals["tokens"] == sum(by_split.values())
     assert totals["tokens_written"] == {build: whole_build(milled, build).written for build in milled.builds}
+    in_builds: set[tuple[str, str]] = set()
     for build in milled.builds:
         docs = {
             (turn.doc.source, turn.doc.doc_id)
@@ -42,6 +43,8 @@ def test_totals_and_sources_of_a_report_are_counted_from_documents_and_rows(
             for turn in counted.built(build, split).turns
         }
         assert totals["documents_built"][build] == len(docs), build
+        in_builds |= docs
+    assert totals["documents_in_builds"] == len(in_builds)
     assert totals["text_bytes"] == sum(len(doc.text.encode()) for doc in counted.documents)
     for row in report["sources"]:
         mine = own[row["name"]]
@@ -75,10 +78,25 @@ def test_shares_of_a_report_are_those_of_the_documents_and_of_the_rows(milled: M
         assert all(row["share"] == round(row["tokens"] / whole, 6) for row in rows)
     for build in report["builds"]:
         for of, rows in build["shares"].items():
-            expected = named_in_build(milled, build["name"], of)
+            expected = _named_once(milled, build["name"], of)
             whole = sum(amounts["tokens"] for amounts in expected.values())
             assert {row["name"]: {key: row[key] for key in ("docs", "tokens")} for row in rows} == expected
             assert all(row["share"] == round(row["tokens"] / whole, 6) for row in rows)
+
+
+def _named_once(milled: Milled, build: str, of: str) -> Json:
+    """As `named_in_build`, but for documents: each counts once."""
+    found = named_in_build(milled, build, of)
+    for name, amounts in found.items():
+        amounts["docs"] = distinct(
+            [
+                turn.doc
+                for split in milled.splits(build)
+                for turn in milled.counted.built(build, split).turns
+                if (getattr(turn.doc, of) or "unknown") == name
+            ]
+        )
+    return found
 
 
 def test_packing_of_a_report_is_that_of_the_rows(milled: Milled, report: Json) -> None:
@@ -122,14 +140,17 @@ def test_the_flow_of_documents_ends_in_what_was_built(milled: Milled, report: Js
                 )
                 or len(mixed(milled)) > 1
             )
-    assert sum(value for (_, end), value in links.items() if end.startswith("drop ")) == (
-        sum(counted.records(source) for source in DOMAINS)
-        - sum(
-            distinct(counted.turns(split))
-            for split in counted.splits()
-            if split in mixed(milled) or not mixed(milled)
-        )
-    )
+    built = {
+        split: distinct([turn.doc for turn in counted.built("rows", split).turns])
+        for split in milled.splits("rows")
+    }
+    ends = {
+        end.removeprefix("built "): value for (_, end), value in links.items() if end.startswith("built ")
+    }
+    assert ends == {split: docs for split, docs in built.items() if docs}
+    records = sum(counted.records(source) for source in DOMAINS)
+    left = sum(value for (_, end), value in links.items() if end.startswith("drop "))
+    assert left == records - sum(built.values())
 
 
 def test_the_flow_of_tokens_ends_in_the_rows_of_the_first_build(milled: Milled, report: Json) -> None:
@@ -148,7 +169,11 @@ def test_the_flow_of_tokens_ends_in_the_rows_of_the_first_build(milled: Milled, 
         for key in ("tail_dropped", "truncated", "left_out"):
             assert links[f"split {split}", f"drop {key}"] == getattr(packed, key), key
         assert links[f"split {split}", "drop unused"] == unused
-        assert links["repeats", f"split {split}"] == repeated
+        assert links[f"repeats {split}", f"split {split}"] == repeated
+        for source in DOMAINS:
+            own = [doc for doc in turns if doc.source == source]
+            once = sum({doc.doc_id: doc.tokens for doc in own}.values())
+            assert links[f"source {source}", f"repeats {split}"] == sum(doc.tokens for doc in own) - once
 
 
 def test_histograms_of_a_report_count_every_document(milled: Milled, report: Json) -> None:
@@ -182,7 +207,9 @@ def test_fertility_of_a_report_is_that_of_the_texts(milled: Milled, report: Json
             assert row["words_counted_in_docs"] == len(mine)
 
 
-def test_the_mixture_of_a_report_is_that_of_its_order(milled: Milled, report: Json) -> None:
+def test_the_mixture_of_a_report_is_what_was_asked_and_what_came_into_rows(
+    milled: Milled, report: Json
+) -> None:
     if "mixture" not in milled.recipe:
         assert report["mixture"] is None
         return
@@ -193,18 +220,29 @@ def test_the_mixture_of_a_report_is_that_of_its_order(milled: Milled, report: Js
     repeats = 0
     for row in report["mixture"]["splits"]:
         turns = counted.turns(row["split"])
-        whole = sum(doc.tokens for doc in turns)
+        built = counted.built("rows", row["split"])
         repeats += len(turns) - distinct(turns)
-        assert row["tokens"] == whole
-        for source in row["sources"]:
-            mine = [doc for doc in turns if doc.source == source["name"]]
-            there = sum(doc.tokens for doc in counted.in_split(row["split"], [source["name"]]))
-            tokens = sum(doc.tokens for doc in mine)
-            assert (source["tokens"], source["documents"], source["available"]) == (tokens, len(mine), there)
-            assert math.isclose(source["built"], tokens / whole if whole else 0, abs_tol=1e-8)
-            assert math.isclose(source["epochs"], tokens / there, abs_tol=1e-5)
-            if row["split"] == "train" and "weights" in asked:
-                assert math.isclose(source["wanted"], float(asked["weights"][DOMAINS[source["name"]]]))
+        assert row["tokens"] == built.written
+        is_weighed = "weights" in asked
+        assert [one["name"] for one in row["domains"] or []] == (
+            list(dict.fromkeys(DOMAINS[source["name"]] for source in row["sources"])) if is_weighed else []
+        )
+        for of, one in [
+            *(("source", s) for s in row["sources"]),
+            *(("domain", d) for d in row["domains"] or []),
+        ]:
+            mine = [turn for turn in built.turns if getattr(turn.doc, of) == one["name"]]
+            there = sum(
+                doc.tokens for doc in counted.in_split(row["split"]) if getattr(doc, of) == one["name"]
+            )
+            tokens = sum(turn.written for turn in mine)
+            docs = distinct([turn.doc for turn in mine])
+            assert (one["tokens"], one["documents"], one["available"]) == (tokens, docs, there)
+            assert math.isclose(one["built"], tokens / built.written if built.written else 0, abs_tol=1e-8)
+            assert math.isclose(one["epochs"], tokens / there, abs_tol=1e-5)
+            if row["split"] == "train" and is_weighed:
+                domain = one["name"] if of == "domain" else DOMAINS[one["name"]]
+                assert math.isclose(one["wanted"], float(asked["weights"][domain]))
     assert report["mixture"]["repeats"] == repeats
 
 
@@ -229,13 +267,17 @@ def test_fates_in_a_report_say_whether_a_document_is_built(milled: Milled, repor
 
 
 def test_figures_in_the_warnings_of_a_report_are_right(milled: Milled, report: Json) -> None:
-    said = {(warning["where"], warning["what"]) for warning in report["warnings"]}
+    said = {(one["where"], one["what"]) for one in [*report["warnings"], *report["notes"]]}
     counted = milled.counted
-    unlicensed = tokens_at_hand(milled, "license").get("unknown", {"tokens": 0})["tokens"]
-    whole = sum(amounts["tokens"] for amounts in tokens_at_hand(milled, "split").values())
-    if unlicensed:
-        share = f"{100 * unlicensed / whole:.2f}".rstrip("0").rstrip(".")
-        assert any(what.startswith(f"{unlicensed:,} tokens ({share}") for _, what in said), said
+    licenses = {build: named_in_build(milled, build, "license") for build in milled.builds}
+    unlicensed = {build: own.get("unknown", {"tokens": 0})["tokens"] for build, own in licenses.items()}
+    most = max(unlicensed, key=lambda build: unlicensed[build])
+    if unlicensed[most]:
+        whole = sum(amounts["tokens"] for amounts in licenses[most].values())
+        told = (
+            f"{unlicensed[most]:,} tokens ({100 * unlicensed[most] / whole:.2f} %) are of documents without"
+        )
+        assert any(where == f"build/{most}" and what.startswith(told) for where, what in said), said
     for build in milled.builds:
         cut = whole_build(milled, build).truncated
         mine = {what for where, what in said if where == f"build/{build}"}

@@ -277,6 +277,11 @@ def answer_of(reviewed: Json, question: str) -> Json:
     return next(answer for answer in reviewed["questions"] if question in answer["question"])
 
 
+def _docs_by_license(turns: list[Any]) -> dict[str, int]:
+    docs = {(turn.doc.shard, turn.doc.row): turn.doc.license or "unknown" for turn in turns}
+    return dict(Counter(docs.values()))
+
+
 def test_a_source_is_said_to_be_built_as_far_as_it_is_in_rows(milled: Milled, reviewed: Json) -> None:
     figures = answer_of(reviewed, "Which sources")["figures"]
     for source in DOMAINS:
@@ -293,6 +298,7 @@ def test_a_source_is_said_to_be_built_as_far_as_it_is_in_rows(milled: Milled, re
             "tokens": sum(doc.tokens for doc in mine),
             "built_documents": distinct([turn.doc for turn in turns]),
             "built_tokens": sum(turn.written for turn in turns),
+            "licenses": _docs_by_license(turns),
         }
         assert {key: figures[source][key] for key in expected} == expected
 

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from forked import run_forked
 from mill import tokmill
 from reports.reported import write_corpus
-from tokmill.artifacts.progress import JOURNAL, Silence, load_journal, open_journal
-from tokmill.audit.status import FAILED, FINISHED, RUNNING, STOPPED, Status, status
+from tokmill import plan, run, status
+from tokmill.artifacts.progress import Silence, load_journal, open_journal
 from tokmill.errors import StorageError, TokmillError
-from tokmill.pipeline.plan import plan_steps
-from tokmill.pipeline.run import run
-from tokmill.recipe.file import load_recipe
-from tokmill.storage.lease import LOCK, open_lease
+from tokmill.storage.lease import open_lease
+from written import LOCK
+
+JOURNAL = "journal.json"
 
 # A run that tells when some of its tasks are done, and then waits for a word or kills itself.
 CHILD = """
@@ -61,14 +63,14 @@ def kill_after(recipe: Path, out: Path, tasks: int) -> None:
     assert killed.returncode == -9
 
 
-def states(found: Status) -> dict[str, str]:
+def states(found: Any) -> dict[str, str]:
     return {step.step: step.state for step in found.steps}
 
 
 def test_a_finished_run(tmp_path: Path) -> None:
     out = run(write_corpus(tmp_path), tmp_path / "out", workers=1).out
     found = status(out)
-    assert (found.state, found.recipe, found.error, found.holder) == (FINISHED, "small", None, None)
+    assert (found.state, found.recipe, found.error, found.holder) == ("finished", "small", None, None)
     assert set(states(found).values()) == {"done"}
     for step in found.steps:
         tasks = json.loads((out / step.step / "manifest.json").read_text())["tasks"]
@@ -85,7 +87,7 @@ def test_a_run_at_work_and_then_done(tmp_path: Path) -> None:
         assert child.stdin is not None
         assert child.stdout.readline() == "waiting\n"
         found = status(out)
-        assert found.state == RUNNING
+        assert found.state == "running"
         assert f"pid {child.pid} " in str(found.holder)
         assert states(found)["ingest/problems"] == "running"
         assert states(found)["build/rows"] == "waiting"
@@ -99,16 +101,16 @@ def test_a_run_at_work_and_then_done(tmp_path: Path) -> None:
         child.communicate()
     assert child.returncode == 0
     assert not (out / JOURNAL).exists()
-    assert status(out).state == FINISHED
+    assert status(out).state == "finished"
 
 
 def test_a_killed_run_says_how_far_it_got_and_that_nobody_works_there(tmp_path: Path) -> None:
     recipe, out = write_corpus(tmp_path), tmp_path / "out"
-    planned = [step.name for step in plan_steps(load_recipe(recipe), tmp_path, out)]
+    planned = [step["step"] for step in plan(recipe, out).as_json()["steps"]]
     kill_after(recipe, out, 12)
     assert (out / LOCK).exists()
     found = status(out)
-    assert (found.state, found.holder, found.error) == (STOPPED, None, None)
+    assert (found.state, found.holder, found.error) == ("stopped", None, None)
     assert [step.step for step in found.steps] == planned
     assert states(found)["ingest/problems"] == "done"
     assert states(found)["build/rows"] == "waiting"
@@ -118,7 +120,7 @@ def test_a_killed_run_says_how_far_it_got_and_that_nobody_works_there(tmp_path: 
     assert "run the recipe again to resume" in told.stdout
     run(recipe, out, workers=1)
     (out / JOURNAL).unlink(missing_ok=True)
-    assert status(out).state == FINISHED
+    assert status(out).state == "finished"
 
 
 def test_without_a_journal_directories_and_receipts_say_it(tmp_path: Path) -> None:
@@ -126,7 +128,7 @@ def test_without_a_journal_directories_and_receipts_say_it(tmp_path: Path) -> No
     kill_after(recipe, out, 12)
     (out / JOURNAL).unlink()
     found = status(out)
-    assert found.state == STOPPED
+    assert found.state == "stopped"
     assert states(found)["ingest/problems"] == "done"
     begun = [step for step in found.steps if step.state == "begun"]
     assert begun
@@ -140,7 +142,7 @@ def test_a_step_that_was_made_from_something_else_is_not_called_done(tmp_path: P
     (out / "manifest.json").unlink()
     (out / "tokenizer" / "manifest.json").unlink()
     found = status(out)
-    assert found.state == STOPPED
+    assert found.state == "stopped"
     assert states(found)["split"] == "done"
     assert states(found)["tokenizer"] == "begun"
     assert states(found)["tokens"] == "not usable"
@@ -150,7 +152,7 @@ def test_a_step_that_was_made_from_something_else_is_not_called_done(tmp_path: P
 def test_a_run_that_has_only_just_begun(tmp_path: Path) -> None:
     with open_lease(tmp_path):
         found = status(tmp_path)
-    assert (found.state, found.steps) == (RUNNING, [])
+    assert (found.state, found.steps) == ("running", [])
     assert f"pid {os.getpid()} " in str(found.holder)
 
 
@@ -162,7 +164,7 @@ def test_a_failed_run_tells_its_error(tmp_path: Path) -> None:
     with pytest.raises(TokmillError) as raised, open_journal(out, "small", Silence()) as journal:
         run(recipe, out, workers=1, progress=journal)
     found = status(out)
-    assert found.state == FAILED
+    assert found.state == "failed"
     assert found.error is not None
     assert found.error["kind"] == type(raised.value).__name__ == "TooManyBadRecords"
     assert found.error["what"] == raised.value.what
@@ -207,9 +209,54 @@ def test_the_rate_counts_what_was_done_and_not_what_was_there(
         assert begun is not None
         monkeypatch.setattr(time, "time", lambda: begun + 50)
         found = status(tmp_path)
-    assert found.state == RUNNING
+    assert found.state == "running"
     assert (found.shards_per_second, found.seconds_left) == (0.2, 50.0)
     assert not (tmp_path / JOURNAL).exists()
+
+
+def test_kernels_that_are_compiled_first_are_counted_and_are_no_step(tmp_path: Path) -> None:
+    with open_lease(tmp_path), open_journal(tmp_path, "small", Silence()) as journal:
+        journal.plan(["ingest/a"])
+        journal.begin_step("compiling kernels", [])
+        journal.count("compiling kernels", 12, 56, "kernels")
+        journal.write()
+        found = status(tmp_path)
+        assert states(found) == {"compiling kernels": "running", "ingest/a": "waiting"}
+        assert (found.steps[0].detail, found.steps[0].shards) == ("12 of 56 kernels", None)
+        assert (found.shards_per_second, found.seconds_left) == (None, None)
+        told = tokmill("status", tmp_path).stdout
+        assert re.search(r"▸ compiling kernels +running +[\d.]+ s  12 of 56 kernels\n", told)
+        journal.finish_step("compiling kernels", 20.0, {})
+        assert states(status(tmp_path)) == {"ingest/a": "waiting"}
+
+
+class Counting(Silence):
+    """Asks for the status whenever a task says how far it is."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.counts: list[tuple[str, int, int, str]] = []
+        self.details: list[str] = []
+
+    def count(self, name: str, done: int, total: int, unit: str) -> None:
+        self.counts.append((name, done, total, unit))
+        self.details += [step.detail for step in status(self.out).steps if step.step == name]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.usefixtures("forked_workers")
+def test_how_much_a_tokenizer_has_read_of_its_sample_is_known_while_it_is_trained(
+    tmp_path: Path, workers: int
+) -> None:
+    out = tmp_path / "out"
+    progress = Counting(out)
+    run(write_corpus(tmp_path), out, workers=workers, progress=progress)
+    log = json.loads((out / "tokenizer/tokenizer.log.json").read_text())
+    characters = sum(dataset["characters"] for dataset in log["datasets"])
+    told = [count for count in progress.counts if count[0] == "tokenizer"]
+    assert told[-1] == ("tokenizer", characters, characters, "characters read")
+    assert [count[1] for count in told] == sorted(count[1] for count in told)
+    assert len(progress.details) == len(told)
 
 
 def test_a_run_that_was_interrupted_by_hand_says_so(tmp_path: Path) -> None:

@@ -20,23 +20,12 @@ from hypothesis import strategies as st
 import tokmill as mill
 from cleaned import texts_of, write_documents
 from mill import write_recipe
-from tokmill.artifacts.manifest import load_manifest
 from tokmill.audit.places import find_turns, load_order
-from tokmill.audit.trace import (
-    ELSEWHERE,
-    BuildSplit,
-    Traced,
-    TracedDocument,
-    find_offset,
-    open_build,
-    trace_row,
-)
+from tokmill.audit.trace import find_offset, open_build, trace_row
 from tokmill.cli import main
 from tokmill.errors import CorruptFile, InputError, StorageError
-from tokmill.formats.megatron import MegatronFile
-from tokmill.formats.token_cache import TokenCache
 from tokmill.schema import ORDER
-from tokmill.storage.tables import load_table
+from written import MegatronFile, load_manifest, load_table, read_token_cache
 
 
 def traced_documents(run: Any, doc_id: str, source: str | None = None) -> Any:
@@ -133,9 +122,9 @@ def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return make_run(tmp_path_factory.mktemp("other"), request.param, [ROWS[1], SEQUENCES[0]])
 
 
-def rows_of(found: BuildSplit) -> list[list[int]]:
+def rows_of(build: Path, split: str) -> list[list[int]]:
     """The tokens of a build by readers that know nothing of documents."""
-    directory, form = found.build.directory / found.split, found.build.manifest.config["format"]
+    directory, form = build / split, load_manifest(build).config["format"]
     if form == "memmap":
         return np.fromfile(directory / "input_ids.mmap", "<i4").reshape(-1, 16).tolist()
     if form == "npy":
@@ -146,8 +135,7 @@ def rows_of(found: BuildSplit) -> list[list[int]]:
     if form == "megatron":
         sequences = MegatronFile(directory / "tokens")
         return [sequences.sequence(row).tolist() for row in range(len(sequences))]
-    parts = TokenCache(directory).read_parts()
-    return [ids.tolist() for part in parts for ids in np.split(part.ids, np.cumsum(part.lengths)[:-1])]
+    return list(read_token_cache(directory))
 
 
 def documents_of(run: Path) -> dict[tuple[str, str, int], str]:
@@ -176,12 +164,12 @@ def test_so_it_is_with_other_tokenizers(other: Path, name: str) -> None:
 
 def prove_every_token(run: Path, name: str) -> None:
     documents, facts = documents_of(run), load_manifest(run / "tokenizer").facts
-    seen: dict[tuple[str, str, int], dict[int, Traced]] = {}
+    seen: dict[tuple[str, str, int], dict[int, Any]] = {}
     padding = 0
     for split in ("train", "valid"):
         found = open_build(run / "build" / name / split)
         assert found.split == split
-        for row, ids in enumerate(rows_of(found)):
+        for row, ids in enumerate(rows_of(run / "build" / name, split)):
             for column, id in enumerate(ids):
                 (traced,) = trace_row(found, row, column)
                 if traced.source is None:
@@ -227,8 +215,9 @@ def test_the_bytes_of_a_token_are_the_bytes_it_stands_for(tmp_path: Path) -> Non
     lines = (run / "tokenizer" / facts["file"]).read_bytes().splitlines()
     token = {int(line.split()[1]): base64.b64decode(line.split()[0]) for line in lines}
     texts, parts = documents_of(run), 0
-    for found in (open_build(run / "build/mega", split) for split in ("train", "valid")):
-        for row, ids in enumerate(rows_of(found)):
+    for split in ("train", "valid"):
+        found = open_build(run / "build/mega", split)
+        for row, ids in enumerate(rows_of(run / "build/mega", split)):
             for column, id in enumerate(ids[:-1]):
                 (traced,) = trace_row(found, row, column)
                 assert traced.stretch is not None
@@ -239,17 +228,22 @@ def test_the_bytes_of_a_token_are_the_bytes_it_stands_for(tmp_path: Path) -> Non
     assert parts > 10, "some tokens must have been parts of a character"
 
 
-def test_a_row_is_told_in_stretches_and_an_offset_is_a_place_in_a_row(run: Path) -> None:
-    found = open_build(run / "build/concat-memmap", "train")
-    row = trace_row(found, 0)
+def test_a_row_is_told_in_stretches(run: Path) -> None:
+    row = mill.trace(run / "build/concat-memmap", row=0, split="train").documents
     assert row[0].start == 0
     assert [one.end for one in row[:-1]] == [one.start for one in row[1:]]
-    mega = open_build(run / "build/mega")
+
+
+def test_an_offset_is_a_place_in_a_row(run: Path) -> None:
+    found, mega = open_build(run / "build/concat-memmap", "train"), open_build(run / "build/mega")
     sequences = MegatronFile(run / "build/mega/train/tokens")
     for token in range(len(sequences.ids)):
         at, column = find_offset(mega, token)
         assert sequences.sequence(at)[column] == sequences.ids[token]
-    assert find_offset(mega, int(sequences.lengths[0])) == (1, 0)
+    first = int(sequences.lengths[0])
+    assert find_offset(mega, first) == (1, 0)
+    asked = mill.trace(run / "build/mega", offset=first).place
+    assert (asked["row"], asked["column"]) == (1, 0)
     for token in (-1, len(sequences.ids)):
         with pytest.raises(InputError, match="has no token"):
             find_offset(mega, token)
@@ -257,7 +251,7 @@ def test_a_row_is_told_in_stretches_and_an_offset_is_a_place_in_a_row(run: Path)
         find_offset(found, 0)
 
 
-def document(run: Path, doc_id: str, source: str | None = None) -> TracedDocument:
+def document(run: Path, doc_id: str, source: str | None = None) -> Any:
     (told,) = traced_documents(run, doc_id, source)
     return told
 
@@ -276,7 +270,7 @@ def test_the_tokens_of_every_document_are_where_it_is_said(run: Path) -> None:
         for build in told.builds:
             key = build["build"], build["split"]
             if key not in opened:
-                opened[key] = rows_of(open_build(run / key[0], key[1]))
+                opened[key] = rows_of(run / key[0], key[1])
             (turn,) = build["turns"]
             if "sequence" in turn:
                 assert opened[key][turn["sequence"]] == expected
@@ -340,13 +334,14 @@ def test_a_document_that_a_mixture_repeats_has_a_place_for_every_turn(tmp_path: 
         assert len(set(turns.values())) == 1
         assert only == (turns["build/mega"] if told.source == "odd" else 0)
         for build in told.builds:
-            found = open_build(run / build["build"])
             for turn in build["turns"]:
                 places = (
                     turn["rows"] if "rows" in turn else [{"row": turn["sequence"], "start": 0, "offset": 0}]
                 )
                 for place in places:
-                    (traced,) = trace_row(found, place["row"], place["start"])
+                    (traced,) = mill.trace(
+                        run / build["build"], row=place["row"], column=place["start"]
+                    ).documents
                     assert (traced.source, traced.doc_id) == (told.source, name)
                     assert traced.tokens[0] == place["offset"]
                     assert traced.stretch is not None
@@ -361,8 +356,8 @@ def test_a_run_copied_elsewhere_and_not_to_be_written_answers_the_same(run: Path
     try:
         before = [one.as_json() for one in traced_documents(run, "wide")]
         assert [one.as_json() for one in traced_documents(copy, "wide")] == before
-        told = [one.as_json() for one in trace_row(open_build(copy / "build/best_fit-npy"), 0)]
-        assert told == [one.as_json() for one in trace_row(open_build(run / "build/best_fit-npy"), 0)]
+        rows = [mill.trace(where / "build/best_fit-npy", row=0).documents for where in (copy, run)]
+        assert [one.as_json() for one in rows[0]] == [one.as_json() for one in rows[1]]
     finally:
         for path in [copy, *copy.rglob("*")]:
             os.chmod(path, 0o755)  # noqa: PTH101
@@ -382,7 +377,7 @@ def test_a_run_that_was_cut_short_tells_what_it_knows_and_what_is_missing(run: P
         "build/pad-parquet",
         "build/lists",
     }
-    (traced,) = trace_row(open_build(copy / "build/concat-memmap"), 0, 0)
+    (traced,) = mill.trace(copy / "build/concat-memmap", row=0, column=0).documents
     assert traced.stretch is not None
     for directory in ("split", "tokens", "tokenizer", "build"):
         shutil.rmtree(copy / directory)
@@ -392,25 +387,29 @@ def test_a_run_that_was_cut_short_tells_what_it_knows_and_what_is_missing(run: P
 
 def test_a_build_taken_out_of_its_run_says_what_its_index_says(run: Path, tmp_path: Path) -> None:
     alone = shutil.copytree(run / "build/concat-memmap", tmp_path / "alone")
-    (traced,) = trace_row(open_build(alone), 0, 3)
-    (inside,) = trace_row(open_build(run / "build/concat-memmap"), 0, 3)
+    (traced,) = mill.trace(alone, row=0, column=3).documents
+    (inside,) = mill.trace(run / "build/concat-memmap", row=0, column=3).documents
     assert (traced.doc_id, traced.tokens) == (inside.doc_id, inside.tokens)
-    assert (traced.stretch, traced.history, traced.note) == (None, None, ELSEWHERE)
+    assert (traced.stretch, traced.history, traced.note) == (
+        None,
+        None,
+        "the history of this document is in the run that the build was taken from, which is not here",
+    )
 
 
 def test_what_is_not_there_is_an_error_that_says_what_is(run: Path, tmp_path: Path) -> None:
-    rows = open_build(run / "build/concat-memmap")
+    rows = run / "build/concat-memmap"
     with pytest.raises(InputError, match="has no row"):
-        trace_row(rows, rows.rows)
+        mill.trace(rows, row=len(rows_of(rows, "train")))
     with pytest.raises(InputError, match="has no column 16"):
-        trace_row(rows, 0, 16)
+        mill.trace(rows, row=0, column=16)
     with pytest.raises(InputError, match="has no split called test"):
-        open_build(run / "build/concat-memmap", "test")
+        mill.trace(rows, row=0, split="test")
     with pytest.raises(InputError, match="is a run, not a build") as refused:
-        open_build(run)
+        mill.trace(run, row=0)
     assert "build/mega" in refused.value.next
     with pytest.raises(StorageError, match="is not a build"):
-        open_build(tmp_path)
+        mill.trace(tmp_path, row=0)
 
 
 def trace(*arguments: str | Path) -> Any:
@@ -425,7 +424,7 @@ def test_the_command_shows_the_characters_and_the_history(run: Path) -> None:
     assert "kept, train" in shown.stdout
     told = json.loads(trace(run / "build/mega", "--offset", "2", "--json").stdout)
     assert (told["row"], told["column"], len(told["documents"])) == (0, 2, 1)
-    assert set(told["documents"][0]) == set(Traced._fields)
+    assert set(told["documents"][0]) == set(mill.trace(run / "build/mega", offset=2).documents[0]._fields)
     kept = trace(run, "--doc-id", "wide").stdout
     assert all(f"build/{build['name']}" in kept for build in (*ROWS, *SEQUENCES))
     assert len(json.loads(trace(run, "--doc-id", "tiny", "--json").stdout)["documents"]) == 2

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 import tokmill as mill
 from mill import small_corpus
-from tokmill.artifacts.manifest import MANIFEST, build_manifest, fingerprint_of, load_manifest, write_manifest
+from written import MANIFEST, Json, file_sha256, rewrite_manifest
 
 
 @pytest.fixture(scope="module")
@@ -104,13 +101,7 @@ def test_an_edit_of_a_manifest_that_mends_its_own_digests_is_still_found(copy: P
         if path == copy / MANIFEST:
             continue
         original = path.read_bytes()
-        body = json.loads(original)
-        body["config"]["zz_edited"] = True
-        environment, _, _ = body.pop("environment"), body.pop("seal"), body.pop("digest")
-        digest = fingerprint_of(body)
-        seal = fingerprint_of({"digest": digest, "environment": environment})
-        whole = {**body, "digest": digest, "seal": seal, "environment": environment}
-        path.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+        rewrite_manifest(path.parent, lambda body: body["config"].update(zz_edited=True))
         report = mill.verify(copy)
         assert [p.where for p in report.problems] == [path.relative_to(copy).as_posix()]
         path.write_bytes(original)
@@ -132,26 +123,15 @@ def test_one_artifact_can_be_verified_alone(pristine: Path, copy: Path) -> None:
 
 def list_anew(directory: Path, path: Path) -> None:
     """As one who wrote the wrong bytes from the start would: the manifest has their digest."""
-    manifest = load_manifest(directory)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = file_sha256(path)
     name = path.relative_to(directory).as_posix()
-    receipts = [
-        msgspec.structs.replace(
-            receipt,
-            files=[
-                msgspec.structs.replace(entry, sha256=digest, content_sha256=digest)
-                if entry.path == name
-                else entry
-                for entry in receipt.files
-            ],
-        )
-        for receipt in manifest.receipts()
-    ]
-    told = {
-        key: getattr(manifest, key)
-        for key in ("kind", "step", "config", "inputs", "counts", "facts", "experiment_id", "environment")
-    }
-    write_manifest(directory, build_manifest(**told, receipts=receipts))
+
+    def change(body: Json) -> None:
+        for entry in body["files"]:
+            if entry["path"] == name:
+                entry |= {"sha256": digest, "content_sha256": digest}
+
+    rewrite_manifest(directory, change)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 import tokmill as mill
 from mill import tokmill, write_problems
-from tokmill.artifacts.manifest import fingerprint_of
+from written import json_sha256
 
 TEMPLATE = "{question} {answer}"
 
@@ -58,7 +58,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     problems = write_problems(directory / "problems.jsonl", 5000)
     made = run(
         *("materialize", "files", problems, "--name", "org/problems", "--template", TEMPLATE),
-        *("--root", directory / "root", "--shard-megabytes", "1"),
+        *("--out", directory / "root", "--shard-megabytes", "1"),
     )
     manifests = directory / "root/manifests"
     Path(made["manifest"]).rename(manifests / "problems.json")
@@ -71,10 +71,10 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ).path
     (directory / "mixture.yaml").write_text("datasets: [{name: sample, files: sample/manifest.jsonl}]\n")
     train = ("tokenizer", "train", "--manifest", directory / "mixture.yaml", "--vocab-size", "400")
-    run(*train, "--model", "bpe", "--out-dir", directory / "tok")
+    run(*train, "--model", "bpe", "--out", directory / "tok")
     (model,) = (directory / "tok").glob("*.model")
-    mill.encode(sample, tokenizer_path=model, out=directory / "cache", workers=1)
-    run("normalize", sample, "--out-dir", directory / "clean")
+    mill.encode(sample, tokenizer=model, out=directory / "cache", workers=1)
+    run("normalize", sample, "--out", directory / "clean")
     return directory
 
 
@@ -152,7 +152,7 @@ def test_an_edited_manifest_is_found_and_so_is_one_that_was_sealed_again(copy: P
     manifest.write_text(json.dumps(body))
     assert any("edited" in what for _, what in problems_of(copy / "root"))
     del body["digest"]
-    manifest.write_text(json.dumps({**body, "digest": fingerprint_of(body)}))
+    manifest.write_text(json.dumps({**body, "digest": json_sha256(body)}))
     ((where, what),) = problems_of(manifest)
     assert where == str(copy / "root" / body["shards"][0]["path"])
     assert "documents and other content than the manifest says" in what
@@ -167,7 +167,7 @@ def test_a_selection_that_lists_what_its_parent_does_not_is_found(copy: Path) ->
     moved = f"corpora/{Path(first['path']).name}"
     shutil.copy(copy / "root" / first["path"], copy / "root" / moved)
     first["path"] = moved
-    manifest.write_text(json.dumps({**body, "digest": fingerprint_of(body)}))
+    manifest.write_text(json.dumps({**body, "digest": json_sha256(body)}))
     assert problems_of(copy / "root") == [
         ("manifests/two.json", f"lists {moved}, which problems.json, of which it is, does not")
     ]
@@ -178,7 +178,7 @@ def test_a_selection_is_proven_where_its_parent_was_replaced_and_its_shards_are_
     body = json.loads(parent.read_text())
     del body["digest"]
     body["about"]["nul_chars"] = 1
-    parent.write_text(json.dumps({**body, "digest": fingerprint_of(body)}))
+    parent.write_text(json.dumps({**body, "digest": json_sha256(body)}))
     assert problems_of(copy / "root") == []
 
 

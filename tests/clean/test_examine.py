@@ -4,8 +4,8 @@ a document that a bound can still decide about."""
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cleaned import clean
 from tokmill.clean import examine as examine_module
 from tokmill.clean.edits import NormalizeOptions
 from tokmill.clean.examine import CleanOptions, Examined, Filtered, apply_filters, examine
@@ -96,21 +97,47 @@ def is_open(document: Document) -> bool:
     return slow_fate(document) in (None, ("drop", "too_short"), ("drop", "mostly_digits"))
 
 
-DOCUMENT = st.tuples(
-    st.text("ab1 2\n", max_size=9),
-    st.sampled_from([*LICENCES, "whatever you like", "", None]),
-    st.sampled_from(["en", "EN-us", "en_GB", "de", "enx", "", None, 7, ["en"]]),
-)
+SHORT_TEXTS = [
+    "",
+    " ",
+    "\n \n",
+    "a",
+    "1",
+    "ab1",
+    "121",
+    "abab",
+    "12ab",
+    "121a",
+    "1212",
+    "a 1\n2",
+    "ab1 2\n12b",
+]
 
 
-@settings(deadline=None, max_examples=150)
-@given(st.lists(DOCUMENT, max_size=8))
-def test_the_first_fault_in_order_is_the_reason(given: list[Document]) -> None:
-    found = look(given, config(WORDS, DIGITS, license=ALLOWED, language=BY_FIELD))
+def test_the_first_fault_in_order_is_the_reason() -> None:
+    """Every text with every licence and every language."""
+    given: list[Document] = list(
+        itertools.product(
+            SHORT_TEXTS,
+            [*LICENCES, "whatever you like", "", None],
+            ["en", "EN-us", "en_GB", "de", "enx", "", None, 7, ["en"]],
+        )
+    )
+    found = clean(
+        [{"text": text, "license": tag, "lang": language} for text, tag, language in given],
+        {"fields": {"language": "lang"}},
+        filters=[
+            {"measure": "chars", "min": 4, "reason": "too_short"},
+            {"measure": "digit_share", "max": 0.5, "reason": "mostly_digits"},
+        ],
+        license={"allow": ["MIT"], "unknown": "quarantine"},
+        language={"method": "field", "keep": ["en"]},
+    )
     expected = {row: outcome for row, document in enumerate(given) if (outcome := slow_fate(document))}
-    assert outcomes(found) == expected
-    assert set(found.measures) == {"chars", "digit_share"}
-    assert found.measures["chars"].to_pylist() == [
+    assert found.outcomes == expected
+    assert len(set(expected.values())) == 7
+    assert all(line.keys() == {"chars", "digit_share"} for line in found.measures)
+    assert [line["chars"] for line in found.measures] == [
         len(document[0]) if is_open(document) else None for document in given
     ]
 
@@ -251,49 +278,50 @@ def test_where_nobody_is_out_no_text_is_copied(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_is_measured_after_the_edits_is_what_they_left() -> None:
     text = "Menu\nThe mill turns all day [3] and all night.\nWe use cookies here, you know.\n"
-    found = look(
-        [(text, None, None)],
-        config(Filter(measure="chars", min=1), Filter(pack="c4"), Filter(measure="chars", max=60)),
-    )
+    rules: list[Any] = [{"measure": "chars", "min": 1}, "c4", {"measure": "chars", "max": 60}]
+    found = clean([{"text": text}], filters=rules)
     left = "The mill turns all day  and all night."  # [3] is gone, the spaces around it stay
-    assert found.edits.texts.to_pylist() == [left]
-    assert measured(found)[0] | {"chars": len(text), "after.chars": len(left)} == measured(found)[0]
-    assert found.chars.tolist() == [len(left)]
-    assert outcomes(found) == {0: ("drop", "too_few_sentences")}
-    assert (found.faults.values.tolist(), found.faults.thresholds.tolist()) == ([1.0], [5.0])
+    (line,) = found.measures
+    assert line | {"chars": len(text), "after.chars": len(left)} == line
+    assert found.marks[0]["chars"] == len(left)
+    assert found.outcomes == {0: ("drop", "too_few_sentences")}
+    assert (found.faults[0]["value"], found.faults[0]["threshold"]) == (1.0, 5.0)
+    rules[1] = {"pack": "c4", "set": {"min_sentences": 1}}
+    assert clean([{"text": text}], filters=rules).texts == [left]
 
 
 def test_a_document_that_the_edits_leave_empty_is_empty() -> None:
     no_rules = {"max_lorem_ipsum": 9, "max_open_braces": 9, "min_sentences": 0}
-    found = look([("Menu\nHome", None, None)], config(Filter(pack="c4", set=no_rules)))
-    assert outcomes(found) == {0: ("drop", "empty")}
-    assert (found.chars.tolist(), found.sizes.tolist()) == ([0], [0])
-    assert found.changes == [], "nothing was edited in a document that is not there"
+    found = clean([{"text": "Menu\nHome"}], filters=[{"pack": "c4", "set": no_rules}])
+    assert found.outcomes == {0: ("drop", "empty")}
+    assert (found.marks[0]["chars"], found.marks[0]["bytes"]) == (0, 0)
+    assert found.edits == {}, "nothing was edited in a document that is not there"
 
 
 def test_redaction_tells_how_often_and_where_but_never_what() -> None:
     text = "é ann@brook-mill.net, bob@brook-mill.net; 81.2.69.142"
-    found = look([("nothing here", None, None), (text, None, None)], config(redact=("ip", "email")))
-    (new,) = found.edits.texts.to_pylist()
+    found = clean([{"text": "nothing here"}, {"text": text}], redact=["ip", "email"])
+    assert found.texts[0] == "nothing here"
+    new = found.texts[1]
     assert "brook-mill" not in new
     assert "81.2.69.142" not in new
     assert new.startswith("é ")
-    told = {change.reason: change for change in found.changes}
-    assert set(told) == {"redacted_email", "redacted_ip"}
-    assert told["redacted_email"].counts.tolist() == [2]
-    (places,) = told["redacted_email"].details or []
-    spans = [tuple(map(int, place.split("-"))) for place in places.removeprefix("bytes ").split(", ")]
+    assert found.edits.keys() == {1}
+    assert found.edits[1].keys() == {"redacted_email", "redacted_ip"}
+    told = found.edits[1]["redacted_email"]
+    assert told["value"] == 2
+    spans = [tuple(map(int, place.split("-"))) for place in told["detail"].removeprefix("bytes ").split(", ")]
     assert [text.encode()[a:b].decode() for a, b in spans] == ["ann@brook-mill.net", "bob@brook-mill.net"]
-    again = look([(new, None, None)], config(redact=("ip", "email")))
-    assert len(again.edits.rows) == 0, "what was redacted is not redacted again"
+    again = clean([{"text": new}], redact=["ip", "email"])
+    assert again.edits == {}, "what was redacted is not redacted again"
 
 
 def test_a_license_is_recorded_also_where_nothing_is_asked() -> None:
     tags = ["cc-by-4.0", "Apache 2.0", "MIT or gpl-3.0", "all rights reserved?", None, "", "\0", "(" * 3000]
-    found = look([("text", tag, None) for tag in tags], config())
-    assert found.licenses.to_pylist()[:3] == ["CC-BY-4.0", "Apache-2.0", "GPL-3.0-only OR MIT"]
-    assert found.licenses.to_pylist()[3:] == [None] * 5
-    assert outcomes(found) == {}
+    found = clean({"text": "text", "license": tag} for tag in tags)
+    expected = ["CC-BY-4.0", "Apache-2.0", "GPL-3.0-only OR MIT", *[None] * 5]
+    assert [mark["license"] for mark in found.marks] == expected
+    assert found.outcomes == {}
 
 
 def test_no_documents_are_no_trouble() -> None:
@@ -307,20 +335,19 @@ def test_no_documents_are_no_trouble() -> None:
 def test_an_unsure_language_is_told_before_another_one_and_no_language_is_unsure() -> None:
     english = "The members of the assembly were worried that they might look ridiculous."
     german = "Die Mitglieder der Versammlung befürchteten, dass sie sich lächerlich machen könnten."
-    given: list[Document] = [(english, None, None), (german, None, None), ("12 34 56", None, None)]
+    given = [{"text": text} for text in (english, german, "12 34 56")]
+    rules = [{"measure": "chars", "min": 4}]
     for least, expected in [
         ("0.3", {1: ("drop", "other_language"), 2: ("drop", "language_unsure")}),
         ("1", dict.fromkeys(range(3), ("drop", "language_unsure"))),
         ("0", {1: ("drop", "other_language"), 2: ("drop", "language_unsure")}),
     ]:
-        asked = LanguageOptions(keep=("en-GB",), min_score=Decimal(least))
-        found = look(given, config(WORDS, language=LanguagePlan(asked, "detect")))
-        assert outcomes(found) == expected
-        assert found.languages.to_pylist() == ["en", "de", "und"]
-        scores = found.measures["language_score"].to_pylist()
+        found = clean(given, filters=rules, language={"keep": ["en-GB"], "min_score": least})
+        assert found.outcomes == expected
+        assert [mark["language"] for mark in found.marks] == ["en", "de", "und"]
+        scores = [line["language_score"] for line in found.measures]
         assert scores == [round(score, 4) for score in scores]
-        assert found.measures["chars"].to_pylist() == [len(english), None, None], (
+        assert [line["chars"] for line in found.measures] == [len(english), None, None], (
             "another score brings it back"
         )
-    everything = LanguageOptions(min_score=Decimal(1))
-    assert outcomes(look(given, config(language=LanguagePlan(everything, "detect")))) == {}
+    assert clean(given, language={"min_score": "1"}).outcomes == {}

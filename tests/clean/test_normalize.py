@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cleaned import clean
+from tokmill import Normalize
 from tokmill.clean.edits import Normalized, apply_edits, normalize_texts
-from tokmill.recipe import Normalize
 
 EVERY_RULE = [
     Normalize(unicode=unicode, nul=nul, newlines=newlines)
@@ -20,26 +21,8 @@ EVERY_RULE = [
     )
 ]
 # Marks that compose, reorder or hide behind a NUL, line ends that touch, and the rest of Unicode.
-PIECES = st.sampled_from(
-    [
-        "\0",
-        "\r",
-        "\n",
-        "\r\n",
-        "\r\0\n",
-        "e",
-        "\u0301",
-        "\u0323",
-        "é",
-        "ﬁ",
-        "①",
-        "가",
-        "ᄀ",
-        "ᅡ",
-        "\u0344",
-        "a" * 20,
-    ]
-)
+MARKS = ["\0", "\r", "\n", "e", "\u0301", "\u0323", "é", "ﬁ", "가", "ᄀ", "ᅡ", "\u0344"]
+PIECES = st.sampled_from([*MARKS, "\r\n", "\r\0\n", "①", "a" * 20])
 TEXTS = st.one_of(
     st.lists(PIECES, max_size=12).map("".join),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
@@ -55,10 +38,42 @@ def slow_normalize(text: str, rules: Normalize) -> str:
     return text if rules.unicode == "none" else unicodedata.normalize(rules.unicode, text)
 
 
+def slow_reasons(text: str, rules: Normalize) -> dict[str, int]:
+    """Why the text is changed, and how often."""
+    found = {}
+    if "\0" in text and rules.nul == "strip":
+        found["nul_stripped"] = text.count("\0")
+    if "\r" in text and rules.newlines == "lf":
+        found["newlines_to_lf"] = text.count("\r")
+    if rules.unicode != "none" and not unicodedata.is_normalized(rules.unicode, text):
+        found[f"unicode_{rules.unicode.lower()}"] = 0
+    return found
+
+
 def column(texts: list[str], margin: int) -> pa.LargeStringArray:
     """A slice out of a longer column, as shards cut out of a table are."""
     around = ["a\r\n\0e\u0301"] * margin
     return pa.array([*around, *texts, *around], pa.large_string()).slice(margin, len(texts))
+
+
+# Every order of up to three of them: what touches what is all that there is to it.
+ORDERS = ["x" + "".join(order) for size in range(4) for order in itertools.product(MARKS, repeat=size)]
+
+
+@pytest.mark.parametrize("rules", EVERY_RULE, ids=str)
+def test_what_a_run_writes_is_what_plain_python_makes_of_every_text(rules: Normalize) -> None:
+    section = {"unicode": rules.unicode, "nul": rules.nul, "newlines": rules.newlines}
+    found = clean(({"text": text} for text in ORDERS), normalize=section)
+    expected = [slow_normalize(text, rules) for text in ORDERS]
+    assert found.texts == expected
+    assert [mark["chars"] for mark in found.marks] == [len(text) for text in expected]
+    assert [mark["bytes"] for mark in found.marks] == [len(text.encode()) for text in expected]
+    told = {
+        row: {reason: line["value"] for reason, line in lines.items()} for row, lines in found.edits.items()
+    }
+    assert told == {row: reasons for row, text in enumerate(ORDERS) if (reasons := slow_reasons(text, rules))}
+    assert found.counts["nul_chars"] == sum(text.count("\0") for text in ORDERS)
+    assert found.counts["chars_in"] == sum(map(len, ORDERS))
 
 
 def reasons_of(result: Normalized) -> dict[str, dict[int, int]]:
@@ -91,26 +106,22 @@ def test_every_edit_has_a_reason_and_every_reason_an_edit(texts: list[str], rule
     result = normalize_texts(column(texts, 0), rules)
     expected: dict[str, dict[int, int]] = {}
     for row, text in enumerate(texts):
-        if "\0" in text and rules.nul == "strip":
-            expected.setdefault("nul_stripped", {})[row] = text.count("\0")
-        if "\r" in text and rules.newlines == "lf":
-            expected.setdefault("newlines_to_lf", {})[row] = text.count("\r")
-        if rules.unicode != "none" and not unicodedata.is_normalized(rules.unicode, text):
-            expected.setdefault(f"unicode_{rules.unicode.lower()}", {})[row] = 0
+        for reason, count in slow_reasons(text, rules).items():
+            expected.setdefault(reason, {})[row] = count
     assert reasons_of(result) == expected
     assert {row for rows in expected.values() for row in rows} == set(result.edits.rows.tolist())
 
 
-@pytest.mark.parametrize("rules", EVERY_RULE)
+@pytest.mark.parametrize("rules", EVERY_RULE, ids=str)
 def test_normalizing_twice_changes_nothing_more(rules: Normalize) -> None:
-    texts = ["e\0\u0301\r\0\n", "ﬁn\r", "\0", "", "plain", "q\u0307\u0323"]
-    once = normalize_texts(column(texts, 1), rules)
-    assert normalize_texts(once.texts, rules).edits.rows.tolist() == []
+    section = {"unicode": rules.unicode, "nul": rules.nul, "newlines": rules.newlines}
+    once = [slow_normalize(text, rules) for text in ORDERS]
+    assert clean(({"text": text} for text in once), normalize=section).edits == {}
 
 
 def test_marks_that_meet_when_a_nul_between_them_goes_are_composed() -> None:
-    rules = Normalize(unicode="NFC", nul="strip")
-    assert normalize_texts(column(["cafe\0\u0301"], 0), rules).texts.to_pylist() == ["café"]
+    found = clean([{"text": "cafe\0\u0301"}], normalize={"unicode": "NFC", "nul": "strip"})
+    assert found.texts == ["café"]
 
 
 def test_clean_text_is_passed_on_as_it_is_and_not_copied() -> None:

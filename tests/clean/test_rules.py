@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cleaned import clean, sieve_of
 from tokmill.clean.measures import MEASURES
 from tokmill.clean.rules import PACKS, CompiledFilters, Rule, compile_filters, judge, load_pack
 from tokmill.errors import RecipeError
@@ -78,9 +80,11 @@ def test_a_margin_is_negative_exactly_where_the_rule_is_broken(
 
 
 def test_the_bounds_themselves_are_kept() -> None:
-    both = compile_filters([Filter(measure="chars", min=2, max=4)], Path()).rules
-    columns = {"chars": [1, 2, 3, 4, 5]}
-    assert judged(columns, both) == [(0, 1.0, 2.0), None, None, None, (1, 5.0, 4.0)]
+    found = clean(
+        ({"text": "x" * size} for size in range(1, 6)), filters=[{"measure": "chars", "min": 2, "max": 4}]
+    )
+    told = {row: (line["reason"], line["value"], line["threshold"]) for row, line in found.faults.items()}
+    assert told == {0: ("too_few_chars", 1.0, 2.0), 4: ("too_many_chars", 5.0, 4.0)}
 
 
 def test_a_pack_by_its_name_has_all_its_rules_in_order() -> None:
@@ -95,69 +99,77 @@ def test_a_pack_by_its_name_has_all_its_rules_in_order() -> None:
 
 
 def test_set_changes_the_bounds_that_it_names_and_no_others() -> None:
-    plain = compile_filters([Filter(pack="web-en")], Path())
-    other = compile_filters(
-        [Filter(pack="web-en", set={"min_words": 7, "max_short_line_share": 0.5, "min_sentences": 0})], Path()
-    )
+    asked = {"min_words": 7, "max_short_line_share": 0.5, "min_sentences": 0}
+    plain = sieve_of("web-en")["rules"]
+    other = sieve_of({"pack": "web-en", "set": asked})["rules"]
     changed = {
-        rule.name: rule.threshold
-        for rule, before in zip(other.rules, plain.rules, strict=True)
-        if rule != before
+        rule["name"]: rule["threshold"] for rule, before in zip(other, plain, strict=True) if rule != before
     }
     assert changed == {
         "gopher-quality.min_words": 7,
         "fineweb.max_short_line_share": 0.5,
         "c4.min_sentences": 0,
     }
-    assert [rule.reason for rule in other.rules] == [rule.reason for rule in plain.rules]
+    assert [rule["reason"] for rule in other] == [rule["reason"] for rule in plain]
 
 
 def test_rules_from_the_line_edits_on_judge_what_the_edits_left() -> None:
-    own = Filter(measure="digit_share", max=0.3)
-    compiled = compile_filters([own, Filter(pack="gopher-quality"), Filter(pack="c4"), own], Path())
-    after = {rule.name for rule in compiled.rules if rule.column.startswith("after.")}
+    own = {"measure": "digit_share", "max": 0.3}
+    compiled = sieve_of(own, "gopher-quality", "c4", own)
+    after = {rule["name"] for rule in compiled["rules"] if rule["column"].startswith("after.")}
     assert after == {"c4.max_lorem_ipsum", "c4.max_open_braces", "c4.min_sentences", "digit_share.max"}
-    assert [rule.column for rule in compiled.rules if rule.name == "digit_share.max"] == [
+    assert [rule["column"] for rule in compiled["rules"] if rule["name"] == "digit_share.max"] == [
         "digit_share",
         "after.digit_share",
     ]
-    assert compiled.line_edits is not None
+    assert compiled["line_edits"] is not None
 
 
 def test_rules_of_ones_own_are_named_after_measure_and_bound() -> None:
-    compiled = compile_filters(
-        [Filter(measure="words", min=3, max=9), Filter(measure="urls", max=1, reason="ads")], Path()
+    compiled = sieve_of(
+        {"measure": "words", "min": 3, "max": 9}, {"measure": "urls", "max": 1, "reason": "ads"}
     )
-    assert [(rule.name, rule.threshold, rule.reason) for rule in compiled.rules] == [
+    assert [(rule["name"], rule["threshold"], rule["reason"]) for rule in compiled["rules"]] == [
         ("words.min", 3, "too_few_words"),
         ("words.max", 9, "too_many_words"),
         ("urls.max", 1, "ads"),
     ]
 
 
-def test_where_packs_are_skipped_the_recipe_s_own_rules_stay_and_the_packs_are_named() -> None:
-    filters = [Filter(pack="web-en"), Filter(measure="chars", min=5), Filter(pack="stage-a")]
-    compiled = compile_filters(filters, Path(), skip_packs=True)
-    assert [rule.name for rule in compiled.rules] == ["chars.min"]
-    assert [rule.column for rule in compiled.rules] == ["chars"], "no pack edits lines here"
-    assert (compiled.packs, compiled.skipped_packs, compiled.line_edits) == ({}, ("web-en", "stage-a"), None)
+def test_a_source_inherits_the_packs_made_for_its_kind_of_text_and_all_other_rules() -> None:
+    filters = [
+        Filter(pack="web-en"),
+        Filter(measure="chars", min=5),
+        Filter(pack="stage-a"),
+        Filter(pack="code"),
+    ]
+    code = compile_filters(filters, Path(), inherited_by="code")
+    assert [rule.name for rule in code.rules if not rule.name.startswith("code.")] == ["chars.min"]
+    assert {rule.column.partition(".")[0] for rule in code.rules} == {r.column for r in code.rules}, (
+        "no edited lines"
+    )
+    assert (list(code.packs), code.skipped_packs, code.line_edits) == (["code"], ("web-en", "stage-a"), None)
+    prose = compile_filters(filters, Path(), inherited_by="prose")
+    assert (list(prose.packs), prose.skipped_packs) == (["web-en", "stage-a"], ("code",))
+    asked_for = compile_filters(filters, Path())
+    assert (list(asked_for.packs), asked_for.skipped_packs) == (["web-en", "stage-a", "code"], ())
 
 
 @pytest.mark.parametrize(
     ("filters", "what", "hint"),
     [
-        ([Filter(pack="gopher-qualty")], "no filter pack 'gopher-qualty'", "'gopher-quality'"),
-        ([Filter(measure="digits_share", max=1)], "no measure `digits_share`", "`digit_share`"),
-        ([Filter(pack="web-en", set={"min_word": 1})], "web-en has no rule `min_word`", "`min_words`"),
-        ([Filter(pack="c4", set={"zzz": 1})], "c4 has no rule `zzz`", "max_lorem_ipsum, max_open_braces"),
-        ([Filter(pack="c4"), Filter(pack="web-en")], "two packs edit lines", "keep one"),
+        (["gopher-qualty"], "no filter pack 'gopher-qualty'", "'gopher-quality'"),
+        ([{"measure": "digits_share", "max": 1}], "no measure `digits_share`", "`digit_share`"),
+        ([{"pack": "web-en", "set": {"min_word": 1}}], "web-en has no rule `min_word`", "`min_words`"),
+        ([{"pack": "c4", "set": {"zzz": 1}}], "c4 has no rule `zzz`", "max_lorem_ipsum, max_open_braces"),
+        (["c4", "web-en"], "two packs edit lines", "keep one"),
     ],
 )
 def test_a_name_that_does_not_exist_is_an_error_that_knows_a_near_one(
-    filters: list[Filter], what: str, hint: str
+    filters: list[Any], what: str, hint: str
 ) -> None:
     with pytest.raises(RecipeError) as caught:
-        compile_filters(filters, Path())
+        sieve_of(*filters)
     assert what in caught.value.what
     assert hint in caught.value.next
 

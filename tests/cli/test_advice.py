@@ -19,13 +19,13 @@ def command(*options: str) -> click.Command:
 
 def test_a_key_becomes_the_option_that_the_command_has_for_it() -> None:
     told = fit_advice(
-        "set `dtype: int32`, or a lower `near.threshold`", command("--out-dir", "--dtype", "--threshold")
+        "set `dtype: int32`, or a lower `near.threshold`", command("--out", "--dtype", "--threshold")
     )
     assert told == "set `--dtype int32`, or a lower `--threshold`"
 
 
 def test_a_key_without_an_option_is_said_to_be_one_of_recipes() -> None:
-    told = fit_advice("raise `normalize.max_nul_fraction` if they are right", command("--out-dir"))
+    told = fit_advice("raise `normalize.max_nul_fraction` if they are right", command("--out"))
     assert told.startswith(
         "raise `normalize.max_nul_fraction` if they are right (`normalize.max_nul_fraction` in a recipe"
     )
@@ -38,9 +38,9 @@ def test_a_command_that_reads_a_run_or_a_recipe_is_told_the_key(options: tuple[s
     assert fit_advice("set `dedup: {near: {}}`", reading) == "set `dedup: {near: {}}`"
 
 
-def test_the_output_has_the_name_that_the_command_gives_it_and_options_it_lacks_are_left_out() -> None:
+def test_options_that_the_command_lacks_are_left_out() -> None:
     said = "wait for it to end (`--wait` does), or choose another `--out`"
-    assert fit_advice(said, command("--out-dir")) == "wait for it to end, or choose another `--out-dir`"
+    assert fit_advice(said, command("--out")) == "wait for it to end, or choose another `--out`"
     assert fit_advice(said, command("--out", "--wait")) == said
     assert fit_advice(said, command("--json")) == "wait for it to end"
 
@@ -48,7 +48,7 @@ def test_the_output_has_the_name_that_the_command_gives_it_and_options_it_lacks_
 def test_nul_bytes_met_by_normalize_are_told_in_words_that_can_be_typed(tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "a\x00" * 5000}) + "\n")
     done = CliRunner().invoke(
-        main, ["normalize", str(tmp_path / "texts.jsonl"), "--out-dir", str(tmp_path / "out"), "--json"]
+        main, ["normalize", str(tmp_path / "texts.jsonl"), "--out", str(tmp_path / "out"), "--json"]
     )
     assert done.exit_code == 1, done.output
     advice = json.loads(done.stdout)["error"]["next"]

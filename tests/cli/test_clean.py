@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from cleaned import prose
 from tokmill.cli import main
-from tokmill.storage.disk import ZstdFile
+from written import ZstdFile
 
 MAIL = "ann.lee@brook-mill.net"
 TEXTS = {
@@ -106,7 +106,7 @@ FILTER = ("--pack", "web-en", "--rule", "chars>=20", "--domain", "web", "--seed"
 def test_filter_keeps_edits_and_tells_and_is_the_same_for_any_way_to_name_the_files(
     data: Path, tmp_path: Path
 ) -> None:
-    quoted = done("filter", str(data / "*.jsonl.zst"), *FILTER, "--out-dir", tmp_path / "quoted")
+    quoted = done("filter", str(data / "*.jsonl.zst"), *FILTER, "--out", tmp_path / "quoted")
     kept = check(tmp_path / "quoted", quoted, seed=5, domain="web")
     assert {document["doc_id"] for document in kept} == {"good", "page", "mail"}
     page = next(document for document in kept if document["doc_id"] == "page")
@@ -127,7 +127,7 @@ def test_filter_keeps_edits_and_tells_and_is_the_same_for_any_way_to_name_the_fi
         "threshold": 0,
     }
     files = sorted(data.glob("*.jsonl.zst"))
-    unquoted = done("filter", *files, *FILTER, "--out-dir", tmp_path / "unquoted")
+    unquoted = done("filter", *files, *FILTER, "--out", tmp_path / "unquoted")
     assert {**unquoted, "directory": ""} == {**quoted, "directory": ""}
     assert digests(tmp_path / "unquoted") == digests(tmp_path / "quoted")
 
@@ -136,16 +136,16 @@ def test_a_smaller_result_in_the_same_place_leaves_nothing_of_the_larger_one(
     data: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    assert done("filter", data / "*.zst", "--rule", "chars>=1", "--out-dir", out)["shards"] == 2
+    assert done("filter", data / "*.zst", "--rule", "chars>=1", "--out", out)["shards"] == 2
     (out / "files-00009.jsonl.zst").write_bytes(b"of somebody else")
-    totals = done("filter", data / "a*.zst", "--rule", "chars >= 1", "--out-dir", out, "--replace")
+    totals = done("filter", data / "a*.zst", "--rule", "chars >= 1", "--out", out, "--replace")
     (out / "files-00009.jsonl.zst").unlink()
     assert totals["shards"] == 1
     assert len(check(out, totals, seed=0, domain="default")) == 3
 
 
 def test_packs_that_are_asked_for_by_name_judge_code_too(data: Path, tmp_path: Path) -> None:
-    asked = ("--pack", "c4", "--domain", "code", "--out-dir", tmp_path / "out")
+    asked = ("--pack", "c4", "--domain", "code", "--out", tmp_path / "out")
     totals = done("filter", data / "*.zst", *asked)
     assert totals["drops"] == {"curly_bracket": 1, "empty": 1, "too_few_sentences": 1}
 
@@ -155,7 +155,7 @@ def test_filter_by_licence_counts_what_was_not_read_too(data: Path, tmp_path: Pa
     lines[7] = "{not json"
     (data / "c.jsonl").write_text("\n".join(lines) + "\n")
     out = tmp_path / "out"
-    result = tokmill("filter", data / "c.jsonl", "--deny-license", "GPL-3.0", "--out-dir", out)
+    result = tokmill("filter", data / "c.jsonl", "--deny-license", "GPL-3.0", "--out", out)
     assert result.exit_code == 0
     assert result.stdout.startswith("0 of 199 documents · dropped 199 license_denied · not read 1 ")
     assert load_lines(out / "files-00000.jsonl.zst") == []
@@ -171,7 +171,7 @@ def test_normalize_edits_texts_and_redacts_when_asked(tmp_path: Path) -> None:
     lines = [json.dumps({"id": doc_id, "text": text}) for doc_id, text in texts.items()]
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
     out = tmp_path / "out"
-    totals = done("normalize", tmp_path / "in.jsonl", "--redact", "email", "--out-dir", out)
+    totals = done("normalize", tmp_path / "in.jsonl", "--redact", "email", "--out", out)
     kept = {d["doc_id"]: d["text"] for d in check(out, totals, seed=0, domain="default")}
     mail = kept.pop("mail")
     assert kept == {"crlf": "one\ntwo\nthree", "nfc": "caf\u00e9", "nul": "a" * 3000}
@@ -200,13 +200,13 @@ def test_normalize_edits_texts_and_redacts_when_asked(tmp_path: Path) -> None:
 def test_a_mistake_is_told_and_nothing_is_written(
     data: Path, tmp_path: Path, arguments: Any, told: str
 ) -> None:
-    refused = tokmill("filter", data / "*.zst", *arguments, "--out-dir", tmp_path / "out")
+    refused = tokmill("filter", data / "*.zst", *arguments, "--out", tmp_path / "out")
     assert refused.exit_code == 1
     assert told in refused.stderr
     assert not list((tmp_path / "out").rglob("*.zst"))
 
 
 def test_a_glob_that_matches_nothing_is_an_error(tmp_path: Path) -> None:
-    refused = tokmill("normalize", tmp_path / "*.zst", "--out-dir", tmp_path / "out")
+    refused = tokmill("normalize", tmp_path / "*.zst", "--out", tmp_path / "out")
     assert refused.exit_code == 1
     assert "EmptyGlob" in refused.stderr

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tokmill.cli import main
-from tokmill.storage.disk import ZstdFile
+from written import ZstdFile
 
 LONG = "The mill stands by the river and turns all day long, and whoever comes by may bring a sack of grain to it "
 TEXTS = {
@@ -41,7 +41,7 @@ def tokmill(*arguments: str | Path) -> Result:
 
 
 def deduped(out: Path, *arguments: str | Path) -> list[dict[str, Any]]:
-    result = tokmill("dedup", *arguments, "--out-dir", out, "--workers", "1", "--json")
+    result = tokmill("dedup", *arguments, "--out", out, "--workers", "1", "--json")
     assert result.exit_code == 0, result.output
     kept = load(out / "deduped.jsonl.zst")
     decisions = load(out / "decisions.jsonl.zst")
@@ -138,7 +138,7 @@ def test_records_without_a_source_are_named_alike_however_the_glob_was_expanded(
 
 def test_files_that_may_belong_to_a_reference_are_refused(tmp_path: Path, norm: Path) -> None:
     first, second = sorted(norm.rglob("*.jsonl.zst"))
-    refused = tokmill("dedup", "--input", first, "--reference", first, second, "--out-dir", tmp_path / "out")
+    refused = tokmill("dedup", "--input", first, "--reference", first, second, "--out", tmp_path / "out")
     assert refused.exit_code == 1
     assert "may belong to any of several options" in refused.output
     assert not (tmp_path / "out").exists()
@@ -155,7 +155,7 @@ def test_files_that_may_belong_to_a_reference_are_refused(tmp_path: Path, norm: 
     ids=["an option that is not there", "another", "a file that is not there", "nothing"],
 )
 def test_a_slip_of_the_command_line_is_told(tmp_path: Path, arguments: list[str], told: str) -> None:
-    result = tokmill("dedup", *arguments, "--out-dir", tmp_path / "out")
+    result = tokmill("dedup", *arguments, "--out", tmp_path / "out")
     assert result.exit_code in (1, 2)
     assert told in result.output
     assert not isinstance(result.exception, (KeyError, IndexError, ValueError))

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tokmill.cli import main
-from tokmill.storage.disk import ZstdFile
+from written import ZstdFile
 
 SHARED_WORDS = 120
 
@@ -59,7 +59,7 @@ def load_lines(path: Path) -> list[dict[str, Any]]:
 def deduped(data: Path, *options: str, mode: str = "window") -> tuple[Any, dict[str, str], Path]:
     out = data / "-".join(["out", mode, *options]).replace("--", "")
     inputs = ["--input", f"a={data}/a.jsonl", "--input", f"b={data}/b.jsonl"]
-    result = tokmill("dedup", *inputs, "--mode", mode, *options, "--out-dir", out, "--json")
+    result = tokmill("dedup", *inputs, "--mode", mode, *options, "--out", out, "--json")
     assert result.exit_code == 0, result.output
     kept = {document["doc_id"]: document["text"] for document in load_lines(out / "deduped.jsonl.zst")}
     return json.loads(result.stdout), kept, out
@@ -141,6 +141,6 @@ def test_with_exact_copies_gone_first_their_passages_are_not_told(data: Path) ->
     }
     told = {(item["doc_id"], item["first_doc_id"]) for item in load_lines(out / "passages.jsonl.zst")}
     assert told == {("mostly", "first"), ("little", "first")}
-    shown = tokmill("dedup", "--input", data / "*.jsonl", "--mode", "window", "--out-dir", data / "shown")
+    shown = tokmill("dedup", "--input", data / "*.jsonl", "--mode", "window", "--out", data / "shown")
     assert "3 passages in 3 documents" in shown.output
     assert "--policy drop or --policy trim" in shown.output

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mill import small_corpus, tokmill
-from tokmill.artifacts.manifest import load_manifest
-from tokmill.storage.disk import ZstdFile
+from written import ZstdFile, load_manifest
 
 
 @pytest.fixture

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import tokmill.kernels
 from tokmill.cli import main
 
 
@@ -31,6 +34,22 @@ def test_versions_are_those_that_are_installed(report: dict[str, dict[str, dict[
     for name in ("tokmill", "numpy", "pyarrow", "numba"):
         assert versions[name] == metadata.version(name)
     assert "missing" not in versions.values()
+
+
+def test_kernels_are_compiled_ahead_when_asked(report: dict[str, dict[str, dict[str, str]]]) -> None:
+    shown = CliRunner().invoke(main, ["doctor", "--warm", "--json"])
+    assert shown.exit_code == 0
+    folder = Path(tokmill.kernels.__path__[0])
+    declared = sum(
+        ast.unparse(mark).startswith(("kernel(", "raw_kernel("))
+        for path in folder.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        for mark in node.decorator_list
+    )
+    kernels = json.loads(shown.stdout)["sections"]["kernels"]
+    assert kernels["compiled"] == f"{declared} of {declared} kernels"
+    assert list(Path(kernels["cache"]).glob("*.nbi"))
 
 
 def test_an_extra_is_either_a_version_or_the_command_that_installs_it(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tokmill.artifacts.manifest import MANIFEST
 from tokmill.cli import main
+from written import MANIFEST
 
 RECIPE = "name: x\nsources: [{name: a, files: 'nothing/*.jsonl'}]\n"
 
@@ -33,7 +33,8 @@ def test_an_error_says_what_where_and_what_next_on_stderr(recipe: Path, verb: st
     shown = tokmill(verb, recipe)
     assert shown.exit_code == 1
     assert shown.stdout == ""
-    assert "EmptyGlob nothing/*.jsonl: the pattern matches no file" in shown.stderr
+    place = f"{recipe}, line 2: sources[0].files: nothing/*.jsonl"
+    assert f"EmptyGlob {place}: the pattern matches no file" in shown.stderr
     assert "next: there is no directory nothing/; paths are relative to the recipe" in shown.stderr
 
 
@@ -46,7 +47,7 @@ def test_an_error_is_one_json_object_on_stdout_when_json_is_asked_for(recipe: Pa
         "error": {
             "kind": "EmptyGlob",
             "what": "the pattern matches no file",
-            "where": "nothing/*.jsonl",
+            "where": f"{recipe}, line 2: sources[0].files: nothing/*.jsonl",
             "next": "there is no directory nothing/; paths are relative to the recipe",
         },
     }

@@ -9,17 +9,16 @@ import random
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
+import tokmill as mill
 from cleaned import prose
 from hub.loopback import LoopbackHub
 from hub.test_milling import tokmill as tokmill_with_hub
 from mill import SHARED
-from tokmill.clean.language import detect_languages
 from tokmill.cli import main
-from tokmill.storage.disk import ZstdFile
+from written import ZstdFile
 
 
 def line(seed: int) -> str:
@@ -109,11 +108,16 @@ def test_texts_need_one_place_to_come_from_and_one_to_go_to(data: Path) -> None:
     both = tokmill("filter", data / "a.jsonl", "--hub", "a/b", "--rule", "chars>=1", "--out", data / "x.txt")
     assert "names files, and a dataset with --hub" in both.output
     assert "names no texts" in tokmill("filter", "--rule", "chars>=1", "--out", data / "x.txt").output
-    assert "needs either --out-dir" in tokmill("filter", data / "a.jsonl", "--rule", "chars>=1").output
-    assert (
-        "is no .txt file"
-        in tokmill("filter", data / "a.jsonl", "--rule", "chars>=1", "--out", data / "x").output
-    )
+    nowhere = tokmill("filter", data / "a.jsonl", "--rule", "chars>=1")
+    assert (nowhere.exit_code, "Missing option '--out'" in nowhere.output) == (2, True)
+
+
+def test_shards_go_to_a_directory_and_texts_alone_to_a_txt_file(data: Path) -> None:
+    for out in ("x", "x.txt"):
+        done = tokmill("filter", data / "a.jsonl", "--rule", "chars>=1", "--out", data / out)
+        assert done.exit_code == 0, done.output
+    assert (data / "x/files-00000.jsonl.zst").is_file()
+    assert (data / "x.txt").is_file()
 
 
 @pytest.mark.skipif(
@@ -170,7 +174,7 @@ def test_a_recall_keeps_the_same_share_of_english_by_every_detector(tmp_path: Pa
             detector,
             "--recall",
             "0.99",
-            "--out-dir",
+            "--out",
             tmp_path / detector,
         )
         done = tokmill("filter", tmp_path / "english.jsonl", *asked)
@@ -179,11 +183,11 @@ def test_a_recall_keeps_the_same_share_of_english_by_every_detector(tmp_path: Pa
         kept[detector] = {item["doc_id"] for item in decisions if item["keep"]}
         assert abs(len(kept[detector]) / len(texts) - 0.99) < 0.015, detector
         # recounted from the detector's own words
-        found = detect_languages(pa.array(texts, pa.large_string()), detector)
+        found = mill.detect_language(texts, detector=detector)
         bound = min(score for score, item in zip(found.scores, decisions, strict=True) if item["keep"])
         assert kept[detector] == {
             str(row)
-            for row, (code, score) in enumerate(zip(found.codes.to_pylist(), found.scores, strict=True))
+            for row, (code, score) in enumerate(zip(found.codes, found.scores, strict=True))
             if code == "en" and score >= bound
         }
     same_score = tokmill(
@@ -193,7 +197,7 @@ def test_a_recall_keeps_the_same_share_of_english_by_every_detector(tmp_path: Pa
         "en",
         "--min-score",
         "0.85",
-        "--out-dir",
+        "--out",
         tmp_path / "raw",
         "--json",
     )
@@ -201,13 +205,11 @@ def test_a_recall_keeps_the_same_share_of_english_by_every_detector(tmp_path: Pa
 
 
 def test_a_recall_that_a_detector_cannot_have_is_refused_with_its_range(data: Path) -> None:
-    asked = ("--language", "en", "--detector", "langdetect", "--recall", "0.9", "--out-dir", data / "x")
+    asked = ("--language", "en", "--detector", "langdetect", "--recall", "0.9", "--out", data / "x")
     refused = tokmill("filter", data / "a.jsonl", *asked)
     assert refused.exit_code == 1
     assert "langdetect can keep a recall of 0.9887 to 0.997" in refused.output
     both = tokmill("filter", data / "a.jsonl", *asked, "--min-score", "0.5")
     assert "`min_score` says it too; keep one" in both.output
-    alone = tokmill(
-        "filter", data / "a.jsonl", "--recall", "0.99", "--rule", "chars>=1", "--out-dir", data / "x"
-    )
+    alone = tokmill("filter", data / "a.jsonl", "--recall", "0.99", "--rule", "chars>=1", "--out", data / "x")
     assert "no language to keep" in alone.output

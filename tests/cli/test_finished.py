@@ -13,9 +13,8 @@ import sentencepiece
 import tokmill as mill
 from mill import small_corpus, tokmill, write_problems
 from tokmill.adhoc.tokens import read_listing, run_listing, tokenizer_section
-from tokmill.artifacts.manifest import load_manifest
 from tokmill.errors import InputError
-from tokmill.formats.megatron import MegatronFile
+from written import MegatronFile, load_manifest
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +49,10 @@ def snapshot(directory: Path) -> dict[str, tuple[str, int]]:
 def words(verb: str, corpus: Path, out: Path) -> list[str | Path]:
     listing, model = corpus / "mixture.yaml", corpus / "spm.model"
     if verb == "encode":
-        return ["encode", listing, "--tokenizer-path", model, "--out", out]
+        return ["encode", listing, "--tokenizer", model, "--out", out]
     if verb == "shard":
-        return ["shard", listing, "--tokenizer-path", model, "--out-dir", out, "--length", "32"]
-    common = ["--manifest", listing, "--tokenizer-path", model, "--out-dir", out]
+        return ["shard", listing, "--tokenizer", model, "--out", out, "--length", "32"]
+    common = ["--manifest", listing, "--tokenizer", model, "--out", out]
     return (
         ["pack", *common, "--length", "32"]
         if verb == "pack"
@@ -159,7 +158,7 @@ def test_the_directory_of_a_run_is_never_built_into(corpus: Path, tmp_path: Path
 
 
 def test_replace_is_said_in_python_too(corpus: Path, tmp_path: Path) -> None:
-    encoded = {"tokenizer_path": corpus / "spm.model", "out": tmp_path / "cache", "workers": 1}
+    encoded = {"tokenizer": corpus / "spm.model", "out": tmp_path / "cache", "workers": 1}
     mixture = corpus / "mixture.yaml"
     mill.encode(mixture, **encoded)
     with pytest.raises(InputError, match="replace=True"):
@@ -173,7 +172,7 @@ def test_another_seed_is_another_result_whatever_lists_the_texts(
     corpus: Path, tmp_path: Path, verb: str
 ) -> None:
     root, out = tmp_path / "root", tmp_path / "out"
-    made = tokmill("materialize", "files", corpus / "a.jsonl", "--name", "a", "--root", root)
+    made = tokmill("materialize", "files", corpus / "a.jsonl", "--name", "a", "--out", root)
     assert made.returncode == 0, made.stderr
     (manifest,) = (root / "manifests").glob("*.json")
     asked = [manifest if word == corpus / "mixture.yaml" else word for word in words(verb, corpus, out)]
@@ -186,9 +185,9 @@ def test_another_seed_is_another_result_whatever_lists_the_texts(
 
 
 _STEPS = {
-    "normalize": (["normalize", "a.jsonl", "--out-dir", "out"], ["--unicode", "NFKC"], "NFC → NFKC"),
+    "normalize": (["normalize", "a.jsonl", "--out", "out"], ["--unicode", "NFKC"], "NFC → NFKC"),
     "filter": (
-        ["filter", "a.jsonl", "--rule", "words>=3", "--out-dir", "out"],
+        ["filter", "a.jsonl", "--rule", "words>=3", "--out", "out"],
         ["--rule", "words>=30"],
         "filters",
     ),
@@ -198,12 +197,12 @@ _STEPS = {
         "separator",
     ),
     "dedup": (
-        ["dedup", "a.jsonl", "--mode", "all", "--out-dir", "out"],
+        ["dedup", "a.jsonl", "--mode", "all", "--out", "out"],
         ["--mode", "exact"],
         "`dedup` removed",
     ),
     "tokenizer train": (
-        ["tokenizer", "train", "--manifest", "mixture.yaml", "--vocab-size", "340", "--out-dir", "out"],
+        ["tokenizer", "train", "--manifest", "mixture.yaml", "--vocab-size", "340", "--out", "out"],
         ["--split-digits"],
         "split_digits",
     ),
@@ -242,8 +241,8 @@ def test_cleaning_another_source_in_the_same_directory_is_refused_and_replaces_a
     monkeypatch.chdir(tmp_path)
     for name in ("a.jsonl", "b.jsonl"):
         shutil.copy(corpus / name, tmp_path)
-    assert tokmill("normalize", "a.jsonl", "--name", "a", "--out-dir", "out").returncode == 0
-    given = ["normalize", "b.jsonl", "--name", "b", "--out-dir", "out"]
+    assert tokmill("normalize", "a.jsonl", "--name", "a", "--out", "out").returncode == 0
+    given = ["normalize", "b.jsonl", "--name", "b", "--out", "out"]
     refused = tokmill(*given)
     assert refused.returncode != 0
     assert "made with other options" in refused.stderr
@@ -263,7 +262,7 @@ def test_a_loss_is_counted_by_the_source_that_records_say_they_are_of(
     rows = [{"text": f"{source} {n} and nothing else", "source": source} for source in "ab" for n in range(6)]
     rows += [{"text": "said before, and said again", "source": "gamma"} for _ in range(4)]
     (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = ["dedup", "all.jsonl", "--mode", "exact", "--out-dir", "out", "--max-source-loss"]
+    given = ["dedup", "all.jsonl", "--mode", "exact", "--out", "out", "--max-source-loss"]
     refused = tokmill(*given, "0.5")
     assert refused.returncode != 0
     assert "gamma loses 3 of 4" in refused.stderr
@@ -278,9 +277,9 @@ def test_another_log_does_not_let_a_tokenizer_be_replaced_and_a_log_of_another_k
         shutil.copy(corpus / name, tmp_path)
     Path("one.json").write_text("no JSON")
     given = ["tokenizer", "train", "--manifest", "mixture.yaml", "--vocab-size", "340", "--output-dir", "out"]
-    assert tokmill(*given, "--log-file", "one.json").returncode == 0
+    assert tokmill(*given, "--stats", "one.json").returncode == 0
     before = snapshot(tmp_path / "out")
-    refused = tokmill(*given, "--log-file", "two.json", "--split-digits")
+    refused = tokmill(*given, "--stats", "two.json", "--split-digits")
     assert refused.returncode != 0
     assert "spm_340_unigram.model" in refused.stderr
     assert snapshot(tmp_path / "out") == before
@@ -291,11 +290,11 @@ def test_steps_that_share_a_directory_do_not_lose_each_others_decisions_nor_what
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copy(corpus / "a.jsonl", tmp_path)
-    assert tokmill("normalize", "a.jsonl", "--out-dir", "out").returncode == 0
+    assert tokmill("normalize", "a.jsonl", "--out", "out").returncode == 0
     before = snapshot(tmp_path / "out")
-    refused = tokmill("dedup", "out/files-00000.jsonl.zst", "--out-dir", "out")
+    refused = tokmill("dedup", "out/files-00000.jsonl.zst", "--out", "out")
     assert refused.returncode != 0
     assert snapshot(tmp_path / "out") == before
-    given = ["normalize", "out/files-00000.jsonl.zst", "--name", "again", "--out-dir", "out"]
+    given = ["normalize", "out/files-00000.jsonl.zst", "--name", "again", "--out", "out"]
     assert tokmill(*given, "--replace").returncode == 0
     assert snapshot(tmp_path / "out")["files-00000.jsonl.zst"] == before["files-00000.jsonl.zst"]

@@ -160,11 +160,7 @@ def expected(sample: Path, split: str) -> list[list[int]]:
 
 def made_by(sample: Path, out: Path, *words: str | Path) -> Path:
     model = sample.parent.parent / "spm.model"
-    where = (
-        ["--out", out, "--tokenizer-path", model]
-        if words[0] == "encode"
-        else ["--out-dir", out, "--tokenizer-path", model]
-    )
+    where = ["--out", out, "--tokenizer", model]
     done = tokmill(*words, *where)
     assert done.returncode == 0, done.stderr + done.stdout
     return out
@@ -241,9 +237,9 @@ def test_a_cache_of_the_old_form_is_refused_and_can_be_made_anew(sample: Path, t
     with pytest.raises(InputError, match="make it anew: `tokmill encode"):
         open_dataset(cache, "valid")
     model = sample.parent.parent / "spm.model"
-    again = tokmill("encode", sample, "--tokenizer-path", model, "--out", cache)
+    again = tokmill("encode", sample, "--tokenizer", model, "--out", cache)
     assert "--replace" in again.stderr
-    done = tokmill("encode", sample, "--tokenizer-path", model, "--out", cache, "--replace")
+    done = tokmill("encode", sample, "--tokenizer", model, "--out", cache, "--replace")
     assert done.returncode == 0, done.stderr
     assert [e["ids"].tolist() for e in open_dataset(cache, "valid")] == expected(sample, "valid")
 
@@ -318,11 +314,11 @@ def test_a_budget_leaves_documents_out_and_those_that_stay_are_in_their_split(
     ]
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     made = tokmill(
-        "materialize", "files", tmp_path / "texts.jsonl", "--name", "t", "--root", tmp_path / "root"
+        "materialize", "files", tmp_path / "texts.jsonl", "--name", "t", "--out", tmp_path / "root"
     )
     assert made.returncode == 0, made.stderr
     (listing,) = (tmp_path / "root/manifests").glob("*.json")
-    tokenizer = ["--tokenizer-path", sample.parent.parent / "spm.model", "--out-dir", tmp_path / "out"]
+    tokenizer = ["--tokenizer", sample.parent.parent / "spm.model", "--out", tmp_path / "out"]
     budget = ["--tokens", "1k", "--valid-fraction", "0.2"]
     built = tokmill("build", form, "--manifest", listing, *tokenizer, *budget)
     assert built.returncode == 0, built.stderr

@@ -7,8 +7,8 @@ from typing import Any
 import click
 import pytest
 
+from tokmill import Recipe
 from tokmill.cli import main
-from tokmill.recipe.whole import Recipe
 
 # verb: {option: key}
 SAME: dict[str, dict[str, str]] = {
@@ -39,12 +39,11 @@ SAME: dict[str, dict[str, str]] = {
         "--recall": "language.recall",
         "--unknown-license": "license.unknown",
     },
-    "encode": {"--unicode": "normalize.unicode", "--tokenizer-path": "tokenizer.path"},
-    "layouts": {"--length": "pack.length", "--tokenizer-path": "tokenizer.path"},
+    "encode": {"--unicode": "normalize.unicode"},
+    "layouts": {"--length": "pack.length"},
     "shard": {
         "--length": "pack.length",
         "--rows-per-shard": "builds.rows_per_shard",
-        "--tokenizer-path": "tokenizer.path",
         "--tokenizer-sha256": "tokenizer.sha256",
         "--encoding": "tokenizer.encoding",
     },
@@ -54,7 +53,6 @@ SAME: dict[str, dict[str, str]] = {
         "--order": "mixture.order",
         "--valid-fraction": "split.valid_fraction",
         "--dtype": "builds.dtype",
-        "--tokenizer-path": "tokenizer.path",
     },
     "ingest hub": {
         "--config": "sources.hub.config",

@@ -101,7 +101,7 @@ def test_a_warning_before_a_run_begins_is_said_once_and_written_down(tmp_path: P
     (tmp_path / "a.txt").write_text("The mill turns all day. " * 50)
     (tmp_path / "mixture.yaml").write_text("datasets: [{name: a, files: a.txt, weight: 3}]")
     words = ["tokenizer", "train", "--manifest", tmp_path / "mixture.yaml", "--model", "byte_bpe"]
-    words += ["--vocab-size", "300", "--out-dir", tmp_path / "tok"]
+    words += ["--vocab-size", "300", "--out", tmp_path / "tok"]
     told = "datasets: weights add up to 3, not to 1"
     log = tmp_path / "run.log"
     assert tokmill("--log-file", log, *words).stderr.count(told) == 1

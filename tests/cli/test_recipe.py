@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tokmill import Recipe, load_recipe
 from tokmill.cli import main
-from tokmill.recipe import Recipe
-from tokmill.recipe.file import load_recipe
 
 
 def tokmill(*arguments: str | Path) -> Result:
@@ -26,6 +25,7 @@ def tokmill(*arguments: str | Path) -> Result:
 def good(tmp_path: Path) -> Path:
     path = tmp_path / "good.yaml"
     path.write_text("name: x\nsources: [{name: a, files: b.jsonl}]\n")
+    (tmp_path / "b.jsonl").write_text('{"text": "hello"}\n')
     return path
 
 
@@ -33,6 +33,7 @@ def good(tmp_path: Path) -> Path:
 def bad(tmp_path: Path) -> Path:
     path = tmp_path / "bad.yaml"
     path.write_text("name: x\nsources: [{name: a, files: b.jsonl, licence: MIT}]\nseed: -1\n")
+    (tmp_path / "b.jsonl").write_text('{"text": "hello"}\n')
     return path
 
 
@@ -59,7 +60,7 @@ def test_all_mistakes_are_told_on_stderr_with_what_to_do_next(bad: Path) -> None
         f"RecipeError {bad}: 2 mistakes",
         "  line 2: sources[0].licence: unknown key; did you mean `license`?",
         "  line 3: seed: input should be greater than or equal to 0 (got -1)",
-        "  next: fix them and run `tokmill recipe check`; `tokmill recipe schema` lists every key",
+        "  next: fix them and run `tokmill recipe check`; `tokmill help KEY` explains a key",
     ]
 
 
@@ -71,7 +72,7 @@ def test_all_mistakes_are_one_json_object_on_stdout(bad: Path) -> None:
     assert report["error"]["kind"] == "RecipeError"
     assert report["error"]["where"] == str(bad)
     assert report["error"]["what"].splitlines()[0] == "2 mistakes"
-    assert "tokmill recipe schema" in report["error"]["next"]
+    assert "tokmill help KEY" in report["error"]["next"]
 
 
 def test_a_message_is_shown_to_the_letter_whatever_a_terminal_library_reads_into_it(tmp_path: Path) -> None:
@@ -105,6 +106,10 @@ def test_a_started_recipe_is_a_good_recipe(tmp_path: Path) -> None:
     assert recipe.name == "mine"
     assert recipe.sources[0].files == ["data/*.jsonl.zst"]
     assert [build.format for build in recipe.builds] == ["memmap", "megatron"]
+    assert "sources[0].files: data/*.jsonl.zst: the pattern matches no file" in tokmill("check", path).stderr
+    (path.parent / "data").mkdir()
+    (path.parent / "data" / "a.jsonl").write_text('{"text": "hello"}\n')
+    path.write_text(path.read_text().replace(".zst", ""))
     assert tokmill("check", path).exit_code == 0
 
 

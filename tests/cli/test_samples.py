@@ -11,8 +11,8 @@ import sentencepiece
 
 import tokmill as mill
 from mill import small_corpus, tokmill, write_problems
-from tokmill.artifacts.manifest import load_manifest
 from tokmill.loader import list_splits, open_dataset
+from written import load_manifest
 
 # compatibility forms that NFKC takes apart, and NFC leaves
 ODD = ["ﬁne", "Ｗｉｄｅ", "x²", "①", "Ⅳ", "cafe\u0301"]
@@ -69,7 +69,7 @@ def test_val_is_valid_in_manifests_caches_builds_and_commands(
     sample: Path, model: Path, tmp_path: Path, word: str
 ) -> None:
     assert {json.loads(line)["split"] for line in sample.read_text().splitlines()} == {"train", "val", "test"}
-    cache = mill.encode(sample, tokenizer_path=model, out=tmp_path / "cache", workers=1).directory
+    cache = mill.encode(sample, tokenizer=model, out=tmp_path / "cache", workers=1).directory
     assert list_splits(cache) == ["train", "valid", "test"]
     assert [e["ids"].tolist() for e in open_dataset(cache, word)] == expected(sample, model, "val")
     build = [
@@ -77,9 +77,9 @@ def test_val_is_valid_in_manifests_caches_builds_and_commands(
         "megatron",
         "--manifest",
         sample,
-        "--tokenizer-path",
+        "--tokenizer",
         model,
-        "--out-dir",
+        "--out",
         tmp_path / "mega",
     ]
     assert tokmill(*build).returncode == 0
@@ -100,9 +100,9 @@ def test_a_fraction_beside_the_splits_of_a_sample_is_refused(
         "memmap",
         "--manifest",
         sample,
-        "--tokenizer-path",
+        "--tokenizer",
         model,
-        "--out-dir",
+        "--out",
         tmp_path / "out",
     ]
     refused = tokmill(*build, "--valid-fraction", "0.1")
@@ -144,9 +144,7 @@ def test_a_recipe_reads_the_words_that_records_use(tmp_path: Path) -> None:
 def test_texts_are_brought_into_a_unicode_form_before_they_are_encoded(
     sample: Path, model: Path, tmp_path: Path, form: str
 ) -> None:
-    done = tokmill(
-        "encode", sample, "--tokenizer-path", model, "--out", tmp_path / "cache", "--unicode", form
-    )
+    done = tokmill("encode", sample, "--tokenizer", model, "--out", tmp_path / "cache", "--unicode", form)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "cache/ENCODE.meta.json").read_text())["normalization"]["unicode"] == form
     found = [e["ids"].tolist() for e in open_dataset(tmp_path / "cache", "train")]
@@ -159,19 +157,19 @@ def test_texts_are_brought_into_a_unicode_form_before_they_are_encoded(
 def test_one_experiment_id_goes_through_sample_cache_and_build(
     sample: Path, model: Path, tmp_path: Path
 ) -> None:
-    cache = mill.encode(sample, tokenizer_path=model, out=tmp_path / "cache", workers=1).directory
+    cache = mill.encode(sample, tokenizer=model, out=tmp_path / "cache", workers=1).directory
     build = [
         "build",
         "memmap",
         "--manifest",
         sample,
-        "--tokenizer-path",
+        "--tokenizer",
         model,
-        "--out-dir",
+        "--out",
         tmp_path / "rows",
     ]
     assert tokmill(*build, "--length", "32").returncode == 0
-    shard = ["shard", sample, "--tokenizer-path", model, "--out-dir", tmp_path / "shards", "--length", "32"]
+    shard = ["shard", sample, "--tokenizer", model, "--out", tmp_path / "shards", "--length", "32"]
     assert tokmill(*shard).returncode == 0
     own = json.loads(sample.with_name("MANIFEST.meta.json").read_text())["experiment_id"]
     assert len(own) == 16

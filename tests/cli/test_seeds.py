@@ -41,17 +41,17 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (directory / f"mixture-{seed}.yaml").write_text(f"seed: {seed}\ndatasets:\n{datasets}")
     made = tokmill(
         "tokenizer", "train", "--manifest", directory / "mixture-5.yaml", "--vocab-size", "300",
-        "--model", "byte_bpe", "--out-dir", directory / "tok",
+        "--model", "byte_bpe", "--out", directory / "tok",
     )  # fmt: skip
     assert made.returncode == 0, made.stderr
     return directory
 
 
 TOKENS = {
-    "encode": ("--tokenizer-path", "tok/tokenizer.json", "--out"),
-    "pack": ("--tokenizer-path", "tok/tokenizer.json", "--length", "64", "--out-dir"),
-    "shard": ("--tokenizer-path", "tok/tokenizer.json", "--length", "64", "--out-dir"),
-    "build": ("--tokenizer-path", "tok/tokenizer.json", "--length", "64", "--tokens", "3k", "--out-dir"),
+    "encode": ("--tokenizer", "tok/tokenizer.json", "--out"),
+    "pack": ("--tokenizer", "tok/tokenizer.json", "--length", "64", "--out"),
+    "shard": ("--tokenizer", "tok/tokenizer.json", "--length", "64", "--out"),
+    "build": ("--tokenizer", "tok/tokenizer.json", "--length", "64", "--tokens", "3k", "--out"),
 }
 
 

@@ -150,7 +150,7 @@ def test_an_old_name_gives_what_the_new_one_gives(tmp_path: Path) -> None:
             "longest",
             "--workers",
             "1",
-            "--out-dir",
+            "--out",
             str(out),
         ]
         assert CliRunner().invoke(main, words).exit_code == 0

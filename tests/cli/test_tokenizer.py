@@ -45,7 +45,7 @@ def tokenizer(*arguments: str | Path) -> Result:
 
 
 def train_arguments(mixture: Path, out: Path) -> list[str | Path]:
-    return ["train", "--manifest", mixture, "--out-dir", out, "--sample-megabytes", "1", "--workers", "1"]
+    return ["train", "--manifest", mixture, "--out", out, "--sample-megabytes", "1", "--workers", "1"]
 
 
 def train(mixture: Path, out: Path, *options: str | Path) -> Result:
@@ -62,7 +62,7 @@ def train(mixture: Path, out: Path, *options: str | Path) -> Result:
 )
 def test_a_model_and_its_log_are_published_and_nothing_else_is_left(tmp_path, mixture, model, name, eos):
     log_file = tmp_path / "logs" / "train.json"
-    options = ("--vocab-size", "420", "--model", model, "--log-file", log_file)
+    options = ("--vocab-size", "420", "--model", model, "--stats", log_file)
     done = train(mixture, tmp_path / "tok", *options, "--json")
     assert done.exit_code == 0, done.stderr
     assert [path.name for path in (tmp_path / "tok").iterdir()] == [name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,18 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from duplicates.deduped import Deduped, dedup
 from kernels.test_windows import slow_words
 from mill import SHARED
 from tokmill.duplicates.decontaminate import (
     Hits,
     Items,
-    contaminated_rows,
     find_contamination,
-    load_benchmark,
     ngram_index,
 )
-from tokmill.errors import InputError
-from tokmill.storage.disk import ZstdFile
+from tokmill.errors import EmptyGlob, InputError, RecipeError
+from written import ZstdFile
 
 ANY = settings(deadline=None, max_examples=200)
 QUESTION = (
@@ -38,6 +37,30 @@ def texts_of(texts: list[str]) -> Any:
     return pa.array(texts, pa.large_string())
 
 
+class Hit(NamedTuple):
+    row: int
+    item: int  # from 0
+    text: str
+    grams: int
+    share: float
+
+
+def look(
+    tmp_path: Path, texts: list[str], items: list[str], policy: str = "report", **section: Any
+) -> tuple[list[Hit], Deduped]:
+    """A run whose documents are held against a benchmark of these items: what it wrote of every hit."""
+    path = tmp_path / "bench.jsonl"
+    path.write_text("".join(json.dumps({"q": item}) + "\n" for item in items))
+    against = {"files": str(path), "fields": ["q"], "policy": policy, **section}
+    found = dedup(texts, against=against)
+    hits = []
+    for told in found.contamination:
+        text = texts[told["row"]].encode()[told["start"] : told["end"]].decode()
+        item = int(told["item"].removeprefix("bench.jsonl:")) - 1
+        hits.append(Hit(told["row"], item, text, told["grams"], told["share"]))
+    return hits, found
+
+
 def items_of(texts: list[str]) -> Items:
     count = len(texts)
     return Items(texts_of(texts), ["bench.jsonl"], np.zeros(count, np.int64), np.arange(1, count + 1))
@@ -45,12 +68,6 @@ def items_of(texts: list[str]) -> Items:
 
 def rows_of(hits: Hits) -> list[tuple[Any, ...]]:
     return list(zip(*(column.tolist() for column in hits), strict=True))
-
-
-def hit_texts(texts: list[str], hits: Hits) -> list[tuple[int, int, str]]:
-    return [
-        (row, item, texts[row].encode()[start:end].decode()) for row, item, start, end, *_ in rows_of(hits)
-    ]
 
 
 def slow_hits(texts: list[str], items: list[str], n: int, min_words: int) -> list[tuple[Any, ...]]:
@@ -110,68 +127,68 @@ def test_hits_do_not_depend_on_how_texts_are_batched(texts: list[str], step: int
     assert found == rows_of(find_contamination(texts_of(texts), index))
 
 
-def test_an_item_in_other_case_layout_and_punctuation_is_found_whole() -> None:
+def test_an_item_in_other_case_layout_and_punctuation_is_found_whole(tmp_path: Path) -> None:
     disguised = (
         "NATALIA sold\n  clips—to 48 of her friends, in April; and then" + QUESTION.partition("and then")[2]
     )
     texts = ["Nothing here.", f"Some web page. {disguised} And more of it.", "The end."]
-    hits = find_contamination(texts_of(texts), ngram_index(items_of([QUESTION])))
-    assert hit_texts(texts, hits) == [(1, 0, disguised.rstrip("?"))]
-    assert hits.share.tolist() == [1.0]
-    assert contaminated_rows(hits, 3).tolist() == [False, True, False]
+    (hit,), found = look(tmp_path, texts, [QUESTION], policy="drop")
+    assert (hit.row, hit.item, hit.text, hit.share) == (1, 0, disguised.rstrip("?"), 1.0)
+    assert found.is_dropped == [False, True, False]
 
 
-def test_a_word_changed_in_the_middle_of_every_gram_is_no_hit() -> None:
+def test_a_word_changed_in_the_middle_of_every_gram_is_no_hit(tmp_path: Path) -> None:
     words = QUESTION.split()
     near = " ".join("other" if k % 13 == 6 else word for k, word in enumerate(words))
-    assert not len(find_contamination(texts_of([near]), ngram_index(items_of([QUESTION]))).rows)
     one = " ".join("other" if k == 15 else word for k, word in enumerate(words))
-    hits = find_contamination(texts_of([one]), ngram_index(items_of([QUESTION])))
-    assert [text for _, _, text in hit_texts([one], hits)] == [
-        " ".join(words[:15]),
-        " ".join(words[16:])[:-1],
-    ]
-    assert 0 < hits.share[0] < 0.5, "two parts of one item have one share"
-    assert hits.share[0] == hits.share[1]
     other_figure = QUESTION.replace("48", "47")
-    hits = find_contamination(texts_of([other_figure]), ngram_index(items_of([QUESTION])))
-    assert hits.starts.tolist() == [len("Natalia sold clips to 47 ")]
+    hits, _ = look(tmp_path, [near, one, other_figure], [QUESTION])
+    assert [(hit.row, hit.text) for hit in hits] == [
+        (1, " ".join(words[:15])),
+        (1, " ".join(words[16:])[:-1]),
+        (2, other_figure.removeprefix("Natalia sold clips to 47 ").rstrip("?")),
+    ]
+    assert 0 < hits[0].share < 0.5, "two parts of one item have one share"
+    assert hits[0].share == hits[1].share
 
 
-def test_twelve_words_of_an_item_are_no_hit_and_thirteen_are() -> None:
-    index = ngram_index(items_of([QUESTION]))
+def test_twelve_words_of_an_item_are_no_hit_and_thirteen_are(tmp_path: Path) -> None:
     words = QUESTION.split()
-    assert not len(find_contamination(texts_of([" ".join(words[3:15])]), index).rows)
-    hits = find_contamination(texts_of([" ".join(words[3:16])]), index)
-    assert hits.grams.tolist() == [1]
-    assert not contaminated_rows(hits, 1, min_share=0.5).any()
+    texts = [" ".join(words[3:15]), " ".join(words[3:16])]
+    hits, found = look(tmp_path, texts, [QUESTION], policy="drop")
+    assert [(hit.row, hit.grams) for hit in hits] == [(1, 1)]
+    assert found.is_dropped == [False, True]
+    hits, found = look(tmp_path, texts, [QUESTION], policy="drop", min_share="0.5")
+    assert [(hit.row, hit.grams) for hit in hits] == [(1, 1)]
+    assert found.is_dropped == [False, False]
 
 
-def test_a_short_item_counts_as_a_whole_and_a_very_short_one_is_said_not_to_be_used() -> None:
-    items = items_of(["What is the capital city of Burkina Faso?", "What is 2 + 2?", QUESTION, ""])
-    index = ngram_index(items)
-    assert index.unused.tolist() == [1, 3]
-    assert index.grams.tolist() == [1, 0, 19, 0]
+def test_a_short_item_counts_as_a_whole_and_a_very_short_one_is_said_not_to_be_used(tmp_path: Path) -> None:
+    items = ["What is the capital city of Burkina Faso?", "What is 2 + 2?", QUESTION, ""]
     texts = [
         "what is the capital city of burkina faso? Well",
         "what is the capital city of burkina and 2 + 2?",
+        QUESTION,
     ]
-    hits = find_contamination(texts_of(texts), index)
-    assert hit_texts(texts, hits) == [(0, 0, "what is the capital city of burkina faso")]
+    hits, found = look(tmp_path, texts, items)
+    assert found.facts["against"]["unused_items"] == 2
+    assert [(hit.row, hit.item, hit.text, hit.grams) for hit in hits] == [
+        (0, 0, "what is the capital city of burkina faso", 1),
+        (2, 2, QUESTION.rstrip("?"), 19),
+    ]
 
 
-def test_nine_words_of_a_short_item_of_ten_are_no_hit() -> None:
+def test_nine_words_of_a_short_item_of_ten_are_no_hit(tmp_path: Path) -> None:
     item = "one two three four five six seven eight nine ten"
-    index = ngram_index(items_of([item]))
-    assert not len(find_contamination(texts_of([item[:-4], item.replace("ten", "eleven")]), index).rows)
-    assert len(find_contamination(texts_of([f"zero {item} eleven"]), index).rows) == 1
+    texts = [item[:-4], item.replace("ten", "eleven"), f"zero {item} eleven"]
+    hits, _ = look(tmp_path, texts, [item])
+    assert [(hit.row, hit.text) for hit in hits] == [(2, item)]
 
 
-def test_grams_that_many_items_share_are_reported_for_each_of_them() -> None:
-    items = [f"{k} {QUESTION}" for k in range(50)]
-    hits = find_contamination(texts_of([QUESTION]), ngram_index(items_of(items)))
-    assert hits.items.tolist() == list(range(50))
-    assert set(hits.share.tolist()) == {19 / 20}
+def test_grams_that_many_items_share_are_reported_for_each_of_them(tmp_path: Path) -> None:
+    hits, _ = look(tmp_path, [QUESTION], [f"{k} {QUESTION}" for k in range(50)])
+    assert [hit.item for hit in hits] == list(range(50))
+    assert {hit.share for hit in hits} == {19 / 20}
 
 
 def test_no_items_and_no_texts_have_no_hits() -> None:
@@ -188,12 +205,20 @@ RECORDS = [
 ]
 
 
+def items_in(texts: list[str], files: list[Path | str], fields: list[str]) -> list[tuple[int, str]]:
+    """The documents that hold all of an item, each with its name."""
+    against = {"files": [str(path) for path in files], "fields": fields, "policy": "report", "min_words": 1}
+    found = dedup(texts, against=against).contamination
+    return [(hit["row"], hit["item"]) for hit in found if hit["share"] == 1]
+
+
 def test_items_come_from_json_lines_with_lists_and_numbers(tmp_path: Path) -> None:
     path = tmp_path / "b.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
-    items = load_benchmark([path], ["question", "choices", "answer", "other"])
-    assert items.texts.to_pylist() == ["Què és això?\na b c\n7", "second\ndeep 1.5", "third"]
-    assert [items.label(k) for k in range(3)] == ["b.jsonl:1", "b.jsonl:2", "b.jsonl:3"]
+    whole = ["Què és això?\na b c\n7", "second\ndeep 1.5", "third"]
+    parts = ["Què és això?\na b\n7", "second\ndeep 5", "fourth"]
+    found = items_in([*whole, *parts], [path], ["question", "choices", "answer", "other"])
+    assert found == [(0, "b.jsonl:1"), (1, "b.jsonl:2"), (2, "b.jsonl:3")]
 
 
 def test_items_come_from_several_files_under_one_folder(tmp_path: Path) -> None:
@@ -203,15 +228,14 @@ def test_items_come_from_several_files_under_one_folder(tmp_path: Path) -> None:
     (tmp_path / "two/test.tsv").write_text("id\tq\tn\nx\tthird\t3\r\ny\tfourth\n")
     with gzip.open(tmp_path / "two/bare.tsv.gz", "wt") as file:
         file.write("ignored\tfifth\t5\n")
-    items = load_benchmark([tmp_path / "one/test.parquet", tmp_path / "two/test.tsv"], ["q", "n"])
-    assert items.texts.to_pylist() == ["first\n1", "second\n2", "third\n3", "fourth"]
-    assert [items.label(k) for k in range(4)] == [
-        "one/test.parquet:1",
-        "one/test.parquet:2",
-        "two/test.tsv:1",
-        "two/test.tsv:2",
+    texts = ["first 1", "second 2", "third 3", "fourth", "fifth 5", "x third", "first 2"]
+    assert items_in(texts, [f"{tmp_path}/*/test.*"], ["q", "n"]) == [
+        (0, "one/test.parquet:1"),
+        (1, "one/test.parquet:2"),
+        (2, "two/test.tsv:1"),
+        (3, "two/test.tsv:2"),
     ]
-    assert load_benchmark([tmp_path / "two/bare.tsv.gz"], ["2", "3"]).texts.to_pylist() == ["fifth\n5"]
+    assert items_in(texts, [tmp_path / "two/bare.tsv.gz"], ["2", "3"]) == [(4, "bare.tsv.gz:1")]
 
 
 def test_a_field_that_no_record_has_is_an_error_that_lists_the_others(tmp_path: Path) -> None:
@@ -219,23 +243,24 @@ def test_a_field_that_no_record_has_is_an_error_that_lists_the_others(tmp_path: 
     (tmp_path / "b.tsv").write_text("question\tanswer\nx\ty\n")
     for name in ("b.jsonl", "b.tsv"):
         with pytest.raises(InputError, match=r"(?s)no field `prompt`.*it has question"):
-            load_benchmark([tmp_path / name], ["prompt"])
+            items_in(["x"], [tmp_path / name], ["prompt"])
 
 
 def test_a_bad_record_of_a_benchmark_is_an_error_not_an_item_less(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text('{"q": "x"}\n{"q": \n')
     with pytest.raises(InputError, match=r"(?s)offset 11.*an item that is not read is not looked for"):
-        load_benchmark([tmp_path / "b.jsonl"], ["q"])
+        items_in(["x"], [tmp_path / "b.jsonl"], ["q"])
     (tmp_path / "b.tsv").write_bytes(b"q\n\xff\n")
     with pytest.raises(InputError, match="offset 2: not UTF-8"):
-        load_benchmark([tmp_path / "b.tsv"], ["q"])
+        items_in(["x"], [tmp_path / "b.tsv"], ["q"])
 
 
-def test_no_files_or_no_fields_is_an_error() -> None:
-    with pytest.raises(InputError, match="no benchmark files"):
-        load_benchmark([], ["q"])
-    with pytest.raises(InputError, match="no fields"):
-        load_benchmark([Path("b.jsonl")], [])
+def test_no_files_or_no_fields_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(EmptyGlob) as caught:
+        items_in(["x"], [tmp_path / "b.jsonl"], ["q"])
+    assert caught.value.where.endswith(f"dedup.against.files: {tmp_path / 'b.jsonl'}")
+    with pytest.raises(RecipeError, match=r"dedup\.against\.fields"):
+        items_in(["x"], [tmp_path / "b.jsonl"], [])
 
 
 # --- real benchmarks in real text ---
@@ -253,27 +278,27 @@ needs_shared = pytest.mark.skipif(
     [("gsm8k/test.jsonl", ["question", "answer"]), ("MATH/test_0000-1499.jsonl", ["question"])],
 )
 def test_real_items_planted_in_web_pages_are_found_with_item_and_span(file: str, fields: list[str]) -> None:
-    items = load_benchmark([MATH / file], fields)
-    index = ngram_index(items)
-    unused = set(index.unused.tolist())
+    path = MATH / file
+    records = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
+    items = ["\n".join(record[field] for field in fields) for record in records]
     with ZstdFile(SHARED / "bench/web.jsonl.zst") as lines:
         pages = [json.loads(line)["text"] for line, _ in zip(lines, range(200), strict=False)]
-    before = rows_of(find_contamination(texts_of(pages), index))
-    chosen = [item for item in range(0, len(items.texts), 7) if item not in unused][:200]
+    chosen = [item for item in range(0, len(items), 7) if len(slow_words(items[item])) >= 8][: len(pages)]
     texts, spans = [], []
     for page, item in zip(pages, chosen, strict=False):
         middle = page.find("\n", len(page) // 2) + 1
-        text = items.texts[item].as_py()
-        words = slow_words(text)
+        words = slow_words(items[item])
         start = len((page[:middle] + "\n").encode())
         spans.append((start + words[0][1], start + words[-1][2]))
-        texts.append(f"{page[:middle]}\n{text}\n{page[middle:]}")
-    hits = rows_of(find_contamination(texts_of(texts), index))
-    of_item = {(row, item): (start, end, share) for row, item, start, end, _, share in hits}
+        texts.append(f"{page[:middle]}\n{items[item]}\n{page[middle:]}")
+    against = {"files": str(path), "fields": fields, "policy": "report"}
+    before = dedup(pages, against=against).contamination
     assert len(before) <= 5, "web pages hold next to none of it by themselves"
-    for row, item in enumerate(chosen[: len(texts)]):
-        start, end, share = of_item[row, item]
-        assert share == 1.0, items.label(item)
+    hits = dedup(texts, against=against).contamination
+    of_item = {(hit["row"], hit["item"]): hit for hit in hits}
+    for row, item in enumerate(chosen):
+        hit = of_item[row, f"{path.name}:{item + 1}"]
+        assert hit["share"] == 1.0, hit["item"]
         # Words of the page right beside it may be those of the item: a full match is at least the planted bytes.
-        assert start <= spans[row][0]
-        assert end >= spans[row][1]
+        assert hit["start"] <= spans[row][0]
+        assert hit["end"] >= spans[row][1]

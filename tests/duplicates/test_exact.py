@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cleaned import clean
+from duplicates.deduped import dedup
 from tokmill.duplicates.shingling import Matches, exact_hashes, match_equal, partition_of
 
 # Pairs and triples that fold together, and neighbours that must not.
@@ -34,6 +36,12 @@ def hashes_of(texts: list[str], margin: int = 0) -> list[tuple[int, int]]:
     assert found.dtype == np.uint64
     assert found.shape == (len(texts), 2)
     return [(int(high), int(low)) for high, low in found]
+
+
+def marks_of(texts: list[str]) -> list[tuple[int, int]]:
+    """The hashes that a run writes beside its documents."""
+    marks = clean(({"text": text} for text in texts), normalize={"nul": "keep"}).marks
+    return [(mark["exact_high"], mark["exact_low"]) for mark in marks]
 
 
 @settings(deadline=None, max_examples=300)
@@ -67,8 +75,12 @@ def test_folding_makes_no_character_blank_that_was_visible() -> None:
 def test_a_text_and_its_folding_are_duplicates_even_when_only_one_of_them_is_ascii(
     one: str, other: str
 ) -> None:
-    assert len(set(hashes_of([one, other]))) == 1
-    assert hashes_of([one]) == hashes_of([other]), "a hash does not depend on the rows beside it"
+    found = dedup([one, "something else", other], exact=True)
+    assert found.is_dropped == [False, False, True]
+    assert [(line["reason"], line["row"], line["match_row"]) for line in found.ledger] == [
+        ("exact_dup", 2, 0)
+    ]
+    assert marks_of([one]) == marks_of([other]), "a hash does not depend on the rows beside it"
 
 
 @pytest.mark.parametrize(
@@ -76,21 +88,23 @@ def test_a_text_and_its_folding_are_duplicates_even_when_only_one_of_them_is_asc
     [("ab", "a b"), ("a.b", "ab"), ("e", "é"), ("a\u200bb", "ab"), ("a\0b", "ab"), ("a", "aa")],
 )
 def test_texts_that_differ_in_more_than_form_case_and_space_are_not_duplicates(one: str, other: str) -> None:
-    assert len(set(hashes_of([one, other]))) == 2
+    assert dedup([one, other], exact=True).is_dropped == [False, False]
+    assert len(set(marks_of([one, other]))) == 2
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t\r\n", "\u3000\u2028", "\u00a0" * 50, "\x1c\x1f"])
 def test_a_text_without_a_visible_character_hashes_to_zero_and_no_other_does(text: str) -> None:
-    assert hashes_of([text, "\0", "\u200b", "."])[0] == (0, 0)
-    assert (0, 0) not in hashes_of([text, "\0", "\u200b", "."])[1:]
+    found = marks_of([text, "\0", "\u200b", "."])
+    assert found[0] == (0, 0)
+    assert (0, 0) not in found[1:]
 
 
 def test_more_rows_than_one_batch_are_hashed_like_single_rows() -> None:
     texts = [f"Zeile é {number}" if number % 3 else f"plain {number}" for number in range(2500)]
-    hashes = hashes_of(texts)
+    hashes = marks_of(texts)
     assert len(set(hashes)) == len(texts)
     for row in (0, 1, 1023, 1024, 1025, 1537, 2499):
-        assert hashes[row] == hashes_of([texts[row]])[0]
+        assert hashes[row] == marks_of([texts[row]])[0]
 
 
 def test_no_rows_have_no_hashes() -> None:

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from duplicates import slow_near as slow
 from duplicates.pairs_in_memory import all_pairs
 from mill import SHARED
+from tokmill import near_duplicates
 from tokmill.duplicates import near, shingling
 from tokmill.duplicates.near import (
     NearOptions,
     compare_pairs,
-    find_near_duplicates,
     signatures,
     unique_pairs,
     verify_pairs,
@@ -70,9 +70,9 @@ def edited(words: list[str], edits: int, seed: int) -> list[str]:
     return words
 
 
-def dropped(texts: list[str], options: NearOptions | None = None) -> dict[int, int]:
-    found = find_near_duplicates(column(texts), options or NearOptions())
-    return {int(doc): int(found.survivor[doc]) for doc in np.flatnonzero(found.survivor >= 0)}
+def dropped(texts: list[str], **options: Any) -> dict[int, int]:
+    found = near_duplicates(texts, **options)
+    return {int(doc): int(found.survivor[doc]) for doc in np.flatnonzero(~found.kept)}
 
 
 @pytest.mark.parametrize("kind", ["word", "char"])
@@ -304,7 +304,7 @@ def test_character_shingles_find_a_text_with_a_few_letters_changed_in_many_words
     origin = " ".join(prose(300, 8))
     typos = "".join(c + ("x" if index % 60 == 0 else "") for index, c in enumerate(origin))
     assert dropped([origin, typos]) == {}
-    assert dropped([origin, typos], NearOptions(unit="char", ngram=5)) == {1: 0}
+    assert dropped([origin, typos], unit="char", ngram=5) == {1: 0}
 
 
 # --- what must not collapse ---
@@ -346,7 +346,7 @@ def test_form_letters_with_other_dates_and_sums_do_not_collapse() -> None:
     values = signatures(column(texts), NearOptions()).values
     assert (values == values[0]).all()
     assert dropped(texts) == {}
-    assert len(dropped(texts, NearOptions(verify="signature"))) == 39
+    assert len(dropped(texts, verify="signature")) == 39
     assert dropped([*texts, texts[7]]) == {40: 7}
 
 
@@ -382,8 +382,7 @@ def test_the_gold_pairs_are_resolved_as_promised(name: str) -> None:
     rows = [line.split("\t") for line in (GOLD / f"{name}.pairs.tsv").read_text().splitlines()[1:]]
     a, b = (np.array([number[row[end]] for row in rows]) for end in (0, 1))
     gold = np.array([float(row[2]) for row in rows])
-    found = find_near_duplicates(column([record["text"] for record in records]), NearOptions())
-    kept = found.survivor < 0
+    kept = near_duplicates([record["text"] for record in records]).kept
     alike = gold >= 0.85
     assert np.mean(~(kept[a] & kept[b])[alike]) >= 0.98
     nearest_kept, nearest = np.zeros(len(records)), np.zeros(len(records))

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from duplicates.deduped import Deduped, dedup
 from duplicates.passages_in_memory import apply_policy, find_passages, resolve
 from kernels.test_windows import slow_words
 from mill import SHARED
@@ -33,7 +34,7 @@ from tokmill.kernels.jit import TERMINAL
 from tokmill.kernels.patterns import ABBREVIATIONS
 from tokmill.kernels.survivors import get_bits, no_bits
 from tokmill.kernels.wordclasses import class_table
-from tokmill.storage.disk import ZstdFile
+from written import ZstdFile
 
 ANY = settings(deadline=None, max_examples=200)
 SMALL = WindowOptions(words=4, winnow=3)
@@ -53,6 +54,18 @@ def prose(seed: int, words: int, sentence: int = 12) -> str:
         found[k] = found[k].capitalize()
         found[min(k + sentence, words) - 1] += "."
     return " ".join(found)
+
+
+def told_spans(texts: list[str], found: Deduped) -> list[tuple[int, str, int, str]]:
+    """What a run wrote: the document, the passage, the earlier document, and the passage there."""
+    return [
+        (
+            *(span["document"], texts[span["document"]].encode()[span["start"] : span["end"]].decode()),
+            span["first_document"],
+            texts[span["first_document"]].encode()[span["first_start"] : span["first_end"]].decode(),
+        )
+        for span in found.spans
+    ]
 
 
 def span_texts(texts: list[str], spans: Spans) -> list[tuple[int, str, int, str]]:
@@ -175,7 +188,7 @@ def test_equal_hashes_of_other_words_are_no_match() -> None:
 def test_a_passage_shorter_than_a_window_is_never_found(size: int) -> None:
     shared = prose(0, size)
     texts = [f"{prose(k, 100)} {shared} {prose(-k, 100)}" for k in range(1, 20)]
-    assert not len(find_passages(texts_of(texts), WindowOptions()).rows)
+    assert dedup(texts, window={}).spans == []
 
 
 @pytest.mark.parametrize("size", [80, 81, 200])
@@ -184,8 +197,8 @@ def test_a_passage_of_words_plus_winnow_minus_one_words_is_always_found_and_whol
     texts = [
         f"{prose(k, 3 * k)} {shared.upper() if k % 2 else shared} {prose(-k, 100)}" for k in range(1, 40)
     ]
-    spans = find_passages(texts_of(texts), WindowOptions())
-    assert [(row, text.lower().rstrip("."), first) for row, text, first, _ in span_texts(texts, spans)] == [
+    found = told_spans(texts, dedup(texts, window={}))
+    assert [(row, text.lower().rstrip("."), first) for row, text, first, _ in found] == [
         (row, shared.lower().rstrip("."), 0) for row in range(1, 39)
     ]
 
@@ -193,7 +206,7 @@ def test_a_passage_of_words_plus_winnow_minus_one_words_is_always_found_and_whol
 def test_a_passage_of_just_a_window_is_found_when_nothing_is_winnowed() -> None:
     shared = prose(0, 50)
     texts = [f"{prose(k, 70)} {shared} {prose(-k, 70)}" for k in range(1, 6)]
-    assert find_passages(texts_of(texts), WindowOptions(winnow=1)).words.tolist() == [50] * 4
+    assert [span["words"] for span in dedup(texts, window={"winnow": 1}).spans] == [50] * 4
 
 
 @ANY
@@ -295,16 +308,16 @@ def test_documents_go_in_keep_order_and_only_for_passages_that_stay_elsewhere(
 def test_drop_takes_documents_whose_share_of_passages_is_over_the_limit() -> None:
     shared = prose(0, 100)
     texts = [prose(1, 300) + " " + shared, shared + " " + prose(2, 50), shared + " " + prose(3, 150)]
-    done = apply_policy(texts_of(texts), WindowOptions(policy="drop", max_share=Decimal("0.5")))
-    assert done.is_dropped.tolist() == [False, True, False]
-    assert done.texts.to_pylist() == texts
+    done = dedup(texts, window={"policy": "drop", "max_share": "0.5"})
+    assert done.is_dropped == [False, True, False]
+    assert done.texts == texts
 
 
 def test_a_passage_whose_only_other_copy_is_dropped_is_not_lost() -> None:
     first, own = prose(1, 300), prose(2, 100)
     texts = [first, f"{first} {own}", f"{own} {prose(3, 30)}"]
-    done = apply_policy(texts_of(texts), WindowOptions(policy="drop", max_share=Decimal("0.5")))
-    assert done.is_dropped.tolist() == [False, True, False], "its passage is in no other document that stays"
+    done = dedup(texts, window={"policy": "drop", "max_share": "0.5"})
+    assert done.is_dropped == [False, True, False], "its passage is in no other document that stays"
 
 
 # --- trimming ---
@@ -552,19 +565,18 @@ def test_trim_cuts_later_copies_and_leaves_the_first_and_the_rest_untouched() ->
     shared = prose(0, 120)
     own = [prose(k, 96) for k in range(1, 7)]
     texts = [f"{a}\n\n{shared}\n\n{b}" for a, b in zip(own[:3], own[3:], strict=True)]
-    done = apply_policy(texts_of(texts), WindowOptions(policy="trim"))
-    assert done.texts.to_pylist() == [texts[0], f"{own[1]}\n\n{own[4]}", f"{own[2]}\n\n{own[5]}"]
-    assert not done.is_dropped.any()
-    for row, start, end in zip(*(part.tolist() for part in done.cuts[1:]), strict=True):
-        assert texts[row][start:end].strip() == shared
+    done = dedup(texts, window={"policy": "trim"})
+    assert done.texts == [texts[0], f"{own[1]}\n\n{own[4]}", f"{own[2]}\n\n{own[5]}"]
+    assert not any(done.is_dropped)
+    assert done.facts["window"]["bytes_cut"] == sum(map(len, texts)) - sum(map(len, done.texts))
 
 
 def test_a_document_with_too_little_of_its_own_is_dropped_not_trimmed() -> None:
     shared = prose(0, 200)
     texts = [shared, f"{shared} {prose(1, 20)}", f"{shared} {prose(2, 60)}"]
-    done = apply_policy(texts_of(texts), WindowOptions(policy="trim", min_words=50))
-    assert done.is_dropped.tolist() == [False, True, False]
-    assert done.texts.to_pylist() == [shared, texts[1], prose(2, 60)]
+    done = dedup(texts, window={"policy": "trim", "min_words": 50})
+    assert done.is_dropped == [False, True, False]
+    assert done.texts == [shared, texts[1], prose(2, 60)]
 
 
 SENTENCES = st.lists(
@@ -602,14 +614,14 @@ LICENSE = """\
 def test_licence_headers_are_reported_and_trimmed_and_the_code_below_is_untouched() -> None:
     code = [f"import {prose(-k, 1)}\n\n\ndef work_{k}(x):\n    {prose(k, 90, 6)}\n" for k in range(1, 20)]
     texts = [f"{LICENSE}\n\n{body}" for body in code]
-    reported = apply_policy(texts_of(texts), WindowOptions())
-    assert reported.texts.to_pylist() == texts
-    assert reported.spans.rows.tolist() == list(range(1, 19))
-    assert reported.spans.first_rows.tolist() == [0] * 18
-    dropped = apply_policy(texts_of(texts), WindowOptions(policy="drop", max_share=Decimal("0.6")))
-    assert not dropped.is_dropped.any(), "half of each file is its own"
-    done = apply_policy(texts_of(texts), WindowOptions(policy="trim"))
-    assert done.texts.to_pylist() == [texts[0], *code[1:]]
+    reported = dedup(texts, window={})
+    assert reported.texts == texts
+    assert [(span["document"], span["first_document"]) for span in reported.spans] == [
+        (row, 0) for row in range(1, 19)
+    ]
+    dropped = dedup(texts, window={"policy": "drop", "max_share": "0.6"})
+    assert not any(dropped.is_dropped), "half of each file is its own"
+    assert dedup(texts, window={"policy": "trim"}).texts == [texts[0], *code[1:]]
 
 
 def test_forms_that_differ_in_their_figures_share_no_passage() -> None:
@@ -617,25 +629,24 @@ def test_forms_that_differ_in_their_figures_share_no_passage() -> None:
         "\n".join(f"{k * 31 + line} paid {k * 17 + line} on day {line * k}" for line in range(1, 200))
         for k in range(1, 8)
     ]
-    assert not len(find_passages(texts_of(rows), WindowOptions()).rows)
+    assert dedup(rows, window={}).spans == []
 
 
 def test_templated_prose_loses_the_template_and_keeps_what_is_between() -> None:
     head, foot = prose(0, 96), prose(-1, 96)
     own = [prose(k, 72) for k in range(1, 10)]
     texts = [f"{head}\n\n{body}\n\n{foot}" for body in own]
-    done = apply_policy(texts_of(texts), WindowOptions(policy="trim"))
-    assert [text.strip() for text in done.texts.to_pylist()] == [texts[0], *own[1:]]
+    done = dedup(texts, window={"policy": "trim"})
+    assert [text.strip() for text in done.texts] == [texts[0], *own[1:]]
 
 
 def test_a_book_and_a_book_with_another_preface_share_all_but_the_preface() -> None:
     book = "\n\n".join(prose(k, 2000) for k in range(1, 101))
     texts = [book, f"{prose(-1, 300)}\n\n{book}", prose(-2, 5000)]
-    spans = find_passages(texts_of(texts), WindowOptions())
-    assert spans.words.tolist() == [200_000]
-    assert (spans.rows.tolist(), spans.first_rows.tolist()) == ([1], [0])
-    done = apply_policy(texts_of(texts), WindowOptions(policy="trim"))
-    assert done.texts.to_pylist() == [book, f"{prose(-1, 300)}\n\n", texts[2]]
+    done = dedup(texts, window={"policy": "trim"})
+    (span,) = done.spans
+    assert (span["words"], span["document"], span["first_document"]) == (200_000, 1, 0)
+    assert done.texts == [book, f"{prose(-1, 300)}\n\n", texts[2]]
 
 
 def test_a_million_equal_lines_in_two_documents_are_one_span() -> None:
@@ -673,14 +684,12 @@ def test_passages_planted_in_real_text_are_found_and_cut() -> None:
         texts = [json.loads(line)["text"] for line, _ in zip(lines, range(300), strict=False)]
     passage = prose(0, 150)
     planted = [f"{text}\n\n{passage}\n\n{prose(k, 20)}" for k, text in enumerate(texts, 1)]
-    spans = find_passages(texts_of(planted), WindowOptions())
-    of_passage = [found for found in span_texts(planted, spans) if passage.rstrip(".") in found[1]]
-    assert [row for row, *_ in of_passage] == list(range(1, 300))
-    done = apply_policy(texts_of(planted), WindowOptions(policy="trim", min_words=1))
-    assert passage in done.texts[0].as_py()
-    assert not any(passage in text for text in done.texts.to_pylist()[1:])
-    found = span_texts(planted, spans)
+    done = dedup(planted, window={"policy": "trim", "min_words": 1})
+    found = told_spans(planted, done)
+    assert [row for row, text, *_ in found if passage.rstrip(".") in text] == list(range(1, 300))
+    assert passage in done.texts[0]
+    assert not any(passage in text for text in done.texts[1:])
     untouched = set(range(1, 300)) - {row for row, text, *_ in found if text != passage.rstrip(".")}
     assert len(untouched) > 250
     for row in untouched:
-        assert done.texts[row].as_py() == planted[row].replace(f"{passage}\n\n", "")
+        assert done.texts[row] == planted[row].replace(f"{passage}\n\n", "")

@@ -143,7 +143,7 @@ def test_what_a_worker_warns_of_is_said_by_the_driver(driven: Driven) -> None:
     said: list[str] = []
     with warnings_to(said.append):
         driven.run([task("a", warns="a shard"), task("b")])
-    assert said == ["a shard is odd"]
+    assert said == ["! a shard is odd"]
     assert logging.getLogger("tokmill").propagate
 
 

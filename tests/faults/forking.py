@@ -27,9 +27,7 @@ from typing import NoReturn
 
 import tokmill as mill
 from tokmill.cli import main
-from tokmill.kernels.jit import compile_kernels
-from tokmill.pipeline.plan import kernels_needed, plan_steps
-from tokmill.recipe.file import load_recipe
+from tokmill.kernels.warm import load_kernels
 
 LIBRARIES = ("gigatoken", "tokenizers", "pyarrow.parquet", "tokmill.cli.recipe", "tokmill.cli.verify")
 # A run takes a second. One that takes this long hangs, and its status says SIGALRM.
@@ -43,8 +41,7 @@ def load(recipe: Path) -> None:
         importlib.import_module(name)
     with tempfile.TemporaryDirectory() as scratch:
         mill.run(recipe, scratch, workers=1, until="split")
-        steps = plan_steps(load_recipe(recipe), recipe.parent, Path(scratch))
-        compile_kernels(lambda message: None, kernels_needed(steps))
+    load_kernels()
 
 
 def run_child(asked: dict[str, object]) -> NoReturn:

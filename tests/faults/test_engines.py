@@ -12,8 +12,7 @@ import pytest
 import tokmill as mill
 from faults.disk import checked_digest
 from mill import small_corpus
-from tokmill.artifacts.manifest import MANIFEST
-from tokmill.storage.lease import LOCK
+from written import LOCK, MANIFEST
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.kernels.jit import compile_kernels
+from tokmill.kernels.warm import load_kernels
 from tokmill.stages.dedup import exact, near, survivors, window
 from tokmill.stages.split import selection
 
@@ -33,7 +33,7 @@ def growth() -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    compile_kernels(lambda message: None)  # or every task loads numba first: 95 MB that are not its own
+    load_kernels()  # or every task loads numba first: 95 MB that are not its own
     return module
 
 

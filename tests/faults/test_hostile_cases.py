@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,17 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import tokmill
 from faults.readers import source
-from tokmill.adhoc.mixtures import read_mixture_file, to_sources
 from tokmill.errors import TokmillError
 from tokmill.formats.index import RowSpans, read_row_index, write_row_index
 from tokmill.formats.memmap import MemmapRows
-from tokmill.formats.npy import NpyRows, write_npy
+from tokmill.formats.npy import NpyRows
 from tokmill.formats.parquet import load_shards
 from tokmill.formats.token_cache import TokenCache
 from tokmill.loader import open_dataset
-from tokmill.storage.lease import open_lease
 from tokmill.storage.tables import load_table
+from written import write_shards
 
 
 @pytest.mark.parametrize("content", [b'{"seq_len": "\xff"}', b'{"seq_len":' * 100_000])
@@ -52,7 +51,7 @@ def test_an_id_that_cannot_be_one_is_refused_before_a_batch_is_made(
     tmp_path: Path, key: str, value: object
 ) -> None:
     facts = {"eos_id": 0, "pad_id": 0, "vocab_size": 9, key: value}
-    write_npy(tmp_path, [np.ones((4, 8), np.int32)], n_seqs=4, seq_len=8, rows_per_shard=4, meta=facts)
+    write_shards(tmp_path, np.ones((4, 8)), 4, facts)
     with pytest.raises(TokmillError, match=key):
         open_dataset(tmp_path)
 
@@ -106,11 +105,11 @@ def test_a_mistake_in_a_mixture_is_told_with_its_line(tmp_path: Path, dataset: d
     path = tmp_path / "mixture.yaml"
     path.write_text(json.dumps({"datasets": [dataset]}))
     with pytest.raises(TokmillError, match="line 1: "):
-        to_sources(read_mixture_file(path))
+        tokmill.tokenizer_train(manifest=path, out=tmp_path / "tok")
 
 
 def test_a_note_beside_a_lock_that_is_no_utf8_is_no_holder(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_bytes(b'{"pid": 1, "host": "\xff"}')
-    with open_lease(tmp_path):
-        pass
-    shutil.rmtree(tmp_path)
+    recipe = {"name": "r", "sources": [{"name": "s", "data": [{"text": "x"}]}]}
+    assert tokmill.run(recipe, tmp_path, workers=1, until="ingest").ran == ["ingest/s"]
+    assert not (tmp_path / ".lock").exists()

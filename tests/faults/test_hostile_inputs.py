@@ -54,6 +54,13 @@ FOUND = [
     ("posts.7z", 2, 56, "an encoding that nobody knows"),
     ("tokenizer bpe.model", 2, 358, "a model of which the library's own message is not UTF-8"),
     ("working shard", 3, 695, "a column whose name is not UTF-8"),
+    ("build table", 7, 1509, "a column whose name is not UTF-8"),
+    (
+        "parquet",
+        7,
+        190,
+        "counts of levels that are not as many as levels: asking for statistics ended the process",
+    ),
 ]
 
 

@@ -59,9 +59,9 @@ def test_a_replacement_that_is_killed_never_leaves_a_manifest_of_what_is_not_the
     root, before = scratch / "root", scratch / "former"
     words = ["materialize", "files", str(scratch / "problems.jsonl"), "--name", "texts", "--workers", "1"]
     words += ["--template", "{question} {answer}"]
-    made = tokmill(*words, "--root", before, "--shard-megabytes", "1")
+    made = tokmill(*words, "--out", before, "--shard-megabytes", "1")
     assert made.returncode == 0, made.stderr
-    other = [*words, "--root", str(root), "--shard-megabytes", "64", "--replace"]
+    other = [*words, "--out", str(root), "--shard-megabytes", "64", "--replace"]
 
     def restore() -> None:
         shutil.rmtree(root, ignore_errors=True)

@@ -27,14 +27,20 @@ import pytest
 import tokmill as mill
 from forked import run_forked
 from mill import small_corpus
-from object_servers import Proxy, Request, environment, make_bucket, open_moto, open_proxy, open_uploads
-from tokmill.artifacts.manifest import MANIFEST, load_manifest
+from object_servers import (
+    Bucket,
+    Proxy,
+    Request,
+    environment,
+    make_bucket,
+    open_moto,
+    open_proxy,
+    open_uploads,
+)
+from tokmill import fetch
 from tokmill.errors import StorageError
-from tokmill.publish.publication import fetch, find_publication
 from tokmill.storage import cloud
-from tokmill.storage.lease import CLAIM
-from tokmill.storage.location import parse_url
-from tokmill.storage.objects import Store, open_store
+from written import CLAIM, MANIFEST, load_manifest
 
 QUICK, WHOLE = 8, 50
 
@@ -89,7 +95,7 @@ class Place(NamedTuple):
     bucket: str
     url: str
     work: Path
-    store: Store
+    objects: Bucket
 
     def start(self, endpoint: str | None = None, work: Path | None = None) -> subprocess.Popen[str]:
         env = {**os.environ, **environment(endpoint or self.scene.proxy.endpoint)}
@@ -102,17 +108,20 @@ class Place(NamedTuple):
         return done.returncode, " ".join(f"{done.stdout} {done.stderr}".split())
 
     def is_published(self) -> bool:
-        return find_publication(parse_url(self.url)) is not None
+        return self.objects.load(f"runs/x/{MANIFEST}") is not None
+
+    def digest(self) -> str:
+        """Of the manifest that is published."""
+        digest: str = json.loads(self.objects.load(f"runs/x/{MANIFEST}") or b"")["digest"]
+        return digest
 
     def check_whole(self) -> None:
         """Published, proven, and nothing beside it."""
         report = mill.verify(self.url)
         assert report.problems == []
         assert report.digest == self.scene.digest
-        found = find_publication(parse_url(self.url))
-        assert found is not None
-        prefix = f"{found.prefix.key}/"
-        beside = {m.key for m in self.store.list("") if not m.key.startswith(prefix)}
+        prefix = f"runs/x/{self.digest()[:32]}/"
+        beside = {key for key in self.objects.sizes() if not key.startswith(prefix)}
         assert beside == {f"runs/x/{MANIFEST}", f"runs/x/{CLAIM}"}
 
 
@@ -126,7 +135,7 @@ def new_place(scene: Scene, base: Path) -> Place:
     make_bucket(scene.endpoint, bucket)
     work = copied(scene.milled[0], base / bucket)
     url = f"s3://{bucket}/runs/x"
-    return Place(scene, bucket, url, work, open_store(parse_url(url)))
+    return Place(scene, bucket, url, work, Bucket(scene.endpoint, bucket))
 
 
 def copied(run: Path, work: Path) -> Path:
@@ -225,7 +234,7 @@ def test_what_a_killed_writer_left_is_swept_by_the_next_from_another_machine(
         writer.communicate(timeout=300)
     place.scene.proxy.await_quiet()
     place.scene.proxy.before = lambda request: None
-    assert len(list(place.store.list("runs/x/"))) > 5
+    assert len(place.objects.sizes("runs/x/")) > 5
     status, said = place.publish(work=copied(place.scene.milled[1], tmp_path / "other"))
     assert status == 0, said
     assert "a run was killed here (recipe small, pid " in said
@@ -272,25 +281,20 @@ def test_a_run_that_lost_its_lease_cannot_publish_over_the_winner(place: Place, 
     place.scene.proxy.before = before
     with place.start() as first:
         assert reached.wait(300), first.stderr
-        free = json.dumps({"is_held": False}).encode()
-        place.store.upload(f"runs/x/{CLAIM}", [free], len(free))
+        place.objects.put(f"runs/x/{CLAIM}", json.dumps({"is_held": False}).encode())
         with place.start(place.scene.endpoint, other) as second:
             second.communicate(timeout=300)
         may_go_on.set()
         said = " ".join(first.communicate(timeout=300)[1].split())
     assert (first.returncode, second.returncode) == (1, 0)
     assert "another run is published here (recipe small, experiment " in said
-    found = find_publication(parse_url(place.url))
-    assert found is not None
-    assert found.manifest.digest == load_manifest(other / "run").digest
+    assert place.digest() == load_manifest(other / "run").digest
     place.check_whole()
 
 
 def test_the_lease_names_no_run_when_all_is_done(place: Place) -> None:
     assert place.publish()[0] == 0
-    found = place.store.load(f"runs/x/{CLAIM}")
-    assert found is not None
-    note = json.loads(found.data)
+    note = json.loads(place.objects.load(f"runs/x/{CLAIM}") or b"")
     assert (note["is_held"], note["unfinished"]) == (False, [])
 
 
@@ -451,7 +455,7 @@ def upload(place: Place, size: int, fail_at: int = 0) -> subprocess.Popen[str]:
 def test_an_upload_that_fails_in_the_middle_is_taken_back(place: Place) -> None:
     with upload(place, 60 << 20, fail_at=40 << 20) as writer:
         assert "the file is damaged" in writer.communicate(timeout=300)[1]
-    assert place.store.head("big") is None
+    assert "big" not in place.objects.sizes()
     assert open_uploads(place.scene.endpoint, place.bucket) == 0
 
 
@@ -475,7 +479,7 @@ def test_an_upload_that_is_killed_shows_nothing_and_leaves_parts_for_a_lifecycle
         writer.communicate(timeout=300)
     place.scene.proxy.await_quiet()
     assert writer.returncode == -signal.SIGKILL
-    assert place.store.head("big") is None
+    assert "big" not in place.objects.sizes()
     assert open_uploads(place.scene.endpoint, place.bucket) == 1  # docs/object-storage.md says how it goes
 
 
@@ -486,6 +490,4 @@ def test_a_file_of_600_mb_goes_through_less_than_200_mb(place: Place) -> None:
         shown, wrong = writer.communicate(timeout=1200)
     assert writer.returncode == 0, wrong
     assert int(shown) * 1024 < 200 << 20
-    meta = place.store.head("big")
-    assert meta is not None
-    assert meta.size == size
+    assert place.objects.sizes()["big"] == size

@@ -16,15 +16,16 @@ from tokmill.artifacts.snapshot import SnapshotShard, build_snapshot, load_snaps
 from tokmill.errors import TokmillError
 from tokmill.formats.parquet import load_shards
 from tokmill.formats.token_cache import TokenCache
-from tokmill.recipe import template_parts
-from tokmill.recipe.file import parse_recipe
 
 SOURCE = Path(tokmill.__file__).parent
 OUTSIDE = ["../secret", "/etc/passwd", "a/../../secret", "..", ""]
 
 # Code that is made of text runs in one place: the user's own hook, a file beside the recipe whose sha256 is recorded.
 RUNS_TEXT = {"artifacts/plugins.py"}
-STARTS_PROCESSES = {"artifacts/manifest.py"}  # git rev-parse, with fixed arguments
+STARTS_PROCESSES = {
+    "artifacts/manifest.py",  # git rev-parse, with fixed arguments
+    "kernels/warm.py",  # this Python, to compile kernels of ours
+}
 UNPICKLES: set[str] = set()
 
 
@@ -82,10 +83,11 @@ def test_no_remote_code_is_asked_for() -> None:
             assert not (isinstance(node, ast.keyword) and node.arg == "trust_remote_code"), module
 
 
-def test_yaml_is_read_without_python_tags() -> None:
+def test_yaml_is_read_without_python_tags(tmp_path: Path) -> None:
     assert users_of("yaml.load", "yaml.unsafe_load", "yaml.full_load", "yaml.load_all") == set()
-    with pytest.raises(TokmillError):
-        parse_recipe(b"name: !!python/object/apply:os.system ['true']\n", "recipe.yaml")
+    (tmp_path / "recipe.yaml").write_text("name: !!python/object/apply:os.system ['true']\n")
+    with pytest.raises(TokmillError, match=r"recipe\.yaml"):
+        tokmill.load_recipe(tmp_path / "recipe.yaml")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_yaml_is_read_without_python_tags() -> None:
 )
 def test_a_template_names_fields_and_nothing_else(template: str) -> None:
     with pytest.raises(ValueError, match="template"):
-        template_parts(template)
+        tokmill.Source(name="s", files=["a.jsonl"], template=template)
 
 
 def of_container(directory: Path, path: str) -> object:

@@ -164,7 +164,7 @@ def test_a_directory_that_is_gone_is_not_needed_for_absolute_paths(
     [
         "run ../recipe.yaml --out out --workers 1",
         "doctor",
-        "dedup --input {corpus}/problems.jsonl --text question --out-dir {corpus}/unique",
+        "dedup --input {corpus}/problems.jsonl --text question --out {corpus}/unique",
     ],
 )
 def test_a_directory_that_is_gone_is_told(made: Made, tmp_path: Path, command: str) -> None:

@@ -19,10 +19,10 @@ import pytest
 
 from faults.disk import checked_digest
 from mill import small_corpus, tokmill
-from tokmill.errors import RunLocked, TokmillError
 from tokmill.storage import lease
 from tokmill.storage.disk import TEMP_PREFIX
-from tokmill.storage.lease import LOCK, Holder, NoteFile, open_lease, process_began
+from tokmill.storage.lease import Holder, NoteFile, open_lease
+from written import LOCK, began, leave_note
 
 HOLD = """
 import sys
@@ -91,33 +91,9 @@ def test_the_lock_of_a_killed_run_is_recognised(tmp_path: Path) -> None:
     assert not (out / LOCK).exists()
 
 
-def leave_note(directory: Path, pid: int, host: str, began: int) -> Path:
-    directory.mkdir()
-    note = directory / LOCK
-    note.write_bytes(msgspec.json.encode(Holder(pid, host, began, "2026-01-01 00:00:00 UTC")))
-    return note
-
-
-def test_a_pid_that_came_back_is_another_process(tmp_path: Path) -> None:
-    parent = os.getppid()
-    said: list[str] = []
-    leave_note(tmp_path / "out", parent, socket.gethostname(), process_began(parent) - 1)
-    with open_lease(tmp_path / "out", say=said.append):
-        pass
-    assert len(said) == 1
-    assert "was killed here" in said[0]
-
-
-def test_a_note_of_a_process_that_lives_is_believed_where_the_kernel_knows_no_lock(tmp_path: Path) -> None:
-    parent = os.getppid()
-    leave_note(tmp_path / "out", parent, socket.gethostname(), process_began(parent))
-    with pytest.raises(RunLocked, match=f"pid {parent} on"), open_lease(tmp_path / "out"):
-        pytest.fail("two runs in one directory")
-    assert (tmp_path / "out" / LOCK).exists(), "the note of the other was removed"
-
-
-def test_a_run_on_another_machine_lives_as_long_as_it_touches_its_note(tmp_path: Path) -> None:
-    note = leave_note(tmp_path / "out", 1, "elsewhere", 1)
+@contextlib.contextmanager
+def touching(note: Path) -> Iterator[None]:
+    """As the process of another machine does while it lives."""
     stop = threading.Event()
 
     def touch() -> None:
@@ -129,44 +105,59 @@ def test_a_run_on_another_machine_lives_as_long_as_it_touches_its_note(tmp_path:
     beating = threading.Thread(target=touch)
     beating.start()
     try:
-        with pytest.raises(RunLocked, match="pid 1 on elsewhere"), open_lease(tmp_path / "out"):
-            pytest.fail("two runs in one directory")
+        yield
     finally:
         stop.set()
         beating.join()
-    said: list[str] = []
-    with open_lease(tmp_path / "out", say=said.append):  # now it is silent
-        assert msgspec.json.decode(note.read_bytes(), type=Holder).pid == os.getpid()
-    assert "pid 1 on elsewhere" in said[0]
+
+
+def test_a_pid_that_came_back_is_another_process(tmp_path: Path) -> None:
+    recipe, parent = tiny_corpus(tmp_path), os.getppid()
+    note = leave_note(tmp_path / "out", parent, socket.gethostname(), began(parent) - 1)
+    ran = tokmill("run", recipe, "--out", tmp_path / "out")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count(f"a run was killed here (pid {parent} on") == 1
+    assert not note.exists()
+
+
+def test_a_note_of_a_process_that_lives_is_believed_where_the_kernel_knows_no_lock(tmp_path: Path) -> None:
+    recipe, parent = tiny_corpus(tmp_path), os.getppid()
+    note = leave_note(tmp_path / "out", parent, socket.gethostname(), began(parent))
+    before = note.read_bytes()
+    refused = tokmill("run", recipe, "--out", tmp_path / "out")
+    assert refused.returncode == 1
+    assert f"RunLocked {tmp_path / 'out'}" in refused.stderr
+    assert f"(pid {parent} on" in refused.stderr
+    assert [*(tmp_path / "out").iterdir()] == [note], "two runs in one directory"
+    assert note.read_bytes() == before, "the note of the other was removed"
+
+
+def test_a_run_on_another_machine_lives_as_long_as_it_touches_its_note(tmp_path: Path) -> None:
+    recipe, note = tiny_corpus(tmp_path), leave_note(tmp_path / "out", 1, "elsewhere", 1)
+    with touching(note):
+        refused = tokmill("run", recipe, "--out", tmp_path / "out")
+    assert refused.returncode == 1
+    assert "(pid 1 on elsewhere" in refused.stderr
+    assert [*(tmp_path / "out").iterdir()] == [note], "two runs in one directory"
+    ran = tokmill("run", recipe, "--out", tmp_path / "out")  # now it is silent
+    assert ran.returncode == 0, ran.stderr
+    assert "(pid 1 on elsewhere" in ran.stderr
     assert not note.exists()
 
 
 def test_a_pid_of_a_container_with_our_name_is_not_looked_for_among_ours(tmp_path: Path) -> None:
     """Pods have the same pids, and may have the same name: what is not touched there is dead, whoever has its pid here."""
-    (tmp_path / "out").mkdir()
-    pid = os.getpid()
-    twin = Holder(
-        pid, socket.gethostname(), process_began(pid), "2026-01-01 00:00:00 UTC", "another boot pid:[1]"
-    )
-    note = tmp_path / "out" / LOCK
-    note.write_bytes(msgspec.json.encode(twin))
-    stop = threading.Event()
-
-    def touch() -> None:
-        beats = 0
-        while not stop.wait(0.1):
-            beats += 1
-            os.utime(note, ns=(beats, beats))
-
-    beating = threading.Thread(target=touch)
-    beating.start()
-    try:
-        with pytest.raises(RunLocked, match=f"pid {pid} on"), open_lease(tmp_path / "out"):
-            pytest.fail("two runs in one directory")
-    finally:
-        stop.set()
-        beating.join()
-    assert msgspec.json.decode(note.read_bytes(), type=Holder) == twin
+    recipe, pid, host = tiny_corpus(tmp_path), os.getpid(), socket.gethostname()
+    note = leave_note(tmp_path / "out", pid, host, began(pid), machine="another boot pid:[1]")
+    before = note.read_bytes()
+    with touching(note):
+        refused = tokmill("run", recipe, "--out", tmp_path / "out")
+    assert refused.returncode == 1
+    assert f"(pid {pid} on" in refused.stderr
+    assert note.read_bytes() == before
+    ran = tokmill("run", recipe, "--out", tmp_path / "out")
+    assert ran.returncode == 0, ran.stderr
+    assert not note.exists()
 
 
 # Each as if on a machine of its own that shares a disk without locks; all at once, and nobody leaves before all have tried.
@@ -273,10 +264,10 @@ def test_a_note_that_takes_the_place_of_one_that_cannot_be_read_has_time_to_be_w
 
 
 def test_a_note_that_cannot_be_read_keeps_nobody_out(tmp_path: Path) -> None:
-    note = leave_note(tmp_path / "out", 1, "x", 1)
+    recipe, note = tiny_corpus(tmp_path), leave_note(tmp_path / "out", 1, "x", 1)
     note.write_bytes(b'{"pid": 1')
-    with open_lease(tmp_path / "out"):
-        pass
+    ran = tokmill("run", recipe, "--out", tmp_path / "out")
+    assert ran.returncode == 0, ran.stderr
     assert not note.exists()
 
 
@@ -301,9 +292,6 @@ def test_no_lock_is_left_by_a_run_that_fails(tmp_path: Path) -> None:
     (tmp_path / "problems.jsonl").write_text("{\n" * 50)
     failed = tokmill("run", recipe, "--out", tmp_path / "out")
     assert failed.returncode == 1
-    assert not (tmp_path / "out" / LOCK).exists()
-    with pytest.raises(TokmillError), open_lease(tmp_path / "out"):
-        raise TokmillError("inside")
     assert not (tmp_path / "out" / LOCK).exists()
 
 

@@ -17,7 +17,7 @@ import tokmill
 from mill import small_corpus
 from tokmill.errors import InputError, RecipeError
 from tokmill.formats import all_formats, find_format, format_names
-from tokmill.formats.megatron import MegatronFile
+from written import MegatronFile
 
 SOURCE = Path(tokmill.__file__).parent
 

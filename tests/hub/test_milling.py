@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from cleaned import prose
 from forked import run_forked
 from hub.loopback import LoopbackHub
 from mill import digest_of, write_recipe
-from tokmill.artifacts.manifest import load_manifest
-from tokmill.demos.problems import generate_problems
+from written import load_manifest
 
 pytestmark = pytest.mark.skipif(
     not (importlib.util.find_spec("datasets") and importlib.util.find_spec("huggingface_hub")),
@@ -58,6 +58,13 @@ def tokmill(
     return run_forked(list(map(str, arguments)), {**environment(hub, home), **more}, home)
 
 
+def problems(count: int, seed: int) -> list[dict[str, str]]:
+    return [
+        {"id": f"p{seed}-{n}", "question": prose(1000 * seed + n, 2), "answer": f"Answer: {n}"}
+        for n in range(count)
+    ]
+
+
 def parquet(rows: list[dict[str, str]], group: int) -> bytes:
     sink = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows), sink, row_group_size=group)
@@ -66,7 +73,7 @@ def parquet(rows: list[dict[str, str]], group: int) -> bytes:
 
 @pytest.fixture
 def published(hub: LoopbackHub) -> str:
-    rows = generate_problems(600, 5)
+    rows = problems(600, 5)
     for number, row in enumerate(rows):
         row["language"] = "en" if number % 3 else "fr"
     files = {
@@ -91,7 +98,7 @@ def test_a_branch_is_resolved_once_and_nothing_is_asked_again(
     assert manifest.config["hub"]["revision"] == published
     assert manifest.counts["kept"] == 600
     asked = len(hub.seen())
-    hub.commit(DATASET, {"data/train-00000-of-00001.parquet": parquet(generate_problems(5, 6), 5)})
+    hub.commit(DATASET, {"data/train-00000-of-00001.parquet": parquet(problems(5, 6), 5)})
     second = tokmill(hub, tmp_path, "run", recipe)
     assert "nothing to do" in second.stdout
     # another filter on the text needs no network either
@@ -107,7 +114,7 @@ def test_the_pin_stays_when_the_branch_moves_and_the_recipe_changes(
     hub: LoopbackHub, published: str, tmp_path: Path
 ) -> None:
     assert tokmill(hub, tmp_path, "run", recipe_in(tmp_path)).returncode == 0
-    hub.commit(DATASET, {"data/train-00000-of-00001.parquet": parquet(generate_problems(5, 6), 5)})
+    hub.commit(DATASET, {"data/train-00000-of-00001.parquet": parquet(problems(5, 6), 5)})
     limited = recipe_in(tmp_path, limit={"docs": 450})
     assert tokmill(hub, tmp_path, "run", limited).returncode == 0
     manifest = load_manifest(tmp_path / "out/small/ingest/problems")
@@ -248,7 +255,7 @@ def test_a_dataset_is_materialized_once_and_offline_after(
         DATASET,
         "--template",
         "{question} {answer}",
-        "--root",
+        "--out",
         tmp_path / "root",
     ]
     first = tokmill(hub, tmp_path, *command, "--json")
@@ -257,7 +264,7 @@ def test_a_dataset_is_materialized_once_and_offline_after(
     assert (report["revision"], report["invariants"]["rows"]) == (published, 600)
     assert Path(report["manifest"]).name == f"mills--problems_{published}.json"
     asked = len(hub.seen())
-    hub.commit(DATASET, {"data/train-00000-of-00001.parquet": parquet(generate_problems(5, 6), 5)})
+    hub.commit(DATASET, {"data/train-00000-of-00001.parquet": parquet(problems(5, 6), 5)})
     assert tokmill(hub, tmp_path, *command, "--json").stdout == first.stdout
     assert len(hub.seen()) == asked
 
@@ -277,7 +284,7 @@ def bytes_asked(hub: LoopbackHub) -> dict[str, int]:
 def test_a_head_of_a_dataset_of_many_files_asks_for_no_byte_of_the_others(
     hub: LoopbackHub, tmp_path: Path, ending: str, bound: dict[str, object]
 ) -> None:
-    rows = generate_problems(400, 5)
+    rows = problems(400, 5)
     lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
     data = parquet(rows, 100) if ending == "parquet" else lines
     few, many = "mills/few", "mills/many"
@@ -307,7 +314,7 @@ def test_a_head_of_a_dataset_of_many_files_asks_for_no_byte_of_the_others(
 def test_a_shuffled_part_and_a_mixture_file_with_max_records_leave_the_other_files_alone(
     hub: LoopbackHub, tmp_path: Path
 ) -> None:
-    rows = generate_problems(400, 5)
+    rows = problems(400, 5)
     hub.commit(DATASET, {f"data/train-{n:05d}.parquet": parquet(rows, 100) for n in range(40)})
     shuffled = recipe_in(tmp_path, sample={"method": "shuffle_buffer", "k": 300, "buffer": 50})
     assert tokmill(hub, tmp_path, "run", shuffled).returncode == 0
@@ -316,9 +323,7 @@ def test_a_shuffled_part_and_a_mixture_file_with_max_records_leave_the_other_fil
         f"datasets: [{{name: p, dataset: {DATASET}, template: '{{question}} {{answer}}', max_records: 500}}]"
     )
     arguments = ["--manifest", tmp_path / "mixture.yaml", "--vocab-size", "300", "--model", "byte_bpe"]
-    trained = tokmill(
-        hub, tmp_path, "tokenizer", "train", *arguments, "--out-dir", tmp_path / "tok", "--json"
-    )
+    trained = tokmill(hub, tmp_path, "tokenizer", "train", *arguments, "--out", tmp_path / "tok", "--json")
     assert trained.returncode == 0, trained.stderr
     assert set(bytes_asked(hub)) == {"data/train-00000.parquet", "data/train-00001.parquet"}
     (dataset,) = json.loads(trained.stdout)["datasets"]
@@ -402,7 +407,7 @@ def test_other_options_are_refused_before_anything_is_fetched_and_another_name_k
         DATASET,
         "--template",
         "{question} {answer}",
-        "--root",
+        "--out",
         tmp_path / "root",
     ]
     first = tokmill(hub, tmp_path, *command)
@@ -435,21 +440,21 @@ def test_every_verb_that_reads_an_unpinned_dataset_records_the_commit_that_it_re
         assert f"{DATASET}: main is commit {published} now" in done.stderr
         return done.stdout
 
-    options = ("--model", "byte_bpe", "--vocab-size", "300", "--out-dir", tmp_path / "tok")
+    options = ("--model", "byte_bpe", "--vocab-size", "300", "--out", tmp_path / "tok")
     run("tokenizer", "train", "--manifest", mixture, *options)
     log = json.loads((tmp_path / "tok/tokenizer.log.json").read_text())
     assert [item["revision"] for item in log["datasets"]] == [published]
 
-    model = ("--tokenizer-path", tmp_path / "tok/tokenizer.json")
-    run("shard", mixture, *model, "--out-dir", tmp_path / "shards", "--log-file", tmp_path / "log.json")
+    model = ("--tokenizer", tmp_path / "tok/tokenizer.json")
+    run("shard", mixture, *model, "--out", tmp_path / "shards", "--stats", tmp_path / "log.json")
     assert json.loads((tmp_path / "log.json").read_text())["stats"][0]["revision"] == published
-    run("build", "megatron", "--manifest", mixture, *model, "--out-dir", tmp_path / "mega")
-    run("pack", "--manifest", mixture, *model, "--length", "64", "--out-dir", tmp_path / "rows")
+    run("build", "megatron", "--manifest", mixture, *model, "--out", tmp_path / "mega")
+    run("pack", "--manifest", mixture, *model, "--length", "64", "--out", tmp_path / "rows")
     read = {"dataset": DATASET, "config": None, "split": "train", "revision": published}
     for built in ("shards/problems", "mega", "rows"):
         manifest = json.loads((tmp_path / built / "manifest.json").read_text())
         assert manifest["facts"]["hub"] == {"problems": read}
-    run("encode", mixture, "--tokenizer-path", tmp_path / "tok/tokenizer.json", "--out", tmp_path / "cache")
+    run("encode", mixture, "--tokenizer", tmp_path / "tok/tokenizer.json", "--out", tmp_path / "cache")
     assert json.loads((tmp_path / "cache/ENCODE.meta.json").read_text())["hub"] == {"problems": read}
     for directory in ("shards", "mega", "rows", "cache"):
         assert tokmill(hub, tmp_path, "verify", tmp_path / directory).returncode == 0
@@ -479,7 +484,7 @@ def test_licence_date_language_id_and_more_are_taken_from_the_fields_that_are_na
     done = tokmill(hub, tmp_path, "ingest", "hub", "mills/noted", *options, "--out", tmp_path / "in")
     assert done.returncode == 0, done.stderr
     (shard,) = (tmp_path / "in").rglob("documents-*.parquet")
-    made = tokmill(hub, tmp_path, "materialize", "hub", "mills/noted", *options, "--root", tmp_path / "root")
+    made = tokmill(hub, tmp_path, "materialize", "hub", "mills/noted", *options, "--out", tmp_path / "root")
     assert made.returncode == 0, made.stderr
     (packed,) = (tmp_path / "root/corpora").rglob("*.zst")
     with zstandard.ZstdDecompressor().stream_reader(packed.read_bytes()) as reader:
@@ -495,6 +500,6 @@ def test_licence_date_language_id_and_more_are_taken_from_the_fields_that_are_na
 
 
 def test_a_dataset_that_is_not_there_leaves_nothing_behind(hub: LoopbackHub, tmp_path: Path) -> None:
-    done = tokmill(hub, tmp_path, "materialize", "hub", "mills/nowhere", "--root", tmp_path / "root")
+    done = tokmill(hub, tmp_path, "materialize", "hub", "mills/nowhere", "--out", tmp_path / "root")
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     assert not list((tmp_path / "root").glob("*"))

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from loader.builds import EOS, documents, write_build, write_split
 from loader.test_mixture import slow_turns
 from tokmill.errors import CorruptFile, InputError, TokenizerMismatch
-from tokmill.formats.memmap import write_memmap
-from tokmill.formats.npy import write_npy
 from tokmill.loader import Batches, Bucketing, collate, open_dataset
 from tokmill.loader.order import Order, Permutation
+from written import write_rows, write_shards
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +103,9 @@ def plain(tmp_path_factory):
             ids = np.arange(10, 10 + 4 * rows).reshape(rows, 4)
             meta = {"eos_id": EOS, "pad_id": None, "vocab_size": 60_000, "split": "train"}
             if kind == "npy":
-                write_npy(directory, [ids], n_seqs=rows, seq_len=4, rows_per_shard=7, meta=meta)
+                write_shards(directory, ids, 7, meta)
             else:
-                write_memmap(directory, [ids], seq_len=4, dtype=kind, meta=meta)
+                write_rows(directory, ids, kind, meta)
             made[rows, kind] = open_dataset(directory)
         return made[rows, kind]
 

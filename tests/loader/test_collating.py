@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from loader.builds import EOS, documents, write_split
 from tokmill.errors import EosMissing, InputError
+from tokmill.formats.memmap import write_memmap
 from tokmill.loader import IGNORE_INDEX, Batches, collate, open_dataset
 
 PAD = 0
@@ -173,3 +174,55 @@ def test_rows_that_come_as_a_block_are_collated_like_examples(format, boundaries
         for name, value in slow.items():
             assert np.array_equal(batch[name], value), name
     assert number == len(batches) - 1
+
+
+# A row is full, ends in padding, is nothing but padding, or has ids like padding in its middle.
+padded_rows = st.lists(
+    st.lists(st.sampled_from([EOS, PAD, 5, 6]), min_size=6, max_size=6), min_size=1, max_size=5
+)
+
+
+@given(
+    rows=padded_rows,
+    pad_id=st.sampled_from([PAD, EOS]),
+    dtype=st.sampled_from(["uint16", "int32"]),
+    length=st.sampled_from([None, 6]),
+    world_size=st.integers(1, 3),
+)
+@settings(deadline=None, max_examples=150)
+def test_rows_of_a_padded_layout_are_batched_place_by_place(
+    rows, pad_id, dtype, length, world_size, tmp_path_factory
+):
+    """As best_fit, document and pad write them: what padding is follows from the end of a row alone."""
+    directory = tmp_path_factory.mktemp("padded") / "train"
+    meta = {"eos_id": EOS, "pad_id": pad_id, "vocab_size": 9, "split": "train", "tokenizer_sha256": "ab" * 32}
+    write_memmap(directory, [np.array(rows)], seq_len=6, dtype=dtype, meta=meta)
+    for rank in range(world_size):
+        batches = Batches(
+            open_dataset(directory),
+            len(rows),
+            shuffle="none",
+            length=length,
+            rank=rank,
+            world_size=world_size,
+        )
+        (batch,) = batches
+        mine = rows[len(rows) * rank // world_size : len(rows) * (rank + 1) // world_size]
+        real = []
+        for row in mine:
+            end = 6
+            while end and row[end - 1] == pad_id:
+                end -= 1
+            real.append(
+                min(end + 1, 6) if pad_id == EOS else end
+            )  # of the EOS at the end the first is the document's
+        width = max(real, default=0) if length is None else length
+        assert batch["lengths"].tolist() == real
+        assert batch["tokens"].tolist() == [row[:width] for row in mine]
+        assert batch["targets"].tolist() == [
+            [row[c + 1] if c + 1 < n else IGNORE_INDEX for c in range(width)]
+            for row, n in zip(mine, real, strict=True)
+        ]
+        assert batch["attn_mask"].tolist() == [[c < n for c in range(width)] for n in real]
+        assert batch["tokens"].dtype == batch["targets"].dtype == np.int32
+        assert batch["tokens"].flags.c_contiguous

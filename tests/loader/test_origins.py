@@ -17,7 +17,7 @@ from loader.builds import documents, write_split
 from mill import write_problems
 from tokmill.errors import InputError
 from tokmill.loader import Batches, open_dataset
-from tokmill.storage.disk import ZstdDecompressor
+from written import ZstdDecompressor
 
 DOMAIN = {"gsm": "math", "notes": "prose", "wiki": "prose"}
 BUILDS: dict[str, dict[str, Any]] = {
@@ -217,7 +217,7 @@ def test_a_cache_of_encode_says_whose_its_examples_are(run: Path, tmp_path: Path
             for name, domain in (("wiki", "web"), ("gsm", "math"))
         )
     )
-    given = {"tokenizer_path": run / "tokenizer/tokenizer.json", "out": tmp_path / "cache"}
+    given = {"tokenizer": run / "tokenizer/tokenizer.json", "out": tmp_path / "cache"}
     cache = mill.encode(home / "mixture.yaml", **given, workers=1).directory
     dataset = open_dataset(cache)
     assert (dataset.sources, dataset.domains) == (["gsm", "wiki"], ["math", "web"])

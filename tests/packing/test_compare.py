@@ -15,8 +15,8 @@ from mill import SHARED
 from packing.slow_packing import documents_and_row_length
 from tokmill.packing.costs import compare_strategies, cost_of
 from tokmill.packing.plan import plan_layout
-from tokmill.storage.disk import ZstdFile
 from tokmill.tokenizers.load import load_tokenizer
+from written import ZstdFile
 
 RANKS = SHARED / "data/tokenizers/tiktoken/r50k_base.tiktoken"
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tokmill
+from packing.mixed import mix
 from tokmill.errors import InputError, RecipeError
 from tokmill.packing.mixture import (
-    Holding,
-    Mixture,
     Target,
     check_weights,
     fill_evenly,
     imbalance_warning,
-    largest_budget,
-    natural_mixture,
-    shares_of,
-    source_quotas,
     split_budget,
 )
-from tokmill.recipe.section import parse_amount
 
 
 def checked(weights: dict[str, object], *known: str, normalize: bool = False) -> dict[str, Fraction]:
@@ -37,16 +33,22 @@ def test_weights_are_exact_and_in_the_order_of_the_domains():
     assert list(checked({"math": 0.3, "web": 0.7}, "web", "math")) == ["web", "math"]
 
 
+def built(weights: dict[str, object], *known: str, **asked: Any) -> dict[str, Fraction]:
+    """The weights that the manifest of a mixture of these domains has."""
+    return mix([[5] * 20 for _ in known], weights, domains=known, **asked).weights
+
+
 def test_what_is_off_by_rounding_is_brought_to_one_without_a_word(caplog):
-    thirds = checked({"a": 0.333333, "b": 0.333333, "c": 0.333333}, "a", "b", "c")
+    thirds = built({"a": "0.333333", "b": "0.333333", "c": "0.333333"}, "a", "b", "c")
     assert sum(thirds.values()) == 1
-    assert caplog.messages == []
+    assert not [line for line in caplog.messages if "weights" in line]
 
 
 def test_what_is_further_off_is_brought_to_one_and_said(caplog):
-    off = checked({"a": "0.333333", "b": "0.333333", "c": "0.333332"}, "a", "b", "c")
+    off = built({"a": "0.333333", "b": "0.333333", "c": "0.333332"}, "a", "b", "c")
     assert sum(off.values()) == 1
     assert off["a"] == Fraction(333333, 999998)
+    assert checked({"a": "0.333333", "b": "0.333333", "c": "0.333332"}, "a", "b", "c") == off
     (said,) = caplog.messages
     assert said == (
         "mixture.weights: weights add up to 0.999998, not to 1; taken as shares of it: "
@@ -54,49 +56,64 @@ def test_what_is_further_off_is_brought_to_one_and_said(caplog):
     )
 
 
-def test_normalizing_takes_any_positive_numbers():
-    assert checked({"a": 3, "b": 1}, "a", "b", normalize=True) == {"a": Fraction(3, 4), "b": Fraction(1, 4)}
+def test_normalizing_takes_any_positive_numbers(caplog):
+    found = built({"a": 3, "b": 1}, "a", "b", normalize=True)
+    assert found == {"a": Fraction(3, 4), "b": Fraction(1, 4)}
+    assert not [line for line in caplog.messages if "weights" in line]
 
 
 def test_a_weight_of_zero_needs_no_such_domain():
-    assert checked({"a": 1, "gone": 0}, "a") == {"a": Fraction(1)}
-    assert checked({"a": 1, "b": 0.0}, "a", "b") == {"a": Fraction(1), "b": Fraction(0)}
+    assert built({"a": 1, "gone": 0}, "a") == {"a": Fraction(1)}
+    found = mix([[5] * 20, [5] * 20], {"a": 1, "b": "0.0"}, domains="ab")
+    assert found.documents == [20, 0]
 
 
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ({"web": 0.5, "maths": 0.5}, r"no domain is called maths\n  next: did you mean math\?"),
+        ({"web": "0.5", "maths": "0.5"}, r"no domain is called maths\n  next: did you mean math\?"),
         ({"web": 1}, r"no weight for the domain math\n  next: give every domain a weight; 0 leaves it out"),
         ({"web": 0, "math": 0}, r"all weights are 0"),
+    ],
+)
+def test_weights_that_cannot_be_used_are_recipe_errors(weights, message):
+    with pytest.raises(RecipeError, match=message):
+        built(weights, "web", "math")
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
         ({"web": 1.5, "math": -0.5}, r"the weight of math is -0.5\n  next: a weight is a number from 0 up"),
         ({"web": float("nan"), "math": 1}, r"the weight of web is nan"),
         ({"web": float("inf"), "math": 1}, r"the weight of web is inf"),
         ({"web": "much", "math": 1}, r"the weight of web is much"),
     ],
 )
-def test_weights_that_cannot_be_used_are_recipe_errors(weights, message):
+def test_weights_that_are_no_numbers_from_0_up_are_errors(weights, message):
+    """Of a list of datasets; a recipe has refused them before."""
     with pytest.raises(RecipeError, match=message):
         checked(weights, "web", "math")
+    with pytest.raises(RecipeError, match=r"mixture\.weights\."):
+        built(weights, "web", "math")
 
 
 def test_sources_have_weights_within_their_domain_or_go_by_what_they_have():
-    mixture = Mixture(
-        checked({"web": 0.7, "math": 0.3}, "web", "math"),
-        {"web": checked({"mdn": 0.2, "wiki": 0.8}, "mdn", "wiki")},
+    found = mix(
+        [[5] * 30, [5] * 120, [5] * 30, [5] * 60],
+        ["0.7", "0.3"],
+        domains=["web", "web", "math", "math"],
+        sources={"web": {"s0": "0.2", "s1": "0.8"}},
+        tokens=500,
     )
-    holdings = [
-        Holding("mdn", "web", 5),
-        Holding("wiki", "web", 5),
-        Holding("gsm8k", "math", 10),
-        Holding("proofs", "math", 20),
-    ]
-    shares = shares_of(holdings, mixture)
-    assert shares == [Fraction(14, 100), Fraction(56, 100), Fraction(1, 10), Fraction(2, 10)]
+    assert [source["wanted"] for source in found.facts["sources"].values()] == [0.14, 0.56, 0.1, 0.2]
+    assert found.tokens == [70, 280, 50, 100]
 
 
 def test_without_weights_domains_go_by_their_tokens():
-    assert natural_mixture({"a": 3, "b": 1}).domains == {"a": Fraction(3, 4), "b": Fraction(1, 4)}
+    found = mix([[5] * 30, [5] * 10], domains="ab", tokens=100)
+    assert [source["wanted"] for source in found.facts["sources"].values()] == [0.75, 0.25]
+    assert found.tokens == [75, 25]
 
 
 def test_domains_of_very_different_size_are_worth_a_word():
@@ -119,13 +136,13 @@ def test_domains_of_very_different_size_are_worth_a_word():
     ],
 )
 def test_amounts_are_whole_numbers(written, amount):
-    assert parse_amount(written) == amount
+    assert tokmill.Mixture(tokens=written).tokens == amount
 
 
 @pytest.mark.parametrize("written", ["", "M", "0", "-5", "1.5", "1e6", "10 apples", "1.0001k", True])
 def test_what_is_not_an_amount_says_how_to_write_one(written):
     with pytest.raises(ValueError, match="should be an amount: a whole number, or 50k"):
-        parse_amount(written)
+        tokmill.Mixture(tokens=written)
 
 
 def test_a_target_of_nothing_is_a_recipe_error():
@@ -144,43 +161,43 @@ def test_both_sides_of_a_split_share_one_budget():
     }
 
 
-def halves(first: int, second: int, third: int = 0) -> list[Holding]:
-    return [Holding("a", "A", first), Holding("b", "B", second), Holding("c", "B", third)]
-
-
-EVEN = Mixture({"A": Fraction(1, 2), "B": Fraction(1, 2)})
+def halves(first: int, second: int, third: int = 0, **asked: Any) -> list[int]:
+    """The tokens that each of three sources gives: half of domain A, which is a, and half of B, which is b and c."""
+    lengths = [[5] * (tokens // 5) for tokens in (first, second, third)]
+    return mix(lengths, ["0.5", "0.5"], domains="ABB", **asked).tokens
 
 
 def test_a_source_that_has_too_little_stops_and_says_how_far_it_goes():
-    assert source_quotas(halves(50, 50), EVEN, 100, "stop", 4) == [50, 50, 0]
-    assert largest_budget(halves(60, 20), EVEN) == 40
+    assert halves(50, 50, tokens=100) == [50, 50, 0]
+    assert halves(60, 20) == [20, 20, 0]
     with pytest.raises(
         InputError,
-        match=r"mixture: b is exhausted: it has 20 tokens, and its weight asks for 50; the mixture reaches 40 of "
+        match=r"mixture: s1 is exhausted: it has 20 tokens, and its weight asks for 50; the mixture reaches 40 of "
         r"100 tokens \(40.0 %\)\n  next: set `exhausted: renormalize` or `exhausted: repeat`, or lower the budget to 40 tokens",
     ):
-        source_quotas(halves(60, 20), EVEN, 100, "stop", 4)
+        halves(60, 20, tokens=100)
 
 
 def test_a_domain_with_a_weight_and_no_tokens_is_exhausted_from_the_start():
     with pytest.raises(InputError, match="domain B is exhausted: it has 0 tokens"):
-        source_quotas(halves(60, 0), EVEN, 100, "stop", 4)
+        halves(60, 0, tokens=100)
 
 
 def test_what_a_source_lacks_comes_from_its_domain_and_then_from_the_others():
-    within = Mixture(EVEN.domains, {"B": {"b": Fraction(9, 10), "c": Fraction(1, 10)}})
-    assert source_quotas(halves(90, 20, 40), within, 100, "renormalize", 4) == [50, 20, 30]
-    assert source_quotas(halves(90, 20, 5), within, 100, "renormalize", 4) == [75, 20, 5]
-    assert source_quotas(halves(30, 20, 5), within, 100, "renormalize", 4) == [30, 20, 5]
+    asked = {"tokens": 100, "exhausted": "renormalize", "sources": {"B": {"s1": "0.9", "s2": "0.1"}}}
+    assert halves(90, 20, 40, **asked) == [50, 20, 30]
+    assert halves(90, 20, 5, **asked) == [75, 20, 5]
+    assert halves(30, 20, 5, **asked) == [30, 20, 5]
 
 
 def test_a_source_repeats_up_to_its_epochs():
-    assert source_quotas(halves(60, 20), EVEN, 100, "repeat", 3) == [50, 50, 0]
+    asked = {"tokens": 100, "exhausted": "repeat"}
+    assert halves(60, 20, **asked, max_epochs=3) == [50, 50, 0]
     with pytest.raises(
         InputError,
-        match=r"b is exhausted: it has 40 tokens in 2 epochs.*reaches 80 of 100(.|\n)*next: raise `max_epochs`",
+        match=r"s1 is exhausted: it has 40 tokens in 2 epochs.*reaches 80 of 100(.|\n)*next: raise `max_epochs`",
     ):
-        source_quotas(halves(60, 20), EVEN, 100, "repeat", 2)
+        halves(60, 20, **asked, max_epochs=2)
 
 
 @given(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,24 +20,19 @@ from packing.slow_packing import (
     pad_slowly,
     tokens_of,
 )
+from tokmill import pack
 from tokmill.errors import InputError, RecipeError
 from tokmill.packing import plan as fitting
-from tokmill.packing.plan import (
-    LAYOUTS,
-    Plan,
-    plan_concat,
-    plan_indexed,
-    plan_layout,
-    plan_pad,
-    take_rows,
-)
+from tokmill.packing.plan import plan_layout, take_rows
+
+LAYOUTS = ["concat", "document", "best_fit", "pad", "indexed"]
 
 
 def array(lengths: list[int]) -> np.ndarray:
     return np.array(lengths, dtype=np.int64)
 
 
-def rows_through_spans(plan: Plan) -> list[list[tuple[int, int]]]:
+def rows_through_spans(plan: Any) -> list[list[tuple[int, int]]]:
     rows: list[list[tuple[int, int]]] = [[PAD] * plan.seq_len for _ in range(plan.n_rows)]
     for row, document, start, end, offset in zip(*(column.tolist() for column in plan.spans()), strict=True):
         assert end > start
@@ -51,16 +48,14 @@ def rows_through_spans(plan: Plan) -> list[list[tuple[int, int]]]:
 @settings(deadline=None)
 def test_concat_rebuilds_the_rows_of_the_slow_twin(case, tail):
     lengths, seq_len = case
-    assert rows_through_spans(plan_concat(array(lengths), seq_len, tail)) == concat_slowly(
-        lengths, seq_len, tail
-    )
+    assert rows_through_spans(pack(lengths, seq_len, tail=tail)) == concat_slowly(lengths, seq_len, tail)
 
 
 @given(case=grouped_documents(), tail=st.sampled_from(["drop", "pad"]))
 @settings(deadline=None)
 def test_concat_of_groups_keeps_each_stream_by_itself(case, tail):
     lengths, seq_len, groups = case
-    plan = plan_concat(array(lengths), seq_len, tail, np.array(groups, np.int64))
+    plan = pack(lengths, seq_len, tail=tail, groups=groups)
     assert rows_through_spans(plan) == concat_apart_slowly(lengths, seq_len, tail, groups)
 
 
@@ -68,7 +63,7 @@ def test_concat_of_groups_keeps_each_stream_by_itself(case, tail):
 @settings(deadline=None, max_examples=300)
 def test_best_fit_rebuilds_the_rows_of_the_slow_twin(case, apart):
     lengths, seq_len, groups = case
-    plan = plan_layout("best_fit", array(lengths), seq_len, np.array(groups, np.int64) if apart else None)
+    plan = pack(lengths, seq_len, layout="best_fit", groups=groups if apart else None)
     assert rows_through_spans(plan) == best_fit_slowly(lengths, seq_len, groups if apart else None)
 
 
@@ -86,14 +81,14 @@ def test_document_rebuilds_the_rows_of_the_slow_twin(case, apart, open_rows):
 @settings(deadline=None)
 def test_pad_gives_each_example_a_row_and_truncates_once(case):
     lengths, seq_len = case
-    assert rows_through_spans(plan_pad(array(lengths), seq_len)) == pad_slowly(lengths, seq_len)
+    assert rows_through_spans(pack(lengths, seq_len, layout="pad")) == pad_slowly(lengths, seq_len)
 
 
 @given(case=documents_and_row_length())
 @settings(deadline=None)
 def test_indexed_gives_every_document_as_it_is(case):
-    lengths, _ = case
-    plan = plan_indexed(array(lengths))
+    lengths, seq_len = case
+    plan = pack(lengths, seq_len, layout="indexed")
     assert rows_through_spans(plan) == [tokens_of(lengths, document) for document in range(len(lengths))]
     assert (plan.padding, plan.tokens_kept) == (0, sum(lengths))
 
@@ -102,7 +97,7 @@ def test_indexed_gives_every_document_as_it_is(case):
 @settings(deadline=None, max_examples=300)
 def test_no_token_is_lost_or_counted_twice(case, layout, tail):
     lengths, seq_len, groups = case
-    plan = plan_layout(layout, array(lengths), seq_len, np.array(groups, np.int64), tail)
+    plan = pack(lengths, seq_len, layout=layout, groups=groups, tail=tail)
     rows = rows_through_spans(plan)
     placed = [token for row in rows for token in row if token != PAD]
     assert len(placed) == len(set(placed)) == plan.tokens_kept
@@ -119,7 +114,7 @@ def test_no_token_is_lost_or_counted_twice(case, layout, tail):
 @settings(deadline=None, max_examples=200)
 def test_only_what_is_longer_than_a_row_is_cut_and_rows_do_not_mix_groups(case, layout):
     lengths, seq_len, groups = case
-    rows = rows_through_spans(plan_layout(layout, array(lengths), seq_len, np.array(groups, np.int64)))
+    rows = rows_through_spans(pack(lengths, seq_len, layout=layout, groups=groups))
     on_rows: dict[int, set[int]] = {}
     for number, row in enumerate(rows):
         here = {document for document, _ in row if document >= 0}
@@ -138,7 +133,7 @@ def test_only_what_is_longer_than_a_row_is_cut_and_rows_do_not_mix_groups(case, 
 @settings(deadline=None)
 def test_spans_in_pieces_are_the_spans_of_the_whole(case, layout, step):
     lengths, seq_len, groups = case
-    plan = plan_layout(layout, array(lengths), seq_len, np.array(groups, np.int64), "pad")
+    plan = pack(lengths, seq_len, layout=layout, groups=groups, tail="pad")
     pieces = [plan.spans(first, min(first + step, plan.n_rows)) for first in range(0, plan.n_rows, step)]
     for number, column in enumerate(plan.spans()):
         joined = np.concatenate([piece[number] for piece in pieces] or [np.empty(0, dtype=np.int64)])
@@ -165,7 +160,7 @@ def test_some_rows_of_a_plan_are_a_plan_and_the_rest_is_counted(case, layout, da
 
 
 def test_a_document_that_fills_its_row_exactly_shares_it_with_nobody():
-    plan = plan_layout("best_fit", array([4, 4, 1, 3]), 4)
+    plan = pack([4, 4, 1, 3], 4, layout="best_fit")
     assert plan.spans().row.tolist() == [0, 1, 2, 2]
     assert plan.padding == 0
 
@@ -173,7 +168,7 @@ def test_a_document_that_fills_its_row_exactly_shares_it_with_nobody():
 @pytest.mark.parametrize("layout", ["concat", "document", "best_fit", "pad"])
 def test_a_document_longer_than_two_to_the_31_tokens_is_planned_exactly(layout):
     huge = (1 << 31) + 5
-    plan = plan_layout(layout, array([3, huge, 4]), 1 << 20)
+    plan = pack([3, huge, 4], 1 << 20, layout=layout)
     spans = plan.spans()
     of_huge = spans.document == 1
     assert int((spans.end - spans.start)[of_huge].sum()) == {
@@ -190,7 +185,7 @@ def test_a_sequence_longer_than_the_format_allows_is_an_error():
     with pytest.raises(
         InputError, match=r"document 1 has 2,147,483,648 tokens.*\n  next: split the document"
     ):
-        plan_indexed(array([1, 1 << 31]))
+        pack([1, 1 << 31], 8, layout="indexed")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -205,7 +200,7 @@ def test_lengths_in_32_bits_do_not_wrap(layout):
 @pytest.mark.parametrize("tail", ["drop", "pad"])
 @pytest.mark.parametrize("lengths", [[], [0, 0]])
 def test_no_tokens_make_no_columns(layout, tail, lengths):
-    plan = plan_layout(layout, array(lengths), 8, None, tail)
+    plan = pack(lengths, 8, layout=layout, tail=tail)
     assert (plan.tokens_kept, plan.padding, len(plan.spans().row)) == (0, 0, 0)
     assert plan.n_rows == (len(lengths) if layout == "indexed" else 0)
 
@@ -216,16 +211,16 @@ def test_rows_too_short_to_train_on_are_a_recipe_error(layout, seq_len):
     with pytest.raises(
         RecipeError, match=rf"pack.length: rows of {seq_len} tokens.*\n  next: set length to 2"
     ):
-        plan_layout(layout, array([5]), seq_len)
+        pack([5], seq_len, layout=layout)
 
 
 def test_a_row_longer_than_the_files_can_say_is_a_recipe_error():
     with pytest.raises(RecipeError, match=r"pack.length: rows of 2,147,483,648 tokens are too long"):
-        plan_layout("best_fit", array([5]), 1 << 31)
+        pack([5], 1 << 31, layout="best_fit")
 
 
 def test_an_unknown_tail_is_a_recipe_error():
     with pytest.raises(
         RecipeError, match=r"pack\.tail: unknown tail 'keep'\n  next: set `tail: drop` or `tail: pad`"
     ):
-        plan_concat(array([5]), 4, "keep")
+        pack([5], 4, tail="keep")

@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from packing.in_memory import Corpus, Schedule, in_order, schedule
+from packing.mixed import mix
 from packing.slow_schedule import mixed_slowly, schedule_slowly, turns_slowly
 from packing.test_compare import RANKS, real_lengths
 from tokmill.errors import InputError, RecipeError
@@ -213,67 +214,57 @@ def test_real_documents_are_mixed_within_a_hundredth_of_a_point():
 
 
 def test_a_token_budget_is_never_exceeded_and_the_rest_is_recorded():
-    found = schedule(
-        corpora_of([10] * 9, [7] * 9), mixture_of("0.5", "0.5"), Target("tokens", 100), order="corpus"
-    )
+    found = mix([[10] * 9, [7] * 9], ["0.5", "0.5"], tokens=100, order="corpus")
     assert found.tokens == [50, 49]
-    assert (found.reached, found.left_over) == (99, 1)
+    assert (found.facts["reached"], found.facts["left_over"]) == (99, 1)
     assert found.documents == [5, 7]
-    assert taken_of(found)[:6] == [(0, 0), (1, 0), (1, 1), (0, 1), (1, 2), (0, 2)]
+    assert found.turns[:6] == [(0, 0), (1, 0), (1, 1), (0, 1), (1, 2), (0, 2)]
 
 
 def test_a_document_that_exceeds_the_part_of_its_source_is_passed_over():
-    found = schedule(corpora_of([6, 50, 4, 3]), mixture_of("1"), Target("tokens", 10), order="corpus")
-    assert taken_of(found) == [(0, 0), (0, 2)]
-    assert found.passed_over == [1]
-    assert found.left_over == 0
+    found = mix([[12, 100, 8, 6]], ["1"], tokens=20, order="corpus")
+    assert found.turns == [(0, 0), (0, 2)]
+    assert found.facts["sources"]["s0"]["passed_over"] == 1
+    assert found.facts["left_over"] == 0
 
 
 def test_weight_zero_takes_nothing():
-    found = schedule(corpora_of([5] * 9, [5] * 9), mixture_of("1", "0"), Target("tokens", 20))
-    assert found.documents == [4, 0]
+    assert mix([[5] * 9, [5] * 9], ["1", "0"], tokens=20).documents == [4, 0]
 
 
 def test_a_shuffle_depends_on_seed_epoch_and_identity_alone():
-    lengths = drawn(3, 500)
-    identities = np.random.default_rng(1).integers(0, 1 << 63, 500).astype(np.uint64)
+    lengths = drawn(3, 500).clip(5).tolist()
 
-    def order_of(rows: np.ndarray, seed: int) -> list[int]:
-        corpus = Corpus("s0", "d0", lengths[rows], identities[rows])
-        found = schedule([corpus], mixture_of("1"), Target("tokens", int(lengths[rows].sum())), seed=seed)
-        return rows[found.document].tolist()
+    def order_of(ids: list[int], seed: int) -> list[int]:
+        own = [lengths[number] for number in ids]
+        return [document for _, document in mix([own], ["1"], ids=[ids], seed=seed, tokens=sum(own)).turns]
 
-    whole = order_of(np.arange(500), 5)
+    whole = order_of([*range(500)], 5)
     assert sorted(whole) == list(range(500))
-    assert whole != order_of(np.arange(500), 6)
+    assert whole != order_of([*range(500)], 6)
     assert whole != list(range(500))
     # in another order, and without half of the documents: the others stay in the same order
-    assert order_of(np.arange(500)[::-1].copy(), 5) == whole
-    assert order_of(np.arange(0, 500, 2), 5) == [row for row in whole if row % 2 == 0]
+    assert order_of([*reversed(range(500))], 5) == whole
+    assert order_of([*range(0, 500, 2)], 5) == [row for row in whole if row % 2 == 0]
 
 
 def test_a_source_repeats_in_another_order_each_time():
-    corpora = corpora_of([4] * 25, [4] * 500)
-    found = schedule(corpora, mixture_of("0.5", "0.5"), Target("tokens", 400), exhausted="repeat")
-    own = [document for source, document in taken_of(found) if source == 0]
-    assert found.epochs == [2.0, 0.1]
+    found = mix([[8] * 25, [8] * 500], ["0.5", "0.5"], tokens=800, exhausted="repeat")
+    own = [document for source, document in found.turns if source == 0]
+    assert [found.facts["sources"][name]["epochs"] for name in ("s0", "s1")] == [2.0, 0.1]
     assert sorted(own[:25]) == sorted(own[25:]) == list(range(25))
     assert own[:25] != own[25:]
 
 
 def test_renormalizing_takes_all_of_a_small_source_and_spreads_it_over_the_whole():
-    corpora = corpora_of([4] * 25, [4] * 500, [4] * 500)
-    found = schedule(
-        corpora, mixture_of("0.5", "0.25", "0.25"), Target("tokens", 1000), exhausted="renormalize"
-    )
-    assert found.tokens == [100, 448, 448]
-    assert np.flatnonzero(found.source == 0)[-1] > 200
-    assert found.exhausted == ["s0"]
-    whole = schedule(
-        corpora, mixture_of("0.5", "0.25", "0.25"), Target("tokens", 10**6), exhausted="renormalize"
-    )
+    lengths, weights = [[8] * 25, [8] * 500, [8] * 500], ["0.5", "0.25", "0.25"]
+    found = mix(lengths, weights, tokens=2000, exhausted="renormalize")
+    assert found.tokens == [200, 896, 896]
+    assert max(turn for turn, (source, _) in enumerate(found.turns) if source == 0) > 200
+    assert found.facts["exhausted"] == ["s0"]
+    whole = mix(lengths, weights, tokens=10**6, exhausted="renormalize")
     assert whole.documents == [25, 500, 500]
-    assert whole.left_over == 10**6 - 4 * 1025
+    assert whole.facts["left_over"] == 10**6 - 8 * 1025
 
 
 @pytest.mark.parametrize(("unit", "amount"), [("documents", 60), ("megabytes", 1)])
@@ -292,8 +283,8 @@ def test_a_target_in_documents_or_megabytes_is_met_to_the_document(unit, amount)
 
 
 def test_blocks_are_rows_of_tokens():
-    found = schedule(corpora_of([8] * 100), mixture_of("1"), Target("blocks", 5), seq_len=16)
-    assert (found.total_tokens, found.reached, found.left_over) == (80, 5, 0)
+    found = mix([[8] * 100], ["1"], blocks=5, pack_length=16)
+    assert (sum(found.tokens), found.facts["reached"], found.facts["left_over"]) == (80, 5, 0)
 
 
 @given(
@@ -328,37 +319,30 @@ def test_blocks_are_full_whenever_the_tokens_are_there(sources, length, share, e
 
 
 def test_a_count_of_documents_repeats_or_stops_where_a_source_ends():
-    corpora, mixture = corpora_of([10] * 5, [10] * 100), mixture_of("0.5", "0.5")
+    lengths, weights = [[10] * 5, [10] * 100], ["0.5", "0.5"]
     with pytest.raises(
         InputError,
         match=r"mixture: s0 is exhausted: it has 50 tokens, and its weight asks for 200; the mixture reaches 1",
     ):
-        schedule(corpora, mixture, Target("documents", 40))
-    assert schedule(corpora, mixture, Target("documents", 40), exhausted="repeat").documents == [20, 20]
-    assert schedule(corpora, mixture, Target("documents", 40), exhausted="renormalize").documents == [5, 35]
+        mix(lengths, weights, documents=40)
+    assert mix(lengths, weights, documents=40, exhausted="repeat").documents == [20, 20]
+    assert mix(lengths, weights, documents=40, exhausted="renormalize").documents == [5, 35]
     with pytest.raises(InputError, match=r"it has 150 tokens in 3 epochs(.|\n)*raise `max_epochs`"):
-        schedule(corpora, mixture, Target("documents", 40), exhausted="repeat", max_epochs=3)
+        mix(lengths, weights, documents=40, exhausted="repeat", max_epochs=3)
 
 
 def test_without_a_target_the_mixture_is_as_large_as_the_weights_allow():
-    found = schedule(corpora_of([5] * 10, [5] * 100), mixture_of("0.5", "0.5"), None)
-    assert found.tokens == [50, 50]
-    with pytest.raises(RecipeError, match=r"without a target, `exhausted: repeat` has no end"):
-        schedule(corpora_of([5]), mixture_of("1"), None, exhausted="repeat")
+    assert mix([[5] * 10, [5] * 100], ["0.5", "0.5"]).tokens == [50, 50]
+    with pytest.raises(RecipeError, match=r"mixture\.exhausted: has no end without a target"):
+        mix([[5]], ["1"], exhausted="repeat")
 
 
 def test_a_domain_without_documents_is_exhausted_whatever_is_counted():
-    mixture = mixture_of("0.5", "0.5")
-    for unit in ("tokens", "documents"):
+    for unit, amount in (("tokens", 20), ("documents", 4)):
         with pytest.raises(InputError, match="domain d1 is exhausted: it has 0 tokens"):
-            schedule(corpora_of([5] * 9), mixture, Target(unit, 4))
-        found = schedule(
-            corpora_of([5] * 9),
-            mixture,
-            Target(unit, 4 if unit == "documents" else 20),
-            exhausted="renormalize",
-        )
-        assert found.documents == [4]
+            mix([[5] * 9, []], ["0.5", "0.5"], **{unit: amount})
+        found = mix([[5] * 9, []], ["0.5", "0.5"], exhausted="renormalize", **{unit: amount})
+        assert found.documents == [4, 0]
 
 
 @given(seed=st.integers(0, 999), layout=st.sampled_from(["concat", "document", "best_fit", "pad"]))

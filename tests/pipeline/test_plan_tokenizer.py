@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ import pytest
 
 import tokmill as mill
 from mill import small_corpus
-from tokmill.artifacts.manifest import load_manifest
 from tokmill.errors import RecipeError, TokenizerError
 from tokmill.pipeline.tokens import tokenizer_step
 from tokmill.recipe.file import parse_recipe
+from written import load_manifest
 
 
 def step_of(train: dict[str, Any], **sections: Any):
@@ -48,25 +49,48 @@ def test_defaults_are_settled_in_the_config_by_model():
     assert "min_frequency" not in unigram
 
 
+def recipe_of(train: dict[str, Any], **sections: Any) -> dict[str, Any]:
+    texts = [{"text": f"Line {number} of many others, and all of it is text."} for number in range(20)]
+    return {
+        "name": "r",
+        "sources": [
+            {"name": "wiki", "domain": "web", "data": texts},
+            {"name": "books", "domain": "prose", "data": texts},
+        ],
+        "dedup": {"exact": False},
+        "tokenizer": {"train": {"vocab_size": 300, **train}, "eos": "</s>"},
+        **sections,
+    }
+
+
+def shares_of(train: dict[str, Any], **sections: Any) -> dict[str, Any]:
+    """What the manifest of a trained tokenizer says of its sample."""
+    with tempfile.TemporaryDirectory() as place:
+        out = mill.run(recipe_of(train, **sections), Path(place) / "out", workers=1, until="tokenizer").out
+        found: dict[str, Any] = load_manifest(out / "tokenizer").config["shares"]
+    return found
+
+
 def test_shares_are_those_of_the_sources_or_of_the_mixture_or_natural():
-    assert step_of({}).config["shares"] == {}
+    assert shares_of({}) == {}
     weights = {"wiki": "0.25", "books": "0.75"}
-    assert step_of({"weights": weights}).config["shares"] == {"sources": {"wiki": "1/4", "books": "3/4"}}
+    assert shares_of({"weights": weights}) == {"sources": {"wiki": "1/4", "books": "3/4"}}
     mixture = {"weights": {"web": "0.1", "prose": "0.9"}, "sources": {"web": {"wiki": 1}}}
     expected = {
         "domains": {"web": "1/10", "prose": "9/10"},
         "within": {"web": {"wiki": "1"}},
         "domain_of": {"wiki": "web", "books": "prose"},
     }
-    assert step_of({}, mixture=mixture).config["shares"] == expected
-    assert "sources" in step_of({"weights": weights}, mixture=mixture).config["shares"]
+    assert shares_of({"weights": "mixture"}, mixture=mixture) == expected
+    assert shares_of({}, mixture=mixture) == {}, "another mixture is no other tokenizer"
+    assert "sources" in shares_of({"weights": weights}, mixture=mixture)
 
 
 def test_weights_of_a_sample_that_do_not_sum_to_one_are_shares_and_a_line_says_so(caplog):
-    shares = step_of({"weights": {"wiki": "0.5", "books": 1}}).config["shares"]
-    assert shares == {"sources": {"wiki": "1/3", "books": "2/3"}}
-    (said,) = caplog.messages
-    assert said.startswith("tokenizer.train.weights: weights add up to 1.5, not to 1")
+    assert shares_of({"weights": {"wiki": "0.5", "books": 1}}) == {"sources": {"wiki": "1/3", "books": "2/3"}}
+    said = [line for line in caplog.messages if "add up" in line]
+    assert len(said) == 1
+    assert said[0].startswith("tokenizer.train.weights: weights add up to 1.5, not to 1")
 
 
 @pytest.mark.parametrize(
@@ -89,9 +113,9 @@ def test_weights_of_a_sample_that_do_not_sum_to_one_are_shares_and_a_line_says_s
         ),
     ],
 )
-def test_what_cannot_be_trained_is_refused_by_name(train, message):
+def test_what_cannot_be_trained_is_refused_by_name(tmp_path, train, message):
     with pytest.raises(RecipeError) as raised:
-        step_of(train)
+        mill.plan(recipe_of(train), tmp_path / "out")
     assert message in str(raised.value)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +13,16 @@ import pytest
 
 import tokmill as mill
 from mill import SHARED, small_corpus, tokmill, write_recipe
-from tokmill.artifacts.manifest import load_manifest
-from tokmill.formats.index import read_row_index
-from tokmill.formats.megatron import MegatronFile
-from tokmill.formats.memmap import MemmapRows
-from tokmill.storage.tables import load_table
-from tokmill.tokenizers.load import load_tokenizer
+from written import (
+    MegatronFile,
+    MemmapRows,
+    began,
+    decoder_of,
+    leave_note,
+    load_manifest,
+    load_table,
+    read_row_index,
+)
 
 FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 
@@ -76,7 +82,7 @@ def test_the_ledger_says_which_survivor_a_duplicate_matched(finished: Path) -> N
 
 
 def test_megatron_sequences_decode_to_the_cleaned_documents(finished: Path) -> None:
-    tokenizer = load_tokenizer(finished / "tokenizer/tokenizer.json")
+    decode = decoder_of(finished)
     eos = load_manifest(finished / "tokenizer").facts["eos_id"]
     texts = []
     for split in ("train", "valid"):
@@ -85,7 +91,7 @@ def test_megatron_sequences_decode_to_the_cleaned_documents(finished: Path) -> N
             ids = sequences.sequence(number)
             assert ids[-1] == eos
             assert eos not in ids[:-1]
-            texts.append(tokenizer.decode(ids[:-1]))
+            texts.append(decode(ids[:-1]))
     assert "The mill stands by the river.\nIt turns all day." in texts
     assert "Ça tourne aussi en français\u2028sans se couper." in texts
     assert "A NUL hides here, café too." in texts
@@ -233,11 +239,9 @@ def test_per_source_scope_keeps_duplicates_of_other_sources(tmp_path: Path) -> N
 
 
 def test_two_runs_in_one_directory_do_not_mix(tmp_path: Path) -> None:
-    from tokmill.storage.lease import open_lease
-
-    recipe = small_corpus(tmp_path)
-    with open_lease(tmp_path / "out/small"):
-        refused = tokmill("run", recipe)
+    recipe, parent = small_corpus(tmp_path), os.getppid()
+    leave_note(tmp_path / "out/small", parent, socket.gethostname(), began(parent))
+    refused = tokmill("run", recipe)
     assert refused.returncode == 1
     assert "RunLocked" in refused.stderr
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tokmill as mill
 from mill import small_corpus, tokmill, write_problems
-from tokmill.recipe import Filter, Split
+from tokmill import Split
 from tokmill.recipe.section import shortest_spelling
 
 
@@ -48,7 +48,9 @@ def test_long_fractions_lose_no_digit() -> None:
 
 @pytest.mark.parametrize(("bound", "dumped"), [("5", 5), ("5.0", 5), (5.0, 5), (5, 5), ("0.30", 0.3)])
 def test_a_bound_of_a_rule_has_one_form(bound: Any, dumped: float) -> None:
-    found = Filter(measure="chars", min=bound).model_dump(mode="json")["min"]
+    source = {"name": "s", "files": "a.jsonl"}
+    recipe = mill.Recipe(name="r", sources=[source], filters=[{"measure": "chars", "min": bound}])
+    found = recipe.model_dump(mode="json")["filters"][0]["min"]
     assert (json.dumps(found), type(found)) == (json.dumps(dumped), type(dumped))
 
 
@@ -100,7 +102,7 @@ def test_the_digest_of_the_options_of_a_build_does_not_depend_on_the_spelling(tm
     (tmp_path / "m.yaml").write_text(
         f'datasets: [{{name: p, files: {problems}, template: "{{question}} {{answer}}"}}]\n'
     )
-    trained = ("--vocab-size", "300", "--model", "byte_bpe", "--out-dir", tmp_path / "tok")
+    trained = ("--vocab-size", "300", "--model", "byte_bpe", "--out", tmp_path / "tok")
     done = tokmill("tokenizer", "train", "--manifest", tmp_path / "m.yaml", *trained, "--json")
     assert done.returncode == 0, done.stderr + done.stdout
     model = json.loads(done.stdout)["path"]
@@ -109,7 +111,7 @@ def test_the_digest_of_the_options_of_a_build_does_not_depend_on_the_spelling(tm
         out = tmp_path / share
         done = tokmill(
             *("build", "megatron", "--manifest", tmp_path / "m.yaml", "--valid-fraction", share, "--json"),
-            *("--tokenizer-path", model, "--out-dir", out),
+            *("--tokenizer", model, "--out", out),
         )
         assert done.returncode == 0, done.stderr + done.stdout
         facts = json.loads(done.stdout)["facts"]

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,11 +15,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from tokmill.adhoc.recipes import Imported, import_manifest
+from tokmill import Recipe, load_recipe, recipe_import
 from tokmill.cli import main
 from tokmill.errors import RecipeError
-from tokmill.recipe import Recipe
-from tokmill.recipe.file import load_recipe
 
 DATASETS = """\
 seed: 7
@@ -65,13 +64,14 @@ domains:
 """
 
 
-def imported(directory: Path, text: str) -> Imported:
+def imported(directory: Path, text: str) -> Any:
     path = directory / "mix.yaml"
     path.write_text(text, encoding="utf-8")
-    return import_manifest(path, directory)
+    (directory / "imported.yaml").unlink(missing_ok=True)
+    return recipe_import(path, directory / "imported.yaml")
 
 
-def told(found: Imported) -> list[tuple[int, str]]:
+def told(found: Any) -> list[tuple[int, str]]:
     return [(item.line, item.key) for item in found.unmapped]
 
 
@@ -175,7 +175,7 @@ def test_paths_stay_relative_to_where_the_data_is(tmp_path: Path) -> None:
     (tmp_path / "configs").mkdir()
     path = tmp_path / "configs" / "mix.yaml"
     path.write_text("datasets: [{files: [../data/*.jsonl, /abs/x.txt, other.csv]}]\n")
-    found = import_manifest(path, tmp_path)
+    found = recipe_import(path, tmp_path / "imported.yaml")
     assert found.recipe.sources[0].files == ["data/*.jsonl", "/abs/x.txt", "configs/other.csv"]
     assert [item.why.split(";")[0] for item in found.unmapped] == ["no reader for this ending"]
 

@@ -8,8 +8,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from recipes.shelved import NAMES
+from tokmill import load_recipe
 from tokmill.cli import main
-from tokmill.recipe.file import about, find_recipe, load_recipe
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 
 def init(*arguments: str | Path) -> Result:
@@ -23,10 +25,12 @@ def init(*arguments: str | Path) -> Result:
 def test_a_copy_is_the_recipe_under_what_the_readme_says_of_it(tmp_path: Path, name: str) -> None:
     path = tmp_path / "mine.yaml"
     assert init(path, "--like", name).exit_code == 0
-    assert load_recipe(path) == load_recipe(find_recipe(name))
+    ours = RECIPES / f"{name}.yaml"
+    assert load_recipe(path) == load_recipe(ours)
     text = path.read_text(encoding="utf-8")
-    assert text.startswith(f"# {about(name)[0]}\n")
-    assert text.endswith(find_recipe(name).read_text(encoding="utf-8"))
+    section = (RECIPES / "README.md").read_text(encoding="utf-8").partition(f"\n## {name}\n")[2]
+    assert text.startswith(f"# {section.strip().splitlines()[0]}\n")
+    assert text.endswith(ours.read_text(encoding="utf-8"))
     assert [file.name for file in tmp_path.iterdir()] == ["mine.yaml"]
 
 

@@ -216,7 +216,7 @@ def test_three_domains_has_problems_and_solutions_within_bounds(milled: Milled) 
 def test_three_domains_warns_where_domains_differ_by_more_than_one_and_a_half_times(
     milled: Milled, name: str
 ) -> None:
-    (warning,) = milled(name).artifacts["build/blocks"].manifest.facts["warnings"]
+    (warning,) = milled(name).artifacts["build/blocks"].manifest.facts["notes"]
     tokens: dict[str, int] = {}
     for path in (milled(name).out / "tokens" / "train").rglob("lengths-*.parquet"):
         (domain,) = {"code", "math", "prose"} & set(path.parts)

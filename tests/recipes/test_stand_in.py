@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
 
+from tokmill import recipe_init
 from tokmill.demos.corpus import generate_pairs, write_passage
 from tokmill.demos.problems import Draw
-from tokmill.demos.stand_in import write_stand_in
+from written import file_sha256
 
 # Of the files that are neither compressed nor made from this Python.
 GOLDEN = {
@@ -23,16 +23,17 @@ GOLDEN = {
 
 
 def test_generated_files_are_the_same_bytes_on_every_machine(tmp_path: Path) -> None:
-    write_stand_in(tmp_path)
-    found = {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in GOLDEN}
+    recipe_init(tmp_path / "recipe.yaml", like="stage-a", offline=True)
+    found = {name: file_sha256(tmp_path / "stand-in" / name) for name in GOLDEN}
     assert found == GOLDEN
 
 
 def test_files_that_are_missing_are_written_and_no_others(tmp_path: Path) -> None:
-    first = write_stand_in(tmp_path)
-    assert write_stand_in(tmp_path) == []
+    first = recipe_init(tmp_path / "a.yaml", like="stage-a", offline=True).files
+    assert first
+    assert recipe_init(tmp_path / "b.yaml", like="stage-a", offline=True).files == ()
     first[3].unlink()
-    assert write_stand_in(tmp_path) == [first[3]]
+    assert recipe_init(tmp_path / "c.yaml", like="stage-a", offline=True).files == (first[3],)
 
 
 def test_no_pair_is_there_twice_and_all_of_them_can_be_had() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import tokmill
 from mill import small_corpus
 
 HOSTILE_ID = "evil\"'</script><b>"
@@ -56,3 +58,10 @@ def write_corpus(directory: Path, **sections: Any) -> Path:
     kept = {key: value for key, value in recipe.items() if value is not None}
     recipe_path.write_text(json.dumps(kept, indent=1))
     return recipe_path
+
+
+def figures_of(run: Path) -> dict[str, Any]:
+    """What a report of the run says, read from its file."""
+    with tempfile.TemporaryDirectory() as place:
+        found: dict[str, Any] = json.loads(tokmill.report(run, out=place).figures.read_bytes())
+    return found

@@ -17,9 +17,13 @@ from hypothesis import strategies as st
 
 from mill import tokmill
 from reports.reported import write_corpus
-from tokmill.pipeline.run import run
-from tokmill.reports.cards import Cards, _scalar, front_matter, hub_license, write_cards
-from tokmill.reports.facts import gather_facts
+from tokmill import report, run
+from tokmill.reports.cards import _scalar, front_matter, hub_license
+
+
+class Cards(NamedTuple):
+    card: Path
+    croissant: Path
 
 
 class Made(NamedTuple):
@@ -33,8 +37,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """The cards lie in the run, as they would be published."""
     directory = tmp_path_factory.mktemp("cards")
     out = run(write_corpus(directory), directory / "out", workers=1).out
-    facts = gather_facts(out)
-    return Made(out, facts, write_cards(out, out, facts))
+    made = report(out, cards=True)
+    assert made.page.parent == out
+    return Made(out, json.loads(made.figures.read_bytes()), Cards(*made.cards))
 
 
 def matter_of(card: Path) -> dict[str, Any]:
@@ -68,12 +73,16 @@ def test_configs_name_the_files_that_are_there(made: Made) -> None:
 def test_the_card_has_the_measured_figures(made: Made) -> None:
     text = made.cards.card.read_text()
     totals = made.facts["totals"]
-    assert f"{totals['kept']:,} documents, {totals['tokens']:,} tokens" in text
+    written = totals["tokens_written"]
+    assert (
+        f"{totals['documents_in_builds']:,} documents, {written['rows']:,} tokens in the build rows" in text
+    )
     assert made.facts["run"]["digest"] in text
     for drop in made.facts["drops"]:
         assert f"| {drop['docs']:,} |" in text
-    for row in made.facts["shares"]["license"]:
-        assert f"{row['name']} | {row['tokens']:,} |" in text
+    for build in made.facts["builds"]:
+        for row in build["shares"]["license"]:
+            assert f"{row['name']} | {row['tokens']:,} |" in text
     for split, documents in (("train", 0), ("valid", 1)):
         built = made.facts["builds"][0]["splits"][documents]
         assert built["split"] == split
@@ -143,9 +152,13 @@ def test_licences_have_the_names_of_the_hub(spdx: str, name: str) -> None:
 
 
 def test_a_licence_that_the_hub_does_not_list_is_named(made: Made) -> None:
-    shares = {**made.facts["shares"], "license": [{"name": "CC-BY-SA-2.5"}, {"name": "MIT"}]}
-    languages = [{"name": "no"}, {"name": "en"}]  # `no` is a boolean to YAML, and Norwegian to us
-    found = front_matter({**made.facts, "shares": {**shares, "language": languages}}, [])
+    shares = {
+        **made.facts["shares"],
+        "license": [{"name": "CC-BY-SA-2.5", "tokens": 20}, {"name": "MIT", "tokens": 10}],
+        # `no` is a boolean to YAML, and Norwegian to us
+        "language": [{"name": "no", "tokens": 20}, {"name": "en", "tokens": 10}],
+    }
+    found = front_matter({**made.facts, "builds": [], "shares": shares})
     matter = yaml.safe_load(found.split("---\n")[1])
     assert matter["license"] == ["other", "mit"]
     assert matter["license_name"] == "CC-BY-SA-2.5"

@@ -18,14 +18,12 @@ from hypothesis import strategies as st
 import tokmill as mill
 import tokmill.reports.flow as outcomes
 from mill import tokmill, write_recipe
-from reports.reported import FAULTS, HOSTILE_ID, write_corpus
-from tokmill.audit.verify import verify
+from reports.reported import FAULTS, HOSTILE_ID, figures_of, write_corpus
+from tokmill import report, run, verify
 from tokmill.errors import StorageError
-from tokmill.pipeline.run import run
 from tokmill.reports.charts import brief, safe_json, shown, visible
 from tokmill.reports.drops import compare_words
-from tokmill.reports.facts import gather_facts
-from tokmill.reports.page import ROOM_BYTES, make_lookup, report
+from tokmill.reports.page import ROOM_BYTES, make_lookup
 from tokmill.reports.tally import Histogram
 
 
@@ -41,7 +39,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def facts(ran: Path) -> dict[str, Any]:
-    return gather_facts(ran)
+    return figures_of(ran)
 
 
 def manifest(ran: Path, step: str) -> dict[str, Any]:
@@ -178,7 +176,7 @@ def test_fates_are_those_that_why_tells(ran: Path, facts: dict[str, Any]) -> Non
 
 def test_documents_of_a_run_without_deduplication_are_told_to_their_builds(tmp_path: Path) -> None:
     out = run(write_corpus(tmp_path, dedup={"exact": False}), workers=1).out
-    rows = [row for row in gather_facts(out)["documents"]["rows"] if row["source"] == "wild"]
+    rows = [row for row in figures_of(out)["documents"]["rows"] if row["source"] == "wild"]
     assert {row["outcome"].partition(",")[0] for row in rows} == {"kept", "dropped by clean: too_short"}
     for row in rows:
         (history,) = explain(out, row["doc_id"])
@@ -196,7 +194,7 @@ def test_of_many_documents_some_are_listed_the_same_whatever_else_there_is(
     ran: Path, facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outcomes, "LISTED", 20)
-    some = gather_facts(ran)["documents"]
+    some = figures_of(ran)["documents"]
     shown_elsewhere = {
         example["doc_id"]
         for drop in facts["drops"]
@@ -211,7 +209,7 @@ def test_of_many_documents_some_are_listed_the_same_whatever_else_there_is(
 
 def test_two_reports_of_one_run_have_equal_bytes_and_the_run_is_left_alone(ran: Path, tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in sorted(ran.rglob("*"))}
-    first, second = report(ran, tmp_path / "one"), report(ran, tmp_path / "two" / "page.html")
+    first, second = report(ran, out=tmp_path / "one"), report(ran, out=tmp_path / "two" / "page.html")
     assert first.page.read_bytes() == second.page.read_bytes()
     assert first.figures.read_bytes() == second.figures.read_bytes()
     assert second.figures == tmp_path / "two" / "page.json"
@@ -224,7 +222,7 @@ def test_a_copied_run_has_the_same_report_and_no_path_of_this_machine_in_it(
 ) -> None:
     copy = tmp_path / "elsewhere" / "copied"
     shutil.copytree(ran, copy)
-    first, second = report(ran, tmp_path / "one"), report(copy, tmp_path / "two")
+    first, second = report(ran, out=tmp_path / "one"), report(copy, out=tmp_path / "two")
     assert first.page.read_bytes() == second.page.read_bytes()
     assert first.figures.read_bytes() == second.figures.read_bytes()
     assert str(ran.parent) not in first.figures.read_text()
@@ -256,7 +254,7 @@ def test_an_interrupted_run_is_reported_as_far_as_it_got(ran: Path, tmp_path: Pa
     (copy / "manifest.json").unlink()
     for step in ("tokens", "build/rows"):
         (copy / step / "manifest.json").unlink()
-    made = report(copy, tmp_path / "page.html")
+    made = report(copy, out=tmp_path / "page.html")
     run_facts = made.facts["run"]
     assert run_facts["is_finished"] is False
     assert run_facts["missing"] == ["tokens", "build/rows"]
@@ -264,7 +262,7 @@ def test_an_interrupted_run_is_reported_as_far_as_it_got(ran: Path, tmp_path: Pa
     assert run_facts["set_aside"] == {"build/mega": gone, "build/table": gone}
     assert made.facts["shares"] is None
     assert made.facts["totals"]["tokens"] is None
-    whole = gather_facts(ran)
+    whole = figures_of(ran)
     assert made.facts["drops"] == whole["drops"]
     assert made.facts["totals"]["kept"] == whole["totals"]["kept"]
     page = made.page.read_text()
@@ -288,10 +286,10 @@ def test_records_that_never_became_documents_are_told(tmp_path: Path) -> None:
     (tmp_path / "lines.jsonl").write_text("\n".join(lines) + "\n")
     source = {"name": "lines", "files": "lines.jsonl", "fields": {"id": "id"}}
     parts = {"sources": [source], "tokenizer": None, "builds": None, "filters": []}
-    found = gather_facts(run(write_recipe(tmp_path, **parts), tmp_path / "out", workers=1).out)
+    found = figures_of(run(write_recipe(tmp_path, **parts), tmp_path / "out", workers=1).out)
     (drop,) = [drop for drop in found["drops"] if drop["verdict"] == "quarantine"]
     assert (drop["stage"], drop["docs"], drop["records"][0]["file"]) == ("ingest", 1, "lines.jsonl")
-    assert any("quarantined" in warning["what"] for warning in found["warnings"])
+    assert any("quarantined" in note["what"] for note in found["notes"])
 
 
 def test_an_artifact_of_another_run_is_set_aside(ran: Path, tmp_path: Path) -> None:
@@ -305,9 +303,9 @@ def test_an_artifact_of_another_run_is_set_aside(ran: Path, tmp_path: Path) -> N
     for step in ("ingest/wild", "clean/wild"):
         shutil.rmtree(copy / step)
         shutil.copytree(other / step, copy / step)
-    found = gather_facts(copy)
+    found = figures_of(copy)
     assert found["run"]["set_aside"]["dedup"] == "was made from another clean/wild than the one here"
-    assert found["totals"]["records"] == gather_facts(ran)["totals"]["records"] - 1
+    assert found["totals"]["records"] == figures_of(ran)["totals"]["records"] - 1
     assert found["shares"] is None
 
 
@@ -318,7 +316,7 @@ def test_a_run_of_many_sources_has_a_river_that_can_be_read(tmp_path: Path) -> N
         (tmp_path / f"{number}.txt").write_text("\n".join(lines) + "\n")
         sources.append({"name": f"s{number}", "files": f"{number}.txt", "unit": "line"})
     parts = {"sources": sources, "tokenizer": None, "builds": None, "filters": []}
-    found = gather_facts(run(write_recipe(tmp_path, **parts), tmp_path / "out", workers=1).out)
+    found = figures_of(run(write_recipe(tmp_path, **parts), tmp_path / "out", workers=1).out)
     nodes = [node for node in found["flow"]["documents"]["nodes"] if node["kind"] == "source"]
     assert {node["label"] for node in nodes} == {f"s{n}" for n in range(8, 20)} | {"8 other sources"}
     assert sum(node["value"] for node in nodes) == sum(range(21)) == found["totals"]["records"]

@@ -5,36 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from browser import Page, open_page
-from reports.reported import HOSTILE, HOSTILE_ID, write_corpus
-from tokmill.pipeline.run import run
-from tokmill.reports.facts import gather_facts
-from tokmill.reports.page import Report, render_page, report
+from reports.reported import HOSTILE, HOSTILE_ID, figures_of, write_corpus
+from tokmill import report, run
+from tokmill.reports.page import render_page
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Report:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     directory = tmp_path_factory.mktemp("page")
-    return report(run(write_corpus(directory), directory / "out", workers=1).out, directory / "report.html")
+    return report(
+        run(write_corpus(directory), directory / "out", workers=1).out, out=directory / "report.html"
+    )
 
 
 @pytest.fixture(scope="module")
-def page(made: Report) -> Iterator[Page]:
+def page(made: Any) -> Iterator[Page]:
     with open_page() as opened:
         opened.open(made.page)
         yield opened
 
 
-def test_it_loads_without_a_complaint_and_asks_for_nothing(page: Page, made: Report) -> None:
+def test_it_loads_without_a_complaint_and_asks_for_nothing(page: Page, made: Any) -> None:
     assert page.run("document.readyState") == "complete"
     assert page.complaints == []
     assert page.requests == [made.page.resolve().as_uri()]
 
 
-def test_every_chart_has_its_marks_and_words_for_who_cannot_see_them(page: Page, made: Report) -> None:
+def test_every_chart_has_its_marks_and_words_for_who_cannot_see_them(page: Page, made: Any) -> None:
     charts = page.run(
         "[...document.querySelectorAll('svg.chart')].map(c => ({marks: c.querySelectorAll('.mark').length, "
         "title: c.querySelector('title').textContent, desc: c.querySelector('desc').textContent, "
@@ -101,7 +103,7 @@ def test_a_hostile_document_is_only_read(page: Page) -> None:
     assert page.complaints == []
 
 
-def test_the_policy_stops_a_script_that_got_in(page: Page, tmp_path: Path, made: Report) -> None:
+def test_the_policy_stops_a_script_that_got_in(page: Page, tmp_path: Path, made: Any) -> None:
     """Escaping is the first wall; this is the second, tried by tearing a hole into the first."""
     holed = tmp_path / "holed.html"
     text = made.page.read_text()
@@ -120,7 +122,7 @@ def test_the_policy_stops_a_script_that_got_in(page: Page, tmp_path: Path, made:
     page.requests.pop()
 
 
-def test_light_and_dark_follow_the_reader_and_the_button(page: Page, made: Report) -> None:
+def test_light_and_dark_follow_the_reader_and_the_button(page: Page, made: Any) -> None:
     colour = "getComputedStyle(document.body).backgroundColor"
     page.open(made.page, scheme="dark")
     dark = page.run(colour)
@@ -136,13 +138,13 @@ def test_light_and_dark_follow_the_reader_and_the_button(page: Page, made: Repor
 
 
 @pytest.mark.parametrize("width", [360, 768, 1440])
-def test_nothing_is_wider_than_the_window(page: Page, made: Report, width: int) -> None:
+def test_nothing_is_wider_than_the_window(page: Page, made: Any, width: int) -> None:
     page.open(made.page, width=width)
     page.run("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert page.run("document.documentElement.scrollWidth") <= width
 
 
-def test_a_tip_tells_the_number_of_a_mark(page: Page, made: Report) -> None:
+def test_a_tip_tells_the_number_of_a_mark(page: Page, made: Any) -> None:
     page.open(made.page)
     tip = page.run(
         "(() => { const mark = document.querySelector('.tokens-histogram .mark');"
@@ -169,7 +171,7 @@ class _Tags(HTMLParser):
         ]
 
 
-def test_the_page_has_two_scripts_no_handler_and_no_address(made: Report) -> None:
+def test_the_page_has_two_scripts_no_handler_and_no_address(made: Any) -> None:
     """Without a browser: what a parser finds in it."""
     tags = _Tags()
     text = made.page.read_text()
@@ -179,8 +181,8 @@ def test_the_page_has_two_scripts_no_handler_and_no_address(made: Report) -> Non
     assert "https://" not in text
 
 
-def test_names_of_sources_and_runs_are_escaped_too(made: Report) -> None:
-    facts = gather_facts(made.page.parent / "out")
+def test_names_of_sources_and_runs_are_escaped_too(made: Any) -> None:
+    facts = figures_of(made.page.parent / "out")
     facts["run"]["name"] = "<script>alert(1)</script>"
     facts["sources"][0]["name"] = facts["chain"][0]["step"] = facts["warnings"][0]["where"] = "<script>x"
     facts["drops"][0]["reason"] = facts["builds"][0]["name"] = facts["tokenizer"]["file"] = "<script>y"

@@ -11,9 +11,8 @@ import pytest
 
 from cleaned import prose, rows_of, write_documents
 from mill import write_recipe
-from tokmill.pipeline.run import run
-from tokmill.reports.facts import gather_facts
-from tokmill.reports.page import report
+from reports.reported import figures_of
+from tokmill import report, run
 
 OUT = {
     **{f"de-{n}": (prose(300 + n, 3), "MIT", "de") for n in range(6)},
@@ -48,7 +47,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def facts(ran: Path) -> dict[str, Any]:
-    return gather_facts(ran)
+    return figures_of(ran)
 
 
 def words_of(ran: Path) -> dict[str, int | None]:
@@ -98,6 +97,6 @@ def test_the_nearest_to_a_bound_are_measured_ones(facts: dict[str, Any]) -> None
 
 
 def test_the_page_and_its_numbers_can_be_written(ran: Path, tmp_path: Path) -> None:
-    report(ran, tmp_path / "report")
+    report(ran, out=tmp_path / "report")
     told = json.loads(next(tmp_path.rglob("report.json")).read_text())
     assert told["totals"]["kept"] == len(KEPT)

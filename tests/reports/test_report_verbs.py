@@ -13,8 +13,7 @@ import pytest
 import tokmill as mill
 from cleaned import prose
 from mill import small_corpus, tokmill
-from tokmill.formats.index import read_row_index
-from tokmill.storage.disk import ZstdFile
+from written import ZstdFile, read_row_index
 
 TEXTS = {
     "web": [prose(n) for n in range(40)] + [prose(3), "short"],
@@ -42,7 +41,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = [json.dumps({"id": f"{name}-{n}", "text": text}) + "\n" for n, text in enumerate(texts)]
         (root / f"raw/{name}.jsonl").write_text("".join(lines))
         given = ("--name", name, "--domain", name)
-        done("normalize", root / f"raw/{name}.jsonl", *given, "--out-dir", work / "1-normal" / name)
+        done("normalize", root / f"raw/{name}.jsonl", *given, "--out", work / "1-normal" / name)
         kept = work / "2-kept" / name
         done(
             "filter",
@@ -50,13 +49,13 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
             *given,
             "--rule",
             "chars>=20",
-            "--out-dir",
+            "--out",
             kept,
         )
     inputs = [
         word for name in TEXTS for word in ("--input", f"{name}={work}/2-kept/{name}/{name}-*.jsonl.zst")
     ]
-    done("dedup", *inputs, "--mode", "exact", "--out-dir", work / "3-once")
+    done("dedup", *inputs, "--mode", "exact", "--out", work / "3-once")
     (root / "mixture.yaml").write_text(
         "datasets:\n"
         + "".join(
@@ -66,11 +65,11 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     done(
         "tokenizer", "train", "--manifest", root / "mixture.yaml", "--vocab-size", "300",
-        "--model", "byte_bpe", "--out-dir", root / "tok",
+        "--model", "byte_bpe", "--out", root / "tok",
     )  # fmt: skip
     done(
-        "pack", "--manifest", root / "mixture.yaml", "--tokenizer-path", root / "tok/tokenizer.json",
-        "--length", "64", "--layout", "concat", "--out-dir", work / "4-rows",
+        "pack", "--manifest", root / "mixture.yaml", "--tokenizer", root / "tok/tokenizer.json",
+        "--length", "64", "--layout", "concat", "--out", work / "4-rows",
     )  # fmt: skip
     return work
 

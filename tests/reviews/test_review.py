@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,8 @@ from reviews.reviewed import (
     words,
     write_recipe,
 )
-from tokmill.reviews.evidence import Limits
-from tokmill.reviews.finding import Review
-from tokmill.reviews.review import CHECKS, review
+from tokmill import review
+from tokmill.reviews.review import CHECKS
 
 Recipe = dict[str, Any]
 
@@ -103,6 +103,13 @@ def too_strict_a_rule(corpus: Corpus, recipe: Recipe) -> None:
         {**corpus["prose"][0], "id": f"tiny-{number}", "text": f"tiny {number}"} for number in range(150)
     ]
     recipe["sources"][2]["clean"] = {"filters": [{"measure": "words", "min": 20, "reason": "too_few_words"}]}
+
+
+def one_id_for_many(corpus: Corpus, recipe: Recipe) -> None:
+    """Of documents that are trained on, to a name that is: what is held out stays as it was."""
+    trained = [record for record in corpus["prose"] if sha256(record["id"].encode()).digest()[0] > 50]
+    for record in trained[:12]:
+        record["id"] = "page"
 
 
 def two_languages(corpus: Corpus, recipe: Recipe) -> None:
@@ -216,6 +223,7 @@ SPOILT: dict[str, Callable[[Corpus, Recipe], None]] = {
     "built_mix": balanced_against_weights,
     "starved_build": too_little_of_one,
     "source_loss": too_strict_a_rule,
+    "run_warnings": one_id_for_many,
     "language_mixture": two_languages,
     "source_repeats": repeated,
     "budget_epochs": too_large_a_budget,
@@ -287,7 +295,7 @@ def fixture_of(clean: Path, tmp_path: Path) -> Callable[[str], Path]:
     return made
 
 
-def found_by(found: Review) -> set[str]:
+def found_by(found: Any) -> set[str]:
     return {finding.check for finding in found.findings}
 
 
@@ -318,5 +326,4 @@ def test_a_fixture_sets_off_its_check_and_without_that_check_nothing(
         assert any(isinstance(measure.value, (int, float)) for measure in finding.evidence) or name in RECIPES
     assert [check for check, _ in found.recommendations] == [name]
     others = [check for check in CHECKS if check.name != name]
-    quickly = Limits(reads_every_byte=False)
-    assert review(target, checks=others, limits=quickly).findings == ()
+    assert review(target, checks=others, no_verify=True).findings == ()

@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 
 from reviews.reviewed import Corpus, mill, words
-from tokmill.artifacts.manifest import load_manifest
+from tokmill import review
 from tokmill.artifacts.step import Shard
 from tokmill.reviews.evidence import Evidence, Limits
 from tokmill.reviews.overlap import find_exact, find_near_overlap
-from tokmill.reviews.review import review
 from tokmill.reviews.rows import scan_rows
 from tokmill.reviews.subject import Subject, load_turns, open_subject, tally_lengths
 from tokmill.reviews.texts import choose_shards, scan_texts
-from tokmill.storage.tables import load_table
+from written import load_manifest, load_table
 
 INVISIBLE = "\u200b"
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from reviews.reviewed import Corpus, mill
+from tokmill import review
+from tokmill.cli import main
 from tokmill.reviews.finding import SEVERITIES, Finding, Measure, Review
-from tokmill.reviews.review import CHECKS, FORMATS, QUESTIONS, Format, render, review
+from tokmill.reviews.review import CHECKS, QUESTIONS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "review.md"
 HOSTILE = "<script>|\x1b[31m`*"
 SECTIONS = ("Findings", "Assumptions", "Recommendations", "Questions")
+FORMATS = ("text", "markdown", "json")
 
 
 def spoil(corpus: Corpus, recipe: dict[str, Any]) -> None:
@@ -31,22 +36,41 @@ def spoil(corpus: Corpus, recipe: dict[str, Any]) -> None:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Review:
-    return review(mill(tmp_path_factory.mktemp("shown"), spoil))
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mill(tmp_path_factory.mktemp("shown"), spoil)
 
 
-def test_sections_come_in_their_order_in_every_format(found: Review) -> None:
-    text, markdown = render(found, "text"), render(found, "markdown")
+@pytest.fixture(scope="module")
+def found(run: Path) -> Any:
+    return review(run)
+
+
+def written(run: Path, form: str) -> str:
+    """As the command writes it to a file."""
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "review"
+        asked = CliRunner().invoke(main, ["review", str(run), "--format", form, "--out", str(path)])
+        assert asked.exit_code == 0, asked.output
+        return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def rendered(run: Path) -> dict[str, str]:
+    return {form: written(run, form) for form in FORMATS}
+
+
+def test_sections_come_in_their_order_in_every_format(rendered: dict[str, str]) -> None:
+    text, markdown = rendered["text"], rendered["markdown"]
     places = [text.index(f"\n{section}\n") for section in SECTIONS]
     assert places == sorted(places)
     places = [markdown.index(f"\n## {section}\n") for section in SECTIONS]
     assert places == sorted(places)
-    keys = list(json.loads(render(found, "json")))
+    keys = list(json.loads(rendered["json"]))
     assert [key for key in keys if key.capitalize() in SECTIONS] == [section.lower() for section in SECTIONS]
 
 
-def test_every_finding_shows_its_figures_and_its_threshold(found: Review) -> None:
-    text, markdown = render(found, "text"), render(found, "markdown")
+def test_every_finding_shows_its_figures_and_its_threshold(found: Any, rendered: dict[str, str]) -> None:
+    text, markdown = rendered["text"], rendered["markdown"]
     assert {finding.check for finding in found.findings} == {
         "constant_prefix",
         "hidden_characters",
@@ -64,30 +88,31 @@ def test_every_finding_shows_its_figures_and_its_threshold(found: Review) -> Non
     assert text.index("HIGH") < text.index("MEDIUM")
 
 
-def test_words_of_documents_are_inert(found: Review) -> None:
-    for form in FORMATS:
-        assert "\x1b" not in render(found, form)
-    markdown = render(found, "markdown")
+def test_words_of_documents_are_inert(rendered: dict[str, str]) -> None:
+    assert not [form for form, text in rendered.items() if "\x1b" in text]
+    markdown = rendered["markdown"]
     assert "<script>" not in markdown.replace("\\<script\\>", "")
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_the_same_review_is_the_same_text(found: Review, form: Format) -> None:
-    assert render(found, form) == render(found, form)
-    assert render(found, form).endswith("\n")
-    assert not render(found, form).endswith("\n\n")
+def test_the_same_review_is_the_same_text(run: Path, rendered: dict[str, str], form: str) -> None:
+    assert written(run, form) == rendered[form]
+    assert rendered[form].endswith("\n")
+    assert not rendered[form].endswith("\n\n")
 
 
-def test_lines_of_the_text_are_short_and_a_reason_that_checks_share_is_said_once(found: Review) -> None:
-    lines = render(found, "text").splitlines()
+def test_lines_of_the_text_are_short_and_a_reason_that_checks_share_is_said_once(
+    found: Any, rendered: dict[str, str]
+) -> None:
+    lines = rendered["text"].splitlines()
     assert max(map(len, lines)) <= 110
     said = [assumption.says for assumption in found.assumptions]
     for says in set(said):
         assert sum(says in " ".join(lines[at : at + 3]) for at in range(len(lines))) >= 1
 
 
-def test_ten_questions_are_answered_with_figures_and_say_what_they_rest_on(found: Review) -> None:
-    assert len(found.questions) == len(QUESTIONS) == 10
+def test_ten_questions_are_answered_with_figures_and_say_what_they_rest_on(found: Any) -> None:
+    assert len(found.questions) == 10
     for answer in found.questions:
         assert answer.based_on, answer.question
         assert any(re.search(r"\d", sentence) for sentence in answer.says), answer.question

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 import tokmill
 from reviews.reviewed import clean_corpus, clean_recipe, write_recipe
-from tokmill.artifacts.manifest import load_manifest
 from tokmill.cli import main
+from written import load_manifest
 
 
 def reviewed(target: Path, *options: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -19,13 +18,13 @@ from click.testing import CliRunner
 import recount
 import tokmill
 from mill import SHARED
-from reviews.reviewed import Corpus, again, copied, mill, write_recipe
-from tokmill.artifacts.manifest import load_manifest, write_manifest
+from reviews.reviewed import Corpus, copied, mill, write_recipe
 from tokmill.cli import main
 from tokmill.reviews.probe import probe
 from tokmill.reviews.rows import Classes, SplitPieces, is_chosen
 from tokmill.reviews.separability import sampled
 from tokmill.reviews.subject import open_subject
+from written import Json, load_manifest, rewrite_manifest
 
 DATA = SHARED / "data"
 GPT2 = DATA / "tokenizers/hf/gpt2-tokenizer.json"
@@ -449,10 +448,12 @@ def test_an_ending_that_most_documents_of_a_source_have_is_a_finding(tmp_path: P
 def alone(run: Path, target: Path, domain_of: dict[str, str] | None) -> Path:
     """A build taken out of its run, whose manifest says which domain a source is of, or does not."""
     build = Path(shutil.copytree(run / "build/rows", target))
-    manifest = load_manifest(build)
-    facts = {key: value for key, value in manifest.facts.items() if key != "domain_of"}
-    edited = msgspec.structs.replace(manifest, facts=facts | ({"domain_of": domain_of} if domain_of else {}))
-    write_manifest(build, again(edited, manifest.receipts()))
+
+    def change(body: Json) -> None:
+        body["facts"].pop("domain_of", None)
+        body["facts"] |= {"domain_of": domain_of} if domain_of else {}
+
+    rewrite_manifest(build, change)
     return build
 
 

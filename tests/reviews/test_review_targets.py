@@ -13,13 +13,10 @@ from click.testing import CliRunner
 
 from mill import tokmill
 from reviews.reviewed import copied, flip_byte, mill, write_recipe
-from tokmill import build
-from tokmill.artifacts.manifest import MANIFEST
+from tokmill import build, review
 from tokmill.cli import main
 from tokmill.errors import InputError, RecipeError, StorageError
-from tokmill.reviews.evidence import Limits
-from tokmill.reviews.finding import SEVERITIES, Review
-from tokmill.reviews.review import review
+from written import MANIFEST
 
 
 def spoil(corpus: dict[str, list[dict[str, Any]]], recipe: dict[str, Any]) -> None:
@@ -36,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return mill(tmp_path_factory.mktemp("several"), spoil)
 
 
-def checks_of(found: Review) -> list[tuple[str, str]]:
+def checks_of(found: Any) -> list[tuple[str, str]]:
     return [(finding.severity, finding.check) for finding in found.findings]
 
 
@@ -107,7 +104,7 @@ def test_a_damaged_table_is_a_finding_and_what_needs_it_is_not_measured(run: Pat
 def test_hashes_are_not_compared_when_it_is_not_asked_for(run: Path, tmp_path: Path) -> None:
     damaged = copied(run, tmp_path / "damaged")
     flip_byte(damaged / "ATTRIBUTION.md")
-    found = review(damaged, limits=Limits(reads_every_byte=False))
+    found = review(damaged, no_verify=True)
     assert checks_of(found) == SEVERAL
     assert found.checks_not_made == ("counts_and_hashes",)
 
@@ -132,8 +129,8 @@ def published(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     build(
         "memmap",
         manifest=directory / "mixture.yaml",
-        out_dir=out,
-        tokenizer_path=run / "tokenizer" / "tokenizer.json",
+        out=out,
+        tokenizer=run / "tokenizer" / "tokenizer.json",
         eos="<|endoftext|>",
         valid_fraction="0.1",
         length=32,
@@ -236,9 +233,9 @@ def test_the_exit_status_says_whether_there_is_such_a_finding(run: Path, tmp_pat
         return CliRunner().invoke(main, ["review", str(target), "--no-verify", *options]).exit_code
 
     assert status(run) == 0
-    assert [status(run, "--fail-on", severity) for severity in SEVERITIES] == [1, 1, 1]
+    assert [status(run, "--fail-on", severity) for severity in ("high", "medium", "low")] == [1, 1, 1]
     low = write_recipe(tmp_path, recipe(source={"fields": {}}))
-    assert [status(low, "--fail-on", severity) for severity in SEVERITIES] == [0, 0, 1]
+    assert [status(low, "--fail-on", severity) for severity in ("high", "medium", "low")] == [0, 0, 1]
     assert status(low.with_name("nowhere")) == 2
 
 

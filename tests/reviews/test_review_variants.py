@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from reviews.reviewed import Corpus, clean_run, copied, edit_config, mill, remove_ends, words
-from tokmill.reviews.finding import Finding
-from tokmill.reviews.review import review
+from tokmill import review
 from tokmill.reviews.surface import _skewed
 
 Recipe = dict[str, Any]
@@ -137,7 +136,7 @@ def test_a_build_by_itself_shows_missing_ends_too(clean: Path, tmp_path: Path) -
 # --- skew ---
 
 
-def skew(**rates: tuple[int, int]) -> list[Finding]:
+def skew(**rates: tuple[int, int]) -> list[Any]:
     return list(_skewed("begin with whitespace", rates))
 
 

@@ -23,9 +23,8 @@ from hypothesis import strategies as st
 
 import tokmill as mill
 from mill import tokmill
-from tokmill.artifacts.manifest import load_manifest
 from tokmill.errors import InputError
-from tokmill.storage.disk import ZstdFile
+from written import ZstdFile, load_manifest
 
 Record = dict[str, Any]
 FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -8,16 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from sources.ingested import Bad, ingest
+from tokmill import Source
 from tokmill.errors import EmptyGlob, InputError
-from tokmill.recipe import Source
 from tokmill.schema import DOCUMENTS
 from tokmill.sources.readers import Chunks, list_source, read_documents, resolve_reading
-from tokmill.sources.reading import content_ids
-from tokmill.storage.records import BadRecord
-from tokmill.storage.tables import row_sequence, table_sha256
+from written import file_sha256
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
@@ -30,26 +28,30 @@ def write_lines(path: Path, *records: Any) -> Path:
     return path
 
 
-def make_source(files: str | list[str] = "*.jsonl", **settings: Any) -> Source:
-    return Source.model_validate({"name": "s", "files": files, **settings})
+def load(base: Path, files: str | list[str] = "*.jsonl", **settings: Any) -> tuple[pa.Table, list[Bad]]:
+    """Every document of a source, and what could not become one."""
+    found = ingest(base, files, **settings)
+    assert found.dropped == []
+    return found.table, found.bad
 
 
-def load(source: Source, base: Path, target_bytes: int = 1 << 30) -> tuple[pa.Table, list[BadRecord]]:
-    """Every document of a source, as a run would read it."""
+def read_in_chunks(base: Path, target_bytes: int) -> pa.Table:
+    """By the reader alone, in pieces of any size."""
+    source = Source(name="s", files=["*.jsonl"])
     files = list_source(source, base)
     reading = resolve_reading(source, files, Path())
-    tables, bad = [DOCUMENTS.empty_table()], []
-    for file, span in Chunks(files, reading, target_bytes):
-        for batch in read_documents(file.path, file.name, span, reading):
-            assert batch.documents.schema == DOCUMENTS
-            tables.append(batch.documents)
-            bad += batch.bad
-    return pa.concat_tables(tables), bad
+    batches = [
+        batch
+        for file, span in Chunks(files, reading, target_bytes)
+        for batch in read_documents(file.path, file.name, span, reading)
+    ]
+    assert not any(batch.bad for batch in batches)
+    return pa.concat_tables([DOCUMENTS.empty_table(), *(batch.documents for batch in batches)])
 
 
 def load_one(base: Path, record: Any, **settings: Any) -> dict[str, Any]:
     write_lines(base / "a.jsonl", record)
-    table, bad = load(make_source(**settings), base)
+    table, bad = load(base, **settings)
     assert bad == []
     (row,) = table.to_pylist()
     return row
@@ -58,47 +60,49 @@ def load_one(base: Path, record: Any, **settings: Any) -> dict[str, Any]:
 # -- which files -------------------------------------------------------------------------------------------------
 
 
+def texts_in_order(base: Path, files: str | list[str]) -> list[str]:
+    return load(base, files)[0]["text"].to_pylist()
+
+
 def test_patterns_keep_their_order_and_files_are_sorted_within_each(tmp_path):
     for name in ("b/2.jsonl", "b/1.jsonl", "a/3.jsonl"):
         write_lines(tmp_path / name, {"text": name})
-    files = list_source(make_source(["b/*.jsonl", "a/*.jsonl"]), tmp_path)
-    assert [file.name for file in files] == ["1.jsonl", "2.jsonl", "3.jsonl"]
+    assert texts_in_order(tmp_path, ["b/*.jsonl", "a/*.jsonl"]) == ["b/1.jsonl", "b/2.jsonl", "a/3.jsonl"]
 
 
 def test_a_file_that_two_patterns_match_is_read_once(tmp_path):
     write_lines(tmp_path / "data" / "a.jsonl", {"text": "a"})
     write_lines(tmp_path / "data" / "b.jsonl", {"text": "b"})
     (tmp_path / "data" / "link.jsonl").symlink_to("a.jsonl")
-    source = make_source(["data/b.jsonl", "data/*.jsonl", "./data/../data/a.jsonl", f"{tmp_path}/data/*"])
-    assert [file.path.name for file in list_source(source, tmp_path)] == ["b.jsonl", "a.jsonl"]
+    files = ["data/b.jsonl", "data/*.jsonl", "./data/../data/a.jsonl", f"{tmp_path}/data/*"]
+    assert texts_in_order(tmp_path, files) == ["b", "a"]
 
 
 def test_equal_names_in_two_directories_show_as_much_of_their_path_as_tells_them_apart(tmp_path):
-    for name in ("x/en/a.jsonl", "x/fr/a.jsonl", "y/fr/a.jsonl", "y/fr/b.jsonl"):
+    names = ("x/en/a.jsonl", "x/fr/a.jsonl", "y/fr/a.jsonl", "y/fr/b.jsonl")
+    for name in names:
         write_lines(tmp_path / name, {"text": name})
-    two = list_source(make_source(["x/en/*.jsonl", "x/fr/*.jsonl"]), tmp_path)
-    assert [file.name for file in two] == ["en/a.jsonl", "fr/a.jsonl"]
-    three = list_source(make_source(["x/en/*.jsonl", "x/fr/*.jsonl", "y/fr/*.jsonl"]), tmp_path)
-    assert [file.name for file in three] == ["en/a.jsonl", "x/fr/a.jsonl", "y/fr/a.jsonl", "b.jsonl"]
-    assert [file.path.read_text() for file in three] == [
-        f'{{"text": "{name}"}}\n' for name in ("x/en/a.jsonl", "x/fr/a.jsonl", "y/fr/a.jsonl", "y/fr/b.jsonl")
-    ]
+    digests = {name: file_sha256(tmp_path / name) for name in names}
+    two = ingest(tmp_path, ["x/en/*.jsonl", "x/fr/*.jsonl"])
+    assert two.inputs == {"en/a.jsonl": digests["x/en/a.jsonl"], "fr/a.jsonl": digests["x/fr/a.jsonl"]}
+    three = ingest(tmp_path, ["x/en/*.jsonl", "x/fr/*.jsonl", "y/fr/*.jsonl"])
+    shown = ("en/a.jsonl", "x/fr/a.jsonl", "y/fr/a.jsonl", "b.jsonl")
+    assert three.inputs == {short: digests[name] for short, name in zip(shown, names, strict=True)}
+    assert three.table["text"].to_pylist() == [*names]
 
 
 def test_a_pattern_that_matches_nothing_is_an_error_even_beside_one_that_does(tmp_path):
     write_lines(tmp_path / "a.jsonl", {"text": "a"})
     with pytest.raises(EmptyGlob) as caught:
-        list_source(make_source(["*.jsonl", "*.parquet"]), tmp_path)
-    assert caught.value.where == "*.parquet"
+        load(tmp_path, ["*.jsonl", "*.parquet"])
+    assert caught.value.where == f"{tmp_path}/*.parquet"
 
 
 def test_a_file_of_an_unknown_format_is_an_error_and_not_passed_over(tmp_path):
     write_lines(tmp_path / "a.jsonl", {"text": "a"})
     (tmp_path / "b.csv").write_text("a,b\n")
-    source = make_source("*")
-    files = list_source(source, tmp_path)
     with pytest.raises(InputError, match=r"no reader for the suffix \.csv") as caught:
-        resolve_reading(source, files, Path())
+        load(tmp_path, "*")
     assert caught.value.where == str(tmp_path / "b.csv")
 
 
@@ -166,7 +170,7 @@ def test_each_document_of_a_source_keeps_its_own_license(tmp_path):
     write_lines(
         tmp_path / "a.jsonl", {"text": "a", "license": "MIT"}, {"text": "b"}, {"text": "c", "license": None}
     )
-    table, _ = load(make_source(license="CC0-1.0"), tmp_path)
+    table, _ = load(tmp_path, license="CC0-1.0")
     assert table["license_tag"].to_pylist() == ["MIT", "CC0-1.0", "CC0-1.0"]
 
 
@@ -195,7 +199,7 @@ def test_meta_is_an_object_of_the_named_fields_in_recipe_order(tmp_path):
         {"text": "c"},
     ]
     write_lines(tmp_path / "a.jsonl", *records)
-    table, bad = load(make_source(fields={"meta": ["z", "a b"]}), tmp_path)
+    table, bad = load(tmp_path, fields={"meta": ["z", "a b"]})
     assert bad == []
     kept = [json.loads(meta) for meta in table["meta"].to_pylist()]
     assert kept == [{"z": {"k": [1, "é"]}, "a b": 'say "x"'}, {"z": 0}, {}]
@@ -228,7 +232,7 @@ def test_the_meta_of_a_record_is_its_own_object_and_what_the_recipe_adds(
         write_lines(tmp_path / "a.jsonl", record)
     else:
         pq.write_table(pa.Table.from_pylist([record]), tmp_path / "a.parquet")
-    table, bad = load(make_source(f"a.{suffix}", fields={"meta": named}), tmp_path)
+    table, bad = load(tmp_path, f"a.{suffix}", fields={"meta": named})
     assert bad == []
     (meta,) = table["meta"].to_pylist()
     assert (meta if meta is None else json.loads(meta)) == expected
@@ -251,7 +255,7 @@ def test_a_field_may_serve_more_than_once(tmp_path):
 def test_a_file_without_any_record_says_nothing_about_the_fields(tmp_path):
     (tmp_path / "0.jsonl").write_text("\n")
     write_lines(tmp_path / "1.jsonl", {"content": "a", "id": "x", "license": "MIT"})
-    table, bad = load(make_source(), tmp_path)
+    table, bad = load(tmp_path)
     assert bad == []
     assert [(row["text"], row["doc_id"], row["license_tag"]) for row in table.to_pylist()] == [
         ("a", "x", "MIT")
@@ -260,8 +264,9 @@ def test_a_file_without_any_record_says_nothing_about_the_fields(tmp_path):
 
 def test_files_without_any_record_settle_on_the_usual_fields(tmp_path):
     (tmp_path / "a.jsonl").write_text("")
-    table, bad = load(make_source(), tmp_path)
-    assert (table.num_rows, bad) == (0, [])
+    assert read_in_chunks(tmp_path, 1 << 30).num_rows == 0
+    with pytest.raises(InputError, match="the files hold no record at all"):  # and so a run has nothing to do
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -286,9 +291,8 @@ def test_files_without_any_record_settle_on_the_usual_fields(tmp_path):
 )
 def test_a_field_that_is_not_there_is_an_error_with_what_is(tmp_path, record, settings, what, hint):
     path = write_lines(tmp_path / "a.jsonl", record)
-    source = make_source(**settings)
     with pytest.raises(InputError) as caught:
-        resolve_reading(source, list_source(source, tmp_path), tmp_path)
+        load(tmp_path, **settings)
     assert what in caught.value.what
     assert "source `s`" in caught.value.what
     assert caught.value.where == str(path)
@@ -297,7 +301,7 @@ def test_a_field_that_is_not_there_is_an_error_with_what_is(tmp_path, record, se
 
 def test_a_record_without_the_field_is_bad_where_the_first_had_it(tmp_path):
     write_lines(tmp_path / "a.jsonl", {"q": "Q", "a": "A"}, {"q": "Q"}, {"q": "R", "a": "B"})
-    table, bad = load(make_source(template="{q}{a}"), tmp_path)
+    table, bad = load(tmp_path, template="{q}{a}")
     assert table["text"].to_pylist() == ["QA", "RB"]
     assert [(record.offset, record.reason) for record in bad] == [(21, "missing_field")]
 
@@ -324,8 +328,8 @@ def test_a_template_is_filled_alike_from_every_format(tmp_path):
     write_lines(tmp_path / "a.jsonl", *records)
     pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet")
     settings = {"template": "{q}: {n} ({f})"}
-    from_lines, _ = load(make_source("a.jsonl", **settings), tmp_path)
-    from_columns, _ = load(make_source("a.parquet", **settings), tmp_path)
+    from_lines, _ = load(tmp_path, "a.jsonl", **settings)
+    from_columns, _ = load(tmp_path, "a.parquet", **settings)
     assert from_lines["text"].to_pylist() == [f"q {n}: {n} ({n / 4})" for n in range(5)]
     assert from_columns.equals(from_lines)
 
@@ -335,7 +339,7 @@ def test_a_template_over_a_null_is_bad_in_every_format(tmp_path):
     write_lines(tmp_path / "a.jsonl", *records)
     pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet")
     for name in ("a.jsonl", "a.parquet"):
-        table, bad = load(make_source(name, template="{q}{n}"), tmp_path)
+        table, bad = load(tmp_path, name, template="{q}{n}")
         assert table["text"].to_pylist() == ["a1"]
         assert len(bad) == 1
 
@@ -348,16 +352,22 @@ def test_a_derived_id_is_that_of_the_text_and_of_nothing_else(tmp_path):
         write_lines(
             tmp_path / name, {"text": "same", "n": name}, {"text": f"only in {name}"}, {"text": "same"}
         )
-    table, _ = load(make_source("*/*.jsonl"), tmp_path)
+    table, _ = load(tmp_path, "*/*.jsonl")
     ids = table["doc_id"].to_pylist()
     assert ids[0] == ids[2] == ids[3] == ids[5]
     assert len(set(ids)) == 3
-    other, _ = load(make_source("2/b.jsonl", domain="web", license="MIT"), tmp_path)
+    other, _ = load(tmp_path, "2/b.jsonl", domain="web", license="MIT")
     assert other["doc_id"].to_pylist() == ids[3:]
 
 
-def test_derived_ids_are_these_forever():
-    assert content_ids(pa.array(["", "a", "é"], pa.large_string())).to_pylist() == GOLDEN_IDS
+def derived_ids(base: Path, *texts: str) -> list[str]:
+    """Of records that have a text and nothing else."""
+    write_lines(base / "derived.jsonl", *({"text": text} for text in texts))
+    return load(base, "derived.jsonl")[0]["doc_id"].to_pylist()
+
+
+def test_derived_ids_are_these_forever(tmp_path):
+    assert derived_ids(tmp_path, "", "a", "é") == GOLDEN_IDS
 
 
 GOLDEN_IDS = [
@@ -367,21 +377,21 @@ GOLDEN_IDS = [
 ]
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.lists(st.text(max_size=20), max_size=8), st.integers(0, 3))
-def test_ids_are_equal_where_texts_are(texts, margin):
-    around = ["other"] * margin
-    column = pa.array([*around, *texts, *around], pa.large_string()).slice(margin, len(texts))
-    ids = content_ids(column).to_pylist()
+def test_ids_are_equal_where_texts_are(tmp_path):
+    pieces = ["a", "b", " ", "\n", "\0", "é", "e\u0301", "\u2028", "漢", "🙂"]
+    texts = ["".join(some) for size in range(4) for some in itertools.product(pieces, repeat=size)]
+    texts += [*reversed(texts)]
+    ids = derived_ids(tmp_path, *texts)
+    first = {text: row for row, text in reversed([*enumerate(texts)])}
     assert all(len(id) == 32 and set(id) <= set("0123456789abcdef") for id in ids)
-    assert [ids.index(id) for id in ids] == [texts.index(text) for text in texts]
+    earliest = {id: row for row, id in reversed([*enumerate(ids)])}
+    assert [earliest[id] for id in ids] == [first[text] for text in texts]
 
 
 def test_a_record_without_an_id_among_others_gets_a_derived_one(tmp_path):
     write_lines(tmp_path / "a.jsonl", {"text": "a", "id": "x"}, {"text": "b"}, {"text": "c", "id": None})
-    table, _ = load(make_source(), tmp_path)
-    derived = content_ids(pa.array(["b", "c"], pa.large_string())).to_pylist()
-    assert table["doc_id"].to_pylist() == ["x", *derived]
+    table, _ = load(tmp_path)
+    assert table["doc_id"].to_pylist() == ["x", *derived_ids(tmp_path, "b", "c")]
 
 
 def test_a_plain_text_document_is_called_after_its_file(tmp_path):
@@ -389,7 +399,7 @@ def test_a_plain_text_document_is_called_after_its_file(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"text of {name}\n")
-    table, _ = load(make_source(["data/**/*.txt", "data/*.md"]), tmp_path)
+    table, _ = load(tmp_path, ["data/**/*.txt", "data/*.md"])
     assert [(row["doc_id"], row["text"]) for row in table.to_pylist()] == [
         ("x/a.txt", "text of data/x/a.txt\n"),
         ("b.md", "text of data/b.md\n"),
@@ -398,9 +408,9 @@ def test_a_plain_text_document_is_called_after_its_file(tmp_path):
 
 def test_paragraphs_of_a_text_have_ids_of_their_own(tmp_path):
     (tmp_path / "a.txt").write_text("one\n\ntwo\n\none\n")
-    table, _ = load(make_source("a.txt", unit="paragraph", license="MIT"), tmp_path)
+    table, _ = load(tmp_path, "a.txt", unit="paragraph", license="MIT")
     ids = table["doc_id"].to_pylist()
-    assert ids == content_ids(pa.array(["one", "two", "one"], pa.large_string())).to_pylist()
+    assert ids == derived_ids(tmp_path, "one", "two", "one")
     assert table["license_tag"].to_pylist() == ["MIT"] * 3
 
 
@@ -409,10 +419,10 @@ def test_paragraphs_of_a_text_have_ids_of_their_own(tmp_path):
 
 def test_the_documents_do_not_depend_on_chunks(tmp_path):
     write_lines(tmp_path / "a.jsonl", *({"text": f"text {n} " * (n % 9), "id": n} for n in range(200)))
-    whole, _ = load(make_source(), tmp_path)
+    whole, _ = load(tmp_path)
     assert whole.num_rows == 200
     for target_bytes in (100, 1000, 10_000):
-        assert load(make_source(), tmp_path, target_bytes)[0].equals(whole)
+        assert read_in_chunks(tmp_path, target_bytes).equals(whole)
 
 
 @pytest.mark.skipif(not (DATA / "formats").is_dir(), reason="the shared test data is not here")
@@ -420,14 +430,14 @@ def test_real_documents_have_one_digest_in_every_format():
     raw = [
         json.loads(line) for line in (DATA / "formats" / "docs300.jsonl").read_bytes().split(b"\n") if line
     ]
-    digests, sequences = set(), set()
-    for suffix in ("jsonl", "jsonl.gz", "jsonl.zst", "parquet"):
-        source = make_source(f"formats/docs300.{suffix}", domain="web")
-        table, bad = load(source, DATA, target_bytes=100_000)
-        assert (table.num_rows, bad) == (len(raw), [])
-        digests.add(table_sha256(table))
-        sequences.add(row_sequence(table))
-    assert len(digests) == len(sequences) == 1
+    found = [
+        ingest(DATA, f"formats/docs300.{suffix}", domain="web")
+        for suffix in ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
+    ]
+    table = found[0].table
+    assert table.num_rows == len(raw)
+    assert all(other.bad == [] and other.table.equals(table) for other in found)
+    assert len({other.corpus_digest for other in found}) == 1
     assert [(row["doc_id"], row["text"], row["license_tag"]) for row in table.to_pylist()] == [
         (record["id"], record["text"], record["license"]) for record in raw
     ]
@@ -437,7 +447,7 @@ def test_bad_records_of_every_format_are_counted_beside_the_documents(tmp_path):
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text":"a"}\n{"text":1}\n{"text":"\xff"}\n'))
     pq.write_table(pa.table({"text": ["b", None]}), tmp_path / "b.parquet")
     (tmp_path / "c.txt").write_bytes(b"\xff")
-    table, bad = load(make_source("*"), tmp_path)
+    table, bad = load(tmp_path, "*")
     assert table["text"].to_pylist() == ["a", "b"]
     assert [(record.offset, record.reason) for record in bad] == [
         (13, "wrong_type"),

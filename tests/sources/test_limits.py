@@ -10,11 +10,8 @@ import pytest
 
 import tokmill as mill
 from mill import tokmill, write_problems, write_recipe
-from tokmill.artifacts.manifest import load_manifest
 from tokmill.stages.sampling import shuffle_buffer
-from tokmill.storage.codecs import read_batches
-from tokmill.storage.records import Kind, Wanted
-from tokmill.storage.tables import load_table
+from written import load_lines, load_manifest, load_table
 
 SOURCE = {
     "name": "problems",
@@ -211,9 +208,7 @@ def test_the_sample_command_writes_what_a_recipe_would_take(corpus: Path) -> Non
     done = tokmill("sample", corpus / "part-*.jsonl", *arguments, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["scanned"]["is_complete"]
-    wanted = [Wanted("doc_id", "doc_id", Kind.SCALAR, True)]
-    batches = read_batches(corpus / "some.jsonl.zst", wanted, unit="line", max_record_bytes=1 << 20)
-    assert [i for batch in batches for i in batch.table.column("doc_id").to_pylist()] == through_run
+    assert [row["doc_id"] for row in load_lines(corpus / "some.jsonl.zst")] == through_run
     head = tokmill("sample", corpus / "part-*.jsonl", "--method", "head", *arguments)
     assert "not a random sample" in head.stdout
     assert not list(corpus.glob(".tmp-*"))

@@ -12,8 +12,7 @@ import pytest
 
 import tokmill as mill
 from mill import SHARED, tokmill, write_recipe
-from tokmill.artifacts.manifest import load_manifest
-from tokmill.storage.tables import load_table
+from written import load_manifest, load_table
 
 DATA = SHARED / "data"
 pytestmark = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data")

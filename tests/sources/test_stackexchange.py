@@ -18,10 +18,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tokmill.artifacts.manifest import Json, check_conservation, sum_counts
+from sources.ingested import ingest
+from tokmill import Source
+from tokmill.artifacts.manifest import check_conservation, sum_counts
 from tokmill.artifacts.step import Step
 from tokmill.errors import CorruptFile, InputError, MissingExtra, TokmillError
-from tokmill.recipe import Source
 from tokmill.sources import posts as postsxml
 from tokmill.sources import posts as rows_of_posts
 from tokmill.sources import stackexchange
@@ -29,13 +30,13 @@ from tokmill.sources import stackexchange as sevenzip
 from tokmill.sources.posts import BAD, POSTS, QUESTION, Post, post_table, read_posts
 from tokmill.sources.reading import Dropped, Reading
 from tokmill.sources.stackexchange import DumpFile, Options, join_threads
-from tokmill.stages.ingest import stage as ingest
+from tokmill.stages.ingest import stage as ingest_stage
 from tokmill.stages.ingest import threads
 from tokmill.stages.ingest.shards import IngestExtra, IngestOptions
 from tokmill.stages.registry import FUNCTIONS
-from tokmill.storage.location import file_sha256, find_files
+from tokmill.storage.location import find_files
 from tokmill.storage.records import WHOLE
-from tokmill.storage.tables import load_table
+from written import Json, file_sha256, load_table
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "stackexchange"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the dumps are not part of the project")
@@ -89,31 +90,36 @@ class Milled(msgspec.Struct):
         return {row["doc_id"] or str(row["offset"]): row["reason"] for row in self.ledger}
 
 
-def mill(
-    base: Path,
-    out: Path,
-    *,
-    files: str = "*",
-    partitions: int | None = None,
-    bad: str = "quarantine",
-    **section: Any,
-) -> Milled:
+def mill(base: Path, out: Path, *, files: str = "*", bad: str = "quarantine", **section: Any) -> Milled:
+    found = ingest(
+        base,
+        files,
+        out,
+        name="se",
+        domain="qa",
+        stackexchange=section,
+        max_record_bytes=1 << 20,
+        on_bad_record=bad,
+    )
+    assert not list(out.rglob(".tmp-*")), "nothing unpacked is left behind"
+    return Milled(found.documents, found.ledger, found.counts)
+
+
+def mill_divided(base: Path, out: Path, partitions: int, files: str = "*") -> Milled:
+    """In so many partitions, which a run chooses by the size of the dump: its tasks, one after the other."""
     found = find_files(files, base)
-    source = Source.model_validate({"name": "se", "files": files, "stackexchange": section})
-    options = stackexchange.resolve(source, found)
-    if partitions is not None:
-        options["partitions"] = partitions
-    reading = Reading("se", "qa", None, "stackexchange", options, 1 << 20)
+    source = Source.model_validate({"name": "se", "files": files, "stackexchange": {}})
+    options = {**stackexchange.resolve(source, found), "partitions": partitions}
     step = Step(
         name="ingest/se",
         kind="ingest",
         directory=out,
         options=IngestOptions(
-            reading=reading,
+            reading=Reading("se", "qa", None, "stackexchange", options, 1 << 20),
             hub=None,
             where={},
             shard_bytes=1 << 20,
-            on_bad_record=bad,  # type: ignore[arg-type]
+            on_bad_record="quarantine",
             limit=None,
             sample=None,
         ),
@@ -121,7 +127,7 @@ def mill(
         extra=IngestExtra(found, Decimal(1)),
     )
     out.mkdir(parents=True, exist_ok=True)
-    conduct = ingest.conduct(step, {})
+    conduct = ingest_stage.conduct(step, {})
     tasks = next(conduct)
     while True:
         receipts = [task.receipt(*FUNCTIONS[task.function].perform(task)) for task in tasks]
@@ -177,7 +183,10 @@ def test_a_thread_is_title_question_and_answer(tmp_path: Path) -> None:
 def test_answers_before_and_far_after_their_question_are_found(tmp_path: Path, partitions: int) -> None:
     filler = [post for i in range(100, 3000, 2) for post in (question(i), answer(i + 1, i))]
     rows = [answer(2, 1), *filler, question(1), question(3), *reversed(filler[:0]), answer(4, 3)]
-    milled = mill_rows(tmp_path, rows, partitions=partitions)
+    place = tmp_path / "in"
+    place.mkdir()
+    (place / "Posts.xml").write_text(dump(rows), "utf-8")
+    milled = mill_divided(place, tmp_path / "out", partitions)
     texts = {document["doc_id"]: document["text"] for document in milled.documents}
     assert texts["1"] == "title 1\n\nquestion 1\n\nanswer 2"
     assert texts["3"] == "title 3\n\nquestion 3\n\nanswer 4"
@@ -300,11 +309,13 @@ def test_posts_are_written_in_parts_when_they_outgrow_the_buffer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [post for i in range(1, 200, 2) for post in (question(i), answer(i + 1, i))]
-    whole = mill_rows(tmp_path, rows, partitions=4)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "Posts.xml").write_text(dump(rows), "utf-8")
+    whole = mill_divided(tmp_path / "in", tmp_path / "out", 4)
     monkeypatch.setattr(threads, "_BUFFER_BYTES", 1024)
     monkeypatch.setattr(threads, "_BUFFER_BYTES_PER_PARTITION", 0)
     monkeypatch.setattr(postsxml, "_CHUNK_BYTES", 1024)
-    cut = mill(tmp_path / "in", tmp_path / "cut", partitions=4)
+    cut = mill_divided(tmp_path / "in", tmp_path / "cut", 4)
     assert len(list((tmp_path / "cut").glob("posts-*.parquet"))) > 20
     assert cut == whole
 
@@ -702,7 +713,9 @@ def test_no_name_of_an_archive_becomes_a_path(tmp_path: Path, name: str) -> None
         with pytest.raises(CorruptFile, match=r"site\.7z"):
             mill(place, tmp_path / "a" / "b" / "out")
     after = {
-        item for item in tmp_path.rglob("*") if item.is_file() and item.suffix not in (".parquet", ".npy")
+        item
+        for item in tmp_path.rglob("*")
+        if item.is_file() and item.suffix not in (".parquet", ".npy", ".json")
     }
     assert after == before
     assert not Path("/tmp/tokmill-evil").exists()
@@ -743,7 +756,7 @@ def test_an_archive_that_is_cut_damaged_or_encrypted_is_an_error(tmp_path: Path)
         path.write_bytes(damaged)
         with pytest.raises(CorruptFile, match=r"site\.7z: cannot be unpacked"):
             mill(tmp_path / "in", tmp_path / "out")
-        assert not list((tmp_path / "out").glob("*.xml"))
+        assert not list((tmp_path / "out").rglob("*.xml"))
     path.unlink()
     pack(path, {"Posts.xml": GOOD}, password="secret")
     with pytest.raises(CorruptFile, match="encrypted"):
@@ -780,8 +793,8 @@ def test_a_missing_package_says_which_extra_to_install(
 @needs_data
 @pytest.mark.parametrize("site", ["coffee.stackexchange.com", "conlang.meta.stackexchange.com"])
 def test_a_published_dump_as_xml_and_as_archive(tmp_path: Path, site: str) -> None:
-    plain = mill(DATA, tmp_path / "xml", files=f"{site}/Posts.xml", partitions=4)
-    packed = mill(DATA, tmp_path / "7z", files=f"{site}.7z", partitions=4)
+    plain = mill(DATA, tmp_path / "xml", files=f"{site}/Posts.xml")
+    packed = mill(DATA, tmp_path / "7z", files=f"{site}.7z")
     assert plain.documents == packed.documents
     posts = [row.attrib for row in ElementTree.parse(DATA / site / "Posts.xml").getroot()]
     good = {row["ParentId"] for row in posts if row["PostTypeId"] == "2" and int(row["Score"]) >= 0}
@@ -794,7 +807,7 @@ def test_a_published_dump_as_xml_and_as_archive(tmp_path: Path, site: str) -> No
 @needs_data
 def test_a_file_looked_at_alone_gives_the_same_documents(tmp_path: Path) -> None:
     name = "coffee.stackexchange.com.7z"
-    milled = mill(DATA, tmp_path, files=name, partitions=1)
+    milled = mill_divided(DATA, tmp_path, 1, name)
     found = find_files(name, DATA)
     source = Source.model_validate({"name": "se", "files": name, "stackexchange": {}})
     reading = Reading("se", "qa", None, "stackexchange", stackexchange.resolve(source, found), 1 << 20)

@@ -12,34 +12,38 @@ from typing import Any
 
 import pytest
 
+from sources.ingested import Bad, Dropped, ingest
 from tokmill.errors import CorruptFile, InputError, MissingExtra
-from tokmill.recipe import Source
-from tokmill.sources.readers import list_source
-from tokmill.sources.reading import RECORDS, Dropped, Reading
-from tokmill.storage.records import WHOLE, BadRecord
+from tokmill.sources import warc
+from tokmill.sources.reading import RECORDS, Reading
+from tokmill.storage.records import WHOLE
 
 pytest.importorskip("fastwarc")
 pytest.importorskip("resiliparse")
 
-from tokmill.sources import warc
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "warc"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the shared test data is not here")
 
-Read = tuple[list[dict[str, Any]], list[BadRecord], list[Dropped]]
+Read = tuple[list[dict[str, Any]], list[Bad], list[Dropped]]
 
 
 def load(path: Path, *, max_record_bytes: int = 1 << 20, **section: Any) -> Read:
-    source = Source.model_validate({"name": "s", "files": path.name, "warc": section})
-    (file,) = list_source(source, path.parent)
-    options = warc.resolve(source, [file])
-    assert warc.READER.split(path, file.bytes, options, 100) == [WHOLE]
-    return load_as(path, options, max_record_bytes)
+    found = ingest(path.parent, path.name, warc=section, max_record_bytes=max_record_bytes)
+    return found.documents, found.bad, found.dropped
 
 
-def load_as(path: Path, options: Any, max_record_bytes: int = 1 << 20) -> Read:
-    reading = Reading("s", "d", None, "warc", options, max_record_bytes)
+def load_bytes(base: Path, data: bytes, name: str = "a.warc", **settings: Any) -> Read:
+    path = base / name
+    path.write_bytes(data)
+    return load(path, **settings)
+
+
+def read_as(path: Path, options: Any) -> Any:
+    """The reader alone, whatever the file is called and as often as one likes."""
+    reading = Reading("s", "d", None, "warc", options, 1 << 20)
     rows, bad, dropped = [], [], []
+    assert warc.READER.split(path, path.stat().st_size, options, 100) == [WHOLE]
     for taken in warc.read(path, path.name, WHOLE, reading):
         assert taken.records.schema == RECORDS
         rows += taken.records.to_pylist()
@@ -48,10 +52,9 @@ def load_as(path: Path, options: Any, max_record_bytes: int = 1 << 20) -> Read:
     return rows, bad, dropped
 
 
-def load_bytes(base: Path, data: bytes, name: str = "a.warc", **settings: Any) -> Read:
-    path = base / name
-    path.write_bytes(data)
-    return load(path, **settings)
+def read_bytes(base: Path, data: bytes, name: str = "a.warc") -> Any:
+    (base / name).write_bytes(data)
+    return read_as(base / name, {"main_text": True})
 
 
 def record(number: int, body: bytes, kind: str = "response", *lines: str, length: int | None = None) -> bytes:
@@ -82,7 +85,7 @@ def good(number: int) -> bytes:
 
 
 def ids(read: Read) -> list[str]:
-    return [row["id"] for row in read[0]]
+    return [row["doc_id"] for row in read[0]]
 
 
 def as_members(records: list[bytes]) -> bytes:
@@ -97,7 +100,7 @@ def as_members(records: list[bytes]) -> bytes:
 def test_every_record_of_a_real_archive_is_accounted_for_plain_or_compressed(name):
     kinds = re.findall(rb"^WARC-Type: (\w+)\r$", (DATA / name).read_bytes(), re.MULTILINE)
     documents = sum(kind in (b"response", b"conversion") for kind in kinds)
-    plain, packed = (load_as(DATA / f"{name}{suffix}", {"main_text": True}) for suffix in ("", ".gz"))
+    plain, packed = (read_as(DATA / f"{name}{suffix}", {"main_text": True}) for suffix in ("", ".gz"))
     assert plain[:2] == packed[:2]
     assert [item[1:] for item in plain[2]] == [item[1:] for item in packed[2]]
     rows, bad, dropped = plain
@@ -108,7 +111,7 @@ def test_every_record_of_a_real_archive_is_accounted_for_plain_or_compressed(nam
 @needs_data
 def test_a_real_page_has_its_main_text_and_where_it_is_from():
     ((row,), _, _) = load(DATA / "whirlwind.warc.gz")
-    assert row["id"] == "2aabeff2-67f5-4608-8466-e87c6296e2b6" or len(row["id"]) == 36
+    assert len(row["doc_id"]) == 36
     assert "Escopete" in row["text"]
     assert "<" not in row["text"]
     assert row["created_at"] == "2024-05-18T01:58:10Z"
@@ -186,9 +189,9 @@ def test_a_page_becomes_text(tmp_path, response, expected):
 )
 def test_a_record_that_is_not_wanted_is_dropped_with_a_reason(tmp_path, data, reason, value):
     rows, bad, dropped = load_bytes(tmp_path, good(0) + data + good(2))
-    assert [row["id"] for row in rows] == ["0", "2"]
+    assert [row["doc_id"] for row in rows] == ["0", "2"]
     assert bad == []
-    assert [(item.offset, item.id, item.reason, item.value) for item in dropped] == [
+    assert [(item.offset, item.doc_id, item.reason, item.value) for item in dropped] == [
         (len(good(0)), "1", reason, value)
     ]
 
@@ -260,10 +263,10 @@ def test_a_plain_file_that_is_cut_inside_a_record_is_an_error(tmp_path):
         whole = [n for n in range(1, 4) if ends[n] - 4 <= cut]  # the body is there, if not the empty lines
         at_boundary = any(end - 4 <= cut <= end for end in ends)
         if at_boundary:
-            assert len(load_bytes(tmp_path, data[:cut])[0]) == len(whole)
+            assert len(read_bytes(tmp_path, data[:cut])[0]) == len(whole)
         else:
             with pytest.raises(CorruptFile, match="truncated") as caught:
-                load_bytes(tmp_path, data[:cut])
+                read_bytes(tmp_path, data[:cut])
             assert caught.value.where == str(tmp_path / "a.warc")
 
 
@@ -272,10 +275,10 @@ def test_a_compressed_file_that_is_cut_anywhere_but_between_members_is_an_error(
     ends = [len(as_members(RECORDS_OF_THREE[:n])) for n in range(4)]
     for cut in sorted({*range(0, len(data), 3), *ends[:3]}):
         if cut in ends[1:]:
-            assert len(load_bytes(tmp_path, data[:cut], "a.warc.gz")[0]) == ends.index(cut)
+            assert len(read_bytes(tmp_path, data[:cut], "a.warc.gz")[0]) == ends.index(cut)
         else:
             with pytest.raises(CorruptFile, match="truncated"):
-                load_bytes(tmp_path, data[:cut], "a.warc.gz")
+                read_bytes(tmp_path, data[:cut], "a.warc.gz")
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -286,15 +289,15 @@ def test_a_damaged_member_is_one_bad_record_wherever_the_damage_is(tmp_path, num
         damaged[at] ^= 0xFF
         data = b"".join([*members[:number], bytes(damaged), *members[number + 1 :]])
         try:
-            read = load_bytes(tmp_path, data, "a.warc.gz")
+            read = read_bytes(tmp_path, data, "a.warc.gz")
         except CorruptFile as error:
             # damage that sends the decompressor beyond the end of the last member looks like truncation
             assert number == 2 and "truncated" in error.what  # noqa: PT017, PT018
             continue
         if 4 <= at < 10:  # time, flags and system of the member: nothing that matters
-            assert (ids(read), read[1]) == (["0", "1", "2"], [])
+            assert ([row["id"] for row in read[0]], read[1]) == (["0", "1", "2"], [])
         else:
-            assert ids(read) == [str(n) for n in range(3) if n != number], at
+            assert [row["id"] for row in read[0]] == [str(n) for n in range(3) if n != number], at
             assert [item.reason for item in read[1]] == ["corrupt_record"]
             assert read[1][0].offset == sum(map(len, RECORDS_OF_THREE[:number]))
 

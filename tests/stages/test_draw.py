@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from decimal import Decimal
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.stages.sampling import below_fraction, bottom_k, draws, shuffle_buffer, weighted_keys
+import tokmill
+from tokmill.stages.sampling import bottom_k, draws, shuffle_buffer, weighted_keys
+from written import load_tables
 
 
 def documents(count: int) -> pa.Table:
@@ -74,26 +78,34 @@ def test_a_sample_of_samples_of_chunks_is_the_sample_of_the_whole(
     assert candidates[bottom_k(keys[candidates], k)].tolist() == bottom_k(keys, k).tolist()
 
 
+def sampled(count: int, seed: int, **sample: Any) -> list[int]:
+    """The documents, of so many, that a run takes of a source, in its order."""
+    data = [{"id": str(number), "text": f"text {number}"} for number in range(count)]
+    recipe = {"name": "r", "seed": seed, "sources": [{"name": "s", "data": data, "sample": sample}]}
+    with tempfile.TemporaryDirectory() as place:
+        out = tokmill.run(recipe, Path(place) / "out", workers=1, until="ingest").out / "ingest/s"
+        return [int(id) for part in load_tables(out, "documents") for id in part.column("doc_id").to_pylist()]
+
+
 def test_a_hash_sample_does_not_change_when_the_source_grows() -> None:
-    small, large = documents(1000), documents(5000)
-    fraction = Decimal("0.3")
-    before = below_fraction(small.column("doc_id"), fraction, 7)
-    after = below_fraction(large.column("doc_id"), fraction, 7)
-    assert np.array_equal(before, after[:1000])
-    assert abs(after.mean() - 0.3) < 5 * (0.21 / 5000) ** 0.5
-    assert not np.array_equal(after, below_fraction(large.column("doc_id"), fraction, 8))
-    assert below_fraction(small.column("doc_id"), Decimal(1), 7).all()
-    assert not below_fraction(small.column("doc_id"), Decimal(0), 7).any()
+    before = sampled(1000, 7, method="hash", fraction="0.3")
+    after = sampled(5000, 7, method="hash", fraction="0.3")
+    assert before == [number for number in after if number < 1000]
+    assert abs(len(after) / 5000 - 0.3) < 5 * (0.21 / 5000) ** 0.5
+    assert after != sampled(5000, 8, method="hash", fraction="0.3")
+    assert sampled(1000, 7, method="hash", fraction="1") == list(range(1000))
+    assert sampled(1000, 7, method="hash", fraction="0") == []
 
 
 def test_a_shuffle_buffer_looks_no_further_than_it_reaches() -> None:
-    taken = shuffle_buffer(10_000, 100, 50, seed=3)
-    assert len(set(taken.tolist())) == 100
-    assert taken.max() < 100 + 50 - 1
-    assert taken.tolist() == shuffle_buffer(149, 100, 50, seed=3).tolist()
-    assert taken.tolist() != shuffle_buffer(10_000, 100, 50, seed=4).tolist()
-    assert shuffle_buffer(7, 100, 50, seed=3).tolist() == list(range(7))
-    assert shuffle_buffer(100, 10, 1, seed=3).tolist() == list(range(10))  # a buffer of one is the head
+    asked: dict[str, Any] = {"method": "shuffle_buffer", "k": 100, "buffer": 50}
+    taken = sampled(10_000, 3, **asked)
+    assert len(set(taken)) == len(taken) == 100
+    assert 100 <= max(taken) < 100 + 50 - 1
+    assert taken == sampled(149, 3, **asked)
+    assert taken != sampled(10_000, 4, **asked)
+    assert sampled(7, 3, **asked) == list(range(7))
+    assert sampled(100, 3, method="shuffle_buffer", k=10, buffer=1) == list(range(10))  # of one: the head
 
 
 def test_a_shuffle_buffer_as_large_as_the_stream_is_a_uniform_sample() -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from mill import small_corpus
+from tokmill import load_recipe
 from tokmill.artifacts.manifest import Receipt, load_manifest
 from tokmill.artifacts.progress import Silence
 from tokmill.artifacts.step import Task
@@ -18,7 +19,6 @@ from tokmill.engines.local import Engine, InlineEngine, Perform, Resources
 from tokmill.errors import ManifestDamaged
 from tokmill.pipeline.plan import plan_steps, steps_until
 from tokmill.pipeline.run import Session, run_recipe
-from tokmill.recipe.file import load_recipe
 from tokmill.stages.dedup.near import METHOD as NEAR
 from tokmill.stages.registry import STAGES
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +18,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import tokmill
 from tokmill.schema import NO_SPLIT
 from tokmill.stages.sampling import (
-    NOWHERE,
     TEST,
     TRAIN,
     VALID,
@@ -31,11 +34,10 @@ from tokmill.stages.sampling import (
     find_bounds,
     formula_size,
     label_keys,
-    label_values,
     shuffle_keys,
-    spelled_field,
 )
 from tokmill.storage.tables import id_hashes
+from written import load_manifest, load_tables
 
 IDS = [f"doc-{number}" for number in range(20_000)]
 NONE = Decimal(0)
@@ -59,8 +61,29 @@ def by_hash(ids: Any, valid: Decimal, test: Decimal = NONE) -> list[int]:
     return labels
 
 
+def splits_of(ids: list[str], valid: str, test: str = "0") -> list[str]:
+    """The split of every document of a run, by the names in its manifest."""
+    records = [{"id": doc_id, "text": f"text {number}"} for number, doc_id in enumerate(ids)]
+    recipe = {
+        "name": "one",
+        "sources": [{"name": "s", "data": records}],
+        "dedup": {"exact": False},
+        "split": {"valid_fraction": valid, "test_fraction": test},
+    }
+    with tempfile.TemporaryDirectory() as place:
+        out = tokmill.run(recipe, Path(place) / "out", workers=1, until="split").out / "split"
+        manifest = load_manifest(out)
+        numbers = [
+            number for part in load_tables(out, "labels") for number in part.column("split").to_pylist()
+        ]
+    found = [manifest.facts["splits"][number] for number in numbers]
+    assert len(found) == len(ids)
+    assert {name: manifest.counts[name] for name in set(found)} == Counter(found)
+    return found
+
+
 def is_valid(ids: list[str], fraction: str) -> list[bool]:
-    return [label == VALID for label in by_hash(ids, Decimal(fraction))]
+    return [split == "valid" for split in splits_of(ids, fraction)]
 
 
 @settings(deadline=None, max_examples=100)
@@ -82,15 +105,15 @@ def test_the_threshold_is_exact_at_the_very_document_it_cuts() -> None:
     with localcontext(prec=100):  # 64 binary places take 64 decimal ones
         exact, above = Decimal(place) / 2**64, Decimal(place + 1) / 2**64
     assert Fraction(exact) == Fraction(place, 2**64)
-    assert is_valid(["edge"], str(exact)) == [False]
-    assert is_valid(["edge"], str(above)) == [True]
+    assert by_hash(["edge"], exact) == [TRAIN]
+    assert by_hash(["edge"], above) == [VALID]
     assert by_hash(["edge"], exact, Decimal("1e-19")) == [TEST]
 
 
 def test_nothing_is_held_out_at_zero_and_nearly_all_just_below_one() -> None:
     assert not any(is_valid(IDS, "0"))
     assert not any(is_valid(IDS, "1e-25"))
-    assert all(is_valid(IDS, "0." + "9" * 30))
+    assert all(is_valid(IDS, "0." + "9" * 25))
 
 
 @pytest.mark.parametrize("fraction", ["0.001", "0.01", "0.1", "0.5", "0.9"])
@@ -107,23 +130,23 @@ def test_a_larger_fraction_only_adds_to_what_is_held_out() -> None:
 
 
 def test_a_test_split_takes_from_train_alone() -> None:
-    before, after = by_hash(IDS, Decimal("0.1")), by_hash(IDS, Decimal("0.1"), Decimal("0.2"))
+    before, after = splits_of(IDS, "0.1"), splits_of(IDS, "0.1", "0.2")
     moved = {(one, other) for one, other in zip(before, after, strict=True)}
-    assert moved == {(TRAIN, TRAIN), (TRAIN, TEST), (VALID, VALID)}
+    assert moved == {("train", "train"), ("train", "test"), ("valid", "valid")}
 
 
-@settings(deadline=None, max_examples=50)
-@given(
-    st.lists(st.text("abcdef", max_size=6), max_size=10), st.lists(st.text("abcdef", max_size=6), max_size=10)
-)
-def test_documents_that_are_added_move_none_to_the_other_side(before: list[str], more: list[str]) -> None:
-    fractions = Decimal("0.3"), Decimal("0.3")
-    assert by_hash([*more, *before], *fractions)[len(more) :] == by_hash(before, *fractions)
+def test_documents_that_are_added_move_none_to_the_other_side() -> None:
+    before, more = IDS[5_000:], IDS[:5_000]
+    alone = splits_of(before, "0.3", "0.3")
+    assert set(alone) == {"train", "valid", "test"}
+    assert splits_of([*more, *before], "0.3", "0.3")[len(more) :] == alone
 
 
 def test_equal_ids_are_on_the_same_side() -> None:
-    labels = is_valid(["a", "b", "a", "c", "a"], "0.5")
-    assert labels[0] == labels[2] == labels[4]
+    ids = IDS[:200]
+    found = splits_of([*ids, *ids, *reversed(ids)], "0.5")
+    assert set(found) == {"train", "valid"}
+    assert found[:200] == found[200:400] == found[:399:-1]
 
 
 def test_a_column_without_rows_has_no_labels() -> None:
@@ -327,18 +350,24 @@ def test_a_bound_at_the_end_takes_all_and_one_at_the_start_nobody() -> None:
 
 
 def test_values_are_compared_as_they_are_spelled_in_json() -> None:
-    metas = [
-        None,
-        "{}",
-        '{"s":null}',
-        '{"s":"dev"}',
-        '{"s":3}',
-        '{"s":true}',
-        '{"s":1.5}',
-        '{"s":["a"]}',
-        '{"s":""}',
-    ]
-    values = spelled_field(pa.array(metas, pa.string()), "s")
-    assert values == [None, None, None, "dev", "3", "true", "1.5", '["a"]', ""]
-    labels = label_values(values, {"train": ["3"], "valid": ["dev", "true"], "test": ["1.5"]})
-    assert labels.tolist() == [NOWHERE] * 3 + [VALID, TRAIN, VALID, TEST, NOWHERE, NOWHERE]
+    values: list[Any] = [None, "dev", 3, True, 1.5, ["a"], "", "3", "x"]
+    records = [{"text": "text"}, *({"text": "text", "s": value} for value in values)]
+    recipe = {
+        "name": "one",
+        "sources": [{"name": "s", "data": records, "fields": {"meta": ["s"]}}],
+        "dedup": {"exact": False},
+        "split": {
+            "method": "field",
+            "field": "s",
+            "values": {"train": ["3"], "valid": ["dev", "true"], "test": ["1.5", '["a"]']},
+            "unknown": "drop",
+        },
+    }
+    with tempfile.TemporaryDirectory() as place:
+        out = tokmill.run(recipe, Path(place) / "out", workers=1, until="split").out / "split"
+        names = [*load_manifest(out).facts["splits"]]
+        (labels,) = (part.column("split").to_pylist() for part in load_tables(out, "labels"))
+        left_out = [row["row"] for part in load_tables(out, "ledger") for row in part.to_pylist()]
+    found = [names[label] if label != NO_SPLIT else None for label in labels]
+    assert found == [None, None, "valid", "train", "valid", "test", "test", None, "train", None]
+    assert left_out == [row for row, split in enumerate(found) if split is None]

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sources.ingested import Bad, ingest
 from storage.scratch import BOM, QUICK, blocks_of, collect, read_as, slow_lines, write_as
 from tokmill.errors import CorruptFile, InputError
 from tokmill.storage.codecs import peek_jsonl, read_jsonl, write_jsonl
 from tokmill.storage.records import BadRecord, Kind, Wanted
+from written import Json
 
 SUFFIXES = [".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"]
 TEXT = Wanted("text", "text", Kind.TEXT, True)
@@ -38,6 +40,13 @@ def read_bytes(
     directory: Path, content: bytes, **options: Any
 ) -> tuple[list[dict[str, Any]], list[BadRecord]]:
     return read(write_as(directory / "a.jsonl", content), **options)
+
+
+def take(base: Path, content: bytes, name: str = "a.jsonl", **source: Any) -> tuple[list[Json], list[Bad]]:
+    """What a run makes of the file: documents, and bad records."""
+    write_as(base / name, content)
+    found = ingest(base, name, **{"fields": {"text": "text"}, **source})
+    return found.documents, found.bad
 
 
 BAD_LINES = {
@@ -116,39 +125,58 @@ BAD_LINES = {
 }
 
 
-@pytest.mark.parametrize(("line", "reason", "detail"), BAD_LINES.values(), ids=BAD_LINES)
-@pytest.mark.parametrize("newline", [b"\n", b"\r\n"], ids=["lf", "crlf"])
-def test_a_bad_line_is_named_with_its_place_and_its_neighbours_survive(
-    tmp_path, line, reason, detail, newline
-):
-    before = b'{"text":"first","id":1}' + newline + newline
-    after = b'{"text":"second","id":2}' + newline
-    rows, bad = read_bytes(tmp_path, before + line + newline + after)
-    assert [(row["text"], row["id"]) for row in rows] == [("first", "1"), ("second", "2")]
-    assert [(record.offset, record.reason) for record in bad] == [(len(before), reason)]
-    assert detail in bad[0].detail
+NEWLINES = {"lf": b"\n", "crlf": b"\r\n"}
+
+
+@pytest.fixture(scope="module")
+def bad_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Json], dict[str, list[Json]]]:
+    """A file for every bad line and every end of lines, all in one source: its documents, and bad records by file."""
+    base = tmp_path_factory.mktemp("bad")
+    for number, (line, _, _) in enumerate(BAD_LINES.values()):
+        for name, newline in NEWLINES.items():
+            first, second = (
+                b'{"text":"%s","id":"%03d-%s"}' % (text, number, name.encode())
+                for text in (b"first", b"second")
+            )
+            (base / f"{number:03d}-{name}.jsonl").write_bytes(newline.join([first, b"", line, second, b""]))
+    found = ingest(base, "*.jsonl", fields={"text": "text"})
+    by_file: dict[str, list[Json]] = {}
+    for line in found.ledger:
+        by_file.setdefault(line["file"], []).append(line)
+    return found.documents, by_file
+
+
+@pytest.mark.parametrize("name", BAD_LINES)
+@pytest.mark.parametrize("newline", NEWLINES)
+def test_a_bad_line_is_named_with_its_place_and_its_neighbours_survive(bad_files, name, newline):
+    documents, by_file = bad_files
+    own, (_, reason, detail) = f"{[*BAD_LINES].index(name):03d}-{newline}", BAD_LINES[name]
+    assert [row["text"] for row in documents if row["doc_id"] == own] == ["first", "second"]
+    (bad,) = by_file[f"{own}.jsonl"]
+    before = len(json.dumps({"text": "first", "id": own}, separators=(",", ":"))) + 2 * len(NEWLINES[newline])
+    assert (bad["verdict"], bad["offset"], bad["reason"]) == ("quarantine", before, reason)
+    assert detail in bad["detail"]
 
 
 def test_every_kind_of_bad_line_in_one_file_keeps_its_own_offset(tmp_path):
     lines = [line for bad, _, _ in BAD_LINES.values() for line in (b'{"text":"good"}', bad)]
     offsets = [offset for offset, _ in slow_lines(b"\n".join(lines))]
-    rows, bad = read_bytes(tmp_path, b"\n".join(lines))
+    rows, bad = take(tmp_path, b"\n".join(lines))
     assert [row["text"] for row in rows] == ["good"] * len(BAD_LINES)
     assert [(record.offset, record.reason) for record in bad] == [
         (offset, reason) for offset, (_, reason, _) in zip(offsets[1::2], BAD_LINES.values(), strict=True)
     ]
 
 
-def test_offsets_count_decompressed_bytes_and_the_bom(tmp_path):
-    content = BOM + b'{"text":"a"}\nbad\n'
-    for suffix in SUFFIXES:
-        rows, bad = read(write_as(tmp_path / f"a{suffix}", content))
-        assert [row["text"] for row in rows] == ["a"]
-        assert [record.offset for record in bad] == [16]
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_offsets_count_decompressed_bytes_and_the_bom(tmp_path, suffix):
+    rows, bad = take(tmp_path, BOM + b'{"text":"a"}\nbad\n', f"a{suffix}")
+    assert [row["text"] for row in rows] == ["a"]
+    assert [record.offset for record in bad] == [16]
 
 
 def test_as_many_objects_as_lines_is_not_one_object_per_line(tmp_path):
-    rows, bad = read_bytes(tmp_path, b'{"text":"a"}{"text":"b"}\n{"text":\n"c"}\n')
+    rows, bad = take(tmp_path, b'{"text":"a"}{"text":"b"}\n{"text":\n"c"}\n')
     assert rows == []
     assert [(record.offset, record.reason) for record in bad] == [
         (0, "invalid_json"),
@@ -158,7 +186,7 @@ def test_as_many_objects_as_lines_is_not_one_object_per_line(tmp_path):
 
 
 def test_an_object_over_several_lines_is_several_bad_lines(tmp_path):
-    rows, bad = read_bytes(tmp_path, b'{\n"text":"a"\n}\n')
+    rows, bad = take(tmp_path, b'{\n"text":"a"\n}\n')
     assert rows == []
     assert [record.offset for record in bad] == [0, 2, 13]
 
@@ -188,18 +216,27 @@ def test_a_line_of_exactly_the_limit_is_read(tmp_path, block_bytes):
 
 
 def test_blank_lines_are_no_records(tmp_path):
-    rows, bad = read_bytes(tmp_path, b'\n \t\r\n{"text":"a"}\n\n\n{"text":"b"}\n  ')
+    rows, bad = take(tmp_path, b'\n \t\r\n{"text":"a"}\n\n\n{"text":"b"}\n  ')
     assert ([row["text"] for row in rows], bad) == (["a", "b"], [])
 
 
-@pytest.mark.parametrize("content", [b"", b"\n\n", b" "])
+@pytest.mark.parametrize("content", [b"\n\n", b" "])
 def test_a_file_without_records_has_neither_rows_nor_faults(tmp_path, content):
-    assert read_bytes(tmp_path, content) == ([], [])
+    write_as(tmp_path / "a.jsonl", content)
+    write_as(tmp_path / "b.jsonl", b'{"text":"b"}\n')
+    found = ingest(tmp_path, "*.jsonl")
+    assert ([row["text"] for row in found.documents], found.bad) == (["b"], [])
+
+
+def test_an_empty_file_is_no_fault_of_the_reader_and_an_error_of_a_run(tmp_path):
+    assert read_bytes(tmp_path, b"") == ([], [])
+    with pytest.raises(InputError, match="the file is empty"):
+        take(tmp_path, b"")
 
 
 def test_whitespace_around_and_inside_a_record_is_no_fault(tmp_path):
-    rows, bad = read_bytes(tmp_path, b'  { "text" : "a" , "id" : 7 } \t\n{"text":"b"}\r\n')
-    assert ([(row["text"], row["id"]) for row in rows], bad) == ([("a", "7"), ("b", None)], [])
+    rows, bad = take(tmp_path, b'  { "text" : "a" , "id" : 7 } \t\n{"text":"b" ,"id":"x"}\r\n')
+    assert ([(row["text"], row["doc_id"]) for row in rows], bad) == ([("a", "7"), ("b", "x")], [])
 
 
 @pytest.mark.parametrize(
@@ -222,8 +259,9 @@ def test_whitespace_around_and_inside_a_record_is_no_fault(tmp_path):
     ],
 )
 def test_an_id_of_any_scalar_type_becomes_a_string(tmp_path, written, expected):
-    rows, bad = read_bytes(tmp_path, b'{"text":"a","id":%s}\n' % written.encode())
-    assert ([row["id"] for row in rows], bad) == ([expected], [])
+    (row,), bad = take(tmp_path, b'{"text":"a","id":%s}\n' % written.encode())
+    (without,), _ = take(tmp_path, b'{"text":"a"}\n')
+    assert (row["doc_id"], bad) == (without["doc_id"] if expected is None else expected, [])
 
 
 @pytest.mark.parametrize(
@@ -237,23 +275,16 @@ def test_an_id_of_any_scalar_type_becomes_a_string(tmp_path, written, expected):
     ],
 )
 def test_meta_is_kept_as_the_json_it_was(tmp_path, written, expected):
-    rows, bad = read_bytes(tmp_path, b'{"text":"a","meta": %s }\n' % written.encode())
-    assert ([row["meta"] for row in rows], bad) == ([expected], [])
+    fields = {"text": "text", "meta": ["x"]}
+    (row,), bad = take(tmp_path, b'{"text":"a","x": %s }\n' % written.encode(), fields=fields)
+    assert (row["meta"], bad) == ("{}" if expected is None else f'{{"x":{expected}}}', [])
 
 
 def test_a_field_may_fill_more_than_one_column(tmp_path):
-    wanted = [
-        Wanted("text", "a", Kind.TEXT, True),
-        Wanted("id", "b", Kind.SCALAR, False),
-        Wanted("again", "a", Kind.SCALAR, False),
-        Wanted("meta a", "a", Kind.JSON, False),
-        Wanted("meta b", "b", Kind.JSON, False),
-    ]
-    rows, bad = read_bytes(tmp_path, b'{"a":"x","b":1}\nbad\n{"b":2,"a":"y"}\n', wanted=wanted)
-    assert rows == [
-        {"text": "x", "id": "1", "again": "x", "meta a": '"x"', "meta b": "1"},
-        {"text": "y", "id": "2", "again": "y", "meta a": '"y"', "meta b": "2"},
-    ]
+    fields = {"text": "a", "id": "b", "created_at": "a", "meta": ["a", "b"]}
+    rows, bad = take(tmp_path, b'{"a":"x","b":1}\nbad\n{"b":2,"a":"y"}\n', fields=fields)
+    found = [(row["text"], row["doc_id"], row["created_at"], row["meta"]) for row in rows]
+    assert found == [("x", "1", "x", '{"a":"x","b":1}'), ("y", "2", "y", '{"a":"y","b":2}')]
     assert [record.reason for record in bad] == ["invalid_json"]
 
 
@@ -265,17 +296,16 @@ def test_columns_come_in_the_order_they_were_asked_for(tmp_path):
 
 
 def test_a_field_name_that_cannot_be_looked_for_is_an_error_before_anything_is_read(tmp_path):
-    path = write_as(tmp_path / "a.jsonl", b'{"a\\"b":"x"}\n')
-    with pytest.raises(InputError, match="name") as caught:
-        read(path, [Wanted("text", 'a"b', Kind.TEXT, True)])
-    assert caught.value.where == str(path)
+    with pytest.raises(InputError, match="name that no JSON key can be matched with") as caught:
+        take(tmp_path, b'{"a\\"b":"x"}\n', fields={"text": 'a"b'})
+    assert caught.value.where == str(tmp_path / "a.jsonl")
 
 
 def test_an_object_of_very_many_keys_is_read(tmp_path):
     keys = {f"key {n}": n for n in range(20_000)}
     once = json.dumps({**keys, "text": "a"})
     twice = once[:-1] + ', "key 0": 1}'
-    rows, bad = read_bytes(tmp_path, f"{once}\n{twice}\n".encode())
+    rows, bad = take(tmp_path, f"{once}\n{twice}\n".encode())
     assert [row["text"] for row in rows] == ["a"]
     assert [(record.offset, record.detail) for record in bad] == [
         (len(once) + 1, "key 'key 0' occurs twice in one object")
@@ -285,8 +315,9 @@ def test_an_object_of_very_many_keys_is_read(tmp_path):
 def test_a_truncated_file_is_an_error_after_its_good_records(tmp_path):
     path = write_as(tmp_path / "a.jsonl.zst", b'{"text":"a"}\n' * 1000)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CorruptFile):
-        read(path)
+    with pytest.raises(CorruptFile) as caught:
+        ingest(tmp_path, path.name)
+    assert caught.value.where.endswith(str(path))
 
 
 # -- any mixture of lines, against json --------------------------------------------------------------------------

@@ -1,23 +1,39 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import tempfile
 from pathlib import Path
 
 import pytest
 
+import tokmill
 from tokmill.errors import EmptyGlob, InputError, StorageError
 from tokmill.storage.location import file_sha256, find_files, open_binary, read_whole
+from written import load_manifest, load_tables
 
 
 def plant(base: Path, *names: str) -> None:
+    """Files of one record each, whose text is the name."""
     for name in names:
         path = base / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(name.encode())
+        path.write_text(json.dumps({"text": name}) + "\n")
 
 
 def found(pattern: str, base: Path) -> list[str]:
-    return [file.name for file in find_files(pattern, base)]
+    """The names by which a run over a recipe in `base` knows the files, in the order in which it reads them."""
+    with tempfile.TemporaryDirectory() as place:
+        base.mkdir(exist_ok=True)
+        recipe = base / "recipe.yaml"
+        recipe.write_text(json.dumps({"name": "one", "sources": [{"name": "s", "files": pattern}]}))
+        step = tokmill.run(recipe, Path(place) / "out", workers=1, until="ingest/s").out / "ingest/s"
+        manifest = load_manifest(step)
+        texts = [text for table in load_tables(step, "documents") for text in table["text"].to_pylist()]
+    names = {sha256: name.removeprefix("file ") for name, sha256 in manifest.inputs.items()}
+    lines = [json.dumps({"text": text}) + "\n" for text in texts]
+    assert len(names) == len(lines) == len(manifest.inputs)
+    return [names[hashlib.sha256(line.encode()).hexdigest()] for line in lines]
 
 
 def test_files_come_sorted_by_name_however_they_were_made(tmp_path):
@@ -67,15 +83,15 @@ def test_directories_are_no_files_whatever_their_name(tmp_path):
 def test_a_link_is_read_as_the_file_it_points_to(tmp_path):
     plant(tmp_path, "store/1", "data/x")
     (tmp_path / "data" / "a.jsonl").symlink_to("../store/1")
-    assert [(file.name, file.bytes) for file in find_files("data/*.jsonl", tmp_path)] == [("a.jsonl", 7)]
+    assert found("data/*.jsonl", tmp_path) == ["a.jsonl"]
 
 
 def test_a_link_to_nothing_is_an_error_and_not_a_missing_file_more(tmp_path):
     plant(tmp_path, "a.jsonl")
     (tmp_path / "b.jsonl").symlink_to("gone")
     with pytest.raises(StorageError, match="link to a file that is not there") as caught:
-        find_files("*.jsonl", tmp_path)
-    assert caught.value.where == str(tmp_path / "b.jsonl")
+        found("*.jsonl", tmp_path)
+    assert caught.value.where.endswith(f"recipe.yaml, line 1: sources[0].files: {tmp_path / 'b.jsonl'}")
 
 
 @pytest.mark.parametrize("directory", ["run[1]", "what?", "a*b", "[x"])
@@ -94,35 +110,43 @@ def test_a_tilde_is_the_home_directory(tmp_path, monkeypatch):
 def test_an_empty_pattern_result_tells_what_is_in_the_directory(tmp_path):
     plant(tmp_path, "data/a.json", "data/b.json")
     with pytest.raises(EmptyGlob) as caught:
-        find_files("data/*.jsonl", tmp_path)
+        found("data/*.jsonl", tmp_path)
     assert str(caught.value) == (
-        "data/*.jsonl: the pattern matches no file\n  next: data/ holds 2 entries: a.json, b.json"
+        f"{tmp_path}/recipe.yaml, line 1: sources[0].files: data/*.jsonl: the pattern matches no file"
+        "\n  next: data/ holds 2 entries: a.json, b.json"
     )
+
+
+def test_a_name_that_is_nearly_there_is_told(tmp_path):
+    plant(tmp_path, "data/topics.parquet", "data/other.parquet")
+    with pytest.raises(EmptyGlob) as caught:
+        found("data/topics.parqet", tmp_path)
+    assert caught.value.next == "did you mean data/topics.parquet?"
 
 
 def test_an_empty_pattern_result_in_a_full_directory_tells_some_of_it(tmp_path):
     plant(tmp_path, *(f"data/{n}.json" for n in range(9)))
     with pytest.raises(EmptyGlob) as caught:
-        find_files("data/*.jsonl", tmp_path)
+        found("data/*.jsonl", tmp_path)
     assert caught.value.next == "data/ holds 9 entries: 0.json, 1.json, 2.json, 3.json, 4.json, …"
 
 
 def test_an_empty_pattern_result_tells_of_a_directory_that_is_not_there(tmp_path):
     with pytest.raises(EmptyGlob) as caught:
-        find_files("dta/*.jsonl", tmp_path)
+        found("dta/*.jsonl", tmp_path)
     assert caught.value.next == "there is no directory dta/; paths are relative to the recipe"
 
 
 def test_an_empty_directory_is_told_as_empty(tmp_path):
     (tmp_path / "data").mkdir()
     with pytest.raises(EmptyGlob) as caught:
-        find_files("data/*", tmp_path)
+        found("data/*", tmp_path)
     assert caught.value.next == "data/ holds 0 entries"
 
 
 def test_a_location_of_another_kind_is_refused_with_what_to_do(tmp_path):
     with pytest.raises(StorageError) as caught:
-        find_files("https://example.org/a.jsonl", tmp_path)
+        found("https://example.org/a.jsonl", tmp_path)
     assert caught.value.where == "https://example.org/a.jsonl"
     assert caught.value.what == "https:// is not an object store that tokmill knows"
     assert "s3://" in caught.value.next
@@ -137,11 +161,11 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path):
 
 def test_the_sha256_of_a_file_is_that_of_its_bytes(tmp_path):
     plant(tmp_path, "a")
-    assert file_sha256(tmp_path / "a") == hashlib.sha256(b"a").hexdigest()
+    assert file_sha256(tmp_path / "a") == hashlib.sha256((tmp_path / "a").read_bytes()).hexdigest()
 
 
 def test_a_small_file_is_read_whole_and_a_larger_one_than_expected_is_refused(tmp_path):
-    plant(tmp_path, "four")
+    (tmp_path / "four").write_bytes(b"four")
     assert read_whole(tmp_path / "four", 4) == b"four"
     with pytest.raises(InputError, match="4 bytes is more than the 3 expected here") as caught:
         read_whole(tmp_path / "four", 3)

@@ -14,7 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import tokmill
 from tokmill.errors import EmptyGlob, InputChanged, InputError, MissingExtra, StorageError
+from tokmill.loader import open_dataset
 from tokmill.storage import cloud
 from tokmill.storage.location import (
     ObjectFile,
@@ -46,6 +48,12 @@ def plant(bucket: str, **objects: bytes) -> Store:
     return store
 
 
+def read_from(address: str, tmp_path: Path) -> None:
+    """A run whose only source it is."""
+    recipe = {"name": "r", "sources": [{"name": "s", "files": address}]}
+    tokmill.run(recipe, tmp_path / "out", workers=1, until="ingest")
+
+
 # Addresses ---------------------------------------------------------------------------------------------------------
 
 
@@ -70,9 +78,11 @@ def test_a_key_has_no_slash_before_or_after_it() -> None:
         ("s3://b/a//c", "an empty part"),
     ],
 )
-def test_an_address_that_cannot_be_used_is_refused(text: str, what: str) -> None:
+def test_an_address_that_cannot_be_used_is_refused(text: str, what: str, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=what):
-        parse_url(text)
+        read_from(text, tmp_path)
+    with pytest.raises(StorageError, match=what):
+        tokmill.verify(text)
 
 
 @pytest.mark.parametrize(
@@ -85,10 +95,11 @@ def test_an_address_that_cannot_be_used_is_refused(text: str, what: str) -> None
     ],
 )
 def test_an_address_with_a_secret_in_it_is_refused_without_repeating_it(text: str, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="has a secret in it") as caught:
-        find_files(text, tmp_path)
-    assert "hunter2" not in str(caught.value)
-    assert "AKIA123" not in str(caught.value)
+    for ask in (lambda: read_from(text, tmp_path), lambda: tokmill.verify(text)):
+        with pytest.raises(StorageError, match="has a secret in it") as caught:
+            ask()
+        assert "hunter2" not in str(caught.value)
+        assert "AKIA123" not in str(caught.value)
 
 
 def test_a_local_path_is_no_address() -> None:
@@ -97,14 +108,14 @@ def test_a_local_path_is_no_address() -> None:
 
 
 def test_what_works_on_directories_says_to_fetch_first() -> None:
-    with pytest.raises(StorageError, match="review works on a directory of this machine") as caught:
-        refuse_url("s3://bucket/runs/x", "review")
+    with pytest.raises(StorageError, match="the loader works on a directory of this machine") as caught:
+        open_dataset("s3://bucket/runs/x")
     assert "tokmill fetch" in caught.value.next
 
 
 def test_an_address_that_became_a_path_is_found_out() -> None:
     with pytest.raises(StorageError, match="one slash of the two"):
-        refuse_url(Path("s3://bucket/runs/x"), "review")
+        open_dataset(Path("s3://bucket/runs/x"))
 
 
 # Patterns: the twin is the file system -----------------------------------------------------------------------------
@@ -294,7 +305,7 @@ def test_without_its_package_a_scheme_says_which_extra_to_install(
     for name in [name for name in sys.modules if name.split(".")[0] == gone] + [gone, f"{gone}.store"]:
         monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
     with pytest.raises(MissingExtra) as caught:
-        find_files(f"{scheme}://{uuid.uuid4().hex}/data/*.jsonl", tmp_path)
+        read_from(f"{scheme}://{uuid.uuid4().hex}/data/*.jsonl", tmp_path)
     assert gone in caught.value.what
     assert caught.value.next == f"pip install 'tokmill[{extra}]'"
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import urllib.parse
-import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -16,22 +14,36 @@ from click.testing import CliRunner
 
 import tokmill as mill
 from mill import SHARED, digest_of, small_corpus, tokmill
-from object_servers import KEY_ID, SECRET, environment, make_bucket, open_moto, open_proxy, open_uploads
-from tokmill.artifacts.manifest import MANIFEST, load_manifest
+from object_servers import (
+    KEY_ID,
+    SECRET,
+    Bucket,
+    Request,
+    environment,
+    make_bucket,
+    open_moto,
+    open_proxy,
+    open_uploads,
+)
+from tokmill import fetch, load_recipe
 from tokmill.cli import main
 from tokmill.errors import InputChanged, InputError, StorageError
 from tokmill.pipeline.plan import plan_steps
-from tokmill.pipeline.run import RunResult
-from tokmill.publish.publication import fetch
-from tokmill.recipe.file import load_recipe
 from tokmill.stages.ingest.stage import conduct, perform_ingest
-from tokmill.storage.location import find_files, open_binary, open_input, parse_url
+from tokmill.storage.location import parse_url
 from tokmill.storage.objects import Store, open_store
+from written import MANIFEST, load_manifest, load_tables
 
 
 class Server(NamedTuple):
     endpoint: str
     env: dict[str, str]
+
+
+class S3(Bucket):
+    @property
+    def url(self) -> str:
+        return f"s3://{self.name}"
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +59,13 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def s3(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
+def s3(server: Server, monkeypatch: pytest.MonkeyPatch) -> S3:
     """A bucket of its own; this process is told where as a user would be."""
     for name, value in server.env.items():
         monkeypatch.setenv(name, value)
     name = uuid.uuid4().hex
     make_bucket(server.endpoint, name)
-    return f"s3://{name}"
+    return S3(server.endpoint, name)
 
 
 def store_of(url: str) -> Store:
@@ -64,13 +76,13 @@ def put(url: str, data: bytes) -> None:
     store_of(url).upload(parse_url(url).key, [data], len(data))
 
 
-def remote_recipe(directory: Path, bucket: str) -> Path:
+def remote_recipe(directory: Path, place: str, write: Callable[[str, bytes], None]) -> Path:
     """The corpus of `small_corpus` with one source in the bucket and one beside the recipe."""
     recipe = small_corpus(directory)
-    put(f"{bucket}/data/problems.jsonl", (directory / "problems.jsonl").read_bytes())
+    write("data/problems.jsonl", (directory / "problems.jsonl").read_bytes())
     (directory / "problems.jsonl").unlink()
     asked = yaml.safe_load(recipe.read_text())
-    asked["sources"][0]["files"] = f"{bucket}/data/*.jsonl"
+    asked["sources"][0]["files"] = f"{place}/data/*.jsonl"
     recipe.write_text(json.dumps(asked))
     return recipe
 
@@ -81,53 +93,51 @@ def remote_recipe(directory: Path, bucket: str) -> Path:
 @pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_input_in_a_bucket_gives_what_it_gives_as_a_file(
-    s3: str, local: Path, tmp_path: Path, workers: int
+    s3: S3, local: Path, tmp_path: Path, workers: int
 ) -> None:
-    out = mill.run(remote_recipe(tmp_path, s3), tmp_path / "out", workers=workers).out
+    out = mill.run(remote_recipe(tmp_path, s3.url, s3.put), tmp_path / "out", workers=workers).out
     assert digest_of(out) == digest_of(local)
     again = mill.run(tmp_path / "recipe.yaml", tmp_path / "out", workers=1)
     assert again.ran == []
 
 
 def test_an_input_in_memory_is_read_by_the_process_that_holds_it(local: Path, tmp_path: Path) -> None:
-    bucket = f"memory://{uuid.uuid4().hex}"
-    out = mill.run(remote_recipe(tmp_path, bucket), tmp_path / "out", workers=1).out
+    url = f"memory://{uuid.uuid4().hex}"
+    recipe = remote_recipe(tmp_path, url, lambda key, data: put(f"{url}/{key}", data))
+    out = mill.run(recipe, tmp_path / "out", workers=1).out
     assert digest_of(out) == digest_of(local)
 
 
-def test_an_input_that_changes_between_two_runs_is_read_again(s3: str, tmp_path: Path) -> None:
-    recipe = remote_recipe(tmp_path, s3)
+def test_an_input_that_changes_between_two_runs_is_read_again(s3: S3, tmp_path: Path) -> None:
+    recipe = remote_recipe(tmp_path, s3.url, s3.put)
     mill.run(recipe, tmp_path / "out", workers=1, until="ingest")
-    lines = (store_of(s3).load("data/problems.jsonl") or pytest.fail("no object")).data.split(b"\n")
-    put(f"{s3}/data/problems.jsonl", b"\n".join([lines[1], lines[0], *lines[2:]]))  # of the same size
+    lines = (s3.load("data/problems.jsonl") or pytest.fail("no object")).split(b"\n")
+    s3.put("data/problems.jsonl", b"\n".join([lines[1], lines[0], *lines[2:]]))  # of the same size
     assert "ingest/problems" in mill.run(recipe, tmp_path / "out", workers=1, until="ingest").ran
 
 
-def test_every_kind_of_file_is_read_from_a_bucket(s3: str, tmp_path: Path) -> None:
+def test_every_kind_of_file_is_read_from_a_bucket(s3: S3, tmp_path: Path) -> None:
     source = small_corpus(tmp_path / "corpus")
     base = mill.run(source, tmp_path / "base", workers=1, until="ingest").out
     (shard,) = (base / "ingest/problems").glob("documents-*.parquet")
-    put(f"{s3}/d/a.parquet", shard.read_bytes())
+    s3.put("d/a.parquet", shard.read_bytes())
     recipe = tmp_path / "recipe.yaml"
-    asked = {"name": "r", "sources": [{"name": "s", "files": f"{s3}/d/*", "fields": {"id": "doc_id"}}]}
+    asked = {"name": "r", "sources": [{"name": "s", "files": f"{s3.url}/d/*", "fields": {"id": "doc_id"}}]}
     recipe.write_text(json.dumps(asked))
     out = mill.run(recipe, tmp_path / "out", workers=1, until="ingest").out
     assert load_manifest(out / "ingest/s").counts["kept"] == 60
 
 
-def test_a_key_is_found_and_read_whatever_its_letters(server: Server, s3: str, tmp_path: Path) -> None:
+def test_a_key_is_found_and_read_whatever_its_letters(s3: S3, tmp_path: Path) -> None:
     """Written by another client, so that no encoding of ours can hide behind itself."""
     names = ["a b#é[1].jsonl", "x%20y.jsonl", "x*y.jsonl", "~t.jsonl", "q?z.jsonl", "a+b=c&d.jsonl"]
     for name in names:
-        address = f"{server.endpoint}/{parse_url(s3).bucket}/data/{urllib.parse.quote(name)}"
-        headers = {"Content-Type": "text/plain"}
-        request = urllib.request.Request(address, name.encode(), headers, method="PUT")
-        urllib.request.urlopen(request).close()
-    found = find_files(f"{s3}/data/*.jsonl", tmp_path)
-    assert [file.name for file in found] == sorted(names)
-    for file in found:
-        with open_binary(open_input(str(file.path), file.bytes)) as stream:
-            assert stream.read() == file.name.encode()
+        s3.put(f"data/{name}", json.dumps({"text": name}).encode())
+    asked = {"name": "r", "sources": [{"name": "s", "files": f"{s3.url}/data/*.jsonl"}]}
+    out = mill.run(asked, tmp_path / "out", workers=1, until="ingest").out / "ingest/s"
+    texts = [text for table in load_tables(out, "documents") for text in table.column("text").to_pylist()]
+    assert texts == sorted(names)
+    assert load_manifest(out).inputs.keys() == {f"file {name}" for name in names}
 
 
 FORMATS: dict[str, tuple[str, dict[str, object]]] = {
@@ -139,13 +149,12 @@ FORMATS: dict[str, tuple[str, dict[str, object]]] = {
 
 @pytest.mark.skipif(not (SHARED / "data").exists(), reason="needs ../shared/data")
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_source_format_reads_objects_as_it_reads_files(tmp_path: Path, name: str) -> None:
+def test_a_source_format_reads_objects_as_it_reads_files(s3: S3, tmp_path: Path, name: str) -> None:
     pattern, options = FORMATS[name]
     file = min((SHARED / "data").glob(pattern))
-    url = f"memory://{uuid.uuid4().hex}/{file.name}"
-    put(url, file.read_bytes())
+    s3.put(file.name, file.read_bytes())
     identities = []
-    for number, where in enumerate((str(file), url)):
+    for number, where in enumerate((str(file), f"{s3.url}/{file.name}")):
         recipe = tmp_path / f"{number}.yaml"
         source = {"name": "s", "files": where, name: options, "max_bad_fraction": "1"}
         recipe.write_text(json.dumps({"name": "r", "sources": [source]}))
@@ -154,32 +163,32 @@ def test_a_source_format_reads_objects_as_it_reads_files(tmp_path: Path, name: s
     assert identities[0] == identities[1]
 
 
-def test_an_archive_that_needs_a_file_is_refused_in_a_bucket(s3: str, tmp_path: Path) -> None:
-    put(f"{s3}/dump.7z", b"7z")
+def test_an_archive_that_needs_a_file_is_refused_in_a_bucket(s3: S3, tmp_path: Path) -> None:
+    s3.put("dump.7z", b"7z")
     recipe = tmp_path / "recipe.yaml"
-    source = {"name": "s", "files": f"{s3}/dump.7z", "stackexchange": {}}
+    source = {"name": "s", "files": f"{s3.url}/dump.7z", "stackexchange": {}}
     recipe.write_text(json.dumps({"name": "r", "sources": [source]}))
     with pytest.raises(InputError, match="reads files of this machine"):
         mill.run(recipe, tmp_path / "out", workers=1)
 
 
-def test_an_object_that_is_replaced_after_planning_ends_the_task(s3: str, tmp_path: Path) -> None:
-    recipe = remote_recipe(tmp_path, s3)
+def test_an_object_that_is_replaced_after_planning_ends_the_task(s3: S3, tmp_path: Path) -> None:
+    recipe = remote_recipe(tmp_path, s3.url, s3.put)
     (step, *_) = plan_steps(load_recipe(recipe), tmp_path, tmp_path / "out")
     (task, *_) = next(conduct(step, {}))
-    put(f"{s3}/data/problems.jsonl", b"{}" * 10_000)
+    s3.put("data/problems.jsonl", b"{}" * 10_000)
     with pytest.raises(InputChanged, match="another one by now") as caught:
         perform_ingest(task)
-    assert caught.value.where == f"{s3}/data/problems.jsonl"
+    assert caught.value.where == f"{s3.url}/data/problems.jsonl"
 
 
 # Publications ------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_is_published_proven_and_fetched_by_the_commands(
-    server: Server, s3: str, local: Path, tmp_path: Path
+    server: Server, s3: S3, local: Path, tmp_path: Path
 ) -> None:
-    url, work = f"{s3}/runs/x", tmp_path / "work"
+    url, work = f"{s3.url}/runs/x", tmp_path / "work"
     recipe = small_corpus(tmp_path / "corpus")
     ran = tokmill("run", recipe, "--out", url, "--work", work, "--json", env=server.env)
     assert ran.returncode == 0, ran.stderr
@@ -200,7 +209,7 @@ def test_a_run_is_published_proven_and_fetched_by_the_commands(
     assert digest_of(tmp_path / "whole") == digest_of(local)
     assert [path.name for path in sorted((tmp_path / "one" / "build").iterdir())] == ["rows"]
     assert mill.verify(tmp_path / "one").problems == []
-    assert open_uploads(server.endpoint, parse_url(s3).bucket) == 0
+    assert open_uploads(server.endpoint, s3.name) == 0
 
 
 def test_a_run_can_be_published_to_memory(local: Path, tmp_path: Path) -> None:
@@ -212,43 +221,43 @@ def test_a_run_can_be_published_to_memory(local: Path, tmp_path: Path) -> None:
     assert digest_of(tmp_path / "got") == digest_of(local)
 
 
-class Memory(NamedTuple):
+class Published(NamedTuple):
     url: str
     recipe: Path
     work: Path
-    store: Store
+    objects: S3
 
-    def run(self, **options: object) -> RunResult:
+    def run(self, **options: object) -> Any:
         return mill.run(self.recipe, self.url, workers=1, work=self.work, until="clean", **options)  # type: ignore[arg-type]
 
     def prefix(self) -> str:
-        found = self.store.load(f"runs/x/{MANIFEST}")
-        assert found is not None
-        return f"runs/x/{json.loads(found.data)['digest'][:32]}"
+        return f"runs/x/{json.loads(self.objects.load(f'runs/x/{MANIFEST}') or b'')['digest'][:32]}"
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> Memory:
-    """A small run in memory, to the end of cleaning."""
-    url = f"memory://{uuid.uuid4().hex}/runs/x"
-    made = Memory(url, small_corpus(tmp_path / "corpus", problems=20), tmp_path / "work", store_of(url))
+def published(s3: S3, tmp_path: Path) -> Published:
+    """A small run in a bucket, to the end of cleaning."""
+    recipe = small_corpus(tmp_path / "corpus", problems=20)
+    made = Published(f"{s3.url}/runs/x", recipe, tmp_path / "work", s3)
     made.run()
     return made
 
 
-def test_the_same_content_from_another_machine_is_already_published(memory: Memory, tmp_path: Path) -> None:
-    before = memory.store.load(f"runs/x/{MANIFEST}")
-    again = memory._replace(work=tmp_path / "elsewhere").run()
+def test_the_same_content_from_another_machine_is_already_published(
+    published: Published, tmp_path: Path
+) -> None:
+    before = published.objects.load(f"runs/x/{MANIFEST}")
+    again = published._replace(work=tmp_path / "elsewhere").run()
     assert again.published is not None
-    assert (again.published.sent, memory.store.load(f"runs/x/{MANIFEST}")) == (0, before)
+    assert (again.published.sent, published.objects.load(f"runs/x/{MANIFEST}")) == (0, before)
 
 
 def test_another_recipe_is_refused_before_any_work_and_replaces_when_told(
-    memory: Memory, tmp_path: Path
+    published: Published, tmp_path: Path
 ) -> None:
-    old = memory.prefix()
-    kept = {meta.key for meta in memory.store.list(f"{old}/")}
-    other = memory._replace(
+    old = published.prefix()
+    kept = published.objects.sizes(f"{old}/")
+    other = published._replace(
         recipe=small_corpus(tmp_path / "other", problems=21, name="other"), work=tmp_path / "other-work"
     )
     with pytest.raises(
@@ -258,138 +267,164 @@ def test_another_recipe_is_refused_before_any_work_and_replaces_when_told(
     assert "--replace" in caught.value.next
     assert not other.work.exists(), "the work was done first, and in vain"
     assert other.run(replace=True).published.sent > 0  # type: ignore[union-attr]
-    assert memory.prefix() != old
-    assert mill.verify(memory.url).ok
-    assert {meta.key for meta in memory.store.list(f"{old}/")} == kept, (
-        "a reader of the old one sees a mixture"
-    )
+    assert published.prefix() != old
+    assert mill.verify(published.url).ok
+    assert published.objects.sizes(f"{old}/") == kept, "a reader of the old one sees a mixture"
 
 
-def test_other_inputs_are_refused_too(memory: Memory) -> None:
-    notes = memory.recipe.parent / "notes.txt"
+def test_other_inputs_are_refused_too(published: Published) -> None:
+    notes = published.recipe.parent / "notes.txt"
     notes.write_bytes(notes.read_bytes() + b"\n\nOne more.\n")
     with pytest.raises(StorageError, match="its inputs were others"):
-        memory.run()
-    assert memory.run(replace=True).published is not None
+        published.run()
+    assert published.run(replace=True).published is not None
 
 
-def test_a_file_of_the_work_directory_that_was_damaged_is_not_published(memory: Memory) -> None:
-    fresh = memory._replace(url=f"{memory.url}2")
-    path = next((memory.work / "run" / "clean").rglob("*.parquet"))
+def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(bytes(data))
-    with pytest.raises(InputError, match="is not as it was written") as caught:
-        fresh.run()
-    assert caught.value.where == str(path)
-    assert memory.store.load(f"runs/x2/{MANIFEST}") is None
 
 
-def test_every_damage_to_every_object_is_found_and_named(memory: Memory) -> None:
-    prefix = memory.prefix()
-    keys = [meta.key for meta in memory.store.list(f"{prefix}/") if meta.key != f"{prefix}/{MANIFEST}"]
+def test_a_file_of_the_work_directory_that_was_damaged_is_made_again_before_it_is_published(
+    published: Published,
+) -> None:
+    path = next((published.work / "run" / "clean").rglob("*.parquet"))
+    flip(path)
+    result = published._replace(url=f"{published.url}2").run()
+    assert result.ran == [f"clean/{path.parent.name}"]
+    assert mill.verify(f"{published.url}2").digest == mill.verify(published.url).digest
+
+
+def test_a_file_that_is_damaged_while_others_are_sent_is_not_published(
+    server: Server, s3: S3, tmp_path: Path
+) -> None:
+    work, damaged = tmp_path / "work", []
+
+    def damage_the_next(request: Request) -> None:
+        if request.method == "PUT" and "/ingest/" in request.path and not damaged:
+            damaged.extend((work / "run" / "clean").rglob("*.parquet"))
+            for path in damaged:
+                flip(path)
+
+    with open_proxy(server.endpoint) as proxy:
+        proxy.before = damage_the_next
+        done = tokmill(
+            *("run", small_corpus(tmp_path), "--out", f"{s3.url}/runs/x", "--work", work, "--until", "clean"),
+            env={**server.env, "AWS_ENDPOINT_URL": proxy.endpoint},
+        )
+    assert done.returncode == 1
+    assert "is not as it was written, and was not published" in " ".join(done.stderr.split())
+    assert any(str(path) in done.stderr for path in damaged)
+    assert s3.load(f"runs/x/{MANIFEST}") is None
+
+
+def test_every_damage_to_every_object_is_found_and_named(published: Published) -> None:
+    prefix = published.prefix()
+    keys = published.objects.sizes(f"{prefix}/").keys() - {f"{prefix}/{MANIFEST}"}
     assert len(keys) > 10
     for key in keys:
-        original = memory.store.load(key)
+        original = published.objects.load(key)
         assert original is not None
-        flipped = bytes([original.data[0] ^ 1]) + original.data[1:]
-        for damaged in (None, original.data[:-1], original.data + b"\0", flipped):
+        flipped = bytes([original[0] ^ 1]) + original[1:]
+        for damaged in (None, original[:-1], original + b"\0", flipped):
             if damaged is None:
-                memory.store.delete(key)
+                published.objects.delete(key)
             else:
-                memory.store.upload(key, [damaged], len(damaged))
-            report = mill.verify(memory.url)
+                published.objects.put(key, damaged)
+            report = mill.verify(published.url)
             assert not report.ok
             assert [p.where.removeprefix(f"{prefix[7:]}/") for p in report.problems] == [
                 key.removeprefix(f"{prefix}/")
             ]
-        memory.store.upload(key, [original.data], len(original.data))
-    assert mill.verify(memory.url).ok
+        published.objects.put(key, original)
+    assert mill.verify(published.url).ok
 
 
-def test_an_edited_manifest_is_found(memory: Memory) -> None:
+def test_an_edited_manifest_is_found(published: Published) -> None:
     key = f"runs/x/{MANIFEST}"
-    found = memory.store.load(key)
-    assert found is not None
-    data = found.data.replace(b'"seed": 7', b'"seed": 8')
-    memory.store.upload(key, [data], len(data))
-    assert [p.where for p in mill.verify(memory.url).problems] == [MANIFEST]
+    manifest = published.objects.load(key) or b""
+    assert manifest.count(b'"seed": 7') == 1
+    published.objects.put(key, manifest.replace(b'"seed": 7', b'"seed": 8'))
+    assert [p.where for p in mill.verify(published.url).problems] == [MANIFEST]
 
 
-def test_where_nothing_is_published_it_is_said(s3: str, tmp_path: Path) -> None:
-    for ask in (lambda: mill.verify(f"{s3}/none"), lambda: fetch(f"{s3}/none", tmp_path / "x")):
+def test_where_nothing_is_published_it_is_said(s3: S3, tmp_path: Path) -> None:
+    for ask in (lambda: mill.verify(f"{s3.url}/none"), lambda: fetch(f"{s3.url}/none", tmp_path / "x")):
         with pytest.raises(StorageError, match="nothing is published here"):
             ask()
     assert not (tmp_path / "x").exists()
 
 
-def test_a_fetch_that_was_cut_short_goes_on(memory: Memory, tmp_path: Path) -> None:
+def test_a_fetch_that_was_cut_short_goes_on(published: Published, tmp_path: Path) -> None:
     target = tmp_path / "got"
-    prefix = memory.prefix()
-    victim = max(memory.store.list(f"{prefix}/clean"), key=lambda meta: meta.key)
-    whole = memory.store.load(victim.key)
+    prefix = published.prefix()
+    victim = max(published.objects.sizes(f"{prefix}/clean"))
+    whole = published.objects.load(victim)
     assert whole is not None
-    memory.store.upload(victim.key, [b"damaged"], 7)
+    published.objects.put(victim, b"damaged")
     with pytest.raises(InputError, match="truncated"):
-        fetch(memory.url, target)
+        fetch(published.url, target)
     assert not (target / MANIFEST).exists()
-    memory.store.upload(victim.key, [whole.data], len(whole.data))
-    result = fetch(memory.url, target)
+    published.objects.put(victim, whole)
+    result = fetch(published.url, target)
     assert result.reused > 0
     assert mill.verify(target).problems == []
-    assert fetch(memory.url, target).reused == result.files
+    assert fetch(published.url, target).reused == result.files
 
 
-def test_a_directory_with_something_else_in_it_is_not_fetched_into(memory: Memory, tmp_path: Path) -> None:
+def test_a_directory_with_something_else_in_it_is_not_fetched_into(
+    published: Published, tmp_path: Path
+) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("all I have")
     with pytest.raises(StorageError, match="is not empty"):
-        fetch(memory.url, tmp_path / "mine")
+        fetch(published.url, tmp_path / "mine")
     with pytest.raises(StorageError, match="has no build rows") as caught:
-        fetch(memory.url, tmp_path / "new", build="rows")
+        fetch(published.url, tmp_path / "new", build="rows")
     assert "no build at all" in caught.value.next
 
 
-def test_a_run_needs_a_key_of_its_own(memory: Memory) -> None:
-    bucket = memory.url.split("/runs")[0]
+def test_a_run_needs_a_key_of_its_own(published: Published) -> None:
+    bucket = published.url.split("/runs")[0]
     with pytest.raises(StorageError, match="needs a key of its own"):
-        mill.run(memory.recipe, bucket, workers=1)
+        mill.run(published.recipe, bucket, workers=1)
 
 
 # Doctor, and secrets -----------------------------------------------------------------------------------------------
 
 
-def test_a_store_that_keeps_its_word_is_found_well_and_left_clean(s3: str) -> None:
-    shown = CliRunner().invoke(main, ["doctor", "--storage", f"{s3}/runs", "--json"])
+def test_a_store_that_keeps_its_word_is_found_well_and_left_clean(s3: S3) -> None:
+    shown = CliRunner().invoke(main, ["doctor", "--storage", f"{s3.url}/runs", "--json"])
     assert shown.exit_code == 0, shown.output
-    found = json.loads(shown.stdout)["sections"][f"storage {s3}/runs"]
+    found = json.loads(shown.stdout)["sections"][f"storage {s3.url}/runs"]
     assert set(found.values()) == {"ok"}
     assert len(found) == 7
-    assert list(store_of(s3).list("")) == []
+    assert s3.sizes() == {}
 
 
-def test_a_store_that_only_pretends_is_found_out(server: Server, s3: str, tmp_path: Path) -> None:
+def test_a_store_that_only_pretends_is_found_out(server: Server, s3: S3, tmp_path: Path) -> None:
     with open_proxy(server.endpoint) as proxy:
         proxy.pretend = True
         env = {**server.env, "AWS_ENDPOINT_URL": proxy.endpoint}
-        shown = tokmill("doctor", "--storage", f"{s3}/runs", "--json", env=env)
+        shown = tokmill("doctor", "--storage", f"{s3.url}/runs", "--json", env=env)
         assert shown.returncode == 1
-        found = json.loads(shown.stdout)["sections"][f"storage {s3}/runs"]
+        found = json.loads(shown.stdout)["sections"][f"storage {s3.url}/runs"]
         assert {what for what, outcome in found.items() if outcome.startswith("pretends")} == {
             "create if absent",
             "replace by etag",
             "read by etag",
         }
         work = tmp_path / "work"
-        refused = tokmill("run", small_corpus(tmp_path), "--out", f"{s3}/runs/x", "--work", work, env=env)
+        refused = tokmill("run", small_corpus(tmp_path), "--out", f"{s3.url}/runs/x", "--work", work, env=env)
         assert refused.returncode == 1
         assert "does not keep their condition" in " ".join(refused.stderr.split())
         assert not work.exists()
-    assert store_of(s3).load(f"runs/x/{MANIFEST}") is None
+    assert s3.load(f"runs/x/{MANIFEST}") is None
 
 
-def test_no_secret_is_in_any_output_file_or_message(server: Server, s3: str, tmp_path: Path) -> None:
-    url, work = f"{s3}/runs/x", tmp_path / "work"
+def test_no_secret_is_in_any_output_file_or_message(server: Server, s3: S3, tmp_path: Path) -> None:
+    url, work = f"{s3.url}/runs/x", tmp_path / "work"
     recipe = small_corpus(tmp_path / "corpus", problems=20)
     shown = [
         tokmill("run", recipe, "--out", url, "--work", work, "--until", "clean", env=server.env),
@@ -400,18 +435,18 @@ def test_no_secret_is_in_any_output_file_or_message(server: Server, s3: str, tmp
     ]
     assert [done.returncode for done in shown] == [0, 0, 0, 1, 1]
     written = [path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()]
-    written += [store_of(s3).load(meta.key).data for meta in store_of(s3).list("")]  # type: ignore[union-attr]
+    written += [s3.load(key) or b"" for key in s3.sizes()]
     written += [(done.stdout + done.stderr).encode() for done in shown]
     assert len(written) > 40
     for secret in (KEY_ID, SECRET):
         assert not any(secret.encode() in data for data in written)
 
 
-def test_a_local_copy_of_a_prefix_is_a_run(memory: Memory, tmp_path: Path) -> None:
+def test_a_local_copy_of_a_prefix_is_a_run(published: Published, tmp_path: Path) -> None:
     """What `aws s3 cp --recursive` would bring: no tokmill is needed to read a publication."""
-    prefix = memory.prefix()
-    for meta in memory.store.list(f"{prefix}/"):
-        path = tmp_path / "copy" / meta.key.removeprefix(f"{prefix}/")
+    prefix = published.prefix()
+    for key, size in published.objects.sizes(f"{prefix}/").items():
+        path = tmp_path / "copy" / key.removeprefix(f"{prefix}/")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(memory.store.read(meta.key, 0, meta.size, None))
-    assert mill.verify(tmp_path / "copy").digest == mill.verify(memory.url).digest
+        assert path.write_bytes(published.objects.load(key) or b"") == size
+    assert mill.verify(tmp_path / "copy").digest == mill.verify(published.url).digest

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sources.ingested import Bad, ingest
 from storage.scratch import BOM, QUICK, blocks_of, collect, read_as, slow_lines, write_as
 from tokmill.errors import CorruptFile
 from tokmill.storage.plaintext import Unit, read_batches, write_text
@@ -26,6 +27,12 @@ def read(path: Path, unit: Unit, limit: int = LIMIT) -> tuple[list[str], list[Ba
     rows, bad = collect(read_batches(path, WANTED, unit=unit, max_record_bytes=limit))
     assert all(row["id"] is None for row in rows)
     return [row["text"] for row in rows], bad
+
+
+def ingested(path: Path, unit: str) -> tuple[list[str], list[Bad]]:
+    """What a run makes of the file."""
+    found = ingest(path.parent, path.name, unit=unit)
+    return found.table["text"].to_pylist(), found.bad
 
 
 def places(bad: list[BadRecord]) -> list[tuple[int, str]]:
@@ -113,7 +120,7 @@ STORY = "One line.\n\nTwo lines,\nthe second.\n \t\n\n\n  Indented.\nNo newline"
     ],
 )
 def test_a_document_is_the_file_a_paragraph_or_a_line(tmp_path, suffix, unit, expected):
-    assert read(write_as(tmp_path / f"a{suffix}", STORY.encode()), unit) == (expected, [])
+    assert ingested(write_as(tmp_path / f"a{suffix}", STORY.encode()), unit) == (expected, [])
 
 
 @pytest.mark.parametrize(
@@ -125,12 +132,12 @@ def test_a_document_is_the_file_a_paragraph_or_a_line(tmp_path, suffix, unit, ex
     ],
 )
 def test_windows_line_ends_separate_and_are_no_part_of_a_unit_but_inside_it(tmp_path, unit, expected):
-    assert read(write_as(tmp_path / "a.txt", b"a\r\nb\r\n\r\nc\r\n"), unit) == (expected, [])
+    assert ingested(write_as(tmp_path / "a.txt", b"a\r\nb\r\n\r\nc\r\n"), unit) == (expected, [])
 
 
 @pytest.mark.parametrize("unit", ["document", "paragraph", "line"])
 def test_a_bom_is_no_text(tmp_path, unit):
-    assert read(write_as(tmp_path / "a.txt", BOM + b"a"), unit) == (["a"], [])
+    assert ingested(write_as(tmp_path / "a.txt", BOM + b"a"), unit) == (["a"], [])
 
 
 @pytest.mark.parametrize("unit", ["paragraph", "line"])
@@ -141,14 +148,14 @@ def test_blank_lines_are_no_units(tmp_path, unit, content):
 
 def test_invalid_utf8_is_named_by_the_offset_of_its_unit(tmp_path):
     path = write_as(tmp_path / "a.txt", b"good\n\nba\xffd\nmore\n\ngood\n")
-    assert read(path, "document") == ([], [BadRecord(0, "invalid_utf8", "byte 8: invalid start byte")])
-    assert read(path, "paragraph") == (
+    assert ingested(path, "document") == ([], [Bad(0, "invalid_utf8", "byte 8: invalid start byte")])
+    assert ingested(path, "paragraph") == (
         ["good", "good"],
-        [BadRecord(6, "invalid_utf8", "byte 2: invalid start byte")],
+        [Bad(6, "invalid_utf8", "byte 2: invalid start byte")],
     )
-    assert read(path, "line") == (
+    assert ingested(path, "line") == (
         ["good", "more", "good"],
-        [BadRecord(6, "invalid_utf8", "byte 2: invalid start byte")],
+        [Bad(6, "invalid_utf8", "byte 2: invalid start byte")],
     )
 
 
@@ -176,7 +183,7 @@ def test_a_truncated_file_is_an_error(tmp_path, unit):
     path = write_as(tmp_path / "a.txt.zst", b"text\n" * 99)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CorruptFile):
-        read(path, unit)
+        ingested(path, unit)
 
 
 def test_what_is_written_is_read_back_as_paragraphs(tmp_path):

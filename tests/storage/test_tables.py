@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sources.ingested import Bad, ingest
 from storage.scratch import QUICK, collect
 from tokmill.errors import CorruptFile, InputError, StorageError
 from tokmill.schema import DOCUMENTS
@@ -26,6 +27,7 @@ from tokmill.storage.tables import (
     write_sorted_table,
     write_table,
 )
+from written import Json
 
 TEXT = Wanted("text", "text", Kind.TEXT, True)
 ID = Wanted("id", "id", Kind.SCALAR, False)
@@ -47,6 +49,12 @@ def read(
     path: Path, wanted: list[Wanted] | None = None, limit: int = LIMIT, span: Span = WHOLE
 ) -> tuple[list[dict[str, Any]], list[BadRecord]]:
     return collect(read_batches(path, wanted or [TEXT], max_record_bytes=limit, span=span))
+
+
+def take(path: Path, **source: Any) -> tuple[list[Json], list[Bad]]:
+    """What a run makes of the file: documents, and bad records."""
+    found = ingest(path.parent, path.name, **{"fields": {"text": "text"}, **source})
+    return found.documents, found.bad
 
 
 def strings_of_bytes(values: list[bytes]) -> Any:
@@ -142,7 +150,7 @@ def test_every_type_of_string_column_is_read(tmp_path, kind, compression):
     path = write_theirs(
         tmp_path / "a.parquet", {"text": pa.array(texts, kind)}, row_group_size=7, compression=compression
     )
-    rows, bad = read(path)
+    rows, bad = take(path)
     assert ([row["text"] for row in rows], bad) == (texts, [])
 
 
@@ -172,8 +180,11 @@ def test_rows_keep_their_order_and_number_through_batches_and_row_groups(tmp_pat
     ids=["int", "uint64", "bool", "float", "nan", "decimal", "date", "dictionary", "null"],
 )
 def test_an_id_of_any_scalar_type_becomes_a_string(tmp_path, ids, expected):
-    rows, bad = read(write_theirs(tmp_path / "a.parquet", {"text": ["a", "b"], "id": ids}), [TEXT, ID])
-    assert ([row["id"] for row in rows], bad) == (expected, [])
+    rows, bad = take(write_theirs(tmp_path / "a.parquet", {"text": ["a", "b"], "id": ids}))
+    without, _ = take(write_theirs(tmp_path / "b.parquet", {"text": ["a", "b"]}))
+    derived = [row["doc_id"] for row in without]
+    expected = [id or own for id, own in zip(expected, derived, strict=True)]
+    assert ([row["doc_id"] for row in rows], bad) == (expected, [])
 
 
 @pytest.mark.parametrize(
@@ -183,8 +194,8 @@ def test_an_id_of_any_scalar_type_becomes_a_string(tmp_path, ids, expected):
 )
 def test_an_id_that_is_no_scalar_is_a_wrong_type_of_its_row_and_not_a_corrupt_file(tmp_path, ids):
     path = write_theirs(tmp_path / "a.parquet", {"text": ["a", "b"], "id": ids})
-    rows, bad = read(path, [TEXT, ID])
-    assert rows == [{"text": "b", "id": None}]
+    rows, bad = take(path)
+    assert [row["text"] for row in rows] == ["b"]
     assert [(record.offset, record.reason) for record in bad] == [(0, "wrong_type")]
     assert bad[0].detail.startswith("`id` is ")
 
@@ -202,22 +213,20 @@ def test_an_id_that_is_no_scalar_is_a_wrong_type_of_its_row_and_not_a_corrupt_fi
     ids=["struct", "string", "float", "nested nan", "nanoseconds", "dictionary"],
 )
 def test_meta_of_any_type_is_json_that_a_strict_reader_takes(tmp_path, meta, expected):
-    rows, bad = read(write_theirs(tmp_path / "a.parquet", {"text": ["a", "b"], "meta": meta}), [TEXT, META])
+    path = write_theirs(tmp_path / "a.parquet", {"text": ["a", "b"], "x": meta})
+    rows, bad = take(path, fields={"text": "text", "meta": ["x"]})
 
     def refuse(constant: str) -> None:
         raise ValueError(constant)
 
-    kept = [None if row["meta"] is None else json.loads(row["meta"], parse_constant=refuse) for row in rows]
+    kept = [json.loads(row["meta"], parse_constant=refuse).get("x") for row in rows]
     assert (kept, bad) == (expected, [])
 
 
 def test_a_null_text_is_a_missing_field_at_its_row(tmp_path):
-    rows, bad = read(write_theirs(tmp_path / "a.parquet", {"text": ["a", None, "", None]}))
+    rows, bad = take(write_theirs(tmp_path / "a.parquet", {"text": ["a", None, "", None]}))
     assert [row["text"] for row in rows] == ["a", ""]
-    assert bad == [
-        BadRecord(1, "missing_field", "no field `text`"),
-        BadRecord(3, "missing_field", "no field `text`"),
-    ]
+    assert bad == [Bad(row, "missing_field", "no field `text`") for row in (1, 3)]
 
 
 def test_a_file_without_the_column_has_all_its_rows_missing_it(tmp_path):
@@ -227,8 +236,8 @@ def test_a_file_without_the_column_has_all_its_rows_missing_it(tmp_path):
 
 
 def test_an_optional_column_that_is_not_there_is_null(tmp_path):
-    rows, bad = read(write_theirs(tmp_path / "a.parquet", {"text": ["a"]}), [META, TEXT, ID])
-    assert (rows, bad) == ([{"meta": None, "text": "a", "id": None}], [])
+    (row,), bad = take(write_theirs(tmp_path / "a.parquet", {"text": ["a"]}))
+    assert (row["meta"], row["license_tag"], row["created_at"], bad) == (None, None, None, [])
 
 
 BAD_STRINGS = strings_of_bytes([b"a", b"\xff\xfe", b"c", b"\xc3", b"\xed\xa0\x80", "é".encode()])
@@ -248,7 +257,7 @@ def test_bytes_that_are_not_utf8_in_a_string_column_are_named_by_row(tmp_path, m
 def test_bytes_that_are_not_utf8_below_meta_are_named_by_row(tmp_path):
     nested = pa.StructArray.from_arrays([strings_of_bytes([b"a", b"\xff"])], ["k"])
     path = write_theirs(tmp_path / "a.parquet", {"text": ["x", "y"], "meta": nested})
-    rows, bad = read(path, [TEXT, META])
+    rows, bad = take(path)
     assert [(row["text"], json.loads(row["meta"])) for row in rows] == [("x", {"k": "a"})]
     assert [(record.offset, record.reason) for record in bad] == [(1, "invalid_utf8")]
 
@@ -259,40 +268,39 @@ def test_bytes_that_are_not_utf8_below_meta_are_named_by_row(tmp_path):
     ids=lambda array: str(array.type),
 )
 def test_a_text_of_another_type_is_a_wrong_type_and_a_null_is_missing(tmp_path, array):
-    rows, bad = read(write_theirs(tmp_path / "a.parquet", {"text": array}))
+    rows, bad = take(write_theirs(tmp_path / "a.parquet", {"text": array}))
     assert rows == []
     assert [(record.offset, record.reason) for record in bad] == [(0, "wrong_type"), (1, "missing_field")]
 
 
-@pytest.mark.parametrize(
-    "wanted", [TEXT, Wanted("text", "text", Kind.SCALAR, True)], ids=["text", "template"]
-)
-def test_a_text_over_the_limit_is_too_large_and_one_at_the_limit_is_read(tmp_path, wanted):
-    path = write_theirs(tmp_path / "a.parquet", {"text": ["éé", "ééx", "x"]})
-    rows, bad = read(path, [wanted], limit=4)
-    assert [row["text"] for row in rows] == ["éé", "x"]
+@pytest.mark.parametrize("source", [{}, {"fields": {}, "template": "{text}"}], ids=["text", "template"])
+def test_a_text_over_the_limit_is_too_large_and_one_at_the_limit_is_read(tmp_path, source):
+    path = write_theirs(tmp_path / "a.parquet", {"text": ["é" * 512, "é" * 512 + "x", "x"]})
+    rows, bad = take(path, max_record_bytes=1024, **source)
+    assert [row["text"] for row in rows] == ["é" * 512, "x"]
     assert [(record.offset, record.reason) for record in bad] == [(1, "too_large")]
 
 
 def test_a_row_is_bad_once_for_its_first_fault(tmp_path):
     path = write_theirs(tmp_path / "a.parquet", {"text": [None, "a"], "id": [["x"], None]})
-    rows, bad = read(path, [TEXT, ID])
-    assert rows == [{"text": "a", "id": None}]
+    rows, bad = take(path)
+    assert [row["text"] for row in rows] == ["a"]
     assert [(record.offset, record.reason) for record in bad] == [(0, "missing_field")]
 
 
 def test_two_columns_of_one_name_are_an_error_where_it_is_wanted(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table([["a"], ["b"], ["c"]], names=["text", "x", "x"]), path)
-    assert read(path)[0] == [{"text": "a"}]
+    assert [row["text"] for row in take(path)[0]] == ["a"]
     with pytest.raises(InputError, match="two columns are called `x`") as caught:
-        read(path, [TEXT, Wanted("id", "x", Kind.SCALAR, False)])
+        take(path, fields={"text": "text", "id": "x"})
     assert caught.value.where == str(path)
 
 
 def test_a_column_may_fill_more_than_one_wanted_name(tmp_path):
     path = write_theirs(tmp_path / "a.parquet", {"text": ["a"]})
-    assert read(path, [TEXT, Wanted("meta", "text", Kind.JSON, False)])[0] == [{"text": "a", "meta": '"a"'}]
+    (row,), _ = take(path, fields={"text": "text", "meta": ["text"]})
+    assert (row["text"], row["meta"]) == ("a", '{"text":"a"}')
 
 
 def test_the_columns_tell_the_keys(tmp_path):
@@ -369,7 +377,7 @@ def test_damaged_pages_are_an_error_that_names_the_file(tmp_path):
     path.write_bytes(whole[:4] + b"\xff" * 40 + whole[44:])
     assert peek(path).keys == ["text"]  # the end of the file is whole
     with pytest.raises(CorruptFile) as caught:
-        read(path)
+        take(path)
     assert caught.value.where == str(path)
 
 

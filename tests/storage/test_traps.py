@@ -10,28 +10,29 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from storage.scratch import collect, read_as
+from sources.ingested import ingest
+from storage.scratch import write_as
 from tokmill.errors import CorruptFile
-from tokmill.storage import codecs, plaintext
-from tokmill.storage.records import Kind, Wanted, plain_sha256, read_blocks
+from tokmill.storage import codecs
+from tokmill.storage.records import plain_sha256
 
-TEXT = [Wanted("text", "text", Kind.TEXT, True)]
-LIMIT = 1 << 20
 TABLE = pa.table({"text": [f"the text of document {n}, and {n * n}" for n in range(50)]})
 
 
 def test_zstandard_returns_short_data_on_a_truncated_frame_where_our_reader_raises(tmp_path):
-    path = tmp_path / "a.jsonl.zst"
-    codecs.write_jsonl(path, TABLE)
-    whole, frame = read_as(path), path.read_bytes()
+    path, whole = (
+        tmp_path / "a.jsonl.zst",
+        "".join(f"{json.dumps(row)}\n" for row in TABLE.to_pylist()).encode(),
+    )
+    frame = write_as(path, whole).read_bytes()
     path.write_bytes(frame[:-1])
     theirs = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(frame[:-1])).read()
     assert whole.startswith(theirs)  # as if it were all
     path.write_bytes(frame[: len(frame) // 2])
     assert len(zstandard.ZstdDecompressor().stream_reader(io.BytesIO(path.read_bytes())).read()) < len(whole)
     with pytest.raises(CorruptFile, match="truncated") as caught:
-        list(read_blocks(path, max_record_bytes=LIMIT))
-    assert caught.value.where == str(path)
+        ingest(tmp_path, path.name)
+    assert caught.value.where.endswith(str(path))
 
 
 def test_every_frame_that_we_write_has_a_checksum(tmp_path):
@@ -61,10 +62,8 @@ def test_str_splitlines_splits_where_our_readers_do_not(tmp_path, separator):
     assert text.splitlines() == ["one", "two"]
     (tmp_path / "a.txt").write_text(f"{text}\n", encoding="utf-8")
     for unit in ("line", "paragraph"):
-        rows, bad = collect(
-            plaintext.read_batches(tmp_path / "a.txt", TEXT, unit=unit, max_record_bytes=LIMIT)
-        )
-        assert (rows, bad) == ([{"text": text}], [])
+        found = ingest(tmp_path, "a.txt", unit=unit)
+        assert ([row["text"] for row in found.documents], found.bad) == ([text], [])
 
 
 @pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85"])
@@ -72,8 +71,8 @@ def test_a_separator_that_json_leaves_unescaped_stays_inside_its_record(tmp_path
     line = json.dumps({"text": f"one{separator}two"}, ensure_ascii=False)
     assert len(line.splitlines()) == 2
     (tmp_path / "a.jsonl").write_text(f"{line}\n", encoding="utf-8")
-    rows, bad = collect(codecs.read_jsonl(tmp_path / "a.jsonl", TEXT, max_record_bytes=LIMIT))
-    assert (rows, bad) == ([{"text": f"one{separator}two"}], [])
+    found = ingest(tmp_path, "a.jsonl")
+    assert ([row["text"] for row in found.documents], found.bad) == ([f"one{separator}two"], [])
 
 
 @pytest.mark.parametrize(
@@ -88,6 +87,6 @@ def test_a_separator_that_json_leaves_unescaped_stays_inside_its_record(tmp_path
 def test_json_accepts_what_we_do_not(tmp_path, line, accepted, reason):
     assert accepted(json.loads(line))
     (tmp_path / "a.jsonl").write_text(f"{line}\n")
-    rows, bad = collect(codecs.read_jsonl(tmp_path / "a.jsonl", TEXT, max_record_bytes=LIMIT))
-    assert rows == []
-    assert [record.reason for record in bad] == [reason]
+    found = ingest(tmp_path, "a.jsonl")
+    assert found.documents == []
+    assert [record.reason for record in found.bad] == [reason]

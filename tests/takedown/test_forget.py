@@ -25,14 +25,11 @@ import tokmill as mill
 from cleaned import prose, rows_of, write_documents
 from forked import run_forked
 from mill import write_recipe
-from tokmill.artifacts.manifest import load_manifest
 from tokmill.cli import main
 from tokmill.errors import InputError, RunLocked, StorageError
-from tokmill.formats.megatron import MegatronFile
-from tokmill.storage.disk import ZstdFile
 from tokmill.storage.lease import open_lease
-from tokmill.storage.tables import load_table
 from tokmill.takedown.forgetting import Forgetting
+from written import MegatronFile, ZstdFile, load_manifest, load_table
 
 
 def traced_documents(run: Any, doc_id: str, source: str | None = None) -> Any:
@@ -582,7 +579,7 @@ def test_the_command_says_what_is_affected_and_proves_it_done(run: Path, tmp_pat
     assert "forgotten" in shown.stdout
     listed.write_text("")
     assert "lists no id" in CliRunner().invoke(main, ["forget", str(run), "--doc-ids", str(listed)]).stderr
-    assert "needs --doc-ids" in CliRunner().invoke(main, ["forget", str(run)]).stderr
+    assert "needs --doc-id, --doc-ids" in CliRunner().invoke(main, ["forget", str(run)]).stderr
 
 
 # Ends as if by SIGKILL, at once and wherever it is: nobody handles this signal.
@@ -671,3 +668,38 @@ def test_tokens_are_those_of_the_documents_that_are_left(run: Path) -> None:
     lengths = [load_table(path) for path in sorted(run.glob("tokens/train/*/lengths-*.parquet"))]
     assert sum(table.num_rows for table in lengths) == len(sequences)
     assert not {"w3", "b0"} & {id for table in lengths for id in table.column("doc_id").to_pylist()}
+
+
+def test_ids_can_be_typed_one_by_one_and_beside_a_file(run: Path, pristine: Path, tmp_path: Path) -> None:
+    (tmp_path / "ids.txt").write_text("w5\n")
+    asked = ["--doc-id", "w3", "--doc-id", "short", "--doc-ids", str(tmp_path / "ids.txt")]
+    command = ["forget", str(run), *asked, "--workers", "1"]
+    foreseen = CliRunner().invoke(main, [*command, "--dry-run"])
+    assert foreseen.stdout.startswith("selected: 3 documents\n  web: 3 documents in 2 shards\n")
+    assert foreseen.stdout.endswith("nothing was changed\n")
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    for name in ("w3", "short", "w5"):
+        assert files_with(pristine, name)
+        assert files_with(run, name) == set()
+    assert mill.forget(run, doc_id="w3", workers=1).affected["already"] == 1
+    of_another = CliRunner().invoke(main, ["forget", str(run), "--doc-id", "w4", "--source", "books"])
+    assert of_another.exit_code == 1
+    assert "no document of the run is meant" in of_another.stderr
+
+
+@pytest.mark.parametrize("asked", [[], ["--doc-id", "w3", "--license", "MIT"]])
+def test_nothing_or_ids_beside_a_licence_are_refused(run: Path, asked: list[str]) -> None:
+    before = tree(run)
+    refused = CliRunner().invoke(main, ["forget", str(run), *asked])
+    assert refused.exit_code == 1
+    assert "needs --doc-id, --doc-ids, --source or --license, and no ids beside --license" in refused.stderr
+    assert tree(run) == before
+
+
+@pytest.mark.parametrize("source", [None, "web"])
+def test_a_list_without_an_id_is_not_everything(run: Path, source: str | None) -> None:
+    before = tree(run)
+    with pytest.raises(InputError, match="lists no id"):
+        mill.forget(run, doc_ids=[], source=source, workers=1)
+    assert tree(run) == before

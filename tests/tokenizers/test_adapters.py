@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+
 import numpy as np
 import pytest
+import sentencepiece
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import trained
 from tokmill.errors import InputError
 from tokmill.tokenizers.load import load_tokenizer
 
@@ -53,12 +58,35 @@ def test_a_text_is_encoded_the_same_alone_and_in_company(tokenizer, texts):
     assert together.lengths.tolist() == [len(ids) for ids in alone]
 
 
-@pytest.mark.parametrize("text", CONTROL)
-def test_a_control_token_spelled_in_text_stays_text(tokenizer, text):
-    for around in (text, f"a{text}b", f" {text} ", text * 3):
-        ids = tokenizer.encode([around]).ids
-        assert tokenizer.token_id(text) not in ids.tolist()
-        assert tokenizer.decode(ids) == around
+def library_of(kind, path):
+    """Its own way from ids to text, and its ids of control tokens."""
+    if kind == "huggingface":
+        library = tokenizers.Tokenizer.from_file(str(path))
+        return lambda ids: library.decode(ids, skip_special_tokens=False), library.token_to_id
+    if kind == "sentencepiece":
+        library = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        return (
+            library.decode,
+            lambda token: id if library.is_control(id := library.piece_to_id(token)) else None,
+        )
+    lines = [line.split() for line in path.read_bytes().splitlines()]
+    tokens = {int(rank): base64.b64decode(token) for token, rank in lines}
+    return lambda ids: b"".join(tokens[id] for id in ids).decode(), {"<|endoftext|>": 50256}.get
+
+
+ENDS = {"huggingface": "<|endoftext|>", "tiktoken": "<|endoftext|>", "sentencepiece": "</s>"}
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_control_token_spelled_in_text_stays_text(tiny_files, kind):
+    name, encoding = KINDS[kind]
+    decode, control_id = library_of(kind, tiny_files / name)
+    texts = [around for text in CONTROL for around in (text, f"a{text}b", f" {text} ", text * 3)]
+    controls = {control_id(token) for token in CONTROL} - {None}
+    assert controls
+    found = trained.encode(tiny_files / name, texts, eos=ENDS[kind], encoding=encoding)
+    assert not [ids for ids in found if controls & set(ids)]
+    assert [decode(ids) for ids in found] == texts
 
 
 def test_no_texts_and_empty_texts_are_encoded(tokenizer):
@@ -85,6 +113,8 @@ def test_something_else_than_text_is_an_error(tokenizer):
         tokenizer.encode([7])
 
 
-def test_a_very_long_run_of_blanks_is_encoded(tokenizer):
-    text = " " * 1_000_000 + "x"
-    assert tokenizer.decode(tokenizer.encode([text]).ids) == text
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_very_long_run_of_blanks_is_encoded(tiny_files, kind):
+    (name, encoding), text = KINDS[kind], " " * 1_000_000 + "x"
+    (ids,) = trained.encode(tiny_files / name, [text], eos=ENDS[kind], encoding=encoding)
+    assert library_of(kind, tiny_files / name)[0](ids) == text

@@ -8,10 +8,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sentencepiece import SentencePieceProcessor
 
-from tokmill.errors import TokenizerError
+from tokmill.errors import RecipeError, TokenizerError
 from tokmill.tokenizers.fast import encode_with_controls
-from tokmill.tokenizers.load import load_tokenizer, resolve_controls
+from tokmill.tokenizers.load import load_tokenizer
+from trained import encode
 
 CONTROLS = {"<|a|>": 1000, "<|a|>b": 1001, "é": 1002}
 
@@ -42,8 +44,8 @@ def tokenizer(request, tiny_files):
 def test_controls_are_read_where_they_stand(tokenizer, texts):
     column = pa.array(["left out", *texts], pa.large_string()).slice(1)
     expected = [slow(tokenizer, text) for text in texts]
-    for encode in (tokenizer.encode_column, lambda some: tokenizer.encode(some.to_pylist())):
-        found = encode_with_controls(column, encode, CONTROLS)
+    for by in (tokenizer.encode_column, lambda some: tokenizer.encode(some.to_pylist())):
+        found = encode_with_controls(column, by, CONTROLS)
         assert found.lengths.tolist() == [len(ids) for ids in expected]
         assert found.ids.tolist() == [id for ids in expected for id in ids]
 
@@ -55,39 +57,37 @@ def test_without_controls_all_text_is_ordinary(tokenizer):
 
 
 def test_a_dummy_prefix_stands_before_every_part(tiny_files):
-    tokenizer = load_tokenizer(tiny_files / "spm.model")
-    end = resolve_controls(tokenizer, ["</s>"])
-    ids = encode_with_controls(pa.array(["the</s>the"], pa.large_string()), tokenizer.encode_column, end).ids
-    the = tokenizer.encode(["the"]).ids.tolist()
-    assert ids.tolist() == [*the, end["</s>"], *the]
+    path = tiny_files / "spm.model"
+    raw = SentencePieceProcessor(model_file=str(path))
+    the, begin = raw.encode("the"), raw.piece_to_id("<s>")
+    assert encode(path, ["the<s>the"], eos="</s>", control=["<s>"]) == [[*the, begin, *the]]
 
 
 def test_harmony_messages_are_read_when_asked_for(tokenizer_files):
     path = tokenizer_files / "tiktoken" / "o200k_base.tiktoken"
-    tokenizer = load_tokenizer(path, encoding="o200k_harmony")
     names = ["<|start|>", "<|message|>", "<|end|>", "<|return|>", "<|channel|>", "<|constrain|>", "<|call|>"]
-    controls = resolve_controls(tokenizer, names)
-    assert list(controls.values()) == [200006, 200008, 200007, 200002, 200005, 200003, 200012]
-    text = "<|start|>user<|message|>hi <|endoftext|><|end|>"
-    ids = encode_with_controls(
-        pa.array([text], pa.large_string()), tokenizer.encode_column, controls
-    ).ids.tolist()
-    assert [id for id in ids if id >= 199998] == [200006, 200008, 200007], "<|endoftext|> was not asked for"
-    assert tokenizer.decode(ids) == text
+    numbers = [200006, 200008, 200007, 200002, 200005, 200003, 200012]
+    harmony = {"eos": "<|endoftext|>", "encoding": "o200k_harmony"}
+    asked = encode(
+        path, ["".join(names), "<|start|>user<|message|>hi <|endoftext|><|end|>"], control=names, **harmony
+    )
+    assert asked[0] == numbers
+    user, hi = encode(path, ["user", "hi <|endoftext|>"], **harmony)
+    assert asked[1] == [200006, *user, 200008, *hi, 200007]
+    assert 199999 not in hi, "<|endoftext|> was not asked for"
 
 
 def test_an_unknown_control_is_an_error_that_lists_the_known(tiny_files):
-    tokenizer = load_tokenizer(tiny_files / "tokenizer.json")
-    for name in ("<|im_start|>", ""):
-        with pytest.raises(
-            TokenizerError, match=r"no control token .*\n  next: choose from <\|endoftext\|>, <\|pad\|>"
-        ):
-            resolve_controls(tokenizer, ["<|pad|>", name])
+    with pytest.raises(
+        TokenizerError, match=r"no control token .*\n  next: choose from <\|endoftext\|>, <\|pad\|>"
+    ):
+        encode(tiny_files / "tokenizer.json", ["x"], eos="<|endoftext|>", control=["<|pad|>", "<|im_start|>"])
+    with pytest.raises(RecipeError, match=r"tokenizer\.control\[1\]: "):
+        encode(tiny_files / "tokenizer.json", ["x"], eos="<|endoftext|>", control=["<|pad|>", ""])
 
 
 def test_an_ordinary_token_is_no_control(tiny_files):
-    tokenizer = load_tokenizer(tiny_files / "tokenizer.json")
     with pytest.raises(
         TokenizerError, match=r"'the' \(id \d+\) is an ordinary token.*\n  next: leave 'the' out"
     ):
-        resolve_controls(tokenizer, ["the"])
+        encode(tiny_files / "tokenizer.json", ["x"], eos="<|endoftext|>", control=["the"])

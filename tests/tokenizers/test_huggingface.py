@@ -9,8 +9,10 @@ import pytest
 from tokenizers import Tokenizer as Raw
 from tokenizers import decoders, models, pre_tokenizers
 
+from tokmill import tokenizer_check
 from tokmill.errors import CorruptFile
 from tokmill.tokenizers.load import load_tokenizer
+from trained import encode, eos_id
 
 FILES = ["gpt2-tokenizer.json", "gpt-neox-20b-style-tokenizer.json"]
 
@@ -18,23 +20,33 @@ FILES = ["gpt2-tokenizer.json", "gpt-neox-20b-style-tokenizer.json"]
 @pytest.mark.parametrize("name", FILES)
 def test_published_files_never_read_a_control_token_out_of_text(tokenizer_files, name):
     path = tokenizer_files / "hf" / name
-    tokenizer = load_tokenizer(path)
+    raw = Raw.from_file(str(path))
     text = "a<|endoftext|>b <|endoftext|>\n<|padding|>   <|endoftext|>"
-    end = tokenizer.token_id("<|endoftext|>")
-    assert end in Raw.from_file(str(path)).encode(text).ids, "the library by itself does"
-    ids = tokenizer.encode([text]).ids
+    end = raw.token_to_id("<|endoftext|>")
+    assert end in raw.encode(text).ids, "the library by itself does"
+    (ids,) = encode(path, [text], eos="<|endoftext|>")
     assert end not in ids
-    assert tokenizer.token_id("<|padding|>") not in ids.tolist()
-    assert tokenizer.decode(ids) == text
-    assert tokenizer.decode([end]) == "<|endoftext|>"
+    assert raw.token_to_id("<|padding|>") not in ids
+    assert raw.decode(ids, skip_special_tokens=False) == text
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_ids_are_decoded_to_text_and_to_the_names_of_control_tokens(tokenizer_files, name):
+    tokenizer = load_tokenizer(tokenizer_files / "hf" / name)
+    text = "a<|endoftext|>b <|endoftext|>\n<|padding|>   <|endoftext|>"
+    assert tokenizer.decode(tokenizer.encode([text]).ids) == text
+    assert tokenizer.decode([tokenizer.token_id("<|endoftext|>")]) == "<|endoftext|>"
 
 
 def test_added_tokens_that_are_not_special_are_still_used(tokenizer_files):
-    tokenizer = load_tokenizer(tokenizer_files / "hf" / FILES[1])
-    assert tokenizer.encode(["|||EMAIL_ADDRESS|||"]).ids.tolist() == [
-        tokenizer.token_id("|||EMAIL_ADDRESS|||")
-    ]
-    assert tokenizer.encode([" " * 24]).lengths.tolist() == [1]
+    path = tokenizer_files / "hf" / FILES[1]
+    raw = Raw.from_file(str(path))
+    spaces = " " * 24
+    address, blanks = encode(
+        path, ["|||EMAIL_ADDRESS|||", f"|||EMAIL_ADDRESS|||{spaces}"], eos="<|endoftext|>"
+    )
+    assert address == [raw.token_to_id("|||EMAIL_ADDRESS|||")]
+    assert blanks == [*address, raw.token_to_id(spaces)]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -42,7 +54,7 @@ def test_published_files_give_the_ids_of_the_library(tokenizer_files, name):
     path = tokenizer_files / "hf" / name
     text = "Hello, wörld!  It's 2024…\n\n\tdef f(x): return x**2  # 漢字 🙂 e\u0301"
     raw = Raw.from_file(str(path))
-    assert load_tokenizer(path).encode([text, text]).ids.tolist() == raw.encode(text).ids * 2
+    assert encode(path, [text, text], eos="<|endoftext|>") == [raw.encode(text).ids] * 2
 
 
 def save(tokenizer: Raw, directory: Path, **changes: object) -> Path:
@@ -71,26 +83,23 @@ def test_unigram_models_do_not_find_a_control_token_in_text(tmp_path):
     raw = unigram()
     raw.encode_special_tokens = True
     assert 1 in raw.encode("a</s>a", add_special_tokens=False).ids, "the library alone is not enough"
-    tokenizer = load_tokenizer(save(unigram(), tmp_path))
-    texts = ["a</s>a", "as a", "</s></s>"]
-    encoded = tokenizer.encode(texts)
-    assert 1 not in encoded.ids
-    assert tokenizer.decode(encoded.ids) == "".join(texts)
-    assert tokenizer.token_id("</s>") == 1
-    assert tokenizer.decode([1]) == "</s>"
+    path, texts = save(unigram(), tmp_path), ["a</s>a", "as a", "</s></s>"]
+    found = encode(path, texts, eos="</s>")
+    assert not any(1 in ids for ids in found)
+    assert [raw.decode(ids) for ids in found] == texts
+    assert eos_id(path, "</s>") == 1
 
 
 def test_unknown_text_is_still_unknown_beside_a_masked_control_token(tmp_path):
-    tokenizer = load_tokenizer(save(unigram(), tmp_path))
-    assert tokenizer.encode(["aza"]).ids.tolist() == [6, 0, 6]
-    assert tokenizer.encode(["</s>z"]).ids.tolist() == [2, 3, 4, 5, 0]
+    path = save(unigram(), tmp_path)
+    assert encode(path, ["aza", "</s>z"], eos="</s>") == [[6, 0, 6], [2, 3, 4, 5, 0]]
 
 
 def test_word_level_models_do_not_find_a_control_token_in_text(tmp_path):
     raw = Raw(models.WordLevel({"<unk>": 0, "</s>": 1, "a": 2}, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     raw.add_special_tokens(["<unk>", "</s>"])
-    assert load_tokenizer(save(raw, tmp_path)).encode(["a </s> a z"]).ids.tolist() == [2, 0, 2, 0]
+    assert encode(save(raw, tmp_path), ["a </s> a z"], eos="</s>") == [[2, 0, 2, 0]]
 
 
 @pytest.mark.parametrize("merges", [[], [("<", "s"), ("<s", ">")]])
@@ -99,14 +108,12 @@ def test_bpe_models_do_not_build_a_control_token_from_text(tmp_path, merges):
     raw = Raw(models.BPE(vocabulary, merges, ignore_merges=True))
     raw.decoder = decoders.Fuse()
     raw.add_special_tokens(["<s>"])
-    tokenizer = load_tokenizer(save(raw, tmp_path))
-    ids = tokenizer.encode(["<s>"]).ids
+    (ids,) = encode(save(raw, tmp_path), ["<s>"], eos="<s>")
     assert 3 not in ids
-    assert tokenizer.decode(ids) == "<s>"
+    assert raw.decode(ids) == "<s>"
 
 
 def test_truncation_padding_and_dropout_in_the_file_are_switched_off(tmp_path, tiny_files):
-    plain = load_tokenizer(tiny_files / "tokenizer.json")
     raw = Raw.from_file(str(tiny_files / "tokenizer.json"))
     raw.enable_truncation(3)
     raw.enable_padding(length=50)
@@ -114,13 +121,13 @@ def test_truncation_padding_and_dropout_in_the_file_are_switched_off(tmp_path, t
     path = save(raw, tmp_path)
     assert json.loads(path.read_text())["model"]["dropout"] == 0.5
     text = "the other cat sat there too"
-    for _ in range(20):
-        assert load_tokenizer(path).encode([text]).ids.tolist() == plain.encode([text]).ids.tolist()
+    (plain,) = encode(tiny_files / "tokenizer.json", [text], eos="<|endoftext|>")
+    assert encode(path, [text] * 20, eos="<|endoftext|>") == [plain] * 20
 
 
 def test_the_vocabulary_reaches_to_the_highest_id_even_with_gaps(tmp_path):
     raw = Raw(models.WordLevel({"a": 0, "b": 900}, unk_token="a"))
-    assert load_tokenizer(save(raw, tmp_path)).vocab_size == 901
+    assert tokenizer_check(save(raw, tmp_path)).description.vocab_size == 901
 
 
 @pytest.mark.parametrize(
@@ -131,7 +138,7 @@ def test_a_broken_file_is_an_error_that_names_it(tmp_path, data):
     with pytest.raises(
         CorruptFile, match=r"tokenizer\.json: not a tokenizer\.json that `tokenizers` .* can read"
     ):
-        load_tokenizer(tmp_path / "tokenizer.json")
+        tokenizer_check(tmp_path / "tokenizer.json")
 
 
 def test_every_cut_of_a_file_is_an_error(tmp_path, tiny_files):
@@ -139,4 +146,4 @@ def test_every_cut_of_a_file_is_an_error(tmp_path, tiny_files):
     for size in range(1, len(data), 997):
         (tmp_path / "t.json").write_bytes(data[:size])
         with pytest.raises(CorruptFile):
-            load_tokenizer(tmp_path / "t.json")
+            tokenizer_check(tmp_path / "t.json")

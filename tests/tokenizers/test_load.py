@@ -8,7 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from sentencepiece import SentencePieceProcessor
+from tokenizers import Tokenizer
 
+from tokmill import tokenizer_check
 from tokmill.errors import (
     CorruptFile,
     EosMissing,
@@ -17,7 +20,8 @@ from tokmill.errors import (
     TokenizerMismatch,
     VocabTooLarge,
 )
-from tokmill.tokenizers.load import check_dtype, load_tokenizer, resolve_eos
+from tokmill.tokenizers.load import check_dtype
+from trained import eos_id
 
 
 @pytest.mark.parametrize(
@@ -36,10 +40,10 @@ from tokmill.tokenizers.load import check_dtype, load_tokenizer, resolve_eos
 )
 def test_the_kind_is_found_by_name_or_content(tmp_path, tiny_files, file, name, kind):
     shutil.copy(tiny_files / file, tmp_path / name)
-    tokenizer = load_tokenizer(tmp_path / name, encoding="gpt2" if kind == "tiktoken" else None)
-    assert tokenizer.kind == kind
-    assert tokenizer.path == tmp_path / name
-    assert tokenizer.sha256 == hashlib.sha256((tiny_files / file).read_bytes()).hexdigest()
+    checked = tokenizer_check(tmp_path / name, encoding="gpt2" if kind == "tiktoken" else None)
+    assert checked.description.kind == kind
+    assert checked.path == tmp_path / name
+    assert checked.description.sha256 == hashlib.sha256((tiny_files / file).read_bytes()).hexdigest()
 
 
 def test_a_file_of_no_known_kind_is_an_error_that_lists_them(tmp_path):
@@ -47,40 +51,40 @@ def test_a_file_of_no_known_kind_is_an_error_that_lists_them(tmp_path):
     with pytest.raises(
         TokenizerError, match=r"vocab\.txt: neither.*\n  next: give a tokenizer\.json .*\.tiktoken.*\.model"
     ):
-        load_tokenizer(tmp_path / "vocab.txt")
+        tokenizer_check(tmp_path / "vocab.txt")
 
 
 def test_a_name_that_lies_about_the_content_is_a_corrupt_file(tmp_path, tiny_files):
     shutil.copy(tiny_files / "spm.model", tmp_path / "x.tiktoken")
     shutil.copy(tiny_files / "tokenizer.json", tmp_path / "x.model")
     with pytest.raises(CorruptFile, match="line 1 is not"):
-        load_tokenizer(tmp_path / "x.tiktoken", encoding="gpt2")
+        tokenizer_check(tmp_path / "x.tiktoken", encoding="gpt2")
     with pytest.raises(CorruptFile, match="not a complete SentencePiece model"):
-        load_tokenizer(tmp_path / "x.model")
+        tokenizer_check(tmp_path / "x.model")
 
 
 def test_the_pinned_file_loads_and_another_does_not(tiny_files):
     path = tiny_files / "tokenizer.json"
     actual = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert load_tokenizer(path, sha256=actual.upper()).sha256 == actual
+    assert tokenizer_check(path, sha256=actual.upper()).description.sha256 == actual
     with pytest.raises(
         TokenizerMismatch,
         match=rf"tokenizer\.json: sha256 is {actual}, but {'0' * 64} is pinned\n  next: restore",
     ):
-        load_tokenizer(path, sha256="0" * 64)
+        tokenizer_check(path, sha256="0" * 64)
 
 
 def test_the_pin_is_checked_before_the_file_is_parsed(tmp_path):
     (tmp_path / "x.json").write_text("not json")
     with pytest.raises(TokenizerMismatch):
-        load_tokenizer(tmp_path / "x.json", sha256="0" * 64)
+        tokenizer_check(tmp_path / "x.json", sha256="0" * 64)
 
 
 def test_a_missing_file_is_an_error_that_says_what_to_check(tmp_path):
     with pytest.raises(
         TokenizerError, match=r"tok\.json: no such tokenizer file\n  next: check `tokenizer\.path`"
     ):
-        load_tokenizer(tmp_path / "tok.json")
+        tokenizer_check(tmp_path / "tok.json")
 
 
 def test_a_directory_is_an_error_that_names_the_file_in_it(tmp_path):
@@ -88,14 +92,14 @@ def test_a_directory_is_an_error_that_names_the_file_in_it(tmp_path):
     with pytest.raises(
         TokenizerError, match=r"a directory, not a tokenizer file\n  next: .*/tokenizer\.model$"
     ):
-        load_tokenizer(tmp_path)
+        tokenizer_check(tmp_path)
 
 
 def test_an_encoding_for_another_kind_of_file_is_an_error(tiny_files):
     with pytest.raises(
         TokenizerError, match="encoding: gpt2 is for tiktoken rank files, and this is a huggingface"
     ):
-        load_tokenizer(tiny_files / "tokenizer.json", encoding="gpt2")
+        tokenizer_check(tiny_files / "tokenizer.json", encoding="gpt2")
 
 
 def test_loading_one_kind_imports_no_other_library(tiny_files):
@@ -110,39 +114,33 @@ def test_loading_one_kind_imports_no_other_library(tiny_files):
 
 
 def test_the_end_of_a_document_is_named_or_numbered(tiny_files):
-    tokenizer = load_tokenizer(tiny_files / "tokenizer.json")
-    assert resolve_eos(tokenizer, "<|endoftext|>") == 0
-    assert resolve_eos(tokenizer, 1) == 1
-    assert (
-        resolve_eos(load_tokenizer(tiny_files / "ranks.tiktoken", encoding="gpt2"), "<|endoftext|>") == 50256
-    )
-    assert resolve_eos(load_tokenizer(tiny_files / "spm.model"), "</s>") == 2
+    assert eos_id(tiny_files / "tokenizer.json", "<|endoftext|>") == 0
+    assert eos_id(tiny_files / "tokenizer.json", 1) == 1
+    assert eos_id(tiny_files / "ranks.tiktoken", "<|endoftext|>", encoding="gpt2") == 50256
+    assert eos_id(tiny_files / "spm.model", "</s>") == 2
 
 
 def test_a_missing_end_token_is_an_error_that_offers_those_there_are(tiny_files):
-    tokenizer = load_tokenizer(tiny_files / "tokenizer.json")
     with pytest.raises(
         EosMissing, match=r"no token '</s>' in the vocabulary\n  next: set `eos` to one of <\|endoftext\|>$"
     ):
-        resolve_eos(tokenizer, "</s>")
+        eos_id(tiny_files / "tokenizer.json", "</s>")
 
 
 @pytest.mark.parametrize("eos", [-1, 320])
 def test_an_end_id_outside_the_vocabulary_is_an_error(tiny_files, eos):
-    tokenizer = load_tokenizer(tiny_files / "tokenizer.json")
-    with pytest.raises(
-        EosMissing, match=rf"eos id {eos} is outside the vocabulary \(0 to {tokenizer.vocab_size - 1}\)"
-    ):
-        resolve_eos(tokenizer, eos)
+    size = Tokenizer.from_file(str(tiny_files / "tokenizer.json")).get_vocab_size()
+    with pytest.raises(EosMissing, match=rf"eos id {eos} is outside the vocabulary \(0 to {size - 1}\)"):
+        eos_id(tiny_files / "tokenizer.json", eos)
 
 
 def test_an_end_token_that_text_can_spell_is_an_error(tiny_files):
-    tokenizer = load_tokenizer(tiny_files / "spm.model")
-    user = tokenizer.token_id("<|user|>")
+    model = tiny_files / "spm.model"
+    user = SentencePieceProcessor(model_file=str(model)).piece_to_id("<|user|>")
     expected = rf"'<\|user\|>' \(id {user}\) is also what ordinary text is encoded to.*\n  next: .*</s>, or set `eos: {user}`"
     with pytest.raises(TokenizerError, match=expected):
-        resolve_eos(tokenizer, "<|user|>")
-    assert resolve_eos(tokenizer, user) == user
+        eos_id(model, "<|user|>")
+    assert eos_id(model, user) == user
 
 
 @pytest.mark.parametrize(

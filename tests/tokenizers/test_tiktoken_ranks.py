@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiktoken_ext import openai_public
 
+from tokmill import tokenizer_check
 from tokmill.errors import CorruptFile, TokenizerError
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.tiktoken_ranks import ENCODINGS
+from trained import encode, eos_id
 
 TEXTS = [
     "Hello, wörld!  It's 2024…\n\n\tdef f(x): return x**2  # 漢字 🙂 e\u0301",
@@ -18,6 +22,7 @@ TEXTS = [
     "<|endoftext|> <|endofprompt|><|fim_prefix|>",
     "",
 ]
+WRITTEN = TEXTS[:-1]  # a run drops what is empty
 
 
 @pytest.fixture(scope="module")
@@ -56,30 +61,34 @@ def test_text_is_split_as_the_published_pattern_splits_it(published, name, text)
     [("r50k_base", 50257, 50256), ("cl100k_base", 100277, 100257), ("o200k_base", 200019, 199999)],
 )
 def test_published_files_are_recognised_by_their_hash(tokenizer_files, name, vocab_size, end):
-    tokenizer = load_tokenizer(tokenizer_files / "tiktoken" / f"{name}.tiktoken")
-    assert (tokenizer.encoding, tokenizer.vocab_size) == (name, vocab_size)
-    assert tokenizer.token_id("<|endoftext|>") == end
-    encoded = tokenizer.encode(TEXTS)
-    assert encoded.ids.max() < end
-    assert tokenizer.decode(encoded.ids) == "".join(TEXTS)
+    path = tokenizer_files / "tiktoken" / f"{name}.tiktoken"
+    found = tokenizer_check(path).description
+    assert (found.model, found.vocab_size, found.specials["<|endoftext|>"]) == (name, vocab_size, end)
+    lines = [line.split() for line in path.read_bytes().splitlines()]
+    tokens = {int(rank): base64.b64decode(token) for token, rank in lines}
+    for text, ids in zip(WRITTEN, encode(path, WRITTEN, eos="<|endoftext|>"), strict=True):
+        assert max(ids) < end
+        assert b"".join(tokens[id] for id in ids).decode() == text
+    tokenizer = load_tokenizer(path)
+    assert tokenizer.decode(tokenizer.encode(TEXTS).ids) == "".join(TEXTS)
     assert tokenizer.decode([end]) == "<|endoftext|>"
 
 
 def test_r50k_gives_the_ids_of_gpt2(tokenizer_files):
-    ours = load_tokenizer(tokenizer_files / "tiktoken" / "r50k_base.tiktoken", encoding="gpt2")
-    gpt2 = load_tokenizer(tokenizer_files / "hf" / "gpt2-tokenizer.json")
-    assert ours.encode(TEXTS).ids.tolist() == gpt2.encode(TEXTS).ids.tolist()
-    assert ours.vocab_size == gpt2.vocab_size
+    ours, gpt2 = tokenizer_files / "tiktoken/r50k_base.tiktoken", tokenizer_files / "hf/gpt2-tokenizer.json"
+    end = "<|endoftext|>"
+    assert encode(ours, WRITTEN, eos=end, encoding="gpt2") == encode(gpt2, WRITTEN, eos=end)
+    sizes = [tokenizer_check(ours, encoding="gpt2"), tokenizer_check(gpt2)]
+    assert len({checked.description.vocab_size for checked in sizes}) == 1
 
 
 def test_harmony_is_o200k_with_more_control_tokens(tokenizer_files):
     path = tokenizer_files / "tiktoken" / "o200k_base.tiktoken"
-    base, harmony = load_tokenizer(path), load_tokenizer(path, encoding="o200k_harmony")
+    harmony = tokenizer_check(path, encoding="o200k_harmony").description
     assert harmony.vocab_size == 201_088
-    assert harmony.token_id("<|start|>") == 200_006
-    assert harmony.decode([200_018]) == "<|endofprompt|>"
-    texts = [*TEXTS, "<|start|>assistant<|channel|>final<|message|>hi<|return|>"]
-    assert harmony.encode(texts).ids.tolist() == base.encode(texts).ids.tolist()
+    assert (harmony.specials["<|start|>"], harmony.specials["<|endofprompt|>"]) == (200_006, 200_018)
+    texts, end = [*WRITTEN, "<|start|>assistant<|channel|>final<|message|>hi<|return|>"], "<|endoftext|>"
+    assert encode(path, texts, eos=end, encoding="o200k_harmony") == encode(path, texts, eos=end)
 
 
 def test_a_run_of_blanks_that_exhausts_the_compiled_regex_is_encoded_all_the_same(tokenizer_files):
@@ -99,10 +108,11 @@ def test_the_way_round_the_compiled_regex_gives_the_same_ids(tiny_files, text):
 
 
 def test_an_ordinary_token_is_found_by_its_text(tiny_files):
-    tokenizer = load_tokenizer(tiny_files / "ranks.tiktoken", encoding="gpt2")
-    assert tokenizer.token_id(" the") == 258
-    assert tokenizer.encode([" the"]).ids.tolist() == [258]
-    assert tokenizer.vocab_size == 50257
+    path = tiny_files / "ranks.tiktoken"
+    assert encode(path, [" the"], eos="<|endoftext|>", encoding="gpt2") == [[258]]
+    with pytest.raises(TokenizerError, match=r"' the' \(id 258\) is also what ordinary text is encoded to"):
+        eos_id(path, " the", encoding="gpt2")
+    assert tokenizer_check(path, encoding="gpt2").description.vocab_size == 50257
 
 
 def test_an_unknown_file_needs_its_encoding(tiny_files):
@@ -110,12 +120,12 @@ def test_an_unknown_file_needs_its_encoding(tiny_files):
         TokenizerError,
         match=r"not a published file\n  next: set `encoding` to one of r50k_base, gpt2, .*o200k",
     ):
-        load_tokenizer(tiny_files / "ranks.tiktoken")
+        tokenizer_check(tiny_files / "ranks.tiktoken")
 
 
 def test_an_unknown_encoding_is_an_error_that_lists_the_known(tiny_files):
     with pytest.raises(TokenizerError, match=r"unknown encoding 'gpt5'\n  next: choose one of r50k_base, "):
-        load_tokenizer(tiny_files / "ranks.tiktoken", encoding="gpt5")
+        tokenizer_check(tiny_files / "ranks.tiktoken", encoding="gpt5")
 
 
 def test_a_published_file_cannot_be_used_as_another_encoding(tokenizer_files):
@@ -124,7 +134,7 @@ def test_a_published_file_cannot_be_used_as_another_encoding(tokenizer_files):
         TokenizerError,
         match=r"the ranks of o200k_base, not of cl100k_base\n  next: .*o200k_base, o200k_harmony",
     ):
-        load_tokenizer(path, encoding="cl100k_base")
+        tokenizer_check(path, encoding="cl100k_base")
 
 
 def test_ranks_that_take_the_id_of_a_control_token_are_an_error(tmp_path, tiny_files):
@@ -133,7 +143,7 @@ def test_ranks_that_take_the_id_of_a_control_token_are_an_error(tmp_path, tiny_f
     with pytest.raises(
         TokenizerError, match=r"rank 50256 is the token b'zzzzzz', and gpt2 keeps that id for <\|endoftext\|>"
     ):
-        load_tokenizer(path, encoding="gpt2")
+        tokenizer_check(path, encoding="gpt2")
 
 
 @pytest.mark.parametrize(
@@ -156,17 +166,17 @@ def test_a_malformed_line_is_an_error_that_names_it(tmp_path, tiny_files, line, 
     path = tmp_path / "x.tiktoken"
     path.write_bytes((tiny_files / "ranks.tiktoken").read_bytes() + line + b"\n" + b"cXE= 301\n")
     with pytest.raises(CorruptFile, match=rf"x\.tiktoken: {message}.*\n  next: fetch the file again"):
-        load_tokenizer(path, encoding="gpt2")
+        tokenizer_check(path, encoding="gpt2")
 
 
 def test_a_cut_file_is_an_error_that_names_the_missing_byte(tmp_path, tiny_files):
     path = tmp_path / "x.tiktoken"
     path.write_bytes(b"\n".join((tiny_files / "ranks.tiktoken").read_bytes().split(b"\n")[:200]) + b"\n")
     with pytest.raises(CorruptFile, match="200 lines, but no token for the byte 0xc8"):
-        load_tokenizer(path, encoding="gpt2")
+        tokenizer_check(path, encoding="gpt2")
 
 
 def test_an_empty_file_is_an_error(tmp_path):
     (tmp_path / "x.tiktoken").write_bytes(b"")
     with pytest.raises(CorruptFile, match="line 1 is not"):
-        load_tokenizer(tmp_path / "x.tiktoken", encoding="gpt2")
+        tokenizer_check(tmp_path / "x.tiktoken", encoding="gpt2")

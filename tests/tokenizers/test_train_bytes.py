@@ -9,10 +9,17 @@ import subprocess
 import sys
 
 import pytest
+from tokenizers import Tokenizer
 
+import trained
+from tokmill import tokenizer_check
 from tokmill.errors import InputError, RecipeError
-from tokmill.tokenizers.load import load_tokenizer, resolve_eos
 from tokmill.tokenizers.train import train_byte_bpe
+
+
+def train(texts, *, eos="<|endoftext|>", **options):
+    return trained.train(texts, eos=eos, **{"model": "byte_bpe", **options})
+
 
 # many words of many equal counts: ties are where a trainer loses its determinism
 CODE = """
@@ -50,31 +57,29 @@ def test_the_order_of_the_texts_does_not_matter():
     texts = [f"word{number % 17} thing{number % 13} x" for number in range(300)]
     shuffled = texts.copy()
     random.Random(1).shuffle(shuffled)
-    first = train_byte_bpe(texts, vocab_size=400, special_tokens=[])
-    assert first == train_byte_bpe(iter(shuffled), vocab_size=400, special_tokens=[])
+    assert train(texts, vocab_size=400) == train(iter(shuffled), vocab_size=400)
 
 
 def test_ids_are_specials_then_bytes_then_merges(tmp_path):
-    trained = train_byte_bpe(["low lower lowest " * 9], vocab_size=262, special_tokens=["<|a|>", "<|b|>"])
-    assert trained.vocab_size == 262
-    config = json.loads(trained.data)
+    made = train(["low lower lowest " * 9], vocab_size=262, eos="<|a|>", control_symbols=["<|b|>"])
+    assert made.vocab_size == 262
+    config = json.loads(made.data)
     assert len(config["model"]["merges"]) == 4
-    (tmp_path / "t.json").write_bytes(trained.data)
-    tokenizer = load_tokenizer(tmp_path / "t.json")
-    assert [tokenizer.token_id(token) for token in ("<|a|>", "<|b|>", "!")] == [0, 1, 2]
-    assert resolve_eos(tokenizer, "<|a|>") == 0
-    assert tokenizer.vocab_size == 262
+    (tmp_path / "t.json").write_bytes(made.data)
+    checked = tokenizer_check(tmp_path / "t.json").description
+    assert (checked.vocab_size, checked.specials) == (262, {"<|a|>": 0, "<|b|>": 1})
+    library = Tokenizer.from_str(json.dumps({**config, "added_tokens": []}))
+    assert library.token_to_id("!") == 2
     every_byte = "".join(map(chr, range(0x250))) + "\u2028漢🙂<|a|>"
-    ids = tokenizer.encode([every_byte]).ids
-    assert tokenizer.decode(ids) == every_byte
-    assert ids.min() >= 2
+    ids = library.encode(every_byte, add_special_tokens=False).ids
+    assert library.decode(ids) == every_byte
+    assert min(ids) >= 2
 
 
 def test_a_vocabulary_that_the_text_cannot_fill_says_its_real_size():
-    trained = train_byte_bpe(["abab"], vocab_size=5000, special_tokens=["<|e|>"])
-    assert trained.vocab_size == 256 + 1 + 1 == len(json.loads(trained.data)["model"]["vocab"])
-    rare = train_byte_bpe(["abab"], vocab_size=5000, special_tokens=[], min_frequency=3)
-    assert rare.vocab_size == 256
+    made = train(["abab"], vocab_size=5000)
+    assert made.vocab_size == 256 + 1 + 1 == len(json.loads(made.data)["model"]["vocab"])
+    assert train(["abab"], vocab_size=5000, min_frequency=3).vocab_size == 256 + 1
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["", ""]])
@@ -88,7 +93,7 @@ def test_a_vocabulary_without_room_for_the_bytes_is_an_error():
         RecipeError,
         match=r"vocab_size 257 has no room for 256 bytes and 2 special tokens\n  next: set `vocab_size` to 258",
     ):
-        train_byte_bpe(["a"], vocab_size=257, special_tokens=["<|a|>", "<|b|>"])
+        train(["a"], vocab_size=257, control_symbols=["<|b|>"])
 
 
 @pytest.mark.parametrize("specials", [["<|a|>", "<|a|>"], [""]])
@@ -103,10 +108,10 @@ def test_a_special_token_that_text_can_spell_is_an_error(special):
         RecipeError,
         match=rf"the special token '{special}' is also a piece of ordinary text\n  next: .*<\|{special}\|>",
     ):
-        train_byte_bpe(["EOS the EOS the"], vocab_size=300, special_tokens=[special])
+        train(["EOS the EOS the"], vocab_size=300, eos=special)
 
 
 def test_more_text_than_the_trainer_can_count_is_an_error(monkeypatch):
     monkeypatch.setattr("tokmill.tokenizers.train._MAX_BPE_TEXT_BYTES", 10)
     with pytest.raises(InputError, match=r"more than 10 bytes of text .*\n  next: train on a sample"):
-        train_byte_bpe(["12345", "678", "9éé"], vocab_size=300, special_tokens=[])
+        train(["12345", "678", "9éé"], vocab_size=300)

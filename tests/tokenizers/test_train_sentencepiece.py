@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import trained
+from tokmill import tokenizer_check
 from tokmill.errors import InputError, RecipeError, TokenizerError
 from tokmill.tokenizers.load import load_tokenizer, resolve_eos
 from tokmill.tokenizers.spm import read_spm_model
@@ -24,18 +27,25 @@ PROSE = [
 ] * 7
 
 
-def train(texts, *, model="unigram", vocab_size=330, control=(), eos=END, **asked):
+def train(texts, *, model="unigram", vocab_size=330, **asked):
+    return trained.train(
+        texts, eos=END, **{"model": model, "vocab_size": vocab_size, "hard_vocab_limit": False, **asked}
+    )
+
+
+def train_directly(texts, *, model="unigram", vocab_size=330, control=(), eos=END, **asked):
+    """With what a recipe refuses already, or never comes to."""
     options = resolve_options({"model": model, "vocab_size": vocab_size, "hard_vocab_limit": False, **asked})
     return train_tokenizer(texts, options, eos=eos, control=control)
 
 
-def processor(trained):
-    return sentencepiece.SentencePieceProcessor(model_proto=trained.data)
+def processor(made):
+    return sentencepiece.SentencePieceProcessor(model_proto=made.data)
 
 
-def pieces(trained):
-    loaded = processor(trained)
-    return [loaded.id_to_piece(id) for id in range(trained.vocab_size)]
+def pieces(made):
+    loaded = processor(made)
+    return [loaded.id_to_piece(id) for id in range(made.vocab_size)]
 
 
 # Many words of many equal counts, and enough of them that sums of single-precision numbers depend on their order.
@@ -73,10 +83,10 @@ def test_training_is_the_same_for_any_cores_hash_seed_and_order_of_texts(model):
 @pytest.mark.parametrize("model", ["unigram", "bpe"])
 def test_the_number_of_threads_in_the_model_is_not_that_of_the_machine(model, monkeypatch):
     """It decides the order of sums in unigram training, so it must be the same on every machine."""
-    _, first = train(PROSE, model=model)
+    first = train(PROSE, model=model)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    _, second = train(PROSE, model=model)
+    second = train(PROSE, model=model)
     assert first.data == second.data
     trainer_spec = sentencepiece_field(first.data, 2)
     assert sentencepiece_field(trainer_spec, 16) == 16
@@ -86,7 +96,7 @@ def test_the_pieces_of_bpe_do_not_depend_on_the_threads_at_all(monkeypatch):
     found = []
     for threads in (1, 2, 7):
         monkeypatch.setattr("tokmill.tokenizers.train._THREADS", threads)
-        found.append(pieces(train(PROSE, model="bpe")[1]))
+        found.append(pieces(train(PROSE, model="bpe")))
     assert found[0] == found[1] == found[2]
 
 
@@ -121,32 +131,30 @@ def sentencepiece_field(message: bytes, wanted: int):
 @pytest.mark.parametrize("normalization", ["identity", "nfkc", "nmt_nfkc", "nmt_nfkc_cf"])
 @pytest.mark.parametrize("byte_fallback", [True, False])
 def test_newlines_survive_every_normalization(tmp_path, model, normalization, byte_fallback):
-    name, trained = train(PROSE, model=model, normalization=normalization, byte_fallback=byte_fallback)
-    (tmp_path / name).write_bytes(trained.data)
-    tokenizer = load_tokenizer(tmp_path / name)
+    made = train(PROSE, model=model, normalization=normalization, byte_fallback=byte_fallback)
+    (tmp_path / made.name).write_bytes(made.data)
     text = "the cat\n\n\nsat\n the mat\n"
-    assert tokenizer.decode(tokenizer.encode([text]).ids) == text
-    assert "\n" in pieces(trained)
+    (ids,) = trained.encode(tmp_path / made.name, [text], eos=END)
+    assert processor(made).decode(ids) == text
+    assert "\n" in pieces(made)
 
 
 def test_newlines_are_learned_with_what_is_around_them():
-    learned = pieces(train(PROSE, model="bpe", vocab_size=420)[1])
+    learned = pieces(train(PROSE, model="bpe", vocab_size=420))
     assert "\n\n" in learned
     assert ":\n" in learned
 
 
 def test_line_ends_at_the_end_of_a_text_are_learned_too():
-    _, trained = train(["abc\n\n\n", "abd\n\n\n"] * 9, model="bpe", vocab_size=290)
-    assert "\n\n" in pieces(trained)
+    assert "\n\n" in pieces(train(["abc\n\n\n", "abd\n\n\n"] * 9, model="bpe", vocab_size=290))
 
 
 def test_a_newline_has_a_piece_even_where_no_text_has_one():
-    assert "\n" in pieces(train(["abc abd"] * 5, vocab_size=300)[1])
+    assert "\n" in pieces(train(["abc abd"] * 5, vocab_size=300))
 
 
 def test_texts_with_the_reserved_character_are_used_but_for_that_character():
-    _, trained = train(["xyz ▅ xyz xyq"] * 9, vocab_size=300)
-    learned = pieces(trained)
+    learned = pieces(train(["xyz ▅ xyz xyq"] * 9, vocab_size=300))
     assert {"x", "y", "z", "q"} <= set(learned)
     assert not any("▅" in piece for piece in learned)
 
@@ -154,8 +162,8 @@ def test_texts_with_the_reserved_character_are_used_but_for_that_character():
 def test_a_text_that_is_too_long_for_the_trainer_is_cut_and_not_skipped(monkeypatch):
     monkeypatch.setattr("tokmill.tokenizers.train._MAX_TEXT_BYTES", 44)
     monkeypatch.setattr("tokmill.tokenizers.train._MAX_TEXT_CHARS", 10)
-    _, trained = train(["漢字 abc " * 30], vocab_size=300)
-    assert {"漢", "字", "a", "b", "c"} <= {piece for whole in pieces(trained) for piece in whole}
+    learned = pieces(train(["漢字 abc " * 30], vocab_size=300))
+    assert {"漢", "字", "a", "b", "c"} <= {piece for whole in learned for piece in whole}
 
 
 TEXT = st.lists(
@@ -169,9 +177,9 @@ TEXT = st.lists(
 
 @pytest.fixture(scope="module", params=["unigram", "bpe"])
 def tokenizer(request, tmp_path_factory):
-    name, trained = train(PROSE, model=request.param, control=["<|pad|>"])
-    path = tmp_path_factory.mktemp("spm") / name
-    path.write_bytes(trained.data)
+    made = train(PROSE, model=request.param, control_symbols=["<|pad|>"])
+    path = tmp_path_factory.mktemp("spm") / made.name
+    path.write_bytes(made.data)
     return load_tokenizer(path)
 
 
@@ -192,13 +200,13 @@ def test_ids_are_unknown_begin_end_then_control_symbols(tokenizer):
 
 
 def test_user_symbols_are_found_in_text_and_never_cut():
-    _, trained = train(PROSE, user_symbols=["<tool>", "a,b", 'say"x"'])
-    found = processor(trained).encode('the<tool>thea,b\nsay"x"', out_type=str)
+    made = train(PROSE, user_symbols=["<tool>", "a,b", 'say"x"'])
+    found = processor(made).encode('the<tool>thea,b\nsay"x"', out_type=str)
     assert [piece for piece in found if piece in ("<tool>", "a,b", 'say"x"')] == ["<tool>", "a,b", 'say"x"']
 
 
 def test_options_reach_the_model(tmp_path):
-    name, trained = train(
+    made = train(
         PROSE,
         model="bpe",
         character_coverage=0.98,
@@ -207,12 +215,13 @@ def test_options_reach_the_model(tmp_path):
         add_dummy_prefix=False,
         remove_extra_whitespaces=True,
     )
-    found = read_spm_model(trained.data)
-    assert found._asdict() == {
+    (tmp_path / made.name).write_bytes(made.data)
+    assert tokenizer_check(tmp_path / made.name).description.as_json() == {
+        "kind": "sentencepiece",
         "model": "bpe",
-        "vocab_size": trained.vocab_size,
-        "controls": {"<s>": 1, END: 2},
-        "user_symbols": {},
+        "sha256": hashlib.sha256(made.data).hexdigest(),
+        "vocab_size": made.vocab_size,
+        "specials": {"<s>": 1, END: 2},
         "unknown_id": 0,
         "character_coverage": 0.98,
         "byte_fallback": False,
@@ -220,19 +229,20 @@ def test_options_reach_the_model(tmp_path):
         "add_dummy_prefix": False,
         "remove_extra_whitespaces": True,
     }
-    assert name == f"spm_{trained.vocab_size}_bpe.model"
-    digits = pieces(train(["12 123 1234 " * 9] * 3, model="bpe", split_digits=True)[1])
+    assert read_spm_model(made.data).user_symbols == {}
+    assert made.name == f"spm_{made.vocab_size}_bpe.model"
+    digits = pieces(train(["12 123 1234 " * 9] * 3, model="bpe", split_digits=True))
     assert not [piece for piece in digits if sum(c.isdigit() for c in piece) > 1 and "0x" not in piece]
-    spaces = pieces(train(PROSE, model="bpe", vocab_size=420)[1])
+    spaces = pieces(train(PROSE, model="bpe", vocab_size=420))
     assert "▁▁▁▁" in spaces
-    assert "▁▁" not in pieces(train(PROSE, model="bpe", vocab_size=420, whitespace_pieces=False)[1])
-    assert max(map(len, pieces(train(PROSE, model="bpe", vocab_size=420, max_piece_length=3)[1])[259:])) == 3
+    assert "▁▁" not in pieces(train(PROSE, model="bpe", vocab_size=420, whitespace_pieces=False))
+    assert max(map(len, pieces(train(PROSE, model="bpe", vocab_size=420, max_piece_length=3))[259:])) == 3
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["", ""], ["▅▅"]])
 def test_no_text_is_an_error(texts):
     with pytest.raises(InputError, match=r"no text to train a tokenizer on\n  next: check that the sources"):
-        train(texts)
+        train_directly(texts)
 
 
 @pytest.mark.parametrize("model", ["unigram", "bpe"])
@@ -243,8 +253,8 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_an_error_that_says_the_larges
     ) as raised:
         train(PROSE, model=model, vocab_size=5000, hard_vocab_limit=True)
     largest = int(raised.value.what.split(": ")[1].split()[0].replace(",", ""))
-    assert train(PROSE, model=model, vocab_size=largest, hard_vocab_limit=True)[1].vocab_size == largest
-    assert train(PROSE, model=model, vocab_size=5000)[1].vocab_size == largest
+    assert train(PROSE, model=model, vocab_size=largest, hard_vocab_limit=True).vocab_size == largest
+    assert train(PROSE, model=model, vocab_size=5000).vocab_size == largest
 
 
 def test_a_vocabulary_without_room_for_the_characters_is_an_error_that_says_the_smallest():
@@ -254,7 +264,7 @@ def test_a_vocabulary_without_room_for_the_characters_is_an_error_that_says_the_
     ) as raised:
         train(PROSE, vocab_size=262)
     least = int(raised.value.what.split(": ")[1].split()[0])
-    assert train(PROSE, vocab_size=least + 1)[1].vocab_size == least + 1
+    assert train(PROSE, vocab_size=least + 1).vocab_size == least + 1
 
 
 @pytest.mark.parametrize(
@@ -270,7 +280,7 @@ def test_a_vocabulary_without_room_for_the_characters_is_an_error_that_says_the_
 )
 def test_symbols_that_cannot_be_are_an_error(eos, control, symbols, message):
     with pytest.raises(RecipeError, match=message):
-        train(PROSE, eos=eos, control=control, user_symbols=symbols)
+        train_directly(PROSE, eos=eos, control=control, user_symbols=symbols)
 
 
 def test_a_fault_of_the_texts_is_told_as_it_is():
@@ -279,7 +289,7 @@ def test_a_fault_of_the_texts_is_told_as_it_is():
         raise TokenizerError("the disk is gone")
 
     with pytest.raises(TokenizerError, match="the disk is gone"):
-        train(texts())
+        train_directly(texts())
 
 
 def test_the_reader_of_models_agrees_with_the_library_on_published_files(tokenizer_files):

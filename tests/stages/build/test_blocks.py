@@ -10,15 +10,16 @@ import pytest
 
 import tokmill as mill
 from mill import small_corpus, write_problems
+from tokmill import load_recipe
 from tokmill.artifacts.step import Artifact, Made, Task
 from tokmill.audit.opened import open_run
 from tokmill.errors import ManifestDamaged
-from tokmill.formats.index import find_places, read_row_index
+from tokmill.formats.index import find_places
 from tokmill.pipeline.plan import plan_steps
-from tokmill.recipe.file import load_recipe
 from tokmill.stages.build import blocks, mixture
 from tokmill.stages.build.blocks import Blocks, open_chunks
 from tokmill.stages.build.stage import conduct, perform_build
+from written import read_row_index
 
 LAYOUTS = {
     "concat": {"name": "concat", "format": "memmap", "pack": {"layout": "concat", "length": 70}},

@@ -12,12 +12,8 @@ import pytest
 
 import tokmill as mill
 from mill import small_corpus, tokmill
-from tokmill.artifacts.manifest import load_manifest
 from tokmill.errors import InputError, RecipeError
-from tokmill.formats.index import read_row_index
-from tokmill.formats.megatron import MegatronFile
-from tokmill.formats.token_cache import TokenCache
-from tokmill.storage.tables import load_table
+from written import MegatronFile, load_manifest, load_table, read_row_index, read_token_cache
 
 BUILDS = [
     {"name": f"{layout}-{form}", "format": form, "pack": {"layout": layout, "length": length, **more}}
@@ -114,14 +110,10 @@ def test_sequences_are_the_documents_in_every_format(finished: Path, split: str)
     mega = MegatronFile(finished / "build/mega" / split / "tokens")
     assert mega.dtype == np.uint16
     assert [mega.sequence(number).tolist() for number in range(len(mega))] == documents
-    cache = TokenCache(finished / "build/cache" / split)
-    cached = [
-        ids.tolist()
-        for part in cache.read_parts()
-        for ids in np.split(part.ids, np.cumsum(part.lengths)[:-1])
-    ]
-    assert cached == documents
-    assert cache.meta.model_sha256 == load_manifest(finished / "build/cache").facts["tokenizer"]["sha256"]
+    cache = finished / "build/cache" / split
+    assert list(read_token_cache(cache)) == documents
+    meta = json.loads((cache / "ENCODE.meta.json").read_bytes())
+    assert meta["model_sha256"] == load_manifest(finished / "build/cache").facts["tokenizer"]["sha256"]
     assert rows_of(finished / "build/lists" / split, "parquet", 0) == documents
 
 
@@ -131,8 +123,8 @@ def test_a_build_says_what_it_holds_by_domain_source_language_and_licence(finish
         assert sum(total["tokens"] for total in counts[name].values()) == counts["tokens"]["written"]
     assert set(counts["domains"]) == {"math", "prose"}
     assert set(counts["licenses"]) == {"Apache-2.0", "unknown"}
-    (warning,) = load_manifest(finished / "build/concat-npy").facts["warnings"]
-    assert "times the tokens of prose" in warning
+    (note,) = load_manifest(finished / "build/concat-npy").facts["notes"]
+    assert "times the tokens of prose" in note
 
 
 def test_a_run_with_every_format_is_proven(finished: Path) -> None:

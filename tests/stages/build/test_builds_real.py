@@ -9,8 +9,7 @@ import pytest
 
 import tokmill as mill
 from mill import SHARED
-from tokmill.artifacts.manifest import load_manifest
-from tokmill.formats.index import read_row_index
+from written import load_manifest, read_row_index
 
 
 @pytest.fixture(scope="module")

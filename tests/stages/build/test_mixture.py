@@ -23,7 +23,8 @@ from tokmill.stages.build import mixture
 from tokmill.stages.build import mixture as offering
 from tokmill.stages.build.blocks import TURNS
 from tokmill.stages.build.mixture import SourceStream, SplitMixtureOptions, perform_mixture
-from tokmill.storage.tables import id_hashes, load_table, write_table
+from tokmill.storage.tables import id_hashes, write_table
+from written import load_table
 
 SOURCES = ("web", "books", "math")
 WEIGHTS = {"web": "0.5", "books": "0.3", "math": "0.2"}

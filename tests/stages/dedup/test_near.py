@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import tokmill as mill
 from mill import SHARED, tokmill, write_recipe
-from tokmill.artifacts.manifest import load_manifest
-from tokmill.duplicates.near import NearOptions, find_near_duplicates
 from tokmill.errors import DedupLimit
-from tokmill.storage.tables import load_table
+from written import ZstdFile, load_manifest, load_table
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]
 
@@ -73,11 +70,10 @@ def outcomes(out: Path) -> dict[str, tuple[str, str]]:
 
 @pytest.mark.usefixtures("forked_workers")
 def test_a_run_gives_the_verdicts_of_the_library_for_any_cut_and_any_workers(tmp_path: Path) -> None:
-    texts = pa.array([record["text"] for record in RECORDS], pa.large_string())
-    expected = find_near_duplicates(texts, NearOptions())
+    expected = mill.near_duplicates([record["text"] for record in RECORDS])
     dropped = {
         f"d{row}": ("near_dup", f"d{int(expected.survivor[row])}")
-        for row in np.flatnonzero(expected.survivor >= 0).tolist()
+        for row in np.flatnonzero(~expected.kept).tolist()
     }
     assert len(dropped) > 20
     outs = [
@@ -190,16 +186,14 @@ def test_the_dedup_command_tells_every_decision(tmp_path: Path) -> None:
         f"old={tmp_path / 'a.jsonl'}",
         "--json",
     ]
-    done = tokmill(*command, "--mode", "exact+near", "--out-dir", out)
+    done = tokmill(*command, "--mode", "exact+near", "--out", out)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
-    from tokmill.storage.disk import zstd
-
-    lines = zstd.decompress((out / "decisions.jsonl.zst").read_bytes()).decode().splitlines()
+    lines = ZstdFile(out / "decisions.jsonl.zst").read().decode().splitlines()
     decisions = [json.loads(line) for line in lines]
     assert [d["doc_id"] for d in decisions] == [r["id"] for r in RECORDS[80:]]
     kept = [d["doc_id"] for d in decisions if d["keep"]]
-    text = zstd.decompress((out / "deduped.jsonl.zst").read_bytes()).decode()
+    text = ZstdFile(out / "deduped.jsonl.zst").read().decode()
     assert [json.loads(line)["doc_id"] for line in text.splitlines()] == kept
     dropped = [d for d in decisions if not d["keep"]]
     assert sum(report["drops"].values()) == len(dropped) > 5

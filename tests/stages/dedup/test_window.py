@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
 import tokmill as mill
 from duplicates.passages_in_memory import apply_policy
 from mill import SHARED, write_recipe
-from tokmill.artifacts.manifest import load_manifest
 from tokmill.duplicates.window import WindowOptions
-from tokmill.storage.tables import load_table
+from written import load_manifest, load_table
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lmnrst"]
 
@@ -112,18 +112,12 @@ def test_trimming_does_what_the_library_does_for_any_cut(tmp_path: Path) -> None
         r for path in sorted(one.glob("tokens/*/*/lengths-*.parquet")) for r in load_table(path).to_pylist()
     ]
     tokens = {row["doc_id"]: row["tokens"] for row in rows}
-    tokenizer = mill_tokenizer(one)
+    tokenizer = Tokenizer.from_file(str(one / "tokenizer/tokenizer.json"))
     totals = load_manifest(one / "tokens").counts["licenses"]["all"]["unknown"]
     left = [changed.get(record["id"], record["text"]) for record in RECORDS if record["id"] not in dropped]
     assert (totals["docs"], totals["chars"]) == (len(left), sum(map(len, left)))
     for doc_id in list(changed)[:5]:
-        assert tokens[doc_id] == len(tokenizer.encode([changed[doc_id]]).ids) + 1
-
-
-def mill_tokenizer(out: Path) -> Any:
-    from tokmill.tokenizers.load import load_tokenizer
-
-    return load_tokenizer(out / "tokenizer/tokenizer.json")
+        assert tokens[doc_id] == len(tokenizer.encode(changed[doc_id]).ids) + 1
 
 
 def test_a_report_changes_nothing_and_a_drop_names_the_earlier_document(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tokmill.schema import DOCUMENTS
 from tokmill.sources.reading import Reading
 from tokmill.stages.ingest.shards import ReadOptions, SampleOptions, perform_candidates
 from tokmill.stages.sampling import bottom_k, draws
-from tokmill.storage.tables import load_table
+from written import load_table
 
 ROWS = [
     {"text": f"text {n % 30}", "source": "s", "domain": "d", "doc_id": f"d{n % 30}"} for n in range(40)

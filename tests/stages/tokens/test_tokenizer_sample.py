@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 import tokmill as mill
 from mill import small_corpus
-from tokmill.artifacts.manifest import load_manifest
 from tokmill.artifacts.progress import Silence
 from tokmill.artifacts.step import Input, Task
 from tokmill.stages.tokens.tokenizer import (
@@ -29,7 +28,8 @@ from tokmill.stages.tokens.tokenizer import (
     divide_budget,
     perform_choose,
 )
-from tokmill.storage.tables import load_table, write_table
+from tokmill.storage.tables import write_table
+from written import load_manifest, load_table
 
 # draws of few values, so that many are equal
 SHARD = st.lists(st.tuples(st.integers(0, 5).map(lambda n: n << 61), st.integers(0, 40)), max_size=8)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import tokmill as mill
 from mill import write_recipe
-from tokmill.artifacts.step import open_artifact
 from tokmill.errors import TokenizerError
-from tokmill.formats.megatron import MegatronFile
 from tokmill.stages.tokens import stage
-from tokmill.storage.tables import load_table
 from tokmill.tokenizers.fast import Fast
-from tokmill.tokenizers.load import load_tokenizer
+from written import MegatronFile, load_manifest, load_table
 
 TEXTS = [f"the cat number {number} sat, there\n" * (number % 4 + 1) for number in range(40)]
 TEXTS[7] = "a literal <|endoftext|> in the text"
@@ -27,8 +26,6 @@ TEXTS[13] = "\U00033111\n \n a letter of Unicode 17"
 
 def corpus(directory: Path, **tokenizer: Any) -> Path:
     """Forty documents and a tokenizer file made here."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
     directory.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps({"id": f"doc-{number}", "text": text}) for number, text in enumerate(TEXTS)]
     (directory / "docs.jsonl").write_text("\n".join(lines) + "\n")
@@ -59,12 +56,18 @@ def milled(directory: Path, **tokenizer: Any) -> Path:
     return mill.run(corpus(directory, **tokenizer), directory / "out", workers=1).out
 
 
+def reference(out: Path) -> Callable[[str], list[int]]:
+    """The ids of ordinary text, by the library whose file it is, without the tokens that are not text."""
+    content = json.loads((out / "tokenizer/tokenizer.json").read_text())
+    plain = Tokenizer.from_str(json.dumps({**content, "added_tokens": []}))
+    return lambda text: plain.encode(text, add_special_tokens=False).ids
+
+
 def documents(out: Path) -> dict[str, tuple[list[int], dict[str, Any]]]:
     """Ids and the row of lengths, by doc_id, of all splits."""
-    artifact = open_artifact(out / "tokens")
     found = {}
-    for entry in artifact.manifest.entries("lengths"):
-        path = artifact.path(entry)
+    for entry in load_manifest(out / "tokens").entries("lengths"):
+        path = out / "tokens" / entry.path
         sequences = MegatronFile(path.with_name(path.stem.replace("lengths-", "tokens-")))
         for number, row in enumerate(load_table(path).to_pylist()):
             found[row["doc_id"]] = (sequences.sequence(number).tolist(), row)
@@ -77,17 +80,17 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_document_is_the_ids_of_the_reference_and_one_end(out: Path) -> None:
-    reference = load_tokenizer(out / "tokenizer/tokenizer.json")
+    encode = reference(out)
     found = documents(out)
     assert len(found) == len(TEXTS)
     for number, text in enumerate(TEXTS):
         ids, row = found[f"doc-{number}"]
-        assert ids == [*reference.encode([text]).ids.tolist(), 0]
+        assert ids == [*encode(text), 0]
         assert (row["row"], row["tokens"], row["text_bytes"]) == (number, len(ids), len(text.encode()))
 
 
 def test_both_splits_are_there_and_counted(out: Path) -> None:
-    manifest = open_artifact(out / "tokens").manifest
+    manifest = load_manifest(out / "tokens")
     found = documents(out)
     assert sum(manifest.counts["tokens"].values()) == sum(len(ids) for ids, _ in found.values())
     assert set(manifest.counts["tokens"]) == {"train", "valid"}
@@ -97,11 +100,11 @@ def test_both_splits_are_there_and_counted(out: Path) -> None:
 def test_literals_and_a_sample_are_checked_and_counted_alike_without_gigatoken(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = open_artifact(out / "tokens").manifest
+    first = load_manifest(out / "tokens")
     assert 3 <= first.counts["checked"] <= 5  # documents 7 and 11, the least hash, and luck
     monkeypatch.setitem(__import__("sys").modules, "gigatoken", None)
     stage.pinned_tokenizer.cache_clear()
-    second = open_artifact(milled(tmp_path) / "tokens").manifest
+    second = load_manifest(milled(tmp_path) / "tokens")
     stage.pinned_tokenizer.cache_clear()
     assert second.counts == first.counts
     assert second.identity == first.identity
@@ -109,7 +112,7 @@ def test_literals_and_a_sample_are_checked_and_counted_alike_without_gigatoken(
 
 def test_the_engine_is_named(out: Path) -> None:
     pytest.importorskip("gigatoken")
-    manifest = open_artifact(out / "tokens").manifest
+    manifest = load_manifest(out / "tokens")
     assert manifest.environment["encoder"].startswith("gigatoken ")
     assert "," not in manifest.environment["encoder"]
 
@@ -139,16 +142,14 @@ def test_one_wrong_id_stops_the_run_and_names_the_document(
         r"huggingface reference\n  next: ",
     ):
         milled(tmp_path)
-    assert open_artifact(tmp_path / "out/tokens") is None
+    assert not (tmp_path / "out/tokens/manifest.json").exists()
 
 
 def test_control_tokens_are_read_when_the_recipe_asks_for_them(tmp_path: Path) -> None:
     stage.pinned_tokenizer.cache_clear()
     out = milled(tmp_path, control=["<|im_start|>", "<|im_end|>"])
     found = documents(out)
-    reference = load_tokenizer(out / "tokenizer/tokenizer.json")
-    assert found["doc-11"][0] == [1, *reference.encode(["user"]).ids.tolist(), 2, 0]
-    assert found["doc-7"][0] == [*reference.encode([TEXTS[7]]).ids.tolist(), 0], (
-        "it was not asked for this one"
-    )
+    encode = reference(out)
+    assert found["doc-11"][0] == [1, *encode("user"), 2, 0]
+    assert found["doc-7"][0] == [*encode(TEXTS[7]), 0], "it was not asked for this one"
     assert np.all([0 not in ids[:-1] for ids, _ in found.values()])

@@ -1,0 +1,152 @@
+"""A change of mind, and back: what `--keep-previous` keeps, what `gc` frees, and what a takedown takes with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import tokmill
+
+TEXTS = [
+    f"Document {n} tells of {n * 7 % 90} mills and {n * n} sacks of grain by the river." for n in range(60)
+]
+
+
+def recipe(length: int = 16, min_chars: int = 10, builds: tuple[str, ...] = ("rows",)) -> dict[str, object]:
+    return {
+        "name": "minds",
+        "sources": [{"name": "notes", "files": "notes.jsonl"}],
+        "filters": [{"measure": "chars", "min": min_chars, "reason": "too_short"}],
+        "split": {"valid_fraction": 0.1},
+        "tokenizer": {"train": {"vocab_size": 300}, "eos": "<eos>"},
+        "pack": {"length": length},
+        "builds": [{"name": name, "format": "memmap"} for name in builds],
+    }
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    lines = [json.dumps({"id": f"n{n}", "text": text}) for n, text in enumerate(TEXTS)]
+    (tmp_path / "notes.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return tmp_path
+
+
+def content(out: Path) -> dict[str, str]:
+    """Every file of the run but manifests and descriptions, which have times in them."""
+    return {
+        path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and path.name not in ("manifest.json", "meta.json")
+    }
+
+
+def disk_bytes(*roots: Path) -> int:
+    """Of all files, each counted once however many names it has."""
+    sizes = {}
+    for root in roots:
+        for path in root.rglob("*"):
+            stat = path.lstat()
+            if path.is_file():
+                sizes[stat.st_ino] = stat.st_size
+    return sum(sizes.values())
+
+
+def test_going_back_is_free_and_gives_the_same_bytes(work: Path) -> None:
+    out = work / "out"
+    tokmill.run(recipe(), out, workers=1)
+    first = content(out)
+    changed = tokmill.run(recipe(length=32, min_chars=65), out, workers=1, keep_previous=True)
+    assert {"clean/notes", "build/rows"} <= set(changed.ran)
+    assert content(out) != first
+    back = tokmill.run(recipe(), out, workers=1, keep_previous=True)
+    assert back.ran == []
+    assert set(back.restored) == set(changed.ran)
+    assert content(out) == first
+    assert tokmill.verify(out).problems == []
+    again = tokmill.run(recipe(length=32, min_chars=65), out, workers=1, keep_previous=True)
+    assert (again.ran, set(again.restored)) == ([], set(changed.ran))
+    assert tokmill.verify(out).problems == []
+
+
+def test_without_it_nothing_is_kept(work: Path) -> None:
+    out = work / "out"
+    tokmill.run(recipe(), out, workers=1)
+    tokmill.run(recipe(length=32), out, workers=1)
+    assert not (work / "out.previous").exists()
+    assert tokmill.run(recipe(), out, workers=1).ran == ["build/rows"]
+
+
+def test_the_plan_knows_what_would_come_back(work: Path) -> None:
+    out = work / "out"
+    tokmill.run(recipe(), out, workers=1)
+    tokmill.run(recipe(length=32), out, workers=1, keep_previous=True)
+    assert tokmill.plan(recipe(), out).restored == ["build/rows"]
+    assert tokmill.plan(recipe(length=32), out).restored == []
+
+
+def test_a_build_that_was_taken_out_of_the_recipe_comes_back(work: Path) -> None:
+    out = work / "out"
+    tokmill.run(recipe(builds=("rows", "more")), out, workers=1)
+    before = content(out)
+    tokmill.run(recipe(), out, workers=1, keep_previous=True)
+    assert not (out / "build/more").exists()
+    back = tokmill.run(recipe(builds=("rows", "more")), out, workers=1)
+    assert (back.ran, back.restored) == ([], ["build/more"])
+    assert content(out) == before
+    kept = [path for path in (work / "out.previous").rglob("*") if path.is_dir()]
+    assert all(any(path.iterdir()) for path in kept), "what came back left its directory"
+
+
+def test_gc_says_what_is_freed_and_frees_it(work: Path) -> None:
+    out, previous = work / "out", work / "out.previous"
+    tokmill.run(recipe(), out, workers=1)
+    tokmill.run(recipe(length=32, min_chars=65), out, workers=1, keep_previous=True)
+    (out / "build/rows/.tmp-1-2-3-left").write_bytes(b"x" * 1000)
+    before, alone = disk_bytes(out, previous), disk_bytes(out) - 1000
+    told = tokmill.gc(out)
+    assert disk_bytes(out, previous) == before, "it only says"
+    assert told.bytes == before - alone
+    tokmill.gc(out, delete=True)
+    assert not previous.exists()
+    assert disk_bytes(out) == alone
+    assert tokmill.verify(out).problems == []
+    assert tokmill.gc(out).found == []
+
+
+def test_a_kept_step_that_lost_a_file_is_made_again(work: Path) -> None:
+    out = work / "out"
+    tokmill.run(recipe(), out, workers=1)
+    first = content(out)
+    tokmill.run(recipe(length=32), out, workers=1, keep_previous=True)
+    (victim,) = (work / "out.previous").rglob("train/input_ids.mmap")
+    victim.unlink()
+    assert tokmill.run(recipe(), out, workers=1).ran == ["build/rows"]
+    assert content(out) == first
+
+
+def test_a_file_system_without_links_keeps_them_too(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    out = work / "out"
+    tokmill.run(recipe(), out, workers=1)
+    first = content(out)
+    monkeypatch.setattr(os, "link", refuse)
+    tokmill.run(recipe(length=32, min_chars=65), out, workers=1, keep_previous=True)
+    assert tokmill.run(recipe(), out, workers=1, keep_previous=True).ran == []
+    assert content(out) == first
+
+
+def test_documents_that_are_forgotten_are_in_no_kept_step(work: Path) -> None:
+    out, previous = work / "out", work / "out.previous"
+    tokmill.run(recipe(), out, workers=1)
+    tokmill.run(recipe(min_chars=20), out, workers=1, keep_previous=True)
+    assert previous.exists()
+    tokmill.forget(out, doc_ids=["n7"], workers=1)
+    assert not previous.exists()
+    assert tokmill.verify(out).problems == []
