@@ -28,7 +28,7 @@ _CONTENTS = (
     "recipes",
     "bench",
 )
-_TESTS = "tests/stages/test_draw.py"
+_TESTS = ("tests/stages/test_draw.py", "tests/written.py")
 
 _HOOK = """#!/bin/sh
 mkdir -p .venv
@@ -40,7 +40,7 @@ touch .venv/.installed-runtime .venv/.installed-testing
 def make_origin(directory: Path) -> Path:
     """A git repository of the working tree as it is now."""
     origin = directory / "origin"
-    for name in (*_CONTENTS, _TESTS):
+    for name in (*_CONTENTS, *_TESTS):
         source, target = REPOSITORY / name, origin / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
