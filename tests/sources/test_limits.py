@@ -190,7 +190,7 @@ def test_changing_the_sample_rebuilds_and_says_which_field(corpus: Path) -> None
         shards={"megabytes": 1},
     )
     said = tokmill("plan", recipe, "--out", corpus / "out").stdout
-    assert "`ingest/problems.sample.k` changed 300 → 301" in said
+    assert "`sources.problems.sample.k` changed 300 → 301" in said
 
 
 def test_the_sample_command_writes_what_a_recipe_would_take(corpus: Path) -> None:

@@ -229,7 +229,7 @@ def test_a_key_that_is_not_there_is_an_error_with_what_is(tmp_path, section, wha
     path = write_lines(tmp_path / "a.jsonl", {"source": "a", "target": "b"})
     with pytest.raises(InputError, match=what) as caught:
         load(tmp_path, "a.jsonl", **section)
-    assert caught.value.where == str(path)
+    assert caught.value.where.endswith(f"sources[0].parallel: {path}")
     assert "source_key" in caught.value.next
 
 

@@ -665,9 +665,16 @@ def test_a_row_beyond_the_limit_is_refused_without_being_held(tmp_path: Path) ->
         mill_rows(tmp_path, [question(1), question(2, Body="x" * (16 << 20))])
 
 
-@pytest.mark.parametrize("text", ["<comments><row /></comments>", "", "no XML at all"])
-def test_other_files_are_refused_before_anything_is_read(tmp_path: Path, text: str) -> None:
-    with pytest.raises(InputError, match=r"is not a Posts\.xml"):
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("<comments><row /></comments>", r"is not a Posts\.xml"),
+        ("", "the file is empty"),
+        ("no XML at all", r"is not a Posts\.xml"),
+    ],
+)
+def test_other_files_are_refused_before_anything_is_read(tmp_path: Path, text: str, what: str) -> None:
+    with pytest.raises(InputError, match=what):
         mill_xml(tmp_path, text)
 
 
@@ -752,7 +759,7 @@ def test_an_archive_that_is_cut_damaged_or_encrypted_is_an_error(tmp_path: Path)
     data = path.read_bytes()
     flipped = bytearray(data)
     flipped[2000:2010] = bytes(10)
-    for damaged in (data[: len(data) // 2], data[:40], b"", b"no archive", bytes(flipped)):
+    for damaged in (data[: len(data) // 2], data[:40], b"no archive", bytes(flipped)):
         path.write_bytes(damaged)
         with pytest.raises(CorruptFile, match=r"site\.7z: cannot be unpacked"):
             mill(tmp_path / "in", tmp_path / "out")
