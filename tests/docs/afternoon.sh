@@ -69,6 +69,7 @@ tokmill recipe check recipe.yaml 2>&1 || true
 
 say "mended: a first run"
 change 's/parqet/parquet/; s/paragraf/paragraph/; s/wrods/words/; s/treshold/threshold/; s/wab: 0.2/web: 0.2/'
+cp recipe.yaml first.yaml
 run
 first=$(digest)
 
@@ -98,25 +99,7 @@ change 's/threshold: 0.8/threshold: 0.7/'
 run --keep-previous
 
 say "and back to the first recipe"
-cat > recipe.yaml <<'YAML'
-name: afternoon
-sources:
-  - {name: code, domain: code, files: data/code.jsonl.zst, fields: {text: content, id: path}}
-  - {name: topics, domain: prose, files: data/topics.parquet, fields: {id: topic}}
-  - {name: problems, domain: math, files: data/problems.jsonl, template: "{question}\n{answer}"}
-  - {name: faq, domain: math, files: data/faq.jsonl}
-  - {name: mirror, domain: math, files: data/mirror.jsonl}
-  - {name: web, domain: web, files: data/web.jsonl}
-  - {name: letters, domain: prose, files: data/letters.txt, unit: paragraph}
-filters:
-  - {measure: words, min: 5}
-dedup: {near: {threshold: 0.8}}
-tokenizer: {train: {model: byte_bpe, vocab_size: 1024}, eos: "<eos>"}
-mixture: {weights: {code: 0.3, prose: 0.3, math: 0.2, web: 0.2}}
-pack: {length: 128}
-builds:
-  - {name: rows, format: memmap}
-YAML
+cp first.yaml recipe.yaml
 run --keep-previous
 test "$(digest)" = "$first" && echo "the digest is that of the first run"
 

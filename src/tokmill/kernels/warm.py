@@ -30,7 +30,6 @@ from typing import Any
 
 import llvmlite.binding
 import numba
-from numba.core import compiler, targetconfig
 
 from tokmill.kernels.jit import source_stamp
 
@@ -89,27 +88,10 @@ def kernels_of(modules: Collection[str] | None = None) -> list[Any]:
 def compile_asked(modules: Sequence[str]) -> None:
     """What a process does that was started for it: its standard input has the number of a module in each byte."""
     gc.disable()
-    _compare_flags_quickly()
     while number := os.read(0, 1):
         for kernel in kernels_of([modules[number[0]]]):
             kernel.first_call()
             os.write(1, b".")
-
-
-def _compare_flags_quickly() -> None:
-    """numba asks whether two sets of flags are equal some thousand times for a kernel, and looks up all forty flags each time:
-    a tenth of what compiling takes. Those that neither has set are defaults, and equal."""
-    flags = targetconfig.TargetConfig
-    hashes = {kind: hash(kind()) for kind in (compiler.Flags,)}
-    slow_equal, slow_hash = flags.__eq__, flags.__hash__
-
-    def equal(one: Any, other: Any) -> Any:
-        if type(one) is not type(other):
-            return slow_equal(one, other)
-        return all(getattr(one, k) == getattr(other, k) for k in one._values.keys() | other._values.keys())
-
-    flags.__eq__ = equal
-    flags.__hash__ = lambda one: hashes.get(type(one)) or slow_hash(one)  # it is that of the names
 
 
 def _compile_apart(modules: Sequence[str], total: int, on_kernel: OnKernel, processes: int) -> bool:

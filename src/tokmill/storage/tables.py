@@ -81,7 +81,7 @@ def load_range(path: Path, column: str, value: int) -> Any:
     """The rows of a sorted table in which `column` is `value`."""
     with _told_as_damaged(path), pq.ParquetFile(path) as file:
         place = file.schema_arrow.get_field_index(column)
-        bounds = [file.metadata.row_group(n).column(place).statistics for n in range(file.num_row_groups)]
+        bounds = [_statistics(file, group, column, place) for group in range(file.num_row_groups)]
         groups = [
             group
             for group, bound in enumerate(bounds)
