@@ -294,6 +294,33 @@ def test_a_fraction_out_of_bounds_is_refused_at_once(written: str) -> None:
     assert line.startswith("line 3: split.valid_fraction: ")
 
 
+@pytest.mark.parametrize("written", ["-1", "1e-31", "1e-999999999", "1e999999999"])
+def test_a_weight_out_of_bounds_is_refused_at_once(written: str) -> None:
+    lines = mistakes(f"{SMALL}mixture: {{weights: {{a: {written}}}}}\n")
+    assert [line for line in lines if line.startswith("line 3: mixture.weights.a: ")]
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "told"),
+    [
+        (
+            "{train: {weights: {a: -1}}, eos: e}",
+            "tokenizer.train.weights.a: input should be greater than or equal to 0",
+        ),
+        (
+            "{train: {weights: mixtur}, eos: e}",
+            'tokenizer.train.weights: "mixtur" is not a choice; did you mean `mixture`?',
+        ),
+        ("{train: {}, eos: [e]}", "tokenizer.eos: should be a token of the vocabulary, or an id"),
+    ],
+)
+def test_a_value_that_may_be_one_of_two_things_is_told_as_what_it_was_meant_to_be(
+    tokenizer: str, told: str
+) -> None:
+    (line,) = mistakes(f"{SMALL}tokenizer: {tokenizer}\n")
+    assert line.startswith(f"line 3: {told}"), line
+
+
 def test_sections_that_are_left_out_have_working_defaults() -> None:
     recipe = parse(SMALL)
     assert recipe.tokenizer is None

@@ -15,6 +15,7 @@ copy_recipe ─ the lines of its section as comments ─ the recipe ─> a file 
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar, Union, cast, g
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic_core import to_jsonable_python
+from pydantic_core import ErrorDetails, to_jsonable_python
 
 from tokmill.errors import RecipeError, TokmillError, plural
 from tokmill.recipe import Build, Path_, Recipe, Section, Source
@@ -238,7 +239,7 @@ def _parse(data: bytes, where: str, section: type[Section], set: Settings = ()) 
             usable = section.model_validate(content)
             break
         except ValidationError as error:
-            faults = error.errors(include_url=False)[:_MAX_MISTAKES]
+            faults = _without_choices(error.errors(include_url=False), content)[:_MAX_MISTAKES]
             if not attempt:
                 mistakes += [
                     written.mistake_at(fault["loc"], _what(fault, fault["loc"], section)) for fault in faults
@@ -252,6 +253,26 @@ def _parse(data: bytes, where: str, section: type[Section], set: Settings = ()) 
             ):
                 _take_out(content, path, left_out)
     return written._replace(content=usable, mistakes=tuple(mistakes))
+
+
+def _without_choices(faults: Sequence[ErrorDetails], content: Any) -> list[ErrorDetails]:
+    """Where a value may be a mapping or a word, pydantic tells what is wrong with it as either, at `weights.dict[…].web`.
+    Told is what is wrong with it as what it is, at `weights.web`."""
+    told: list[ErrorDetails] = []
+    for fault in faults:
+        choices = [at for at, part in enumerate(fault["loc"]) if str(part).startswith(("dict[", "literal["))]
+        if not choices:
+            told.append(fault)
+            continue
+        before, choice, after = (
+            fault["loc"][: choices[0]],
+            fault["loc"][choices[0]],
+            fault["loc"][choices[0] + 1 :],
+        )
+        value = functools.reduce(lambda value, part: value[part], before, content)
+        if isinstance(value, dict) == str(choice).startswith("dict["):
+            told.append({**fault, "loc": (*before, *after)})
+    return told
 
 
 def _read_yaml(data: bytes, where: str, mistakes: list[Mistake]) -> tuple[Any, Any]:

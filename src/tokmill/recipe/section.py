@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
-_MAX_PLACES = 60
+MAX_PLACES = 60
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
@@ -29,13 +29,16 @@ def _exact_decimal(value: Any) -> Decimal:
     """0.1 stays 0.1: fractions are compared in integer arithmetic, so no binary fraction may come between."""
     if not isinstance(value, bool) and isinstance(value, (int, float, str, Decimal)):
         with contextlib.suppress(InvalidOperation):
-            return shortest(Decimal(str(value)))
+            number = Decimal(str(value))
+            if number.is_finite() and abs(number.adjusted()) > MAX_PLACES:
+                raise ValueError(f"should have no more than {MAX_PLACES} digits")
+            return shortest(number)
     raise ValueError("should be a number")
 
 
 def shortest(number: Decimal) -> Decimal:
     """0.1 of 0.10, 1 of 1.0, 0 of -0: one number has one spelling, and so one digest."""
-    if not number.is_finite() or abs(number.adjusted()) > _MAX_PLACES:
+    if not number.is_finite() or abs(number.adjusted()) > MAX_PLACES:
         return number  # refused by its bounds; written out it would be as long as its exponent says
     written = f"{number:f}"
     if "." in written:
