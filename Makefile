@@ -30,9 +30,9 @@ faults: $(TESTING)
 recipes: $(TESTING)
 	$(VENV)/bin/python -m pytest -m slow_recipes tests/recipes tests/docs/test_five_projects.py
 
-# every how-to page, block by block
+# every how-to page, block by block, and the page of figures from a few documents
 pages: $(TESTING)
-	$(VENV)/bin/python -m pytest -m slow_docs tests/docs
+	$(VENV)/bin/python -m pytest -m slow_docs tests/docs tests/bench
 
 # how long nothing moves, at most
 screen: $(TESTING)
@@ -47,7 +47,8 @@ lint: $(TESTING)
 	$(VENV)/bin/mypy
 
 # The wheel is built from the sdist, so that both are whole. What it needs is lent from $(VENV), by a path file and
-# not by an install of minutes; pip says whether its metadata asks for just that.
+# not by an install of minutes; pip says whether its metadata asks for just that. Lent too is what numba has compiled for
+# the checkout, where it has: of the same text, it serves an installed copy.
 dist: $(TESTING)
 	rm -rf dist build/dist
 	PIP_CONSTRAINT=constraints.txt $(VENV)/bin/python -m build --outdir dist
@@ -55,6 +56,8 @@ dist: $(TESTING)
 	$(PIP) --python build/dist/bin/python install --quiet --no-deps --no-index dist/tokmill-*.whl
 	$(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $$(echo build/dist/lib/python3.*/site-packages)/lent.pth
 	$(PIP) --python build/dist/bin/python check
+	mkdir -p $$(echo build/dist/lib/python3.*/site-packages)/tokmill/kernels/__pycache__
+	find src/tokmill/kernels/__pycache__ -name '*.nb?' -o -name '*.ready' | xargs -r cp -t $$(echo build/dist/lib/python3.*/site-packages)/tokmill/kernels/__pycache__
 	build/dist/bin/python tests/installed.py dist
 
 format: $(TESTING)

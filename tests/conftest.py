@@ -15,24 +15,29 @@ from forked import fork_workers
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+# A quarter of the time of a test that runs a recipe is fsync, rename and unlink on a disk; in memory they cost nothing. Those
+# that need the faults of a disk make their own (`faults/disk.py`).
+if os.access("/dev/shm", os.W_OK):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+
 # Two processes share the tests file by file, in the order of collection (--no-loadscope-reorder). A file of a minute that
 # is begun last leaves a core idle for a minute: so these are begun first, and what is left for the end takes seconds.
 LONGEST = (
     "docs/test_blocks.py",
+    "test_plugins.py",
+    "hub/test_milling.py",
+    "takedown/test_forget.py",
     "faults/test_kills.py",
-    "bench/test_all.py",
     "faults/test_object_store.py",
     "faults/test_two_runs.py",
     "engines/test_clusters.py",
     "tokenizers/test_fast.py",
     "faults/test_growth.py",
-    "takedown/test_forget.py",
     "recipes/test_offline.py",
     "recipes/test_shapes.py",
     "stages/split/test_split_runs.py",
     "sources/test_bad_input.py",
     "hub/test_hub.py",
-    "hub/test_milling.py",
     "storage/test_objects_runs.py",
     "faults/test_engines.py",
     "faults/test_engines_memory.py",
@@ -41,7 +46,6 @@ LONGEST = (
     "faults/test_reads.py",
     "faults/test_surroundings.py",
     "faults/test_hostile_inputs.py",
-    "test_plugins.py",
     "test_verbs.py",
     "audit/test_trace.py",
     "clean/test_redact.py",

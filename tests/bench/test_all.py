@@ -30,6 +30,7 @@ def run_all(results: Path, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stderr, page.read_text() if page.exists() else ""
 
 
+@pytest.mark.slow_docs
 @needs_texts
 def test_a_quick_run_fills_the_page(tmp_path: Path) -> None:
     results = tmp_path / "results"

@@ -8,6 +8,7 @@ makes one), and in the ledgers of a run over bad files, and fails for one that i
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from tokmill.clean.rules import PACKS, load_pack
@@ -169,6 +170,7 @@ def known_reasons() -> set[str]:
     return {reason for told in REASONS.values() for reason in told} | set(pack_reasons())
 
 
+@functools.cache
 def pack_reasons() -> dict[str, list[str]]:
     """Reasons of the shipped packs, with the rules that give them."""
     found: dict[str, list[str]] = {}

@@ -7,6 +7,7 @@ A section that stands in two places (`pack` of the recipe and of a build) is tol
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -165,9 +166,14 @@ def recipe_markdown() -> str:
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", whole)
 
 
+@functools.cache  # half of what looking up a word takes
+def _schema() -> Schema:
+    return Recipe.model_json_schema()
+
+
 def key_names() -> list[str]:
     """Every key by its place, as anchors of the page have them."""
-    schema = Recipe.model_json_schema()
+    schema = _schema()
     return [
         anchor(place.path, key)
         for place in _walk(Recipe.__name__, schema)
@@ -177,7 +183,7 @@ def key_names() -> list[str]:
 
 def find_keys(word: str) -> list[Key]:
     """By its whole path in a recipe, with or without places of lists; else by the end of its path."""
-    schema = Recipe.model_json_schema()
+    schema = _schema()
     places = _walk(Recipe.__name__, schema)
     wanted = re.sub(r"\[\d*\]", "", word)
     exact = _follow(wanted.split("."), schema)
