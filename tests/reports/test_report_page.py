@@ -190,3 +190,9 @@ def test_names_of_sources_and_runs_are_escaped_too(made: Any) -> None:
     tags = _Tags()
     tags.feed(render_page(facts))
     assert tags.scripts == 2
+
+
+def test_what_a_warning_quotes_is_set_as_code(made: Any) -> None:
+    facts = figures_of(made.page.parent / "out")
+    facts["warnings"][0] = {"where": "clean", "what": "set `max_source_loss: <0.9>` higher"}
+    assert "set <code>max_source_loss: &lt;0.9&gt;</code> higher" in render_page(facts)

@@ -17,6 +17,7 @@ from tokmill.reports.charts import (
     number,
     packing,
     percent,
+    prose,
     seconds,
     shown,
     size,
@@ -25,7 +26,7 @@ from tokmill.reports.charts import (
 
 
 def _lines(told: list[Json]) -> str:
-    rows = "".join(f"<li><b>{shown(one['where'])}</b> {shown(one['what'])}</li>" for one in told)
+    rows = "".join(f"<li><b>{shown(one['where'])}</b> {prose(one['what'])}</li>" for one in told)
     return f'<ul class="warnings">{rows}</ul>' if rows else ""
 
 
