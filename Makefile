@@ -19,7 +19,9 @@ TESTING := $(VENV)/.installed-testing
 demo: $(RUNTIME)
 	$(VENV)/bin/tokmill demo --out demo
 
+# kernels first: two tests that find none compile them twice, at the same time
 test: $(TESTING)
+	$(VENV)/bin/tokmill doctor --warm
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # every kill, fault and flip: about an hour

@@ -48,6 +48,7 @@ def run_watched(recipe: Path, out: Path, *options: str) -> tuple[int, str]:
     return peak, said
 
 
+@pytest.mark.slow_faults
 def test_a_run_stays_within_its_memory(tmp_path: Path) -> None:
     dedup = {"near": {}, "window": {"policy": "trim"}, "partitions": 2}
     recipe = small_corpus(tmp_path, problems=6000, shards={"megabytes": 1}, dedup=dedup)

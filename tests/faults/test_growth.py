@@ -44,6 +44,7 @@ def grown(bench: Any, directory: Path, small: int, large: int) -> dict[str, tupl
 
 
 @pytest.mark.usefixtures("forked_workers")
+@pytest.mark.slow_faults
 def test_no_task_grows_with_the_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With pieces a fiftieth as large as those of a run, so that the smaller corpus nearly fills one.
 

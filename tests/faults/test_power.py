@@ -79,6 +79,7 @@ def test_the_next_run_after_a_power_cut_ends_with_the_same_content(recorded: tup
     assert faults(recorded, few(cuts, QUICK, 1), seed=1) == []
 
 
+@pytest.mark.slow_faults
 def test_nothing_that_was_removed_is_back_for_good_after_a_power_cut(
     recorded: tuple[Disk, Recording],
 ) -> None:
@@ -93,6 +94,7 @@ def test_nothing_that_was_removed_is_back_for_good_after_a_power_cut(
     assert found == []
 
 
+@pytest.mark.slow_faults
 def test_a_power_cut_while_a_finished_build_is_described_again_leaves_nothing(
     recorded: tuple[Disk, Recording],
 ) -> None:
@@ -111,6 +113,7 @@ def test_a_power_cut_while_a_finished_build_is_described_again_leaves_nothing(
         assert what_goes_wrong(disk) == ""
 
 
+@pytest.mark.slow_faults
 def test_a_rebuild_that_a_power_cut_ended_ends_with_the_same_content(rebuilt: tuple[Disk, Recording]) -> None:
     assert faults(rebuilt, few(rebuilt[1].cuts(), QUICK, 3), seed=3) == []
 

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -190,16 +191,23 @@ def within(script: str, scratch: Path) -> Ended:
     return shell(f"unshare -m bash -c {shlex.quote(script)}", scratch)
 
 
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A directory that is there without /dev/shm."""
+    with tempfile.TemporaryDirectory() as directory:
+        yield Path(directory)
+
+
 @pytest.mark.parametrize("mount", ["mount -t tmpfs -o ro none /dev/shm", "mkdir dev; mount --bind dev /dev"])
 def test_a_machine_without_shared_memory_works_in_one_process(
-    made: Made, tmp_path: Path, namespace: str, mount: str
+    made: Made, on_disk: Path, namespace: str, mount: str
 ) -> None:
-    corpus = small_corpus(tmp_path / "corpus")
-    ended = within(f"{namespace}{mount}; {TOKMILL} run {corpus} --out {tmp_path}/out --workers 2", tmp_path)
+    corpus = small_corpus(on_disk / "corpus")
+    ended = within(f"{namespace}{mount}; {TOKMILL} run {corpus} --out {on_disk}/out --workers 2", on_disk)
     assert ended.status == 0, ended
     assert "working in one process" in ended.err
-    assert checked_digest(tmp_path / "out") == made.digest
-    environment = json.loads((tmp_path / "out/manifest.json").read_bytes())["environment"]
+    assert checked_digest(on_disk / "out") == made.digest
+    environment = json.loads((on_disk / "out/manifest.json").read_bytes())["environment"]
     assert environment["workers"] == 1
 
 
