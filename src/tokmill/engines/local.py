@@ -265,8 +265,9 @@ class InlineEngine:
 COMPILING = "compiling kernels"  # as a step is told, though it is none
 
 
-def compile_kernels(progress: Progress, processes: int | None = None) -> float:
-    """All that are not in the cache. How many seconds it took: they belong to no step."""
+def compile_kernels(progress: Progress) -> float:
+    """All that are not in the cache, on all cores: that a run has one worker says nothing of what comes once per version.
+    How many seconds it took: they belong to no step."""
     begun = time.monotonic()
 
     def count(done: int, total: int) -> None:
@@ -275,7 +276,7 @@ def compile_kernels(progress: Progress, processes: int | None = None) -> float:
             progress.say(f"compiling {plural(total, 'kernel')}, once per version …")
         progress.count(COMPILING, done, total, "kernels")
 
-    if ensure_compiled(count, processes or available_cores()):
+    if ensure_compiled(count, available_cores()):
         progress.finish_step(COMPILING, time.monotonic() - begun, {})
     return time.monotonic() - begun
 

@@ -231,7 +231,7 @@ class Session:
     def _compile_kernels(self) -> None:
         """Before the first step begins: it is no part of how long one takes."""
         if self._engine is None:
-            self.compiling_seconds += compile_kernels(self._progress, self._resources.workers)
+            self.compiling_seconds += compile_kernels(self._progress)
 
     def describe(self) -> Json:
         if self._engine is not None:
