@@ -32,7 +32,8 @@ SURVIVED = (Mode.R_EINTR, Mode.R_SHORT)
 OF_A_RUN = [mode for mode in KINDS if mode is not Mode.R_FLIP]
 # What a second reading finds whole is whole.
 OF_VERIFY = list(KINDS)
-_ERROR = re.compile(r"^[A-Z]\w+ (\S+): .+\n  next: .+", re.MULTILINE)
+# what is found before any work is told at its place in the recipe or the command
+_ERROR = re.compile(r"^[A-Z]\w+ (?:\S+, --out: )?(\S+): .+\n  next: .+", re.MULTILINE)
 
 
 class Read(NamedTuple):
