@@ -127,6 +127,11 @@ def edited(data: bytes, change: Callable[[dict[str, Any]], object], **layout: An
     return json.dumps(body, ensure_ascii=False, **{"indent": 1, **layout}).encode() + b"\n"
 
 
+def test_a_manifest_is_laid_out_as_the_standard_library_does(tmp_path: Path) -> None:
+    data = written(tmp_path)
+    assert edited(data, lambda body: None) == data
+
+
 def test_a_manifest_laid_out_in_another_way_is_refused(tmp_path: Path) -> None:
     data = written(tmp_path)
     assert edited(data, lambda body: None) == data

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from tokmill.formats.ids import SPLIT_WORDS, plain_split
-from tokmill.recipe.section import MAX_PLACES, Name, Path_, Patterns, Section, Share, part_of
+from tokmill.recipe.section import Name, Path_, Patterns, Section, Share, can_be_spelled, part_of
 
 
 class Normalize(Section):
@@ -382,5 +382,4 @@ def _decimal(value: Any) -> Decimal:
         number = Decimal(str(value))
     except InvalidOperation:
         return Decimal(-1)
-    # one with so many places would be written out where it is added
-    return number if number.is_finite() and abs(number.adjusted()) <= MAX_PLACES else Decimal(-1)
+    return number if can_be_spelled(number) else Decimal(-1)

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
-MAX_PLACES = 60
+_MAX_PLACES = 60
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
@@ -30,16 +30,21 @@ def _exact_decimal(value: Any) -> Decimal:
     if not isinstance(value, bool) and isinstance(value, (int, float, str, Decimal)):
         with contextlib.suppress(InvalidOperation):
             number = Decimal(str(value))
-            if number.is_finite() and abs(number.adjusted()) > MAX_PLACES:
-                raise ValueError(f"should have no more than {MAX_PLACES} digits")
+            if number.is_finite() and not can_be_spelled(number):
+                raise ValueError(f"should have no more than {_MAX_PLACES} digits")
             return shortest(number)
     raise ValueError("should be a number")
 
 
+def can_be_spelled(number: Decimal) -> bool:
+    """Written out, or added, a number is as long as its exponent says."""
+    return number.is_finite() and abs(number.adjusted()) <= _MAX_PLACES
+
+
 def shortest(number: Decimal) -> Decimal:
     """0.1 of 0.10, 1 of 1.0, 0 of -0: one number has one spelling, and so one digest."""
-    if not number.is_finite() or abs(number.adjusted()) > MAX_PLACES:
-        return number  # refused by its bounds; written out it would be as long as its exponent says
+    if not can_be_spelled(number):
+        return number  # refused where it is read
     written = f"{number:f}"
     if "." in written:
         written = written.rstrip("0").rstrip(".")
