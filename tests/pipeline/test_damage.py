@@ -73,7 +73,7 @@ def test_a_missing_file_is_noticed_and_only_that_step_is_made_again(out: Path, s
 def test_what_is_too_large_to_read_each_time_is_read_when_asked_for(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tokmill.pipeline.run.SAMPLED_BYTES", 0)
+    monkeypatch.setattr("tokmill.pipeline.session.SAMPLED_BYTES", 0)
     flip(out / "build/rows/train/input_ids.mmap")
     assert tokmill.run(RECIPE, out, workers=1).ran == []
     assert tokmill.run(RECIPE, out, workers=1, verify=True).ran == ["build/rows"]

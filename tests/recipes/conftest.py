@@ -7,7 +7,7 @@ import pytest
 from mill import SHARED
 from recipes.shelved import Milled, Shelved
 from tokmill.demos.stand_in import write_stand_in
-from tokmill.recipe.file import STAND_IN, copy_recipe, recipe_names
+from tokmill.recipe.examples import STAND_IN, copy_recipe, recipe_names
 
 RANKS = SHARED / "data" / "tokenizers" / "tiktoken"
 O200K, R50K = RANKS / "o200k_base.tiktoken", RANKS / "r50k_base.tiktoken"

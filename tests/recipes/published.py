@@ -14,7 +14,8 @@ from zstandard import ZstdDecompressor
 
 from hub.loopback import LoopbackHub
 from recipes.shelved import NAMES
-from tokmill.recipe.file import find_recipe, load_recipe
+from tokmill.recipe.examples import find_recipe
+from tokmill.recipe.file import load_recipe
 
 # dataset: (config, split, the file as it is called there, the file that stands in for it)
 PUBLISHED: dict[str, tuple[str | None, str, str, str]] = {

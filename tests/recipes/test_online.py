@@ -22,7 +22,8 @@ from recipes.conftest import O200K, R50K
 from recipes.published import publish, records
 from recipes.shelved import Milled, Shelved
 from tokmill.artifacts.manifest import load_manifest
-from tokmill.recipe.file import find_recipe, load_recipe
+from tokmill.recipe.examples import find_recipe
+from tokmill.recipe.file import load_recipe
 from tokmill.storage import codecs
 
 pytestmark = pytest.mark.skipif(

@@ -19,7 +19,7 @@ from mill import tokmill as command
 from recipes.shelved import Milled, Shelved
 from tokmill.cli import main
 from tokmill.loader import Batches, open_dataset
-from tokmill.recipe.file import find_recipe
+from tokmill.recipe.examples import find_recipe
 from tokmill.reviews.review import review
 from tokmill.tokenizers.load import load_tokenizer
 

@@ -17,7 +17,7 @@ import tokmill
 from mill import SHARED
 from recipes.shelved import Shelved
 from tokmill.demos.stand_in import write_stand_in
-from tokmill.recipe.file import STAND_IN, copy_recipe, recipe_names
+from tokmill.recipe.examples import STAND_IN, copy_recipe, recipe_names
 
 DATA, BENCH = SHARED / "data", SHARED / "bench"
 

@@ -18,7 +18,8 @@ from tokmill.engines.cluster import carry_out, encode_order, read_reply
 from tokmill.engines.local import Engine, InlineEngine, Perform, Resources
 from tokmill.errors import ManifestDamaged
 from tokmill.pipeline.plan import plan_steps, steps_until
-from tokmill.pipeline.run import Session, run_recipe
+from tokmill.pipeline.run import run_recipe
+from tokmill.pipeline.session import Session
 from tokmill.stages.dedup.near import METHOD as NEAR
 from tokmill.stages.registry import STAGES
 

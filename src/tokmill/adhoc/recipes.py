@@ -53,7 +53,8 @@ from tokmill.formats import format_names
 from tokmill.pipeline.examination import examine
 from tokmill.pipeline.run import base_of, place_of
 from tokmill.recipe import Recipe
-from tokmill.recipe.file import STAND_IN, Settings, copy_recipe, parse_recipe, read_recipe
+from tokmill.recipe.examples import STAND_IN, copy_recipe
+from tokmill.recipe.file import Settings, parse_recipe, read_recipe
 from tokmill.storage.disk import commit_bytes
 from tokmill.storage.location import file_sha256
 from tokmill.tokenizers.load import find_eos, load_tokenizer
