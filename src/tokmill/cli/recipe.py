@@ -23,7 +23,7 @@ from tokmill.cli.console import (
 )
 from tokmill.cli.source_options import ANY_DIRECTORY, ANY_FILE, FILE, out_option, workers_option
 from tokmill.errors import plural
-from tokmill.recipe.file import STAND_IN
+from tokmill.recipe.examples import STAND_IN
 from tokmill.reference.recipe_keys import recipe_markdown
 
 if TYPE_CHECKING:
