@@ -7,8 +7,8 @@
                                    results/<name>.json   its figures
                                    results/<name>.run    CPU and wall seconds, peak RSS, when     ─ page ─> performance.md
 
-The page is made of all results that are there, so a bench can be run again by itself. datatrove and the loaders that
-we are compared with live in environments of their own; where none is named, the page says so.
+The page is made of all results that are there, so a bench can be run again by itself. datatrove and the
+loaders that we are compared with live in environments of their own; where none is named, the page says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How fast the functions on columns are on real text: MB of text per CPU second, and documents per second for `pack`.
+"""How fast the functions on columns are on real text:
+MB of text per CPU second, and documents per second for `pack`.
 
     python bench/columns.py [--texts DIR] [--rounds 3] [--json FILE]
 

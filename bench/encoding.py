@@ -1,15 +1,19 @@
 """Documents to Megatron files: how fast, against Megatron-style encoding, and whether the bytes are the same.
 
-    python bench/encoding.py [--texts DIR] [--rounds 3] [--sample-every 1] [--json FILE]
-    python bench/encoding.py --equal [--tokenizer NAME]      every tokenizer file against its reference, id by id
+python bench/encoding.py [--texts DIR] [--rounds 3] [--sample-every 1] [--json FILE]
+python bench/encoding.py --equal [--tokenizer NAME]      every tokenizer file against its reference, id by id
 
-Working shards (Parquet) are made before the clock starts. Each round is a new process that has never seen the text:
+Working shards (Parquet) are made before the clock starts.
+Each round is a new process that has never seen the text:
 
-    tokmill      `tokmill run`, one worker, on a directory that ends at the split: start-up, loading the kernels, the
-                 steps tokenizer, tokens (with the check against tiktoken) and build, all manifests and fsyncs
-    steps alone  the steps tokens and build in a process that has imported its libraries and loaded the kernels; it
-                 reads the Parquet files, loads the tokenizer, checks, writes, hashes and syncs within the clock
-    tokenizers   the loop of encoding_reference.py over the same documents, in memory already: encode, EOS, files
+    tokmill      `tokmill run`, one worker, on a directory that ends at the split: start-up, loading the
+                 kernels, the steps tokenizer, tokens (with the check against tiktoken) and build, all
+                 manifests and fsyncs
+    steps alone  the steps tokens and build in a process that has imported its libraries and loaded the
+                 kernels; it reads the Parquet files, loads the tokenizer, checks, writes, hashes and syncs
+                 within the clock
+    tokenizers   the loop of encoding_reference.py over the same documents, in memory already: encode, EOS,
+                 files
     tiktoken     the same loop with `encode_ordinary`
 
 MB are 10^6 bytes of UTF-8 text, CPU seconds those of all processes, memory the peak RSS of the process.

@@ -1,19 +1,22 @@
-"""The whole mill on real text, beside the same chain in datatrove: MB of text per CPU second, wall time, peak RSS.
+"""The whole mill on real text, beside the same chain in datatrove:
+MB of text per CPU second, wall time, peak RSS.
 
     python bench/end_to_end.py [--texts DIR] [--rounds 3] [--json FILE]
     python bench/end_to_end.py --reference /path/to/venv/bin/python        datatrove on a sample of the same documents
 
     read ─ language ─ four packs in FineWeb's order ─ exact and near duplicates ─ gpt2 tokens ─ rows of 2,048 ─> memmap
 
-A round is `tokmill run` as a process of its own in an empty directory: CPU seconds are those of the driver and all its
-workers as the system counts them, start-up, manifests and fsyncs included; kernels are compiled once beforehand. MB are
-10^6 bytes of UTF-8 text as received. bench/chain.py has the recipe and its two settings, the same for both mills.
+A round is `tokmill run` as a process of its own in an empty directory: CPU seconds are those of the driver
+and all its workers as the system counts them, start-up, manifests and fsyncs included; kernels are compiled
+once beforehand. MB are 10^6 bytes of UTF-8 text as received. bench/chain.py has the recipe and its two
+settings, the same for both mills.
 
-The sample is one in --sample-every documents of every file. datatrove's cost per document does not depend on how many
-there are (but for sorting its bands, a few per cent), so MB per CPU second of the sample stands for the whole; its
-start-up is left out, ours is in. The reference needs
+The sample is one in --sample-every documents of every file. datatrove's cost per document does not depend on
+how many there are (but for sorting its bands, a few per cent), so MB per CPU second of the sample stands for
+the whole; its start-up is left out, ours is in. The reference needs
 
-    pip install datatrove spacy nltk regex tokenizers zstandard orjson "xxhash<4" fasttext-numpy2-wheel fasteners
+    pip install datatrove spacy nltk regex tokenizers zstandard orjson "xxhash<4" fasttext-numpy2-wheel
+    fasteners
 
 and its language model is the file that tokmill uses.
 """

@@ -6,13 +6,14 @@
     near     buckets ─ clusters
     tokens   JsonlReader ─ MinHash filter ─> DocumentTokenizer
 
-stdout: {"stages": CPU seconds of each, "start_up": …, "documents": how many came in, were kept and are left, "tokens": …}
+stdout: {"stages": CPU seconds of each, "start_up": …, "documents":
+how many came in, were kept and are left, "tokens": …}
 
-One task and one process, in datatrove's own executor. What favours it: imports and spaCy are loaded before the clock
-starts; signatures are made while the cleaned documents are still in memory; those are written without compression;
-tokens are not shuffled. `whitespace` has `str.split` in the place of spaCy's words, and
-sentences that end where white space follows . ? or ! With `all kept` every filter judges every document, and none is
-dropped by its verdict.
+One task and one process, in datatrove's own executor. What favours it: imports and spaCy are loaded before
+the clock starts; signatures are made while the cleaned documents are still in memory; those are written
+without compression; tokens are not shuffled. `whitespace` has `str.split` in the place of spaCy's words, and
+sentences that end where white space follows . ? or ! With `all kept` every filter judges every document, and
+none is dropped by its verdict.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def run(steps: list[Any], tasks: int, logs: Path) -> float:
 
 
 def counted(out: Path) -> dict[str, int]:
-    """As datatrove counts them itself: the first step of a stage is given all, a filter forwards what it keeps."""
+    """As datatrove counts them itself: the first step of a stage is given all,
+    a filter forwards what it keeps."""
     (first, *_), (_, filtered, *_) = (
         json.loads((out / "logs" / stage / "stats.json").read_text()) for stage in ("clean", "tokens")
     )

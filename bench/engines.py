@@ -2,11 +2,11 @@
 
     python bench/engines.py [--texts DIR] [--workers 2] [--rounds 3] [--engines local ray dask] [--json FILE]
 
-In a process of its own, each engine first mills a few documents, which starts its workers and loads their kernels
-and the tokenizer; that is its start-up. Then it mills the texts, and that is timed. Engines alternate, so that a
-noisy minute does not fall on one of them only; figures are medians of the rounds. All must make the same content.
-CPU seconds are those of the driver and of every process below it: workers, and Ray's own daemons. On a machine that is
-shared they say more than wall time.
+In a process of its own, each engine first mills a few documents, which starts its workers and loads their
+kernels and the tokenizer; that is its start-up. Then it mills the texts, and that is timed. Engines
+alternate, so that a noisy minute does not fall on one of them only; figures are medians of the rounds. All
+must make the same content. CPU seconds are those of the driver and of every process below it: workers, and
+Ray's own daemons. On a machine that is shared they say more than wall time.
 """
 
 from __future__ import annotations

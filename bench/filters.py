@@ -1,12 +1,14 @@
-"""Megabytes of text per CPU second through the filter packs, beside the reference implementation in the same run.
+"""Megabytes of text per CPU second through the filter packs,
+beside the reference implementation in the same run.
 
     python bench/filters.py --texts ../shared/bench
     python bench/filters.py --parity --reference /path/to/venv/bin/python       agreement of verdicts per pack
 
-Texts are JSONL.zst files with `text` and `lang`, held in memory as Arrow before the clock starts. `together` is what
-a run with `web-en` does, by the same function: quality and repetition measured, lines edited, what they left measured
-for c4 and fineweb. The reference is datatrove, in an environment of its own (pip install datatrove spacy nltk regex); its
-verdicts are kept in --cache, because it needs minutes where this needs seconds.
+Texts are JSONL.zst files with `text` and `lang`, held in memory as Arrow before the clock starts. `together`
+is what a run with `web-en` does, by the same function: quality and repetition measured, lines edited, what
+they left measured for c4 and fineweb. The reference is datatrove, in an environment of its own (pip install
+datatrove spacy nltk regex); its verdicts are kept in --cache, because it needs minutes where this needs
+seconds.
 """
 
 from __future__ import annotations
@@ -211,7 +213,8 @@ def judged(pack: Pack, texts: Any) -> list[str | None]:
 
 
 def verdicts_of(reference: Path, documents: list[Document], cache: Path) -> list[dict[str, Any]]:
-    """From the cache, and from the reference what is not there yet; an interrupted run goes on where it was."""
+    """From the cache, and from the reference what is not there yet;
+    an interrupted run goes on where it was."""
     known = {}
     if cache.exists():
         known = {verdict["row"]: verdict for verdict in map(json.loads, cache.read_text().splitlines())}

@@ -1,11 +1,13 @@
-"""The reference implementation's verdicts, made by the interpreter that has it installed (bench/filters.py calls it).
+"""The reference implementation's verdicts, made by the interpreter that has it installed (bench/filters.py
+calls it).
 
 stdin: {"row": 7, "text": "…"} per line  ─ datatrove's filters, one process ─>  stdout: one verdict line per document
 
-    {"row": 7, "gopher-quality": "gopher_short_doc", "gopher-repetition": null, …, "cpu_s": {"gopher-quality": 0.01, …}}
+    {"row": 7, "gopher-quality": "gopher_short_doc", "gopher-repetition": null, …, "cpu_s": {"gopher-quality":
+    0.01, …}}
 
-null is a document that is kept. Each filter judges the text as it came; `web-en` is the four in FineWeb's order,
-each on what the one before it left. `c4_sha256` is of the text that the c4 filter left behind.
+null is a document that is kept. Each filter judges the text as it came; `web-en` is the four in FineWeb's
+order, each on what the one before it left. `c4_sha256` is of the text that the c4 filter left behind.
 """
 
 from __future__ import annotations

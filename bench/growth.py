@@ -2,10 +2,11 @@
 
     python bench/growth.py [--documents 1000000 4000000 16000000] [--layout concat] [--format memmap]
 
-Three sources of documents with lengths drawn at random are written as the tokens step leaves them: a table of lengths and a
-file of ids for every shard. Then the two tasks are done, each in a process of its own: a mixture by weights to a budget of
-tokens, and a build of all its turns; and both once more with a source that repeats. Printed are the peak of resident memory,
-which should not grow, and CPU seconds, which should grow with the corpus.
+Three sources of documents with lengths drawn at random are written as the tokens step leaves them: a table of
+lengths and a file of ids for every shard. Then the two tasks are done, each in a process of its own: a
+mixture by weights to a budget of tokens, and a build of all its turns; and both once more with a source that
+repeats. Printed are the peak of resident memory, which should not grow, and CPU seconds, which should grow
+with the corpus.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
-"""What a task of deduplication or of a split needs, when the corpus grows: many short documents, a process per task.
+"""What a task of deduplication or of a split needs, when the corpus grows:
+many short documents, a process per task.
 
     python bench/growth_dedup.py [--documents 300_000 3_000_000] [--out DIR]
     python bench/growth_dedup.py --single 1_000_000 10_000_000         made-up edges and keys, the tasks that see all
 
-    documents   10 to 30 words, some 120 bytes: one in ten a copy, one in ten a near copy, one in ten with a passage
-                of an earlier one
+    documents   10 to 30 words, some 120 bytes: one in ten a copy, one in ten a near copy, one in ten with a
+                passage of an earlier one
     recipe      exact, near, window (8 words, drop), split by counts, and by cluster
     a task      in a fork of its own: peak is what it has above the fork that did nothing, CPU its own seconds
 
-    --single    resolve: one document in ten has an edge; meetings: a partition of as many marks, one in ten twice;
-                select: keys alone, and one document in ten in a pair
+    --single    resolve: one document in ten has an edge; meetings: a partition of as many marks, one in ten
+                twice; select: keys alone, and one document in ten in a pair
 
-Ingest and clean run as ever and are not looked at. A figure is the most that any task of its kind needs; what grows
-with the corpus is seen by the last column.
+Ingest and clean run as ever and are not looked at. A figure is the most that any task of its kind needs;
+what grows with the corpus is seen by the last column.
 """
 
 from __future__ import annotations

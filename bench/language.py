@@ -1,11 +1,11 @@
 """Language detection on real text: MB of text per CPU second, and how often the verdicts are right.
 
-    python bench/language.py [--texts DIR] [--ntrex FILE] [--rounds 3] [--grid] [--json FILE]
-    python bench/language.py --english       which score which share of English texts reaches, by each detector
+python bench/language.py [--texts DIR] [--ntrex FILE] [--rounds 3] [--grid] [--json FILE]
+python bench/language.py --english       which score which share of English texts reaches, by each detector
 
-Speed is CPU time of this process, the median of the rounds, over the UTF-8 bytes of whole documents. Whole texts
-and their beginnings are judged once: they are what the excerpt is compared with. --grid adds the table of places
-and bytes per place that docs/language.md quotes.
+Speed is CPU time of this process, the median of the rounds, over the UTF-8 bytes of whole documents. Whole
+texts and their beginnings are judged once: they are what the excerpt is compared with. --grid adds the table
+of places and bytes per place that docs/language.md quotes.
 """
 
 from __future__ import annotations
@@ -257,8 +257,8 @@ RECALLS = (
 
 
 def print_english(directory: Path, ntrex: Path, count: int = 2500) -> None:
-    """Pages and articles, every n-th of their files, and the English lines of NTREX. A text that is called another
-    language has no score."""
+    """Pages and articles, every n-th of their files, and the English lines of NTREX.
+    A text that is called another language has no score."""
     texts: list[str] = []
     for name in ("web", "prose"):
         found = load_domain(directory / f"{name}.jsonl.zst").texts.to_pylist()

@@ -5,8 +5,8 @@
     disk write       1 MB blocks into a new file and fsync, wall time
     disk read        the same file after the system was asked to forget it, wall time
     memory copy      one array of 256 MB into another: bytes read and written per CPU second
-    tokenizer core   documents in memory to token ids, nothing else: MB of text per CPU second, in a process that has
-                     not seen the text (fast tokenizers remember words)
+    tokenizer core   documents in memory to token ids, nothing else: MB of text per CPU second, in a process
+                     that has not seen the text (fast tokenizers remember words)
 
 A figure is the median of the rounds.
 """

@@ -1,11 +1,13 @@
 """Batches per CPU second, beside others; and how soon the first one is there.
 
     python bench/loader.py                                        ours and a plain gather
-    python bench/loader.py --peers /path/to/venv/bin/python       with MosaicML Streaming and a Hugging Face Arrow table
+    python bench/loader.py --peers /path/to/venv/bin/python       with MosaicML Streaming and a Hugging Face
+                                                                  Arrow table
 
-The same rows for all, shuffled globally, in batches of 8 x 2,048. A plain gather is `np.memmap[permutation[n : n + 8]]`
-with a stored permutation, and nothing else: no targets, no mask, no state. Ours gives tokens, targets and mask as int32.
-Then every layout of the same documents, whose lengths are drawn so that one in eight is longer than a row.
+The same rows for all, shuffled globally, in batches of 8 x 2,048. A plain gather is
+`np.memmap[permutation[n : n + 8]]` with a stored permutation, and nothing else: no targets, no mask, no
+state. Ours gives tokens, targets and mask as int32. Then every layout of the same documents, whose lengths
+are drawn so that one in eight is longer than a row.
 """
 
 from __future__ import annotations
@@ -89,7 +91,8 @@ def speeds(scratch: Path, rows: int, rounds: int, peers: Path | None) -> Table:
 
 
 def layouts(scratch: Path, rows: int, rounds: int) -> Table:
-    """Of rows of every layout of the same documents: padding is EOS, as in a build of a tokenizer without another."""
+    """Of rows of every layout of the same documents:
+    padding is EOS, as in a build of a tokenizer without another."""
     draw = np.random.default_rng(0)
     lengths = np.maximum(draw.lognormal(6.6, 1, 2 * rows), 1).astype(np.int64)
     ids = draw.integers(1, 50_000, int(lengths.sum())).astype(np.uint16)

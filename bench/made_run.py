@@ -1,7 +1,7 @@
 """A run of any size, made by writing the files of its artifacts: what bench/tracing.py asks.
 
-Documents have a few words, but for the shards that are asked about, which have 32 MB of text as a recipe's have. Files
-that tracing does not read (rows, tokens of other shards) are left out.
+Documents have a few words, but for the shards that are asked about, which have 32 MB of text as a recipe's
+have. Files that tracing does not read (rows, tokens of other shards) are left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ BLOCK = 1 << 17
 
 
 class Corpus:
-    """Two splits, a mixture that shuffles, rows and sequences; every hundredth document is a copy of the one before."""
+    """Two splits, a mixture that shuffles, rows and sequences;
+    every hundredth document is a copy of the one before."""
 
     def __init__(self, directory: Path, documents: int, shards: int) -> None:
         self.directory = directory

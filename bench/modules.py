@@ -1,9 +1,11 @@
 """How many modules a document enters between the recipe and the first batch, and how large the package is.
 
-    python bench/modules.py             calls are counted while a small recipe is run by one worker and a batch is read
+    python bench/modules.py             calls are counted while a small recipe is run by one worker and a
+                                        batch is read
     python bench/modules.py --list      and each module is named
 
-A module counts if one of its functions was called, other than by an import. Kernels count by the function that calls them.
+A module counts if one of its functions was called, other than by an import.
+Kernels count by the function that calls them.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     python bench/neardup.py --datatrove /path/to/venv/bin/python        the same sample through datatrove's four stages
     python bench/neardup.py --scale 20_000_000                          synthetic fingerprints through partition files
 
-Quality is judged by gold pairs with exact word-5-gram Jaccard over lower case and \\w+ words. Speed is CPU seconds of
-this process, the median of the rounds, over texts held in memory as Arrow. "permutations" is what was not kept: 112
-separate permutations instead of one, same shingles.
+Quality is judged by gold pairs with exact word-5-gram Jaccard over lower case and \\w+ words. Speed is CPU
+seconds of this process, the median of the rounds, over texts held in memory as Arrow. "permutations" is what
+was not kept: 112 separate permutations instead of one, same shingles.
 """
 
 from __future__ import annotations
@@ -126,8 +126,9 @@ def deduplicate(texts: Any, options: NearOptions) -> Outcome:
 
 
 def report_quality(gold: Gold) -> None:
-    """Left, of the gold pairs in a range of Jaccard: how many share a band, are compared, and so on. Right, of all that
-    were compared, similar, or dropped (with a document that is kept): how many have a gold Jaccard of at least that."""
+    """Left, of the gold pairs in a range of Jaccard: how many share a band, are compared, and so on. Right,
+    of all that were compared, similar, or dropped (with a document that is kept): how many have a gold
+    Jaccard of at least that."""
     options = NearOptions()
     found = deduplicate(gold.texts, options)
     kept = found.resolved.survivor < 0
@@ -247,7 +248,8 @@ def report_speed(directory: Path, rounds: int) -> None:
 
 
 def race(directory: Path, reference: Path, rounds: int) -> None:
-    """The same English sample, the same n-gram, bands and rows; datatrove's time by stage and by word splitting."""
+    """The same English sample, the same n-gram, bands and rows;
+    datatrove's time by stage and by word splitting."""
     texts = pa.concat_arrays(list(load_texts(directory, only="en").values()))
     texts = texts.take(pa.array(np.arange(0, len(texts), SAMPLE_STEP)))
     size = megabytes(texts)

@@ -1,4 +1,5 @@
-"""MinHash by separate permutations, the way that was not kept: h_i(x) = (a_i x + b_i) mod 2^32, mixed, the least of each.
+"""MinHash by separate permutations, the way that was not kept:
+h_i(x) = (a_i x + b_i) mod 2^32, mixed, the least of each.
 
 Same units and shingles as tokmill.kernels.minhash, so that bench/neardup.py compares the sketches alone.
 """

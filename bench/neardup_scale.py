@@ -1,13 +1,13 @@
 """Synthetic fingerprints through partition files to verdicts, with the memory and the seconds of each act.
 
-    generate    N fingerprints, one in twenty a copy of an earlier one with a few positions changed    not counted
-    partition   band keys ─ range of keys ─> one file of (key, document) rows per partition
-    pairs       partition by partition: buckets of equal keys ─> pairs
-    verify      fingerprints of both ends, read by position
-    resolve     union-find and the greedy walk over the edges
+generate    N fingerprints, one in twenty a copy of an earlier one with a few positions changed    not counted
+partition   band keys ─ range of keys ─> one file of (key, document) rows per partition
+pairs       partition by partition: buckets of equal keys ─> pairs
+verify      fingerprints of both ends, read by position
+resolve     union-find and the greedy walk over the edges
 
-What is held in memory is one chunk of fingerprints, one partition, 8 bytes per document for the digests, and the
-pairs. Files lie in one directory, as a stage would have them.
+What is held in memory is one chunk of fingerprints, one partition, 8 bytes per document for the digests,
+and the pairs. Files lie in one directory, as a stage would have them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def clock(name: str, seconds: dict[str, float]) -> Iterator[None]:
 
 
 def generate(path: Path, count: int, positions: int) -> int:
-    """A copy is made of a document of the same chunk, so that every chunk is a function of its number alone."""
+    """A copy is made of a document of the same chunk,
+    so that every chunk is a function of its number alone."""
     copies = 0
     with path.open("wb") as file:
         for start in range(0, count, CHUNK):

@@ -1,11 +1,12 @@
 """How fast rows are planned and gathered, and what each strategy costs on real documents.
 
-    python bench/packing.py [--texts DIR] [--tokenizer FILE] [--length 2048] [--copies 4] [--rounds 3] [--json FILE]
+    python bench/packing.py [--texts DIR] [--tokenizer FILE] [--length 2048] [--copies 4] [--rounds 3] [--json
+    FILE]
 
 Texts are encoded once (r50k_base by default) and kept in the temp directory. Speed is measured on the corpus
-repeated `copies` times: tokens of all documents per CPU second, kernels compiled before, median of the rounds, from a
-mapped file into one array that is used again for each batch of rows. Then plans alone for 20 million documents
-(--many), whose lengths are drawn from the real ones.
+repeated `copies` times: tokens of all documents per CPU second, kernels compiled before, median of the
+rounds, from a mapped file into one array that is used again for each batch of rows. Then plans alone for 20
+million documents (--many), whose lengths are drawn from the real ones.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ def end_to_end(results: Results) -> list[str]:
     for setting in SETTINGS:
         ours = next(f for f in found["runs"] if f["setting"] == setting)
         spacy, plain = (p for p in found["peers"] if p["setting"] == setting)
-        # the sample is small and start-up is nearly all of its time: what the rest of the text costs on top of it
+        # the sample is small and start-up is nearly all of its time:
+        # what the rest of the text costs on top of it
         more = (ours["text_mb"] - spacy["text_mb"]) / (ours["cpu_s"] - spacy["sample_cpu_s"])
         for name, speed in (("", ours["mb_per_cpu_s"]), (", start-up left out", more)):
             cells = [f"{setting}{name}", f"{speed:.1f}"]

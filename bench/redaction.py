@@ -1,9 +1,11 @@
-"""How fast redaction is on real text, all kinds on: MB of text per CPU second, beside plain `re` over whole texts.
+"""How fast redaction is on real text, all kinds on:
+MB of text per CPU second, beside plain `re` over whole texts.
 
     python bench/redaction.py [--texts DIR] [--rounds 3] [--json FILE]
 
-The kernel is compiled before the clock starts. A figure is the median of the rounds. `found` says how often each
-kind was replaced; look at a sample of that with --show KIND (it prints what stood there: for your eyes only).
+The kernel is compiled before the clock starts. A figure is the median of the rounds. `found` says how often
+each kind was replaced; look at a sample of that with --show KIND (it prints what stood there: for your eyes
+only).
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     python bench/sources.py [--rounds 3] [--json FILE]
 
-Text sources count MB of text, StackExchange MB of XML. JSONL is read twice over, because memory that a process touches
-for the first time costs a tenth of a second, and a corpus is larger than 138 MB; Parquet input is made from the same
-texts; the StackExchange input is the sample dump repeated to about 40 MB. A figure is the median of the rounds.
+Text sources count MB of text, StackExchange MB of XML. JSONL is read twice over, because memory that a
+process touches for the first time costs a tenth of a second, and a corpus is larger than 138 MB; Parquet
+input is made from the same texts; the StackExchange input is the sample dump repeated to about 40 MB. A
+figure is the median of the rounds.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""How fast each stage of the whole chain is on real text: MB of text per CPU second and per wall second, peak memory.
+"""How fast each stage of the whole chain is on real text:
+MB of text per CPU second and per wall second, peak memory.
 
     python bench/stages.py [--texts DIR] [--rounds 3] [--json FILE]
 
 Every stage runs in a process of its own, on one core, with the kernels compiled and libraries loaded, so that
-CPU time and peak RSS belong to it alone. A figure is the median of the rounds; rounds of all stages alternate, so
-that a noisy minute does not fall on one stage only. Text bytes are those of the documents as received; bytes read and
-written are those of the process, as the system counts them. bench/chain.py has the recipe: nothing is dropped but
-duplicates, so that every stage sees all of the text.
+CPU time and peak RSS belong to it alone. A figure is the median of the rounds; rounds of all stages
+alternate, so that a noisy minute does not fall on one stage only. Text bytes are those of the documents as
+received; bytes read and written are those of the process, as the system counts them. bench/chain.py has the
+recipe: nothing is dropped but duplicates, so that every stage sees all of the text.
 """
 
 from __future__ import annotations

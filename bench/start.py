@@ -2,8 +2,9 @@
 
     python bench/start.py [--rounds 5] [--processes 1 2]
 
-Both in processes of their own: the first in a pseudo-terminal, with kernels and bytecode in their caches and a recipe that has
-nothing done yet; the second into a cache of its own, so that nothing is taken from the machine's and nothing is left in it.
+Both in processes of their own: the first in a pseudo-terminal, with kernels and bytecode in their caches and
+a recipe that has nothing done yet; the second into a cache of its own, so that nothing is taken from the
+machine's and nothing is left in it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     python bench/tracing.py [--documents 10000000] [--shards 1700] [--keep DIR] [--rounds 3] [--json FILE]
 
-The run is made, not milled (made_run.py). Asked for are the last documents of a shard of full size, which is the worst
-place. A figure is the median of the rounds: seconds of a process that has loaded its libraries, and of the whole command.
+The run is made, not milled (made_run.py). Asked for are the last documents of a shard of full size, which is
+the worst place. A figure is the median of the rounds: seconds of a process that has loaded its libraries, and
+of the whole command.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What the site has besides the pages of docs/: those made from code, and those that live elsewhere in the tree.
+"""What the site has besides the pages of docs/:
+those made from code, and those that live elsewhere in the tree.
 
     generators        ─> reference/…              in memory; nothing is written into docs/
     recipes/          ─> recipes/index.md, *.yaml
     CHANGELOG.md      ─> changelog.md
     CONTRIBUTING.md   ─> contributing.md
 
-A name with a `*` in the nav stands for all pages that match, in order of their names (of the commands: in the order of
-`tokmill --help`). A link out of docs/ to one of the files above leads to its page.
+A name with a `*` in the nav stands for all pages that match, in order of their names (of the commands:
+in the order of `tokmill --help`). A link out of docs/ to one of the files above leads to its page.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     tokmill demo && python examples/overfit.py demo/out/build/rows
 
-Loss goes to about nothing when tokens, targets and mask belong together. It is what `tokmill check` does at its end.
+Loss goes to about nothing when tokens, targets and mask belong together.
+It is what `tokmill check` does at its end.
 """
 
 from __future__ import annotations

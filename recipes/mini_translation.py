@@ -1,4 +1,5 @@
-"""mini-translation without a recipe: pairs drawn once, a vocabulary learnt from them, one batch learnt by heart.
+"""mini-translation without a recipe: pairs drawn once, a vocabulary learnt from them,
+one batch learnt by heart.
 
 python recipes/mini_translation.py pairs.jsonl out        a record is {"translation": {"en": …, "fr": …}}
 """

@@ -1,4 +1,5 @@
-"""Documents that every rule lets pass, faults to put into them, and the tables that a cleaned source leaves."""
+"""Documents that every rule lets pass, faults to put into them,
+and the tables that a cleaned source leaves."""
 
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ class Cleaned(NamedTuple):
 
 
 def clean(records: Iterable[Json], source: Json | None = None, **sections: Any) -> Cleaned:
-    """Records as a recipe of one source with these sections cleans them, in one shard. NUL characters may abound."""
+    """Records as a recipe of one source with these sections cleans them, in one shard.
+    NUL characters may abound."""
     data = [{"id": f"d{number}", **record} for number, record in enumerate(records)]
     recipe = {"name": "one", "sources": [{"name": "s", "data": data, **(source or {})}], **sections}
     recipe["normalize"] = {"max_nul_fraction": 1, **sections.get("normalize", {})}

@@ -1,4 +1,5 @@
-"""For all: files that take long come first, and pools whose workers are forked where their beginning is not tested."""
+"""For all: files that take long come first, and pools whose workers are forked where their beginning is not
+tested."""
 
 from __future__ import annotations
 
@@ -10,18 +11,20 @@ import pytest
 
 from forked import fork_workers
 
-# Both cores are at work on tests. A small model that learns a batch takes 22 CPU seconds with two threads that wait for
-# each other, and 5 with one. Read when NumPy is loaded, which no module above does; processes that are started inherit it.
+# Both cores are at work on tests. A small model that learns a batch takes 22 CPU seconds with two threads
+# that wait for each other, and 5 with one. Read when NumPy is loaded, which no module above does; processes
+# that are started inherit it.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
-# A quarter of the time of a test that runs a recipe is fsync, rename and unlink on a disk; in memory they cost nothing. Those
-# that need the faults of a disk make their own (`faults/disk.py`).
+# A quarter of the time of a test that runs a recipe is fsync, rename and unlink on a disk;
+# in memory they cost nothing. Those that need the faults of a disk make their own (`faults/disk.py`).
 if os.access("/dev/shm", os.W_OK):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
-# Two processes share the tests file by file, in the order of collection (--no-loadscope-reorder). A file of a minute that
-# is begun last leaves a core idle for a minute: so these are begun first, and what is left for the end takes seconds.
+# Two processes share the tests file by file, in the order of collection (--no-loadscope-reorder). A file of a
+# minute that is begun last leaves a core idle for a minute: so these are begun first, and what is left for
+# the end takes seconds.
 LONGEST = (
     "docs/test_blocks.py",
     "test_plugins.py",
@@ -58,6 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def forked_workers() -> Iterator[None]:
-    """A pool of two costs 3.5 CPU seconds to load; forked, 0.1. The task, the queues and the deaths are the same."""
+    """A pool of two costs 3.5 CPU seconds to load; forked, 0.1.
+    The task, the queues and the deaths are the same."""
     with fork_workers():
         yield

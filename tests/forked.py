@@ -7,17 +7,17 @@
     {"group": g} ──>
         <── pids of the workers in group g that live
 
-One request a connection. SIGKILL to a group reaches a command and all its workers, also one that it has asked for and
-does not know yet: who was killed does not say go, and a worker that was not told to go ends.
+One request a connection. SIGKILL to a group reaches a command and all its workers, also one that it has asked
+for and does not know yet: who was killed does not say go, and a worker that was not told to go ends.
 
-A `tokmill run` of sixty documents takes 2.5 CPU seconds, of which loading Python, libraries and compiled kernels takes
-two: forked, it takes 0.5, and `verify` 0.05 where it took 0.9. They are processes all the same: arguments, environment,
-directory, output and exit status are their own, and nothing of them is left. That a Python can load all this from nothing
-is seen by those tests that start one: cli/test_start.py, engines/test_local.py, faults/test_kills.py and the pages of the
-documentation.
+A `tokmill run` of sixty documents takes 2.5 CPU seconds, of which loading Python, libraries and compiled
+kernels takes two: forked, it takes 0.5, and `verify` 0.05 where it took 0.9. They are processes all the same:
+arguments, environment, directory, output and exit status are their own, and nothing of them is left. That a
+Python can load all this from nothing is seen by those tests that start one: cli/test_start.py,
+engines/test_local.py, faults/test_kills.py and the pages of the documentation.
 
-The ready process belongs to the process that tests, is started by what needs it first, and ends with it. No tokenizer is
-used in it: its threads would be lost in a fork.
+The ready process belongs to the process that tests, is started by what needs it first, and ends with it.
+No tokenizer is used in it: its threads would be lost in a fork.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What `make dist` has made, tried where nothing of the checkout is: `python tests/installed.py DIST`, by the Python that has it.
+"""What `make dist` has made, tried where nothing of the checkout is:
+`python tests/installed.py DIST`, by the Python that has it.
 
     wheel, sdist ─ every file of the checkout that belongs there is in them
-    tokmill      ─ an example recipe, its small files, checked and run to tokens, proven, read by the loader; a pipe; help
+    tokmill      ─ an example recipe, its small files, checked and run to tokens, proven, read by the loader;
+                 a pipe; help
 
 Exit status 0, or the first thing that is wrong.
 """

@@ -1,4 +1,5 @@
-"""Real servers for object storage: moto's S3 as a process of its own, and a proxy that misbehaves as it is told.
+"""Real servers for object storage: moto's S3 as a process of its own,
+and a proxy that misbehaves as it is told.
 
 client ──> Proxy ──> moto
              │  before(request)  ─ None: pass on · a number: answer with that status · "reset": hang up

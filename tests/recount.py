@@ -1,5 +1,6 @@
-"""A run, counted again from the files that it wrote: tables by pyarrow, indexes by zstandard and json, ids by NumPy,
-tokens by the tokenizer's own library. Nothing of tokmill is imported here, and no count of a manifest is read.
+"""A run, counted again from the files that it wrote: tables by pyarrow, indexes by zstandard and json, ids by
+NumPy, tokens by the tokenizer's own library. Nothing of tokmill is imported here, and no count of a manifest
+is read.
 
     documents, ledgers, labels ─> who came, who left and why
     texts ─ tokenizers ─> tokens of each document       (of a run without edits: as received is as encoded)
@@ -103,7 +104,8 @@ class Built:
 
     @staticmethod
     def _documents(row: list[tuple[str, str, int, int, int]]) -> Iterator[list[int]]:
-        """Widths of the pieces of each document of a row; a truncated one has its end beside its beginning."""
+        """Widths of the pieces of each document of a row;
+        a truncated one has its end beside its beginning."""
         last: tuple[str, str] | None = None
         widths: list[int] = []
         for source, doc_id, start, end, offset in row:
@@ -234,7 +236,8 @@ class Recount:
         for number, row in enumerate(rows):
             for source, doc_id, start, end, offset in row:
                 mine = open_turns[source, doc_id]
-                # each goes on where it stood; of documents that repeat, one that begins or was further is another turn
+                # each goes on where it stood; of documents that repeat,
+                # one that begins or was further is another turn
                 if not mine or (not is_once and (offset == 0 or mine[-1].pieces[-1][3] >= offset)):
                     mine.append(Turn(by_name[source, doc_id]))
                     turns.append(mine[-1])
@@ -416,7 +419,8 @@ def tell_apart(
 def losses(
     build: Path, domain_of: Mapping[str, str], vocab_size: int
 ) -> dict[str, tuple[int, int, float, float]]:
-    """Of each domain: held-out documents, their tokens, the mean loss, and its standard error over documents."""
+    """Of each domain: held-out documents, their tokens, the mean loss,
+    and its standard error over documents."""
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     for ids, docs in read_rows(build / "train"):
         for doc in docs:

@@ -40,7 +40,7 @@ class Advice(NamedTuple):
     function: str = ""  # of the module, or class, that gives it
 
 
-# -- collecting --------------------------------------------------------------------------------------------------
+# -- collecting ------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -100,7 +100,7 @@ def spellings(node: ast.expr, tree: ast.Module) -> Iterator[str]:
                             yield from spellings(inner.value, tree)
 
 
-# -- what exists -------------------------------------------------------------------------------------------------
+# -- what exists -----------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -184,7 +184,7 @@ def fault_of(typed: str) -> str | None:
     return "neither a command, an option, a key of recipes, one of its values, nor a parameter"
 
 
-# -- the tests ---------------------------------------------------------------------------------------------------
+# -- the tests -------------------------------------------------------------------------------------
 
 
 def test_there_is_advice_to_check() -> None:

@@ -1,4 +1,5 @@
-"""The Dockerfile, read and followed without a container engine: what it copies is enough to run the demonstration."""
+"""The Dockerfile, read and followed without a container engine:
+what it copies is enough to run the demonstration."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def told(stage: list[Instruction], word: str) -> list[str]:
 
 
 def is_sent(path: PurePosixPath) -> bool:
-    """Whether .dockerignore lets a file go to the builder: of the patterns that match it, the last decides."""
+    """Whether .dockerignore lets a file go to the builder:
+    of the patterns that match it, the last decides."""
     sent = True
     for line in (ROOT / ".dockerignore").read_text().split("\n"):
         pattern = line.removeprefix("!").removeprefix("**/")
@@ -131,7 +133,8 @@ def test_what_is_copied_is_all_that_the_build_of_the_wheel_names(tmp_path: Path)
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """What `pip install .` of the copied files puts into site-packages: the packages, and what is included by force."""
+    """What `pip install .` of the copied files puts into site-packages:
+    the packages, and what is included by force."""
     source, site = copied(tmp_path), tmp_path / "site-packages"
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     for package in wheel["packages"]:

@@ -74,7 +74,8 @@ def test_records_in_memory_have_the_digest_of_the_same_records_in_a_file(tmp_pat
     assert run(tmp_path / "list", data=ROWS) == run(tmp_path / "again", data=ROWS)
     for kind, data in kinds_of_objects().items():
         assert run(tmp_path / kind, data=data) == run(tmp_path / "list", data=ROWS), kind
-    # the manifest of ingest lists the digest of its file: JSON is spelled otherwise by json.dumps, the rest is equal
+    # the manifest of ingest lists the digest of its file:
+    # JSON is spelled otherwise by json.dumps, the rest is equal
     documents = [load_texts(tmp_path / name) for name in ("file", "list")]
     assert documents[0] == documents[1]
     assert from_file != run(tmp_path / "list", data=ROWS[1:])

@@ -224,8 +224,8 @@ def test_demos_need_errors_and_storage_and_only_the_verbs_that_write_them_need_d
 
 
 def test_what_a_trainer_reads_builds_with_is_light() -> None:
-    """Whatever it imports, on any way, comes with Python or is small: no pydantic, numba, pyarrow. Formats are loaded by
-    name, so all of them count."""
+    """Whatever it imports, on any way, comes with Python or is small: no pydantic, numba, pyarrow.
+    Formats are loaded by name, so all of them count."""
     read_with = {name for name in MODULES if name.split(".")[0] in ("formats", "loader")} - {"loader.torch"}
     names = closure(read_with)
     packages = {

@@ -1,4 +1,5 @@
-"""Readers, measures, transforms, formats and tokenizers of somebody else: installed, or in a file beside the recipe."""
+"""Readers, measures, transforms, formats and tokenizers of somebody else:
+installed, or in a file beside the recipe."""
 
 from __future__ import annotations
 
@@ -278,7 +279,8 @@ def test_a_sample_a_limit_and_a_template_are_of_the_reader_s_records(tmp_path: P
 def test_other_code_is_another_fingerprint_and_its_steps_are_done_again(
     before: str, after: str, steps: set[str], tmp_path: Path
 ) -> None:
-    """All five are in one file here, whose digest is that of each; what they give then is what decides for the rest."""
+    """All five are in one file here, whose digest is that of each;
+    what they give then is what decides for the rest."""
     path = write_corpus(tmp_path)
     out = tokmill.run(path, workers=1).out
     plugged = {"ingest/mail", "clean/mail", "tokenizer", "build/theirs"}

@@ -138,7 +138,7 @@ def test_no_room_has_the_name_of_a_function() -> None:
     assert rooms & set(dir(tokmill)) == set()
 
 
-# -- the same result ----------------------------------------------------------------------------------------------
+# -- the same result -------------------------------------------------------------------------------
 
 TOKENIZER = "out/tokenizer/tokenizer.json"
 TEXTS = {"patterns": ["problems.jsonl"], "text": "question"}
@@ -266,7 +266,8 @@ def words_of(verb: str, arguments: Mapping[str, Any]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The same twice: texts, a recipe and its run, a mixture, a sample, a snapshot, ids, a list of datasets."""
+    """The same twice: texts, a recipe and its run, a mixture, a sample, a snapshot, ids,
+    a list of datasets."""
     first = tmp_path_factory.mktemp("verbs") / "python"
     near = {"exact": True, "near": {"threshold": 0.5}}
     tokmill.run(small_corpus(first, dedup=near), first / "out", workers=1)
@@ -333,7 +334,7 @@ def test_python_and_the_command_line_give_the_same_result_and_the_same_files(
     assert bool(written[0]) == (verb in WRITING)
 
 
-# -- a new one ----------------------------------------------------------------------------------------------------
+# -- a new one -------------------------------------------------------------------------------------
 
 
 def test_a_verb_is_two_files_as_the_guide_shows_it(places: dict[str, Path], tmp_path: Path) -> None:

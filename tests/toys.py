@@ -1,4 +1,5 @@
-"""Code as somebody else would write it, one of each kind: a module of their package, or a hooks.py beside a recipe."""
+"""Code as somebody else would write it, one of each kind:
+a module of their package, or a hooks.py beside a recipe."""
 
 import numpy as np
 import pyarrow.compute as pc

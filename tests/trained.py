@@ -50,7 +50,8 @@ def encode(
     encoding: str | None = None,
     control: Sequence[str] = (),
 ) -> list[list[int]]:
-    """The ids of every text by the tokenizer of a file, as a build has them; without the one that ends a document."""
+    """The ids of every text by the tokenizer of a file, as a build has them;
+    without the one that ends a document."""
     section = {"path": str(tokenizer), "eos": eos, "encoding": encoding, "control": [*control]}
     recipe = {
         "name": "encoded",

@@ -1,7 +1,7 @@
 """What a run wrote, read by other code than ours: json, hashlib, pyarrow, NumPy, Zstandard's own library.
 
-Nothing of tokmill is imported here. Every manifest that is read is proved on the way: its three digests are computed
-again, as docs/reference/formats.md says they are made.
+Nothing of tokmill is imported here. Every manifest that is read is proved on the way:
+its three digests are computed again, as docs/reference/formats.md says they are made.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def load_manifest(directory: Path, name: str = MANIFEST) -> Manifest:
 
 
 def rewrite_manifest(directory: Path, change: Callable[[Json], None]) -> None:
-    """As one who made something else from the start would have written it: its digests are those of what it says now."""
+    """As one who made something else from the start would have written it:
+    its digests are those of what it says now."""
     body = json.loads((directory / MANIFEST).read_bytes())
     change(body)
     for name in ("config", "inputs", "tasks", "counts", "facts"):

@@ -6,8 +6,8 @@
     clean/packs     ─ packs        ─> reference/packs.md
     tokmill.schema  ─ tables       ─> reference/tables.md
 
-Each module has one function `pages() -> {path: Markdown}`. docs/hooks.py puts them into the site; nothing is written
-into docs/. They import tokmill and nothing of MkDocs, so the tests read them too.
+Each module has one function `pages() -> {path: Markdown}`. docs/hooks.py puts them into the site;
+nothing is written into docs/. They import tokmill and nothing of MkDocs, so the tests read them too.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
     from files    normalize, filter, dedup, sample, encode, build, materialize_files …
     a column      measure, detect_language, near_duplicates, redact, pack
 
-Every verb of the command line is a function of its name (`tokmill hub configs` is `hub_configs`), with its options as
-arguments of their names, the same defaults, and a result that has `as_json()`: what the verb prints with --json.
+Every verb of the command line is a function of its name (`tokmill hub configs` is `hub_configs`), with its
+options as arguments of their names, the same defaults, and a result that has `as_json()`: what the verb
+prints with --json.
 
 Names are loaded when they are first used: `import tokmill` itself does nothing.
 """
@@ -108,7 +109,8 @@ class Verb(NamedTuple):
 
 @functools.cache
 def read_verbs() -> dict[str, Verb]:
-    """Of all files in cli/. They are read and not imported, so that neither this nor `tokmill --help` loads anything."""
+    """Of all files in cli/. They are read and not imported,
+    so that neither this nor `tokmill --help` loads anything."""
     found = {}
     for path in sorted((Path(__file__).parent / "cli").glob("*.py")):
         table = _TABLE.search(path.read_text("utf-8"))

@@ -16,9 +16,9 @@
     lengths     one row per encoded document, beside its ids     tokens
     forgotten   one row per id that was taken down               forget
 
-`marks`, `measures`, `verdicts` and `labels` have exactly the rows of the `documents` shard they speak of, in its order:
-the key is the position (shard, row), so nothing is ever joined. A document without a ledger row was kept
-unchanged; the counts in each manifest prove that none is missing.
+`marks`, `measures`, `verdicts` and `labels` have exactly the rows of the `documents` shard they speak of, in
+its order: the key is the position (shard, row), so nothing is ever joined. A document without a ledger row
+was kept unchanged; the counts in each manifest prove that none is missing.
 """
 
 from __future__ import annotations

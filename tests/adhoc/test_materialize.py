@@ -58,7 +58,7 @@ def chi_square(observed: np.ndarray, share: float, trials: int) -> float:
     return float(((observed - expected) ** 2 / expected).sum()) * (n - 1) / n / (1 - share)
 
 
-# -- the exercise: 120 sentence pairs ----------------------------------------------------------------------------
+# -- the exercise: 120 sentence pairs --------------------------------------------------------------
 
 
 @pytest.mark.skipif(not TATOEBA.is_file(), reason="the shared test data is not here")
@@ -116,7 +116,7 @@ def test_120_pairs_fall_into_96_12_and_12_and_the_bytes_repeat(tmp_path: Path) -
     assert draw("c", 8).read_bytes() != path.read_bytes()
 
 
-# -- what may be drawn -------------------------------------------------------------------------------------------
+# -- what may be drawn -----------------------------------------------------------------------------
 
 
 def test_everything_read_is_accounted_for(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_globs_lists_other_fields_and_templates(tmp_path: Path) -> None:
     assert rows_of(filled)[9]["text"] == "question 9? answer 9!"
 
 
-# -- what is asked for -------------------------------------------------------------------------------------------
+# -- what is asked for -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_mistakes_are_told_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-# -- a sample that is there --------------------------------------------------------------------------------------
+# -- a sample that is there ------------------------------------------------------------------------
 
 
 def test_a_sample_that_is_there_is_returned_untouched(tmp_path: Path, corpus: Path) -> None:
@@ -324,7 +324,7 @@ def test_a_kill_between_the_two_files_is_made_good(tmp_path: Path, corpus: Path)
     assert path.read_bytes() == good
 
 
-# -- chance ------------------------------------------------------------------------------------------------------
+# -- chance ----------------------------------------------------------------------------------------
 
 
 def test_every_document_is_in_every_split_equally_often_over_seeds(tmp_path: Path, corpus: Path) -> None:
@@ -351,7 +351,8 @@ def test_every_document_is_in_every_split_equally_often_over_seeds(tmp_path: Pat
 
 
 def test_a_weighted_draw_takes_documents_by_their_weight(tmp_path: Path) -> None:
-    """One of three, with weights 1, 2 and 7: how often each is drawn over seeds, and a weight of zero never."""
+    """One of three, with weights 1, 2 and 7: how often each is drawn over seeds,
+    and a weight of zero never."""
     weights = {"light": 1, "middle": 2, "heavy": 7, "nothing": 0}
     path = write_corpus(tmp_path / "c.jsonl", [{"text": t, "w": w} for t, w in weights.items()])
     drawn: Counter[str] = Counter()
@@ -386,7 +387,8 @@ def test_a_method_and_its_weight_go_together(tmp_path: Path, corpus: Path, optio
 
 
 def test_a_corpus_of_copies_is_drawn_from_as_if_they_were_not_there(tmp_path: Path) -> None:
-    """So many that those with the smallest draws are copies of one text: the files are read once more for the others."""
+    """So many that those with the smallest draws are copies of one text:
+    the files are read once more for the others."""
     others = numbered(12)
     alone = write_corpus(tmp_path / "alone.jsonl", [{"id": "first", "text": "the same again"}, *others])
     copies: list[dict[str, Any] | str] = [{"id": f"copy {n}", "text": "The  same again"} for n in range(6000)]

@@ -90,7 +90,7 @@ def tokmill(*arguments: str | Path) -> Any:
     return json.loads(result.stdout)
 
 
-# -- the verbs: files in, files out ------------------------------------------------------------------------------
+# -- the verbs: files in, files out ----------------------------------------------------------------
 
 
 def normalize(files: str, out: Path) -> str:
@@ -184,7 +184,7 @@ def test_any_documents_survive_any_two_verbs(
         shutil.rmtree(directory)
 
 
-# -- in a recipe, the recipe says what the source is -------------------------------------------------------------
+# -- in a recipe, the recipe says what the source is -----------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["files", "corpus"])
@@ -213,7 +213,7 @@ def test_a_recipe_names_source_and_domain_and_keeps_all_else(tmp_path: Path, ver
     assert in_order(load(f"{out}/ingest/mine/documents-*.parquet")) == in_order(expected)
 
 
-# -- what an option says holds for every record ------------------------------------------------------------------
+# -- what an option says holds for every record ----------------------------------------------------
 
 
 def test_an_option_that_names_source_or_domain_holds_for_every_record(tmp_path: Path) -> None:

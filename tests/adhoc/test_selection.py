@@ -1,4 +1,5 @@
-"""A selection says by itself what its texts are and how they will be divided, and builds go by it wherever it lies."""
+"""A selection says by itself what its texts are and how they will be divided,
+and builds go by it wherever it lies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Code of others, from a file beside the recipe: a measure gets whole columns and gives one, mistakes are told as theirs."""
+"""Code of others, from a file beside the recipe:
+a measure gets whole columns and gives one, mistakes are told as theirs."""
 
 from __future__ import annotations
 

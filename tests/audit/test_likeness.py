@@ -1,4 +1,5 @@
-"""Other thresholds of near duplicates, against what they predict: a second run with that threshold in the recipe."""
+"""Other thresholds of near duplicates, against what they predict:
+a second run with that threshold in the recipe."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ BANDS = {"bands": 28, "rows": 4}  # the same at every threshold: a run finds the
 
 
 def family(name: str, seed: int, copies: int) -> list[dict[str, Any]]:
-    """A text and copies of it, each with more other words than the one before: chains, stars, and all in between."""
+    """A text and copies of it, each with more other words than the one before:
+    chains, stars, and all in between."""
     draw = random.Random(seed)
     words = prose(seed, 24).split()
     records = [{"id": name, "text": " ".join(words), "created_at": "2020-01-01"}]

@@ -1,4 +1,5 @@
-"""What a build loses to one domain, or a source to one rule, is said at once, and again by report and review."""
+"""What a build loses to one domain, or a source to one rule, is said at once,
+and again by report and review."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every reason for which a document leaves, is changed or is in no row can be read about: how many, which, and why."""
+"""Every reason for which a document leaves, is changed or is in no row can be read about:
+how many, which, and why."""
 
 from __future__ import annotations
 

@@ -176,7 +176,8 @@ def _drift(milled: Milled, about: str, unit: str) -> Expected:
 
 
 def _head(milled: Milled, about: str, unit: str) -> Expected:
-    """One file, in which every document is of the same origin, read to the document at which the limit was reached."""
+    """One file, in which every document is of the same origin,
+    read to the document at which the limit was reached."""
     lines = (milled.out.parent.parent / "web.jsonl").read_bytes().splitlines(keepends=True)
     records = milled.counted.records("web")
     yield "scanned", 100.0
@@ -187,7 +188,8 @@ def _head(milled: Milled, about: str, unit: str) -> Expected:
 
 
 def _beginnings(milled: Milled, about: str, unit: str) -> Expected:
-    """The share is of the beginning that is told; of documents without the commonest one, where that is left aside."""
+    """The share is of the beginning that is told; of documents without the commonest one,
+    where that is left aside."""
     texts = [doc.text for doc in milled.counted.documents if doc.split and about == f"domain {doc.domain}"]
     prefix, docs = Counter(text[:8] for text in texts).most_common(1)[0]
     bound = len(texts) * (0.5 if docs > 0.5 * len(texts) else 0.2)
@@ -222,7 +224,8 @@ def _quoted(text: str) -> str:
 
 
 def _starved(milled: Milled, about: str, unit: str) -> Expected:
-    """By weight: what is scheduled; where rows are balanced: what is in them, or was cut off a document that is."""
+    """By weight: what is scheduled; where rows are balanced:
+    what is in them, or was cut off a document that is."""
     at_hand = {
         name: sum(doc.tokens for doc in milled.counted.in_split("train") if doc.domain == name)
         for name in DOMAINS.values()

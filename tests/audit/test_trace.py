@@ -1,4 +1,5 @@
-"""From every token of a small run back to the exact characters, in every format and with every kind of tokenizer."""
+"""From every token of a small run back to the exact characters,
+in every format and with every kind of tokenizer."""
 
 from __future__ import annotations
 

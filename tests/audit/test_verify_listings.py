@@ -1,4 +1,5 @@
-"""What commands without a recipe write is proven too: corpora, selections, token caches, samples, cleaned shards."""
+"""What commands without a recipe write is proven too:
+corpora, selections, token caches, samples, cleaned shards."""
 
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ def shards_in(manifest: Path) -> list[dict[str, Any]]:
     return listed
 
 
-# -- corpora and selections --------------------------------------------------------------------------------------
+# -- corpora and selections ------------------------------------------------------------------------
 
 
 def test_a_materialized_root_is_proven_and_counted(shelf: Path) -> None:
@@ -189,7 +190,7 @@ def test_a_command_that_was_cut_short_is_told_apart(copy: Path) -> None:
     assert [where for where, _ in problems_of(copy / "root")] == [".materialize-org--problems"]
 
 
-# -- token caches ------------------------------------------------------------------------------------------------
+# -- token caches ----------------------------------------------------------------------------------
 
 
 def test_a_token_cache_is_proven(shelf: Path) -> None:
@@ -228,7 +229,7 @@ def test_an_extra_part_and_a_description_that_lies_are_found(copy: Path) -> None
     assert [where for where, _ in problems_of(copy / "cache")] == ["ENCODE.meta.json"]
 
 
-# -- samples, cleaned shards, and everything at once -------------------------------------------------------------
+# -- samples, cleaned shards, and everything at once -----------------------------------------------
 
 
 def test_a_sample_is_proven_by_its_description(copy: Path) -> None:

@@ -1,5 +1,6 @@
-"""Nothing green that is wrong: what needs a decision is a line of the run with number, cause and what to do, and again at its
-end, in the report and in the review. Figures are counted again from the files, with json and pyarrow alone."""
+"""Nothing green that is wrong: what needs a decision is a line of the run with number, cause and what to do,
+and again at its end, in the report and in the review. Figures are counted again from the files, with json and
+pyarrow alone."""
 
 from __future__ import annotations
 

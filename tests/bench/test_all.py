@@ -1,4 +1,5 @@
-"""`make bench` on a few documents: every child that is asked for runs, and the page says what they measured."""
+"""`make bench` on a few documents: every child that is asked for runs,
+and the page says what they measured."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""One look at a shard: the first fault in order is the reason, neighbours change nothing, and every value is kept of
-a document that a bound can still decide about."""
+"""One look at a shard: the first fault in order is the reason, neighbours change nothing,
+and every value is kept of a document that a bound can still decide about."""
 
 from __future__ import annotations
 

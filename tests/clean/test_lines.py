@@ -26,8 +26,8 @@ OPTIONS = st.builds(
     citations=st.booleans(),
 )
 
-# What words, sentences, citations and the ends of lines can do to each other: other line ends inside a line, a
-# citation between two halves of a word, scripts without spaces, a line that is nothing but a citation.
+# What words, sentences, citations and the ends of lines can do to each other: other line ends inside a line,
+# a citation between two halves of a word, scripts without spaces, a line that is nothing but a citation.
 LINES = st.lists(
     st.sampled_from(
         [
@@ -67,7 +67,8 @@ LINES = st.lists(
 ).map("".join)
 PAGES = st.lists(LINES, max_size=12).map("\n".join)
 
-# With words split before and asked for after; only one of the two; more of them than the lines can tell; none.
+# With words split before and asked for after; only one of the two; more of them than the lines can tell;
+# none.
 ASKED = st.sampled_from(
     [
         (["non_symbol_words", "dup_5gram_share"], ["sentences", "newline_word_ratio", "open_braces"]),
@@ -152,7 +153,8 @@ def test_edits_are_what_the_slow_twin_does(texts: list[str], options: LineOption
     assert edits.kept.cut.to_pylist() == [edit.cut for edit in slow]
 
 
-# A bracket, a space, a control character, the end: at each place of the eight bytes that are looked at together.
+# A bracket, a space, a control character, the end:
+# at each place of the eight bytes that are looked at together.
 @pytest.mark.parametrize(
     "piece", ["[1]", "[", "[edit]", " ", "  ", "\t", "\x1c", "\0", "é", "\u2028", " [2] ", "[3]\n", "\n"]
 )

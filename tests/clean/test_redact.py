@@ -171,8 +171,8 @@ class Cell(NamedTuple):
 
 
 def slow_redact(text: str, kinds: tuple[str, ...]) -> tuple[str, list[tuple[str, int, int]]]:
-    """Each kind over the whole text, in the order of KINDS; what overlaps with an earlier kind is left. Then again,
-    until nothing is found."""
+    """Each kind over the whole text, in the order of KINDS; what overlaps with an earlier kind is left.
+    Then again, until nothing is found."""
     cells = [Cell(bytes([byte]), at, at + 1) for at, byte in enumerate(text.encode())]
     while True:
         data = b"".join(cell.data for cell in cells)

@@ -1,4 +1,5 @@
-"""Every verb that writes, into a directory that is finished: the same words, other words, and a killed attempt."""
+"""Every verb that writes, into a directory that is finished:
+the same words, other words, and a killed attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which documents are in which split: of every format, from recipes and from commands, recounted from the files."""
+"""Which documents are in which split: of every format, from recipes and from commands,
+recounted from the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A sample of pairs from its manifest to batches: words for splits, Unicode forms, and one id that ties them together."""
+"""A sample of pairs from its manifest to batches:
+words for splits, Unicode forms, and one id that ties them together."""
 
 from __future__ import annotations
 

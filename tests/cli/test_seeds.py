@@ -1,4 +1,5 @@
-"""`--seed`: every verb that draws or orders takes one; the same seed gives the same bytes, another one others."""
+"""`--seed`: every verb that draws or orders takes one;
+the same seed gives the same bytes, another one others."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ import pytest
 from mill import tokmill, write_problems
 from tokmill.cli import main
 
-# What each of these draws, or puts into an order: records of a sample, shards, documents of a mixture, a tokenizer's
-# text; normalize and filter write it down, for whoever goes on from there. All else is drawn by the seed of a recipe.
+# What each of these draws, or puts into an order: records of a sample, shards, documents of a mixture, a
+# tokenizer's text; normalize and filter write it down, for whoever goes on from there. All else is drawn by
+# the seed of a recipe.
 DRAWING = {
     "sample": [],
     "select": [],

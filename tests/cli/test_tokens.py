@@ -260,7 +260,8 @@ def test_a_sample_is_encoded_split_by_split_and_never_drawn_again(
     examples = [json.loads(line) for line in before.decode().splitlines()]
     meta = json.loads((cache / "ENCODE.meta.json").read_text())
     assert (meta["examples"], meta["byte_fallback"]) == (120, True)
-    # by another library, and by what the sample says of each text: not by the order in which anything is listed
+    # by another library, and by what the sample says of each text:
+    # not by the order in which anything is listed
     spm = sentencepiece.SentencePieceProcessor(model_file=str(model))
     for split, size in (("train", 96), ("valid", 12), ("test", 12)):
         wanted = [[*spm.encode(e["text"]), meta["eos_id"]] for e in examples if e["split"] == split]

@@ -4,8 +4,8 @@
                                                │ git clone
                                                └─> post-checkout hook: .venv is there already
 
-Installing is what `make` does for minutes and over the network; the tests run in the environment that came of it, and
-a clone gets that one. All else is the page's: real git, real make, real tokmill.
+Installing is what `make` does for minutes and over the network; the tests run in the environment that came of
+it, and a clone gets that one. All else is the page's: real git, real make, real tokmill.
 """
 
 from __future__ import annotations

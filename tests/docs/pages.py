@@ -9,11 +9,12 @@ A comment before a block says how it differs from the others:
     <!-- block: exits 1 -->                 it is meant to fail, with this status
     <!-- block: needs torch -->             run where that package, or that program, is installed
     <!-- block: not run: WHY -->            cannot be run by a test
-    <!-- block: shared -->                  the first of a page, and the same on several pages: run once, then copied
+    <!-- block: shared -->                  the first of a page, and the same on several pages: run once, then
+                                            copied
 
-A page is read from top to bottom by somebody who copies what stands there. So blocks share a directory and a shell
-(`cd` and `source` last), and a `text` block must be what the command above it prints: line by line, where `…` stands
-for anything. Lines that are printed besides may be left out.
+A page is read from top to bottom by somebody who copies what stands there. So blocks share a directory and a
+shell (`cd` and `source` last), and a `text` block must be what the command above it prints: line by line,
+where `…` stands for anything. Lines that are printed besides may be left out.
 """
 
 from __future__ import annotations

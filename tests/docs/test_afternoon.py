@@ -1,4 +1,5 @@
-"""A first afternoon, typed by a script: seven sources, mistakes, six changes of mind, the way back, damage, questions.
+"""A first afternoon, typed by a script: seven sources, mistakes, six changes of mind, the way back, damage,
+questions.
 
 afternoon.sh ─ in an empty directory, as its reader would ─> what it prints is afternoon.txt, line by line
 """

@@ -1,4 +1,5 @@
-"""What five projects asked for, typed as the page says: recipes and single commands, against a hub on this machine."""
+"""What five projects asked for, typed as the page says:
+recipes and single commands, against a hub on this machine."""
 
 from __future__ import annotations
 

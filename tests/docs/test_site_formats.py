@@ -84,7 +84,8 @@ def _read(anchor: str, name: str, data: bytes, **sizes: int) -> Any:
 
 
 def _assert_no_gap(anchor: str, data: bytes, *, first: str = "", **sizes: int) -> None:
-    """Where one field ends the next begins, up to the last byte of the file; from `first` on, or from byte 0."""
+    """Where one field ends the next begins, up to the last byte of the file;
+    from `first` on, or from byte 0."""
     names = [field.name for field in LAYOUTS[anchor]]
     fields = LAYOUTS[anchor][names.index(first) if first else 0 :]
     at = _number(fields[0].offset, sizes) if first else 0

@@ -1,4 +1,5 @@
-"""Texts through the `dedup` of a recipe, by `tokmill.run`: what is left of each, from the files that it wrote."""
+"""Texts through the `dedup` of a recipe, by `tokmill.run`:
+what is left of each, from the files that it wrote."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Deduped(NamedTuple):
 
 
 def dedup(texts: Sequence[str], **section: Any) -> Deduped:
-    """One document for every text, in one shard. Equal ones stay unless `exact` asks. Nothing is normalized."""
+    """One document for every text, in one shard. Equal ones stay unless `exact` asks.
+    Nothing is normalized."""
     recipe = {
         "name": "one",
         "sources": [

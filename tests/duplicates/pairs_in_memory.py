@@ -10,7 +10,8 @@ from tokmill.duplicates.near import Pairs, read_pairs
 
 
 def all_pairs(keys: Any, docs: Any, digests: Any = None, ranks: Any = None, **limits: int) -> Pairs:
-    """Without digests all fingerprints are different; without ranks a document comes before another by its number."""
+    """Without digests all fingerprints are different;
+    without ranks a document comes before another by its number."""
     found = read_pairs(
         keys,
         docs,

@@ -1,5 +1,5 @@
-"""Near duplicates in plain Python: the normalization, the fingerprint, the keys, the pairs and the greedy walk, each
-the obvious way."""
+"""Near duplicates in plain Python: the normalization, the fingerprint, the keys,
+the pairs and the greedy walk, each the obvious way."""
 
 from __future__ import annotations
 

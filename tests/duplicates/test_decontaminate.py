@@ -299,6 +299,7 @@ def test_real_items_planted_in_web_pages_are_found_with_item_and_span(file: str,
     for row, item in enumerate(chosen):
         hit = of_item[row, f"{path.name}:{item + 1}"]
         assert hit["share"] == 1.0, hit["item"]
-        # Words of the page right beside it may be those of the item: a full match is at least the planted bytes.
+        # Words of the page right beside it may be those of the item:
+        # a full match is at least the planted bytes.
         assert hit["start"] <= spans[row][0]
         assert hit["end"] >= spans[row][1]

@@ -24,7 +24,8 @@ TEXTS = st.one_of(
 
 
 def slow_fold(text: str) -> str:
-    """What version 1 of the hash normalization says: NFKC, casefold, NFKC, and one space for any whitespace."""
+    """What version 1 of the hash normalization says:
+    NFKC, casefold, NFKC, and one space for any whitespace."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join(unicodedata.normalize("NFKC", folded).split())
 
@@ -54,7 +55,8 @@ def test_hashes_are_equal_exactly_when_the_folded_texts_are(texts: list[str], ma
 
 
 def test_folding_makes_no_character_blank_that_was_visible() -> None:
-    """So a document without a visible character, and no other, has the hash 0, whether it is folded first or not."""
+    """So a document without a visible character, and no other, has the hash 0,
+    whether it is folded first or not."""
     characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     assert [c for c in characters if c.split() and not slow_fold(c)] == []
     assert {c for c in characters if not c.split() and slow_fold(c)} == set()

@@ -1,4 +1,5 @@
-"""Near duplicates: fingerprints and Jaccard against plain Python, and verdicts that must hold on any corpus."""
+"""Near duplicates: fingerprints and Jaccard against plain Python,
+and verdicts that must hold on any corpus."""
 
 from __future__ import annotations
 

@@ -80,7 +80,8 @@ def span_texts(texts: list[str], spans: Spans) -> list[tuple[int, str, int, str]
 
 
 def slow_matches(marks: list[tuple[int, int]], ranks: list[int]) -> list[tuple[int, int]]:
-    """(hash, document) of each mark: with the first mark of its hash in the earliest document, unless that is its own."""
+    """(hash, document) of each mark: with the first mark of its hash in the earliest document,
+    unless that is its own."""
     found = []
     for place, (hashed, document) in enumerate(marks):
         same = [(ranks[d], d, k) for k, (h, d) in enumerate(marks) if h == hashed]

@@ -64,7 +64,8 @@ def open_on(engine: EngineName) -> Engine:
 if __name__ == "__main__":  # a driver that is to be killed or interrupted
     from engines import tasks  # by the name that a worker knows
 
-    # As at a terminal: whoever runs the tests in the background has interrupts ignored, and children inherit it.
+    # As at a terminal: whoever runs the tests in the background has interrupts ignored,
+    # and children inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     engine = open_on(sys.argv[1])  # type: ignore[arg-type]
     try:

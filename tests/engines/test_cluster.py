@@ -16,7 +16,8 @@ from tokmill.errors import DiskFull, TaskFailed
 
 
 class ThreadCluster:
-    """Carries out orders as they are, in threads. `losses` says what is lost, in turn, by the key of a task."""
+    """Carries out orders as they are, in threads. `losses` says what is lost, in turn,
+    by the key of a task."""
 
     name = "threads"
 

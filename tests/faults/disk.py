@@ -1,4 +1,5 @@
-"""A disk that fails when it is told to, a small recipe with every stage, and what must hold after each fault."""
+"""A disk that fails when it is told to, a small recipe with every stage,
+and what must hold after each fault."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def open_scratch() -> Iterator[Path]:
 
 
 def whole_recipe(directory: Path, problems: int = 80, **sections: Any) -> Path:
-    """Every stage: sample, clean, near and window dedup, split by cluster, trained tokenizer, mixture, five formats."""
+    """Every stage: sample, clean, near and window dedup, split by cluster, trained tokenizer, mixture,
+    five formats."""
     source = {
         "name": "problems",
         "domain": "math",
@@ -212,9 +214,11 @@ def leftovers(out: Path) -> list[str]:
 
 
 def unsafe_receipts(out: Path, steps: set[str]) -> list[str]:
-    """Receipts and manifests of these steps that vouch for a file that is not there as they say. Read without the mill.
+    """Receipts and manifests of these steps that vouch for a file that is not there as they say.
+    Read without the mill.
 
-    Once a step has its manifest, receipts are scaffolding that is on its way out with what was only needed for it.
+    Once a step has its manifest, receipts are scaffolding that is on its way out with what was only needed
+    for it.
     """
     found = []
     manifests = [path for path in sorted(out.rglob("manifest.json")) if _step(path.parent, out) in steps]

@@ -1,12 +1,13 @@
-"""A process that has loaded the mill and forks: each child is a `tokmill` command of its own on a faulty disk.
+"""A process that has loaded the mill and forks:
+each child is a `tokmill` command of its own on a faulty disk.
 
     stdin   {"arguments": [...], "said": file, "root": dir, "log": file, "mode": n, "at": n}    one JSON object a line
     stdout  {"status": exit status, or minus the signal}                                        one for each
 
-Started with shim.c preloaded. Loading the mill, its kernels and its tables of Unicode takes five seconds and a small
-run a third of one, which is why a thousand of them share it. A child ends without taking Python apart: that takes 0.75 s
-of its 1.07, in pages that the fork shared until then, and nothing on disk waits for it. No tokenizer is used before the
-fork: its threads would be lost in it.
+Started with shim.c preloaded. Loading the mill, its kernels and its tables of Unicode takes five seconds and
+a small run a third of one, which is why a thousand of them share it. A child ends without taking Python
+apart: that takes 0.75 s of its 1.07, in pages that the fork shared until then, and nothing on disk waits for
+it. No tokenizer is used before the fork: its threads would be lost in it.
 """
 
 from __future__ import annotations

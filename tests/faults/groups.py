@@ -34,8 +34,9 @@ def members_of(group: int) -> list[psutil.Process]:
 def kill_group(driver: Leader) -> None:
     """The driver and all that belongs to it at once, and no one of them is left.
 
-    Python's own resource tracker dies with them, so its named semaphores are removed here: those that this driver had
-    mapped, by their inodes, since the map has the name that each had when it was made and not the one it was given.
+    Python's own resource tracker dies with them, so its named semaphores are removed here: those that this
+    driver had mapped, by their inodes, since the map has the name that each had when it was made and not the
+    one it was given.
     """
     mapped = set[str]()
     with contextlib.suppress(OSError):

@@ -1,10 +1,11 @@
-"""A process that feeds readers with damaged files, each batch in a child of its own that may crash, hang or grow.
+"""A process that feeds readers with damaged files, each batch in a child of its own that may crash,
+hang or grow.
 
     stdin   {"target": name, "seed": n, "first": n, "count": n}
     stdout  {"read": n, "refused": n, "faults": [...]}        read: as if nothing was wrong; refused: by a TokmillError
 
-A child has a bound on its memory and an alarm for each example. What ends it is a fault of the example that it was at,
-and the next child goes on behind it.
+A child has a bound on its memory and an alarm for each example.
+What ends it is a fault of the example that it was at, and the next child goes on behind it.
 """
 
 from __future__ import annotations

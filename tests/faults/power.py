@@ -2,11 +2,13 @@
 
     log of calls ─ up to the cut ─┬─ names that were synced         there
                                   ├─ names and removals since       each kept or lost
-                                  └─ bytes of each file             those that were synced; of the others some, or zeros
+                                  └─ bytes of each file             those that were synced; of the others
+                                                                    some, or zeros
 
-A name is safe when its directory was synced after it was made, changed or removed, and the bytes of a file are when it was
-synced itself: nothing else is promised by POSIX. Some disks keep changes in order, some do not: both are tried. Files that
-were removed are still at hand, because the shim gave each a second name when it was created.
+A name is safe when its directory was synced after it was made, changed or removed, and the bytes of a file
+are when it was synced itself: nothing else is promised by POSIX. Some disks keep changes in order, some do
+not: both are tried. Files that were removed are still at hand, because the shim gave each a second name when
+it was created.
 """
 
 from __future__ import annotations

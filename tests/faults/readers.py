@@ -389,7 +389,8 @@ def _bombs() -> dict[str, Target]:
 
 
 def prepare(scratch: Path) -> None:
-    """What it takes tokenizers to make. Their threads do not live through a fork, so this is for another process."""
+    """What it takes tokenizers to make. Their threads do not live through a fork,
+    so this is for another process."""
     mill.run(whole_recipe(scratch / "corpus"), scratch / "out", workers=1)
     directory = scratch / "tokenizers"
     directory.mkdir()

@@ -1,4 +1,5 @@
-"""Killed at a commit boundary, any of them: the next run ends with the content of one that was never disturbed.
+"""Killed at a commit boundary, any of them: the next run ends with the content of one that was never
+disturbed.
 
 … write ─ fsync ─┊─ rename ─┊─ fsync of the directory ─ … ─┊─ unlink ─┊─ rmdir …        ┊ killed here
 """
@@ -62,7 +63,8 @@ def faults(disk: Disk, numbers: list[int]) -> list[str]:
 
 
 def test_a_file_is_safe_before_its_receipt_and_every_receipt_before_the_manifest(disk: Disk) -> None:
-    """Of the undisturbed run: written, synced, named, the name synced; and evidence only after what it vouches for."""
+    """Of the undisturbed run: written, synced, named, the name synced;
+    and evidence only after what it vouches for."""
     synced, named, safe = set[str](), dict[str, str](), set[str]()
     evidence = 0
     for call in disk.calls:

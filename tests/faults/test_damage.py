@@ -1,8 +1,8 @@
 """Any damage to any output is found by `verify`, all of it, and told by the name of the file.
 
-Flipped bits, cut ends, bytes that were added, zeroed or exchanged, files that are gone, strange or in another's place:
-in manifests, descriptions, row indices and ids of all five formats alike. What lies beside a run (its report, cards) is
-made from it and no part of it.
+Flipped bits, cut ends, bytes that were added, zeroed or exchanged, files that are gone, strange or in
+another's place: in manifests, descriptions, row indices and ids of all five formats alike. What lies beside a
+run (its report, cards) is made from it and no part of it.
 """
 
 from __future__ import annotations

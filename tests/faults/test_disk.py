@@ -1,4 +1,5 @@
-"""Every call to a disk that can fail, failing: an error that names the file, and nothing vouched for that is not safe.
+"""Every call to a disk that can fail, failing: an error that names the file,
+and nothing vouched for that is not safe.
 
 EIO      at every call, fsync among them        one call fails, the next would not
 ENOSPC   at every open, write and mkdir         and at every later one, as on a disk that is full
@@ -50,7 +51,8 @@ def disk() -> Iterator[Disk]:
 
 @pytest.fixture(scope="module")
 def rebuilt(disk: Disk) -> Iterator[Disk]:
-    """Over a run of an older recipe, with a source, a mixture and builds that are no more, and another filter."""
+    """Over a run of an older recipe, with a source, a mixture and builds that are no more,
+    and another filter."""
     notes = {"name": "notes", "domain": "prose", "files": "notes.txt", "unit": "paragraph"}
     older = {
         "sources": [ONE_SOURCE, notes],
@@ -108,8 +110,8 @@ def _of_an_error(disk: Disk, ended: Ended) -> str:
 
 
 def _of_a_success(disk: Disk, ended: Ended) -> str:
-    """Only what no byte depends on may fail unseen: the journal, the end of the note beside the lock, and a first write
-    of that note that Python's own file object has completed."""
+    """Only what no byte depends on may fail unseen: the journal, the end of the note beside the lock,
+    and a first write of that note that Python's own file object has completed."""
     failed = [call for call in ended.calls if call.result != "ok"]
     strangers = [
         call

@@ -62,6 +62,7 @@ def test_no_task_grows_with_the_documents(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.slow_faults
 def test_no_task_of_a_run_in_earnest_grows_with_the_documents(tmp_path: Path) -> None:
-    """A task has a piece of some size or less: 200 MB at most. Those that held all documents took 650 to 1,650."""
+    """A task has a piece of some size or less: 200 MB at most.
+    Those that held all documents took 650 to 1,650."""
     peaks = grown(growth(), tmp_path, 300_000, 3_000_000)
     assert {name: pair for name, pair in peaks.items() if pair[1] > 200} == {}

@@ -1,8 +1,8 @@
 """Damaged and hostile files, by the thousand, through every reader: read or refused, and never anything else.
 
-A refusal is a TokmillError. A reader that hangs, ends its process, asks for memory without bound, raises anything else,
-or reads another number of records than an independent count finds, has a bug. What was once found that way is a case of
-its own below.
+A refusal is a TokmillError. A reader that hangs, ends its process, asks for memory without bound, raises
+anything else, or reads another number of records than an independent count finds, has a bug. What was once
+found that way is a case of its own below.
 """
 
 from __future__ import annotations

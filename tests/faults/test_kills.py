@@ -1,13 +1,15 @@
-"""SIGKILL at any moment, to the driver with all its processes or to a worker, again and again: the result is the same.
+"""SIGKILL at any moment, to the driver with all its processes or to a worker, again and again:
+the result is the same.
 
     driver   the whole process group, at a random moment of a run, then the same command again, and again
     worker   one process of the pool, while the driver goes on
 
-A few runs are commands of their own, and some of the kills fall on a Python that is loading. The others are forked
-from a process that has loaded the mill (forked.py): a run costs two CPU seconds instead of twelve, so that hundreds of
-kills fall on work and not on imports.
+A few runs are commands of their own, and some of the kills fall on a Python that is loading. The others are
+forked from a process that has loaded the mill (forked.py): a run costs two CPU seconds instead of twelve, so
+that hundreds of kills fall on work and not on imports.
 
-Nothing is lost, nothing is there twice, and the last run leaves no temp file, lock, journal or process behind.
+Nothing is lost, nothing is there twice, and the last run leaves no temp file, lock,
+journal or process behind.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from forked import IS_LINUX, MAIN, start_forked
 from tokmill.storage.lease import LOCK
 
 COMMANDS, QUICK, WHOLE, ROUNDS = 2, 6, 200, 20
-# A task that was in flight at five deaths is given up, as it should be: so no run loses more workers than this.
+# A task that was in flight at five deaths is given up, as it should be:
+# so no run loses more workers than this.
 KILLS_PER_RUN = 4
 
 
@@ -117,7 +120,8 @@ def errors_of(out: Path) -> Path:
 
 
 def await_work(driver: Driver, out: Path) -> bool:
-    """Until the run has its lock (a note may be there, of one that was killed); false where it was over before."""
+    """Until the run has its lock (a note may be there, of one that was killed);
+    false where it was over before."""
     while True:
         with contextlib.suppress(OSError, ValueError):
             if json.loads((out / LOCK).read_bytes())["pid"] == driver.pid:

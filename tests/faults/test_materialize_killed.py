@@ -1,4 +1,5 @@
-"""A corpus that is being replaced, killed at any moment: no manifest ever vouches for a shard that is not there."""
+"""A corpus that is being replaced, killed at any moment:
+no manifest ever vouches for a shard that is not there."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Publishing to S3 while everything goes wrong: moto's server, and a proxy that fails, lies and kills as it is told.
+"""Publishing to S3 while everything goes wrong:
+moto's server, and a proxy that fails, lies and kills as it is told.
 
-kill    the writer dies at a request, which arrives or does not: nothing is published, and the next run completes
+kill    the writer dies at a request, which arrives or does not: nothing is published, and the next run
+        completes
 race    two runs for one URL: one wins, the other says who
 fault   500, 503, resets, answers that are lost: the same objects as ever, or an error of ours
 list    what a listing leaves out or adds changes nothing of what is read
@@ -44,7 +46,8 @@ from written import CLAIM, MANIFEST, load_manifest
 
 QUICK, WHOLE = 8, 50
 
-# What `tokmill run --out URL` does when the milling is done: a process that loads in a moment, to be killed in one.
+# What `tokmill run --out URL` does when the milling is done:
+# a process that loads in a moment, to be killed in one.
 WRITER = """
 import sys
 from pathlib import Path
@@ -147,7 +150,8 @@ def is_manifest(request: Request) -> bool:
     return request.method == "PUT" and request.path.endswith(f"/runs/x/{MANIFEST}")
 
 
-# Kills -------------------------------------------------------------------------------------------------------------
+# Kills
+# -------------------------------------------------------------------------------------------------------------
 
 
 def count_writes(scene: Scene, base: Path) -> int:
@@ -241,7 +245,8 @@ def test_what_a_killed_writer_left_is_swept_by_the_next_from_another_machine(
     place.check_whole()
 
 
-# Races -------------------------------------------------------------------------------------------------------------
+# Races
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_of_two_runs_for_one_url_one_wins_and_the_other_says_who(place: Place, tmp_path: Path) -> None:
@@ -298,7 +303,8 @@ def test_the_lease_names_no_run_when_all_is_done(place: Place) -> None:
     assert (note["is_held"], note["unfinished"]) == (False, [])
 
 
-# Faults ------------------------------------------------------------------------------------------------------------
+# Faults
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", [500, 503, "reset", "lose"])
@@ -365,7 +371,8 @@ def test_an_outage_in_the_middle_ends_with_an_error_and_the_next_run_completes(p
     place.check_whole()
 
 
-# Listings ----------------------------------------------------------------------------------------------------------
+# Listings
+# ----------------------------------------------------------------------------------------------------------
 
 NOTHING = b'<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>'
 STALE = (
@@ -426,7 +433,8 @@ def test_a_fetch_that_is_killed_leaves_no_run_and_goes_on(place: Place, tmp_path
     assert mill.verify(target).problems == []
 
 
-# Parts -------------------------------------------------------------------------------------------------------------
+# Parts
+# -------------------------------------------------------------------------------------------------------------
 
 UPLOAD = """
 import os, resource, sys

@@ -1,4 +1,5 @@
-"""The power goes: what was not synced is lost, what was removed may be back. The next run ends with the same content.
+"""The power goes: what was not synced is lost, what was removed may be back.
+The next run ends with the same content.
 
 … write ─┊─ fsync ─┊─ rename ─┊─ fsync of the directory ─ … ─┊─ unlink ─┊─ rmdir …        ┊ the power goes here
 """
@@ -26,7 +27,8 @@ def recorded() -> Iterator[tuple[Disk, Recording]]:
 
 @pytest.fixture(scope="module")
 def rebuilt() -> Iterator[tuple[Disk, Recording]]:
-    """Over a run of an older recipe, with a source, a mixture and a build that are no more, and another filter."""
+    """Over a run of an older recipe, with a source, a mixture and a build that are no more,
+    and another filter."""
     notes = {"name": "notes", "domain": "prose", "files": "notes.txt", "unit": "paragraph"}
     older = {
         "sources": [ONE_SOURCE, notes],
@@ -98,7 +100,8 @@ def test_nothing_that_was_removed_is_back_for_good_after_a_power_cut(
 def test_a_power_cut_while_a_finished_build_is_described_again_leaves_nothing(
     recorded: tuple[Disk, Recording],
 ) -> None:
-    """What a run knows at its end (which other builds there are) goes into the manifests of builds that are done."""
+    """What a run knows at its end (which other builds there are)
+    goes into the manifests of builds that are done."""
     disk, recording = recorded
     written = [
         (cut, call)

@@ -1,4 +1,5 @@
-"""Every call that reads a file of ours, failing: survived, or told in one clear error; never a wrong byte, never a wrong word.
+"""Every call that reads a file of ours, failing: survived, or told in one clear error;
+never a wrong byte, never a wrong word.
 
 EIO      one read, opening or look at a file fails; the next would not
 stuck    a file that cannot be read, now or later

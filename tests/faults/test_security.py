@@ -20,7 +20,8 @@ from tokmill.formats.token_cache import TokenCache
 SOURCE = Path(tokmill.__file__).parent
 OUTSIDE = ["../secret", "/etc/passwd", "a/../../secret", "..", ""]
 
-# Code that is made of text runs in one place: the user's own hook, a file beside the recipe whose sha256 is recorded.
+# Code that is made of text runs in one place: the user's own hook,
+# a file beside the recipe whose sha256 is recorded.
 RUNS_TEXT = {"artifacts/plugins.py"}
 STARTS_PROCESSES = {
     "artifacts/manifest.py",  # git rev-parse, with fixed arguments

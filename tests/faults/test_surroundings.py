@@ -1,7 +1,7 @@
 """What a command stands on, taken away: its streams, its directory, the memory that processes share.
 
-Each ends as it would have, or in one clear error. Commands that need a descriptor closed or a directory gone are started
-by a shell, as a user would; the others are forked.
+Each ends as it would have, or in one clear error. Commands that need a descriptor closed or a directory gone
+are started by a shell, as a user would; the others are forked.
 """
 
 from __future__ import annotations
@@ -178,7 +178,8 @@ def test_a_directory_that_is_gone_is_told(made: Made, tmp_path: Path, command: s
 
 @pytest.fixture
 def namespace() -> str:
-    """How a shell begins that may mount what nobody else sees. Only new mounts: to change one changes it for all."""
+    """How a shell begins that may mount what nobody else sees. Only new mounts:
+    to change one changes it for all."""
     if (
         shutil.which("unshare") is None
         or subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode

@@ -146,7 +146,8 @@ def test_a_run_on_another_machine_lives_as_long_as_it_touches_its_note(tmp_path:
 
 
 def test_a_pid_of_a_container_with_our_name_is_not_looked_for_among_ours(tmp_path: Path) -> None:
-    """Pods have the same pids, and may have the same name: what is not touched there is dead, whoever has its pid here."""
+    """Pods have the same pids, and may have the same name:
+    what is not touched there is dead, whoever has its pid here."""
     recipe, pid, host = tiny_corpus(tmp_path), os.getpid(), socket.gethostname()
     note = leave_note(tmp_path / "out", pid, host, began(pid), machine="another boot pid:[1]")
     before = note.read_bytes()
@@ -160,7 +161,8 @@ def test_a_pid_of_a_container_with_our_name_is_not_looked_for_among_ours(tmp_pat
     assert not note.exists()
 
 
-# Each as if on a machine of its own that shares a disk without locks; all at once, and nobody leaves before all have tried.
+# Each as if on a machine of its own that shares a disk without locks;
+# all at once, and nobody leaves before all have tried.
 TOGETHER = """
 import errno, fcntl, multiprocessing, sys
 from pathlib import Path
@@ -245,7 +247,8 @@ def test_two_processes_with_one_pid_have_no_temp_name_in_common() -> None:
 def test_a_note_that_takes_the_place_of_one_that_cannot_be_read_has_time_to_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where notes cannot be linked, what a run leaves is empty for a moment: just when the time of the last one is over."""
+    """Where notes cannot be linked, what a run leaves is empty for a moment:
+    just when the time of the last one is over."""
     note, now = tmp_path / LOCK, 0.0
     note.write_bytes(b'{"pid": 1')
 

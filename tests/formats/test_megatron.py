@@ -236,7 +236,8 @@ def test_half_a_pair_is_an_error(tmp_path, suffix):
 
 
 def test_the_index_of_three_billion_tokens_has_the_right_pointers(tmp_path):
-    """Synthetic lengths, no tokens: 1.2 million documents whose bytes pass 2^31 and whose tokens pass 2^31."""
+    """Synthetic lengths, no tokens: 1.2 million documents whose bytes pass 2^31 and whose tokens pass
+    2^31."""
     lengths = np.random.default_rng(3).integers(1, 5001, 1_200_000).astype(np.int32)
     assert int(lengths.sum(dtype=np.int64)) > 3_000_000_000 - 50_000_000
     lengths[-1] += 3_000_000_000 - int(lengths.sum(dtype=np.int64)) + 7_000_000

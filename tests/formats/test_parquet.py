@@ -1,4 +1,5 @@
-"""Sequences in Parquet: Arrow alone as the reader, content that is known by its digest, rebuilds and damage."""
+"""Sequences in Parquet: Arrow alone as the reader, content that is known by its digest,
+rebuilds and damage."""
 
 from __future__ import annotations
 

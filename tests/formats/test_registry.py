@@ -1,4 +1,5 @@
-"""Formats are known by their records: one of another package is built, loaded, checked and verified like ours."""
+"""Formats are known by their records: one of another package is built, loaded,
+checked and verified like ours."""
 
 from __future__ import annotations
 

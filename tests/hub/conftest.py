@@ -1,4 +1,5 @@
-"""A loopback hub, and the unmodified client in a process of its own: it reads HF_ENDPOINT when it is imported."""
+"""A loopback hub, and the unmodified client in a process of its own:
+it reads HF_ENDPOINT when it is imported."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ import pytest
 from forked import run_forked
 from hub.loopback import LoopbackHub
 
-# Waits are recorded, not waited. `show` gives values back; `told` gives the error of a call instead of its result.
+# Waits are recorded, not waited. `show` gives values back;
+# `told` gives the error of a call instead of its result.
 _PRELUDE = """
 import json, pickle, sys, time, traceback
 said, waits, shown = [], [], {}

@@ -11,7 +11,8 @@
     GET  /api/datasets/{id}/refs                        its branches
     HEAD, GET /datasets/{id}/resolve/{rev}/{path}       a file, or a range of it (with `has_cdn`, elsewhere)
 
-Faults are declared before a request meets them: `drop`, `rate_limit`, `gate`, `reject`. Every request is in `log`.
+Faults are declared before a request meets them: `drop`, `rate_limit`, `gate`, `reject`.
+Every request is in `log`.
 """
 
 from __future__ import annotations

@@ -382,7 +382,8 @@ def test_a_rate_limit_that_does_not_end_is_an_error(hub, client):
 
 
 def test_a_card_that_cannot_be_fetched_at_first_still_decides(hub, client):
-    """The client gives up after seven; `datasets` would take that for a missing file, and read other files."""
+    """The client gives up after seven; `datasets` would take that for a missing file,
+    and read other files."""
     sha = hub.commit("org/texts", LANGUAGES)
     hub.reject(7, 503, only="/README.md")
     shown = client(f"""

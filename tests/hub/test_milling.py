@@ -306,8 +306,8 @@ def test_a_head_of_a_dataset_of_many_files_asks_for_no_byte_of_the_others(
     assert questions[few] == questions[many], "files are listed at once, however many there are"
     asked = bytes_asked(hub)
     assert set(asked) == {f"data/train-{n:05d}.{ending}" for n in range(3)}
-    # for two datasets: the files themselves, their footers (64 KiB at a time), and the last of them once more up to
-    # what was left
+    # for two datasets: the files themselves, their footers (64 KiB at a time),
+    # and the last of them once more up to what was left
     assert sum(asked.values()) <= 2 * 4 * (len(data) + 3 * (64 << 10))
 
 

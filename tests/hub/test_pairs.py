@@ -1,4 +1,5 @@
-"""From the hub to a sample in one call: nested fields, several splits, the commit recorded, and no second draw."""
+"""From the hub to a sample in one call: nested fields, several splits, the commit recorded,
+and no second draw."""
 
 from __future__ import annotations
 

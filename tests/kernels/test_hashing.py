@@ -92,7 +92,8 @@ def row_hashes(*table: list[str | None], margin: int = 0) -> list[tuple[int, ...
 
 
 def slow_mix(state: tuple[int, int], value: str | None) -> tuple[int, int]:
-    """MurmurHash3's own block step and finish over (1, length, hash of the bytes), or over (2, 0) for a null."""
+    """MurmurHash3's own block step and finish over (1, length, hash of the bytes), or over (2, 0)
+    for a null."""
     mask, c1, c2 = (1 << 64) - 1, 0x87C37B91114253D5, 0x4CF5AD432745937F
 
     def rotated(word: int, bits: int) -> int:

@@ -1,4 +1,5 @@
-r"""Strings between their quotes, read by the kernel and by Python's `json`, must be the same, or be refused by both."""
+r"""Strings between their quotes, read by the kernel and by Python's `json`, must be the same,
+or be refused by both."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def test_an_escape_is_found_at_any_place_of_a_word(size: int) -> None:
         assert unescaped([b"x" * at + b"\x01" + b"y" * (size - at)]) is None
 
 
-# -- where the strings are ----------------------------------------------------------------------------------------
+# -- where the strings are -------------------------------------------------------------------------
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text('ab"\\,:{}[]é\n', max_size=12),

@@ -133,7 +133,8 @@ def test_the_cut_into_batches_changes_nothing() -> None:
     assert judged(lines) == [found for line in lines for found in judged([line])]
 
 
-# Words at the bounds of a key, 8, 16, 24 and 32 bytes in letters of one to three, each the beginning of the next.
+# Words at the bounds of a key, 8, 16, 24 and 32 bytes in letters of one to three,
+# each the beginning of the next.
 EDGES = [
     letters[:size]
     for letters in (

@@ -1,4 +1,5 @@
-"""Lines known by a hash of their bytes: wherever they end and whatever stands behind them, eight or sixteen at a time."""
+"""Lines known by a hash of their bytes: wherever they end and whatever stands behind them,
+eight or sixteen at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Literals in a text column against `re`, which tries longer alternatives first when they are listed first."""
+"""Literals in a text column against `re`, which tries longer alternatives first when they are listed
+first."""
 
 from __future__ import annotations
 

@@ -75,7 +75,8 @@ def test_every_bin_asks_all_others_in_an_order_of_its_own(positions: int) -> Non
 
 @pytest.mark.parametrize("size", [10, 40, 150, 1000])
 def test_the_share_of_equal_positions_estimates_jaccard_without_bias_at_any_size(size: int) -> None:
-    """Sets of even numbers with four fifths in common; the mean over 400 pairs is within 4 standard errors."""
+    """Sets of even numbers with four fifths in common;
+    the mean over 400 pairs is within 4 standard errors."""
     draw = np.random.default_rng(size)
     estimates = []
     for _ in range(400):

@@ -42,7 +42,8 @@ def test_every_kernel_is_found_and_has_one_signature_after_its_first_call() -> N
     }
 
 
-# The package with two kernels in one module and one in another: all of ours would take most of the suite's time.
+# The package with two kernels in one module and one in another:
+# all of ours would take most of the suite's time.
 KERNEL = """
 @raw_kernel(lambda: {name}(1))
 def {name}(number):
@@ -86,7 +87,8 @@ def package(tmp_path: Path) -> Path:
 
 
 def ensure(package: Path, *arguments: str, **environment: str) -> list[Any]:
-    """How many were not there, what was counted, how many this process has loaded, which it then had to compile itself."""
+    """How many were not there, what was counted, how many this process has loaded,
+    which it then had to compile itself."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     kept |= {"PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(

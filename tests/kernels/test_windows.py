@@ -20,7 +20,8 @@ from tokmill.kernels.wordclasses import class_table
 MASK = (1 << 64) - 1
 SEED, FACTOR, LENGTH = 0x297938D91E1D6CAF, 0x59F9E7D5943C9B9F, 0x21014FA0D786C587
 
-# What folds to several words, what folds to nothing but separators, marks with and without a base, format characters.
+# What folds to several words, what folds to nothing but separators, marks with and without a base,
+# format characters.
 PIECES = [
     *"aZ9_-. \n", "ﷺ", "㏂", "½", "…", "！", "①", "Ⅷ", "ﬁ", "ß", "İ", "é", "e\u0301", "\u0301", "\u0345", "ᾳ", "가", "각",
     "日", "本", "が", "ｶﾞ", "ก", "ำ", "ทำ", "\u3099", "\u00ad", "\u200b", "\u200d", "\ufeff", "٣", "𝟗", "𐐀", "😀", "\U000e0041",

@@ -1,4 +1,5 @@
-"""Small builds of every format, with a manifest as a run writes it; and the slow, obvious way from them to batches."""
+"""Small builds of every format, with a manifest as a run writes it;
+and the slow, obvious way from them to batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How random a permutation looks, by tests that know nothing of how it was made. Each gives a distance in sigmas."""
+"""How random a permutation looks, by tests that know nothing of how it was made.
+Each gives a distance in sigmas."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from numpy.typing import NDArray
 
 
 def sigmas(counts: NDArray[np.integer], expected: float, given: int = 1) -> float:
-    """Of the chi-square of these counts, which should all be `expected`; `given` of them follow from the others."""
+    """Of the chi-square of these counts, which should all be `expected`;
+    `given` of them follow from the others."""
     freedom = counts.size - given
     chi_square = float(((counts - expected) ** 2 / expected).sum())
     return (chi_square - freedom) / np.sqrt(2 * freedom)

@@ -1,4 +1,5 @@
-"""Opening: every format, whole builds and single splits, moved, cut, damaged, and made with something else."""
+"""Opening: every format, whole builds and single splits, moved, cut, damaged,
+and made with something else."""
 
 from __future__ import annotations
 

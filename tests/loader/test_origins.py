@@ -1,4 +1,5 @@
-"""Whose every row and token of a batch is, against a walk over the index with other tools, and the build's counts."""
+"""Whose every row and token of a batch is, against a walk over the index with other tools,
+and the build's counts."""
 
 from __future__ import annotations
 
@@ -98,7 +99,8 @@ Rows = dict[tuple[int, ...], list[list[dict[str, Any]]]]
 
 
 def expect(batch: dict[str, Any], by_ids: Rows) -> None:
-    """Every row is found again by its tokens, whatever the order; rows of the same tokens are told as one of them."""
+    """Every row is found again by its tokens, whatever the order;
+    rows of the same tokens are told as one of them."""
     width = batch["tokens"].shape[1]
     assert batch["token_source"].shape == batch["token_domain"].shape == batch["tokens"].shape
     for row, length in enumerate(batch["lengths"].tolist()):

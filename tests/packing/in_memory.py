@@ -28,7 +28,8 @@ Order = Literal["shuffle", "corpus"]
 
 
 class Corpus(NamedTuple):
-    """The documents of a source: tokens of each and, if asked for, what identifies it and its bytes of text."""
+    """The documents of a source: tokens of each and, if asked for,
+    what identifies it and its bytes of text."""
 
     name: str
     domain: str

@@ -1,4 +1,5 @@
-"""A mixture by `tokmill.run` over documents of known lengths: which were built, in turn, read out of their tokens."""
+"""A mixture by `tokmill.run` over documents of known lengths:
+which were built, in turn, read out of their tokens."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ def mix(
     pack_length: int = 2048,
     **mixture: Any,
 ) -> Mixed:
-    """Sources s0, s1, … of the domains d0, d1, … or `domains`; a document has five tokens at least, with its end.
-    `weights` are of the domains in their order, `ids` the numbers of the documents."""
+    """Sources s0, s1, … of the domains d0, d1, … or `domains`; a document has five tokens at least,
+    with its end. `weights` are of the domains in their order, `ids` the numbers of the documents."""
     domains = domains or [f"d{number}" for number in range(len(lengths))]
     numbers = ids or [range(len(some)) for some in lengths]
     sources = []

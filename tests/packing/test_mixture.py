@@ -162,7 +162,8 @@ def test_both_sides_of_a_split_share_one_budget():
 
 
 def halves(first: int, second: int, third: int = 0, **asked: Any) -> list[int]:
-    """The tokens that each of three sources gives: half of domain A, which is a, and half of B, which is b and c."""
+    """The tokens that each of three sources gives: half of domain A, which is a, and half of B,
+    which is b and c."""
     lengths = [[5] * (tokens // 5) for tokens in (first, second, third)]
     return mix(lengths, ["0.5", "0.5"], domains="ABB", **asked).tokens
 

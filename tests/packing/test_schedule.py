@@ -146,7 +146,8 @@ def outcome_of(act: Callable[[], T]) -> T | str:
 
 
 class Endless:
-    """A source of so many documents that nobody could hold them; how far it was read ahead of what was taken."""
+    """A source of so many documents that nobody could hold them;
+    how far it was read ahead of what was taken."""
 
     def __init__(self, name: str, batch: int) -> None:
         self.holding = Holding(name, name, 10**15)
@@ -299,7 +300,8 @@ def test_blocks_are_rows_of_tokens():
 )
 @settings(deadline=None, max_examples=400)
 def test_blocks_are_full_whenever_the_tokens_are_there(sources, length, share, exhausted):
-    """For any documents: a part of a source may be smaller than each of them, and may end in the middle of one."""
+    """For any documents: a part of a source may be smaller than each of them,
+    and may end in the middle of one."""
     tokens, weights = [sum(lengths) for lengths, _ in sources], [weight for _, weight in sources]
     total = sum(weights)
     there = min(count * total // weight for count, weight in zip(tokens, weights, strict=True))
@@ -348,7 +350,8 @@ def test_a_domain_without_documents_is_exhausted_whatever_is_counted():
 @given(seed=st.integers(0, 999), layout=st.sampled_from(["concat", "document", "best_fit", "pad"]))
 @settings(deadline=None, max_examples=30)
 def test_every_token_of_a_mixed_and_packed_build_maps_back(seed, layout):
-    """An id says (source, document, position): read from the rows, and found again through plan and schedule."""
+    """An id says (source, document, position): read from the rows,
+    and found again through plan and schedule."""
     corpora = corpora_of(drawn(seed, 60, 2), drawn(seed + 1, 40, 2), drawn(seed + 2, 9, 2))
     found = schedule(
         corpora,

@@ -1,4 +1,5 @@
-"""Damage has a way out: `verify` names the command that mends, and `run` makes the damaged step again, and no other."""
+"""Damage has a way out: `verify` names the command that mends, and `run` makes the damaged step again,
+and no other."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Mistakes that people make in recipes: each is told before any work, with its place and what to do, and changes nothing.
+"""Mistakes that people make in recipes: each is told before any work, with its place and what to do,
+and changes nothing.
 
-A workspace has a finished run. Each mistake is an edit of its recipe, or a file beside it; `recipe check`, `plan` and
-`run` are then given the edited one, for the directory of the finished run.
+A workspace has a finished run. Each mistake is an edit of its recipe, or a file beside it;
+`recipe check`, `plan` and `run` are then given the edited one, for the directory of the finished run.
 """
 
 from __future__ import annotations

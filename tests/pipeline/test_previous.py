@@ -1,4 +1,5 @@
-"""A change of mind, and back: what `--keep-previous` keeps, what `gc` frees, and what a takedown takes with it."""
+"""A change of mind, and back: what `--keep-previous` keeps, what `gc` frees,
+and what a takedown takes with it."""
 
 from __future__ import annotations
 

@@ -55,7 +55,8 @@ def test_every_build_of_a_recipe_names_split_tokenizer_budget_and_what_was_skipp
 
 
 def test_an_edited_run_ends_with_the_facts_of_a_fresh_one(tmp_path: Path) -> None:
-    """Another share that holds the same documents out changes no byte of a build, and is told all the same."""
+    """Another share that holds the same documents out changes no byte of a build,
+    and is told all the same."""
     for name in ("edited", "fresh"):
         small_corpus(tmp_path / name, problems=5, split={"valid_fraction": "0.0001"})
     mill.run(tmp_path / "edited/recipe.yaml", workers=1)

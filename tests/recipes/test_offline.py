@@ -1,4 +1,5 @@
-"""What holds for every recipe: the same bytes again, nothing to do twice, all accounted for, killed or not."""
+"""What holds for every recipe: the same bytes again, nothing to do twice, all accounted for,
+killed or not."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def test_in_every_step_what_came_in_is_kept_dropped_or_quarantined(milled: Mille
     assert counted >= 5
 
 
-# Two workers once: that killed workers are survived is proven elsewhere, and a pool takes longer to start than the run.
+# Two workers once: that killed workers are survived is proven elsewhere,
+# and a pool takes longer to start than the run.
 @pytest.mark.parametrize(
     ("name", "workers"),
     [("healing", 1), ("mini-translation", 1), ("stage-a", 1), ("three-domains", 2), ("web-mixture", 1)],

@@ -1,4 +1,5 @@
-"""The recipes as they are written, against a hub on this machine that holds small datasets under the real names."""
+"""The recipes as they are written, against a hub on this machine that holds small datasets under the real
+names."""
 
 from __future__ import annotations
 

@@ -151,7 +151,8 @@ def test_healing_changes_nothing_but_nul_and_keeps_english_by_field(milled: Mill
 
 
 def megatron_tokens(prefix: Path) -> int:
-    """By the format's own description: magic, version, dtype code, counts, then the length of each sequence."""
+    """By the format's own description: magic, version, dtype code, counts,
+    then the length of each sequence."""
     index = prefix.with_suffix(".idx").read_bytes()
     magic, version, code, sequences, _ = struct.unpack_from("<9sQBQQ", index)
     assert (magic, version, code) == (b"MMIDIDX\0\0", 1, 4)  # 4 is int32

@@ -100,7 +100,8 @@ def test_the_wikipedia_variant_of_three_domains_differs_in_its_prose_and_in_its_
 
 @pytest.mark.skipif(not R50K.exists(), reason="needs ../shared/data")
 def test_three_domains_has_the_tokens_of_gpt_2() -> None:
-    """The file that the recipe names is at hand under its sha256, and a tokenizer.json of GPT-2 gives the same ids."""
+    """The file that the recipe names is at hand under its sha256,
+    and a tokenizer.json of GPT-2 gives the same ids."""
     asked = load("three-domains").tokenizer
     assert asked is not None
     assert asked.path is not None

@@ -1,4 +1,5 @@
-"""A small run with everything that a report shows: drops near a bound, near duplicates, licences, a hostile text."""
+"""A small run with everything that a report shows:
+drops near a bound, near duplicates, licences, a hostile text."""
 
 from __future__ import annotations
 

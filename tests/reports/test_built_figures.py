@@ -1,8 +1,10 @@
-"""What ships, counted again: report, page, card, Croissant, ATTRIBUTION and review against the rows of the builds.
+"""What ships, counted again: report, page, card, Croissant,
+ATTRIBUTION and review against the rows of the builds.
 
-One run with all that makes "kept" another thing than "built": a source that repeats, one without weight, one that is all copies, a
-build of some sources; two licences in one source, values to redact, benchmarks, near duplicates across sources. What is in it
-is known by construction or read from the written files, by json, pyarrow and Zstandard's own library.
+One run with all that makes "kept" another thing than "built": a source that repeats, one without weight, one
+that is all copies, a build of some sources; two licences in one source, values to redact, benchmarks, near
+duplicates across sources. What is in it is known by construction or read from the written files, by json,
+pyarrow and Zstandard's own library.
 """
 
 from __future__ import annotations

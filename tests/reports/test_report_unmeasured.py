@@ -1,4 +1,5 @@
-"""A run where many documents were out before the rules: what the report counts of the others, and who is kept."""
+"""A run where many documents were out before the rules:
+what the report counts of the others, and who is kept."""
 
 from __future__ import annotations
 

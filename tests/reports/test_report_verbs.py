@@ -1,4 +1,5 @@
-"""`tokmill report DIR` over what normalize, filter, dedup and pack have written: recounted from their files."""
+"""`tokmill report DIR` over what normalize, filter, dedup and pack have written:
+recounted from their files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The reviewer: each check is set off by one spoilt run or recipe and by nothing else; a good build by none of them."""
+"""The reviewer: each check is set off by one spoilt run or recipe and by nothing else;
+a good build by none of them."""
 
 from __future__ import annotations
 

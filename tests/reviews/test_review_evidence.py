@@ -1,4 +1,5 @@
-"""What a review measures, against slow and obvious ways to measure it; and how much it reads of what is large."""
+"""What a review measures, against slow and obvious ways to measure it;
+and how much it reads of what is large."""
 
 from __future__ import annotations
 

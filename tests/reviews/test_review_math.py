@@ -1,4 +1,5 @@
-"""How mathematics is written: prices are no LaTeX, and every share is counted again by a scanner without a regex."""
+"""How mathematics is written: prices are no LaTeX,
+and every share is counted again by a scanner without a regex."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a review says of a recipe alone; and that what a recipe says of training changes no byte of the output."""
+"""What a review says of a recipe alone; and that what a recipe says of training changes no byte of the
+output."""
 
 from __future__ import annotations
 

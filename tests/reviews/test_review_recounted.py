@@ -1,4 +1,5 @@
-"""What the review says of size, balance, artefacts, noise and surface tokens, counted again from the written files."""
+"""What the review says of size, balance, artefacts, noise and surface tokens,
+counted again from the written files."""
 
 from __future__ import annotations
 
@@ -103,7 +104,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def spoil(corpus: Corpus, recipe: dict[str, Any]) -> None:
-    """Documents that go on in the next row, rows of several domains, repeats, ids that several sources have."""
+    """Documents that go on in the next row, rows of several domains, repeats,
+    ids that several sources have."""
     for records in corpus.values():
         for number, record in enumerate(records):
             record["id"] = f"{number:04d}"
@@ -348,7 +350,8 @@ def test_what_balancing_leaves_out_is_what_the_rows_lack_and_the_alternative_lea
     tails = sum(count % 512 for count in available.values())
     assert figures["left_out"]["of_tokens"] == sum(available.values())
     assert figures["left_out"]["tokens"] == sum(available.values()) - written - tails
-    # asked for as the answer says, the mixture leaves out what it says, but for the last documents of each source
+    # asked for as the answer says, the mixture leaves out what it says,
+    # but for the last documents of each source
     recipe = json.loads((real.parents[1] / "recipe.yaml").read_text())
     ways = figures["ways"]
     recipe["mixture"] = {

@@ -1,4 +1,5 @@
-"""What can be reviewed: runs whole and cut short, builds inside and outside of a run, recipes; wherever they lie."""
+"""What can be reviewed: runs whole and cut short, builds inside and outside of a run, recipes;
+wherever they lie."""
 
 from __future__ import annotations
 

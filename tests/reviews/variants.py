@@ -1,4 +1,5 @@
-"""Recipes whose figures are counted again: one corpus with something of every outcome, generated or real, built in many ways."""
+"""Recipes whose figures are counted again: one corpus with something of every outcome, generated or real,
+built in many ways."""
 
 from __future__ import annotations
 

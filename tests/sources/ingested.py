@@ -1,4 +1,5 @@
-"""One source, read by `tokmill.run` as far as its documents: what came of every record, from the files that it wrote."""
+"""One source, read by `tokmill.run` as far as its documents:
+what came of every record, from the files that it wrote."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Everything that can be wrong with the input, as a user meets it on the command line.
 
-Each time: what, where and what next are said; the exit status is 1; nothing half-written has a final name; and
-once the cause is gone the same command ends with the same content as if nothing had happened.
+Each time: what, where and what next are said; the exit status is 1; nothing half-written has a final name;
+and once the cause is gone the same command ends with the same content as if nothing had happened.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def milled(directory: Path, source: Record, **sections: Any) -> list[Record]:
     return documents_of(mill.run(recipe, directory / "out", workers=1, until="clean").out)
 
 
-# -- a licence policy is not passed by absence -------------------------------------------------------------------
+# -- a licence policy is not passed by absence -----------------------------------------------------
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")], ids=["licence last", "licence first"])
@@ -113,7 +113,7 @@ def test_a_filter_on_a_field_that_comes_late_is_on_from_the_first_record(tmp_pat
     assert manifest.facts["presence"] == {"records": 152, "where.language": 2}
 
 
-# -- the twin ----------------------------------------------------------------------------------------------------
+# -- the twin --------------------------------------------------------------------------------------
 
 
 def first_of(record: Record, *keys: str) -> Any:
@@ -256,7 +256,7 @@ def test_an_alternative_may_be_anything_in_a_record_that_does_not_need_it(tmp_pa
     ]
 
 
-# -- what the recipe names ---------------------------------------------------------------------------------------
+# -- what the recipe names -------------------------------------------------------------------------
 
 RECORD = {"text": "a text", "identifier": "7", "license": "MIT", "date": "2024", "language": "en"}
 
@@ -342,7 +342,7 @@ def test_the_text_may_be_in_another_file_than_the_first(tmp_path: Path) -> None:
     assert len(milled(tmp_path, {})) == 200
 
 
-# -- what rests on a field is never off in silence ---------------------------------------------------------------
+# -- what rests on a field is never off in silence -------------------------------------------------
 
 
 def test_a_language_that_no_field_says_is_told(tmp_path: Path) -> None:

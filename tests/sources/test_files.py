@@ -57,7 +57,7 @@ def load_one(base: Path, record: Any, **settings: Any) -> dict[str, Any]:
     return row
 
 
-# -- which files -------------------------------------------------------------------------------------------------
+# -- which files -----------------------------------------------------------------------------------
 
 
 def texts_in_order(base: Path, files: str | list[str]) -> list[str]:
@@ -106,7 +106,7 @@ def test_a_file_of_an_unknown_format_is_an_error_and_not_passed_over(tmp_path):
     assert caught.value.where.endswith(f"sources[0].files: {tmp_path / 'b.csv'}")
 
 
-# -- which fields ------------------------------------------------------------------------------------------------
+# -- which fields ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_a_template_over_a_null_is_bad_in_every_format(tmp_path):
         assert len(bad) == 1
 
 
-# -- ids of documents that have none -----------------------------------------------------------------------------
+# -- ids of documents that have none ---------------------------------------------------------------
 
 
 def test_a_derived_id_is_that_of_the_text_and_of_nothing_else(tmp_path):
@@ -414,7 +414,7 @@ def test_paragraphs_of_a_text_have_ids_of_their_own(tmp_path):
     assert table["license_tag"].to_pylist() == ["MIT"] * 3
 
 
-# -- one content, many forms -------------------------------------------------------------------------------------
+# -- one content, many forms -----------------------------------------------------------------------
 
 
 def test_the_documents_do_not_depend_on_chunks(tmp_path):

@@ -70,7 +70,7 @@ def slow_verdict(source: str, target: str, low: int, high: int) -> tuple[str, fl
     return None
 
 
-# -- real files --------------------------------------------------------------------------------------------------
+# -- real files ------------------------------------------------------------------------------------
 
 
 @needs_data
@@ -106,7 +106,7 @@ def test_every_real_line_of_tab_separated_pairs_is_kept_or_dropped_as_the_rules_
     assert len(kept) > 1000
 
 
-# -- the rules ---------------------------------------------------------------------------------------------------
+# -- the rules -------------------------------------------------------------------------------------
 
 
 @settings(deadline=None, max_examples=30)
@@ -176,7 +176,7 @@ def test_id_and_license_come_along_and_may_be_named(tmp_path):
     assert row["doc_id"] == "k"
 
 
-# -- dotted keys -------------------------------------------------------------------------------------------------
+# -- dotted keys -----------------------------------------------------------------------------------
 
 HUB = [
     {"id": str(n), "translation": {"en": f"hello {n}\u2028", "fr": f"b\u2028onjour {n}" if n % 3 else "!"}}
@@ -239,7 +239,7 @@ def test_a_file_of_another_format_is_an_error(tmp_path):
         load(tmp_path, "a.csv")
 
 
-# -- tab-separated lines -----------------------------------------------------------------------------------------
+# -- tab-separated lines ---------------------------------------------------------------------------
 
 
 def test_lines_end_at_newlines_only_and_further_columns_are_ignored(tmp_path):

@@ -92,7 +92,7 @@ def as_members(records: list[bytes]) -> bytes:
     return b"".join(gzip.compress(item, mtime=0) for item in records)
 
 
-# -- real files --------------------------------------------------------------------------------------------------
+# -- real files ------------------------------------------------------------------------------------
 
 
 @needs_data
@@ -138,7 +138,7 @@ def test_a_file_of_another_kind_is_an_error():
         load(DATA / "whirlwind.warc.wat")
 
 
-# -- what is in a record -----------------------------------------------------------------------------------------
+# -- what is in a record ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_lines_may_end_without_a_carriage_return(tmp_path):
     assert [row["text"] for row in read[0]] == ["first", "second"]
 
 
-# -- files that are not whole ------------------------------------------------------------------------------------
+# -- files that are not whole ----------------------------------------------------------------------
 
 RECORDS_OF_THREE = [good(n) for n in range(3)]
 
@@ -335,7 +335,7 @@ def test_a_record_of_many_pieces_is_read_whole(tmp_path):
         assert (ids(read), [item.reason for item in read[1]]) == (["2"], ["too_large"])
 
 
-# -- hostile pages -----------------------------------------------------------------------------------------------
+# -- hostile pages ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-# -- WikiExtractor -----------------------------------------------------------------------------------------------
+# -- WikiExtractor ---------------------------------------------------------------------------------
 
 
 def slow_blocks(content: str) -> list[tuple[str, str, str]]:
@@ -238,7 +238,7 @@ def test_another_format_is_refused(tmp_path):
         Everything(write(tmp_path / "wiki_00", "plain text\n"))
 
 
-# -- MediaWiki dump ----------------------------------------------------------------------------------------------
+# -- MediaWiki dump --------------------------------------------------------------------------------
 
 
 def dump_of(*pages: str) -> str:
@@ -486,7 +486,7 @@ def test_an_open_comment_goes_on_to_the_end(tmp_path):
     assert Everything(write(tmp_path / "dump.xml", dump_of(page_of(1, "T", text)))).texts == ["T\n\na c"]
 
 
-# -- the contract ------------------------------------------------------------------------------------------------
+# -- the contract ----------------------------------------------------------------------------------
 
 
 def resolve(base: Path, pattern: str, **section: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Cleaning through whole runs: who is dropped and why, what is left of the others, and that it can all be proven."""
+"""Cleaning through whole runs: who is dropped and why, what is left of the others,
+and that it can all be proven."""
 
 from __future__ import annotations
 

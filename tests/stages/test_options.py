@@ -1,4 +1,5 @@
-"""Options are typed from the plan to the worker, and JSON in between where they travel or are written down."""
+"""Options are typed from the plan to the worker,
+and JSON in between where they travel or are written down."""
 
 from __future__ import annotations
 

@@ -223,7 +223,8 @@ class Doc(NamedTuple):
 
 
 def slow_labels(docs: list[Doc], quotas: list[Quota], rest: int) -> list[int]:
-    """Unit by unit in order of the first document's key; a unit that does not fit is left for the next split."""
+    """Unit by unit in order of the first document's key;
+    a unit that does not fit is left for the next split."""
     units: dict[int, list[int]] = {}
     for number, doc in enumerate(docs):
         units.setdefault(doc.name if doc.name >= 0 else -1 - number, []).append(number)
@@ -258,7 +259,8 @@ def clusters_of(docs: list[Doc], groups: int) -> tuple[Clusters, list[list[int]]
 
 
 def labels_of(docs: list[Doc], quotas: list[Quota], rest: int) -> tuple[list[int], list[list[int]]]:
-    """As the stage does it: clusters, bounds, and shards of three documents of a group that are read one by one."""
+    """As the stage does it: clusters, bounds, and shards of three documents of a group that are read one by
+    one."""
     n_groups = len(quotas[0].sizes)
     clusters, held = clusters_of(docs, n_groups)
     in_clusters = {number for unit in held for number in unit}

@@ -62,7 +62,8 @@ def collect(batches: Iterable[Batch]) -> tuple[list[dict[str, Any]], list[BadRec
 
 
 def slow_lines(content: bytes) -> list[tuple[int, bytes]]:
-    """(offset, line without its newline) of every line; a file that ends in a newline has no line after it."""
+    """(offset, line without its newline) of every line;
+    a file that ends in a newline has no line after it."""
     position = len(BOM) if content.startswith(BOM) else 0
     lines = content[position:].split(b"\n")
     if not lines[-1]:

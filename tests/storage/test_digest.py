@@ -209,7 +209,7 @@ def test_the_digest_depends_on_the_type():
     assert len({table_sha256(pa.table({"n": pa.array([], kind)})) for kind in (pa.int64(), pa.string())}) == 2
 
 
-# -- sequences ---------------------------------------------------------------------------------------------------
+# -- sequences -------------------------------------------------------------------------------------
 
 STRINGS = pa.schema([("text", pa.large_string()), ("id", pa.string())])
 STRING_ROWS = st.lists(st.tuples(st.none() | TEXTS, st.none() | TEXTS), max_size=8)

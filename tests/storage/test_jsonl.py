@@ -130,7 +130,8 @@ NEWLINES = {"lf": b"\n", "crlf": b"\r\n"}
 
 @pytest.fixture(scope="module")
 def bad_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Json], dict[str, list[Json]]]:
-    """A file for every bad line and every end of lines, all in one source: its documents, and bad records by file."""
+    """A file for every bad line and every end of lines, all in one source:
+    its documents, and bad records by file."""
     base = tmp_path_factory.mktemp("bad")
     for number, (line, _, _) in enumerate(BAD_LINES.values()):
         for name, newline in NEWLINES.items():
@@ -320,7 +321,7 @@ def test_a_truncated_file_is_an_error_after_its_good_records(tmp_path):
     assert caught.value.where.endswith(str(path))
 
 
-# -- any mixture of lines, against json --------------------------------------------------------------------------
+# -- any mixture of lines, against json ------------------------------------------------------------
 
 
 def slow_record(line: bytes) -> tuple[str, str | None, Any] | None:
@@ -470,7 +471,7 @@ def test_of_several_keys_each_record_has_its_own_first_one(scratch, records):
     assert {record.reason for record in bad} <= {"missing_field", "wrong_type"}
 
 
-# -- peeking and writing -----------------------------------------------------------------------------------------
+# -- peeking and writing ---------------------------------------------------------------------------
 
 
 def test_the_first_objects_tell_the_keys(tmp_path):

@@ -1,4 +1,5 @@
-"""The lease of a URL: a run that lives keeps others out by name, one that is dead does not, and none is lost unnoticed."""
+"""The lease of a URL: a run that lives keeps others out by name, one that is dead does not,
+and none is lost unnoticed."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ def plant(base: Path, *names: str) -> None:
 
 
 def found(pattern: str, base: Path) -> list[str]:
-    """The names by which a run over a recipe in `base` knows the files, in the order in which it reads them."""
+    """The names by which a run over a recipe in `base` knows the files,
+    in the order in which it reads them."""
     with tempfile.TemporaryDirectory() as place:
         base.mkdir(exist_ok=True)
         recipe = base / "recipe.yaml"

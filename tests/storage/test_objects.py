@@ -1,4 +1,5 @@
-"""Addresses, patterns, ranges and conditional writes: the seam itself, on memory:// and on the clients it builds."""
+"""Addresses, patterns, ranges and conditional writes:
+the seam itself, on memory:// and on the clients it builds."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def read_from(address: str, tmp_path: Path) -> None:
     tokmill.run(recipe, tmp_path / "out", workers=1, until="ingest")
 
 
-# Addresses ---------------------------------------------------------------------------------------------------------
+# Addresses
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,8 @@ def test_an_address_that_became_a_path_is_found_out() -> None:
         open_dataset(Path("s3://bucket/runs/x"))
 
 
-# Patterns: the twin is the file system -----------------------------------------------------------------------------
+# Patterns: the twin is the file system
+# -----------------------------------------------------------------------------
 
 NAMES = st.sampled_from(["a", "b.jsonl", "a1.jsonl", ".hidden", "c.jsonl.zst", "é", "x[1]"])
 KEYS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
@@ -160,7 +163,8 @@ def test_a_pattern_that_finds_nothing_is_an_error(bucket: str, tmp_path: Path) -
         assert caught.value.where == f"{bucket}/{pattern}"
 
 
-# Reading -----------------------------------------------------------------------------------------------------------
+# Reading
+# -----------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=100, deadline=None)
@@ -223,7 +227,8 @@ def test_an_object_of_another_process_memory_is_told_as_such() -> None:
     assert "one worker" in caught.value.next
 
 
-# Conditional writes ------------------------------------------------------------------------------------------------
+# Conditional writes
+# ------------------------------------------------------------------------------------------------
 
 
 def test_of_two_creations_one_is_refused(bucket: str) -> None:
@@ -245,7 +250,8 @@ def test_of_two_creations_one_is_refused(bucket: str) -> None:
     assert store.replace("k", b"x", first) is None
 
 
-# The clients -------------------------------------------------------------------------------------------------------
+# The clients
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Runs from and to object stores, as a user asks for them: through memory://, and through moto's server for S3."""
+"""Runs from and to object stores, as a user asks for them:
+through memory://, and through moto's server for S3."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def remote_recipe(directory: Path, place: str, write: Callable[[str, bytes], Non
     return recipe
 
 
-# Inputs ------------------------------------------------------------------------------------------------------------
+# Inputs
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("forked_workers")
@@ -182,7 +184,8 @@ def test_an_object_that_is_replaced_after_planning_ends_the_task(s3: S3, tmp_pat
     assert caught.value.where == f"{s3.url}/data/problems.jsonl"
 
 
-# Publications ------------------------------------------------------------------------------------------------------
+# Publications
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_is_published_proven_and_fetched_by_the_commands(
@@ -391,7 +394,8 @@ def test_a_run_needs_a_key_of_its_own(published: Published) -> None:
         mill.run(published.recipe, bucket, workers=1)
 
 
-# Doctor, and secrets -----------------------------------------------------------------------------------------------
+# Doctor, and secrets
+# -----------------------------------------------------------------------------------------------
 
 
 def test_a_store_that_keeps_its_word_is_found_well_and_left_clean(s3: S3) -> None:

@@ -39,7 +39,7 @@ def places(bad: list[BadRecord]) -> list[tuple[int, str]]:
     return [(record.offset, record.reason) for record in bad]
 
 
-# -- the slow twin -----------------------------------------------------------------------------------------------
+# -- the slow twin ---------------------------------------------------------------------------------
 
 
 def slow_units(content: bytes, unit: Unit) -> list[tuple[int, bytes]]:
@@ -105,7 +105,7 @@ def test_a_paragraph_that_is_too_large_is_reported_once_with_its_size(tmp_path, 
     assert bad == [BadRecord(5, "too_large", "29 bytes in one text; max_record_bytes is 10")]
 
 
-# -- units -------------------------------------------------------------------------------------------------------
+# -- units -----------------------------------------------------------------------------------------
 
 STORY = "One line.\n\nTwo lines,\nthe second.\n \t\n\n\n  Indented.\nNo newline"
 

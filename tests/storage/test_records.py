@@ -39,7 +39,8 @@ def read(path: Path, limit: int = LIMIT, start: int = 0, end: int | None = None)
 
 
 def lines_of(content: bytes, pieces: list[Block | Oversize], limit: int) -> list[tuple[int, int]]:
-    """(offset, bytes) of every line, read or skipped, after checking that the pieces tell the truth about them."""
+    """(offset, bytes) of every line, read or skipped,
+    after checking that the pieces tell the truth about them."""
     found: list[tuple[int, int]] = []
     for piece in pieces:
         if isinstance(piece, Oversize):
@@ -312,7 +313,7 @@ def test_a_reader_that_is_left_early_closes_its_file(tmp_path):
             pieces.close()  # an open file would warn, and warnings are errors
 
 
-# -- bzip2 -------------------------------------------------------------------------------------------------------
+# -- bzip2 -----------------------------------------------------------------------------------------
 
 
 BZ2_PARTS = [b"one\ntw", b"", b"o\nthree\n", b"x" * 3_000_000, b"\nfour"]

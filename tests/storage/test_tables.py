@@ -66,7 +66,7 @@ def strings_of_bytes(values: list[bytes]) -> Any:
     )
 
 
-# -- our own shards ----------------------------------------------------------------------------------------------
+# -- our own shards --------------------------------------------------------------------------------
 
 
 def documents(rows: int) -> Any:
@@ -130,7 +130,7 @@ def test_a_range_is_found_across_row_groups(tmp_path):
     assert load_range(tmp_path / "a.parquet", "shard", 1).equals(table.slice(70_000, 70_000))
 
 
-# -- files of others ---------------------------------------------------------------------------------------------
+# -- files of others -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_the_columns_tell_the_keys(tmp_path):
     assert peek(write_theirs(tmp_path / "a.parquet", {"b": [1], "a": [{"c": 2}]})).keys == ["b", "a"]
 
 
-# -- parts of a file ---------------------------------------------------------------------------------------------
+# -- parts of a file -------------------------------------------------------------------------------
 
 
 @QUICK
@@ -337,7 +337,7 @@ def test_a_span_holds_at_least_its_target_but_for_the_last(tmp_path):
     assert row_group_spans(path, 3 * size) == [Span(0, 3), Span(3, 6), Span(6, 9), Span(9, 10)]
 
 
-# -- damage ------------------------------------------------------------------------------------------------------
+# -- damage ----------------------------------------------------------------------------------------
 
 
 def everything(path: Path) -> None:

@@ -1,4 +1,5 @@
-"""What libraries do with bad input, and what the mill does instead. A library that changes its mind fails here."""
+"""What libraries do with bad input, and what the mill does instead.
+A library that changes its mind fails here."""
 
 from __future__ import annotations
 

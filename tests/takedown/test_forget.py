@@ -1,4 +1,5 @@
-"""After a takedown nothing of the documents is in any file of the run, and the rest is what it would have been."""
+"""After a takedown nothing of the documents is in any file of the run,
+and the rest is what it would have been."""
 
 from __future__ import annotations
 

@@ -104,7 +104,8 @@ def test_published_models_give_the_ids_of_the_reference(published, texts):
 
 
 def test_every_character_is_seen_alike_or_goes_to_the_reference(published):
-    """Each in places where being a letter, a mark, a number or a space changes the ids; of ideographs some."""
+    """Each in places where being a letter, a mark, a number or a space changes the ids;
+    of ideographs some."""
     safe = np.flatnonzero(recent_classes() == 0)
     scripts = [code for code in safe.tolist() if code < 0x20000 and not 0xD800 <= code < 0xF900]
     dense = [code for code in scripts if not (0x3400 <= code < 0xA000 or 0xAC00 <= code < 0xD7A4)]

@@ -1,4 +1,5 @@
-"""SentencePiece models: the same bytes wherever they are trained, all text used, and requests that cannot be met."""
+"""SentencePiece models: the same bytes wherever they are trained, all text used,
+and requests that cannot be met."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def pieces(made):
     return [loaded.id_to_piece(id) for id in range(made.vocab_size)]
 
 
-# Many words of many equal counts, and enough of them that sums of single-precision numbers depend on their order.
+# Many words of many equal counts, and enough of them that sums of single-precision numbers depend on their
+# order.
 CODE = """
 import hashlib, os, random, sys
 model, cores, order = sys.argv[1:]

@@ -6,8 +6,8 @@
     redact(texts)             e-mail addresses, IP addresses, phone numbers and secrets replaced by constants
     pack(lengths, length)     which tokens of which document go into which row
 
-Texts are a list, a NumPy array, an Arrow array or a pandas or Polars column; null is a text without letters, and stays null. Texts that
-come back are of the kind that was given. Defaults are those of a recipe.
+Texts are a list, a NumPy array, an Arrow array or a pandas or Polars column; null is a text without letters,
+and stays null. Texts that come back are of the kind that was given. Defaults are those of a recipe.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from tokmill.packing.plan import Layout, Plan, Tail, plan_layout
 
 
 class Languages(NamedTuple):
-    """`codes` as the detector writes them ("en", "zh"; "und": no letters), and how sure it is, from 0 to 1."""
+    """`codes` as the detector writes them ("en", "zh"; "und":
+    no letters), and how sure it is, from 0 to 1."""
 
     codes: Any
     scores: NDArray[np.float64]
@@ -99,7 +100,8 @@ def pack(
     tail: Tail = "drop",
     groups: Any = None,
 ) -> Plan:
-    """A plan of rows of `length` tokens for documents of these `lengths`; `plan.spans()` lists where each goes."""
+    """A plan of rows of `length` tokens for documents of these `lengths`;
+    `plan.spans()` lists where each goes."""
     of_groups = None if groups is None else np.asarray(groups)
     return plan_layout(layout, np.asarray(lengths, np.int64), length, of_groups, tail)
 

@@ -7,8 +7,8 @@
     mine: filters                  gopher-quality             domains.web, line 31
     mine: gopher-quality.min_words words >= 50                pack gopher-quality
 
-The keys of the file come first, then, for each source, how it is cleaned in the end: by its own section, that of its domain,
-or the recipe's; and the rules that packs stand for.
+The keys of the file come first, then, for each source, how it is cleaned in the end:
+by its own section, that of its domain, or the recipe's; and the rules that packs stand for.
 """
 
 from __future__ import annotations

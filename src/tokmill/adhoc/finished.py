@@ -1,15 +1,18 @@
-"""What an earlier command finished in a directory, whether another may work there, and how a build leaves its run.
+"""What an earlier command finished in a directory, whether another may work there,
+and how a build leaves its run.
 
     find_finished ─┬─ nothing                     go on: a killed attempt resumes
                    ├─ same options, all there     nothing to do
                    ├─ same options, not whole     make it again
-                   └─ other options               refused, with what differs; --replace makes the new one in its place
+                   └─ other options               refused, with what differs; --replace makes the new one in
+                                                  its place
 
     <run>/build/<name>/<split>/…  ─ moved ─> <target>/<split>/…  tokenizer/<file>  manifest.json (last)
                                              <target>/…          where there is one split only
 
-Options are all that can change a byte: those of the command, the listing, the sha256 of the tokenizer and of every local
-file. `tokmill verify` proves a build that was moved out, and a trainer opens it, wherever it is copied.
+Options are all that can change a byte: those of the command, the listing, the sha256 of the tokenizer and of
+every local file. `tokmill verify` proves a build that was moved out, and a trainer opens it, wherever it is
+copied.
 """
 
 from __future__ import annotations
@@ -84,7 +87,8 @@ def find_finished(directory: Path) -> Finished | None:
 
 
 def is_done(finished: Finished, asked: Json, *, replace: bool) -> bool:
-    """Whether there is nothing to do; something else that is finished there is an error, unless it may be replaced."""
+    """Whether there is nothing to do; something else that is finished there is an error,
+    unless it may be replaced."""
     if finished.asked == asked:
         return finished.is_whole
     if not replace:
@@ -135,7 +139,8 @@ def publish(
     only_split: str | None,
     former: Finished | None,
 ) -> Manifest:
-    """The build's files and its tokenizer in `target`, in the place of `former`; `facts` come to those of the build."""
+    """The build's files and its tokenizer in `target`, in the place of `former`;
+    `facts` come to those of the build."""
     remove_file(target / MANIFEST)  # until all is there, nothing is
     strip = f"{only_split}/" if only_split else ""
     files = [_moved(build, entry, target, strip) for entry in build.manifest.files]

@@ -1,11 +1,13 @@
-"""One step over texts, without a recipe: arguments ─ a recipe of its own ─ the step ─> files, and their figures.
+"""One step over texts, without a recipe: arguments ─ a recipe of its own ─ the step ─> files,
+and their figures.
 
     ingest_files, ingest_hub    one source ─> documents as received, and their manifest
     sample                      files ─ draw ─> one file
     normalize, filter           one source ─ edits, or rules ─> shards, or one file of texts
     dedup                       sources ─ exact, near, passages ─> what is kept
 
-How a source is read (`reading`) has the names and defaults of `tokmill ingest files --help` and `tokmill ingest hub --help`.
+How a source is read (`reading`) has the names and defaults of `tokmill ingest files --help` and
+`tokmill ingest hub --help`.
 """
 
 from __future__ import annotations
@@ -81,7 +83,8 @@ def ingest_files(
     progress: Progress | None = None,
     **reading: Unpack[OfFiles],
 ) -> Ingested:
-    """Read local files into `out`, and nothing more: records and plain text, Wikipedia, StackExchange, parallel text."""
+    """Read local files into `out`, and nothing more:
+    records and plain text, Wikipedia, StackExchange, parallel text."""
     own = own_labels(name=reading.get("name"))
     recipe = one_source_recipe(files_source(patterns, **reading))
     return _ingest(recipe, own, Path(out), workers, progress)
@@ -136,7 +139,8 @@ def sample(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Output:
-    """Draw documents into one file (.jsonl, .jsonl.zst, .parquet): the same for a seed, whatever the number of workers."""
+    """Draw documents into one file (.jsonl, .jsonl.zst, .parquet):
+    the same for a seed, whatever the number of workers."""
     target = Path(out)
     share = None if fraction is None else str(fraction)
     source: Json = {
@@ -167,7 +171,8 @@ def normalize(
     redact: Sequence[str] = (),
     **options: Unpack[Cleaning],
 ) -> Output:
-    """Unicode form, line ends, NULs and redaction. Shards go to `out`; if that is a .txt file, the texts alone.
+    """Unicode form, line ends, NULs and redaction. Shards go to `out`;
+    if that is a .txt file, the texts alone.
 
     Redacted are any of email, ip, phone and secret.
     """
@@ -196,7 +201,8 @@ def filter(
 ) -> Output:
     """By packs and rules on measures ("digit_share<=0.3"), by language and by licence.
 
-    Shards go to `out`; if that is a .txt file, the texts alone. decisions.jsonl.zst says of every document why.
+    Shards go to `out`; if that is a .txt file, the texts alone.
+    decisions.jsonl.zst says of every document why.
     """
     packs, rules, languages = listed(pack), listed(rule), listed(language)
     allowed, denied = listed(allow_license), listed(deny_license)
@@ -279,9 +285,11 @@ def dedup(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Output:
-    """Keep one of several documents that say the same, exactly or nearly, and one of several copies of a passage.
+    """Keep one of several documents that say the same, exactly or nearly,
+    and one of several copies of a passage.
 
-    `input` and `reference` are `NAME=GLOB` or globs; documents of a reference are compared with, never dropped or written.
+    `input` and `reference` are `NAME=GLOB` or globs;
+    documents of a reference are compared with, never dropped or written.
     """
     kinds = mode.split("+")
     near = {"threshold": str(threshold), "ngram": ngram, "unit": unit, "verify": verify}
@@ -315,7 +323,8 @@ def _sources_recipe(
 ) -> tuple[Recipe, list[str], dict[str, list[str]]]:
     """A recipe of several sources, which of them are reference, and what the records of each keep.
 
-    Each input is `NAME=GLOB` or a glob that names itself; `files` are one source, whatever made them of a glob.
+    Each input is `NAME=GLOB` or a glob that names itself;
+    `files` are one source, whatever made them of a glob.
     """
     patterns: dict[str, list[str]] = {}
     own: dict[str, list[str]] = {}
@@ -338,7 +347,8 @@ def _sources_recipe(
 
 
 def _common_name(patterns: Sequence[str]) -> str:
-    """What the names of files begin with, as a glob of them would say it: `web` of web-00000 and web-00001."""
+    """What the names of files begin with, as a glob of them would say it:
+    `web` of web-00000 and web-00001."""
     stems = [Path(pattern).name.partition(".")[0] for pattern in patterns]
     shared = takewhile(lambda letters: len(set(letters)) == 1, zip(*stems, strict=False))
     common = stems[0] if len(stems) == 1 else "".join(letters[0] for letters in shared).rstrip("0123456789")
@@ -346,7 +356,8 @@ def _common_name(patterns: Sequence[str]) -> str:
 
 
 def _with_files(files: Sequence[str], inputs: Sequence[str], references: Sequence[str]) -> list[list[str]]:
-    """The patterns of each input. A shell that expands `--input data/*.zst` leaves all but the first to FILES."""
+    """The patterns of each input. A shell that expands `--input data/*.zst` leaves all but the first to
+    FILES."""
     if not files and not inputs:
         raise RecipeError(
             "no files are given", where="tokmill dedup", next="give FILES, or `--input 'data/*.zst'`"

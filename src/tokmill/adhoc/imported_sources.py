@@ -1,4 +1,5 @@
-"""Entries of other projects' lists of data, as sources of a recipe; every key is mapped, or reported with its line.
+"""Entries of other projects' lists of data, as sources of a recipe;
+every key is mapped, or reported with its line.
 
     {path: org/name, name: config, split: train}       as load_dataset takes them ─┐
     {dataset: org/name, subset: config}                                            ├ Sources.add_all ─> sources, shares

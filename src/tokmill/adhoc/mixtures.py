@@ -1,4 +1,5 @@
-"""A mixture file: datasets with weights, for commands that need texts and no recipe; and a tokenizer trained on one.
+"""A mixture file: datasets with weights, for commands that need texts and no recipe;
+and a tokenizer trained on one.
 
     seed: 42
     datasets:
@@ -16,9 +17,9 @@
     tokenizer_train   ─ ingest ─ clean ─ split (nothing held out) ─ tokenizer ─> <out>/spm_<vocabulary>_<model>.model
                                                                                    or tokenizer.json, and the log
 
-Paths are relative to the file. What has the weight 0 is left out, and needs no files. Training works in `.tokmill`
-inside the output, so a killed command resumes. The log records the options: a tokenizer of other options stays, unless
-it may be replaced.
+Paths are relative to the file. What has the weight 0 is left out, and needs no files. Training works in
+`.tokmill` inside the output, so a killed command resumes. The log records the options: a tokenizer of other
+options stays, unless it may be replaced.
 """
 
 from __future__ import annotations
@@ -287,7 +288,8 @@ def tokenizer_train(
 ) -> Trained:
     """Train a tokenizer on a sample of the datasets of a mixture file, drawn by weight.
 
-    Options that are None have the defaults of `tokenizer.train` in a recipe; `eos` is </s>, of byte_bpe <|endoftext|>.
+    Options that are None have the defaults of `tokenizer.train` in a recipe;
+    `eos` is </s>, of byte_bpe <|endoftext|>.
     """
     options: Json = {
         "model": model,
@@ -332,7 +334,8 @@ def tokenizer_train(
 
 
 def _refusal(model: Path, trained: bytes, log: Path, asked: Json) -> InputError | None:
-    """Models of other sizes and kinds have other names, and may lie beside each other; the log tells of the last."""
+    """Models of other sizes and kinds have other names, and may lie beside each other;
+    the log tells of the last."""
     if not model.is_file() or read_whole(model, _MAX_BYTES) == trained:
         return None
     before = None

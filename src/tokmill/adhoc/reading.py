@@ -1,4 +1,5 @@
-"""How texts are read, as arguments of a verb: the same for every verb that reads a source, named after recipe keys.
+"""How texts are read, as arguments of a verb: the same for every verb that reads a source,
+named after recipe keys.
 
     patterns or dataset, Reading ─ files_source, hub_source, either_source ─> a source of a recipe
     one_source_recipe                                                      ─> the recipe
@@ -217,7 +218,8 @@ def hub_configs(
     contains: str | None = None,
     revision: str | None = None,
 ) -> Configs:
-    """The configs of a dataset of the hub, sorted. `lang` and `script` are whole tags: eng is in eng_Latn, not in asm_Beng."""
+    """The configs of a dataset of the hub, sorted. `lang` and `script` are whole tags:
+    eng is in eng_Latn, not in asm_Beng."""
     return Configs(
         dataset, list_configs(dataset, lang=lang, script=script, contains=contains, revision=revision)
     )

@@ -1,4 +1,5 @@
-"""Recipes to start from (`recipe init`), checked (`check`), described (`schema`), and made of other projects' lists (`import`).
+"""Recipes to start from (`recipe init`), checked (`check`), described (`schema`),
+and made of other projects' lists (`import`).
 
 Lists become recipes as far as they map; the rest is reported line by line.
 
@@ -15,8 +16,8 @@ Lists become recipes as far as they map; the rest is reported line by line.
 
     file ─ read_lines ─ every key taken, or left with a reason ─> Recipe, its text, and what did not map
 
-The keys are those that such files have: `path` and `name` as `load_dataset` takes them, or `dataset` and `subset`; a
-share is called weight, probability, proportion, ratio or share.
+The keys are those that such files have: `path` and `name` as `load_dataset` takes them,
+or `dataset` and `subset`; a share is called weight, probability, proportion, ratio or share.
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ def _not_a_list(path: Path) -> RecipeError:
     )
 
 
-# -- the rest of the file ----------------------------------------------------------------------------------------
+# -- the rest of the file --------------------------------------------------------------------------
 
 
 def _domain_weights(top: Mapping, sources: Sources) -> dict[str, Decimal]:
@@ -330,7 +331,8 @@ def _mixture(top: Mapping, sources: Sources, domains: dict[str, Decimal]) -> Jso
 def _shares(
     members: dict[str, list[str]], domains: dict[str, Decimal], shares: dict[str, Decimal]
 ) -> tuple[dict[str, Decimal], dict[str, dict[str, Decimal]]]:
-    """Without shares of domains, those of their sources add up; a source that has none beside others has 0."""
+    """Without shares of domains, those of their sources add up;
+    a source that has none beside others has 0."""
     nothing = Decimal(0)
     within = {name: {own: shares.get(own, nothing) for own in sources} for name, sources in members.items()}
     weights = {
@@ -344,7 +346,7 @@ def _written(weights: dict[str, Decimal]) -> dict[str, _Number]:
     return {name: _Number(weight) for name, weight in weights.items()}
 
 
-# -- as text -----------------------------------------------------------------------------------------------------
+# -- as text ---------------------------------------------------------------------------------------
 
 
 class _Number(str):
@@ -381,7 +383,7 @@ def _spell(content: Json, unmapped: list[Unmapped], name: str, out: str | None) 
     return "\n".join(lines) + "\n\n" + body
 
 
-# -- to start from -----------------------------------------------------------------------------------------------
+# -- to start from ---------------------------------------------------------------------------------
 
 STARTER = """\
 # A tokmill recipe: everything that can change a byte of the result. Paths are relative to this file.
@@ -438,7 +440,8 @@ def recipe_init(
 ) -> Started:
     """Write a recipe to `path` (default: recipe.yaml, or `like`.yaml), which must be free.
 
-    `like` copies that of a real project, `offline` its variant without a network and small files for it to read.
+    `like` copies that of a real project, `offline` its variant without a network and small files for it to
+    read.
     """
     if like is None and offline:
         raise RecipeError("`--offline` is for `--like`", where="the command line", next="add `--like NAME`")

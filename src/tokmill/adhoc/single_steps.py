@@ -12,8 +12,8 @@
 
 Records that name their source and domain keep both, unless an option sets them (`own`).
 
-The working directory `.work` inside the output makes a killed command resume, and goes when it is done. Each manifest
-records the options; a result of other options stays, unless it may be replaced.
+The working directory `.work` inside the output makes a killed command resume, and goes when it is done.
+Each manifest records the options; a result of other options stays, unless it may be replaced.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class SingleStep(NamedTuple):
     progress: Progress | None
 
     def run(self, work: Path, until: str, formers: Sequence[Path], asked: Json) -> dict[str, Artifact]:
-        """Former results are compared twice: options alone, before anything is read; then options and inputs, which come
-        to `asked`, before anything but `work` is written."""
+        """Former results are compared twice: options alone, before anything is read;
+        then options and inputs, which come to `asked`, before anything but `work` is written."""
         self._check_replaceable(formers, asked)
         made = run_recipe(
             self.recipe,
@@ -263,8 +263,8 @@ def _formers(out: Path) -> list[Path]:
 
 
 def _remove_formers(manifests: Sequence[Path], asked: Json, shards: int) -> None:
-    """Shards that an earlier result left here and this one has not: it was of other options, or longer. What was read
-    just now stays."""
+    """Shards that an earlier result left here and this one has not: it was of other options, or longer.
+    What was read just now stays."""
     read = {sha256 for files in asked["inputs"].values() for sha256 in files.values()}
     for path in manifests:
         name = path.name.removesuffix(".manifest.json")
@@ -285,7 +285,8 @@ def _cleaned_counts(artifacts: Mapping[str, Artifact], shard: Shard) -> Json:
 
 
 def _decisions(artifacts: dict[str, Artifact]) -> Iterator[Any]:
-    """Per shard: doc_id, source, domain, keep, and for what is not kept verdict, reason, value and threshold."""
+    """Per shard: doc_id, source, domain, keep, and for what is not kept verdict, reason,
+    value and threshold."""
     for shard in list_shards(artifacts):
         documents = load_table(Path(shard.documents.path), ["doc_id", "source", "domain"])
         kept = np.asarray(load_table(Path(shard.marks.path), ["kept"]).column("kept"))
@@ -312,7 +313,8 @@ PASSAGES = "passages.jsonl.zst"
 
 
 def dedup_files(step: SingleStep, out: Path, reference: Sequence[str]) -> Output:
-    """Deduplicate the sources of the recipe into `out`. Reference sources are compared with, and not written."""
+    """Deduplicate the sources of the recipe into `out`.
+    Reference sources are compared with, and not written."""
     recipe, path = step.recipe, out / f"{DEDUPED.removesuffix('.jsonl.zst')}.manifest.json"
     asked = options_of(recipe)
     artifacts = step.run(out / _WORK, "dedup", _formers(out), asked)
@@ -406,7 +408,8 @@ def _dedup_decisions(shard: Shard, artifacts: dict[str, Artifact], names: DocIds
 def _passages(shards: Sequence[Shard], artifacts: dict[str, Artifact], names: DocIds) -> Iterator[Any]:
     """Per shard: where a passage stands, in bytes of the cleaned text, and where it stood before."""
     every, dedup = list_shards(artifacts), artifacts["dedup"]
-    # a document's number in a span is its place among those that nothing had dropped before passages were looked for
+    # a document's number in a span is its place among those that nothing had dropped before passages were
+    # looked for
     rows = [_before_passages(shard, artifacts) for shard in every]
     starts = np.cumsum([0, *map(len, rows)])
     entries = {entry.path: entry for entry in dedup.manifest.entries("spans")}

@@ -1,12 +1,13 @@
-"""Write a snapshot of one source (`tokmill.artifacts.snapshot`): read, normalize, write shards, then the manifest.
+"""Write a snapshot of one source (`tokmill.artifacts.snapshot`):
+read, normalize, write shards, then the manifest.
 
-    source ─ ingest ─ clean ─> working shards ─ kept rows, edits applied ─> .materialize-<dataset>/shards/…
-                                                                                      │ moved, when all are there
-                        manifests/<dataset>_<revision>.json  <─ last ─  <split>-00000.jsonl.zst …
+source ─ ingest ─ clean ─> working shards ─ kept rows, edits applied ─> .materialize-<dataset>/shards/…
+                                                                                  │ moved, when all are there
+                    manifests/<dataset>_<revision>.json  <─ last ─  <split>-00000.jsonl.zst …
 
-Where a snapshot of the same options exists, nothing is read and no network is touched. A branch that was resolved once
-stays resolved. A snapshot of other options is never replaced unasked: a selection, here or in somebody's repository,
-may name its shards.
+Where a snapshot of the same options exists, nothing is read and no network is touched. A branch that was
+resolved once stays resolved. A snapshot of other options is never replaced unasked: a selection, here or in
+somebody's repository, may name its shards.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def materialize_hub(
 ) -> Materialized:
     """A snapshot of a dataset of the hub below `out`: corpora/, and manifests/ to commit.
 
-    Once its manifest exists, no network is touched again. How it is read is as of `tokmill ingest hub --help`.
+    Once its manifest exists, no network is touched again.
+    How it is read is as of `tokmill ingest hub --help`.
     """
     config, split = reading.get("config"), reading.get("split", "train").replace(" ", "")
     # another config or split is another corpus: they must not replace each other
@@ -154,7 +156,8 @@ def select(
     root: str | Path | None = None,
     replace: bool = False,
 ) -> Materialized:
-    """Choose shards of a snapshot, by name or until they hold enough, and write a manifest that lists only those.
+    """Choose shards of a snapshot, by name or until they hold enough,
+    and write a manifest that lists only those.
 
     Every chosen shard is read and must have the sha256 that the manifest lists.
     """
@@ -277,7 +280,7 @@ def _locked(work: Path, progress: Progress) -> Iterator[None]:
         raise
 
 
-# -- what is there already ---------------------------------------------------------------------------------------
+# -- what is there already -------------------------------------------------------------------------
 
 
 def _manifests_in(root: Path) -> Iterator[tuple[Path, Snapshot]]:
@@ -340,7 +343,7 @@ def _naming(root: Path, shards: set[str], *, but: Path) -> list[str]:
     ]
 
 
-# -- what is made ------------------------------------------------------------------------------------------------
+# -- what is made ----------------------------------------------------------------------------------
 
 
 def _check_some(place: _Place, ingested: Artifact, cleaned: Artifact) -> None:
@@ -362,7 +365,8 @@ def _check_some(place: _Place, ingested: Artifact, cleaned: Artifact) -> None:
 
 
 def _put_in_place(place: _Place, folder: Path, snapshot: Snapshot, replace: bool) -> Materialized:
-    """The staged shards under their names. Until the manifest is written, a former one is the only that counts."""
+    """The staged shards under their names. Until the manifest is written,
+    a former one is the only that counts."""
     root = place.root
     path = root / MANIFESTS / f"{folder_name(snapshot.dataset)}_{snapshot.revision}.json"
     listed = {root / shard.path: shard.sha256 for shard in snapshot.shards}

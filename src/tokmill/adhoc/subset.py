@@ -1,4 +1,5 @@
-"""A small sample of a corpus, drawn once and kept: k documents with exact split sizes, for tests and exercises.
+"""A small sample of a corpus, drawn once and kept:
+k documents with exact split sizes, for tests and exercises.
 
     files or a hub dataset ─ read all ─ filters ─ exact duplicates out ─ k smallest draws ─ second draw, cut by size ─┐
     <out>/manifest.jsonl        uid, text (or src_text and tgt_text), split, …: in source order <────┤
@@ -39,7 +40,8 @@ from tokmill.storage.location import InputFile, file_sha256, local_path, read_wh
 MANIFEST_NAME = "manifest.jsonl"
 META_NAME = "MANIFEST.meta.json"
 
-# Raised whenever the same parameters and inputs give another manifest.jsonl. A pair that is there stays as it is.
+# Raised whenever the same parameters and inputs give another manifest.jsonl.
+# A pair that is there stays as it is.
 ALGORITHM = {"name": "keyed-bottom-k", "version": "2", "dedup": HASH_NORMALIZATION}
 
 _MAX_META_BYTES = 64 << 20
@@ -87,10 +89,10 @@ def materialize_sample(
     materialize_sample(dataset="wmt/wmt14", config="fr-en", out="out", k=120, seed=7, splits="train=96,valid=24",
                        template="{translation.fr}\\n{translation.en}")
 
-    Files that came from somewhere may say so: `dataset` and `revision` are recorded. A branch of the hub is resolved once.
-    Pairs have two keys, or are lines of two columns (`parallel={}`). Bounds of characters hold for each side of a pair.
-    `weighted` draws by the number in the field `weight`. With `keep_duplicates` equal texts have equal uids and may fall
-    into different splits.
+    Files that came from somewhere may say so: `dataset` and `revision` are recorded. A branch of the hub is
+    resolved once. Pairs have two keys, or are lines of two columns (`parallel={}`). Bounds of characters hold
+    for each side of a pair. `weighted` draws by the number in the field `weight`. With `keep_duplicates`
+    equal texts have equal uids and may fall into different splits.
     """
     directory = Path(out)
     pairs = splits if isinstance(splits, Mapping) else named_pairs("--splits", splits.split(","))
@@ -171,7 +173,7 @@ def materialize_sample(
     return Sample(path, meta)
 
 
-# -- options ----------------------------------------------------------------------------------------------------
+# -- options ---------------------------------------------------------------------------------------
 
 
 def _check_numbers(k: int, seed: int, splits: Mapping[str, int], directory: Path) -> None:
@@ -284,7 +286,7 @@ def _listed_on_hub(hub: Hub, held: Json | None) -> _Found:
     return _Found(files, described, hub.dataset, revision)
 
 
-# -- what is there already ---------------------------------------------------------------------------------------
+# -- what is there already -------------------------------------------------------------------------
 
 
 def _held_meta(directory: Path) -> Json | None:
@@ -343,7 +345,7 @@ def _too_few(counts: Json, k: int, inputs: list[InputFile]) -> InputError:
     )
 
 
-# -- what is drawn and written -----------------------------------------------------------------------------------
+# -- what is drawn and written ---------------------------------------------------------------------
 
 
 def _split_names(taken: Any, seed: int, splits: Mapping[str, int]) -> list[str]:

@@ -100,7 +100,8 @@ def draw_documents(
     seed: int,
     dedup: bool,
 ) -> tuple[Any, Json]:
-    """The documents that were taken (all that there are, where there are fewer than k), in their order; and of how many."""
+    """The documents that were taken (all that there are, where there are fewer than k), in their order;
+    and of how many."""
     sample = SampleOptions(method=method, weight=weight or "", seed=seed)
     reading = resolve_reading(source, inputs, Path.cwd())
     reader = _Reader(inputs, reading, wanted)

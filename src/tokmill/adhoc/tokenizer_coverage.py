@@ -7,7 +7,8 @@
         characters_per_token
         unknown_rate           share of the tokens that are the unknown token
         coverage               1 - unknown_rate: share of the tokens that stand for some text
-        round_trip_share       share of the documents for which decode(encode(text)) is the text, character by character
+        round_trip_share       share of the documents for which decode(encode(text)) is the text, character by
+                               character
 
     tokenizer_guard     two tokenizers ─> what rose or fell beyond the thresholds
 
@@ -266,7 +267,8 @@ def tokenizer_guard(
     base_encoding: str | None = None,
     new_encoding: str | None = None,
 ) -> Guarded:
-    """A fault where the new one takes over `max_rise` more tokens a word, or covers or returns over `max_fall` less.
+    """A fault where the new one takes over `max_rise` more tokens a word,
+    or covers or returns over `max_fall` less.
 
     Both are measured on the same files. With `by` every group must hold, and not only all of them together.
     """

@@ -5,9 +5,9 @@
                 manifest.jsonl      a small sample with its splits, drawn once
     listing ─ a recipe ─ the ordinary steps in <out>/.work ─ publish ─> <out>
 
-Work stays in `.work` until the command has finished, so a killed one resumes; then it goes. A finished result of other
-options is not touched unless it may be replaced (`adhoc.finished`). A sample that records the split of each text keeps
-it: nothing that it holds out is ever among the training data.
+Work stays in `.work` until the command has finished, so a killed one resumes; then it goes. A finished result
+of other options is not touched unless it may be replaced (`adhoc.finished`). A sample that records the split
+of each text keeps it: nothing that it holds out is ever among the training data.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class Listing:
         return {"name": self.path.name, "sha256": self.sha256, **known}
 
     def words(self) -> Json:
-        """What it asks for, wherever it lies: a mixture its sources, others their bytes and how they are read."""
+        """What it asks for, wherever it lies: a mixture its sources,
+        others their bytes and how they are read."""
         if self.names_files:
             return {"sources": self.sources, "mixture": self.mixture, "seed": self.seed}
         reading = [{k: v for k, v in s.items() if k not in ("files", "corpus")} for s in self.sources]
@@ -98,8 +99,8 @@ def tokenizer_section(
 def read_listing(
     path: str | Path, separator: str = "\n", seed: int | None = None, root: str | Path | None = None
 ) -> Listing:
-    """What kind of listing it is, its name says. Paths in it are relative to it; `seed` stands for its own, `root` is
-    where corpora/ lies."""
+    """What kind of listing it is, its name says. Paths in it are relative to it;
+    `seed` stands for its own, `root` is where corpora/ lies."""
     listing = _read_listing(Path(path), separator, None if root is None else Path(root))
     return listing if seed is None else dataclasses.replace(listing, seed=seed)
 
@@ -181,7 +182,8 @@ def run_listing(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Artifact]:
-    """The artifacts of a recipe of these sections, worked on in `out`; nothing is filtered, or dropped as a copy."""
+    """The artifacts of a recipe of these sections, worked on in `out`;
+    nothing is filtered, or dropped as a copy."""
     content = {
         "name": "tokens",
         "seed": listing.seed,
@@ -234,8 +236,9 @@ def build(
 ) -> Built:
     """Training data in `format` from a corpus: train/ and valid/, and a manifest.json to commit.
 
-    The manifest is a mixture (.yaml), a snapshot (.json) or a sample (manifest.jsonl). A budget in `tokens` is met from
-    below, to the document; `blocks` are rows, exactly. `flat`: training data alone, without train/.
+    The manifest is a mixture (.yaml), a snapshot (.json) or a sample (manifest.jsonl). A budget in `tokens`
+    is met from below, to the document; `blocks` are rows, exactly. `flat`: training data alone, without
+    train/.
     """
     if flat and valid_fraction is not None:
         raise RecipeError(
@@ -297,8 +300,8 @@ def shard(
 ) -> Sharded:
     """Tokenize each dataset of a mixture into <name>/shard_00000.npy …, int32, (rows, length).
 
-    Documents follow each other, each with its end token; what does not fill the last row is dropped and counted. The
-    figures go into `stats` too.
+    Documents follow each other, each with its end token;
+    what does not fill the last row is dropped and counted. The figures go into `stats` too.
     """
     listing, out = read_listing(mixture, seed=seed), Path(out)
     log = None if stats is None else Path(stats)

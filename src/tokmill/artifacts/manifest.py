@@ -11,7 +11,8 @@ Three digests, each over canonical JSON (sorted keys, no spaces):
 
 A step is up to date when its fingerprint, made from kind, config and the identities of its inputs, is the one
 in the manifest. Identities chain steps together, so a step that was rebuilt to the same content rebuilds
-nothing after it. `environment` is what may differ between two equal runs: when, where and with what it was made.
+nothing after it. `environment` is what may differ between two equal runs: when, where and with what it was
+made.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@
     driver   find_plugin(kind, name, base) -> Plugin(kind, name, digest)         part of the step: other code, other result
     worker   plugin.call(…)                                                      other code than that is refused
 
-What it answers is checked at the door, and what goes wrong there is told as theirs. A hook's file runs in processes that
-were shown it: by a recipe, by a task, or by whoever opens a build (`show_hooks`). No file is run because it lies beside data.
+What it answers is checked at the door, and what goes wrong there is told as theirs. A hook's file runs in
+processes that were shown it: by a recipe, by a task, or by whoever opens a build (`show_hooks`). No file is
+run because it lies beside data.
 
     # hooks.py
     import lists                         lists.py beside it: found, and part of the digest
@@ -177,7 +178,8 @@ class Plugin(msgspec.Struct, frozen=True):
 
 
 class Columns(Mapping[str, "Column"]):
-    """What a measure and a transform are called with. A column becomes a list when it is asked for, and no other does."""
+    """What a measure and a transform are called with.
+    A column becomes a list when it is asked for, and no other does."""
 
     def __init__(self, arrow: Mapping[str, Any]) -> None:
         self._arrow, self._lists = arrow, dict[str, Column]()
@@ -202,7 +204,8 @@ class Columns(Mapping[str, "Column"]):
 
 
 class Column(list[Any]):
-    """Python values, str or None. For pyarrow.compute it is the Arrow column that it was made of, without a copy."""
+    """Python values, str or None. For pyarrow.compute it is the Arrow column that it was made of,
+    without a copy."""
 
     def __init__(self, arrow: Any) -> None:
         super().__init__(arrow.to_pylist())
@@ -223,7 +226,8 @@ def is_hook(name: str) -> bool:
 
 
 def find_plugin(kind: Kind, name: str, base: Path, where: str, ours: Iterable[str] = ()) -> Plugin:
-    """What a recipe names, loaded once to see that it can be. `ours`: other names that it could have meant."""
+    """What a recipe names, loaded once to see that it can be. `ours`:
+    other names that it could have meant."""
     if is_hook(name):
         path = Plugin(kind, name, "").beside(base)
         if not path.is_file():
@@ -240,7 +244,8 @@ def find_plugin(kind: Kind, name: str, base: Path, where: str, ours: Iterable[st
 
 
 def show_hooks(path: Path, sha256: str | None = None) -> str:
-    """This process may run the file. Its digest: that of what it is now, unless a task says what it must be."""
+    """This process may run the file. Its digest: that of what it is now,
+    unless a task says what it must be."""
     digest = sha256 or hook_digest(path)
     _shown[digest] = path
     return digest
@@ -267,7 +272,8 @@ def _unknown(kind: Kind, name: str, known: list[str], where: str) -> RecipeError
 
 
 class _Hook(NamedTuple):
-    """A hook as it lies on disk: the Python files by the name that they are imported by, its own first, and the digest."""
+    """A hook as it lies on disk: the Python files by the name that they are imported by, its own first,
+    and the digest."""
 
     modules: dict[str, bytes]
     digest: str
@@ -366,7 +372,8 @@ def _module(digest: str, path: Path) -> types.ModuleType:
     def load(name: str) -> types.ModuleType:
         if name not in loaded:
             file = str(path.with_name(f"{name}.py"))
-            # with the digest: files of two recipes may share a name; dataclasses and pickles look their module up
+            # with the digest: files of two recipes may share a name;
+            # dataclasses and pickles look their module up
             module = types.ModuleType("_".join(["tokmill_hook", digest[:16], *([name] if loaded else [])]))
             loaded[name] = sys.modules[module.__name__] = module
             import_beside = {**vars(builtins), "__import__": load_or_import}

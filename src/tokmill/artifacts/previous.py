@@ -1,11 +1,14 @@
-"""Steps as they were before, kept when a run replaces them, and brought back when a recipe asks for them again.
+"""Steps as they were before, kept when a run replaces them,
+and brought back when a recipe asks for them again.
 
     <out>.previous/<step>/<fingerprint>/     the files of the artifact, as hard links, and its manifest
 
-A file of ours is never written to once it has its name, so a link costs no bytes until the other name is gone. Where a file
-system has no links the artifact is moved: nothing of it is there for the next build to reuse.
+A file of ours is never written to once it has its name, so a link costs no bytes until the other name is
+gone. Where a file system has no links the artifact is moved: nothing of it is there for the next build to
+reuse.
 
-Beside the run and not in it: what lies in a run's directory belongs to the run, and is proven and published with it.
+Beside the run and not in it: what lies in a run's directory belongs to the run,
+and is proven and published with it.
 """
 
 from __future__ import annotations
@@ -78,7 +81,8 @@ def find_previous(out: Path, step: str, fingerprint: str) -> Artifact | None:
 
 
 def bring_back(kept: Artifact, directory: Path) -> Artifact:
-    """In the place of what is there now. Cut short, the step is not built, and is brought back the next time."""
+    """In the place of what is there now. Cut short, the step is not built,
+    and is brought back the next time."""
     try:
         if directory.exists():
             discard(directory)

@@ -1,11 +1,13 @@
-"""What a run reports while it works: messages and progress for who started it, journal.json for who asks how far it is.
+"""What a run reports while it works: messages and progress for who started it,
+journal.json for who asks how far it is.
 
-    Progress        steps and tasks as they begin and end, and how far a long task is; the library is silent, the command
-                    line draws bars
-    warnings_to     what deep code logs through logging.getLogger("tokmill.…"), in a worker too, goes to `say`: a warning
-                    needs a decision and begins with "! ", what is logged as information does not; `tell_count` of a task
-                    goes the same way
-    open_journal    a Progress that passes everything on and records the planned steps, tasks done of known, the last
+    Progress        steps and tasks as they begin and end, and how far a long task is; the library is silent,
+                    the command line draws bars
+    warnings_to     what deep code logs through logging.getLogger("tokmill.…"), in a worker too, goes to
+                    `say`: a warning needs a decision and begins with "! ", what is logged as information does
+                    not; `tell_count` of a task goes the same way
+    open_journal    a Progress that passes everything on and records the planned steps, tasks done of known,
+                    the last
                     error in journal.json                                            (who works is in the lock)
 
     the run ends well  ->  the journal is removed: its manifest says it all
@@ -207,8 +209,8 @@ class JournalProgress:
             self.write()
 
     def write(self) -> None:
-        """Whole or not at all, but not through to the disk: what a crash of the machine leaves here proves nothing.
-        A run does not stop for its journal; a full disk stops it soon enough."""
+        """Whole or not at all, but not through to the disk: what a crash of the machine leaves here proves
+        nothing. A run does not stop for its journal; a full disk stops it soon enough."""
         self._journal.written_at = time.time()
         temp = temp_beside(self._path)
         try:

@@ -1,13 +1,13 @@
 """A snapshot of a corpus: compressed shards in a place of their own, and a small manifest to commit.
 
-    <root>/corpora/<dataset>/<revision>/<split>-00000.jsonl.zst …      on a volume, in an image
-    <root>/manifests/<dataset>_<revision>.json                         in git: what they hold, and their sha256
+<root>/corpora/<dataset>/<revision>/<split>-00000.jsonl.zst …      on a volume, in an image
+<root>/manifests/<dataset>_<revision>.json                         in git: what they hold, and their sha256
 
     snapshot    everything that one revision of a dataset gave                     kind: container
     selection   some shards of a snapshot, chosen once; names it by its digest     kind: selection
 
-Both list shards the same way, so a recipe takes either (`corpus: {manifest: …}`), and reads no shard whose bytes
-are not the listed ones. Nothing in a manifest depends on the time or the place where it was written.
+Both list shards the same way, so a recipe takes either (`corpus: {manifest: …}`), and reads no shard whose
+bytes are not the listed ones. Nothing in a manifest depends on the time or the place where it was written.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ def load_snapshot(path: Path) -> Snapshot:
 
 
 def list_shards(path: Path, root: Path | None) -> list[tuple[InputFile, str]]:
-    """Every listed shard with the sha256 that it must have. Without a `root`, the one the manifest lies in."""
+    """Every listed shard with the sha256 that it must have.
+    Without a `root`, the one the manifest lies in."""
     base = root or default_root(path)
     found = []
     for shard in load_snapshot(path).shards:
@@ -196,11 +197,12 @@ def select_shards(
     split: Json | None = None,
     parent: Path | None = None,
 ) -> Snapshot:
-    """Shards that match a pattern, in their order or by a seed's, until a bound is reached; listed in their order.
+    """Shards that match a pattern, in their order or by a seed's, until a bound is reached;
+    listed in their order.
 
-    The last shard is the one that reaches the limit: a selection has at least what was requested, if there is as much.
-    It says of itself what its texts are: whose shards (`parent`, the manifest of the snapshot), how they were normalized,
-    whether by language, and the rule by which they will be `split`.
+    The last shard is the one that reaches the limit: a selection has at least what was requested, if there is
+    as much. It says of itself what its texts are: whose shards (`parent`, the manifest of the snapshot), how
+    they were normalized, whether by language, and the rule by which they will be `split`.
     """
     pool = [
         shard

@@ -3,8 +3,8 @@
     conduct(step, upstream)  yields tasks, is sent their receipts, returns an Outcome      in the driver
     <function>(task) -> Made(files, counts, facts)                                         in a worker
 
-Receipts come back in the order of the tasks. Steps that do not need each other are conducted side by side, and
-their tasks share the engine.
+Receipts come back in the order of the tasks.
+Steps that do not need each other are conducted side by side, and their tasks share the engine.
 
 A task: a pure function of its options and inputs, named so that any process can run it.
 
@@ -18,10 +18,12 @@ The life of an artifact directory.
     begin    manifest.json that no longer fits  ->  manifest.stale.json   (the artifact is gone, its receipts are not)
              leftovers of killed writers        ->  removed
     reuse    a receipt holds when a task has its fingerprint and every file its sha256
-    finish   manifest.json written  ->  files of no task removed, for good  ->  receipts and stale manifest removed
+    finish   manifest.json written  ->  files of no task removed, for good  ->  receipts and stale manifest
+             removed
 
-Killing the process, or the machine, between any two of these steps loses at most the work of the tasks in flight. A disk
-without power keeps removals in any order, so a directory is synced before that goes which says that there is more to do.
+Killing the process, or the machine, between any two of these steps loses at most the work of the tasks in
+flight. A disk without power keeps removals in any order, so a directory is synced before that goes which says
+that there is more to do.
 """
 
 from __future__ import annotations
@@ -87,7 +89,8 @@ def open_artifact(directory: Path) -> Artifact | None:
 
 
 def has_all_files(artifact: Artifact) -> bool:
-    """Present and of the recorded size: the quick look before a step is skipped. `verify` reads every byte."""
+    """Present and of the recorded size: the quick look before a step is skipped.
+    `verify` reads every byte."""
     for entry in artifact.manifest.files:
         path = artifact.path(entry)
         with told_as_unreadable(path):
@@ -97,8 +100,8 @@ def has_all_files(artifact: Artifact) -> bool:
 
 
 def damaged_file(artifact: Artifact, max_bytes: int | None = None) -> str | None:
-    """A file whose bytes are not those of the manifest, of some that are chosen at random and have so many bytes together
-    at most; None: of all."""
+    """A file whose bytes are not those of the manifest,
+    of some that are chosen at random and have so many bytes together at most; None: of all."""
     files = [entry for entry in artifact.manifest.files if entry.table != "manifest"]
     left = sum(entry.bytes for entry in files) if max_bytes is None else max_bytes
     for entry in random.sample(files, len(files)):
@@ -158,7 +161,8 @@ def finish(directory: Path, manifest: Manifest) -> Artifact:
 
 
 def sweep(artifact: Artifact) -> None:
-    """Remove what the manifest does not list; the scaffolding last, because it says that this is still to do."""
+    """Remove what the manifest does not list; the scaffolding last,
+    because it says that this is still to do."""
     keep = {entry.path for entry in artifact.manifest.files} | {MANIFEST, STALE_MANIFEST}
     scaffolding = artifact.directory / RECEIPTS
     changed = set()
@@ -215,7 +219,8 @@ def discard(directory: Path) -> None:
 
 
 def is_unswept(artifact: Artifact) -> bool:
-    """A kill came between the manifest and the end of the sweep, or while the manifest was written once more."""
+    """A kill came between the manifest and the end of the sweep,
+    or while the manifest was written once more."""
     return (
         (artifact.directory / RECEIPTS).exists()
         or (artifact.directory / STALE_MANIFEST).exists()
@@ -238,7 +243,8 @@ Options = TypeVar("Options", covariant=True, default=Any)
 
 
 class TaskOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a task is told, frozen. A field that has a default is not in the config while it has that value."""
+    """What a task is told, frozen. A field that has a default is not in the config while it has that
+    value."""
 
 
 class Input(msgspec.Struct, frozen=True):
@@ -292,7 +298,8 @@ _HOOK = "hook "
 
 
 def hook_inputs(plugins: Iterable[Plugin]) -> list[Input]:
-    """The Python files beside the recipe that the plugins are in: what is not installed travels as an input."""
+    """The Python files beside the recipe that the plugins are in:
+    what is not installed travels as an input."""
     hooks = dict.fromkeys(plugin for plugin in plugins if plugin.is_hook)
     return [Input(_HOOK + hook.name, str(hook.path), hook.digest) for hook in hooks]
 
@@ -384,7 +391,8 @@ class Stage(Generic[Asked]):
     conduct: Callable[[Step[Asked, Any], Mapping[str, Artifact]], Conduct]
     tasks: Mapping[str, TaskFunction[Any]]  # by the names that receipts know them by
     environment: Callable[[Step[Asked, Any], Sequence[Receipt]], Json] = _nothing  # for the manifest's block
-    # raises where the counts are over a limit that is in no fingerprint: asked of steps that are up to date too
+    # raises where the counts are over a limit that is in no fingerprint:
+    # asked of steps that are up to date too
     check: Callable[[Step[Asked, Any], Json], None] = _accept
 
 

@@ -1,4 +1,5 @@
-"""Tombstones: documents that were taken down, known by the hashes of their ids, which ingest leaves out for good.
+"""Tombstones: documents that were taken down, known by the hashes of their ids,
+which ingest leaves out for good.
 
     <run>/forgotten.parquet     source, id_sha256, parent       one row per id, sorted
                                 parent: the digest of the run that it was taken out of
@@ -6,8 +7,8 @@
     load_forgotten ─ the part of a source, and its digest ─> the config of its ingest step
     documents ─ rows with such an id ─> left out; the ledger keeps the row, without id and text
 
-A source of which nothing was forgotten does not know of the file. Every document with the id goes, wherever in the source
-it is. No text and no id is kept.
+A source of which nothing was forgotten does not know of the file.
+Every document with the id goes, wherever in the source it is. No text and no id is kept.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
     measures, marks, ledger of a shard ─ judge with the old bounds ┐
                                        └ judge with the new bounds ┴─> who changes sides, and why
 
-A document that has no licence to be here, is empty (or would be after the edits) or is in another language stays out whatever
-the bounds say; what they would have measured of it is null. Whatever is a column of the measures has a bound: those of
-the recipe, and any that is asked for (`words.max`), a hook's or a score's like our own.
+A document that has no licence to be here, is empty (or would be after the edits) or is in another language
+stays out whatever the bounds say; what they would have measured of it is null. Whatever is a column of the
+measures has a bound: those of the recipe, and any that is asked for (`words.max`), a hook's or a score's like
+our own.
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ def rules_of(cleaned: Artifact) -> list[Rule]:
 
 
 def move_bounds(found: Found, asked: Mapping[str, float]) -> Iterator[Sides]:
-    """Of every shard that is cleaned. A bound is that of all sources that have the rule, of one domain's, or of one source's:
-    `words.min`, `domains.web.words.min`, `sources.blogs.words.min`; the narrowest one holds."""
+    """Of every shard that is cleaned. A bound is that of all sources that have the rule, of one domain's, or
+    of one source's: `words.min`, `domains.web.words.min`, `sources.blogs.words.min`; the narrowest one
+    holds."""
     rules = {source: _Bounds(found, source, asked) for source in found.of_kind("clean")}
     _check_names(rules, asked)
     for shard in found.shards():
@@ -153,8 +155,8 @@ def _judged(found: Found, rules: _Bounds, shard: ShardTables) -> Sides:
 
 
 def _claimed_otherwise(cleaned: Artifact, shard: ShardTables, marks: Any) -> Any:
-    """Who is out for another reason than a bound. The ledger names the first fault alone, so what comes after a
-    broken bound is looked up in the marks: nothing left to read, and a language that nobody asked for."""
+    """Who is out for another reason than a bound. The ledger names the first fault alone, so what comes after
+    a broken bound is looked up in the marks: nothing left to read, and a language that nobody asked for."""
     claimed = is_blank(np.column_stack([np.asarray(marks.column(name)) for name in _HASH]))
     language = cleaned.manifest.options(CleanOptions).language
     if language and language.applied != "none" and language.asked.keep:

@@ -4,7 +4,8 @@
     ids           every one within the vocabulary
     ends          every document ends in EOS, and none has EOS inside
     sizes         rows and tokens are as many as the manifest counts
-    members       documents are those that the run or the listing puts into the split, with the tokens of their texts
+    members       documents are those that the run or the listing puts into the split, with the tokens of
+                  their texts
     batch         shapes and dtypes · targets are the next tokens · masks compared with slow, obvious ones
     overfit       a small model learns one batch by heart: loss to about nothing
 
@@ -12,8 +13,9 @@ A split that is in order passes all of them; what fails says what was found and 
 
     peek          row 17   |--- doc a, its end ---|--- doc b ---|--- doc c, its beginning ---|= padding =|
 
-One row as the text that it stands for. Its documents are those of index.jsonl.zst; where there is none, EOS ends them. The
-tokenizer is the build's own, found beside it, or given; either way its sha256 must be the recorded one.
+One row as the text that it stands for. Its documents are those of index.jsonl.zst; where there is none, EOS
+ends them. The tokenizer is the build's own, found beside it, or given; either way its sha256 must be the
+recorded one.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ from tokmill.loader.tiny import lowest_loss, overfit
 
 STEPS = 300
 
-# Loss above what no model can go below: a batch of 8 x 64 random ids comes there in 150 steps, a broken one never.
+# Loss above what no model can go below: a batch of 8 x 64 random ids comes there in 150 steps,
+# a broken one never.
 _LEARNT = 0.05
 
 _BATCH, _LENGTH = 8, 64
@@ -88,8 +91,9 @@ def check(
 ) -> Checked:
     """Every split of a build, or the one split at `build`. With 0 steps no model is trained.
 
-    `manifest` and `tokenizer` are what the build was made from, where they do not lie beside it; `hooks` is the Python file
-    that its format or tokenizer is in, if it is in one; `on_check(split, check)` is told what comes next.
+    `manifest` and `tokenizer` are what the build was made from, where they do not lie beside it; `hooks` is
+    the Python file that its format or tokenizer is in, if it is in one; `on_check(split, check)` is told what
+    comes next.
     """
     if hooks is not None:
         show_hooks(Path(hooks))

@@ -6,14 +6,15 @@
     shares      of tokens, by domain, source, language and licence        before and after: of all, and of each build
     builds      documents, rows and tokens                                before and after
 
-Runs may have other steps, and may have been cut short: what one of them lacks is said. Documents are compared source by
-source, on hashes alone:
+Runs may have other steps, and may have been cut short: what one of them lacks is said.
+Documents are compared source by source, on hashes alone:
 
-    per document    hash of the id · hash of the cleaned text · outcome (kept in a split, or the step and reason)
+    per document    hash of the id · hash of the cleaned text · outcome (kept in a split, or the step and
+                    reason)
     matched         1. id and text equal    2. id equal, text another    3. no document of that id on the other side
 
-Ids need not be unique: equal documents are matched one to one, in order. 30 bytes per document of one source are held
-at a time, twice: once for each run.
+Ids need not be unique: equal documents are matched one to one, in order.
+30 bytes per document of one source are held at a time, twice: once for each run.
 """
 
 from __future__ import annotations
@@ -308,8 +309,8 @@ class Diff(NamedTuple):
 
 
 def diff(a: str | Path, b: str | Path, *, fail_on: Sequence[str] = ()) -> Diff:
-    """What changed from one run to the other. `failed` has what of `fail_on` differs: recipe, tokenizer, documents, tokens,
-    or shares=0.01."""
+    """What changed from one run to the other. `failed` has what of `fail_on` differs:
+    recipe, tokenizer, documents, tokens, or shares=0.01."""
     _check_names(fail_on)
     before, after = open_places(a), open_places(b)
     tokens = tuple(_tokens(run) for run in (before, after))

@@ -57,7 +57,8 @@ def load_examples(found: Found, wanted: Collection[str], source: str | None = No
 
 
 def count_reasons(found: Found, source: str | None = None) -> list[Json]:
-    """Every reason of every step, in the order of the run: step, verdict, reason, docs. Of one source, where a ledger tells it."""
+    """Every reason of every step, in the order of the run: step, verdict, reason, docs.
+    Of one source, where a ledger tells it."""
     return [one for step, artifact in found.artifacts.items() for one in _counts(step, artifact, source)]
 
 

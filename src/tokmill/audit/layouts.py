@@ -46,7 +46,8 @@ def layouts(
 ) -> Layouts:
     """What each layout would cost on the training documents of a run, or of the texts that a manifest lists.
 
-    A manifest is a mixture (.yaml), a snapshot (.json) or a sample (manifest.jsonl), and needs a tokenizer; nothing is kept.
+    A manifest is a mixture (.yaml), a snapshot (.json) or a sample (manifest.jsonl), and needs a tokenizer;
+    nothing is kept.
     """
     path = Path(target)
     if path.is_dir():

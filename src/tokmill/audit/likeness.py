@@ -1,10 +1,11 @@
 """Who of near duplicates would stay with a higher threshold: the members of every cluster, compared again.
 
-    clusters.parquet ─ whole clusters, some at a time ─ texts in keep order ─ find_near_duplicates ─> who stays
+clusters.parquet ─ whole clusters, some at a time ─ texts in keep order ─ find_near_duplicates ─> who stays
 
-What is kept of a pair is not enough to tell: of each document that went only the survivor most like it is known, which another
-threshold may not keep, and some similarities are estimates. Who is alike at the new threshold was so at the old one, and is in
-one cluster with it, so that nobody else is read. A pair that no band of the run brought together is not seen here either.
+What is kept of a pair is not enough to tell: of each document that went only the survivor most like it is
+known, which another threshold may not keep, and some similarities are estimates. Who is alike at the new
+threshold was so at the old one, and is in one cluster with it, so that nobody else is read. A pair that no
+band of the run brought together is not seen here either.
 
 Below the threshold of the run nothing is known: pairs that are less alike were not written down.
 """

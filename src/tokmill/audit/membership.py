@@ -5,8 +5,9 @@
     the run's labels and texts, or ────┴─> every document has the label of the split; a sample, encoded again, its tokens
     the listing's, read again
 
-The files of a split say how many rows they have and the index which documents: neither says that they are the right
-ones. What does is read here, from where it was decided. What is not at hand is named, and not taken for good.
+The files of a split say how many rows they have and the index which documents: neither says that they are the
+right ones. What does is read here, from where it was decided. What is not at hand is named, and not taken for
+good.
 
 The tokenizer of a build and the listing that it was made from lie beside it, and are known by their sha256:
 
@@ -107,7 +108,8 @@ def find_listing(dataset: Dataset, given: str | Path | None = None) -> Path | No
     return next((path for path in places if path.is_file() and file_sha256(path) == known["sha256"]), None)
 
 
-# Documents whose label is looked up, and whose tokens are compared: chosen by a hash of their ids, in bounded memory.
+# Documents whose label is looked up, and whose tokens are compared:
+# chosen by a hash of their ids, in bounded memory.
 _LABELLED, _ENCODED = 1 << 18, 512
 _SHOWN = 2
 
@@ -184,7 +186,8 @@ def _compare(dataset: Dataset, reference: Reference, held: _Held, tokenizer: Tok
 
 
 class _Held(NamedTuple):
-    """Where each document of the split stands; the few whose tokens are compared; whether some were left out."""
+    """Where each document of the split stands; the few whose tokens are compared;
+    whether some were left out."""
 
     spans: dict[Key, list[Span]]
     chosen: set[Key]
@@ -225,7 +228,7 @@ def _named(keys: list[Key]) -> str:
     return shown + (" …" if len(keys) > _SHOWN else "")
 
 
-# -- what is in the split ------------------------------------------------------------------------------------------
+# -- what is in the split --------------------------------------------------------------------------
 
 
 def _split_of(dataset: Dataset) -> str:
@@ -280,7 +283,7 @@ def _encoded(table: Labelled, rows: list[int], tokenizer: Tokenizer, dataset: Da
         yield [*encoded.ids[start:end].tolist(), *eos]
 
 
-# -- what belongs there --------------------------------------------------------------------------------------------
+# -- what belongs there ----------------------------------------------------------------------------
 
 
 def _reference(dataset: Dataset, given: str | Path | None) -> Reference | str:
@@ -331,7 +334,8 @@ def _read_run(run: dict[str, Any], sources: list[str]) -> Iterator[Labelled]:
 
 
 def _read_listing(asked: Json, path: Path) -> Iterator[Labelled]:
-    """Read again as it was: a sample or a corpus manifest from `path`, a mixture from the files that it names."""
+    """Read again as it was: a sample or a corpus manifest from `path`,
+    a mixture from the files that it names."""
     sections = asked["sections"]
     rules = msgspec.convert(sections.get("normalize") or {}, NormalizeOptions)
     for listed in asked["listing"]["sources"]:

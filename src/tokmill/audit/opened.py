@@ -4,7 +4,8 @@ manifest.json of the run   ─ it lists every step                     a finishe
 none                       ─ the step directories that have their own, each made from the one beside it
 
 open_run         a finished run, or an error
-find_artifacts   as much as there is; an artifact that was made from another input than the one here is set aside
+find_artifacts   as much as there is; an artifact that was made from another input than the one here is set
+                 aside
 read_ledgers     what clean, dedup and split decided about the documents of a shard
 """
 
@@ -96,7 +97,8 @@ def read_ledgers(
 
 
 def numbers_in(table: Any, column: str) -> NDArray[Any]:
-    """Numbers without nulls, as they lie in memory. `np.asarray` would load pandas where it is installed: 0.3 s."""
+    """Numbers without nulls, as they lie in memory. `np.asarray` would load pandas where it is installed:
+    0.3 s."""
     whole = table.column(column)
     return np.from_dlpack(whole.chunk(0) if whole.num_chunks == 1 else whole.combine_chunks())
 

@@ -3,16 +3,18 @@
     doc_id ─ ids-<shard>.npy ─> shard, row ─ lengths-<shard> ─> sequence ─ order-<split> ─> turns ─ places.npy ─> rows
     row ─ index.jsonl.zst ─> source, doc_id ─ … as above, and the one whose rows meet this one
 
-    BuiltSplit    of each turn of a split, the document and its tokens in rows; without places documents are built whole
+    BuiltSplit    of each turn of a split, the document and its tokens in rows; without places documents are
+                  built whole
 
-A document that has no turn is in no row; neither need one that has: the rows of a domain that is balanced, those after
-the last whole one and those beyond a number of blocks are left out. Some 20 bytes for each turn.
+A document that has no turn is in no row; neither need one that has: the rows of a domain that is balanced,
+those after the last whole one and those beyond a number of blocks are left out. Some 20 bytes for each turn.
 
-Manifests of a finished run are read without proving each digest in them: the run's own manifest knows their bytes.
+Manifests of a finished run are read without proving each digest in them:
+the run's own manifest knows their bytes.
 
-order-<split>.parquet has the shard number and sequence of the document of each turn of a mixture. `find_turns` looks one
-document up, piece by piece: 0.08 s of CPU for ten million turns, against 0.29 for `load_order` in a new process, which
-meets each of 80 MB for the first time.
+order-<split>.parquet has the shard number and sequence of the document of each turn of a mixture.
+`find_turns` looks one document up, piece by piece: 0.08 s of CPU for ten million turns, against 0.29 for
+`load_order` in a new process, which meets each of 80 MB for the first time.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ _PIECE_TURNS = 1 << 18
 
 
 def load_order(path: Path, is_mine: NDArray[np.bool_] | None) -> Order:
-    """`is_mine` says by the number of a shard whether the build has it; None: it has all, and every turn is its own."""
+    """`is_mine` says by the number of a shard whether the build has it; None:
+    it has all, and every turn is its own."""
     table = load_table(path)
     shard, sequence = numbers_in(table, "shard"), numbers_in(table, "sequence")
     if is_mine is None:
@@ -153,7 +156,8 @@ class RunPlaces:
         return [row for row in rows if source in (None, row["source"])]
 
     def document(self, place: Place) -> dict[str, Any]:
-        """As ingest wrote it. The last is kept: who tells its history may want its text, and a shard has 32 MB."""
+        """As ingest wrote it. The last is kept: who tells its history may want its text,
+        and a shard has 32 MB."""
         if self._document is None or self._document[0] != place:
             path = self.artifacts[f"ingest/{place.shard.source}"].path(place.shard.documents)
             self._document = place, load_table(path).slice(place.row, 1).to_pylist()[0]

@@ -1,9 +1,11 @@
-"""What a proof says, and its parts beyond the bytes of artifacts: chain and flow, takedowns, and what else lists files.
+"""What a proof says, and its parts beyond the bytes of artifacts:
+chain and flow, takedowns, and what else lists files.
 
 chain_problems    inputs the ones its neighbours hold?
 flow_problems     in = kept + dropped + quarantined, and out of one step = into the next?
 find_forgotten    forgotten.parquet ─ ids by source ─ against every doc_id of documents-*, ids-*, lengths-*, turns-*
-find_listings     outside of runs; `files` have a size and a sha256 each, `check` reads them as their reader would
+find_listings     outside of runs; `files` have a size and a sha256 each, `check` reads them as their reader
+                  would
   <root>/manifests/*.json          a corpus or a selection  ─ shards below corpora/, of this root or of --root
   <cache>/ENCODE.meta.json         a token cache            ─ token_cache/part-*.npz
   <out>/MANIFEST.meta.json         a sample                 ─ manifest.jsonl
@@ -252,7 +254,8 @@ class Listing(NamedTuple):
 
 
 def find_listings(top: Path, corpora: Path | None, claimed: set[Path]) -> tuple[list[Listing], list[Problem]]:
-    """Every listing below `top` that is not itself a file of a run; and what is wrong with those that cannot be read."""
+    """Every listing below `top` that is not itself a file of a run;
+    and what is wrong with those that cannot be read."""
     formats = with_checksums()
     found: list[Listing] = []
     problems: list[Problem] = []
@@ -286,7 +289,7 @@ def _is_snapshot(path: Path) -> bool:
     return False
 
 
-# -- corpora and selections --------------------------------------------------------------------------------------
+# -- corpora and selections ------------------------------------------------------------------------
 
 
 def list_snapshot(path: Path, name: str, corpora: Path | None) -> Listing:
@@ -345,7 +348,7 @@ def _lines(path: Path) -> tuple[int, str]:
     return rows, digest.hexdigest()
 
 
-# -- formats that list their files (tokmill.formats) ----------------------------------------------------------------
+# -- formats that list their files (tokmill.formats) -----------------------------------------------
 
 
 def with_checksums() -> dict[str, Format]:
@@ -375,7 +378,7 @@ def _format_faults(format: Format, directory: Path) -> Iterator[tuple[Path, str]
     yield from ()
 
 
-# -- samples -----------------------------------------------------------------------------------------------------
+# -- samples ---------------------------------------------------------------------------------------
 
 
 def _sample(path: Path, name: str) -> Listing:
@@ -403,7 +406,7 @@ def _sample_faults(path: Path, meta: dict[str, Any]) -> Iterator[tuple[Path, str
         yield path, f"has {dict(sizes)} documents, but {META_NAME} says {expected}"
 
 
-# -- shards of normalize and filter ------------------------------------------------------------------------------
+# -- shards of normalize and filter ----------------------------------------------------------------
 
 
 def _cleaned(path: Path, name: str) -> Listing:

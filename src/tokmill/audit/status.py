@@ -3,10 +3,11 @@
     manifest.json of the run        finished
     journal.json, its process lives running: steps, tasks done of known, rate, time left
     journal.json, it does not       failed with an error, or stopped without a word
-    neither                         interrupted: steps with a manifest are done, receipts say how far the others got
+    neither                         interrupted: steps with a manifest are done, receipts say how far the
+                                    others got
 
-`examine` has facts of the machine and a self-test. An object store that is named is asked too: does it keep the conditions
-of conditional writes, or only take them?
+`examine` has facts of the machine and a self-test. An object store that is named is asked too:
+does it keep the conditions of conditional writes, or only take them?
 """
 
 from __future__ import annotations
@@ -189,7 +190,8 @@ class Examination:
 def doctor(
     storage: str | None = None, *, warm: bool = False, progress: Progress | None = None
 ) -> Examination:
-    """Versions, resources, a self-test of every codec; with `storage`, whether a store keeps conditional writes.
+    """Versions, resources, a self-test of every codec;
+    with `storage`, whether a store keeps conditional writes.
 
     `warm` compiles all kernels that are not in the cache yet, which the first run would do.
     """

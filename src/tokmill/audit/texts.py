@@ -45,7 +45,8 @@ def load_texts(
 
 
 def _load_rows(artifacts: Mapping[str, Artifact], shard: str, rows: Any) -> tuple[list[str], list[str]]:
-    """As cleaned; who was dropped as received, but redacted: what was not to be kept is not to be shown either."""
+    """As cleaned; who was dropped as received, but redacted:
+    what was not to be kept is not to be shown either."""
     source, _, key = shard.rpartition("/")
     path = artifacts[f"ingest/{source}"].directory / f"documents-{key}.parquet"
     documents = load_table(path, ["doc_id", "text"]).take(pa.array(rows))

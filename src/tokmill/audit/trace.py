@@ -6,8 +6,8 @@
     documents-<shard> ─ edits-<shard> laid over ─ trims-<shard> laid over ─ ids that spell it ─> bounds of every token
                                                                           └ or encoded again ┘
 
-What is stored must spell the text, or be what the text is encoded to: what is said of characters is proven, or not said.
-A build taken out of its run answers with what its index says; the history is in the run.
+What is stored must spell the text, or be what the text is encoded to: what is said of characters is proven,
+or not said. A build taken out of its run answers with what its index says; the history is in the run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Excerpt(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Characters [start, end) of the cleaned text, and bytes; is_cut: a token ends inside a character there."""
+    """Characters [start, end) of the cleaned text, and bytes; is_cut:
+    a token ends inside a character there."""
 
     start: int
     end: int
@@ -388,9 +389,9 @@ def trace(
     doc_id: str | None = None,
     source: str | None = None,
 ) -> Trace:
-    """The characters behind a `row`, one `column` of it, or an `offset` in tokens.bin of a build, and their documents'
-    histories; or where in a run the tokens of `doc_id` are. Of several documents of that name, in the order of the corpus;
-    then records and documents that are not there."""
+    """The characters behind a `row`, one `column` of it, or an `offset` in tokens.bin of a build, and their
+    documents' histories; or where in a run the tokens of `doc_id` are. Of several documents of that name, in
+    the order of the corpus; then records and documents that are not there."""
     if [row, offset, doc_id].count(None) != 2:
         raise RecipeError(
             "needs one of --row, --offset and --doc-id",

@@ -7,8 +7,8 @@
     whatever is not as it should    looked at once more: a disk may err, and only what it says twice is told
     forgotten.parquet               is none of these documents in a shard, and has none of them tokens?
     what else lists files           corpora, selections, token caches, samples (proofs.py)
-    a URL                           manifests, their files and the flow; builds are not opened and takedowns not searched
-                                    for: both need the files, so fetch and verify
+    a URL                           manifests, their files and the flow; builds are not opened and takedowns
+                                    not searched for: both need the files, so fetch and verify
 
 `digest` is one string for the content of all artifacts: two runs are equal when it is.
 """
@@ -92,9 +92,11 @@ def verify(
     *,
     root: str | Path | None = None,
 ) -> Verification:
-    """Read every byte below `directory`, or of the run published at a URL. `on_bytes(done, total)`: how far it is.
+    """Read every byte below `directory`, or of the run published at a URL. `on_bytes(done, total)`:
+    how far it is.
 
-    Of the manifest of a corpus, every shard that it lists; `root` is where corpora/ lies, if not beside manifests/.
+    Of the manifest of a corpus, every shard that it lists;
+    `root` is where corpora/ lies, if not beside manifests/.
     """
     if is_url(directory):
         return verify_published(str(directory), on_bytes)
@@ -293,7 +295,8 @@ def _builds(root: Path, artifacts: dict[str, Artifact]) -> Iterator[Problem]:
 
 
 def _checks(artifact: Artifact) -> Iterator[Callable[[], None]]:
-    """Each raises what is wrong. A build is a directory of its format for each split, beside the index of it."""
+    """Each raises what is wrong. A build is a directory of its format for each split,
+    beside the index of it."""
     manifest = artifact.manifest
     if manifest.kind == "build":
         plugin = plugin_of(manifest.config)

@@ -61,10 +61,11 @@ class WhatIf(NamedTuple):
 
 
 def whatif(directory: str | Path, set: Mapping[str, float] | Sequence[str], examples: int = 8) -> WhatIf:
-    """Which documents would change sides with other thresholds. Of rules, from the measures alone: no text is read.
+    """Which documents would change sides with other thresholds. Of rules, from the measures alone:
+    no text is read.
 
-    Thresholds by rule: {"gopher-quality.min_words": 30}, or ["gopher-quality.min_words=30"]; of one domain or source,
-    "domains.web.gopher-quality.min_words"; of near duplicates, "dedup.near.threshold" by itself.
+    Thresholds by rule: {"gopher-quality.min_words": 30}, or ["gopher-quality.min_words=30"]; of one domain or
+    source, "domains.web.gopher-quality.min_words"; of near duplicates, "dedup.near.threshold" by itself.
     """
     asked = set if isinstance(set, Mapping) else dict(map(_threshold, set))
     found = find_artifacts(directory)

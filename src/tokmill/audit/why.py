@@ -1,15 +1,15 @@
 """The history of a document, from its source to its tokens, read from the artifacts alone.
 
-    doc_id ─ ids ─> ingest: file, shard, row ─ clean: every rule with value and margin, edits ─ dedup: survivor
-                 │                           ─ split ─ tokens: how many, where ─ builds: rows, for every turn
-                 ├ ledgers of ingest: a record that never became a document
-                 └ forgotten.parquet: it was taken down
+doc_id ─ ids ─> ingest: file, shard, row ─ clean: every rule with value and margin, edits ─ dedup: survivor
+             │                           ─ split ─ tokens: how many, where ─ builds: rows, for every turn
+             ├ ledgers of ingest: a record that never became a document
+             └ forgotten.parquet: it was taken down
 
     place, split ─ lengths-<shard> ─> sequence, first token ─┬ order-<split> ─> turns
                                                              └ places.npy, tokens.idx ─> rows and columns, or a sequence
 
-`tokmill trace` tells the tokens from here too. `(source, doc_id)` need not be unique: every document of that name has its
-own history.
+`tokmill trace` tells the tokens from here too. `(source, doc_id)` need not be unique:
+every document of that name has its own history.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def _in_build(run: RunPlaces, name: str, build: Artifact, split: str, shard: int
 
 
 def _turn(build: Artifact, split: str, turn: int, tokens: int) -> Json:
-    """Rows and columns with the tokens in them; of sequences, which one, and where in tokens.bin it begins."""
+    """Rows and columns with the tokens in them; of sequences, which one,
+    and where in tokens.bin it begins."""
     if entry_of(build, split, "places") is not None:
         places = places_in(build, split, turn)
         columns = (places.row, places.start, places.end, places.offset)
@@ -120,7 +121,8 @@ class Told(NamedTuple):
 
 
 class Why(NamedTuple):
-    """The histories of every document of a name; or, for a reason, how many were dropped for it, and examples."""
+    """The histories of every document of a name; or, for a reason, how many were dropped for it,
+    and examples."""
 
     documents: list[History] | None = None
     counts: list[Json] | None = None
@@ -142,9 +144,11 @@ def why(
     source: str | None = None,
     reason: str | None = None,
 ) -> Why:
-    """The history of a document: every rule with its value and margin, what was decided, where its tokens are.
+    """The history of a document: every rule with its value and margin, what was decided,
+    where its tokens are.
 
-    With a `reason` instead (or a part of its name, or "all") how many left or were changed for it, and some of them.
+    With a `reason` instead (or a part of its name, or "all") how many left or were changed for it,
+    and some of them.
     """
     if (doc_id is None) == (reason is None):
         raise RecipeError(
@@ -167,7 +171,8 @@ def why(
 
 
 def tell_histories(run: RunPlaces, doc_id: str, source: str | None = None) -> list[Told]:
-    """Every document of that name, in the order of the corpus; then records and documents that are not there."""
+    """Every document of that name, in the order of the corpus;
+    then records and documents that are not there."""
     found = [Told(place, _with_tokens(run, place, doc_id)) for place in run.find(doc_id, source)]
     found += [Told(None, _of_record(own, row)) for own, row in run.find_left_out(doc_id, source)]
     found += [
@@ -283,7 +288,8 @@ def _with_survivor(run: RunPlaces, decision: Json) -> Json:
 
 
 class _Bound(msgspec.Struct):
-    """A rule as the manifest has it. `tokmill.clean.rules` knows more of it, and takes half a second to load."""
+    """A rule as the manifest has it. `tokmill.clean.rules` knows more of it,
+    and takes half a second to load."""
 
     name: str
     column: str

@@ -1,4 +1,5 @@
-"""Personal data and secrets replaced by constants. What was replaced, and where, is recorded; never the value.
+"""Personal data and secrets replaced by constants. What was replaced, and where, is recorded;
+never the value.
 
     texts ─ windows (one compiled pass) ─ patterns in the windows alone ─ overlaps: the first kind keeps it ─> claims
       claims ─ changed rows with the constants in place ─ look again ─ nothing more? ─> Redactions
@@ -6,20 +7,21 @@
 
     window ─ pattern.search ─ second look (top-level domain, public range, number of digits) ─> Span(start, end, constant)
 
-Looking again is for values that only stand free once their neighbour is gone; it makes redacting twice the same as
-redacting once, whatever the text. It reads changed rows only. Offsets are bytes of the original UTF-8 text. A row's
-result depends on that row alone, so any cut of a column into batches gives the same.
+Looking again is for values that only stand free once their neighbour is gone; it makes redacting twice the
+same as redacting once, whatever the text. It reads changed rows only. Offsets are bytes of the original UTF-8
+text. A row's result depends on that row alone, so any cut of a column into batches gives the same.
 
-Precision comes first: what might as well be code, a version or a table is left. Every pattern is linear (possessive,
-bounded repetitions) and sees at most CONTEXT bytes beside its match; the kernel's anchors rely on both. A constant is
-never matched itself, and begins and ends with a letter or digit as the values do, so its neighbours look the same as
-before. (`2001:db8::1` would not do: `1(212) 555-1234` is a number.)
+Precision comes first: what might as well be code, a version or a table is left. Every pattern is linear
+(possessive, bounded repetitions) and sees at most CONTEXT bytes beside its match; the kernel's anchors rely
+on both. A constant is never matched itself, and begins and ends with a letter or digit as the values do, so
+its neighbours look the same as before. (`2001:db8::1` would not do: `1(212) 555-1234` is a number.)
 
 Text as it will be trained on: NUL removal, newlines, Unicode form. Only what changes is written again.
 
     texts ─ measure (one compiled pass) ─ which rows need what? ─ edit those rows alone ─> Edits
 
-One more compiled pass finds the rows that may not be in the recipe's Unicode form; only those reach `unicodedata`.
+One more compiled pass finds the rows that may not be in the recipe's Unicode form;
+only those reach `unicodedata`.
 """
 
 from __future__ import annotations
@@ -118,7 +120,8 @@ def normalize_texts(texts: Any, rules: NormalizeOptions) -> Normalized:
 def apply_edits(
     texts: Any, rows: np.ndarray[Any, Any], edited: Any, wanted: np.ndarray[Any, Any] | None = None
 ) -> Any:
-    """The texts that cleaning left: the originals with the edited rows in their place; of all rows, or of some."""
+    """The texts that cleaning left: the originals with the edited rows in their place;
+    of all rows, or of some."""
     if not len(rows):
         return texts if wanted is None else texts.take(pa.array(wanted))
     order = np.arange(len(texts), dtype=np.int64)
@@ -184,8 +187,8 @@ def find_spans(kind: str, window: bytes) -> Iterator[Span]:
 
 # --- e-mail ---
 
-# Letters of two bytes: Latin with accents, Greek, Cyrillic, Armenian. Scripts without spaces are not among them,
-# because there an address stands directly beside words.
+# Letters of two bytes: Latin with accents, Greek, Cyrillic, Armenian.
+# Scripts without spaces are not among them, because there an address stands directly beside words.
 _WIDE = rb"[\xc3-\xd4][\x80-\xbf]"
 _LETTER = rb"(?:[A-Za-z0-9]|" + _WIDE + rb")"
 _LABEL = _LETTER + rb"(?:-{0,2}" + _LETTER + rb"){0,62}+"
@@ -229,7 +232,8 @@ _IP = re.compile(
     rb"(?<!(?i:ersion)\([\"'])(?<!(?i:release) )"
     rb"(\d{1,3}(?:\.\d{1,3}){3})(?!\w|-[A-Za-z]|\.\d)"
 )
-# Not public (IANA's special-purpose registries), written here because `ipaddress` changed its mind between releases.
+# Not public (IANA's special-purpose registries),
+# written here because `ipaddress` changed its mind between releases.
 _NOT_PUBLIC = [
     ipaddress.ip_network(network)
     for network in (
@@ -394,7 +398,8 @@ def _find(column: StringColumn, numbers: tuple[int, ...]) -> dict[int, list[_Cla
     windows = find_windows(column.data, column.offsets, numbers)
     begins, stops = column.offsets[windows.rows], column.offsets[windows.rows + 1]
     # A window that ends inside its row may cut a longer word to something that looks like a match. A true one
-    # has all its context in the window (the kernel gave it CONTEXT bytes), so what is nearer to a cut is not true.
+    # has all its context in the window (the kernel gave it CONTEXT bytes), so what is nearer to a cut is not
+    # true.
     first = np.where(windows.starts > begins, windows.starts + CONTEXT, windows.starts)
     last = np.where(windows.ends < stops, windows.ends - CONTEXT, windows.ends)
     claims = []
@@ -430,7 +435,8 @@ def _with_free(taken: list[_Claim], more: list[_Claim]) -> list[_Claim]:
 
 
 def _joined(old: list[_Claim], new: list[_Claim]) -> list[_Claim]:
-    """All claims in bytes of the original. `new` counts in the text that `old` left, and swallows what it touches."""
+    """All claims in bytes of the original. `new` counts in the text that `old` left,
+    and swallows what it touches."""
     joined: list[_Claim] = []
     at, shift = 0, 0  # how many of `old` are done, and by how much they moved what follows
     for claim in new:

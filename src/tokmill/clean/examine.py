@@ -5,10 +5,10 @@
 
     apply_filters   texts ─ transforms ─ measure ─ line edits ─ measure again ─ measures of others ─ judge ─ redact ─> Filtered
 
-The first fault in this order is the reason for a drop: empty, licence, language, then the rules as the recipe has
-them. All values of a document that is still open are kept, also where an earlier rule already dropped it: another
-threshold can bring it back. One that is empty, has no licence to be here or is in another language stays out with any
-threshold; its measures are null, and its text is the normalized one.
+The first fault in this order is the reason for a drop: empty, licence, language, then the rules as the recipe
+has them. All values of a document that is still open are kept, also where an earlier rule already dropped it:
+another threshold can bring it back. One that is empty, has no licence to be here or is in another language
+stays out with any threshold; its measures are null, and its text is the normalized one.
 """
 
 from __future__ import annotations
@@ -126,8 +126,9 @@ def _redact(texts: Any, kinds: Sequence[str], changed: Column, changes: list[Cha
 
 EMPTY = "empty"
 
-# Of how documents are examined, where nothing else in the config tells it. 2: who is out for good is not measured;
-# 3: examples are drawn by id; 4, of packs: what empties a document is named, and some are looked at for their language.
+# Of how documents are examined, where nothing else in the config tells it. 2: who is out for good is not
+# measured; 3: examples are drawn by id; 4, of packs: what empties a document is named, and some are looked at
+# for their language.
 _VERSION, _VERSION_OF_PACKS = 3, 4
 
 
@@ -195,7 +196,8 @@ def examine(documents: Any, options: CleanOptions) -> Examined:
     licenses = _judge_licenses(documents, options.license, decided)
     languages, measures = _judge_languages(documents, normal.texts, options.language, decided)
 
-    # with web-en, 28 MB of which nearly all is in other languages take 0.38 s of CPU time so, and 1.30 s if all is filtered
+    # with web-en, 28 MB of which nearly all is in other languages take 0.38 s of CPU time so,
+    # and 1.30 s if all is filtered
     still = decided.open()
     filtered = apply_filters(
         still.take(normal.texts),
@@ -246,7 +248,8 @@ def examine(documents: Any, options: CleanOptions) -> Examined:
 
 
 def _claim_emptied(decided: _Verdicts, is_empty: Column, changes: Sequence[Change]) -> dict[str, int]:
-    """Documents of which the edits left nothing, told with the edit that took most: by its lines, or, of a transform, all."""
+    """Documents of which the edits left nothing, told with the edit that took most:
+    by its lines, or, of a transform, all."""
     fresh = np.flatnonzero(is_empty & decided.kept())
     if not len(fresh):
         return {}

@@ -7,8 +7,8 @@
                         one norm code a row | 256 norms
     outputs: bool quantized (no) | int64 rows, dimension | float32 …
 
-Labels hang in a Huffman tree by their counts. A file of another make (not hierarchical softmax, not quantized, with
-word n-grams) is an error, not a guess.
+Labels hang in a Huffman tree by their counts.
+A file of another make (not hierarchical softmax, not quantized, with word n-grams) is an error, not a guess.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ class _Reader:
         return np.frombuffer(self._data, dtype, count, self._at - size)
 
     def entries(self, count: int) -> tuple[list[bytes], list[int]]:
-        """Names and counts. As pairs they would be objects to Python's collector, whose search takes 0.02 s then."""
+        """Names and counts. As pairs they would be objects to Python's collector,
+        whose search takes 0.02 s then."""
         data, at = self._data, self._at
         names: list[bytes] = []
         counts: list[int] = []
@@ -177,7 +178,8 @@ def _slots(hashes: NDArray[np.uint32]) -> NDArray[np.int32]:
 
 
 def _huffman(counts: list[int]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Children of every node: leaves in the order of their labels, which are sorted by count, then inner nodes."""
+    """Children of every node: leaves in the order of their labels, which are sorted by count,
+    then inner nodes."""
     leaves = len(counts)
     weights = [*counts, *[10**15] * (leaves - 1)]
     children = np.full((2 * leaves - 1, 2), -1, np.int32)

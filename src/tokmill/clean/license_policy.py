@@ -9,9 +9,9 @@
 
     LicenseTotals per (source, licence) ─ sum, sort ─> ATTRIBUTION.md: a table of licences, then a section for each
 
-An entry of the policy is one licence, in any spelling, or a family: `CC-BY-*` is every version (and port) of CC-BY
-and CC-BY without a version, but not CC-BY-SA-4.0, because `*` stands for a version. The same totals give the same
-attribution, in whatever order they come.
+An entry of the policy is one licence, in any spelling, or a family: `CC-BY-*` is every version (and port) of
+CC-BY and CC-BY without a version, but not CC-BY-SA-4.0, because `*` stands for a version. The same totals
+give the same attribution, in whatever order they come.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class LicensePolicy(msgspec.Struct, frozen=True):
 
 
 class Judged(NamedTuple):
-    """Per row: the canonical expression (null: unknown), the verdict, and the reason (null where nothing is wrong).
+    """Per row: the canonical expression (null: unknown), the verdict,
+    and the reason (null where nothing is wrong).
 
     A row of an unknown licence that is kept all the same has the verdict KEEP and the reason license_unknown.
     """

@@ -9,13 +9,14 @@
     "GPLv3+"                      ─ the GNU grammar ──────────────> GPL-3.0-or-later
     "https://…/by/4.0/deed.en"    ─ the address ──────────────────> CC-BY-4.0
 
-Known are the SPDX list, the table of aliases (with every licence tag of the Hugging Face hub), and names for licences
-without an SPDX identifier (`LicenseRef-…`). Nothing is guessed: a licence without its version is another identifier
-(`LicenseRef-CC-BY`) than the licence with one, and what is in no table is None.
+Known are the SPDX list, the table of aliases (with every licence tag of the Hugging Face hub), and names for
+licences without an SPDX identifier (`LicenseRef-…`). Nothing is guessed: a licence without its version is
+another identifier (`LicenseRef-CC-BY`) than the licence with one, and what is in no table is None.
 
-Canonical: identifiers in the spelling of the list, deprecated ones replaced, operands of one operator flattened,
-sorted and without repetition, parentheses only where AND stands around an OR. So two tags that say the same have
-one form, and totals per licence add up. Total and bounded: a tag of over 2,000 characters is no tag.
+Canonical: identifiers in the spelling of the list, deprecated ones replaced, operands of one operator
+flattened, sorted and without repetition, parentheses only where AND stands around an OR. So two tags that say
+the same have one form, and totals per licence add up. Total and bounded: a tag of over 2,000 characters is no
+tag.
 """
 
 from __future__ import annotations

@@ -8,11 +8,13 @@
            └─ words ──┬── lengths, stop words, sentences
                       └── repetition of n-grams
 
-    texts ─ line edits ─> edited        measure_both: words are split once; those of the edited texts are the words of
-                                        the lines that stayed whole, and of those something was taken out of
+    texts ─ line edits ─> edited        measure_both: words are split once; those of the edited texts are the
+                                        words of the lines that stayed whole, and of those something was taken
+                                        out of
 
-Only the groups that the requested names need are computed. A share is one division of two whole numbers, so it is the
-same on any machine and for any cut of the documents into batches; of nothing it is 0. docs/measures.md defines each.
+Only the groups that the requested names need are computed. A share is one division of two whole numbers, so
+it is the same on any machine and for any cut of the documents into batches; of nothing it is 0.
+docs/measures.md defines each.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ SHORT_LINE_CHARS = 30
 MIN_LINES_TO_REPEAT = 6
 # Where The Stack v2 looks for marks of generated files; the first line of a minified one may be all of it.
 HEAD_LINES, HEAD_BYTES = 5, 4096
-# Words of so much text are held at once, at 13 bytes each. Less makes the cost of a block felt: 15 % at 64 KiB.
+# Words of so much text are held at once, at 13 bytes each. Less makes the cost of a block felt:
+# 15 % at 64 KiB.
 _BLOCK_BYTES = 1 << 21
 
 

@@ -1,11 +1,12 @@
 """`parse_error_share`: how much of a source file its language's grammar cannot read, by tree-sitter.
 
-    meta.lang, meta.language        python         ┐
-    the end of meta.path            src/a.py       ├─> grammar ─ parse ─> bytes in the outermost errors / bytes
-    the end of doc_id               repo/src/a.py  ┘
+meta.lang, meta.language        python         ┐
+the end of meta.path            src/a.py       ├─> grammar ─ parse ─> bytes in the outermost errors / bytes
+the end of doc_id               repo/src/a.py  ┘
 
-A token that is missing counts as one byte. What has no grammar here, or has more than MAX_BYTES, is 0: no rule with a `max`
-drops it. Grammars and their versions are part of the step, and come with `pip install "tokmill[code]"`.
+A token that is missing counts as one byte. What has no grammar here, or has more than MAX_BYTES, is 0: no
+rule with a `max` drops it. Grammars and their versions are part of the step, and come with
+`pip install "tokmill[code]"`.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ import msgspec
 from tokmill.errors import MissingExtra
 
 NAME = "parse_error_share"
-# Source files are parsed at 4 MB/s. What is no such file may take 13 µs per byte (`a<b<a<b<…` as C++): 14 s for one of this size.
+# Source files are parsed at 4 MB/s. What is no such file may take 13 µs per byte (`a<b<a<b<…` as C++):
+# 14 s for one of this size.
 MAX_BYTES = 1 << 20
 _VERSION = 1
 
-# By the names that datasets have for a language, and by the ends of its files: package and function of the grammar.
+# By the names that datasets have for a language, and by the ends of its files:
+# package and function of the grammar.
 _GRAMMARS = {
     ("tree_sitter_bash", "language"): "bash sh shell",
     ("tree_sitter_c", "language"): "c h",
@@ -47,7 +50,8 @@ _BY_NAME = {name: grammar for grammar, names in _GRAMMARS.items() for name in na
 
 
 class ParseErrors:
-    """A measure like any that is installed (tokmill.artifacts.plugins); its digest is the versions of the grammars."""
+    """A measure like any that is installed (tokmill.artifacts.plugins);
+    its digest is the versions of the grammars."""
 
     def digest(self) -> str:
         packages = sorted({"tree_sitter", *(package for package, _ in _GRAMMARS)})

@@ -1,4 +1,5 @@
-"""Rules are thresholds on measured columns, packs are rules by name: measuring never drops, deciding never reads text.
+"""Rules are thresholds on measured columns, packs are rules by name:
+measuring never drops, deciding never reads text.
 
     filters of the recipe ─ compile_filters ─> CompiledFilters: rules in order, line edits, versions    driver
     columns {words, digit_share, …} ─ judge ─> for each document the first rule that it breaks          worker, whatif
@@ -7,10 +8,10 @@
 
     packs/*.yaml    gopher-quality, c4, web-en …    name, version, rules: measure, threshold, reason; or other packs
 
-A rule is a name, a column, one threshold and a reason. The column `digit_share` is measured on the normalized text,
-`after.digit_share` on what the line edits of a pack left (those of C4: boilerplate of web pages), `hook.<name>` is a
-measure of somebody else's. A pack's rules judge the text after its own line edits, and those of packs before it.
-Changing a threshold or an edit in a file means a new version.
+A rule is a name, a column, one threshold and a reason. The column `digit_share` is measured on the normalized
+text, `after.digit_share` on what the line edits of a pack left (those of C4: boilerplate of web pages),
+`hook.<name>` is a measure of somebody else's. A pack's rules judge the text after its own line edits, and
+those of packs before it. Changing a threshold or an edit in a file means a new version.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class LineOptions(msgspec.Struct, frozen=True):
 
 
 class LineEdits(NamedTuple):
-    """`texts` are all rows, `rows` those that changed; `removed` says per reason how often, row by row of `rows`."""
+    """`texts` are all rows, `rows` those that changed;
+    `removed` says per reason how often, row by row of `rows`."""
 
     texts: Any
     rows: NDArray[np.int64]
@@ -226,7 +228,8 @@ class CompiledFilters(msgspec.Struct, frozen=True):
 def compile_filters(
     filters: Sequence[Filter], base: Path, *, inherited_by: Kind | None = None
 ) -> CompiledFilters:
-    """`inherited_by`: nobody asked for them by the source's name, so that packs made for the other kind of text are skipped."""
+    """`inherited_by`: nobody asked for them by the source's name,
+    so that packs made for the other kind of text are skipped."""
     rules: list[Rule] = []
     edits: LineOptions | None = None
     packs: dict[str, int] = {}
@@ -303,7 +306,8 @@ def _no_such_rule(name: str, parts: Sequence[Any], pack: str) -> RecipeError:
 
 
 class Judged(NamedTuple):
-    """Per document: the index of the first rule it breaks (the number of rules: none), value and threshold."""
+    """Per document: the index of the first rule it breaks (the number of rules:
+    none), value and threshold."""
 
     first: NDArray[np.int64]
     values: NDArray[np.float64]
@@ -311,8 +315,8 @@ class Judged(NamedTuple):
 
 
 def columns_of(measures: Any) -> dict[str, Column]:
-    """A table of measures as `judge` takes it. What was not measured is 0: such a document is out for good, and
-    whoever reads this looks at others."""
+    """A table of measures as `judge` takes it. What was not measured is 0:
+    such a document is out for good, and whoever reads this looks at others."""
     return {name: np.asarray(measures.column(name).fill_null(0)) for name in measures.column_names}
 
 

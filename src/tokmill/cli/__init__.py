@@ -2,8 +2,8 @@
 
     tokmill VERB … ─ VERBS of its file ─ options that were renamed get their new names ─> its command ─> its function
 
-A file has a table VERBS: by group of the help, each verb with its summary and the module of its function. `tokmill --help` must stay
-quick, so tables are read and files are not imported (`tokmill.read_verbs`).
+A file has a table VERBS: by group of the help, each verb with its summary and the module of its function.
+`tokmill --help` must stay quick, so tables are read and files are not imported (`tokmill.read_verbs`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ GROUPS = {title: {name: verb for name, verb in _VERBS.items() if verb.group == t
 # These work on a directory of this machine, and say so to a URL before click asks whether it exists.
 _WORK_HERE = {*GROUPS["Look at a run"], "forget", "status"} - {"verify"}
 
-# Options that have the name of their recipe key now, or one name in all verbs. What was typed before still works.
+# Options that have the name of their recipe key now, or one name in all verbs.
+# What was typed before still works.
 _OUT, _TOKENIZER = {"--out-dir": "--out"}, {"--tokenizer-path": "--tokenizer"}
 RENAMED = {
     "build": {**_OUT, **_TOKENIZER},
@@ -50,7 +51,8 @@ RENAMED = {
     "tokenizer": {**_OUT, "--model-type": "--model", "--output-dir": "--out"},
 }
 
-# These read JSON lines from standard input where a file is `-`, and write them to standard output with `--out -`.
+# These read JSON lines from standard input where a file is `-`,
+# and write them to standard output with `--out -`.
 PIPED = ("dedup", "encode", "filter", "ingest", "normalize", "sample")
 
 

@@ -1,13 +1,13 @@
 """What every command shares: consoles, errors with advice that can be followed, progress.
 
-    out, err             results to stdout, messages to stderr (tokmill.cli.output says how many)
-    answer               what a function of Python returned, as JSON or for people
-    verb                 --json; a TokmillError ─ fit_advice ─> a message, or one object on stdout; exit status 1
-    open_progress        a bar per step on a terminal, a line per step elsewhere
-    open_byte_bar        for commands that read many bytes: how far, and how fast
+out, err             results to stdout, messages to stderr (tokmill.cli.output says how many)
+answer               what a function of Python returned, as JSON or for people
+verb                 --json; a TokmillError ─ fit_advice ─> a message, or one object on stdout; exit status 1
+open_progress        a bar per step on a terminal, a line per step elsewhere
+open_byte_bar        for commands that read many bytes: how far, and how fast
 
-An error gives its advice as keys of a recipe, since most errors are met by `tokmill run`. For a command without a
-recipe, `fit_advice` names that command's options instead:
+An error gives its advice as keys of a recipe, since most errors are met by `tokmill run`.
+For a command without a recipe, `fit_advice` names that command's options instead:
 
     `dtype: int32`            the command has --dtype: `--dtype int32`
                               it has not: the message adds that this is a key of recipes
@@ -143,7 +143,8 @@ def with_progress(function: str, options: dict[str, Any]) -> Any:
 
 
 def answer(result: Any, as_json: bool, render: Callable[[Any], None]) -> None:
-    """What a function of Python returned: as one JSON object, or for people. Exit status 1 where it is not `ok`."""
+    """What a function of Python returned: as one JSON object, or for people.
+    Exit status 1 where it is not `ok`."""
     if as_json:
         print_json({"ok": True, **result.as_json()})
     else:
@@ -153,8 +154,8 @@ def answer(result: Any, as_json: bool, render: Callable[[Any], None]) -> None:
 
 
 def verb(command: Callable[P, None]) -> Callable[P, None]:
-    """What every verb has: `--json`; and a TokmillError, or a fault of the machine, becomes a message and exit status 1.
-    Anything else is a bug and keeps its traceback."""
+    """What every verb has: `--json`; and a TokmillError, or a fault of the machine,
+    becomes a message and exit status 1. Anything else is a bug and keeps its traceback."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
     @functools.wraps(command)

@@ -1,4 +1,5 @@
-"""`tokmill why`, `trace`, `peek` and `clusters`: a document's history, where its tokens are, a row as text, near copies.
+"""`tokmill why`, `trace`, `peek` and `clusters`:
+a document's history, where its tokens are, a row as text, near copies.
 
     why     document ─> every rule with its value and margin, verdicts, split, tokens       render_history
     trace   token ─> characters of a document, and its history;  document ─> its rows       render_tokens
@@ -208,8 +209,8 @@ def _render_examples(examples: list[dict[str, Any]]) -> None:
 @click.option("--source", help="With --doc-id: only of this source.")
 @verb
 def trace_command(as_json: bool, **options: Any) -> None:
-    """Say which characters of which document a token of the build in DIRECTORY was read from, and that document's
-    history; or, for a run, where the tokens of a document are."""
+    """Say which characters of which document a token of the build in DIRECTORY was read from,
+    and that document's history; or, for a run, where the tokens of a document are."""
     answer(tokmill.trace(**options), as_json, _render_trace)
 
 

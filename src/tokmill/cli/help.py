@@ -1,4 +1,5 @@
-"""`tokmill help`: a command, a key of a recipe, an error, a reason, a name of Python, in seconds and without the site."""
+"""`tokmill help`: a command, a key of a recipe, an error, a reason, a name of Python,
+in seconds and without the site."""
 
 from __future__ import annotations
 
@@ -32,8 +33,9 @@ class Help(NamedTuple):
 
 
 def help(topic: str | Sequence[str] = "") -> Help:
-    """What `topic` is: a command (`recipe check`), a key of a recipe (`dedup.near.threshold`, or `threshold` alone), an
-    error, a reason of the ledger, a measure, a filter pack, a variable of the environment, or a name of Python."""
+    """What `topic` is: a command (`recipe check`), a key of a recipe (`dedup.near.threshold`, or `threshold`
+    alone), an error, a reason of the ledger, a measure, a filter pack, a variable of the environment, or a
+    name of Python."""
     words = " ".join([topic] if isinstance(topic, str) else topic).split()
     words = words[1:] if words[:1] == ["tokmill"] else words
     wanted = " ".join(words)
@@ -69,8 +71,8 @@ def _command_help(words: Sequence[str]) -> str | None:
 @click.argument("topic", nargs=-1)
 @verb
 def help_command(as_json: bool, **options: Any) -> None:
-    """Explain TOPIC: a command, a key of a recipe (or the end of one), an error, a reason why documents are dropped, a
-    measure, a filter pack, a variable of the environment, or a name of Python."""
+    """Explain TOPIC: a command, a key of a recipe (or the end of one), an error, a reason why documents are
+    dropped, a measure, a filter pack, a variable of the environment, or a name of Python."""
     answer(tokmill.help(**options), as_json, _render_help)
 
 

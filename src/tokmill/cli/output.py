@@ -1,16 +1,18 @@
 """What a command prints, how much of it, and where: `-v`, `-q` and `--log-file`, the same for every verb.
 
-    results    ─> stdout      always                                        ─┐
-    messages   ─> stderr      more of them with -v, none with -q             ├─> --log-file: all of it, with times
-    errors     ─> stderr      always                                        ─┘   and without secrets
+results    ─> stdout      always                                        ─┐
+messages   ─> stderr      more of them with -v, none with -q             ├─> --log-file: all of it, with times
+errors     ─> stderr      always                                        ─┘   and without secrets
 
     tokmill -q run recipe.yaml                        before the verb, or
     tokmill run recipe.yaml -q --log-file run.log     after it
 
-What looks like a secret, or is one in the environment, is left out of the log. Streams may be full, closed or gone:
+What looks like a secret, or is one in the environment, is left out of the log.
+Streams may be full, closed or gone:
 
     stdin, stdout, stderr closed    ─> the null device, so that no file of ours gets their number
-    stdout cannot be written        ─> OutputLost, one line on stderr; a pipe that nobody reads ends the command quietly
+    stdout cannot be written        ─> OutputLost, one line on stderr; a pipe that nobody reads ends the
+                                    command quietly
     stderr cannot be written        ─> messages are lost, and the work goes on
 """
 

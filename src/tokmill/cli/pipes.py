@@ -5,8 +5,8 @@
     standard input ─ a file ─ the step, as over any file ─ a directory ─ its documents ─> standard output
                                    └─> figures (--json too), progress and errors ─> stderr
 
-A step reads its texts more than once and from several processes, so what comes in is written down first, below TMPDIR. A
-pipe that nobody reads any more (`| head`) ends the command quietly.
+A step reads its texts more than once and from several processes, so what comes in is written down first,
+below TMPDIR. A pipe that nobody reads any more (`| head`) ends the command quietly.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def run_step(
     *,
     texts: str = "patterns",
 ) -> None:
-    """A verb over the files of its argument `texts`, where `-` is standard input; as --out, standard output."""
+    """A verb over the files of its argument `texts`, where `-` is standard input;
+    as --out, standard output."""
     given = options.get(texts, ())
     files = [str(one) for one in given] if isinstance(given, tuple) else [str(given)]
     if _STREAM not in (*files, str(options["out"])):

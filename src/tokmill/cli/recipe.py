@@ -1,4 +1,5 @@
-"""`tokmill run` and `plan`; `tokmill recipe check | schema | init | import`, and `tokmill demo`: from nothing to a run."""
+"""`tokmill run` and `plan`; `tokmill recipe check | schema | init | import`, and `tokmill demo`:
+from nothing to a run."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ _set = click.option(
 def check(as_json: bool, **options: Any) -> None:
     """List every mistake in RECIPE at once, with its line and the key that was probably meant.
 
-    Files, packs, hooks, tokenizer, disk and permissions are looked at too: what passes here, `run` begins with.
+    Files, packs, hooks, tokenizer, disk and permissions are looked at too:
+    what passes here, `run` begins with.
     """
     answer(tokmill.recipe_check(**options), as_json, _render_checked)
 
@@ -102,7 +104,8 @@ def _render_checked(checked: Checked) -> None:
 @click.option("--markdown", is_flag=True, help="Print every key with its values and default, as Markdown.")
 @verb
 def schema(as_json: bool, markdown: bool) -> None:
-    """Print the JSON schema of recipes, for editors. It is JSON with and without --json; --markdown is for reading."""
+    """Print the JSON schema of recipes, for editors. It is JSON with and without --json;
+    --markdown is for reading."""
     if markdown and not as_json:
         click.echo(recipe_markdown(), nl=False)
     else:
@@ -125,7 +128,8 @@ def schema(as_json: bool, markdown: bool) -> None:
 )
 @verb
 def init(as_json: bool, **options: Any) -> None:
-    """Write a recipe to PATH [default: recipe.yaml, or NAME.yaml with --like]. An existing file is never overwritten."""
+    """Write a recipe to PATH [default: recipe.yaml, or NAME.yaml with --like].
+    An existing file is never overwritten."""
     answer(tokmill.recipe_init(**options), as_json, _render_started)
 
 
@@ -144,8 +148,8 @@ def _render_started(made: Started) -> None:
 def import_(as_json: bool, **options: Any) -> None:
     """Turn FILE, a YAML list of datasets or of domains with weights, into a recipe at PATH.
 
-    Every key of FILE becomes a key of the recipe, or is reported with its line and the reason. An existing PATH is never
-    overwritten.
+    Every key of FILE becomes a key of the recipe, or is reported with its line and the reason.
+    An existing PATH is never overwritten.
     """
     answer(tokmill.recipe_import(**options), as_json, _render_imported)
 
@@ -174,8 +178,8 @@ def _render_imported(made: Imported) -> None:
 @workers_option
 @verb
 def demo_command(as_json: bool, **options: Any) -> None:
-    """Run a recipe over what every machine has: the Python standard library, its language reference, and a small
-    corpus of our own. Trains a tokenizer, so nothing is downloaded."""
+    """Run a recipe over what every machine has: the Python standard library, its language reference,
+    and a small corpus of our own. Trains a tokenizer, so nothing is downloaded."""
     made = with_progress("demo", options)
     answer(made, as_json, _render_demo)
     raise SystemExit(0 if made.verified.ok else 1)
@@ -252,8 +256,8 @@ _until = click.option(
 def run_command(as_json: bool, **options: Any) -> None:
     """Run every step of RECIPE that is not up to date, resuming where an earlier run stopped.
 
-    The result depends on the recipe and its inputs alone, not on workers, engines or interruptions. What --set changes is
-    part of the recipe of this run, and in its manifest.
+    The result depends on the recipe and its inputs alone, not on workers, engines or interruptions.
+    What --set changes is part of the recipe of this run, and in its manifest.
     """
     answer(with_progress("run", options), as_json, _render_run)
 

@@ -52,8 +52,8 @@ def report_command(as_json: bool, **options: Any) -> None:
     """Write what the run in DIRECTORY did as one page to read (report.html) and as figures (report.json).
 
     The page needs no network and can be passed on as it is. An unfinished run is reported as far as it got.
-    Where DIRECTORY is not a run but holds what normalize, filter, dedup, pack, shard, build or encode have written, the
-    report is over their manifests: documents, drops and tokens by domain of every step.
+    Where DIRECTORY is not a run but holds what normalize, filter, dedup, pack, shard, build or encode have
+    written, the report is over their manifests: documents, drops and tokens by domain of every step.
     """
     with err.status("reading the run …"):
         made = tokmill.report(**options)
@@ -108,11 +108,13 @@ _HEADINGS = ("Review of", "Findings", "Assumptions", "Recommendations", "Questio
 def review_command(
     format: Format, out: Path | None, fail_on: Severity | None, as_json: bool, **options: Any
 ) -> None:
-    """Look for what usually goes wrong with training data, in TARGET: a run, a build of it, a build by itself, or a recipe.
+    """Look for what usually goes wrong with training data, in TARGET:
+    a run, a build of it, a build by itself, or a recipe.
 
     Findings come by severity, each with what was measured and its threshold; then what was not measured, and
-    why; then what to do. Ten questions that a project asks before it trains are answered with the same figures. Nothing is
-    changed. What the model is may stand in the recipe too (`review: {model_params: 7B, train_tokens: 200B}`).
+    why; then what to do. Ten questions that a project asks before it trains are answered with the same
+    figures. Nothing is changed. What the model is may stand in the recipe too
+    (`review: {model_params: 7B, train_tokens: 200B}`).
     """
     format = "json" if as_json else format
     with err.status("opening") as status:
@@ -155,8 +157,8 @@ _SHOWN_LINES = 40
 @click.option("--all", "all", is_flag=True, help="Show shares under 0.1 % too.")
 @verb
 def diff_command(fail_on: tuple[str, ...], all: bool, as_json: bool, **options: Any) -> None:
-    """Say what changed from the run in A to the run in B: recipe, tokenizer, documents with reasons, shares of
-    tokens, and builds with their tokens by source."""
+    """Say what changed from the run in A to the run in B:
+    recipe, tokenizer, documents with reasons, shares of tokens, and builds with their tokens by source."""
     found = tokmill.diff(**options, fail_on=fail_on)
     answer(found, as_json, lambda found: _render_diff(found, 0 if all else _LEAST_SHARE))
     raise SystemExit(1 if found.failed else 0)
@@ -260,8 +262,9 @@ def _render_build(build: Json) -> None:
 def whatif_command(as_json: bool, **options: Any) -> None:
     """Say which documents of the run in DIRECTORY would change sides with other thresholds.
 
-    Rules of cleaning are asked of the measures alone: no text is read. The threshold of near duplicates can be asked from
-    that of the run upwards: the members of its clusters are compared again. The run need not be finished.
+    Rules of cleaning are asked of the measures alone: no text is read. The threshold of near duplicates can
+    be asked from that of the run upwards: the members of its clusters are compared again. The run need not be
+    finished.
     """
     answer(tokmill.whatif(**options), as_json, _render_whatif)
 

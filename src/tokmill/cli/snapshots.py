@@ -131,8 +131,8 @@ def materialize_command() -> None:
     OUT/corpora/DATASET/REVISION/*.jsonl.zst
     OUT/manifests/DATASET_REVISION.json
 
-    A recipe reads it back with `corpus: {manifest: …}`, and refuses a shard with another sha256. An existing snapshot
-    stays: one with other options needs another name or output, or --replace.
+    A recipe reads it back with `corpus: {manifest: …}`, and refuses a shard with another sha256.
+    An existing snapshot stays: one with other options needs another name or output, or --replace.
     """
 
 

@@ -1,6 +1,8 @@
-"""Options of the command line that several verbs share, with the names of recipe keys: the same as the arguments in Python.
+"""Options of the command line that several verbs share, with the names of recipe keys:
+the same as the arguments in Python.
 
-out_option, tokenizer_option, seed_option, workers_option      one spelling and one help in every verb that has them
+out_option, tokenizer_option, seed_option, workers_option      one spelling and one help in every verb that
+                                                               has them
 @hub_options / @files_options      DATASET / PATTERNS, and how to read them
 @either_options                    PATTERNS, or --hub DATASET
 FILE, DIRECTORY                    a path that must be there; ANY_FILE, ANY_DIRECTORY one that need not

@@ -1,4 +1,5 @@
-"""`tokmill ingest`, `sample`, `normalize`, `filter` and `dedup`: one step over texts; and `hub`, a look at its datasets."""
+"""`tokmill ingest`, `sample`, `normalize`, `filter` and `dedup`: one step over texts;
+and `hub`, a look at its datasets."""
 
 from __future__ import annotations
 
@@ -80,9 +81,11 @@ def hub(as_json: bool, **options: Any) -> None:
 @workers_option
 @verb
 def files(as_json: bool, **options: Any) -> None:
-    """Read local files into DIRECTORY: records and plain text, Wikipedia, StackExchange, parallel text, archives.
+    """Read local files into DIRECTORY: records and plain text, Wikipedia, StackExchange, parallel text,
+    archives.
 
-    PATTERNS may be quoted globs or the files that the shell made of them, or - for JSON lines from standard input.
+    PATTERNS may be quoted globs or the files that the shell made of them,
+    or - for JSON lines from standard input.
     """
     run_step("ingest_files", options, as_json, _render_ingested)
 
@@ -198,8 +201,9 @@ _cleaning_options = with_options(
 def normalize_command(as_json: bool, **options: Any) -> None:
     """Normalize the texts of files: Unicode form, line ends, NULs, redaction.
 
-    Writes JSONL.zst shards, a manifest for each, and decisions.jsonl.zst; or, with --out FILE.txt, the texts alone.
-    PATTERNS may be quoted globs or the files that the shell made of them, or - for JSON lines from standard input; --hub reads a dataset of the hub instead.
+    Writes JSONL.zst shards, a manifest for each, and decisions.jsonl.zst; or, with --out FILE.txt, the texts
+    alone. PATTERNS may be quoted globs or the files that the shell made of them, or - for JSON lines from
+    standard input; --hub reads a dataset of the hub instead.
     """
     run_step("normalize", options, as_json, _render_cleaned)
 
@@ -247,9 +251,10 @@ def normalize_command(as_json: bool, **options: Any) -> None:
 def filter_command(as_json: bool, **options: Any) -> None:
     """Filter the documents of files by packs and rules on measures, by language and by licence.
 
-    Writes JSONL.zst shards, a manifest for each, and decisions.jsonl.zst, which says of every document whether it
-    was kept, and if not why; or, with --out FILE.txt, the texts alone. PATTERNS may be quoted globs or the
-    files that the shell made of them, or - for JSON lines from standard input; --hub reads a dataset of the hub instead.
+    Writes JSONL.zst shards, a manifest for each, and decisions.jsonl.zst, which says of every document
+    whether it was kept, and if not why; or, with --out FILE.txt, the texts alone. PATTERNS may be quoted
+    globs or the files that the shell made of them, or - for JSON lines from standard input; --hub reads a
+    dataset of the hub instead.
     """
     run_step("filter", options, as_json, _render_cleaned)
 
@@ -373,11 +378,13 @@ class _Mode(click.Choice):  # type: ignore[type-arg]  # older clicks take none
 @workers_option
 @verb
 def dedup_command(as_json: bool, curve: bool, **options: Any) -> None:
-    """Keep one of several documents that say the same, exactly or nearly, and one of several copies of a passage.
+    """Keep one of several documents that say the same, exactly or nearly,
+    and one of several copies of a passage.
 
-    Writes deduped.jsonl.zst and decisions.jsonl.zst, which says of every document whether it was kept, and if not
-    which document it repeats and how similar they are. A document is dropped only for one that is kept and to which
-    it is itself similar enough. FILES may be - for JSON lines from standard input. With passages, passages.jsonl.zst lists each of them, and where it was before.
+    Writes deduped.jsonl.zst and decisions.jsonl.zst, which says of every document whether it was kept, and if
+    not which document it repeats and how similar they are. A document is dropped only for one that is kept
+    and to which it is itself similar enough. FILES may be - for JSON lines from standard input. With
+    passages, passages.jsonl.zst lists each of them, and where it was before.
     """
     if curve:
         _print_curve(float(options["threshold"]), as_json)

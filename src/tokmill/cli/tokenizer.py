@@ -118,8 +118,8 @@ def tokenizer_command() -> None:
 def train(as_json: bool, **options: Any) -> None:
     """Train a tokenizer on a sample of the datasets in MANIFEST, drawn by weight.
 
-    The same manifest, texts and options give the same bytes, whatever the number of workers and cores. A killed
-    command resumes.
+    The same manifest, texts and options give the same bytes, whatever the number of workers and cores.
+    A killed command resumes.
     """
     answer(with_progress("tokenizer_train", options), as_json, _render_trained)
 
@@ -168,7 +168,8 @@ def _render_checked(checked: Checked) -> None:
 @_encoding
 @verb
 def coverage(by: By | None, as_json: bool, **options: Any) -> None:
-    """Measure how many tokens MODEL takes for the documents of FILES, and whether they come back unchanged."""
+    """Measure how many tokens MODEL takes for the documents of FILES,
+    and whether they come back unchanged."""
     found = tokmill.tokenizer_coverage(**options)
     answer(found, as_json, lambda found: _render_coverage(found, by))
 

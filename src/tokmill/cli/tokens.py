@@ -1,4 +1,5 @@
-"""`tokmill encode`, `shard` and `build`: tokens from a listing (a mixture, a snapshot, a sample), without a recipe; `layouts`."""
+"""`tokmill encode`, `shard` and `build`: tokens from a listing (a mixture, a snapshot, a sample),
+without a recipe; `layouts`."""
 
 from __future__ import annotations
 
@@ -90,8 +91,8 @@ _root = click.option(
 def encode_command(as_json: bool, **options: Any) -> None:
     """Encode the texts that MANIFEST lists into a token cache.
 
-    MANIFEST is a sample (manifest.jsonl), a snapshot or selection (.json) or a mixture (.yaml), or - for JSON lines from
-    standard input. It is only read: with another tokenizer the same texts are encoded again.
+    MANIFEST is a sample (manifest.jsonl), a snapshot or selection (.json) or a mixture (.yaml), or - for JSON
+    lines from standard input. It is only read: with another tokenizer the same texts are encoded again.
     """
     run_step("encode", options, as_json, _render_encoded, texts="manifest")
 
@@ -120,8 +121,8 @@ def _render_encoded(made: Encoded) -> None:
 def shard_command(as_json: bool, **options: Any) -> None:
     """Tokenize each dataset of MIXTURE into <name>/shard_00000.npy …, int32, (rows, length).
 
-    Documents follow each other, each with its end token; what does not fill the last row is dropped and counted.
-    Tokens are counted as written.
+    Documents follow each other, each with its end token;
+    what does not fill the last row is dropped and counted. Tokens are counted as written.
     """
     answer(with_progress("shard", options), as_json, _render_sharded)
 
@@ -178,7 +179,8 @@ def _render_sharded(made: Sharded) -> None:
 def build_command(as_json: bool, **options: Any) -> None:
     """Build training data from a corpus: train/ and valid/ in FORMAT, and a manifest.json to commit.
 
-    A budget in tokens is met from below, to the document; what is left over is recorded. Rows (--blocks) are exact.
+    A budget in tokens is met from below, to the document; what is left over is recorded.
+    Rows (--blocks) are exact.
     """
     answer(with_progress("build", options), as_json, _render_build)
 
@@ -211,8 +213,8 @@ def _render_build(built: Built) -> None:
 @workers_option
 @verb
 def layouts_command(as_json: bool, **options: Any) -> None:
-    """Say what each layout would cost on the training documents of RUN, or of the texts that MANIFEST lists: rows,
-    padding, lost tokens, documents that are cut."""
+    """Say what each layout would cost on the training documents of RUN, or of the texts that MANIFEST lists:
+    rows, padding, lost tokens, documents that are cut."""
     answer(with_progress("layouts", options), as_json, _render_layouts)
 
 

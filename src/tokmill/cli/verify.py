@@ -1,7 +1,7 @@
 """`tokmill verify` and `check`: are the bytes those of the manifests, and can a build be trained on?
 
-`tokmill status`, `fetch`, `forget` and `doctor`: how far a run is, how to get a published one, how to take documents out
-of one, and what this machine can.
+`tokmill status`, `fetch`, `forget` and `doctor`:
+how far a run is, how to get a published one, how to take documents out of one, and what this machine can.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ VERBS = {
 def verify_command(as_json: bool, **options: Any) -> None:
     """Read every byte below DIRECTORY, or of the run published at URL, and prove it against its manifests.
 
-    DIRECTORY is a run or any artifact of it, a build, a materialized root, a sample, a token cache, or what normalize
-    and filter wrote. MANIFEST is that of a corpus or of a selection: the shards that it lists are proven.
+    DIRECTORY is a run or any artifact of it, a build, a materialized root, a sample, a token cache, or what
+    normalize and filter wrote. MANIFEST is that of a corpus or of a selection: the shards that it lists are
+    proven.
 
     Exit status 1 when anything is damaged, missing, extra or edited. The digest stands for the content of
     all artifacts: two runs are equal when their digests are.
@@ -108,9 +109,9 @@ def _render_verified(result: Verification) -> None:
 @hooks_option
 @verb
 def check_command(as_json: bool, **options: Any) -> None:
-    """Open BUILD (or one split of it) as a trainer does and try it: files, facts, range of ids, ends of documents, sizes
-    of splits, whether their documents are those that belong there, shapes, targets and masks of a batch, and whether a
-    small model can overfit that one batch.
+    """Open BUILD (or one split of it) as a trainer does and try it: files, facts, range of ids, ends of
+    documents, sizes of splits, whether their documents are those that belong there, shapes, targets and masks
+    of a batch, and whether a small model can overfit that one batch.
 
     Exit status 1 when anything is not in order.
     """
@@ -135,7 +136,8 @@ _MARKS = {"done": "[green]✓[/]", "running": "[cyan]▸[/]", "begun": "[yellow]
 def status_command(as_json: bool, **options: Any) -> None:
     """Say how far the run in DIRECTORY is: steps, shards done, rate, time left, the last error.
 
-    Works while it runs, after it ended and after it died. Changes nothing. Exit status 1 if it failed or stopped.
+    Works while it runs, after it ended and after it died. Changes nothing.
+    Exit status 1 if it failed or stopped.
     """
     answer(tokmill.status(**options), as_json, _render_status)
 
@@ -200,8 +202,9 @@ def doctor_command(as_json: bool, **options: Any) -> None:
     """Show versions, cores, memory and disk, which optional packages are there, and whether every codec
     gives back what it was given.
 
-    With --warm the kernels are compiled ahead: in an image, or before a pace is measured. With --storage a few small objects are written below URL and deleted again. A store that takes conditional writes
-    without keeping their condition is found out: it pretends, and runs must not be published there.
+    With --warm the kernels are compiled ahead: in an image, or before a pace is measured. With --storage a
+    few small objects are written below URL and deleted again. A store that takes conditional writes without
+    keeping their condition is found out: it pretends, and runs must not be published there.
     """
     answer(with_progress("doctor", options), as_json, _render_doctor)
 
@@ -289,9 +292,9 @@ def _render_collected(result: Collected) -> None:
 def forget_command(as_json: bool, **options: Any) -> None:
     """Take documents out of every file of the run in DIRECTORY: texts, tokens, rows, ledgers.
 
-    Says first what they are in, then rebuilds what must change from the run's own shards. No source is read. The
-    new manifest names the former run and the removal, `tokmill verify` proves that they are gone, and running the
-    recipe again does not bring them back. Copies of a build elsewhere are not touched.
+    Says first what they are in, then rebuilds what must change from the run's own shards. No source is read.
+    The new manifest names the former run and the removal, `tokmill verify` proves that they are gone, and
+    running the recipe again does not bring them back. Copies of a build elsewhere are not touched.
     """
     with open_progress() as progress:
         result = tokmill.forget(**options, progress=progress, tell=None if as_json else _render_affected)

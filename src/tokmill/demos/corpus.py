@@ -11,7 +11,8 @@ Made-up English prose and French-English pairs, the same bytes on every Python.
     sentence k of Draw(...)   =  a frame  ->  its slots filled with places, people, things and numbers
     pair of a frame, n, m     =  the frame in both languages, with two different nouns
 
-Nobody should learn from it. It is there to be read, cleaned, compared, split and packed where real text is not.
+Nobody should learn from it. It is there to be read, cleaned, compared,
+split and packed where real text is not.
 """
 
 from __future__ import annotations

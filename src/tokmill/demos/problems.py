@@ -3,9 +3,9 @@
     problem i of seed s  =  Draw("problem", s, i, attempt)  ->  a shape  ->  question, steps, answer
     draw k of Draw("problem", 42, 7)  =  first 8 bytes of sha256("problem:42:7#k") as a big-endian integer
 
-A question that was asked before is drawn again with the next `attempt`, so no two are equal, and the first n problems of
-a seed are the same however many are asked for. `random.Random` promises its sequence only for `random()`; the methods on
-top of it have changed between Python versions, and these bytes must not.
+A question that was asked before is drawn again with the next `attempt`, so no two are equal, and the first n
+problems of a seed are the same however many are asked for. `random.Random` promises its sequence only for
+`random()`; the methods on top of it have changed between Python versions, and these bytes must not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Small generated files in the shape of the datasets that the recipes of tokmill read: to run them without a network.
+"""Small generated files in the shape of the datasets that the recipes of tokmill read:
+to run them without a network.
 
     stand-in/
       pairs.jsonl            translation: {en, fr}                         WMT14
@@ -17,8 +18,8 @@
       notebooks.parquet      content, path, license                        notebooks
       abstracts.jsonl.gz     id, title, abstract                           abstracts of papers
 
-Faults are built in, so that every rule has something to find: copies, near copies, copies in another source, passages
-that two documents share, another language, NUL, texts that are too short or too long, bad pairs.
+Faults are built in, so that every rule has something to find: copies, near copies, copies in another source,
+passages that two documents share, another language, NUL, texts that are too short or too long, bad pairs.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def write_stand_in(directory: Path) -> list[Path]:
     return written
 
 
-# -- what is in them ---------------------------------------------------------------------------------------------
+# -- what is in them -------------------------------------------------------------------------------
 
 
 @cache
@@ -139,7 +140,8 @@ def _articles(kind: str, count: int) -> list[Record]:
 
 
 def _wikitext(articles: list[Record]) -> list[Record]:
-    """A line each, with blanks around signs, as the tokenizer of 2016 left them; headings, and lines without a word."""
+    """A line each, with blanks around signs, as the tokenizer of 2016 left them;
+    headings, and lines without a word."""
     lines = []
     for article in articles:
         lines += ["", f" = {article['title']} = \n", ""]
@@ -205,7 +207,7 @@ def _book(number: int) -> bytes:
     return write_passage(Draw("book", SEED, number), 60).encode()
 
 
-# -- how they are written ----------------------------------------------------------------------------------------
+# -- how they are written --------------------------------------------------------------------------
 
 
 def _lines(records: Iterable[Record]) -> bytes:

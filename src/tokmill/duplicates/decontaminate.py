@@ -3,10 +3,10 @@
     files ─ load_benchmark ─ Items ─ ngram_index ─┐
     texts ────────────────────────────────────────┴─ find_contamination ─ compare the words ─> Hits
 
-Every run of n words of an item is looked for (13, as for GPT-3), in words as `shingling` folds them: case, punctuation and
-layout do not count, digits do. An item of fewer than n words is looked for as a whole if it has at least min_words;
-with fewer it would be found in any text, so it is not used, and said so. A hash only says where to look: a hit is n
-equal words, or a whole short item.
+Every run of n words of an item is looked for (13, as for GPT-3), in words as `shingling` folds them: case,
+punctuation and layout do not count, digits do. An item of fewer than n words is looked for as a whole if it
+has at least min_words; with fewer it would be found in any text, so it is not used, and said so. A hash only
+says where to look: a hit is n equal words, or a whole short item.
 """
 
 from __future__ import annotations
@@ -92,10 +92,11 @@ class Hits(NamedTuple):
 
 
 def load_benchmark(paths: Sequence[Path], fields: Sequence[str]) -> Items:
-    """Each record's `fields`, one line per field, in the order of the paths. A bad record is an error: none is lost.
+    """Each record's `fields`, one line per field, in the order of the paths. A bad record is an error:
+    none is lost.
 
-    Of a field that is a list or an object its strings and numbers are taken. A TSV file has its field names in the
-    first line; fields that are numbers count its columns from 1, and then there are no names.
+    Of a field that is a list or an object its strings and numbers are taken. A TSV file has its field names
+    in the first line; fields that are numbers count its columns from 1, and then there are no names.
     """
     if not paths or not fields:
         raise InputError(
@@ -133,13 +134,15 @@ def ngram_index(items: Items, n: int = NGRAM, min_words: int = MIN_WORDS) -> Ben
     owners = np.repeat(np.arange(len(totals)), counts)
     places = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
     first_words = words.offsets[owners] + places
-    # A short item is looked up by its first min_words words, so that the texts are searched for two lengths only.
+    # A short item is looked up by its first min_words words,
+    # so that the texts are searched for two lengths only.
     is_whole = is_short[owners]
     hashes = np.empty(len(owners), np.uint64)
     for chosen, size in ((~is_whole, n), (is_whole, min_words)):
         hashes[chosen] = windows.gram_hashes(words, first_words[chosen], size)
     order = np.lexsort((places, owners, hashes, is_whole))
-    # Different grams of an item: by hash, for which two different ones of one item do not collide in practice.
+    # Different grams of an item: by hash, for which two different ones of one item do not collide in
+    # practice.
     owners, hashes, is_whole = owners[order], hashes[order], is_whole[order]
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = (hashes[1:] != hashes[:-1]) | (owners[1:] != owners[:-1])
@@ -209,7 +212,8 @@ def _merged(
     grams: Rows,
     totals: Rows,
 ) -> Hits:
-    """Grams of one row and item that overlap or touch, as one hit. A gram that an item has twice counts once."""
+    """Grams of one row and item that overlap or touch, as one hit.
+    A gram that an item has twice counts once."""
     if not len(rows):
         return Hits(rows, items, starts, ends, grams, np.empty(0, np.float64))
     order = np.lexsort((first_words, items, rows))

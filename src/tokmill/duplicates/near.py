@@ -6,31 +6,34 @@
 
 Finding candidates may guess; deleting may not.
 
-**Fingerprints.** Shingles are word 5-grams of the text in SHINGLE_NORMALIZATION: NFKC, casefold, what is no letter, mark
-or digit as a space, spaces collapsed; a letter of a script without spaces counts as a word. A text of fewer words than n
-is one shingle; a text without words has no fingerprint and is never a candidate. Fingerprints take every digit for a 0,
-so they find what differs in dates and counters alone. But a form letter or a table differs in nothing else: exact Jaccard
-takes digits as written, and an estimate decides without it only where the agreement without any digit is enough.
+**Fingerprints.** Shingles are word 5-grams of the text in SHINGLE_NORMALIZATION: NFKC, casefold, what is no
+letter, mark or digit as a space, spaces collapsed; a letter of a script without spaces counts as a word. A
+text of fewer words than n is one shingle; a text without words has no fingerprint and is never a candidate.
+Fingerprints take every digit for a 0, so they find what differs in dates and counters alone. But a form
+letter or a table differs in nothing else: exact Jaccard takes digits as written, and an estimate decides
+without it only where the agreement without any digit is enough.
 
-**Candidates** share the key of a band. Keys are cut into ranges, one partition at a time, and equal keys are a bucket. A
-bucket can hold a million documents, and pairs of all with all would be 5 * 10^11. What is promised instead:
+**Candidates** share the key of a band. Keys are cut into ranges, one partition at a time, and equal keys are
+a bucket. A bucket can hold a million documents, and pairs of all with all would be 5 * 10^11. What is
+promised instead:
 
     up to LEADERS + NEIGHBOURS + 1 different fingerprints    every pair
     more than that       every document with the bucket's first LEADERS, and with the NEIGHBOURS before it
     equal fingerprints   each with the first of its equals, and with all that this first is compared with
 
-So a bucket costs at most LEADERS + NEIGHBOURS + 1 pairs per document. The first ones of a bucket are those that the
-greedy walk keeps most often; the neighbours are for what lies together, such as versions of one page. A document
-that is similar to a kept one but meets it in none of its buckets survives: an error on the side of keeping. The pairs
-depend on what is in each bucket and on the order of precedence alone, never on where partitions or batches were cut.
+So a bucket costs at most LEADERS + NEIGHBOURS + 1 pairs per document. The first ones of a bucket are those
+that the greedy walk keeps most often; the neighbours are for what lies together, such as versions of one
+page. A document that is similar to a kept one but meets it in none of its buckets survives: an error on the
+side of keeping. The pairs depend on what is in each bucket and on the order of precedence alone, never on
+where partitions or batches were cut.
 
-**Survivors.** Documents in keep order: dropped if similar enough to one that is kept already, else kept. A chain
-A ~ B ~ C with A unlike C keeps A and C: B is dropped for A, and then nothing is left that C could be dropped for. Every
-dropped document has an edge of its own to its survivor.
+**Survivors.** Documents in keep order: dropped if similar enough to one that is kept already, else kept. A
+chain A ~ B ~ C with A unlike C keeps A and C: B is dropped for A, and then nothing is left that C could be
+dropped for. Every dropped document has an edge of its own to its survivor.
 
-**Clusters** are the components of the edges (union-find). `Members` and `Components` find them where a corpus has more
-documents than fit in memory as numbers: with n documents of which m have an edge, n / 8 bytes for the bits and n / 64 to
-count them, 4 m for the components, and 8 m for ranks, if they are not all the same.
+**Clusters** are the components of the edges (union-find). `Members` and `Components` find them where a corpus
+has more documents than fit in memory as numbers: with n documents of which m have an edge, n / 8 bytes for
+the bits and n / 64 to count them, 4 m for the components, and 8 m for ranks, if they are not all the same.
 """
 
 from __future__ import annotations
@@ -64,7 +67,8 @@ from tokmill.kernels.survivors import (
 # Grows when the same text may get other shingles; the Unicode version grows by itself.
 SHINGLE_NORMALIZATION = f"nfkc-casefold-digits0-words-1 ({wordclasses.VERSION})"
 
-# 14 x 8: finds 92 % of pairs at Jaccard 0.8, 99 % at 0.85 and 56 % at 0.7 in theory; docs/near-duplicates.md measures it.
+# 14 x 8: finds 92 % of pairs at Jaccard 0.8, 99 % at 0.85 and 56 % at 0.7 in theory;
+# docs/near-duplicates.md measures it.
 BANDS, ROWS = 14, 8
 # What a choice of bands must find of the pairs right at the threshold; 14 x 8 does at 0.8.
 MIN_FOUND = 0.92
@@ -143,7 +147,8 @@ def signatures(texts: Any, options: NearOptions) -> Signatures:
 
 
 def signature_digests(values: Values, numbers: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """One band of all positions, and the numbers: who has both in common is as good as equal. 0: no fingerprint."""
+    """One band of all positions, and the numbers: who has both in common is as good as equal. 0:
+    no fingerprint."""
     keys = band_keys(values, 1, values.shape[1])[:, 0]
     return np.where(keys == 0, keys, (keys ^ numbers.astype(np.uint64)) | np.uint64(1))
 
@@ -162,7 +167,8 @@ def probability_curve(bands: int, rows: int) -> list[tuple[float, float]]:
 
 
 def choose_bands(threshold: float, permutations: int = BANDS * ROWS) -> tuple[int, int]:
-    """The most rows, which is the fewest false candidates, that still find MIN_FOUND of pairs at the threshold."""
+    """The most rows, which is the fewest false candidates,
+    that still find MIN_FOUND of pairs at the threshold."""
     if not 0.0 < threshold <= 1.0 or permutations < 1:
         raise ValueError(f"no bands for threshold {threshold} with {permutations} permutations")
     for rows in range(permutations, 1, -1):
@@ -191,7 +197,8 @@ def read_pairs(
     neighbours: int = NEIGHBOURS,
     most: int = _LISTED_PAIRS,
 ) -> Iterator[Pairs]:
-    """One row per (document, band) of the partition, in any order; key 0 is no key. Some `most` pairs at a time.
+    """One row per (document, band) of the partition, in any order; key 0 is no key.
+    Some `most` pairs at a time.
 
     `digests` tell equal fingerprints; `ranks` are the documents' precedence, ties by number.
     """
@@ -249,7 +256,8 @@ def judge(values_a: Values, values_b: Values, options: NearOptions) -> Judged:
 
         estimate < threshold - 3 sigma                          not similar
         estimate without digits >= threshold + 3 sigma          similar
-        in between                                              doubtful: exact Jaccard of the shingle sets decides
+        in between                                              doubtful: exact Jaccard of the shingle sets
+                                                                decides
 
     With `verify: signature` there is no doubt: the estimate decides, and any two digits are equal.
     """
@@ -262,7 +270,8 @@ def judge(values_a: Values, values_b: Values, options: NearOptions) -> Judged:
 
 
 def judge_pairs(a: Docs, b: Docs, options: NearOptions, load_values: Callable[[Docs], Values]) -> Judged:
-    """`judge` for pairs of documents, a batch at a time. The loader gets ascending numbers without repeats."""
+    """`judge` for pairs of documents, a batch at a time.
+    The loader gets ascending numbers without repeats."""
     judged = Judged(np.empty(len(a), np.float64), np.empty(len(a), np.bool_), np.empty(len(a), np.bool_))
     for part in _slices(len(a), _ESTIMATED_PAIRS):
         docs, (left, right) = _loaded(a[part], b[part])
@@ -273,8 +282,8 @@ def judge_pairs(a: Docs, b: Docs, options: NearOptions, load_values: Callable[[D
 
 
 def compare_pairs(a: Docs, b: Docs, options: NearOptions, load_texts: Callable[[Docs], Any]) -> Similarity:
-    """Jaccard similarity of the shingle sets, digits as written, likewise; 0 where neither text has words. A text of many
-    pairs is split into words once."""
+    """Jaccard similarity of the shingle sets, digits as written, likewise; 0 where neither text has words.
+    A text of many pairs is split into words once."""
     similarity = np.empty(len(a), np.float64)
     for part in _slices(len(a), _EXACT_PAIRS):
         docs, (left, right) = _loaded(a[part], b[part])
@@ -291,8 +300,8 @@ def verify_pairs(
     load_values: Callable[[Docs], Values],
     load_texts: Callable[[Docs], Any],
 ) -> Edges:
-    """The pairs whose similarity is at least the threshold: by their fingerprints, or exactly where those leave a
-    doubt. Loaders may read files by position."""
+    """The pairs whose similarity is at least the threshold:
+    by their fingerprints, or exactly where those leave a doubt. Loaders may read files by position."""
     similarity, is_edge, is_doubtful = judge_pairs(a, b, options, load_values)
     doubtful = np.flatnonzero(is_doubtful)
     similarity[doubtful] = compare_pairs(a[doubtful], b[doubtful], options, load_texts)
@@ -318,7 +327,8 @@ def resolve(
     similarity: NDArray[np.float64],
     is_safe: NDArray[np.bool_] | None = None,
 ) -> Resolved:
-    """Edges in any order, either end first, repeated or not; of two documents the first is kept, and who is safe."""
+    """Edges in any order, either end first, repeated or not;
+    of two documents the first is kept, and who is safe."""
     by_later = np.argsort(np.maximum(a, b), kind="stable")
     by_later = by_later[a[by_later] != b[by_later]]
     a, b, similarity = a[by_later], b[by_later], similarity[by_later]
@@ -413,7 +423,8 @@ def find_near_duplicates(
     groups: NDArray[np.int64] | None = None,
     is_safe: NDArray[np.bool_] | None = None,
 ) -> Resolved:
-    """All of it, for a column that fits in memory, in keep order. Documents of two groups are not compared."""
+    """All of it, for a column that fits in memory, in keep order.
+    Documents of two groups are not compared."""
     values, _, digests = signatures(texts, options)
     keys = band_keys(values, options.bands, options.rows)
     if groups is not None:  # a bucket is of one group

@@ -3,14 +3,15 @@
     texts ─ NFKC, casefold (rows beyond ASCII) ─ words or characters ─> uint32 units per row       near duplicates
     Straße №5, e.g. étude      ->      strasse│no5│e│g│étude (decomposed)                          passages, benchmarks
 
-Texts are folded and split by kernels.shingles, a megabyte at a time: batches bound the memory, and where they are cut
-changes nothing.
+Texts are folded and split by kernels.shingles, a megabyte at a time:
+batches bound the memory, and where they are cut changes nothing.
 
-Word forms are tables for the kernels. Every code point is fully decomposed and casefolded on its own. Letters, marks and
-digits make words, invisible format characters are as if they were not there, whatever else there is separates. A letter
-of a script without spaces is a word with the marks on it. Digits stay as they are: two tables with other figures share no
-passage. Decomposed, because then a text is folded by looking at one code point after the other, and no place in it is
-lost; composed and decomposed spellings meet all the same. Marks in another order than the canonical one do not.
+Word forms are tables for the kernels. Every code point is fully decomposed and casefolded on its own.
+Letters, marks and digits make words, invisible format characters are as if they were not there, whatever else
+there is separates. A letter of a script without spaces is a word with the marks on it. Digits stay as they
+are: two tables with other figures share no passage. Decomposed, because then a text is folded by looking at
+one code point after the other, and no place in it is lost; composed and decomposed spellings meet all the
+same. Marks in another order than the canonical one do not.
 
 Exact duplicates: equal after NFKC, case folding and collapsing of whitespace.
 
@@ -71,8 +72,8 @@ def exact_hashes(texts: Any, is_ascii: Column, is_wanted: Column | None = None) 
 
 
 def match_equal(high: Column, low: Column, group: Column, ranks: Column | None = None) -> Matches:
-    """Rows with equal (group, high, low): each one after the first, and that first. Rows come in stable order;
-    `ranks` go before it, the least first."""
+    """Rows with equal (group, high, low): each one after the first, and that first.
+    Rows come in stable order; `ranks` go before it, the least first."""
     ranks = np.zeros(len(high), np.int64) if ranks is None else ranks
     order = np.lexsort((np.arange(len(high)), ranks, low, high, group))
     same = np.zeros(len(order), np.bool_)

@@ -1,11 +1,12 @@
 """Repeated passages: runs of words that a document shares with one before it.
 
-    texts ─ window_marks ─ match_marks ─ extend_matches ─> Spans     resolve_piece ─ trim_texts ─> what is left
-            one pass       hashes alone   the words themselves       keep order
+texts ─ window_marks ─ match_marks ─ extend_matches ─> Spans     resolve_piece ─ trim_texts ─> what is left
+        one pass       hashes alone   the words themselves       keep order
 
-A passage of `words + winnow - 1` words that two documents share is always found, one of fewer than `words` never.
-Nothing is decided by a hash: a span is a run of equal words around two equal marks, and marks without such a run
-come to nothing. What a word is: `shingling`. docs/passages.md says what each policy does with the spans.
+A passage of `words + winnow - 1` words that two documents share is always found, one of fewer than `words`
+never. Nothing is decided by a hash: a span is a run of equal words around two equal marks, and marks without
+such a run come to nothing. What a word is: `shingling`. docs/passages.md says what each policy does with the
+spans.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Pairs(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Runs of equal words. Bytes are [starts, ends) of the text of `rows`, and of `first_rows` for the earlier copy."""
+    """Runs of equal words. Bytes are [starts, ends) of the text of `rows`,
+    and of `first_rows` for the earlier copy."""
 
     rows: Docs
     first_words: Docs
@@ -100,7 +102,8 @@ def count_words(texts: Any) -> Docs:
 def match_marks(hashes: NDArray[np.uint64], documents: Docs, ranks: Docs) -> Matches:
     """Each mark with the first one of its hash, where that is in another document: the one of least rank.
 
-    All marks of a hash have to be here; any range of hashes will do. `ranks` is per mark, equal ones go by document.
+    All marks of a hash have to be here; any range of hashes will do.
+    `ranks` is per mark, equal ones go by document.
     """
     found = passages.first_marks(hashes, documents, ranks)
     marks = np.flatnonzero(found >= 0)
@@ -110,9 +113,10 @@ def match_marks(hashes: NDArray[np.uint64], documents: Docs, ranks: Docs) -> Mat
 def extend_matches(texts: Any, pairs: Pairs, options: WindowOptions, ranks: Docs | None = None) -> Extended:
     """The maximal run of equal words around each pair, in order of row and word.
 
-    All pairs of a document have to be here, and the texts of both sides (row numbers are those of `texts`). Pairs
-    with the earliest document come first, and a word that is in a run already does not start or lengthen another:
-    it is charged to the earliest document, and a text that repeats itself a million times costs no more than another.
+    All pairs of a document have to be here, and the texts of both sides (row numbers are those of `texts`).
+    Pairs with the earliest document come first, and a word that is in a run already does not start or
+    lengthen another: it is charged to the earliest document, and a text that repeats itself a million times
+    costs no more than another.
     """
     ranks = np.arange(len(texts)) if ranks is None else ranks
     order = np.lexsort((pairs.words, pairs.first_rows, ranks[pairs.first_rows], pairs.rows))
@@ -167,14 +171,16 @@ def resolve_piece(
     options: WindowOptions,
     dropped: NDArray[np.uint64],
 ) -> Flags:
-    """Of a piece of the spans, in keep order: does each count? All of a document's come together. No text is needed.
+    """Of a piece of the spans, in keep order: does each count? All of a document's come together.
+    No text is needed.
 
         report   nothing goes
         drop     more than max_share of a document's words are in passages
         trim     fewer than min_words of them are in none (the others are cut by trim_texts)
 
-    A passage counts only if the document with its earlier copy stays, so that no passage is lost from all of them.
-    `totals` is words of the document, per span. `dropped` has a bit per document that says what became of those before, and is added to.
+    A passage counts only if the document with its earlier copy stays, so that no passage is lost from all of
+    them. `totals` is words of the document, per span. `dropped` has a bit per document that says what became
+    of those before, and is added to.
     """
     max_share = float(options.max_share) if options.policy == "drop" else 1.0
     min_words = options.min_words if options.policy == "trim" else 0
@@ -182,7 +188,8 @@ def resolve_piece(
 
 
 def trim_texts(texts: Any, spans: Spans) -> Trimmed:
-    """Cut what lies between the first and the last sentence or line boundary in each span (of those that count)."""
+    """Cut what lies between the first and the last sentence or line boundary in each span (of those that
+    count)."""
     merged = merge_spans(spans)
     column = string_column(texts)
     starts, ends = boundaries.cut_spans(

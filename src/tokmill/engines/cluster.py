@@ -7,13 +7,14 @@
     driver   Order(perform, device, code, task)   ──bytes──>  carry_out(order)    in a worker
              Reply(receipt | fault | bug, logged) <──bytes──  what was logged meanwhile comes along
 
-Whatever ends the run (an error, Ctrl-C, a consumer that goes away) cancels what is running, and waits until nothing of
-it can write any more.
+Whatever ends the run (an error, Ctrl-C, a consumer that goes away) cancels what is running,
+and waits until nothing of it can write any more.
 
-What travels is JSON and the name of a function, never code. A worker whose tokmill or Python is not the driver's refuses
-each order by name, so that a node which joins late is found out too. An error of ours arrives as it was raised; anything
-else arrives with the worker's traceback. Before connecting, an address must have a listener (`require_listener`), and
-what killed drivers left behind is removed (`remove_abandoned`).
+What travels is JSON and the name of a function, never code. A worker whose tokmill or Python is not the
+driver's refuses each order by name, so that a node which joins late is found out too. An error of ours
+arrives as it was raised; anything else arrives with the worker's traceback. Before connecting, an address
+must have a listener (`require_listener`), and what killed drivers left behind is removed
+(`remove_abandoned`).
 """
 
 from __future__ import annotations
@@ -312,7 +313,8 @@ _CONNECT_SECONDS = 5.0
 
 
 def require_listener(address: str, default_port: int, what: str, given: str) -> None:
-    """Ask before the library does: Ray and Dask wait for minutes, or end the process, where nobody answers."""
+    """Ask before the library does: Ray and Dask wait for minutes, or end the process,
+    where nobody answers."""
     host, colon, port = address.rpartition(":")
     if not colon:
         host, port = address, str(default_port)
@@ -365,5 +367,6 @@ def remove_abandoned(parent: Path, name: str) -> None:
 
 
 def _host() -> str:
-    """Short, for sockets lie below. Containers may share a directory and a name, and know nothing of each other's pids."""
+    """Short, for sockets lie below. Containers may share a directory and a name,
+    and know nothing of each other's pids."""
     return f"{zlib.crc32(f'{socket.gethostname()} {pid_space()}'.encode()):08x}"

@@ -10,7 +10,7 @@ _NEW_OBJECTS = 100_000
 
 
 def spare_collector() -> None:
-    """0.7 s of CPU of every process that has numba: 0.2 while it loads, and 0.5 when Python is taken apart at the end,
-    where all that lives is looked at several times before the system takes it back whole."""
+    """0.7 s of CPU of every process that has numba: 0.2 while it loads, and 0.5 when Python is taken apart at
+    the end, where all that lives is looked at several times before the system takes it back whole."""
     gc.set_threshold(_NEW_OBJECTS)
     atexit.register(gc.freeze)

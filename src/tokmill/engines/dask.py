@@ -3,8 +3,8 @@
     no address            a LocalCluster on loopback that ends with the run
     tcp://host:8786       a scheduler that was there before and stays
 
-Dask cannot stop a function that runs. A run that ends early cancels what waits, and then waits for what its workers
-are at, so that nothing is written behind the back of the next run.
+Dask cannot stop a function that runs. A run that ends early cancels what waits,
+and then waits for what its workers are at, so that nothing is written behind the back of the next run.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class DaskCluster:
             if address is None:
                 # Each death is told to the engine, which counts them and names the task.
                 self._undo.enter_context(dask.config.set({"distributed.scheduler.allowed-failures": 0}))
-                # Dask sets variables for its workers (OMP_NUM_THREADS and the like) in the driver, and leaves them.
+                # Dask sets variables for its workers (OMP_NUM_THREADS and the like) in the driver,
+                # and leaves them.
                 nanny = dask.config.get("distributed.nanny")
                 names = (*nanny.get("environ", {}), *nanny.get("pre-spawn-environ", {}), *_SET_BY_DASK)
                 self._undo.enter_context(restored_environment(names))
@@ -76,7 +77,8 @@ class DaskCluster:
                     processes=True,
                     host="127.0.0.1",
                     dashboard_address=None,
-                    # Without a dashboard its server would still be there: on port 8787, which another run may have.
+                    # Without a dashboard its server would still be there:
+                    # on port 8787, which another run may have.
                     scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
                     memory_limit=0,  # a shard needs what it needs; --memory bounds the number of workers
                     local_directory=str(directory),
@@ -130,8 +132,8 @@ class DaskCluster:
         self._undo.close()
 
     def _replace_nannies(self) -> None:
-        """A worker that dies before its nanny has heard that it is up takes the nanny along, and nobody starts another:
-        a task that kills its workers at once would have the run wait for ever."""
+        """A worker that dies before its nanny has heard that it is up takes the nanny along,
+        and nobody starts another: a task that kills its workers at once would have the run wait for ever."""
 
         async def forget() -> None:
             for name, nanny in list(self._local.workers.items()):

@@ -10,13 +10,14 @@
 
     memory  >=  driver  +  workers x (worker + SHARD_FACTOR x shard)            workers_within
 
-A worker that is killed breaks the pool; the pool is made anew and the tasks that were in flight run again. A task that
-was in flight at two such deaths runs alone, so that the one that kills its worker is found; after five it is given up
-and named. Workers end themselves when the driver is gone. One worker runs inline, because a process takes two seconds
-to start, longer than a small recipe; a killed driver resumes from its receipts all the same.
+A worker that is killed breaks the pool; the pool is made anew and the tasks that were in flight run again. A
+task that was in flight at two such deaths runs alone, so that the one that kills its worker is found; after
+five it is given up and named. Workers end themselves when the driver is gone. One worker runs inline, because
+a process takes two seconds to start, longer than a small recipe; a killed driver resumes from its receipts
+all the same.
 
-The size of a shard is the recipe's, for it decides the bytes that are written; so --memory can only lower the number of
-workers. Training a tokenizer is outside this sum: `tokenizer.train.sample_megabytes` bounds it.
+The size of a shard is the recipe's, for it decides the bytes that are written; so --memory can only lower the
+number of workers. Training a tokenizer is outside this sum: `tokenizer.train.sample_megabytes` bounds it.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ from tokmill.kernels.warm import ensure_compiled
 _WRITTEN = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kKMGT]?)(i?)[bB]?")
 _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 
-# Measured, every stage of a run in one process: 566 MiB at most with shards of 8 MiB, 821 with 64, 1,066 with 128:
-# 540 and four times a shard. Text that expands (one-byte documents, NFKC) needs more than the texts of the bench.
+# Measured, every stage of a run in one process: 566 MiB at most with shards of 8 MiB, 821 with 64, 1,066 with
+# 128: 540 and four times a shard. Text that expands (one-byte documents, NFKC) needs more than the texts of
+# the bench.
 DRIVER_BYTES = 350_000_000
 WORKER_BYTES = 600_000_000
 SHARD_FACTOR = 6
@@ -196,7 +198,8 @@ class LocalEngine:
 
 
 def without_semaphores() -> str:
-    """Why processes cannot share a queue here: on Linux a semaphore is a file in /dev/shm. Empty where they can."""
+    """Why processes cannot share a queue here: on Linux a semaphore is a file in /dev/shm.
+    Empty where they can."""
     try:
         multiprocessing.get_context("spawn").Lock()
     except (OSError, ImportError) as error:
@@ -206,8 +209,8 @@ def without_semaphores() -> str:
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """A spawned process imports the main module of its parent: a script that calls tokmill.run would run again in every
-    worker, which dies of it. Workers need nothing from it."""
+    """A spawned process imports the main module of its parent: a script that calls tokmill.run would run
+    again in every worker, which dies of it. Workers need nothing from it."""
     main = sys.modules["__main__"]
     hidden: dict[str, Any] = {
         name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__
@@ -227,7 +230,8 @@ def _relay(messages: Any) -> None:
 
 
 def _start_worker(messages: Any) -> None:
-    """An interrupt is the driver's to handle, and no worker outlives its driver or waits for its last words."""
+    """An interrupt is the driver's to handle, and no worker outlives its driver or waits for its last
+    words."""
     spare_collector()
     messages.cancel_join_thread()
     logger = logging.getLogger(LOGGER)
@@ -266,8 +270,8 @@ COMPILING = "compiling kernels"  # as a step is told, though it is none
 
 
 def compile_kernels(progress: Progress) -> float:
-    """All that are not in the cache, on all cores: that a run has one worker says nothing of what comes once per version.
-    How many seconds it took: they belong to no step."""
+    """All that are not in the cache, on all cores: that a run has one worker says nothing of what comes once
+    per version. How many seconds it took: they belong to no step."""
     begun = time.monotonic()
 
     def count(done: int, total: int) -> None:

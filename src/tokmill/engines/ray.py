@@ -1,11 +1,12 @@
 """Tasks as Ray tasks: on a cluster at an address, or on a private instance that ends with the run.
 
-    no address          a head of our own: free ports, a token of its own, no dashboard, files below a temp directory
+    no address          a head of our own: free ports, a token of its own, no dashboard, files below a temp
+                        directory
     auto | host:port    the cluster that this machine is a node of
     ray://host:10001    a cluster far away, through its client server (needs ray[client])
 
-A cluster that was there before is there afterwards: we disconnect and stop nothing. Nodes need the same tokmill
-and the same path to the output directory; a task brings back a receipt of a few kB.
+A cluster that was there before is there afterwards: we disconnect and stop nothing. Nodes need the same
+tokmill and the same path to the output directory; a task brings back a receipt of a few kB.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ _SET_BY_RAY = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 
 
 def open_ray(address: str | None, workers: int | None, on_restart: Callable[[str], None]) -> ClusterEngine:
-    """`workers` are the CPUs of a private instance; on a cluster, the most tasks at once (default: its CPUs)."""
+    """`workers` are the CPUs of a private instance; on a cluster, the most tasks at once (default:
+    its CPUs)."""
     cluster = RayCluster(address, workers)
     return ClusterEngine(cluster, None if cluster.is_private else workers, on_restart)
 

@@ -4,15 +4,16 @@
              write · shapes · dtypes · is_sharded            what a recipe may ask for, and how it is written
              checksums · list_splits · hub_files · needs     what only some have
 
-All that the rest knows of a format hangs off its record, which stands at the end of the format's own file. Adding one
-touches that file and one line below. A format of somebody else's (`tokmill.artifacts.plugins`) is named in recipes, built,
-loaded and verified like ours: the record of an installed package in every process that can import it, one in a Python file
-beside a recipe (`hooks.py:MDS`) in every process that is shown the file.
+All that the rest knows of a format hangs off its record, which stands at the end of the format's own file.
+Adding one touches that file and one line below. A format of somebody else's (`tokmill.artifacts.plugins`) is
+named in recipes, built, loaded and verified like ours: the record of an installed package in every process
+that can import it, one in a Python file beside a recipe (`hooks.py:MDS`) in every process that is shown the
+file.
 
-Trainers read builds with NumPy alone. So a format's file imports NumPy, msgspec and our own storage at its top, nothing
-heavier: its writer is handed the tokens (`Tokens`) and need not know what made them, and what one format alone needs
-(Arrow) is imported in the function that uses it. Records are loaded by name when they are asked for: a recipe that is
-only read, and `import tokmill.loader`, load none of them.
+Trainers read builds with NumPy alone. So a format's file imports NumPy, msgspec and our own storage at its
+top, nothing heavier: its writer is handed the tokens (`Tokens`) and need not know what made them, and what
+one format alone needs (Arrow) is imported in the function that uses it. Records are loaded by name when they
+are asked for: a recipe that is only read, and `import tokmill.loader`, load none of them.
 """
 
 from __future__ import annotations
@@ -115,16 +116,16 @@ class Format:
     # Is this a directory of the format? Looks at names, and at the description at most.
     recognizes: Callable[[Path], bool]
 
-    # Its files for random access: (directory, split), the split where `list_splits` tells of several. Opens without
-    # reading the ids, and refuses what is cut.
+    # Its files for random access: (directory, split), the split where `list_splits` tells of several.
+    # Opens without reading the ids, and refuses what is cut.
     open_store: Callable[[Path, str | None], Store]
 
     # Reads all of a split as its reader would; a TokmillError says what is wrong, and in which file.
     check: Callable[[Path], None]
 
-    # Writes a split into the directory, which need not be there, through `storage.disk`; the description comes last.
-    # Paths are relative to the directory. The same tokens give the same bytes, or the same `content_sha256`. None:
-    # the format is only read.
+    # Writes a split into the directory, which need not be there, through `storage.disk`; the description
+    # comes last. Paths are relative to the directory. The same tokens give the same bytes, or the same
+    # `content_sha256`. None: the format is only read.
     write: Callable[[Path, Tokens], list[FileEntry]] | None = None
 
     shapes: tuple[Shape, ...] = ("rows", "documents")  # what it can hold: `layout: indexed` gives documents
@@ -140,7 +141,8 @@ class Format:
 
 
 def find_format(name: str, plugin: Plugin | None = None) -> Format:
-    """The record of this name, and what it needs is there. `plugin`: what a build says of it, if it is none of ours."""
+    """The record of this name, and what it needs is there. `plugin`:
+    what a build says of it, if it is none of ours."""
     if name in _OURS:
         return require_packages(_ours(_OURS[name]))
     if plugin is None and name in installed("formats"):

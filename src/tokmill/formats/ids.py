@@ -14,8 +14,8 @@ The files of one split behind one face, whatever their format: a row is its ids.
     RowStore     rows of one length in shards, mapped when first touched; `block(rows)` takes many at once
     PartStore    sequences in numbered parts, each mapped or decoded as a whole when a row of it is asked for
 
-A format whose files are neither writes a class of its own (Megatron: lengths and pointers are mapped). Nothing here knows
-what the ids mean.
+A format whose files are neither writes a class of its own (Megatron: lengths and pointers are mapped).
+Nothing here knows what the ids mean.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class Sequences(NamedTuple):
 def regroup(
     batches: Iterable[Sequences], *, max_sequences: int, max_tokens: int, where: str
 ) -> Iterator[Sequences]:
-    """Groups as large as both bounds allow, ids as int32. A longer sequence than that is a group of its own."""
+    """Groups as large as both bounds allow, ids as int32.
+    A longer sequence than that is a group of its own."""
     assert max_sequences >= 1, "a group holds a sequence at least"
     waiting: list[Sequences] = []
     count = tokens = 0
@@ -131,7 +132,8 @@ def _joined(parts: list[Sequences]) -> Sequences:
 
 @functools.lru_cache(maxsize=64)  # many shards are asked for a document
 def npy_header(shape: tuple[int, ...], kind: str = "<i4") -> bytes:
-    """What precedes the data of an .npy file; spelled here, because bytes must not change with NumPy's version."""
+    """What precedes the data of an .npy file; spelled here,
+    because bytes must not change with NumPy's version."""
     facts = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape!r}, }}".encode()
     spaces = -(10 + len(facts) + 1) % 64
     return (
@@ -284,8 +286,8 @@ class Part(NamedTuple):
 
 
 class PartStore(Store):
-    """`load(n)` gives the sequences of part n. Mapped parts stay, and their digests are those of their files; of decoded
-    ones as many are held as there is room for, and their digests are those of what they hold."""
+    """`load(n)` gives the sequences of part n. Mapped parts stay, and their digests are those of their files;
+    of decoded ones as many are held as there is room for, and their digests are those of what they hold."""
 
     dtype = "int32"
 

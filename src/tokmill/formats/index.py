@@ -10,16 +10,16 @@
         …
         table      skippable frame: the bytes of each frame, compressed and not (Zstandard's seekable format)
 
-    places.npy        uint32 (meetings, 5)    document   its turn in the build
-                                              row        of the build
-                                              start end  columns of the row
-                                              offset     the document's own number of the first of these tokens
-    ids-<shard>.npy   uint64 (2, documents)   first 8 bytes of sha256(doc_id), big-endian, ascending
-                                              the row of that document in the shard
+places.npy        uint32 (meetings, 5)    document   its turn in the build
+                                          row        of the build
+                                          start end  columns of the row
+                                          offset     the document's own number of the first of these tokens
+ids-<shard>.npy   uint64 (2, documents)   first 8 bytes of sha256(doc_id), big-endian, ascending
+                                          the row of that document in the shard
 
-Any reader of Zstandard reads the first as one stream of lines; one that knows the table reads a single frame. Meetings of
-rows and documents are in order of the document, then of the offset. The other two are NumPy's own files, mapped and
-searched, and never read whole. A hash finds; whoever asks compares the id itself.
+Any reader of Zstandard reads the first as one stream of lines; one that knows the table reads a single frame.
+Meetings of rows and documents are in order of the document, then of the offset. The other two are NumPy's own
+files, mapped and searched, and never read whole. A hash finds; whoever asks compares the id itself.
 """
 
 from __future__ import annotations
@@ -246,7 +246,8 @@ def hash_id(doc_id: str) -> int:
 
 
 def write_ids(path: Path, hashes: NDArray[np.uint64], rows: NDArray[np.integer] | None = None) -> Written:
-    """`hashes` are those of the documents in `rows`, ascending (None: in all). Equal hashes stay in their order."""
+    """`hashes` are those of the documents in `rows`, ascending (None: in all).
+    Equal hashes stay in their order."""
     order = np.argsort(hashes, kind="stable")
     named = order if rows is None else rows[order]
     with open_commit(path) as file:
@@ -264,8 +265,8 @@ def map_ids(path: Path, documents: int) -> NDArray[np.uint64]:
 def find_id(path: Path | str, documents: int, wanted: int) -> list[int]:
     """Rows of the shard whose document has this hash.
 
-    Hashes lie evenly, so its place is known to within a few times sqrt(n) / 2: one page is read, 12 µs with opening
-    the file, against 90 µs for a map. Ten million documents in 1,700 shards: 30 ms.
+    Hashes lie evenly, so its place is known to within a few times sqrt(n) / 2: one page is read,
+    12 µs with opening the file, against 90 µs for a map. Ten million documents in 1,700 shards: 30 ms.
     """
     if not documents:
         return []
@@ -318,7 +319,8 @@ def _read_entries(
 
 
 def write_places(path: Path, meetings: int, blocks: Iterable[RowSpans]) -> Written:
-    """So many meetings of a build, in blocks of ascending documents; within a block they come in order of rows."""
+    """So many meetings of a build, in blocks of ascending documents;
+    within a block they come in order of rows."""
     left = meetings
     with open_commit(path) as file:
         file.write(npy_header((meetings, len(_COLUMNS)), "<u4"))
@@ -344,7 +346,8 @@ def map_places(path: Path, meetings: int) -> RowSpans:
 
 
 def find_places(path: Path, meetings: int, document: int) -> RowSpans:
-    """The meetings of one document. Looked up one by one: `np.searchsorted` would copy a column that is not dense."""
+    """The meetings of one document. Looked up one by one:
+    `np.searchsorted` would copy a column that is not dense."""
     places = map_places(path, meetings)
     first, stop = (
         bisect.bisect_left(range(meetings), wanted, key=lambda at: int(places.document[at]))

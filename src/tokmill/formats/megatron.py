@@ -1,20 +1,20 @@
 """Megatron-LM indexed datasets: `<prefix>.bin` holds the ids, `<prefix>.idx` says where each sequence lies.
 
-    .idx    offset      bytes  what (little-endian)
-            0               9  "MMIDIDX\\0\\0"
-            9               8  version, uint64 = 1
-            17              1  dtype code, uint8: uint8 1, int8 2, int16 3, int32 4, int64 5,
-                                                  float64 6, float32 7, uint16 8
-            18              8  S, number of sequences, uint64
-            26              8  D, length of the document list, uint64 (documents + 1)
-            34             4S  lengths, int32: tokens in each sequence
-            34 +  4S       8S  pointers, int64: first byte of each sequence in .bin
-            34 + 12S       8D  documents, int64: first sequence of each document; the first is 0, the last is S
+.idx    offset      bytes  what (little-endian)
+        0               9  "MMIDIDX\\0\\0"
+        9               8  version, uint64 = 1
+        17              1  dtype code, uint8: uint8 1, int8 2, int16 3, int32 4, int64 5,
+                                              float64 6, float32 7, uint16 8
+        18              8  S, number of sequences, uint64
+        26              8  D, length of the document list, uint64 (documents + 1)
+        34             4S  lengths, int32: tokens in each sequence
+        34 +  4S       8S  pointers, int64: first byte of each sequence in .bin
+        34 + 12S       8D  documents, int64: first sequence of each document; the first is 0, the last is S
 
     .bin    the ids of sequence 0, 1, …, without a gap
 
-tokmill writes one sequence per document, so documents are 0, 1, …, S. `.idx` is written last: a prefix without
-one does not exist.
+tokmill writes one sequence per document, so documents are 0, 1, …, S. `.idx` is written last:
+a prefix without one does not exist.
 
 What goes with the tokens one by one, a loss mask or weights, is a pair of its own beside them:
 

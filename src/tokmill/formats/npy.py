@@ -3,17 +3,18 @@
     <name>/shard_00000.npy …    int32, (rows, seq_len); every shard but the last has rows_per_shard rows
     <name>/meta.json            seq_len, n_seqs, rows_per_shard, n_shards, dtype, and where they come from
 
-    .npy    offset      bytes  what
-            0               8  "\\x93NUMPY", version 1, 0
-            8               2  length of what follows up to the data, uint16: with the 10 bytes before, 64 or 128
-            10                 {'descr': '<i4', 'fortran_order': False, 'shape': (4096, 2048), } spaces \\n
-                               ids, little-endian, row after row
+.npy    offset      bytes  what
+        0               8  "\\x93NUMPY", version 1, 0
+        8               2  length of what follows up to the data, uint16: with the 10 bytes before, 64 or 128
+        10                 {'descr': '<i4', 'fortran_order': False, 'shape': (4096, 2048), } spaces \\n
+                           ids, little-endian, row after row
 
-`meta.json` is written last and goes first: shards of a build without it do not exist. A shard that an earlier, longer
-build left behind is removed before that, so `np.load` over the sorted names is the whole build too.
+`meta.json` is written last and goes first: shards of a build without it do not exist. A shard that an
+earlier, longer build left behind is removed before that, so `np.load` over the sorted names is the whole
+build too.
 
-Shards that others made have nothing beside them: a folder of them is read by their headers alone (`BARE`), in the
-order of the numbers in their names.
+Shards that others made have nothing beside them:
+a folder of them is read by their headers alone (`BARE`), in the order of the numbers in their names.
 """
 
 from __future__ import annotations
@@ -268,7 +269,8 @@ NPY = Format(
 
 
 def _is_bare(directory: Path) -> bool:
-    """`.npy` files, and nothing of ours beside them: a build that is being written is not finished, and not bare."""
+    """`.npy` files, and nothing of ours beside them:
+    a build that is being written is not finished, and not bare."""
     unfinished = (RECEIPTS, ".work")
     ours = [directory / name for name in (META_NAME, MANIFEST, STALE_MANIFEST, *unfinished)]
     if any(path.exists() for path in [*ours, *(directory.parent / name for name in unfinished)]):

@@ -2,12 +2,14 @@
 
     <name>/shard_00000.parquet …    input_ids  list<int32>      one row per sequence, of which rows_per_shard
                                     doc_id     string           where sequences are documents
-    <name>/meta.json                n_seqs, n_tokens, rows_per_shard, and per shard: file, rows, tokens, content_sha256
+    <name>/meta.json                n_seqs, n_tokens, rows_per_shard, and per shard: file, rows, tokens,
+                                    content_sha256
 
-    content_sha256 = sha256( lengths int64, ids int32, then of each doc_id its length int64 and its UTF-8 bytes )
+    content_sha256 = sha256( lengths int64, ids int32,
+    then of each doc_id its length int64 and its UTF-8 bytes )
 
-Compressed bytes differ between versions of Arrow, so a shard is known by its content. `meta.json` is written last and
-goes first; shards that an earlier, longer build left behind are removed before that.
+Compressed bytes differ between versions of Arrow, so a shard is known by its content. `meta.json` is written
+last and goes first; shards that an earlier, longer build left behind are removed before that.
 """
 
 from __future__ import annotations
@@ -139,7 +141,8 @@ def _encode(rows: Sequences) -> pa.Buffer:
     if rows.doc_ids is not None:
         columns["doc_id"] = pa.array(rows.doc_ids, pa.string())
     sink = pa.BufferOutputStream()
-    # On bench ids: 0.59 bytes per token, 49 million tokens/s to write; Parquet's dictionary makes that 0.80 and 33.
+    # On bench ids: 0.59 bytes per token, 49 million tokens/s to write;
+    # Parquet's dictionary makes that 0.80 and 33.
     pq.write_table(
         pa.table(columns),
         sink,

@@ -1,12 +1,14 @@
 """Sequences encoded once: their ids, and what they were encoded with.
 
-    <cache>/ENCODE.meta.json               the tokenizer's facts, the parts, where each split begins; written last, goes first
+    <cache>/ENCODE.meta.json               the tokenizer's facts, the parts, where each split begins; written
+                                           last, goes first
     <cache>/token_cache/part-00000.npz …   lengths  int64, one per example
                                            ids      int32, one example after the other
 
-A part is an uncompressed zip of two .npy files, byte for byte the same wherever it is made (dates are 1980, the bytes
-of the headers are our own), which `np.load` reads and which can be mapped. Changing the tokenizer makes another cache and
-never touches the sample; a trainer that has another tokenizer than the cache was made with is told so (tokmill.loader).
+A part is an uncompressed zip of two .npy files, byte for byte the same wherever it is made (dates are 1980,
+the bytes of the headers are our own), which `np.load` reads and which can be mapped. Changing the tokenizer
+makes another cache and never touches the sample; a trainer that has another tokenizer than the cache was made
+with is told so (tokmill.loader).
 """
 
 from __future__ import annotations
@@ -99,8 +101,8 @@ def write_token_cache(
 ) -> dict[str, Written]:
     """Parts of whole examples, each closed before the example that would take it over `part_tokens`.
 
-    How the examples came in batches does not show. `splits` are so many examples each, in the order in which they come;
-    `about` is for the other fields of EncodeMeta.
+    How the examples came in batches does not show. `splits` are so many examples each,
+    in the order in which they come; `about` is for the other fields of EncodeMeta.
     """
     cache = Path(cache)
     remove_file(cache / META_NAME)
@@ -197,7 +199,8 @@ class _Splits(msgspec.Struct):
 
 
 def _refuse_unordered(data: bytes, path: Path) -> None:
-    """Sizes without beginnings, in an object whose keys are sorted: which examples are whose is not recorded."""
+    """Sizes without beginnings, in an object whose keys are sorted:
+    which examples are whose is not recorded."""
     if isinstance(msgspec.json.decode(data, type=_Splits).splits, dict):
         raise InputError(
             "made by an earlier version, which recorded how large each split is and not where it begins: "

@@ -5,10 +5,10 @@
     … and so on. │The passage begins.  It has │a sentence more. It ends│ here. …       │ in the span, or right beside it
                  └──────── cut ──────────────────────────┘                 a boundary: the first byte of a sentence
 
-A sentence ends with a stop, perhaps closing quotes or brackets, and a space (none after 。). A full stop ends none if it
-belongs to an abbreviation or an initial, or if the next word is in lower case. A line ends at its newline; not in the
-middle of wrapped prose: after a long line without a stop, or between a word and a word in lower case. Where in doubt
-there is no boundary, and less is cut.
+A sentence ends with a stop, perhaps closing quotes or brackets, and a space (none after 。). A full stop ends
+none if it belongs to an abbreviation or an initial, or if the next word is in lower case. A line ends at its
+newline; not in the middle of wrapped prose: after a long line without a stop, or between a word and a word in
+lower case. Where in doubt there is no boundary, and less is cut.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ Places = NDArray[np.int64]
 # What a code point is to a boundary, in `kinds`.
 OTHER, SPACE, LOWER, WORD, STOP, CLOSER, FULL_STOP_OF_NO_SPACE = 0, 1, 2, 3, 4, 5, 6
 
-# A line this long that ends in no punctuation is taken for wrapped prose, and its end for no boundary. Wrapped text
-# has lines of 60 to 80; 50 leaves room for the last word.
+# A line this long that ends in no punctuation is taken for wrapped prose, and its end for no boundary.
+# Wrapped text has lines of 60 to 80; 50 leaves room for the last word.
 WRAPPED_BYTES = 50
 
 # Brackets and quotes after a full stop, in bytes; a million of them end no sentence.
@@ -61,9 +61,11 @@ def cut_spans(
     starts: Places,
     ends: Places,
 ) -> tuple[Places, Places]:
-    """Of each span the bytes from one boundary to another that hold no word outside it; an empty piece if there are none.
+    """Of each span the bytes from one boundary to another that hold no word outside it;
+    an empty piece if there are none.
 
-    kinds is per code point; abbreviations are packed little-endian with their full stop, up to 8 bytes, sorted.
+    kinds is per code point; abbreviations are packed little-endian with their full stop, up to 8 bytes,
+    sorted.
     """
     data, offsets, _ = frozen_text(data, offsets)
     cuts = np.zeros(rows.size, np.int64), np.zeros(rows.size, np.int64)

@@ -3,7 +3,8 @@
     measure_text   bytes -> code points, NULs, carriage returns, is it ASCII      every document
     edit_text      bytes -> bytes without NULs, with \\n for \\r\\n and \\r         new buffers
     measure_marks  bytes -> code points, newlines, braces, hashes, ellipses       filters that need no class
-    measure_chars  bytes -> code points -> class table -> letters, digits, capitals, spaces, controls, symbols, longest run
+    measure_chars  bytes -> code points -> class table -> letters, digits, capitals, spaces, controls,
+                   symbols, longest run
 
 The first two look at eight bytes at a time as one word (jit.py).
 """
@@ -179,8 +180,8 @@ def _sum_of_bytes(counts: np.uint64) -> Int:
 
 HASH, DOT, BRACE = 35, 46, 123
 
-# So many bytes are looked at in one go, 32 at the end of a row. A sum of twice as many must fit eight bits, so 127 at
-# most; 96 and 128 are equally fast, 64 a tenth slower.
+# So many bytes are looked at in one go, 32 at the end of a row.
+# A sum of twice as many must fit eight bits, so 127 at most; 96 and 128 are equally fast, 64 a tenth slower.
 _BLOCK, _REST = 96, 32
 
 
@@ -224,8 +225,8 @@ def measure_marks(data: Bytes, offsets: Offsets) -> MarkMeasures:
 def _measure_marks(data: Bytes, offsets: Offsets, found: NDArray[np.int64]) -> None:
     """Block by block, 16 bytes at a time; only a block where an ellipsis may begin is looked at byte by byte.
 
-    No ellipsis begins in the last two bytes of a row: they are left out of the blocks, so that a block can look two
-    bytes ahead.
+    No ellipsis begins in the last two bytes of a row:
+    they are left out of the blocks, so that a block can look two bytes ahead.
     """
     for row in range(offsets.size - 1):
         begin, end = offsets[row], offsets[row + 1]
@@ -266,11 +267,11 @@ def _measure_marks(data: Bytes, offsets: Offsets, found: NDArray[np.int64]) -> N
 
 @raw_step
 def _mark_counts(data: Bytes, at: Int, size: Int) -> tuple[Int, Int, Int, Int, Int]:
-    """Of so many bytes: those that begin no character, newlines, braces, hashes; and whether .. or the ends of … are
-    among them and the two that follow.
+    """Of so many bytes: those that begin no character, newlines, braces, hashes; and whether ..
+    or the ends of … are among them and the two that follow.
 
-    Sums of eight bits, so that LLVM compares and adds 16 bytes at once. They count in twos: of a sum of ones it makes
-    a dot product of 32 bits, which takes a tenth longer.
+    Sums of eight bits, so that LLVM compares and adds 16 bytes at once. They count in twos:
+    of a sum of ones it makes a dot product of 32 bits, which takes a tenth longer.
     """
     followers = newlines = braces = hashes = may_be_ellipsis = U8(0)
     for k in range(U64(size)):

@@ -8,8 +8,8 @@
       "iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4",             data: 64 characters of base64 in a row
     ]
 
-Lines are cut at \\n, as in tokmill.kernels.lines. A line of data is one of at least DATA_BYTES bytes, spaces at its ends
-left out, that
+Lines are cut at \\n, as in tokmill.kernels.lines.
+A line of data is one of at least DATA_BYTES bytes, spaces at its ends left out, that
 
     has a run of BASE64_RUN bytes of A-Z a-z 0-9 + / =                            or
     has nothing but digits, a to f, x, u, L, \\, signs, brackets, quotes, , . ; : and spaces, and decimal digits for a fifth
@@ -25,10 +25,12 @@ from numpy.typing import NDArray
 
 from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, raw_kernel, raw_step
 
-# The shortest run that The Stack v2 takes for base64 (arXiv 2402.19173, section 3.1); a row of 8 numbers as a dump prints it.
+# The shortest run that The Stack v2 takes for base64 (arXiv 2402.19173, section 3.1);
+# a row of 8 numbers as a dump prints it.
 BASE64_RUN, DATA_BYTES = 64, 40
 NEWLINE, SPACE, TAB, RETURN = 10, 32, 9, 13
-# What files say of themselves that nobody wrote: The Stack v2's five, and what Go, Facebook's and most other tools put.
+# What files say of themselves that nobody wrote:
+# The Stack v2's five, and what Go, Facebook's and most other tools put.
 GENERATED_MARKS = (
     "auto-generated",
     "auto generated",

@@ -1,21 +1,22 @@
 """An excerpt of a text's letters, gathered from several places: what a language detector wants to see.
 
-    text      | segment 0          | segment 1          | …  places segments of equal bytes
-              ^ from its start     ^ from its first whole token; read until the quota is met or it ends
-    token     up to a separator: "(The  {{domxref("Node")}}  l'été,  https://a.b/c  使用map()方法。
-    words       The                         l'été                   使用map   方法
-    excerpt   "The l'été 使用map 方法"     one line; a text of at most places x bytes_per_place gives all its words
+text      | segment 0          | segment 1          | …  places segments of equal bytes
+          ^ from its start     ^ from its first whole token; read until the quota is met or it ends
+token     up to a separator: "(The  {{domxref("Node")}}  l'été,  https://a.b/c  使用map()方法。
+words       The                         l'été                   使用map   方法
+excerpt   "The l'été 使用map 方法"     one line; a text of at most places x bytes_per_place gives all its words
 
 A token is prose if it is letters, with at most punctuation around it and apostrophes and hyphens inside; it
 gives one word. Any other token (markup, code, numbers, addresses) gives only its runs of letters that are not
-all ASCII: scripts without spaces put words and code into one token. A text whose prose is less than `min_bytes`
-is all markup or code; then every run of letters counts.
+all ASCII: scripts without spaces put words and code into one token. A text whose prose is less than
+`min_bytes` is all markup or code; then every run of letters counts.
 
-What a segment does not fill the next may: its quota is bytes_per_place x (segments so far). Words that touch in
-the text touch in the excerpt, so it is never longer than the text.
+What a segment does not fill the next may: its quota is bytes_per_place x (segments so far).
+Words that touch in the text touch in the excerpt, so it is never longer than the text.
 
-Two tokens of three are ASCII letters and at most one closing mark; they are found and copied eight bytes at a time. So
-is the end of a token of markup or code, of which nothing is wanted. Byte by byte it took twice the time.
+Two tokens of three are ASCII letters and at most one closing mark; they are found and copied eight bytes at a
+time. So is the end of a token of markup or code, of which nothing is wanted. Byte by byte it took twice the
+time.
 """
 
 from __future__ import annotations
@@ -131,8 +132,8 @@ def _excerpt_letters(
                             if byte > SPACE:
                                 at += 1
                             continue
-                    # Another token, from where its ASCII letters end: where its letters begin and end, and whether
-                    # it is prose.
+                    # Another token, from where its ASCII letters end:
+                    # where its letters begin and end, and whether it is prose.
                     chars = at - token
                     word = letters_end = token - 1  # no letter yet
                     if chars > 0:
@@ -245,7 +246,8 @@ def _run(data: Bytes, at: Int, end: Int, classes: NDArray[np.uint8]) -> tuple[In
 
 @raw_step
 def _next_token(data: Bytes, at: Int, end: Int, classes: NDArray[np.uint8]) -> Int:
-    """The first byte after the next separator; without one near, the code point that is MAX_TOKEN_CHARS on."""
+    """The first byte after the next separator; without one near,
+    the code point that is MAX_TOKEN_CHARS on."""
     while at < end and (data[U64(at)] & 0xC0) == 0x80:
         at += 1
     for _ in range(MAX_TOKEN_CHARS):

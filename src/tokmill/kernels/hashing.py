@@ -140,7 +140,8 @@ def _fold_hashes(
                 for rest in range(16 * blocks, used):
                     folded[rest - 16 * blocks] = folded[rest]
                 used -= 16 * blocks
-            # `count` bytes of this word are folded at once: those of this row, up to a whitespace beyond ASCII.
+            # `count` bytes of this word are folded at once:
+            # those of this row, up to a whitespace beyond ASCII.
             count = min(end - at, 8)
             word = load_word(data, at) if data.size - at >= 8 else load_rest(data, at)
             if (word & HIGH_BITS) != U64(0):

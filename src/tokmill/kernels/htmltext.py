@@ -6,8 +6,8 @@
 
 What a block, a list or a table looks like, and which tags make one, is said in `tokmill.sources.posts`.
 
-A block is written at once, with the blank line and the marker before it; where it can turn out to be without text
-(code, rows of a table), `block` is where to return to.
+A block is written at once, with the blank line and the marker before it;
+where it can turn out to be without text (code, rows of a table), `block` is where to return to.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _SLASH, _CLOSE = 0x2F, 0x3E
 class Names(NamedTuple):
     """A hash table of names: `values` of `keys`, 0 where there is none.
 
-    A key is the codes of up to seven characters, and above them the value of the eight before, where there are any.
+    A key is the codes of up to seven characters, and above them the value of the eight before,
+    where there are any.
     """
 
     keys: NDArray[np.uint64]
@@ -55,7 +56,8 @@ class Names(NamedTuple):
 
 
 class Entities(NamedTuple):
-    """`names`: texts as `packed_text` gives them. `controls`: which code points the first 160 numbers mean, or -1."""
+    """`names`: texts as `packed_text` gives them. `controls`:
+    which code points the first 160 numbers mean, or -1."""
 
     names: Names
     controls: NDArray[np.int32]
@@ -88,7 +90,8 @@ def name_table(names: dict[str, int]) -> Names:
 
 
 def packed_text(text: str, *, is_bare: bool) -> int:
-    """The value of an entity: at most seven bytes of UTF-8; in the lowest byte their number, and may its ";" be missing."""
+    """The value of an entity: at most seven bytes of UTF-8;
+    in the lowest byte their number, and may its ";" be missing."""
     data = text.encode()
     return int.from_bytes(data, "little") << 8 | len(data) | (_IS_BARE if is_bare else 0)
 
@@ -454,7 +457,8 @@ def _tag(
 def _folded(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     """The code of a letter outside ASCII that has its other case there, and its number of bytes.
 
-    The Kelvin sign is a k in any name; the i without a dot, that with one and the long s count in hidden tags alone.
+    The Kelvin sign is a k in any name; the i without a dot,
+    that with one and the long s count in hidden tags alone.
     """
     if at + 2 < end and data[at] == 0xE2 and data[at + 1] == 0x84 and data[at + 2] == 0xAA:
         return 11, 3
@@ -591,7 +595,8 @@ def _entity(
     controls: NDArray[np.int32],
     codes: Bytes,
 ) -> tuple[np.uint64, Int, Int]:
-    """What the "&" at `at` begins: its bytes in a word, their number (0: no character), and where the text goes on."""
+    """What the "&" at `at` begins: its bytes in a word, their number (0:
+    no character), and where the text goes on."""
     at += 1
     if at < end and data[at] == 0x23:
         return _number(data, at, end, controls)

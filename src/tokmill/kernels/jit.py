@@ -1,28 +1,31 @@
-"""How a kernel is declared, and what arrays it takes: compiled on first call, cached on disk, free of the GIL.
+"""How a kernel is declared, and what arrays it takes:
+compiled on first call, cached on disk, free of the GIL.
 
     kernel       may make arrays                inlined    a step of one
     raw_kernel   only takes arrays              raw_step   a step of one, always inlined
 
-numba counts references to the owner of every array that it passes on, with atomic instructions, and prunes only
-what it can prove useless. A kernel that makes no arrays needs none of it: with the runtime that counts switched
-off, splitting text into words went from 44 to 87 MB/s.
+numba counts references to the owner of every array that it passes on, with atomic instructions, and prunes
+only what it can prove useless. A kernel that makes no arrays needs none of it: with the runtime that counts
+switched off, splitting text into words went from 44 to 87 MB/s.
 
-numba's disk cache notices a change of the file that holds the kernel, and of no other, though constants and steps that it
-imports are compiled into it. So the stamp that is compared is ours: the text of the file, and of all files of this folder
-that it imports from. Of the whole folder would be simpler, but then one edited kernel, or a release that touches one,
-compiles all of them: 40 s instead of one. The text, not the time of the file: an installed copy, another clone or a new
-layer of an image has the same text, and what was compiled from it still holds.
+numba's disk cache notices a change of the file that holds the kernel, and of no other, though constants and
+steps that it imports are compiled into it. So the stamp that is compared is ours: the text of the file, and
+of all files of this folder that it imports from. Of the whole folder would be simpler, but then one edited
+kernel, or a release that touches one, compiles all of them: 40 s instead of one. The text, not the time of
+the file: an installed copy, another clone or a new layer of an image has the same text, and what was compiled
+from it still holds.
 
 One flavour of array for every kernel, so that each is compiled once:
 
-    Arrow large_string        data     uint8[bytes]    h e l l o w o r l d
-                              offsets  int64[n + 1]    0 5 5 10            row i = data[offsets[i]:offsets[i+1]]
+Arrow large_string        data     uint8[bytes]    h e l l o w o r l d
+                          offsets  int64[n + 1]    0 5 5 10            row i = data[offsets[i]:offsets[i+1]]
 
 numba compiles a new specialization (about a second) for each new combination of type, layout and
 writability of the arguments. Arrow's buffers are read-only and contiguous, so read-only and contiguous is
 what every kernel gets, whatever its caller had.
 
-Steps that kernels of several files share: words of eight bytes and marks in them, UTF-8, hashes, classes of characters.
+Steps that kernels of several files share: words of eight bytes and marks in them, UTF-8, hashes,
+classes of characters.
 
 In a word, byte k of the text is bits 8k to 8k + 7. A mark is 0x80 in each byte that has some property.
 """
@@ -53,7 +56,8 @@ _IMPORTED = re.compile(rf"^from ({re.escape(__package__)}\.\w+) import", re.MULT
 
 
 def kernel(first_call: Callable[[], object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """`first_call` calls the kernel through its wrapper, on next to nothing: `tokmill.kernels.warm` compiles it by that."""
+    """`first_call` calls the kernel through its wrapper, on next to nothing:
+    `tokmill.kernels.warm` compiles it by that."""
     return lambda function: _compiled(function, first_call)
 
 
@@ -80,7 +84,8 @@ def raw_step(function: Callable[P, R]) -> Callable[P, R]:
 
 @functools.cache  # as of the import: a file that is edited later is not what this process compiles
 def source_stamp(module: str) -> str:
-    """What changes when a kernel of `module` has to be compiled again; "" where there is no source to read."""
+    """What changes when a kernel of `module` has to be compiled again;
+    "" where there is no source to read."""
     package, _, name = module.rpartition(".")
     try:
         source = pkgutil.get_data(package, f"{name}.py") or b""
@@ -150,13 +155,15 @@ HIGH_BITS = U64(0x8080808080808080)
 CASE_BITS = U64(0x2020202020202020)
 FROM_A = U64(0x1F1F1F1F1F1F1F1F)  # added to a or more, the high bit of its byte
 AFTER_Z = U64(0x0505050505050505)
-# The golden ratio in 64 bits: the high bits of key * SPREAD are a place in a table whatever bits of keys are alike.
+# The golden ratio in 64 bits: the high bits of key * SPREAD are a place in a table whatever bits of keys are
+# alike.
 SPREAD = U64(0x9E3779B97F4A7C15)
 
 
 @raw_step
 def load_word(data: Bytes, at: Int) -> np.uint64:
-    """Eight bytes. LLVM makes one load of it, because an unsigned index cannot be negative and so needs no wrap-around."""
+    """Eight bytes. LLVM makes one load of it, because an unsigned index cannot be negative and so needs no
+    wrap-around."""
     i = U64(at)
     return (
         U64(data[i])
@@ -201,7 +208,8 @@ def zero_marks(word: np.uint64) -> np.uint64:
 
 @raw_step
 def first_zero(word: np.uint64) -> np.uint64:
-    """A mark in the first byte that is zero, and in none before it; what it says of later ones may be wrong."""
+    """A mark in the first byte that is zero, and in none before it;
+    what it says of later ones may be wrong."""
     return (word - LOW_BITS) & ~word & HIGH_BITS
 
 

@@ -1,4 +1,5 @@
-r"""What a JSON parser will not tell about a line: bad UTF-8, equal keys in one object, absurd nesting, where a value is.
+r"""What a JSON parser will not tell about a line:
+bad UTF-8, equal keys in one object, absurd nesting, where a value is.
 
     block    {"a": 1}\n  \n{"b": {"c": 2, "c": 3}}\n         whole lines; the last may lack its \n
     starts   0            12
@@ -18,8 +19,9 @@ parser accepts mean little.
     block    {"text": "a \"b\"\u00e9"}
     column   a "b"é                              UTF-8
 
-Eight bytes are copied at a time up to the next backslash. A control character, an escape that JSON does not have or half
-of a surrogate pair ends the work: what to say of such a line is the parser's business. UTF-8 is not looked at.
+Eight bytes are copied at a time up to the next backslash. A control character, an escape that JSON does not
+have or half of a surrogate pair ends the work: what to say of such a line is the parser's business. UTF-8 is
+not looked at.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ ESCAPED_KEY = 8  # the keys were not compared: one has a backslash, or there are
 # One bit of a word says for each level whether it is an object.
 MAX_DEPTH = 64
 # Keys of all the objects open at one point of a line. A document has about ten. Each new key is compared with
-# every key of its object, and an object with this many is read at 31 MB/s: that is where comparing should stop.
+# every key of its object, and an object with this many is read at 31 MB/s: that is where comparing should
+# stop.
 MAX_LIVE_KEYS = 4096
 
 # numba makes a float of uint64 + int, so every operand of word arithmetic is a uint64 with a name or a cast.
@@ -203,7 +206,8 @@ def _audit_lines(
         found = 0
 
         if (seen & HIGH_BITS) != U64(0):
-            # State 0 is between two characters: the only one in which ASCII may be skipped or the line may end.
+            # State 0 is between two characters: the only one in which ASCII may be skipped or the line may
+            # end.
             state = U64(0)
             i = start
             while i < end:

@@ -1,17 +1,20 @@
-"""The language of each row by a fastText model: a sum of vectors of its words and n-grams, and a walk down a tree.
+"""The language of each row by a fastText model:
+a sum of vectors of its words and n-grams, and a walk down a tree.
 
     row        the cat sat                                  words between white space; the end of the line is one more
     n-grams    <t <th <the th the the> he he> e> <c …       of <the>, <cat>, …: min_chars to max_chars characters
     hidden     mean of the vectors of all words and n-grams that the model knows
-    tree       from the root: sigmoid(node . hidden) is the share of the right child; the likeliest leaf is the label
+    tree       from the root: sigmoid(node . hidden) is the share of the right child; the likeliest leaf is
+               the label
 
     memory     | bytes 0-15 | count | 23 rows of vectors | bytes 16-31 |   one slot, 128 bytes, for a word met before
 
-Sums are float32 in the order of the text. A vector is norm x unit, and fastText's compiled code multiplies and adds in
-one rounding there, and in two roundings at the nodes; so does this, and the scores of 42,136 documents are the same to
-the last bit, at 19 times the speed: fastText makes a string and looks into a hash map for each n-gram, 3 for a byte.
-Nine words of ten are in the memory: what they add is known, and no n-gram is hashed. It holds bytes, not hashes of
-words, so it changes the cost and never a score: 20 MB of excerpts take 0.28 s with it and 0.60 without.
+Sums are float32 in the order of the text. A vector is norm x unit, and fastText's compiled code multiplies
+and adds in one rounding there, and in two roundings at the nodes; so does this, and the scores of 42,136
+documents are the same to the last bit, at 19 times the speed: fastText makes a string and looks into a hash
+map for each n-gram, 3 for a byte. Nine words of ten are in the memory: what they add is known, and no n-gram
+is hashed. It holds bytes, not hashes of words, so it changes the cost and never a score: 20 MB of excerpts
+take 0.28 s with it and 0.60 without.
 """
 
 from __future__ import annotations
@@ -84,7 +87,8 @@ class Classifier(NamedTuple):
 def likeliest_labels(
     data: Bytes, offsets: Offsets, model: Classifier, memory: NDArray[np.uint64] | None = None
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Label and score of each row: one line of UTF-8 without line ends. A label is its place in the model's list.
+    """Label and score of each row: one line of UTF-8 without line ends.
+    A label is its place in the model's list.
 
     `memory` may be kept from call to call, for one model and one thread.
     """
@@ -150,8 +154,8 @@ def no_languages() -> Classifier:
 def _emit_add(_: Any, hidden: Any, units: Any, norms: Any, rows: Any, count: Any, lane: Any) -> Any:
     """hidden += norm x unit of each of the rows, in registers; numba's own loop keeps the sums in memory.
 
-    llvm.fma rounds once on every CPU; where there is no such instruction (x86 before 2013) it calls the C library for
-    each number, slow and right.
+    llvm.fma rounds once on every CPU; where there is no such instruction (x86 before 2013)
+    it calls the C library for each number, slow and right.
     """
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -276,7 +280,8 @@ def _likeliest_labels(
                         place += 1
                     chars += 1
                     if chars >= min_chars and not (chars == 1 and (start == 0 or place == size)):
-                        # Written always, kept if known: one in seven is, and a branch that guesses is 5 % slower.
+                        # Written always, kept if known: one in seven is,
+                        # and a branch that guesses is 5 % slower.
                         bucket = state % np.uint32(buckets)
                         rows[U64(used)] = bucket
                         used += np.int64(gram_bits[U64(bucket) >> U64(6)] >> (U64(bucket) & U64(63)) & U64(1))
@@ -311,7 +316,8 @@ def _mix(state: np.uint32, byte: np.uint8) -> np.uint32:
 
 @raw_step
 def _key(data: Bytes, at: Int, end: Int) -> tuple[Int, Key]:
-    """Where the word ends, and its bytes; `at` if it is long, near the end of the column or has a control inside."""
+    """Where the word ends, and its bytes; `at` if it is long,
+    near the end of the column or has a control inside."""
     a = b = c = d = U64(0)
     if at + _KEY_BYTES > data.size:
         return at, (a, b, c, d)
@@ -460,7 +466,8 @@ def _walk(
     nodes: NDArray[np.int32],
     node_scores: NDArray[np.float32],
 ) -> tuple[Int, np.float64]:
-    """The likeliest leaf; of two equal ones the later, as fastText's heap of one has it. Two to seven nodes a row."""
+    """The likeliest leaf; of two equal ones the later, as fastText's heap of one has it.
+    Two to seven nodes a row."""
     leaves = (left.size + 1) // 2
     best = _NO_LABEL
     label: Int = 0

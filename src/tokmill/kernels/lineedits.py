@@ -1,12 +1,13 @@
 """Lines that are not prose taken out of a document, and marks of an encyclopedia taken out of lines.
 
-    line ─ strip ─ longest chunk ─ citations out ─ strip ─ last character ─ chunks ─ phrases ─> kept, or a reason
-                        │                                        │             │         │
-                   long word                        no terminal punctuation  too few  javascript, policy
+line ─ strip ─ longest chunk ─ citations out ─ strip ─ last character ─ chunks ─ phrases ─> kept, or a reason
+                    │                                        │             │         │
+               long word                        no terminal punctuation  too few  javascript, policy
 
 Lines are cut at \\n; what is kept is joined with \\n again. An edit only ever takes bytes away, so a row has
-changed if it is shorter. Of every row it is told which of its filled lines stayed whole, and the lines that lost a
-citation stand apart once more: what was counted per line before the edits need be counted again in these only.
+changed if it is shorter. Of every row it is told which of its filled lines stayed whole, and the lines that
+lost a citation stand apart once more: what was counted per line before the edits need be counted again in
+these only.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ NEWLINE, BRACKET, END_BRACKET = 10, 91, 93
 QUOTE, APOSTROPHE, DOT, QUESTION, EXCLAMATION = 34, 39, 46, 63, 33
 _NO_GROUP = 1 << 30
 
-# What was taken out, and the row of `removed` that counts it. Phrase group g is counted in row FIRST_PHRASE + g.
+# What was taken out, and the row of `removed` that counts it.
+# Phrase group g is counted in row FIRST_PHRASE + g.
 BLANK, OUTER_SPACE, LONG_WORD, CITATION, NOT_TERMINAL, FEW_WORDS, FIRST_PHRASE = range(7)
 
 

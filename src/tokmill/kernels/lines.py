@@ -162,7 +162,8 @@ def _measure_lines(
         dup_paragraphs: Int = 0
         dup_paragraph_chars: Int = 0
         if filled:
-            # the lines that the text begins and ends in are hashed again, without the spaces that are no part of it
+            # the lines that the text begins and ends in are hashed again,
+            # without the spaces that are no part of it
             keys[last_filled] = _line_end(data, max(starts[last_filled], text_begin), text_end)[1]
             if first_filled < last_filled:
                 keys[first_filled] = _line_end(data, text_begin, starts[first_filled + 1] - 1)[1]
@@ -188,8 +189,8 @@ def _measure_lines(
 
 @raw_step
 def _line_end(data: Bytes, start: Int, end: Int) -> tuple[Int, np.uint64]:
-    """Where the line at `start` ends, and the hash of its bytes: 64 bits, eight bytes at a time, each through a
-    full avalanche, the last ones with the length. Two words are mixed side by side while there are two."""
+    """Where the line at `start` ends, and the hash of its bytes: 64 bits, eight bytes at a time, each through
+    a full avalanche, the last ones with the length. Two words are mixed side by side while there are two."""
     at: Int = start
     mixed, beside = U64(0), GOLDEN
     while end - at >= 16:

@@ -5,18 +5,20 @@
     bins       the hash space cut into `positions` equal ranges     the smallest hash that falls into each
     empty bin  takes the value of another one                       the first occupied bin in an order of its own
 
-Two rows agree at a position with the probability of their Jaccard similarity. A shingle costs one hash and one
-minimum instead of one per position. Every empty bin looks through the others in a fixed pseudo-random order of its
-own ("optimal densification", Shrivastava 2017): positions stay independent where a short row leaves most bins empty.
+Two rows agree at a position with the probability of their Jaccard similarity. A shingle costs one hash and
+one minimum instead of one per position. Every empty bin looks through the others in a fixed pseudo-random
+order of its own ("optimal densification", Shrivastava 2017): positions stay independent where a short row
+leaves most bins empty.
 
-The lowest bit of a value is not of the hash: it is 1 where the shingle holds a unit whose lowest bit is 1, a digit
-written as 0. So two fingerprints tell how much of their agreement holds whatever the digits are.
+The lowest bit of a value is not of the hash: it is 1 where the shingle holds a unit whose lowest bit is 1,
+a digit written as 0. So two fingerprints tell how much of their agreement holds whatever the digits are.
 
-A row with fewer units than n has one shingle, all of it. A row without units has no fingerprint: EMPTY everywhere,
-and the band keys are 0.
+A row with fewer units than n has one shingle, all of it. A row without units has no fingerprint:
+EMPTY everywhere, and the band keys are 0.
 
-`overlap` counts exactly what the fingerprints estimate, for pairs of rows: both become sets of 64-bit hashes of the same
-n-grams. The left row's go into a table of twice their number, then the right row's ask for their place in it.
+`overlap` counts exactly what the fingerprints estimate, for pairs of rows: both become sets of 64-bit hashes
+of the same n-grams. The left row's go into a table of twice their number, then the right row's ask for their
+place in it.
 
 Rows with equal keys: which rows have company, and whom each is compared with.
 
@@ -66,8 +68,8 @@ def repeated(keys: Keys) -> NDArray[np.bool_]:
 class Links(NamedTuple):
     """Of places in buckets of equal keys that lie together, in order of precedence.
 
-    The first of all that are equal in every respect stands for them; d0 d1 d2 … are the bucket's different ones.
-    Place i, whose first is d_k, is linked with
+    The first of all that are equal in every respect stands for them;
+    d0 d1 d2 … are the bucket's different ones. Place i, whose first is d_k, is linked with
 
         d0 … d_(leaders - 1)      d_(k - neighbours) … d_(k - 1)      d_k, unless that is i itself
     """
@@ -207,7 +209,8 @@ class Sketches(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """Whom an empty bin asks: `order[i]` lists the bins by the hash of (i, bin); `rank[i, j]` is where j stands in it."""
+    """Whom an empty bin asks: `order[i]` lists the bins by the hash of (i, bin);
+    `rank[i, j]` is where j stands in it."""
 
     order: NDArray[np.uint16]
     rank: NDArray[np.uint16]
@@ -236,7 +239,8 @@ def sketch(units: NDArray[np.uint32], offsets: Offsets, n: int, positions: int) 
 
 
 def band_keys(values: Values, bands: int, rows: int) -> Keys:
-    """One 64-bit hash per row and band; bands never share a key but by accident. 0: the row has no fingerprint."""
+    """One 64-bit hash per row and band; bands never share a key but by accident. 0:
+    the row has no fingerprint."""
     if values.ndim != 2 or bands < 1 or rows < 1 or bands * rows > values.shape[1]:
         raise ValueError(f"{bands} bands of {rows} rows do not fit fingerprints of shape {values.shape}")
     keys = np.empty((len(values), bands), np.uint64)
@@ -310,7 +314,8 @@ def _keep_least(values: Values, row: Int, positions: np.uint64, shingle: np.uint
 def _fill_empty(
     values: Values, row: Int, order: NDArray[np.uint16], rank: NDArray[np.uint16], own: NDArray[np.uint16]
 ) -> None:
-    """Both ways find the occupied bin of least rank: few occupied ones are compared, many soon met on the way."""
+    """Both ways find the occupied bin of least rank:
+    few occupied ones are compared, many soon met on the way."""
     positions = values.shape[1]
     occupied = 0
     for position in range(positions):

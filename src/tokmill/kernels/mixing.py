@@ -5,9 +5,9 @@
 
     deficit_i  =  share_i * tokens so far  -  tokens of i so far        all deficits add up to zero
 
-Shares are whole numbers that add up to 2^31, so deficits are exact: a length is below 2^31 and a deficit stays within a
-few documents, which 63 bits hold. What has been given so far is in the account, so a source need not show all its
-documents at once: where windows end makes no difference.
+Shares are whole numbers that add up to 2^31, so deficits are exact: a length is below 2^31 and a deficit
+stays within a few documents, which 63 bits hold. What has been given so far is in the account, so a source
+need not show all its documents at once: where windows end makes no difference.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def mark_shuffle(
 ) -> NDArray[np.uint64]:
     """A keyed hash of each identity with its row in the low bits: sorted, these are a shuffle of the rows.
 
-    Sorting whole numbers takes a quarter of the time of an argsort (20 million: 1.0 s instead of 4.0), and rows
-    whose hashes agree in the bits that are left stay in order. Of some of `rows` only, from `first_row` on: the
-    same marks.
+    Sorting whole numbers takes a quarter of the time of an argsort (20 million: 1.0 s instead of 4.0), and
+    rows whose hashes agree in the bits that are left stay in order. Of some of `rows` only, from `first_row`
+    on: the same marks.
     """
     marks = np.empty(identities.size, np.uint64)
     bits = row_bits(first_row + identities.size if rows is None else rows)
@@ -94,10 +94,10 @@ def go_on(
 ) -> Stop:
     """Turns as far as the windows and the room for turns reach; account and `nexts` are brought up to them.
 
-    A source gives as many tokens as its quota allows: a document that would exceed it is passed over, and after
-    `patience` of these in a row the source is done. All is done when the next document would take the costs
-    over `limit`. Where the source whose turn it is has nothing left, its share goes to the others; or, if that is
-    strict, that is the end.
+    A source gives as many tokens as its quota allows: a document that would exceed it is passed over, and
+    after `patience` of these in a row the source is done. All is done when the next document would take the
+    costs over `limit`. Where the source whose turn it is has nothing left, its share goes to the others; or,
+    if that is strict, that is the end.
     """
     turns, why, source = _take_turns(
         frozen(windows.lengths, np.int64),
@@ -212,7 +212,8 @@ def _take_turns(
 
 @raw_step
 def _retire(shares: Amounts, source: Int) -> None:
-    """What the source had of the whole is shared out among the others, in proportion; the first takes what is left."""
+    """What the source had of the whole is shared out among the others, in proportion;
+    the first takes what is left."""
     shares[source] = 0
     total: Int = 0
     for other in range(shares.size):

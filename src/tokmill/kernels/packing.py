@@ -28,7 +28,8 @@ _ONES = np.ones(2, np.int32)
 
 
 class Pieces(NamedTuple):
-    """Row r holds pieces row_begins[r] to row_begins[r + 1]: `width` tokens of `document` from `offset` on."""
+    """Row r holds pieces row_begins[r] to row_begins[r + 1]:
+    `width` tokens of `document` from `offset` on."""
 
     row_begins: Places
     document: Numbers
@@ -69,7 +70,8 @@ def window_bins(
 ) -> Numbers:
     """The bin of each item, in document order; each group has `open_rows` rows that still take something.
 
-    The rest of a long document opens a row. So does an item that fits nowhere; the fullest open row is closed for it.
+    The rest of a long document opens a row. So does an item that fits nowhere;
+    the fullest open row is closed for it.
     """
     sizes, groups = frozen(sizes, np.int32), frozen(groups, np.int32)
     count = int(groups.max(initial=0)) + 1
@@ -103,7 +105,8 @@ def list_pieces(lengths: Offsets, bins: Numbers, seq_len: int) -> Pieces:
 
 @raw_kernel(lambda: best_fit_bins(_ONES, _ONES, 3))
 def _order_by(keys: Numbers, counts: Places, within: Numbers, items: Int, order: Numbers) -> Int:
-    """A stable counting sort. Without `within`: of all rows with a key, the largest first; else of those, ascending."""
+    """A stable counting sort. Without `within`: of all rows with a key, the largest first;
+    else of those, ascending."""
     is_first = within.size == 0
     for at in range(items):
         row = at if is_first else within[at]

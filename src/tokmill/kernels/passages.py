@@ -37,8 +37,8 @@ class Runs(NamedTuple):
 def first_marks(hashes: Hashes, documents: Places, ranks: Places) -> Places:
     """Per mark, the mark with the same hash in the document of least rank; -1 where that is its own document.
 
-    Ties of rank go to the smaller document, and within a document to the first mark. Two words of memory per mark
-    and at most three for the table.
+    Ties of rank go to the smaller document, and within a document to the first mark.
+    Two words of memory per mark and at most three for the table.
     """
     if not hashes.size == documents.size == ranks.size:
         raise ValueError(f"{hashes.size} hashes, {documents.size} documents, {ranks.size} ranks")
@@ -61,8 +61,8 @@ def extend_runs(
 ) -> Runs:
     """Matches of one row lie together. A run goes on as long as the words are equal and not covered yet.
 
-    So each word of a row belongs to the first match that reaches it (but for the n words of a window), and all of it
-    is linear in the words of `rows` and in n times the matches, whatever repeats in them.
+    So each word of a row belongs to the first match that reaches it (but for the n words of a window),
+    and all of it is linear in the words of `rows` and in n times the matches, whatever repeats in them.
     """
     runs = Runs(*(np.zeros(rows.size, np.int64) for _ in range(3)))
     _extend_runs(
@@ -111,9 +111,10 @@ def resolve_spans(
 ) -> NDArray[np.bool_]:
     """Does the span count? `dropped` has a bit for every document, and gets those that go.
 
-    Spans come in keep order of their documents, all of one document together, and by `first_words` within each; `totals`
-    are the words of its document. A span counts if the other document is still there. A document goes if more than
-    max_share of its words lie in spans that count, or if fewer than min_words of them lie in none.
+    Spans come in keep order of their documents, all of one document together, and by `first_words` within
+    each; `totals` are the words of its document. A span counts if the other document is still there. A
+    document goes if more than max_share of its words lie in spans that count, or if fewer than min_words of
+    them lie in none.
     """
     counts = np.zeros(rows.size, np.bool_)
     _resolve_spans(

@@ -3,13 +3,14 @@
 `count_phrases` counts how often a document uses set phrases, in capitals or not (of ASCII):
 
     text   … must enable JavaScript to …
-             └────────┘                       a window as long as the shortest phrase; its end, "bl", is in none: 9 on
+             └────────┘                       a window as long as the shortest phrase; its end, "bl", is in
+                                              none: 9 on
                       └────────┘              "cr" is 3 before the end of "javascript": 3 on
                          └────────┘           "pt" ends it. Is all of it here? Then 1 on
 
-So most bytes are never looked at (Wu and Manber 1994): lorem ipsum in 110 MB takes 0.05 s of CPU time, and took 0.17
-when each was. Two bytes are told apart by the low five bits of each, in which capitals are small letters: what is taken
-for "pt" may be something else, never the other way round.
+So most bytes are never looked at (Wu and Manber 1994): lorem ipsum in 110 MB takes 0.05 s of CPU time, and
+took 0.17 when each was. Two bytes are told apart by the low five bits of each, in which capitals are small
+letters: what is taken for "pt" may be something else, never the other way round.
 
 Phrases come in groups, and what is counted is per group: places where one begins, and lines that have one.
 
@@ -116,7 +117,8 @@ _MAX_WINDOW = 256  # a step fits eight bits
 
 
 class PhraseTable(NamedTuple):
-    """Phrases sorted by the pair of bytes that ends their first `window`: those of pair p are first[p]:first[p + 1]."""
+    """Phrases sorted by the pair of bytes that ends their first `window`:
+    those of pair p are first[p]:first[p + 1]."""
 
     window: int
     steps: NDArray[np.uint8]  # by pair, how far the window can go on; 0: a phrase may begin where it does
@@ -139,7 +141,8 @@ def phrase_table(groups: tuple[tuple[str, ...], ...]) -> PhraseTable:
     encoded = [(phrase.encode(), group) for group, phrases in enumerate(groups) for phrase in phrases]
     window = min([len(phrase) for phrase, _ in encoded] + [_MAX_WINDOW])
     entries = sorted((_pair(phrase, window - 1), phrase, group) for phrase, group in encoded)
-    # with a pair at its end that no phrase has, the window can go on until it has only the second byte of the pair
+    # with a pair at its end that no phrase has, the window can go on until it has only the second byte of the
+    # pair
     steps = np.full(_PAIRS, max(window - 1, 1), np.uint8)
     for _, phrase, _ in entries:
         for place in range(min(1, window - 1), window):

@@ -1,7 +1,8 @@
-"""Where in a text column something may lie that has to be redacted: windows for a regular expression to look at.
+"""Where in a text column something may lie that has to be redacted:
+windows for a regular expression to look at.
 
-    bytes ─ an anchor between the right neighbours? ─ a longer look around it ─> window ─ overlapping ones joined
-            b@e   3.4   0:d   +4   5-1                 four groups of digits
+bytes ─ an anchor between the right neighbours? ─ a longer look around it ─> window ─ overlapping ones joined
+        b@e   3.4   0:d   +4   5-1                 four groups of digits
 
 Each pattern of tokmill.clean.edits has an anchor: a byte, with what must stand around it, that is in every
 match. A window holds every match around its anchor and all that the pattern looks at beside the match. So the
@@ -12,7 +13,8 @@ The first question is asked of every byte at once for all anchors: one bit per a
     word of a byte     bits 0-15: may stand before it | 16-31: may be it | 32-47: may stand after it
     anchors at a byte  = before[data[i-1]]  &  here[data[i]]  &  after[data[i+1]]
 
-A branch per candidate byte (5 % of code) ran at 216 MB per CPU second on five kinds of text, this table at 598.
+A branch per candidate byte (5 % of code) ran at 216 MB per CPU second on five kinds of text,
+this table at 598.
 """
 
 from __future__ import annotations
@@ -160,7 +162,8 @@ def _find_windows(
 
 @inlined
 def _next_anchor(data: Bytes, at: Int, begin: Int, end: Int, anchors: NDArray[np.uint64]) -> tuple[Int, Int]:
-    """The first anchor from `at` on and its bits; 0 when there is none. At the edge of a row stands a line end.
+    """The first anchor from `at` on and its bits; 0 when there is none.
+    At the edge of a row stands a line end.
 
     On its own, because a loop that also stores runs at half the speed: 800 MB/s instead of 1,470.
     """

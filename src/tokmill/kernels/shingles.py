@@ -3,14 +3,14 @@
     word_units   "Call me Ishmael, 1851!"  ->  call│me│ishmael│0000            one unit per word
     char_units   the same                  ->  c│a│l│l│ │m│e│ │…│0│0            one per character, one space between words
 
-Text comes folded (NFKC and casefold; ASCII as it is: its case is folded here). Letters, marks and decimal digits make
-words; whatever else there is separates them. A letter of a script without spaces is a word with the marks on it, so a
-run of Han, kana or Thai falls to character n-grams.
+Text comes folded (NFKC and casefold; ASCII as it is: its case is folded here). Letters, marks and decimal
+digits make words; whatever else there is separates them. A letter of a script without spaces is a word with
+the marks on it, so a run of Han, kana or Thai falls to character n-grams.
 
-Digits are kept, or each is a 0 and the unit says so: its lowest bit is 1 where a digit was replaced, and the row has
-a hash of all its digits as written. Rows in which
-more than MAX_DIGIT_SHARE of the word characters are digits keep them in any case: there the numbers are what the
-text says, and tables of one form would be one table.
+Digits are kept, or each is a 0 and the unit says so: its lowest bit is 1 where a digit was replaced, and the
+row has a hash of all its digits as written. Rows in which more than MAX_DIGIT_SHARE of the word characters
+are digits keep them in any case: there the numbers are what the text says, and tables of one form would be
+one table.
 
 A word's unit is twice a polynomial of its bytes mod 2^31, c0 B^(k-1) + … + c(k-1): no carry leaves 32 bits.
 """
@@ -26,7 +26,8 @@ from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, decode, frozen, froze
 
 Units = NDArray[np.uint32]
 
-# One in ten: 95 % of encyclopedia articles and 99.8 % of web pages are below it, 60 % of problems in arithmetic above.
+# One in ten: 95 % of encyclopedia articles and 99.8 % of web pages are below it,
+# 60 % of problems in arithmetic above.
 MAX_DIGIT_SHARE = (1, 10)
 
 # Odd, so that it has an inverse mod 2^32. Nothing up the sleeve: the first 8 hex digits of
@@ -93,7 +94,8 @@ def char_units(data: Bytes, offsets: Offsets, kinds: NDArray[np.uint8], *, keep_
 
 
 def _byte_table() -> NDArray[np.uint8]:
-    """Two rows: digits as 0, digits as they are. Per byte, itself in lower case; 0 separates; 255 is beyond ASCII."""
+    """Two rows: digits as 0, digits as they are. Per byte, itself in lower case; 0 separates;
+    255 is beyond ASCII."""
     table = np.zeros((2, 256), np.uint8)
     for byte in range(128):
         character = chr(byte)

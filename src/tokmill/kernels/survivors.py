@@ -61,7 +61,8 @@ def numbers_at(bits: Bits, before: Nodes, places: Nodes) -> Nodes:
 
 
 def join_members(roots: Members, ranks: Nodes, one: Nodes, other: Nodes) -> None:
-    """Members are connected; of two roots the one of lesser rank stays, then the lesser number. No ranks: all equal."""
+    """Members are connected; of two roots the one of lesser rank stays, then the lesser number. No ranks:
+    all equal."""
     _join_members(roots, frozen(ranks, np.int64), frozen(one, np.int64), frozen(other, np.int64))
 
 
@@ -78,11 +79,12 @@ def walk_edges(
     is_safe: NDArray[np.bool_],
     dropped: Bits,
 ) -> tuple[Nodes, Nodes, NDArray[np.float64]]:
-    """(dropped, for whom, similarity). `later` comes in order of precedence, and all edges of a document together.
+    """(dropped, for whom, similarity). `later` comes in order of precedence,
+    and all edges of a document together.
 
-    A document is dropped for the kept one among its earlier neighbours that it is most similar to, the first of
-    several; without a kept one, or where it is safe, it is kept itself. Edges may come in pieces: `dropped` says what
-    became of the documents of earlier ones, and is added to.
+    A document is dropped for the kept one among its earlier neighbours that it is most similar to, the first
+    of several; without a kept one, or where it is safe, it is kept itself. Edges may come in pieces:
+    `dropped` says what became of the documents of earlier ones, and is added to.
     """
     found = np.empty(later.size, np.int64), np.empty(later.size, np.int64), np.empty(later.size, np.float64)
     count = _walk_edges(

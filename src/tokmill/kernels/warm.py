@@ -8,9 +8,9 @@
 
     load_kernels     the same, and each is called here once: for who measures, or forks
 
-All of them, though a run may call half: the commands that follow call the others, and would be silent for as long. Compiling
-holds numba's one lock, so threads are of no use. Modules are handed out, the longest first, and not kernels: those of a file
-share steps, which a process compiles once.
+All of them, though a run may call half: the commands that follow call the others, and would be silent for as
+long. Compiling holds numba's one lock, so threads are of no use. Modules are handed out, the longest first,
+and not kernels: those of a file share steps, which a process compiles once.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def kernels_of(modules: Collection[str] | None = None) -> list[Any]:
 
 
 def compile_asked(modules: Sequence[str]) -> None:
-    """What a process does that was started for it: its standard input has the number of a module in each byte."""
+    """What a process does that was started for it: its standard input has the number of a module in each
+    byte."""
     gc.disable()
     while number := os.read(0, 1):
         for kernel in kernels_of([modules[number[0]]]):

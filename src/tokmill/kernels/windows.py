@@ -9,9 +9,9 @@
     find_grams     windows whose hash is in an index                                          a bitmap, then a table
     fold_words     the words themselves, to compare what the hashes promise
 
-Winnowing (Schleimer, Wilkerson, Aiken 2003): of every `winnow` windows in a row the least hash is marked; of equal ones
-the one that is marked already, else the rightmost. Two rows that share `words + winnow - 1` words share a mark. A row
-with fewer windows than `winnow` has one mark, its least.
+Winnowing (Schleimer, Wilkerson, Aiken 2003): of every `winnow` windows in a row the least hash is marked; of
+equal ones the one that is marked already, else the rightmost. Two rows that share `words + winnow - 1` words
+share a mark. A row with fewer windows than `winnow` has one mark, its least.
 
 A word is read eight bytes at a time while it is ASCII; 100 bytes of prose cost some 17 words and 1 mark.
 """
@@ -63,11 +63,12 @@ _FACTOR = U64(0x59F9E7D5943C9B9F)
 _LENGTH = U64(0x21014FA0D786C587)
 BASE = 0xD0444BD3B1D35DB1
 
-# Windows that wait to be looked up together. The bitmap of a million grams is not in the cache, and loads that need not
-# wait for each other read web pages at 133 MB/s; one at a time 59, 16 together 120, 1024 together 132.
+# Windows that wait to be looked up together. The bitmap of a million grams is not in the cache, and loads
+# that need not wait for each other read web pages at 133 MB/s; one at a time 59, 16 together 120, 1024
+# together 132.
 _WAITING = 256
-# Text looked at in one call. There is room for a mark per 64 bytes, twice what prose has; where that is not enough the
-# call is made again, with as much as it asked for.
+# Text looked at in one call. There is room for a mark per 64 bytes, twice what prose has;
+# where that is not enough the call is made again, with as much as it asked for.
 _BATCH_BYTES = 1 << 20
 
 
@@ -215,7 +216,8 @@ def _count(data: Bytes, starts: Offsets, ends: Offsets, table: WordTable) -> NDA
 
 
 def gram_hashes(words: FoldedWords, first_words: NDArray[np.int64], n: int) -> Hashes:
-    """The hash of the n words from each place in `words` on: what `window_marks` and `find_grams` see there."""
+    """The hash of the n words from each place in `words` on:
+    what `window_marks` and `find_grams` see there."""
     found = np.empty(first_words.size, np.uint64)
     _gram_hashes(frozen(words.hashes, np.uint64), frozen(first_words, np.int64), n, U64(BASE), found)
     return found
@@ -274,7 +276,8 @@ def find_grams(data: Bytes, offsets: Offsets, table: WordTable, index: GramIndex
 
 
 def _found(find: Callable[..., Int], offsets: Offsets, columns: int, size: int) -> list[NDArray[np.int64]]:
-    """What `find` writes into so many columns, the first of which are rows, and of which it tells how many it has."""
+    """What `find` writes into so many columns, the first of which are rows,
+    and of which it tells how many it has."""
     room = [np.empty(size, np.int64) for _ in range(columns)]
     parts = [[column[:0] for column in room]]
     for first, last in row_batches(offsets, _BATCH_BYTES):
@@ -510,7 +513,8 @@ def _next_word(
 ) -> tuple[Int, np.uint64, Int, Int, Int, Int]:
     """(folded bytes, hash, start, end) of the first word from `at` on, and where to go on; no bytes: no word.
 
-    `item` counts what has been used of the folding of the code point at `at`: one of them may hold several words.
+    `item` counts what has been used of the folding of the code point at `at`:
+    one of them may hold several words.
     """
     hashed, chunk = _SEED, U64(0)
     filled: Int = 0  # bytes in the chunk
@@ -619,6 +623,7 @@ def _next_word(
 
 @raw_step
 def _stirred(hashed: np.uint64, chunk: np.uint64) -> np.uint64:
-    """A bijection of the chunk: words of up to eight bytes have a hash of their own among those of their length."""
+    """A bijection of the chunk: words of up to eight bytes have a hash of their own among those of their
+    length."""
     hashed = (hashed ^ chunk) * _FACTOR
     return hashed ^ (hashed >> U64(32))

@@ -1,9 +1,9 @@
 """What every code point means to the measures, in one table made from `unicodedata` of the running Python.
 
-    class_table()   uint16 per code point, one bit per question     é -> LETTER      $ -> SYMBOL | OPENER | MONEY
+class_table()   uint16 per code point, one bit per question     é -> LETTER      $ -> SYMBOL | OPENER | MONEY
 
-Python's strings answer alike: LETTER is `str.isalpha`, SPACE is `str.isspace`. The table goes with the Unicode
-version of the Python that made it, and so the version is written beside whatever was decided by it.
+Python's strings answer alike: LETTER is `str.isalpha`, SPACE is `str.isspace`. The table goes with the
+Unicode version of the Python that made it, and so the version is written beside whatever was decided by it.
 
 What the mill knows of every code point, in tables made from `unicodedata` of the running Python.
 
@@ -11,18 +11,19 @@ What the mill knows of every code point, in tables made from `unicodedata` of th
     fold_table()          NFKC, case folding, NFKC again: what each code point becomes
     by_category(f)        f of the general category of each: Lu, Nd, Cn
 
-They are built once per process, in 0.1 s together: 256 code points are transformed in one call, and no Python runs per
-code point where nothing changes.
+They are built once per process, in 0.1 s together:
+256 code points are transformed in one call, and no Python runs per code point where nothing changes.
 
-Unicode forms over UTF-8 bytes, with tables of what each code point does (tokmill.kernels.wordclasses makes them).
+Unicode forms over UTF-8 bytes, with tables of what each code point does (tokmill.kernels.wordclasses makes
+them).
 
     suspects     which rows may not be in a normal form      most text needs one look and no more
     fold_rows    rows with every code point replaced by its own folding, for rows where that is exact
 
 Normalizing a string is replacing its code points one by one, as long as none of the results composes with its
-neighbour or has to change places with it. `classes` says so per code point: UNSAFE, or the canonical combining
-class that must not decrease within a run of marks. A row that breaks the rule is named; the caller takes the
-slow way with it.
+neighbour or has to change places with it. `classes` says so per code point: UNSAFE, or the canonical
+combining class that must not decrease within a run of marks. A row that breaks the rule is named; the caller
+takes the slow way with it.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ U64 = np.uint64
 
 
 class FoldTable(NamedTuple):
-    """Per code point: its class, and where in `pool` its folding lies (a length byte, then UTF-8), or ITSELF."""
+    """Per code point: its class, and where in `pool` its folding lies (a length byte, then UTF-8),
+    or ITSELF."""
 
     classes: NDArray[np.uint8]
     starts: NDArray[np.int32]
@@ -332,8 +334,8 @@ _CATEGORY_BITS = (
     (("Pi", "Pf"), QUOTE),
 )
 
-# What a word of prose can wear at its ends. Not here: . (ends sentences and abbreviations), / \ @ ^ | ~ - (names,
-# paths and flags begin with them).
+# What a word of prose can wear at its ends. Not here: .
+# (ends sentences and abbreviations), / \ @ ^ | ~ - (names, paths and flags begin with them).
 _ASCII_EDGES = "!\"#&'()*,:;<>?[]_`{}"
 _ASCII_OPENERS = "$%="
 _OTHER_OPENERS = "§"

@@ -4,14 +4,16 @@
     he│said│:│"│do│n't│e.g.│pay│$│5│-│7│/│kg│...│"
 
     front   edges ( " # … and openers $ % = + are words of their own, a run of dots is one
-    back    edges likewise; 's; a full stop that is not part of an abbreviation; a unit or a currency after a digit
+    back    edges likewise; 's; a full stop that is not part of an abbreviation; a unit or a currency after a
+            digit
     core    what is left, cut at - – — ~ : < > = / between letters, at , between letters, at + - * ^ between
             digits, at . between aa and A, at icons and runs of dots; n't 'll 're 've 'm 'd go off the end.
             A core that looks like a web address or a host name is not cut.
     letters of scripts without spaces are each a word, with the marks that follow
 
 This is close to what spaCy does with English, the segmentation that the field's thresholds were tuned on
-(docs/measures.md has the figures). A word leaves its hash, its length and five facts; the text is not needed after.
+(docs/measures.md has the figures). A word leaves its hash, its length and five facts; the text is not needed
+after.
 """
 
 from __future__ import annotations
@@ -504,7 +506,8 @@ def _cut_bytes(
 
 @raw_step
 def _is_full_stop(data: Bytes, a: Int, stop: Int, before: np.uint16, classes: NDArray[np.uint16]) -> bool:
-    """After "e" in "done.", "7" or ")" yes; after one capital ("U.S.") or a lone letter ("b.") no; after two, yes."""
+    """After "e" in "done.", "7" or ")" yes; after one capital ("U.S.") or a lone letter ("b.") no;
+    after two, yes."""
     if stop - a == 1 and before & LETTER:
         return False
     if before & UPPER:
@@ -560,7 +563,8 @@ def _contraction_start(data: Bytes, start: Int, b: Int, classes: NDArray[np.uint
 
 @raw_step
 def _is_address(data: Bytes, a: Int, b: Int, classes: NDArray[np.uint16]) -> bool:
-    """[scheme://][user@]label.label.tld[:port][/path]: a top-level domain is two lower-case letters or more."""
+    """[scheme://][user@]label.label.tld[:port][/path]:
+    a top-level domain is two lower-case letters or more."""
     host: Int = a
     at: Int = a
     while at < b and (_is_host_byte(data[U64(at)], classes) or data[U64(at)] == PLUS):

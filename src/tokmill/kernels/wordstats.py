@@ -4,8 +4,8 @@ word       Stop  !  "  he  said  .  │  Then        facts of each, from words.p
 sentence   1────────── 2───────────── 3────        a terminal word ends one, with the punctuation after it;
                                                    so does the end of a line
 
-So neither a word nor a sentence knows of another line, and a text that lost some of its lines has the words and the
-sentences of those that stayed: they are counted without splitting it again.
+So neither a word nor a sentence knows of another line, and a text that lost some of its lines has the words
+and the sentences of those that stayed: they are counted without splitting it again.
 
 How much of a document its own repeated phrases make up:
 
@@ -14,14 +14,14 @@ How much of a document its own repeated phrases make up:
     number 2     0   1   .   .   0   1           2-gram i = (number of word i, number of word i + 1)
     number 3       0   .   .   .   0             3-gram i = (number of 2-gram i, number of 2-gram i + 1)
 
-A gram can only repeat where both shorter grams it is made of repeat, so each round looks only at what the round
-before found twice: of some 200 words that English text has per kilobyte, 14 are left for the 5-grams. The numbers
-are exact; only words are known by their 64-bit hash.
+A gram can only repeat where both shorter grams it is made of repeat, so each round looks only at what the
+round before found twice: of some 200 words that English text has per kilobyte, 14 are left for the 5-grams.
+The numbers are exact; only words are known by their 64-bit hash.
 
-    top n      characters of the most frequent n-gram, with a space between words, times its count; the earliest
-               of equally frequent ones; n = 2, 3, 4
-    dup n      from left to right, an n-gram that an earlier one equals counts all its characters, without spaces,
-               and the search goes on after it; n = 5 … 10
+top n      characters of the most frequent n-gram, with a space between words, times its count; the earliest
+           of equally frequent ones; n = 2, 3, 4
+dup n      from left to right, an n-gram that an earlier one equals counts all its characters, without spaces,
+           and the search goes on after it; n = 5 … 10
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ def _measure_words(
 def count_whole(
     offsets: Offsets, facts: NDArray[np.uint8], line_offsets: Offsets, is_whole: NDArray[np.uint8]
 ) -> WholeWords:
-    """Of the lines marked in `is_whole`; the filled lines of row i are line_offsets[i]:line_offsets[i + 1]."""
+    """Of the lines marked in `is_whole`; the filled lines of row i are line_offsets[i]:line_offsets[i +
+    1]."""
     found = np.zeros((len(WholeWords._fields), offsets.size - 1), np.int64)
     _count_whole(
         frozen(offsets, np.int64),
@@ -249,10 +250,11 @@ def _measure_repetition(
     top: NDArray[np.int64],
     dup: NDArray[np.int64],
 ) -> None:
-    # The table has numbers, and what they stand for is read where it stands first: 4 bytes a slot keep it in the
-    # first-level cache. A free slot has the number of the first gram of all, which so is found without being put in.
-    # Whether a gram is new is as likely as not: nothing branches on it but the walk to the next slot, and what is
-    # not new is stored again (35 to 24 ns a word). An index without a sign needs no test for being negative.
+    # The table has numbers, and what they stand for is read where it stands first: 4 bytes a slot keep it in
+    # the first-level cache. A free slot has the number of the first gram of all, which so is found without
+    # being put in. Whether a gram is new is as likely as not: nothing branches on it but the walk to the next
+    # slot, and what is not new is stored again (35 to 24 ns a word). An index without a sign needs no test
+    # for being negative.
     for row in range(offsets.size - 1):
         first = U64(offsets[row])
         words = offsets[row + 1] - offsets[row]
@@ -298,7 +300,8 @@ def _measure_repetition(
                     number = U64(table[slot])
                     known = _pair(numbers, number)
                 is_known = known == key
-                # Loaded in any case, or LLVM makes a branch of it. A dup asks only whether a gram comes again.
+                # Loaded in any case, or LLVM makes a branch of it.
+                # A dup asks only whether a gram comes again.
                 count = counts[number] if size < _FIRST_DUP else np.int32(number != place)
                 number = number if is_known else place
                 table[slot] = number
@@ -354,7 +357,8 @@ def _pair(numbers: NDArray[np.uint32], place: np.uint64) -> np.uint64:
 
 @raw_step
 def _cleared(table: NDArray[np.uint32], entries: Int, free: np.uint64) -> np.uint64:
-    """Frees as much of the table as so many entries fill by half; its mask. Filled by all it took 8 % longer."""
+    """Frees as much of the table as so many entries fill by half; its mask.
+    Filled by all it took 8 % longer."""
     slots = slots_for(entries)
     for slot in range(slots):
         table[U64(slot)] = free

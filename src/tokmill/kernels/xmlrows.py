@@ -7,11 +7,11 @@
     offsets  0 1          0 13
     present  True         True
 
-A row is plain when nothing in it leaves a question to an XML parser: names of ASCII letters, none of them twice,
-values in double quotes, well-formed UTF-8 without control characters, and no escapes but the five named ones and
-numbers of characters that XML allows. The scan ends before the first byte that is not part of a plain row or
-white space, and says whether the row there is odd or only cut by the end of the data. Nothing is an error here:
-whoever calls gives what is odd to a parser that knows all of XML.
+A row is plain when nothing in it leaves a question to an XML parser: names of ASCII letters, none of them
+twice, values in double quotes, well-formed UTF-8 without control characters, and no escapes but the five
+named ones and numbers of characters that XML allows. The scan ends before the first byte that is not part of
+a plain row or white space, and says whether the row there is odd or only cut by the end of the data. Nothing
+is an error here: whoever calls gives what is odd to a parser that knows all of XML.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tokmill.kernels.jit import Bytes, Int, frozen, inlined, kernel, put_code
 
 # Why the scan ended.
 AT_END, CUT, ODD, FULL = 0, 1, 2, 3
-# What a value is when it is read as a number: nothing, at most 18 digits with or without a minus, anything else.
+# What a value is when it is read as a number: nothing, at most 18 digits with or without a minus,
+# anything else.
 NO_NUMBER, NUMBER, NOT_A_NUMBER = 0, 1, 2
 
 # Attributes of one row; those of a dump have 23.
@@ -45,7 +46,8 @@ class Wanted(NamedTuple):
 
 
 class Room:
-    """Where a scan writes, used again for every block; a row's columns are views that the next scan overwrites."""
+    """Where a scan writes, used again for every block;
+    a row's columns are views that the next scan overwrites."""
 
     def __init__(self, columns: int, max_bytes: int, max_rows: int) -> None:
         self.max_bytes = max_bytes
@@ -82,7 +84,8 @@ def wanted_names(names: list[str]) -> Wanted:
 
 
 def scan_rows(block: bytes | memoryview | Bytes, at: int, wanted: Wanted, numbers: int, room: Room) -> Scan:
-    """Take plain rows from byte `at` on. The first `numbers` of the wanted attributes are read as numbers too."""
+    """Take plain rows from byte `at` on. The first `numbers` of the wanted attributes are read as numbers
+    too."""
     data = frozen(np.frombuffer(block, np.uint8), np.uint8)
     if data.size > room.max_bytes:
         raise ValueError(f"a block of {data.size} bytes has no room in {room.max_bytes}")
@@ -325,7 +328,8 @@ def _escape(data: Bytes, at: Int) -> tuple[Int, Int]:
 
 @inlined
 def _utf8_width(data: Bytes, at: Int) -> Int:
-    """Of the character at `at`: 0 if it is cut, -1 if XML does not allow it (a surrogate, U+FFFE, bad UTF-8)."""
+    """Of the character at `at`: 0 if it is cut, -1 if XML does not allow it (a surrogate, U+FFFE,
+    bad UTF-8)."""
     lead = data[at]
     width = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
     if lead < 0xC2 or lead > 0xF4:

@@ -5,11 +5,11 @@
     rank             |─ 0 ─|─ 1 ─|─ 2 ─|─ 3|                  batch_size each, side by side
     state            (epoch, position)                        samples that all ranks took together
 
-A state says how far the global order was used, and what it is the order of. So a run may go on with another number of
-ranks, workers or samples per batch: it gets the samples that come next, each once.
+A state says how far the global order was used, and what it is the order of. So a run may go on with another
+number of ranks, workers or samples per batch: it gets the samples that come next, each once.
 
-The last step of an epoch may have fewer samples than ranks have room for. They are then divided evenly, so that every
-rank takes the same number of steps; a rank's share may be empty. `drop_last` leaves them out.
+The last step of an epoch may have fewer samples than ranks have room for. They are then divided evenly,
+so that every rank takes the same number of steps; a rank's share may be empty. `drop_last` leaves them out.
 
 Batches made ahead on a thread of their own, while the trainer computes.
 
@@ -100,7 +100,8 @@ class Ahead(Generic[T]):
 
 _STATE_VERSION = 1
 
-# Rows that are looked up at a time, as the order places them: 1.4 µs for a batch by itself, of a thousand 0.1 each.
+# Rows that are looked up at a time, as the order places them:
+# 1.4 µs for a batch by itself, of a thousand 0.1 each.
 _ROWS_AHEAD = 8192
 
 
@@ -115,9 +116,9 @@ class Step(NamedTuple):
 class Batches:
     """Iterating gives the rest of the current epoch, then the next epoch is the current one.
 
-    Several datasets need `weights`, one for each. `prefetch` batches are made ahead on a thread. With `origins` a batch
-    says whose its rows and tokens are: `source` and `domain` (B,), `token_source` and `token_domain` (B, T), by their
-    numbers in `batches.sources` and `batches.domains`; padding is -1.
+    Several datasets need `weights`, one for each. `prefetch` batches are made ahead on a thread. With
+    `origins` a batch says whose its rows and tokens are: `source` and `domain` (B,), `token_source` and
+    `token_domain` (B, T), by their numbers in `batches.sources` and `batches.domains`; padding is -1.
     """
 
     def __init__(
@@ -205,7 +206,8 @@ class Batches:
         return [one.origins.renumbered(sources, domains) for one in self.datasets]
 
     def _plain_way(self) -> Callable[[NDArray[np.int64]], Batch] | None:
-        """The way of most, from rows of one dataset to a batch: as they are, with the padding that they have."""
+        """The way of most, from rows of one dataset to a batch:
+        as they are, with the padding that they have."""
         how, dataset = self.how, self.datasets[0]
         block, facts = dataset.store.block, dataset.facts
         is_plain = self._is_block and how.is_plain and how.length in (None, facts.seq_len)

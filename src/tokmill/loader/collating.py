@@ -171,7 +171,8 @@ def collate_plain(block: NDArray[np.integer], how: Collation) -> Batch:
 
 
 def collate_padded(block: NDArray[np.integer], ends: list[int], how: Collation) -> Batch:
-    """Likewise for rows that have their padding, from the ends that they have: in two to three times the time, not in ten."""
+    """Likewise for rows that have their padding, from the ends that they have:
+    in two to three times the time, not in ten."""
     shortest, longest = min(ends, default=0), max(ends, default=0)
     width = block.shape[1] if how.length is not None else longest
     if shortest == block.shape[1]:
@@ -199,7 +200,8 @@ def _with_next(block: NDArray[np.integer], how: Collation) -> tuple[NDArray[np.i
 
 @functools.lru_cache(maxsize=4)
 def _full(shape: tuple[int, int]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """A mask to be copied, 1 µs where np.ones takes 3; lengths that are the same array, read-only, in every batch."""
+    """A mask to be copied, 1 µs where np.ones takes 3;
+    lengths that are the same array, read-only, in every batch."""
     lengths = np.full(shape[0], shape[1], np.int64)
     lengths.flags.writeable = False
     return np.ones(shape, np.bool_), lengths
@@ -224,7 +226,8 @@ def _begins(
     starts: list[NDArray[np.integer]] | None,
     how: Collation,
 ) -> NDArray[np.bool_]:
-    """A segment begins with the row, in the columns that are given row by row or after every EOS, and with the padding."""
+    """A segment begins with the row, in the columns that are given row by row or after every EOS,
+    and with the padding."""
     begins, width = np.zeros(tokens.shape, np.bool_), tokens.shape[1]
     if starts is not None:
         rows = np.repeat(np.arange(len(starts)), [len(columns) for columns in starts])
@@ -286,7 +289,8 @@ def shifted(
     begins: NDArray[np.bool_] | None,
     ignore_index: int,
 ) -> NDArray[np.integer]:
-    """The next token of each column; ignored where there is none, and with `begins` where it is another document's."""
+    """The next token of each column; ignored where there is none,
+    and with `begins` where it is another document's."""
     targets = np.empty(tokens.shape, tokens.dtype)
     width = tokens.shape[1]
     if not width:

@@ -1,4 +1,5 @@
-"""A split of a build, opened for training: read-only, at random, and refused when it is not what it should be.
+"""A split of a build, opened for training: read-only, at random,
+and refused when it is not what it should be.
 
     open_dataset("demo/out/build/rows")                     the train split
     open_dataset("demo/out/build/rows", split="valid")
@@ -7,17 +8,18 @@
     build/rows/manifest.json ──────────┐
     build/rows/train/ ─ which format? ─┴─ facts agree? ─ files whole? ─> Dataset
 
-An example is atomic: `ds[i]["ids"]` is a view of the file without padding. What batches need beyond that is the
-collator's.
+An example is atomic: `ds[i]["ids"]` is a view of the file without padding.
+What batches need beyond that is the collator's.
 
-What a split says of itself, what the manifest of its build says, and what the trainer expects: all must agree.
+What a split says of itself, what the manifest of its build says, and what the trainer expects:
+all must agree.
 
     <split>/meta.json · ENCODE.meta.json      tokenizer sha256, EOS, padding, vocabulary, dtype
     manifest.json, one directory up           the same, and size and sha256 of every file
     tokenizer_sha256=, eos_id=                what the trainer was set up for
 
-Token ids mean nothing without their tokenizer, and a wrong EOS is not seen until a model has been trained with it: so
-a difference is an error here.
+Token ids mean nothing without their tokenizer,
+and a wrong EOS is not seen until a model has been trained with it: so a difference is an error here.
 """
 
 from __future__ import annotations
@@ -149,7 +151,8 @@ def check_files(
 
 
 def path_in_split(directory: Path, listed: str) -> Path | None:
-    """Where a file that the manifest lists lies, if it is of this split. A build of one split may have no directory for it."""
+    """Where a file that the manifest lists lies, if it is of this split.
+    A build of one split may have no directory for it."""
     if (directory / "manifest.json").is_file():
         return directory / listed if not listed.startswith("tokenizer/") else None
     split, _, name = listed.partition("/")
@@ -214,8 +217,9 @@ def open_dataset(
 ) -> Dataset:
     """The split at `path`, or the one of this name (None: train, or the only one) in the build at `path`.
 
-    `boundaries="index"` takes the documents of rows from index.jsonl.zst, all of which is read now; by default a document
-    ends where its EOS is. `hooks` is the Python file that a recipe has its format in, `hooks.py:NAME`: it is run.
+    `boundaries="index"` takes the documents of rows from index.jsonl.zst, all of which is read now; by
+    default a document ends where its EOS is. `hooks` is the Python file that a recipe has its format in,
+    `hooks.py:NAME`: it is run.
     """
     refuse_url(path, "the loader")
     if hooks is not None:
@@ -244,7 +248,8 @@ def first_row(store: Store) -> int | None:
 
 
 class Dataset:
-    """`len(ds)` examples; `ds[i]` is {"ids", "length"} and, where known, "starts" (of documents) or "doc_id"."""
+    """`len(ds)` examples; `ds[i]` is {"ids", "length"} and, where known, "starts" (of documents)
+    or "doc_id"."""
 
     def __init__(
         self,
@@ -327,8 +332,8 @@ class Dataset:
         return ends
 
     def check_unchanged(self) -> None:
-        """The files have the sizes that they had when they were opened. One that shrank under its map would end the
-        process: look before the next epoch does."""
+        """The files have the sizes that they had when they were opened.
+        One that shrank under its map would end the process: look before the next epoch does."""
         for path, size in self._sizes:
             _check_size(path, size)
 
@@ -350,7 +355,8 @@ class Dataset:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """The same wherever the files lie: from their sizes and some of their bytes, or from the digests they carry."""
+        """The same wherever the files lie: from their sizes and some of their bytes,
+        or from the digests they carry."""
         store = self.store
         digest = hashlib.sha256(f"{store.format} {store.size} {store.seq_len} {store.dtype}".encode())
         digest.update((store.split or "").encode())

@@ -3,24 +3,24 @@
     n ─ turns ─> dataset, k ─ permutation(seed, dataset, k // size) ─> row          an epoch is a stretch of n
                                                      └ in windows: sorted by length, in runs, runs shuffled
 
-It is a function of (seed, n) and of what the datasets are. Ranks, workers and batches only cut it, so they may change
-in the middle. With several datasets an epoch ends before the first of them would repeat a sample; the others go on in
-the next epoch where they were.
+It is a function of (seed, n) and of what the datasets are. Ranks, workers and batches only cut it, so they
+may change in the middle. With several datasets an epoch ends before the first of them would repeat a sample;
+the others go on in the next epoch where they were.
 
-Bucketing reorders within windows of an epoch. A window is sorted by length and cut in runs; the runs come in a keyed
-order, the last one, which may be shorter, last. A batch that lies in a run needs next to no padding:
+Bucketing reorders within windows of an epoch. A window is sorted by length and cut in runs; the runs come in
+a keyed order, the last one, which may be shorter, last. A batch that lies in a run needs next to no padding:
 
-    window   5 9 2 7 3 8 4 6       runs of 2   |2 3| |4 5| |6 7| |8 9|       shuffled   |6 7| |2 3| |8 9| |4 5|
+window   5 9 2 7 3 8 4 6       runs of 2   |2 3| |4 5| |6 7| |8 9|       shuffled   |6 7| |2 3| |8 9| |4 5|
 
 Turns: several datasets in fixed proportions.
 
     weights 3 : 1 : 1      turns   a b a c a | a b a c a | …      a period of 5, over and over
                            before  0 0 1 0 2 | 3 1 4 1 5 |        samples its dataset gave before
 
-The turn goes to the dataset with the largest deficit, weight * (n + 1) - total * given, to the first of equals. Deficits
-are whole numbers; after one period each is zero again (a dataset that is ahead of its share has no deficit, so it cannot
-have had a turn too many). So the schedule is exact, and one period of it is all that must be kept: any turn is found
-from n alone.
+The turn goes to the dataset with the largest deficit, weight * (n + 1) - total * given, to the first of
+equals. Deficits are whole numbers; after one period each is zero again (a dataset that is ahead of its share
+has no deficit, so it cannot have had a turn too many). So the schedule is exact, and one period of it is all
+that must be kept: any turn is found from n alone.
 
 Permutation: a shuffle that is computed, not stored, the n-th element of a keyed permutation of 0 … size - 1.
 
@@ -39,7 +39,8 @@ Permutation: a shuffle that is computed, not stored, the n-th element of a keyed
 - Two short digits reach few of the permutations of few elements. Up to 4,096 elements are sorted by their keyed hash
   instead, which reaches them all: a table of 32 KB at most.
 
-Every step is a NumPy operation on whole arrays of 64-bit integers: 0.07 µs for each element in blocks of 8,192.
+Every step is a NumPy operation on whole arrays of 64-bit integers:
+0.07 µs for each element in blocks of 8,192.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ Shuffle = Literal["epoch", "none"]
 # Placed at a time: 0.9 ms for a block, of which a batch of eight then takes what it needs in 2 µs.
 _BLOCK_SAMPLES = 8192
 
-# Weights whose smallest whole numbers add up to more are rounded to parts of this many: 0.006 % of the whole, 30 ms.
+# Weights whose smallest whole numbers add up to more are rounded to parts of this many:
+# 0.006 % of the whole, 30 ms.
 MAX_PERIOD = 1 << 14
 
 # Four pass every test of ours, two fail them all by tens of sigmas; two are spare.
@@ -77,7 +79,8 @@ MAX_SIZE = 1 << 62
 
 
 class Bucketing(NamedTuple):
-    """Sort by length within `window` samples; keep `run` neighbours together. A multiple of the global batch is best."""
+    """Sort by length within `window` samples; keep `run` neighbours together.
+    A multiple of the global batch is best."""
 
     window: int = 4096
     run: int = 64
@@ -326,7 +329,8 @@ def _mixed(numbers: NDArray[np.uint64], add: np.uint64, multiply: np.uint64) -> 
 def _added(
     digit: NDArray[np.uint64], other: NDArray[np.uint64], base: np.uint64, add: np.uint64, multiply: np.uint64
 ) -> NDArray[np.uint64]:
-    """digit + hash(other), modulo base. Of the hash 32 bits are scaled, because `%` is slower than all the rest."""
+    """digit + hash(other), modulo base. Of the hash 32 bits are scaled,
+    because `%` is slower than all the rest."""
     shift = _mixed(other, add, multiply)
     shift >>= np.uint64(32)
     shift *= base

@@ -16,8 +16,8 @@ Whose every row and every token of a batch is (Origins):
     begins   row r has spans[begins[r] : begins[r + 1]]
     spans    start, end (columns), source, document (spans of one that was cut share theirs)
 
-Numbers count the names in alphabetical order: `dataset.sources`, `dataset.domains`. They are the same in every split of a
-build. Which domain a source is of, the build's manifest says.
+Numbers count the names in alphabetical order: `dataset.sources`, `dataset.domains`.
+They are the same in every split of a build. Which domain a source is of, the build's manifest says.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ def _documents(spans: list[DocumentSpan]) -> Iterator[int]:
 def origins_of(
     origins: Origins, rows: NDArray[np.int64], lengths: NDArray[np.int64], width: int
 ) -> dict[str, Any]:
-    """domain, source, token_domain, token_source of rows that have so many tokens each in a batch of this width."""
+    """domain, source, token_domain, token_source of rows that have so many tokens each in a batch of this
+    width."""
     spans = origins.spans
     counts = spans.begins[rows + 1] - spans.begins[rows]
     ends = np.cumsum(counts)
@@ -122,7 +123,8 @@ def origins_of(
     room = lengths[of_row]  # what the batch has of each row
     start, end = np.minimum(spans.start[at], room), np.minimum(spans.end[at], room)
     source = spans.source[at]
-    # every span is two runs of one value, what lies before it and itself, and every row ends in one of padding
+    # every span is two runs of one value, what lies before it and itself,
+    # and every row ends in one of padding
     before = np.append(0, end)[:-1]
     before[(ends - counts)[counts > 0]] = 0
     place = 2 * np.arange(len(of_row)) + of_row
@@ -162,7 +164,8 @@ def _of_most(
 
 
 def find_domains(directory: Path, meta: Mapping[str, Any], manifest: Any | None) -> dict[str, str]:
-    """Which domain each source is of: as the build's manifest says, or the run around a build that does not."""
+    """Which domain each source is of: as the build's manifest says,
+    or the run around a build that does not."""
     known = meta.get("domain_of") or (manifest.facts.get("domain_of") if manifest is not None else None)
     if not known:
         run = directory.parent.parent.parent
@@ -189,7 +192,8 @@ class RowIndex(NamedTuple):
 
 
 def load_row_index(path: Path, rows: int, first: int | None = None) -> RowIndex:
-    """Of rows first … first + rows - 1; None: the index is of this split alone, and must tell of no other row."""
+    """Of rows first … first + rows - 1; None: the index is of this split alone,
+    and must tell of no other row."""
     from tokmill.formats.index import read_row_index
 
     counts, columns, ends = [], [], []

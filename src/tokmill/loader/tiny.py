@@ -1,11 +1,13 @@
-"""A language model small enough to be read in one go: one block of causal attention in NumPy, with its gradients.
+"""A language model small enough to be read in one go:
+one block of causal attention in NumPy, with its gradients.
 
     tokens (B, T) ─ embed + place ─ x ─┬─ norm ─ q, k, v ─ softmax(q kᵀ + mask) v ─ out ─(+)─┬─ norm ─ up ─ relu ─ down ─(+)─ norm ─ head
                                        └─────────────────────────────────────────────────┘ └──────────────────────────────┘
 
-It is for one question: can a model learn these batches by heart? Tokens, targets and mask that are made well go to a
-loss of about nothing in a few hundred steps of AdamW; with targets that are not the next tokens, or a mask that hides
-what they depend on, they do not. A mask that shows the future is found by moving a token and looking who noticed.
+It is for one question: can a model learn these batches by heart? Tokens, targets and mask that are made well
+go to a loss of about nothing in a few hundred steps of AdamW; with targets that are not the next tokens, or a
+mask that hides what they depend on, they do not. A mask that shows the future is found by moving a token and
+looking who noticed.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class TinyModel:
     def loss(
         self, tokens: NDArray[np.integer], targets: NDArray[np.integer], allowed: NDArray[np.bool_]
     ) -> tuple[float, dict[str, Array]]:
-        """Mean cross entropy over the targets that are not negative, and its gradients. `allowed` is (B, T, T)."""
+        """Mean cross entropy over the targets that are not negative, and its gradients.
+        `allowed` is (B, T, T)."""
         w, grads = self.weights, {}
         kept, logits = self._forward(tokens, allowed)
         wanted = targets >= 0
@@ -133,7 +136,8 @@ def overfit(
     lr: float = 1e-3,
     width: int = 64,
 ) -> Iterator[float]:
-    """The loss of every step on one batch. Ids are renumbered: a model of those that occur is all it takes."""
+    """The loss of every step on one batch. Ids are renumbered:
+    a model of those that occur is all it takes."""
     known = np.unique(np.concatenate((tokens.reshape(-1), targets[targets >= 0])))
     inputs = np.searchsorted(known, tokens)
     wanted = np.where(targets >= 0, np.searchsorted(known, np.maximum(targets, known[0])), -1)
@@ -148,7 +152,8 @@ def overfit(
 def lowest_loss(
     tokens: NDArray[np.integer], targets: NDArray[np.integer], allowed: NDArray[np.bool_]
 ) -> float:
-    """What no model can go below: where two places see the same tokens at the same places and must say different ones."""
+    """What no model can go below: where two places see the same tokens at the same places and must say
+    different ones."""
     seen: dict[bytes, dict[int, int]] = {}
     for row, column in zip(*np.nonzero(targets >= 0), strict=True):
         visible = np.flatnonzero(allowed[row, column])

@@ -1,12 +1,12 @@
 """The same batches as tensors, for `torch.utils.data.DataLoader` and `torchdata`'s `StatefulDataLoader`.
 
-    Rows(ds)               map-style: examples by number, for a sampler and a collate function of your own
-    Stream(batches)        iterable: whole batches, so DataLoader(Stream(batches), batch_size=None, num_workers=2)
-    Feed(batches, …)       such a DataLoader that knows where it is: batches.state_dict() is right at every step,
-                           and may be loaded with another number of workers, ranks or samples per batch
+Rows(ds)               map-style: examples by number, for a sampler and a collate function of your own
+Stream(batches)        iterable: whole batches, so DataLoader(Stream(batches), batch_size=None, num_workers=2)
+Feed(batches, …)       such a DataLoader that knows where it is: batches.state_dict() is right at every step,
+                       and may be loaded with another number of workers, ranks or samples per batch
 
-    worker 0   step 0     step 2     step 4          each worker makes every num_workers-th step, and DataLoader
-    worker 1        step 1     step 3     …          takes from them in turns: the order is that of one process
+worker 0   step 0     step 2     step 4          each worker makes every num_workers-th step, and DataLoader
+worker 1        step 1     step 3     …          takes from them in turns: the order is that of one process
 
 Tensors share the memory of the arrays; `pin_memory=True` copies them once, to where a GPU can fetch them.
 """
@@ -34,7 +34,8 @@ except ImportError as error:
 
 
 def as_tensors(batch: Batch) -> dict[str, Any]:
-    """Arrays become tensors of the same memory. Views of files are read-only, which tensors cannot be: those are copied."""
+    """Arrays become tensors of the same memory. Views of files are read-only, which tensors cannot be:
+    those are copied."""
     return {name: _tensor(value) if isinstance(value, np.ndarray) else value for name, value in batch.items()}
 
 
@@ -64,8 +65,8 @@ class Rows(MapDataset):  # type: ignore[misc]
 class Stream(IterableDataset):  # type: ignore[misc]
     """The rest of the current epoch, batch by batch; `set_epoch` begins another.
 
-    In a worker of a DataLoader it gives that worker's steps. Its state is the worker's own: StatefulDataLoader keeps one
-    for each, and wants the same number of workers back.
+    In a worker of a DataLoader it gives that worker's steps. Its state is the worker's own:
+    StatefulDataLoader keeps one for each, and wants the same number of workers back.
     """
 
     def __init__(self, batches: Batches) -> None:

@@ -4,7 +4,8 @@ padding           columns that hold nothing            share of all columns
 truncated         tokens that no row holds             share of the tokens
 tail_dropped      likewise, after the last whole row
 fragmented        documents on more than one row       share of the documents; of those, how many would fit one
-cross_document    tokens that stand in their row after another document: under plain causal attention they see it
+cross_document    tokens that stand in their row after another document: under plain causal attention they see
+                  it
                                                        share of the tokens in rows
 """
 
@@ -58,7 +59,8 @@ def compare_strategies(
     groups: NDArray[np.integer] | None = None,
     tail: Tail = "drop",
 ) -> list[Cost]:
-    """In the order of LAYOUTS. One plan at a time is in memory. `concat` is one stream, whatever the groups."""
+    """In the order of LAYOUTS. One plan at a time is in memory.
+    `concat` is one stream, whatever the groups."""
     return [
         cost_of(plan_layout(layout, lengths, seq_len, None if layout == "concat" else groups, tail), lengths)
         for layout in LAYOUTS

@@ -1,7 +1,9 @@
-"""How much of what is built: weights of domains and sources, a target, the quotas that follow, and equal domains.
+"""How much of what is built: weights of domains and sources, a target, the quotas that follow,
+and equal domains.
 
     domains   web 0.7            math 0.3                   add up to 1, or are made to, with a warning
-    sources   mdn 0.2  wiki 0.8  gsm8k, proofs: no weights  add up to 1 in each domain; none: by the tokens they have
+    sources   mdn 0.2  wiki 0.8  gsm8k, proofs: no weights  add up to 1 in each domain; none: by the tokens
+              they have
     shares    0.14     0.56      0.3 * tokens of each / tokens of both
 
     target    tokens 200M   blocks 97,656 (of seq_len tokens)   documents 50k   megabytes 800 (of text, 10^6 bytes)
@@ -10,16 +12,17 @@
 
     exhausted     a source that has too little
       stop          is an error that says how far the mixture would get
-      renormalize   gives all it has; what is missing comes from its domain, then from the other domains, by weight
+      renormalize   gives all it has; what is missing comes from its domain, then from the other domains, by
+                    weight
       repeat        gives its documents again, up to max_epochs times; beyond that, an error
 
     balance       the larger domains lose rows, chosen by a keyed hash, until all have as many as the smallest
       row of the domain ─ keyed hash, its number in the low bits ─> mark        kept: the rows with the smallest marks
       marks ─ counted by their leading bits, then by the next, … ─> the largest mark that is kept
 
-Weights are exact fractions of the decimals that were written: 0.1 is a tenth. A mark follows from the number of a row
-alone, so nothing is stored: one number for each domain decides, and finding it takes a table of 512 KB, whatever the
-number of rows.
+Weights are exact fractions of the decimals that were written: 0.1 is a tenth. A mark follows from the number
+of a row alone, so nothing is stored: one number for each domain decides, and finding it takes a table of 512
+KB, whatever the number of rows.
 """
 
 from __future__ import annotations
@@ -49,7 +52,8 @@ Number = int | float | str | Decimal | Fraction
 # Seven places of a weight are enough; what is further off than this is a mistake, not rounding.
 _TOLERANCE = Fraction(1, 10**6)
 
-# A build that one domain keeps from using half of what there is deserves one too: more is thrown away than kept.
+# A build that one domain keeps from using half of what there is deserves one too:
+# more is thrown away than kept.
 MIN_USED = Fraction(1, 2)
 
 # A domain with so many times the tokens of another deserves a word.
@@ -87,8 +91,8 @@ def check_weights(
 ) -> dict[str, Fraction]:
     """The weights of the `known` names, in their order, adding up to exactly 1.
 
-    A name that is not known may have the weight 0: what is left out needs no files. Weights with another sum are
-    shares of it; a line says so, unless `normalize` says that this is meant.
+    A name that is not known may have the weight 0: what is left out needs no files.
+    Weights with another sum are shares of it; a line says so, unless `normalize` says that this is meant.
     """
     exact = {name: _exact(weight, name, where) for name, weight in weights.items()}
     for name, weight in exact.items():
@@ -153,8 +157,8 @@ class Limit(NamedTuple):
 
 
 def limit_of_weights(sources: Mapping[str, Part], is_weighted: Collection[str]) -> Limit | None:
-    """Without a target a mixture ends when one has given all that it has; `is_weighted` are domains whose sources have
-    weights of their own, and end one by one."""
+    """Without a target a mixture ends when one has given all that it has;
+    `is_weighted` are domains whose sources have weights of their own, and end one by one."""
     parts: dict[str, list[Part]] = {}
     for source, part in sources.items():
         if part.wanted:
@@ -243,7 +247,8 @@ class Holding:
 
 
 def split_budget(amount: int, splits: Sequence[str], held_out: Mapping[str, Fraction]) -> dict[str, int]:
-    """Every split gets its part of one budget, so that together they never exceed it: the first has the rest."""
+    """Every split gets its part of one budget, so that together they never exceed it:
+    the first has the rest."""
     parts = {name: int(amount * held_out.get(name, 0)) for name in splits[1:]}
     return {splits[0]: amount - sum(parts.values()), **parts}
 
@@ -258,7 +263,8 @@ def largest_budget(holdings: Sequence[Holding], mixture: Mixture) -> int:
 
 
 def shares_of(holdings: Sequence[Holding], mixture: Mixture) -> list[Fraction]:
-    """What each source should be of the whole; 1 in total, unless a domain with a weight has no source with one."""
+    """What each source should be of the whole; 1 in total,
+    unless a domain with a weight has no source with one."""
     return [
         mixture.domains[holding.domain] * _within(holdings, mixture, holding.domain)[holding.name]
         for holding in holdings
@@ -355,7 +361,8 @@ _LOOK_BITS = 16
 
 
 class Balance:
-    """As many rows of every group as the smallest has, of groups of so many `rows`. One without a row does not count."""
+    """As many rows of every group as the smallest has, of groups of so many `rows`.
+    One without a row does not count."""
 
     def __init__(self, rows: Sequence[int], seed: int) -> None:
         self._rows = list(rows)
@@ -366,7 +373,8 @@ class Balance:
         ]
 
     def kept_rows(self, groups: NDArray[np.integer], before: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of rows of these groups, `before` each group's first of which there were so many of it: those that stay."""
+        """Of rows of these groups, `before` each group's first of which there were so many of it:
+        those that stay."""
         is_kept = np.zeros(len(groups), np.bool_)
         for group in np.unique(groups).tolist():
             mine = np.flatnonzero(groups == group)

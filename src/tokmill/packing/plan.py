@@ -18,26 +18,27 @@
     pad         |--0--|=====|   |----1----|!|   |-2-|=======|       fixed length; 1 is truncated: ! is its last token
     indexed     |--0--|   |---------------1---------------|   |-2-|      no packing: sequences as they are
 
-    concat      no padding but in the last row, and a document is cut wherever a row ends; spans are found when they
-                are asked for, so such a plan takes 8 bytes per document
+    concat      no padding but in the last row, and a document is cut wherever a row ends; spans are found
+                when they are asked for, so such a plan takes 8 bytes per document
     best_fit    items from the largest to the smallest, each into the row with the least room that is enough:
                 hardly any padding; documents that share a row come from anywhere in the corpus
-    document    items in order, each into one of a few rows that are open: some padding; what stands together in the
-                corpus stays together, and all rows of a long document follow each other
+    document    items in order, each into one of a few rows that are open: some padding; what stands together
+                in the corpus stays together, and all rows of a long document follow each other
 
-Rows can be gathered in any order and in parallel, and every token of every row has an origin. With `groups` (domains,
-say) no row holds documents of two: each group of concat is a stream with a tail of its own. Rows are in the order of
-their first document or token, documents in a row in theirs: both follow the order that a mixture gave them.
+Rows can be gathered in any order and in parallel, and every token of every row has an origin. With `groups`
+(domains, say) no row holds documents of two: each group of concat is a stream with a tail of its own. Rows
+are in the order of their first document or token, documents in a row in theirs: both follow the order that a
+mixture gave them.
 
 No token is touched until rows are gathered.
 
     plan.spans(first, stop)   row  document  start:end  offset
     Store                          document -> (array, begin)
-    gather_rows               ids of rows first to stop, padding where no document is: one compiled copy per batch of
-                              rows and file, straight out of the maps
+    gather_rows               ids of rows first to stop, padding where no document is: one compiled copy per
+                              batch of rows and file, straight out of the maps
 
-Batches do not know of each other: they can be made in any order, by threads (the copy is free of the GIL) or by
-processes.
+Batches do not know of each other: they can be made in any order, by threads (the copy is free of the GIL)
+or by processes.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ class PieceList:
 
 
 def take_rows(plan: Plan, rows: NDArray[np.int64]) -> Plan:
-    """Only these rows, in this order. What the others hold is `left_out`, and so is all of a document that they had
-    truncated: no row has any of it."""
+    """Only these rows, in this order. What the others hold is `left_out`,
+    and so is all of a document that they had truncated: no row has any of it."""
     listed = pieces_of(plan)
     first = listed.row_begins[rows]
     counts = listed.row_begins[rows + 1] - first
@@ -271,7 +272,8 @@ class Stream:
             np.searchsorted(self._ends, begin, "right") : np.searchsorted(self._ends, stop, "left")
         ]
         row_begins = np.arange(begin, stop, self._seq_len, dtype=np.int64)
-        # not np.unique: it hashes (NumPy 2.4), 1.3 s for 1.5 million cuts; merging two sorted runs takes 0.01 s
+        # not np.unique: it hashes (NumPy 2.4), 1.3 s for 1.5 million cuts;
+        # merging two sorted runs takes 0.01 s
         cuts = np.sort(np.concatenate((row_begins, inside)), kind="stable")
         begins = cuts[np.diff(cuts, prepend=-1) > 0]
         widths = np.diff(begins, append=stop)
@@ -285,8 +287,9 @@ class Stream:
 
 # --- best_fit and document ---
 
-# Padding at 2,048 on the bench texts, and CPU seconds for 20 million documents: 1 row (next fit) 15.4 % and 1.1 s, 8 rows
-# 5.1 % and 2.1 s, 32 rows 3.2 % and 2.9 s, 128 rows 1.9 % and 5.4 s, which is what best fit takes.
+# Padding at 2,048 on the bench texts, and CPU seconds for 20 million documents: 1 row (next fit) 15.4 % and
+# 1.1 s, 8 rows 5.1 % and 2.1 s, 32 rows 3.2 % and 2.9 s, 128 rows 1.9 % and 5.4 s, which is what best fit
+# takes.
 _OPEN_ROWS = 128
 
 
@@ -398,7 +401,8 @@ BATCH_TOKENS = 4 << 20
 
 
 class Store(NamedTuple):
-    """Where the ids of the planned documents lie: in `arrays[array[d]]`, from `begin[d]` on. One dtype for all."""
+    """Where the ids of the planned documents lie: in `arrays[array[d]]`, from `begin[d]` on.
+    One dtype for all."""
 
     arrays: Sequence[NDArray[np.integer]]
     begin: NDArray[np.int64]
@@ -420,8 +424,8 @@ def gather_rows(
 ) -> NDArray[np.integer]:
     """Rows first_row to stop_row as (rows, seq_len), in the dtype of the store.
 
-    A loop that is done with a batch when it asks for the next lends its array as `into`: the pages of a fresh one
-    cost more than the copy (1 GB/s instead of 6).
+    A loop that is done with a batch when it asks for the next lends its array as `into`:
+    the pages of a fresh one cost more than the copy (1 GB/s instead of 6).
     """
     assert plan.seq_len, f"{plan.layout}: rows have no common length; use gather_sequences"
     assert 0 <= first_row <= stop_row <= plan.n_rows, f"rows {first_row} to {stop_row} of {plan.n_rows}"

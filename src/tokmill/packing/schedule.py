@@ -9,17 +9,18 @@
     Turning       … taken │▇▇▇ ▇ ▇▇ window │ still to be read …           a window that is used up is refilled
     schedule      the same for documents whose lengths are in memory: whole columns in, whole columns out
 
-Nothing is drawn. Documents of a source come in the order of a keyed hash of their identity (a shuffle that no other
-document, worker or cut can change), another one in each epoch; or in corpus order.
+Nothing is drawn. Documents of a source come in the order of a keyed hash of their identity (a shuffle that no
+other document, worker or cut can change), another one in each epoch; or in corpus order.
 
-A budget in tokens is met from below, source by source: a document that would take its source over its part is passed
-over for one of the next that fits. So shares are met to a fraction of a document, and the budget too; what is missing
-is recorded. A budget in documents or megabytes ends the schedule before the first document that exceeds it. One in blocks
-is met from above, so that every row is full: rows are counted, and cut off, where they are built.
+A budget in tokens is met from below, source by source: a document that would take its source over its part is
+passed over for one of the next that fits. So shares are met to a fraction of a document, and the budget too;
+what is missing is recorded. A budget in documents or megabytes ends the schedule before the first document
+that exceeds it. One in blocks is met from above, so that every row is full: rows are counted, and cut off,
+where they are built.
 
-Memory is bounded by the windows, not by the sources. A source that is next and has used up what it has read waits for
-more; then the turns go on where they were. So turns do not depend on the size of the windows, nor on how a source cuts
-its documents into batches.
+Memory is bounded by the windows, not by the sources. A source that is next and has used up what it has read
+waits for more; then the turns go on where they were. So turns do not depend on the size of the windows, nor
+on how a source cuts its documents into batches.
 """
 
 from __future__ import annotations
@@ -49,13 +50,15 @@ from tokmill.packing.mixture import (
 
 # --- turns ---
 
-# Documents in the windows of all sources together: 16 MB of lengths and costs, and what the caller keeps for them.
+# Documents in the windows of all sources together:
+# 16 MB of lengths and costs, and what the caller keeps for them.
 _WINDOW_DOCUMENTS = 1 << 20
 
 # Turns of a batch, at most.
 _BATCH_TURNS = 1 << 18
 
-# Documents that may be passed over at the end of a source's part: the shortest of a thousand leaves next to nothing.
+# Documents that may be passed over at the end of a source's part:
+# the shortest of a thousand leaves next to nothing.
 PATIENCE = 1000
 
 
@@ -67,15 +70,16 @@ class Offered(NamedTuple):
 
 
 class TurnBatch(NamedTuple):
-    """Document `position[k]` of what source `source[k]` offers is the k-th of the batch; positions of a source ascend."""
+    """Document `position[k]` of what source `source[k]` offers is the k-th of the batch;
+    positions of a source ascend."""
 
     source: NDArray[np.int32]
     position: NDArray[np.int64]
 
 
 class Turning:
-    """Iterate for the turns. Where the source that is next has nothing left and that is strict, `dry` is that source;
-    it may be given `more`, and the turns go on."""
+    """Iterate for the turns. Where the source that is next has nothing left and that is strict,
+    `dry` is that source; it may be given `more`, and the turns go on."""
 
     def __init__(
         self,
@@ -130,7 +134,8 @@ class Turning:
             self.dry = stop.source
 
     def _fill(self, source: int) -> None:
-        """What is left of the window moves to its beginning; behind it, as much of the source as there is room for."""
+        """What is left of the window moves to its beginning;
+        behind it, as much of the source as there is room for."""
         windows, begin = self._windows, int(self._begins[source])
         first, end = int(windows.nexts[source]), int(windows.ends[source])
         columns = {id(column): column for column in (windows.lengths, windows.costs)}.values()
@@ -162,7 +167,8 @@ def _after(offered: Offered, count: int) -> Offered | None:
 
 # --- sources of any size ---
 
-# Muennighoff et al. 2023 (Scaling Data-Constrained Language Models): up to four epochs are nearly as good as new data.
+# Muennighoff et al. 2023 (Scaling Data-Constrained Language Models):
+# up to four epochs are nearly as good as new data.
 MAX_EPOCHS = 4
 
 _MAX_LENGTH = (1 << 31) - 1
@@ -221,8 +227,8 @@ class Summary:
 
 
 class Scheduling:
-    """Iterate once for the turns; then there is a summary. Without a target, as much as the weights allow before the
-    first source is exhausted."""
+    """Iterate once for the turns; then there is a summary.
+    Without a target, as much as the weights allow before the first source is exhausted."""
 
     def __init__(
         self,
@@ -305,7 +311,8 @@ class Scheduling:
         )
 
     def _with_tails(self, budget: int) -> int:
-        """Rows that keep domains apart lose the tail of each: a row more for all but one, as far as the sources reach."""
+        """Rows that keep domains apart lose the tail of each:
+        a row more for all but one, as far as the sources reach."""
         weighted = zip(self._holdings, self._shares, strict=True)
         domains = {holding.domain for holding, share in weighted if share and holding.tokens}
         more = budget + max(len(domains) - 1, 0) * (budget // self._target.amount)
@@ -378,7 +385,8 @@ def _epochs(source: Source, count: int) -> Iterator[Offered]:
 
 
 def _in_bits(parts: Sequence[Fraction]) -> NDArray[np.int64]:
-    """Whole numbers in proportion, 2^31 in all; a part that is there at all is at least 1, the largest gives for it."""
+    """Whole numbers in proportion, 2^31 in all; a part that is there at all is at least 1,
+    the largest gives for it."""
     whole = 1 << SHARE_BITS
     total = sum(parts, Fraction(0))
     shares = np.array([max(int(whole * part / total), 1) if part else 0 for part in parts], np.int64)

@@ -1,9 +1,11 @@
-"""Why steps are made again, in the words of the recipe: what was changed in it, and which steps that concerns.
+"""Why steps are made again, in the words of the recipe:
+what was changed in it, and which steps that concerns.
 
     former recipe, recipe ─ key by key ─> `domains.web.filters[2].min` changed 50 → 100
     a step ─ the sections that it is made from ─> the changes that concern it
 
-The former recipe is in the manifest of the finished run. Where there is none, a step's own settings are compared.
+The former recipe is in the manifest of the finished run.
+Where there is none, a step's own settings are compared.
 """
 
 from __future__ import annotations

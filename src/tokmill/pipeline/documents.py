@@ -2,8 +2,8 @@
 
     how a source is cleaned      sources[].clean  >  domains.<domain>  >  the recipe's own sections
 
-Packs and languages are for prose: a source of the domain `code` is judged by them only where its own name, or its
-domain's, asks for it.
+Packs and languages are for prose: a source of the domain `code` is judged by them only where its own name,
+or its domain's, asks for it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def own_section(section: str, recipe: Recipe, source: Source) -> Any:
 
 
 def refuse_idle_packs(recipe: Recipe) -> None:
-    """A pack of the whole recipe that is for code, where no source is: it would judge nothing, without a word."""
+    """A pack of the whole recipe that is for code, where no source is:
+    it would judge nothing, without a word."""
     for rule in recipe.filters:
         is_for_code = rule.pack is not None and load_pack(rule.pack).judges == "code"
         if is_for_code and CODE not in {source.domain for source in recipe.sources}:
@@ -90,7 +91,8 @@ def resolve_cleaning(recipe: Recipe, source: Source, base: Path) -> CleanOptions
     """The options of a source's cleaning."""
     own_filters = own_section("filters", recipe, source)
     filters = recipe.filters if own_filters is None else own_filters
-    # a pack is made for prose or for code, languages are of prose; a source is judged by others where its own name asks
+    # a pack is made for prose or for code, languages are of prose;
+    # a source is judged by others where its own name asks
     is_code = source.domain == CODE
     kind: Kind = "code" if is_code else "prose"
     sieve = compile_filters(filters, base, inherited_by=kind if own_filters is None else None)
@@ -216,7 +218,8 @@ def dedup_step(dedup: Dedup, base: Path, out: Path, documents: tuple[str, ...], 
 
 
 class _Found(NamedTuple):
-    """What a source has: its files (None: known from the manifest, not looked up again), and how to read them."""
+    """What a source has: its files (None: known from the manifest, not looked up again),
+    and how to read them."""
 
     files: list[InputFile] | None
     digests: dict[str, str]

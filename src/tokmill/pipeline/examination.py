@@ -4,8 +4,8 @@
     files · packs, licences, languages · code of others ───────┼─> all of them by line, or the recipe
     tokenizer, builds, mixture · budget, disk, output directory┘
 
-Nothing is written, no file is read whole, and nothing is asked of a network: what a hub or an object store holds is
-known to the plan. A file that the last run has read is not opened again.
+Nothing is written, no file is read whole, and nothing is asked of a network: what a hub or an object store
+holds is known to the plan. A file that the last run has read is not opened again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ _HEAD_BYTES = 1 << 16
 _OPENED_FILES = 256  # of a source: damage is rarely in one file alone, and the reader tells of it in the end
 # Of a compressed file. Text shrinks 3 to 6 times; 20 times is a file of repeats.
 _MAX_EXPANSION = 20
-# A run keeps documents twice, compressed, and tokens: as much as the input in all. A quarter does for the first copy alone.
+# A run keeps documents twice, compressed, and tokens: as much as the input in all.
+# A quarter does for the first copy alone.
 _LEAST_SHARE = 4
 _PACKAGES = {"ray": "ray", "dask": "distributed"}
 
@@ -65,7 +66,8 @@ _PACKAGES = {"ray": "ray", "dask": "distributed"}
 def examine(
     written: Written, base: Path, out: Path, *, engine: str = "local", until: str | None = None
 ) -> Recipe:
-    """The recipe, if nothing is wrong with it; else an error that lists all that is. Paths are relative to `base`."""
+    """The recipe, if nothing is wrong with it; else an error that lists all that is.
+    Paths are relative to `base`."""
     recipe: Recipe | None = written.content
     found = _Found(written)
     if recipe is not None:
@@ -318,7 +320,8 @@ def _mixture(found: _Found, recipe: Recipe, sizes: _Sizes) -> None:
 
 
 def _renames_sources(written: Written) -> bool:
-    """A mistake in what sources are called, or one that took a source out: others that name them may be right."""
+    """A mistake in what sources are called, or one that took a source out:
+    others that name them may be right."""
     places = [mistake.place for mistake in written.mistakes if mistake.place.startswith("sources")]
     last = [place.rpartition(".")[2] for place in places]
     return ("sources",) in written.left_out or any(
@@ -327,7 +330,8 @@ def _renames_sources(written: Written) -> bool:
 
 
 def _budget(found: _Found, recipe: Recipe, sizes: _Sizes) -> None:
-    """A token has a byte of text or more: more tokens than bytes are nowhere, and that is known before any is read."""
+    """A token has a byte of text or more: more tokens than bytes are nowhere,
+    and that is known before any is read."""
     mixture = recipe.mixture
     assert mixture is not None, "asked by whoever has one"
     unit, amount = mixture.target or ("documents", 0)

@@ -1,9 +1,12 @@
-"""What a run's directory can do without (`gc`): steps as they were before, and what commands that were cut short left.
+"""What a run's directory can do without (`gc`):
+steps as they were before, and what commands that were cut short left.
 
-    <out>.previous/<step>/<fingerprint>/     kept by `run --keep-previous`; freed are bytes that have no other name
+    <out>.previous/<step>/<fingerprint>/     kept by `run --keep-previous`; freed are bytes that have no other
+                                             name
     .tmp-*  .work                            left by a command that was killed
 
-Nothing that the finished run consists of is ever among it; docs/how-to/disk.md says what of that may go, and what for.
+Nothing that the finished run consists of is ever among it;
+docs/how-to/disk.md says what of that may go, and what for.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ class Collected:
 
 
 def gc(directory: str | Path, *, delete: bool = False) -> Collected:
-    """What the run in `directory` can do without, and how much it would free; `delete`: free it, while nobody works there."""
+    """What the run in `directory` can do without, and how much it would free; `delete`:
+    free it, while nobody works there."""
     out = Path(directory)
     if not out.is_dir() and not previous_directory(out).is_dir():
         raise StorageError("no such directory", where=str(out), next="give the directory of a run")

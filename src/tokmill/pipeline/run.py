@@ -3,8 +3,9 @@
 recipe ─ read ─ examine: every mistake at once ─ plan: steps ─ session.py: those that are not up to date
                                                                    └─> <out>/manifest.json: every artifact
 
-One run at a time works in an output directory; a lock that dies with its process sees to it. Where `out` is the URL
-of an object store the run works in a directory of this machine and is published from there, whole or not at all.
+One run at a time works in an output directory; a lock that dies with its process sees to it. Where `out` is
+the URL of an object store the run works in a directory of this machine and is published from there, whole or
+not at all.
 """
 
 from __future__ import annotations
@@ -86,15 +87,17 @@ def run(
     verify: bool = False,
     progress: Progress | None = None,
 ) -> RunResult:
-    """Run a recipe into `out` (default: out/<name> beside its file), a directory or the URL of an object store.
+    """Run a recipe into `out` (default: out/<name> beside its file),
+    a directory or the URL of an object store.
 
-    The recipe is a file, YAML, a dict of sections, or a `Recipe`; without a file paths are relative to the current
-    directory, and a source may have its records as `data`: an iterable of dicts, a function that returns one, an Arrow
-    table, a frame, a `datasets.Dataset`. `set`: other values for keys, by their paths in the recipe
-    ({"filters[2].min": 100}); the manifest of the run has them. `keep_previous`: steps that this run replaces stay beside it, and a recipe that asks
-    for them again gets them back at once. `verify`: read every byte of steps that are up to date, and make those that are
-    damaged again; without it only files that are missing or have another size are noticed, and some of the others. `work` and `replace` are for a URL: where the run works before it is published,
-    and whether it may be published in the place of another.
+    The recipe is a file, YAML, a dict of sections, or a `Recipe`; without a file paths are relative to the
+    current directory, and a source may have its records as `data`: an iterable of dicts, a function that
+    returns one, an Arrow table, a frame, a `datasets.Dataset`. `set`: other values for keys, by their paths
+    in the recipe ({"filters[2].min": 100}); the manifest of the run has them. `keep_previous`: steps that
+    this run replaces stay beside it, and a recipe that asks for them again gets them back at once. `verify`:
+    read every byte of steps that are up to date, and make those that are damaged again; without it only files
+    that are missing or have another size are noticed, and some of the others. `work` and `replace` are for a
+    URL: where the run works before it is published, and whether it may be published in the place of another.
     """
     written, base = read_recipe(recipe, set), base_of(recipe)
     bound = parse_bytes(memory) if isinstance(memory, str) else memory
@@ -135,7 +138,8 @@ def run(
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The steps of a recipe in their order, each with the reasons why it would run: none if it is up to date."""
+    """The steps of a recipe in their order, each with the reasons why it would run:
+    none if it is up to date."""
 
     recipe: str
     steps: dict[str, list[str]]
@@ -219,8 +223,8 @@ def run_recipe(
 ) -> RunResult:
     """Run a recipe whose paths are relative to `base`.
 
-    `own`: by source, which of "source" and "domain" documents keep where their records say them. `settings`: keys of the
-    recipe that its file has otherwise, for the record.
+    `own`: by source, which of "source" and "domain" documents keep where their records say them. `settings`:
+    keys of the recipe that its file has otherwise, for the record.
     """
     resources = resources or Resources(workers)
     if resources.engine != "local":

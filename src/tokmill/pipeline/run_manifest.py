@@ -1,18 +1,18 @@
 """Whether steps are up to date, where a build comes from, and the run's own manifest.
 
-    assess        a step and its artifact ─> Freshness: up to date, or the reasons why not; from manifests alone
-    origin_of     what a build was made from, for its own manifest: a trainer has the build, and seldom the run
-    write_run_manifest
-        artifacts ─┬─ ATTRIBUTION.md          by licence and source: what the builds hold
-                   └─ <out>/manifest.json     names every artifact with its digests; written last
+assess        a step and its artifact ─> Freshness: up to date, or the reasons why not; from manifests alone
+origin_of     what a build was made from, for its own manifest: a trainer has the build, and seldom the run
+write_run_manifest
+    artifacts ─┬─ ATTRIBUTION.md          by licence and source: what the builds hold
+               └─ <out>/manifest.json     names every artifact with its digests; written last
 
-    origin        hub               per source: dataset, config, split and the commit that was read, pinned or not
-                  split, budget     the rule that held documents out; the target and what was reached
-                  skipped           per step: what was dropped or quarantined, by reason
-                  config_sha256     of the settings of every step before it
+origin        hub               per source: dataset, config, split and the commit that was read, pinned or not
+              split, budget     the rule that held documents out; the target and what was reached
+              skipped           per step: what was dropped or quarantined, by reason
+              config_sha256     of the settings of every step before it
 
-Artifacts of sources and builds that the recipe no longer has are removed first. Origins are facts, and no part of what a
-build holds: a run that finds other ones writes the manifest again, and nothing else.
+Artifacts of sources and builds that the recipe no longer has are removed first. Origins are facts,
+and no part of what a build holds: a run that finds other ones writes the manifest again, and nothing else.
 """
 
 from __future__ import annotations
@@ -211,7 +211,8 @@ REVIEW = "review"  # in `environment`: the section of the recipe
 
 
 class Asked(NamedTuple):
-    """What a run is of: its name, its recipe as the manifest has it, how large its shards are, and what it is for."""
+    """What a run is of: its name, its recipe as the manifest has it, how large its shards are,
+    and what it is for."""
 
     name: str
     recipe: Json

@@ -110,7 +110,8 @@ class Session:
         return {step.name: artifacts[step.name] for step in steps}, ran, skipped
 
     def _assess(self, step: Step, upstream: Mapping[str, Artifact], sampled_bytes: int) -> Freshness:
-        """A step that is up to date has its files, of the right size; some of them are read, or all (`verify`)."""
+        """A step that is up to date has its files, of the right size;
+        some of them are read, or all (`verify`)."""
         freshness = assess(step, upstream, self._why)
         if freshness.is_current and freshness.artifact is not None:
             damaged = damaged_file(freshness.artifact, None if self._verifies else sampled_bytes)
@@ -213,7 +214,8 @@ class Session:
 
 
 def _experiment_id(step: Step, inputs: Mapping[str, str], upstream: Mapping[str, Artifact]) -> str:
-    """Ties an artifact to everything it was made from: its own config and inputs, and those of its parents."""
+    """Ties an artifact to everything it was made from:
+    its own config and inputs, and those of its parents."""
     chain = {
         "step": step.name,
         "config": step.config,

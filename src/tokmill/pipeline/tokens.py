@@ -126,8 +126,8 @@ def build_steps(recipe: Recipe, base: Path, out: Path, documents: Sequence[str])
 def resolved_weights(
     recipe: Recipe, mixture: Mixture, *, is_told: bool = True
 ) -> tuple[dict[str, str] | None, dict[str, dict[str, str]]]:
-    """Of domains (None: by what they have), and within domains, as exact fractions; told: a sum that is not 1 was
-    spoken of already."""
+    """Of domains (None: by what they have), and within domains, as exact fractions; told:
+    a sum that is not 1 was spoken of already."""
     normalize = mixture.normalize or is_told
     known: dict[str, list[str]] = {}
     for source in recipe.sources:
@@ -225,6 +225,7 @@ def _pack_options(pack: Pack, balance: str) -> PackOptions:
         length=pack.length,
         mix_domains=is_mixed,
         tail=pack.tail if pack.layout == "concat" else None,
-        # builds of before counted documents, and what `pad` truncates, that are in no row: they are made again
+        # builds of before counted documents, and what `pad` truncates, that are in no row:
+        # they are made again
         counted="in rows",
     )

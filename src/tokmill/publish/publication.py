@@ -4,20 +4,22 @@
     <url>/<digest>/…                         every file of the run, below the digest of that manifest
     <url>/claim.json                         the lease of who publishes (tokmill.storage.lease)
 
-    fetch    <url>/manifest.json ─ names ─> <url>/<digest>/… ─ checked on the way ─> DIRECTORY/…   manifests last
+fetch    <url>/manifest.json ─ names ─> <url>/<digest>/… ─ checked on the way ─> DIRECTORY/…   manifests last
 
-A publication that replaces another has keys of its own, so whoever reads the old one never sees a mixture. Readers
-go from the manifest to the files it names and to nothing else: what a listing leaves out or adds changes nothing.
+A publication that replaces another has keys of its own, so whoever reads the old one never sees a mixture.
+Readers go from the manifest to the files it names and to nothing else: what a listing leaves out or adds
+changes nothing.
 
-Nothing has its final name before it is whole. An interrupted fetch resumes: files that are there and have their sha256
-are not sent again. The directory is a run, or holds a build, when its manifest is there, which comes last.
+Nothing has its final name before it is whole. An interrupted fetch resumes: files that are there and have
+their sha256 are not sent again. The directory is a run, or holds a build, when its manifest is there, which
+comes last.
 
 A run whose output is an object store: it works in a directory of this machine, then is published from there.
 
-    open_target(url, …)  ─ lease ─ is something else published? ─> Target(directory)
-        … the run works in `directory`, and resumes there as ever …
-        publish()   files ─ parts, hashed on the way ─> <url>/<digest>/…   each checked afterwards (size, etag)
-                    manifest.json, by one conditional write                until then nothing is published
+open_target(url, …)  ─ lease ─ is something else published? ─> Target(directory)
+    … the run works in `directory`, and resumes there as ever …
+    publish()   files ─ parts, hashed on the way ─> <url>/<digest>/…   each checked afterwards (size, etag)
+                manifest.json, by one conditional write                until then nothing is published
 
     <work>/run          the run            <work>/uploads.jsonl    which objects are there, with their etags
 
@@ -72,7 +74,8 @@ class Publication(NamedTuple):
         return publication_prefix(self.url, self.manifest)
 
     def read(self, entry: FileEntry) -> Iterator[bytes]:
-        """The object in pieces. An object of another size or content is an error, at the latest with its last piece."""
+        """The object in pieces. An object of another size or content is an error,
+        at the latest with its last piece."""
         place = self.prefix.child(entry.path)
         meta = self.store.head(place.key)
         if meta is None:
@@ -90,7 +93,8 @@ class Publication(NamedTuple):
 
 
 def publication_prefix(url: ObjectUrl, manifest: Manifest) -> ObjectUrl:
-    """All bytes below it follow from the digest: it covers the sha256 of every manifest, and these of every file."""
+    """All bytes below it follow from the digest: it covers the sha256 of every manifest,
+    and these of every file."""
     return url.child(manifest.digest[:32])
 
 
@@ -120,7 +124,8 @@ def open_publication(location: str) -> Publication:
 
 @contextlib.contextmanager
 def open_manifests(publication: Publication) -> Iterator[dict[str, Artifact]]:
-    """The artifacts of the run, "." is the run itself; of each there is its manifest, proven, until the block ends."""
+    """The artifacts of the run, "." is the run itself;
+    of each there is its manifest, proven, until the block ends."""
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         commit_bytes(root / MANIFEST, publication.loaded.data)
@@ -358,7 +363,8 @@ class Target:
             raise _other_published(winner, "it was published while this run was under way")
 
     def _sweep(self, published: Manifest, say: Callable[[str], None]) -> None:
-        """What killed writers left, but for what was ever published. Nothing depends on it: no error ends the run."""
+        """What killed writers left, but for what was ever published. Nothing depends on it:
+        no error ends the run."""
         keep = {publication_prefix(self._url, published).key}
         if self._before is not None:
             keep.add(self._before.prefix.key)
@@ -433,7 +439,8 @@ class _Notes:
 
 
 def _files_of(directory: Path, manifest: Manifest) -> list[FileEntry]:
-    """All of the run, its own manifest last: what lies below a prefix is a whole run for any tool that copies it."""
+    """All of the run, its own manifest last: what lies below a prefix is a whole run for any tool that copies
+    it."""
     names = [str(Path(entry.path).parent) for entry in manifest.entries("manifest")]
     files = list_files(manifest, {name: load_manifest(directory / name) for name in names})
     own = read_whole(directory / MANIFEST, _MAX_MANIFEST_BYTES)

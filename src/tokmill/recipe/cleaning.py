@@ -1,6 +1,7 @@
 """Sections for documents: how they are cleaned, which are copies of others, and which are held out.
 
-normalize, transforms, license, language, filters, redact    Cleaning: for the whole recipe, a domain or one source
+normalize, transforms, license, language, filters, redact    Cleaning: for the whole recipe, a domain or one
+                                                             source
 dedup                                            exact, near, window (passages), against (benchmarks)
 split                                            hash, counts, formula or a field
 """
@@ -90,7 +91,8 @@ Transforms = list[Annotated[str, Field(description="of an installed package, or 
 
 
 class License(Section):
-    """Which licences may enter, in SPDX terms or as the world writes them; `CC-BY-*` is every version of CC-BY."""
+    """Which licences may enter, in SPDX terms or as the world writes them;
+    `CC-BY-*` is every version of CC-BY."""
 
     allow: list[str] = Field([], description="empty: all that are not denied")
     deny: list[str] = []
@@ -210,8 +212,8 @@ class Against(Section):
 
 
 class Dedup(Section):
-    # One field each; a document is looked at in this order, and goes for the first that finds it. What a method does is
-    # in the module of its name in `stages/dedup`.
+    # One field each; a document is looked at in this order, and goes for the first that finds it.
+    # What a method does is in the module of its name in `stages/dedup`.
     METHODS: ClassVar = ("against", "exact", "near", "window")
 
     exact: bool = True
@@ -256,7 +258,8 @@ _SHUFFLED = ("counts", "formula")
 
 
 def _plain_keys(given: Any) -> Any:
-    """`val`, `validation` and `dev` are words for `valid`; beside `valid` itself each would be a key too many."""
+    """`val`, `validation` and `dev` are words for `valid`;
+    beside `valid` itself each would be a key too many."""
     if not isinstance(given, dict):
         return given
     return {

@@ -49,7 +49,8 @@ class Mistake(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A recipe, or another section, as it was written: what of it can be used, and every mistake in the rest."""
+    """A recipe, or another section, as it was written:
+    what of it can be used, and every mistake in the rest."""
 
     content: Any  # None: nothing can be used
     where: str
@@ -82,7 +83,8 @@ class Written(NamedTuple):
         return _line_of(self.node, path)
 
     def mistake(self, path: Path_, error: TokmillError) -> Mistake:
-        """Something that is wrong with the key at `path` of `content`, though it is a key and a value as they should be."""
+        """Something that is wrong with the key at `path` of `content`,
+        though it is a key and a value as they should be."""
         parts = tuple(error.where.split("."))
         if parts[0] == path[-1]:
             path += parts[1:]
@@ -111,7 +113,8 @@ _REMEDY = "fix them and run `tokmill recipe check`; `tokmill help KEY` explains 
 
 
 def refuse(where: str, mistakes: Sequence[Mistake], next: str = _REMEDY) -> NoReturn:
-    """All in the order of the file, then those of the command line; one that is an error of its own stays that."""
+    """All in the order of the file, then those of the command line;
+    one that is an error of its own stays that."""
     listed = sorted(mistakes, key=lambda mistake: (mistake.place.startswith("--"), mistake.line))
     listed = listed[:_MAX_MISTAKES]
     error = listed[0].error
@@ -137,7 +140,8 @@ def _file_of(error: TokmillError) -> str:
 
 
 def load_recipe(recipe: str | Path) -> Recipe:
-    """Of a file, or of YAML itself (text of more than one line). A RecipeError lists every mistake with its place."""
+    """Of a file, or of YAML itself (text of more than one line).
+    A RecipeError lists every mistake with its place."""
     return read_recipe(recipe).recipe
 
 
@@ -157,15 +161,16 @@ def parse_recorded(asked: Mapping[str, Any]) -> Recipe | None:
 
 
 def _as_given(section: type[Section], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the defaults that were written down with it: a build of npy has a dtype, but may not be given one."""
+    """Without the defaults that were written down with it:
+    a build of npy has a dtype, but may not be given one."""
     optional = {key: field for key, field in section.model_fields.items() if not field.is_required()}
     defaults = {key: to_jsonable_python(field.default) for key, field in optional.items()}
     return {key: value for key, value in written.items() if key not in defaults or value != defaults[key]}
 
 
 def read_recipe(given: str | Path | Mapping[str, Any] | Recipe, set: Settings = ()) -> Written:
-    """A recipe as a file, as YAML, as a dict of sections, or made of sections in Python; with its mistakes. Keys of `set`
-    have the values given there."""
+    """A recipe as a file, as YAML, as a dict of sections, or made of sections in Python; with its mistakes.
+    Keys of `set` have the values given there."""
     if isinstance(given, Recipe) and not set:
         return Written(given, "the recipe")
     if isinstance(given, str) and "\n" in given:
@@ -249,8 +254,8 @@ def _parse(data: bytes, where: str, section: type[Section], set: Settings = ()) 
 
 
 def _without_choices(faults: Sequence[ErrorDetails], content: Any) -> list[ErrorDetails]:
-    """Where a value may be a mapping or a word, pydantic tells what is wrong with it as either, at `weights.dict[…].web`.
-    Told is what is wrong with it as what it is, at `weights.web`."""
+    """Where a value may be a mapping or a word, pydantic tells what is wrong with it as either,
+    at `weights.dict[…].web`. Told is what is wrong with it as what it is, at `weights.web`."""
     told: list[ErrorDetails] = []
     for fault in faults:
         choices = [at for at, part in enumerate(fault["loc"]) if str(part).startswith(("dict[", "literal["))]
@@ -344,7 +349,8 @@ def _yaml_fault(error: Exception, data: bytes) -> str:
 
 class _PlainLoader(yaml.SafeLoader):
     """YAML without what a recipe has no use for: aliases, a few of which expand to gigabytes, tags, endless
-    nesting; and without the plain words that mean something else than they say (`no`, `1:30`, `2024-01-01`)."""
+    nesting; and without the plain words that mean something else than they say (`no`, `1:30`,
+    `2024-01-01`)."""
 
     yaml_implicit_resolvers: Any = {}
     _nodes = _depth = 0

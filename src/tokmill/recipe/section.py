@@ -1,4 +1,5 @@
-"""What every section of a recipe is made of: strict keys, exact numbers, amounts (200M, 1.5B, 50k), all mistakes at once."""
+"""What every section of a recipe is made of: strict keys, exact numbers, amounts (200M, 1.5B, 50k),
+all mistakes at once."""
 
 from __future__ import annotations
 

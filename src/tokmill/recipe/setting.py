@@ -33,8 +33,8 @@ def dotted(path: Path_) -> str:
 
 
 def set_key(content: Any, path: Path_, value: Any) -> None:
-    """In what was read from YAML. ValueError where the way there leads through something else than sections and lists;
-    whether the key is one of a recipe is asked later, with all others."""
+    """In what was read from YAML. ValueError where the way there leads through something else than sections
+    and lists; whether the key is one of a recipe is asked later, with all others."""
     for depth, part in enumerate(path):
         _step_into(content, path[:depth], part)
         if depth == len(path) - 1:

@@ -16,8 +16,8 @@ from tokmill.recipe.section import Name, Path_, Patterns, Section, Share, part_o
 
 
 class Fields(Section):
-    """Which key of a record holds what. Without an entry, each record is asked for `text` or `content`, `id` or
-    `doc_id`, `license` or `license_tag`, `created_at`. Its own `meta` object is carried along."""
+    """Which key of a record holds what. Without an entry, each record is asked for `text` or `content`,
+    `id` or `doc_id`, `license` or `license_tag`, `created_at`. Its own `meta` object is carried along."""
 
     text: str | None = None
     id: str | None = None

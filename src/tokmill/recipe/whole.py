@@ -1,6 +1,7 @@
 """The recipe as a whole, and the names of its keys.
 
-Recipe ─ key_paths ─> ("dedup", "near", "threshold"), …      lists, and names that the user chose, are passed through
+Recipe ─ key_paths ─> ("dedup", "near", "threshold"), …      lists, and names that the user chose, are passed
+                                                             through
 names_keys("near.threshold")                                 is that something a recipe can have?
 
 Sections for tokens: the tokenizer, the mixture, rows and builds, and the model that is to be trained.
@@ -161,7 +162,8 @@ _TARGETS: tuple[Unit, ...] = ("tokens", "blocks", "documents", "megabytes")
 
 
 class Mixture(Section):
-    """Shares of the built tokens by domain, and within a domain by source; a build is as large as its target."""
+    """Shares of the built tokens by domain, and within a domain by source;
+    a build is as large as its target."""
 
     weights: dict[Name, Weight] = Field({}, description="of domains [default: by the tokens they have]")
     sources: dict[Name, dict[Name, Weight]] = Field({}, description="of the sources of a domain")
@@ -227,7 +229,8 @@ def _check_format(name: Any) -> Any:
 
 
 class Build(Section):
-    """One of the forms that the tokens are written in. megatron and token_cache keep documents as they are."""
+    """One of the forms that the tokens are written in.
+    megatron and token_cache keep documents as they are."""
 
     name: Name
     format: Annotated[str, BeforeValidator(_check_format), _FormatName()]
@@ -246,7 +249,8 @@ class Build(Section):
 
 
 def format_mistakes(build: dict[str, Any] | Build, format: Format) -> Iterator[tuple[Path_, str]]:
-    """What the build asks of its format, and the format cannot do. A record beside the recipe is known to the plan alone."""
+    """What the build asks of its format, and the format cannot do.
+    A record beside the recipe is known to the plan alone."""
     name = part_of(build, "format")
     if format.write is None:
         yield ("format",), f"{name} is only read: nothing writes it"

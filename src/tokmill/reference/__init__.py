@@ -7,5 +7,6 @@
     environment     ─ variables    ─> reference/environment.md
                         all of them ─ lookup ─> `tokmill help WORD`
 
-Each has a function `pages() -> {path: Markdown}`; docs/generators adds those that need the command line or are never asked for.
+Each has a function `pages() -> {path: Markdown}`;
+docs/generators adds those that need the command line or are never asked for.
 """

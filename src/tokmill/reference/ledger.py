@@ -2,8 +2,8 @@
 
 REASONS below + rules of the packs ─> reference/ledger.md
 
-Reasons are written where they are found, all over the readers and stages. A test looks for them there (every call that
-makes one), and in the ledgers of a run over bad files, and fails for one that is not in this list.
+Reasons are written where they are found, all over the readers and stages. A test looks for them there (every
+call that makes one), and in the ledgers of a run over bad files, and fails for one that is not in this list.
 """
 
 from __future__ import annotations

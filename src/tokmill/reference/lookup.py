@@ -1,8 +1,10 @@
-"""One word of the reference, as plain text: a key of a recipe, an error, a reason, a measure, a pack, a name of Python, a variable.
+"""One word of the reference, as plain text: a key of a recipe, an error, a reason, a measure, a pack,
+a name of Python, a variable.
 
     find_entries("near.threshold") ─> [Entry("recipe key", "dedup.near.threshold", "number, default 0.8\\n…")]
 
-A key may be said by its end (`threshold`: every key of that name) or by its place in a recipe (`domains.web.filters[2].min`).
+A key may be said by its end (`threshold`: every key of that name)
+or by its place in a recipe (`domains.web.filters[2].min`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     tokmill.recipe.Recipe   ─ JSON schema ─ walk: a section, then the sections in it ─> reference/recipe.md, one key
 
-A section that stands in two places (`pack` of the recipe and of a build) is told once, at the place nearest to the top.
+A section that stands in two places (`pack` of the recipe and of a build) is told once,
+at the place nearest to the top.
 """
 
 from __future__ import annotations
@@ -134,7 +135,8 @@ class Key(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A section and where it stands: `dedup.near`, `sources[]`, `domains.<name>`. Places sort in the order of keys."""
+    """A section and where it stands: `dedup.near`, `sources[]`, `domains.<name>`.
+    Places sort in the order of keys."""
 
     order: tuple[int, ...]
     path: str

@@ -1,12 +1,14 @@
-"""Two cards of a run, from measured facts of what was built: DATACARD.md for the Hugging Face Hub, croissant.json for everybody.
+"""Two cards of a run, from measured facts of what was built:
+DATACARD.md for the Hugging Face Hub, croissant.json for everybody.
 
     facts of the report ─┬─ front matter (YAML between two lines of dashes, in the Hub's own words) + sections ─> DATACARD.md
                          └─ Croissant 1.0 (schema.org) ─> croissant.json
-                              distribution   every file of every build, by its place in the run, with its sha256
+                              distribution   every file of every build, by its place in the run, with its
+                                             sha256
                               record sets    for Parquet builds, which others can read by column
 
-Names come from sources and recipes: none of them can break a table or bring markup of its own. What nobody measured is
-not said: who publishes the dataset adds `url`, `creator`, `citeAs` and `datePublished`.
+Names come from sources and recipes: none of them can break a table or bring markup of its own. What nobody
+measured is not said: who publishes the dataset adds `url`, `creator`, `citeAs` and `datePublished`.
 """
 
 from __future__ import annotations
@@ -384,8 +386,8 @@ def _yaml_list(key: str, values: Iterable[str]) -> list[str]:
 
 
 def _scalar(value: str) -> str:
-    """Plain where YAML cannot take it for anything else, quoted otherwise. JSON would not do: YAML does not join
-    the two halves of a character that JSON writes as a pair."""
+    """Plain where YAML cannot take it for anything else, quoted otherwise. JSON would not do:
+    YAML does not join the two halves of a character that JSON writes as a pair."""
     plain = _PLAIN.fullmatch(value) and value.lower() not in _YAML_WORDS and value.strip() == value
     return value if plain else f'"{"".join(map(_quoted, value))}"'
 
@@ -436,8 +438,8 @@ def describe_croissant(found: Found, facts: Json, description: str) -> Json:
 
 
 def known_names(facts: Json, key: str) -> list[str]:
-    """Licences or languages of what was built, or else encoded, or else cleaned; the most first, unknown never, and no
-    language that has too little."""
+    """Licences or languages of what was built, or else encoded, or else cleaned;
+    the most first, unknown never, and no language that has too little."""
     totals: Counter[str] = Counter()
     shares = shares_of(facts, key)
     for _, rows in shares:

@@ -1,11 +1,13 @@
 """Text, numbers, tables and charts as they may stand in a page: the same figures give the same bytes.
 
-    shown, prose, visible     texts are anybody's: markup is escaped, and what turns a line or draws nothing is spelled out
+    shown, prose, visible     texts are anybody's: markup is escaped, and what turns a line or draws nothing
+                              is spelled out
     count, brief, size, …     numbers as people read them
     Section, table            an anchor, a heading, a sentence that says what one sees, and the body
     histogram, packing, bars  SVG, drawn with integers and a few fixed decimals
-    sankey                    nodes as high as what flows through them, one below the other in columns; those that left last;
-                              the fullest column fills HEIGHT, and ribbons meet nodes in the order of those they join
+    sankey                    nodes as high as what flows through them, one below the other in columns; those
+                              that left last; the fullest column fills HEIGHT, and ribbons meet nodes in the
+                              order of those they join
 
 Each chart has a title and a description for who cannot see it; labels carry the meaning, colour only helps.
 """
@@ -20,7 +22,8 @@ from typing import Any, NamedTuple
 
 from tokmill.artifacts.manifest import Json
 
-# controls but tab and newline, marks of direction, widths of zero, separators of lines, private and odd spaces
+# controls but tab and newline, marks of direction, widths of zero, separators of lines,
+# private and odd spaces
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )

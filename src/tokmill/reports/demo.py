@@ -1,4 +1,5 @@
-"""A whole run over a corpus that every machine has: the corpus, the recipe, the run, its proof; a report if asked for."""
+"""A whole run over a corpus that every machine has: the corpus, the recipe, the run, its proof;
+a report if asked for."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ def demo(
 ) -> Demo:
     """Run a recipe over the Python standard library, its language reference and a small corpus of our own.
 
-    A tokenizer is trained, so nothing is downloaded. `report` also writes report.html and report.json, `decisions` the
-    verdict on every document.
+    A tokenizer is trained, so nothing is downloaded.
+    `report` also writes report.html and report.json, `decisions` the verdict on every document.
     """
     directory = Path(out)
     recipe = directory / "recipe.yaml"

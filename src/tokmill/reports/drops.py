@@ -1,4 +1,5 @@
-"""Who left, at which step, for which reason: how many, some of them, and the largest clusters of near duplicates.
+"""Who left, at which step, for which reason: how many, some of them,
+and the largest clusters of near duplicates.
 
     ledgers ─ reason, value, threshold ─> by reason: how many of which source, the nearest to the threshold that went
     measures, marks ─ the rule of the reason ─> the nearest that stayed
@@ -114,7 +115,8 @@ def describe_drops(found: Found, drops: list[Drop]) -> list[Json]:
 
 
 def describe_duplicates(drops: list[Drop]) -> list[Json]:
-    """Documents of a source that went because another, of the same source or of another one, says the same."""
+    """Documents of a source that went because another, of the same source or of another one,
+    says the same."""
     pairs: dict[tuple[str, str], dict[str, int]] = {}
     for drop in drops:
         for pair, docs in drop.kept_in.items():
@@ -307,7 +309,8 @@ def describe_clusters(found: Found) -> Json | None:
 
 
 def _pair(rows: list[Json]) -> tuple[Place, Place]:
-    """Who went and is least like the one it went for, after that one; where all stay, the first and the last."""
+    """Who went and is least like the one it went for, after that one;
+    where all stay, the first and the last."""
     last = rows[-1]
     stayed = _place(rows[0]) if last["kept"] else Place(last["survivor_shard"], last["survivor_row"])
     return stayed, _place(last)

@@ -1,4 +1,5 @@
-"""What was taken out of texts, and what benchmarks have in common with them: found, dropped, and what is left in the builds.
+"""What was taken out of texts, and what benchmarks have in common with them:
+found, dropped, and what is left in the builds.
 
 ledgers of clean ─ redacted_<kind> ─> values by source and kind: in documents that were kept, and in those that are built
 contamination, ledgers of dedup ─> documents by benchmark file: with an item, dropped for one, with one and built
@@ -55,8 +56,8 @@ def describe_redactions(found: Found, contents: Contents) -> list[Json] | None:
 
 
 def describe_decontamination(found: Found, contents: Contents) -> Json | None:
-    """None where no benchmark was given. A document that holds items of two files counts for both, a drop for the one of
-    which it holds most."""
+    """None where no benchmark was given. A document that holds items of two files counts for both,
+    a drop for the one of which it holds most."""
     dedup = found.artifacts.get("dedup")
     asked = AGAINST.asked_in(dedup.manifest) if dedup is not None else None
     if dedup is None or asked is None:

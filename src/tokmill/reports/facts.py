@@ -141,7 +141,8 @@ def _totals(found: Found, contents: Contents) -> Json:
 
 
 def _sources(found: Found, contents: Contents) -> list[Json]:
-    """`licenses` and `languages` are of what cleaning kept; of what was built, documents by licence, and tokens by build."""
+    """`licenses` and `languages` are of what cleaning kept;
+    of what was built, documents by licence, and tokens by build."""
     cleaned = found.of_kind("clean")
     builds = list(found.of_kind("build"))
     tokens = {build: contents.totals("source", build=build) for build in builds}
@@ -206,7 +207,8 @@ def describe_tokenizer(found: Found) -> Json | None:
 
 
 def describe_mixture(found: Found, contents: Contents) -> Json | None:
-    """Wanted, and what came of it in the rows of the first build of all sources; without one, as it was scheduled."""
+    """Wanted, and what came of it in the rows of the first build of all sources;
+    without one, as it was scheduled."""
     artifact = found.artifacts.get("mixture")
     if artifact is None:
         return None

@@ -3,10 +3,12 @@
     sources ─ clean ─ dedup ─ split ─ mixture ─ rows of a build      documents; at each step, who left and why
     sources ─┬─────────── split ─ rows of a build                    tokens; what was cut
              └─ repeats ──┘                                          what a source gives again
-    ledgers, labels, lengths, builds ─>              documents to look up: id, source, outcome, tokens, first words of some
+    ledgers, labels, lengths, builds ─>              documents to look up: id, source, outcome, tokens, first
+                                                     words of some
 
-A node has what flows into it; nothing is made up between two manifests. A run of up to LISTED documents has them all to
-look up; of a larger one those whose ids have the smallest hashes, the same ones whatever else is in the run.
+A node has what flows into it; nothing is made up between two manifests. A run of up to LISTED documents has
+them all to look up; of a larger one those whose ids have the smallest hashes, the same ones whatever else is
+in the run.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _SHARDS_OPENED = 32  # for their texts: a large run has thousands
 
 
 def list_outcomes(found: Found, shown: Iterable[Place], contents: Contents) -> Json:
-    """`shown`: documents whose words are elsewhere on the page; they can be looked up too, whatever their hash."""
+    """`shown`: documents whose words are elsewhere on the page;
+    they can be looked up too, whatever their hash."""
     shards = found.shards()
     shown = sorted(set(shown))
     total, chosen = _choose(found, shards)
@@ -272,7 +275,8 @@ def _link_mixture(flow: Flow, found: Found, sides: list[str], column: int) -> di
 
 
 def flow_of_tokens(found: Found, tally: Tally | None, contents: Contents) -> Json | None:
-    """A source gives what was encoded of it, and repeats besides: both go into its splits, and from there into rows."""
+    """A source gives what was encoded of it, and repeats besides:
+    both go into its splits, and from there into rows."""
     if tally is None:
         return None
     flow = Flow("tokens")

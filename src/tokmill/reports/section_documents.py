@@ -1,4 +1,5 @@
-"""Sections of the page about documents: how they flow, how long they are, who left and why, and who is nearly the same.
+"""Sections of the page about documents: how they flow, how long they are, who left and why,
+and who is nearly the same.
 
 facts ─ flow, totals ─ lengths ─ drops ─ clusters ─> a Section each, with the documents nearest to each threshold
 """
@@ -153,7 +154,8 @@ def clusters_section(facts: Json) -> Section:
 
 
 def _matrix(pairs: list[Json]) -> str:
-    """A row for each source that lost documents, a column for each that kept what they say; those with the most."""
+    """A row for each source that lost documents, a column for each that kept what they say;
+    those with the most."""
     lost: dict[str, int] = {}
     kept: dict[str, int] = {}
     for pair in pairs:

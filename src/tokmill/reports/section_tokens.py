@@ -1,4 +1,5 @@
-"""Sections of the page about tokens, and about the run: sources, shares, mixture, packing, tokenizer; warnings, pace, chain.
+"""Sections of the page about tokens, and about the run: sources, shares, mixture, packing, tokenizer;
+warnings, pace, chain.
 
 facts ─> a Section each: what the tokens are made of, how they are laid into rows, where everything came from
 """

@@ -4,8 +4,8 @@
     manifest.json        what shard or build made                         ├ gather_steps ─> report.json, report.html
     ENCODE.meta.json     a token cache of encode                         ─┘
 
-Each directory is a step, in the order of their names; the shards of a source are one. Tokens are those that were written, or
-estimates (four characters each) where nothing was tokenized yet: the two are never added up.
+Each directory is a step, in the order of their names; the shards of a source are one. Tokens are those that
+were written, or estimates (four characters each) where nothing was tokenized yet: the two are never added up.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _load(path: Path) -> Json:
     return found if isinstance(found, dict) else {}
 
 
-# -- the page ----------------------------------------------------------------------------------------------------
+# -- the page --------------------------------------------------------------------------------------
 
 
 def _page(facts: Json) -> str:

@@ -7,9 +7,10 @@
                                                                                  └─ questions: what a project asks
                                                                                     before it trains
 
-    measured in     texts (characters of documents), rows (ids and index), overlap (between splits), probe (naive Bayes)
-    told in         sources, held_out, surface, separability, mixture, size, packing, composition: each topic has its
-                    checks, their thresholds and its answers
+    measured in     texts (characters of documents), rows (ids and index), overlap (between splits), probe
+                    (naive Bayes)
+    told in         sources, held_out, surface, separability, mixture, size, packing, composition: each topic
+                    has its checks, their thresholds and its answers
 
 Reads artifacts only. The same artifacts give the same review, wherever they lie.
 """

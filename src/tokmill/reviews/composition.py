@@ -1,4 +1,5 @@
-"""What a build is made of: languages, drift from its first half to its last, one document that outweighs the others, bytes.
+"""What a build is made of: languages, drift from its first half to its last,
+one document that outweighs the others, bytes.
 
 lengths of documents ─ language_mixture      turns of the mixture ─ drift, giant_document
 texts.py ─ labels of code                    tokmill verify ─ counts_and_hashes
@@ -40,7 +41,8 @@ CODE = "code"
     "Set `language: {method: detect, keep: […]}`, or name the field that holds it; give code a language label."
 )
 def language_mixture(evidence: Evidence) -> Found:
-    """Is the language of each domain known, and one? Of code they are labels, and many of them are no fault."""
+    """Is the language of each domain known, and one?
+    Of code they are labels, and many of them are no fault."""
     if evidence.subject.kind == "recipe":
         yield from _no_language_asked(evidence)
         return

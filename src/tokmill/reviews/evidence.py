@@ -185,7 +185,8 @@ class Evidence:
         return [token for token in listed if isinstance(token, str)]
 
 
-# What a damaged or missing file shows itself as. `counts_and_hashes` names the file; other checks say they cannot be made.
+# What a damaged or missing file shows itself as. `counts_and_hashes` names the file;
+# other checks say they cannot be made.
 READ_ERRORS = (TokmillError, OSError, pa.ArrowException)
 
 

@@ -4,8 +4,8 @@
              │  Assumption: what was not measured, and why       ├─ Review
              └─ Answer: sentences, figures, what they rest on ───┘
 
-A finding without a figure and a threshold cannot be made. A threshold lies beside its check, with the reason; docs/review.md
-lists them all.
+A finding without a figure and a threshold cannot be made. A threshold lies beside its check, with the reason;
+docs/review.md lists them all.
 """
 
 from __future__ import annotations

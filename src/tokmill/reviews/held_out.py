@@ -1,4 +1,5 @@
-"""What is held out and what is held twice: overlap between splits, clusters of copies, benchmark items in what is kept.
+"""What is held out and what is held twice: overlap between splits, clusters of copies,
+benchmark items in what is kept.
 
 marks, labels, texts ─ overlap.py ─┐
 rows of a build ─ rows.py ─────────┼─ checks: exact_overlap, near_overlap, split_after_packing, held_out, …
@@ -104,7 +105,8 @@ def _pairs(name: str, found: Exact | NearOverlap, whole: int, of: str, read_from
 
 @check("Build again from the documents: the mill splits before it packs.")
 def split_after_packing(evidence: Evidence) -> Found:
-    """Is a document on both sides of the split? Where rows were dealt out, one that crosses into the next row is."""
+    """Is a document on both sides of the split? Where rows were dealt out,
+    one that crosses into the next row is."""
     builds = [build for build in evidence.builds() if len(build.splits) > 1]
     for build in builds:
         try:
@@ -156,8 +158,8 @@ def held_out(evidence: Evidence) -> Found:
 
 
 def _held_out_amounts(evidence: Evidence) -> Iterator[tuple[str, dict[str, int], str, str]]:
-    """What of, how much in each split (training first), unit, where that is read: of builds, where there are some, for
-    a mixture may leave another part than was split off."""
+    """What of, how much in each split (training first), unit, where that is read:
+    of builds, where there are some, for a mixture may leave another part than was split off."""
     groups = together(evidence.subject.builds, lambda build: _built(evidence, build))
     for builds, amounts in groups:
         read_from = "*/index.jsonl.zst" if evidence.subject.found is None else manifest_of(builds[0])
@@ -238,7 +240,8 @@ def giant_clusters(evidence: Evidence) -> Found:
             )
 
 
-# Survivors of exact duplicates that are counted at a time; one with a hundredth of a corpus is always among them.
+# Survivors of exact duplicates that are counted at a time;
+# one with a hundredth of a corpus is always among them.
 _HELD = 100_000
 
 

@@ -1,4 +1,5 @@
-"""How much of what: balance of domains, shares that were asked for, what one domain keeps out, repeats and budgets.
+"""How much of what: balance of domains, shares that were asked for, what one domain keeps out,
+repeats and budgets.
 
 counts of builds ────────────────┐
 the mixture's config and facts ──┼─ checks: domain_imbalance, built_mix, starved_build, source_repeats, budget_epochs
@@ -190,7 +191,8 @@ def source_repeats(evidence: Evidence) -> Found:
 
 @check("Lower the budget, or find more text for the source.")
 def budget_epochs(evidence: Evidence) -> Found:
-    """Does the budget ask for more than there is? If it were met by repeating: what was, `source_repeats` tells."""
+    """Does the budget ask for more than there is? If it were met by repeating:
+    what was, `source_repeats` tells."""
     facts, options = mixed_facts(evidence), evidence.artifact("mixture").manifest.options(MixtureOptions)
     if options.target is None:
         raise NotMeasured("the mixture has no target")

@@ -4,8 +4,9 @@
     near     fingerprints and texts of the held-out documents, in memory ─ fingerprints of a shard at a time
              ─ equal bands ─ estimate ─ exact Jaccard where that leaves a doubt ─> documents like another
 
-Memory is bounded by the held-out side. Of more than EVAL_DOCUMENTS held-out documents, and of more than TRAIN_BYTES of
-training text, as many as that are taken by the hash of their ids: what is found is then a lower bound.
+Memory is bounded by the held-out side. Of more than EVAL_DOCUMENTS held-out documents, and of more than
+TRAIN_BYTES of training text, as many as that are taken by the hash of their ids: what is found is then a
+lower bound.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ EVAL_DOCUMENTS = 20_000  # held-out documents whose near duplicates are looked f
 TRAIN_BYTES = 1 << 30  # of training text that they are compared with: thirteen seconds of one core
 
 
-# Documents of a shard that one held-out document is compared with, in each band: boilerplate has thousands of equals.
+# Documents of a shard that one held-out document is compared with, in each band:
+# boilerplate has thousands of equals.
 _COMPARED = 8
 
 
@@ -88,7 +90,8 @@ def _is_held_out(labels: Any) -> Any:
 
 
 def find_exact(artifacts: Mapping[str, Artifact]) -> Exact:
-    """Equal as in exact deduplication: case and spacing aside. A document without a visible character equals none."""
+    """Equal as in exact deduplication: case and spacing aside.
+    A document without a visible character equals none."""
     shards = _shards(artifacts)
     hashes, splits, places = [], [], []
     for shard in shards:

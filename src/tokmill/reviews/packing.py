@@ -1,4 +1,5 @@
-"""What packing costs: tokens that no row holds, columns that hold nothing, documents that are cut or do not end.
+"""What packing costs: tokens that no row holds, columns that hold nothing,
+documents that are cut or do not end.
 
 counts of builds ─ tail_drop, padding, truncation
 rows.py ─ index and ids ─ missing_eos, and the answer: what the pieces of documents in a row lack

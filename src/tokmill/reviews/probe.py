@@ -1,4 +1,5 @@
-"""How well surface tokens alone tell the domains apart: multinomial naive Bayes, taught by training rows, asked about held-out ones.
+"""How well surface tokens alone tell the domains apart:
+multinomial naive Bayes, taught by training rows, asked about held-out ones.
 
     training rows ─ counts of each id in each domain ─┬─ log-probabilities ─> held-out rows: which domain is likeliest?
                                                       └─ markers: ids that a domain has more of than the others
@@ -8,9 +9,10 @@
     row start        the first 16 of a row
     document start   the first 16 of each document whose beginning is in a row
 
-Whatever a router or a probe of hidden states finds about domains is to be compared with this: it needs no context at all.
-Log-probabilities are whole numbers (2^-20 nats), so that no order of additions changes a verdict. EOS is never looked at, nor
-an id that training rows do not have. Domains count alike: the prior is uniform, and so is the mean over them.
+Whatever a router or a probe of hidden states finds about domains is to be compared with this: it needs no
+context at all. Log-probabilities are whole numbers (2^-20 nats), so that no order of additions changes a
+verdict. EOS is never looked at, nor an id that training rows do not have. Domains count alike: the prior is
+uniform, and so is the mean over them.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ VIEWS = ("row", "row start", "document start")
 
 
 class Units(NamedTuple):
-    """What is classified: `token` is the id of each token, `unit` whose it is (ascending), `label` of each unit its domain."""
+    """What is classified: `token` is the id of each token, `unit` whose it is (ascending),
+    `label` of each unit its domain."""
 
     token: NDArray[np.integer]
     unit: Ints
@@ -85,7 +88,8 @@ class Probe:
 
 
 class Noise(NamedTuple):
-    """Of the mean loss of a domain's held-out tokens, by document: their losses under its own unigram model, in nats."""
+    """Of the mean loss of a domain's held-out tokens, by document:
+    their losses under its own unigram model, in nats."""
 
     documents: int
     tokens: int
@@ -172,7 +176,8 @@ def _views(pieces: Pieces, domains: Ints, count: int, eos: int | None) -> Iterat
 def _units(
     pieces: Pieces, chosen: NDArray[np.bool_], lengths: Ints, unit: Ints, domains: Ints, eos: int | None
 ) -> Units:
-    """The first so many tokens of each chosen piece, and whose unit they are of; only units that have a token, numbered anew."""
+    """The first so many tokens of each chosen piece, and whose unit they are of;
+    only units that have a token, numbered anew."""
     places, piece = tokens_of(pieces, chosen, lengths)
     token = pieces.ids[places]
     if eos is not None:
@@ -188,7 +193,8 @@ def _units(
 
 
 def log_probabilities(counts: Ints, masked: Ints | None = None) -> Ints:
-    """Of each id in each domain, one added to every count, in UNITs; 0 for ids that are masked or in no training row."""
+    """Of each id in each domain, one added to every count, in UNITs;
+    0 for ids that are masked or in no training row."""
     seen = np.asarray(counts.any(0))
     if masked is not None:
         seen[masked] = False
@@ -199,7 +205,8 @@ def log_probabilities(counts: Ints, masked: Ints | None = None) -> Ints:
 
 
 def rank_markers(counts: Ints, most: int) -> tuple[tuple[int, ...], ...]:
-    """Ids of each domain by p log(p / q), where q is the mean of the other domains: what tells most, weighed by how often."""
+    """Ids of each domain by p log(p / q), where q is the mean of the other domains:
+    what tells most, weighed by how often."""
     seen = np.asarray(counts.any(0))
     share = np.where(seen, (counts + 1) / (counts.sum(1, keepdims=True) + int(seen.sum())), 1.0)
     found = []
@@ -268,7 +275,8 @@ class _Asking:
 
 @dataclass
 class _Losses:
-    """Losses of held-out documents under the unigram model of their domain, one added to each count of the vocabulary."""
+    """Losses of held-out documents under the unigram model of their domain,
+    one added to each count of the vocabulary."""
 
     counts: Ints
     documents: dict[tuple[str, str], int] = field(default_factory=dict)

@@ -95,7 +95,8 @@ def review(
     checks: Sequence[Check] = CHECKS,
     on_check: Callable[[str], None] | None = None,
 ) -> Review:
-    """Of a run, a build or a recipe. Reads only, with `no_verify` not every byte; `on_check(name)` is told what comes next.
+    """Of a run, a build or a recipe. Reads only, with `no_verify` not every byte;
+    `on_check(name)` is told what comes next.
 
     `model_params` and `train_tokens` come before what the recipe's `review` section says.
     """

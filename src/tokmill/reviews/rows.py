@@ -5,12 +5,14 @@
 
     row 7 │ …end of a│eos│ whole of b │eos│ beginning of c… │ padding │      three pieces: one lacks its beginning, one its end
 
-    SplitPieces       the pieces of a batch of rows as columns; of more than `max_tokens` some rows, by a hash of their numbers
+    SplitPieces       the pieces of a batch of rows as columns; of more than `max_tokens` some rows, by a hash
+                      of their numbers
     scan_rows         every row: ends without EOS, EOS inside, documents on both sides of a split
     find_boundaries   training rows: what the pieces in them lack, and of how many domains they are
 
     end known         another document follows in the row, or padding does; of a build of documents, every end
-    cut document      one split has the tokens before `offset`, another those from it on: rows were dealt out, not documents
+    cut document      one split has the tokens before `offset`, another those from it on: rows were dealt out,
+                      not documents
 
 A trainer sees a row by itself: what a piece lacks is not there, wherever else it is.
 """
@@ -98,7 +100,8 @@ def scan_rows(build: Build) -> BuildRows:
 
 
 class _Cuts:
-    """Where documents are cut in one split; of the held-out ones, those whose other side is not in the same split."""
+    """Where documents are cut in one split; of the held-out ones,
+    those whose other side is not in the same split."""
 
     def __init__(self) -> None:
         self.starts: set[Cut] = set()
@@ -190,14 +193,16 @@ def _count_ends(found: SplitRows, pieces: Pieces, eos: int, seq_len: int | None)
     if len(missing) and not found.first_without:
         found.first_without = pieces.doc_ids[int(missing[0])]
     found.endings += int(np.count_nonzero(is_ended))
-    # in the last column of a row EOS may end a document or not, and padding is spelled like it: neither is inside
+    # in the last column of a row EOS may end a document or not, and padding is spelled like it:
+    # neither is inside
     at = np.flatnonzero(pieces.ids == eos)
     piece = np.searchsorted(pieces.start, at, side="right") - 1
     found.eos_inside += int(np.count_nonzero((piece >= 0) & (at < pieces.end[piece] - 1)))
 
 
 def _count_documents(found: SplitRows, build: Build, split: str, seq_len: int | None) -> None:
-    """By their places, which know one turn of a document from the next; where there are none, a row is a document."""
+    """By their places, which know one turn of a document from the next;
+    where there are none, a row is a document."""
     if entry_of(build.artifact, split, "places") is None:
         if seq_len is not None:
             raise NotMeasured(f"build {build.name} has no places.npy, so its documents cannot be told apart")
@@ -240,7 +245,8 @@ class Pieces(NamedTuple):
         return self.end - self.start
 
     def goes_on(self) -> NDArray[np.bool_]:
-        """Is a piece the rest of the document before it in the same row? So it is where its middle was cut out."""
+        """Is a piece the rest of the document before it in the same row?
+        So it is where its middle was cut out."""
         named = list(zip(self.sources, self.doc_ids, strict=True))
         is_same = np.array([one == before for before, one in itertools.pairwise(named)], np.bool_)
         is_next = is_same & (np.diff(self.row) == 0) & (self.offset[1:] > 0)
@@ -297,7 +303,8 @@ def is_chosen(rows: NDArray[np.uint64], share: Fraction) -> NDArray[np.bool_]:
 
 
 def tokens_of(pieces: Pieces, chosen: Any, lengths: Ints) -> tuple[Ints, Ints]:
-    """Places in `ids` of the first so many tokens of each chosen piece, and the number of each one's piece."""
+    """Places in `ids` of the first so many tokens of each chosen piece,
+    and the number of each one's piece."""
     piece = np.repeat(np.arange(len(pieces.start))[chosen], lengths)
     first = np.repeat(pieces.start[chosen] - (np.cumsum(lengths) - lengths), lengths)
     first += np.arange(len(piece))
@@ -330,7 +337,8 @@ def _pieces(lines: list[IndexRow], store: Store) -> Pieces:
 
 
 class Classes(NamedTuple):
-    """What the tokens of a build are told apart by: domains, or sources where nothing says which domain they are of."""
+    """What the tokens of a build are told apart by:
+    domains, or sources where nothing says which domain they are of."""
 
     word: Literal["domain", "source"]
     of: dict[str, str]  # by source

@@ -48,7 +48,8 @@ _WORDS = {
 
 
 def probed_builds(evidence: Evidence) -> list[tuple[Build, Probe]]:
-    """Of builds of the same documents the first that has an index tells for all: rows or not, the tokens are the same."""
+    """Of builds of the same documents the first that has an index tells for all:
+    rows or not, the tokens are the same."""
     if evidence.subject.kind == "recipe":
         raise NotMeasured(RECIPE_ALONE)
     reasons = []
@@ -68,7 +69,8 @@ def probed_builds(evidence: Evidence) -> list[tuple[Build, Probe]]:
     "of the texts."
 )
 def surface_shortcut(evidence: Evidence) -> Found:
-    """Do single tokens tell the domains apart? That domains differ is no fault; that a few marks give them away is."""
+    """Do single tokens tell the domains apart? That domains differ is no fault;
+    that a few marks give them away is."""
     for build, found in probed_builds(evidence):
         if assumption := sampled(found):
             yield assumption

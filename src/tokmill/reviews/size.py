@@ -1,8 +1,10 @@
-"""Is it enough for the model: tokens per parameter, how often each source is seen, and which one is seen again first.
+"""Is it enough for the model: tokens per parameter, how often each source is seen,
+and which one is seen again first.
 
     tokens per parameter    train_tokens / model_params             about 20 are compute-optimal (Hoffmann et al. 2022)
     passes                  train_tokens / tokens of the build      up to 4 cost next to nothing (Muennighoff et al. 2023)
-    worth                   U (1 + R (1 - exp(-(passes - 1) / R)))  new tokens that U, so often repeated, stand for; R = 15.4
+    worth                   U (1 + R (1 - exp(-(passes - 1) / R)))  new tokens that U, so often repeated,
+                            stand for; R = 15.4
     a source lasts          what there is of it / its share of the build
 
 Without `train_tokens` the build is passed once.
@@ -49,7 +51,8 @@ class Supply(NamedTuple):
     available: int  # tokens that there are, each once
 
     def lasts(self, total: int) -> float:
-        """Tokens trained on at the shares of the build before it is seen again, if all there is of it is used."""
+        """Tokens trained on at the shares of the build before it is seen again,
+        if all there is of it is used."""
         return self.available * total / self.built
 
 
@@ -101,7 +104,8 @@ def passes_of(evidence: Evidence, build: Build) -> Passes:
 
 
 def bounded_tokens(recipe: Recipe) -> dict[str, int] | None:
-    """At most so many tokens of each domain, as the limits of its sources say; None where one has no such limit.
+    """At most so many tokens of each domain, as the limits of its sources say;
+    None where one has no such limit.
 
     A fallback is read for what its first source lacks: it brings nothing beyond that limit.
     """

@@ -46,7 +46,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
     "Write the commit that was read into `hub.revision`, and the tokenizer's sha256 into `tokenizer.sha256`."
 )
 def unpinned_revision(evidence: Evidence) -> Found:
-    """Is every remote dataset at a commit, and the tokenizer at its sha256? Else there are other bytes tomorrow."""
+    """Is every remote dataset at a commit, and the tokenizer at its sha256?
+    Else there are other bytes tomorrow."""
     pinned = Measure("a commit", 40, "hex digits", "hub.revision")
     for source, hub, resolved, read_from in _asked_of_hub(evidence):
         revision = hub.get("revision")
@@ -184,7 +185,8 @@ def _in_recipe(evidence: Evidence, source: Source, name: str, value: Value = 0) 
     "`clean.warn_source_loss`, or that of `dedup`, higher where the loss is meant."
 )
 def source_loss(evidence: Evidence) -> Found:
-    """Does a source lose most of its documents to one rule? What is left is hardly the source that was chosen."""
+    """Does a source lose most of its documents to one rule?
+    What is left is hardly the source that was chosen."""
     if not evidence.subject.artifacts:
         evidence.artifact("clean")
     for step, loss in losses_of_run(evidence.subject.artifacts, evidence.subject.asked):
@@ -208,7 +210,8 @@ def source_loss(evidence: Evidence) -> Found:
 
 @check("Do what the line says, or leave it where it is meant.")
 def run_warnings(evidence: Evidence) -> Found:
-    """What else did the run warn of: packs for another language, ids in common, a vocabulary that came short?"""
+    """What else did the run warn of: packs for another language, ids in common,
+    a vocabulary that came short?"""
     if not evidence.subject.artifacts:
         evidence.artifact("clean")
     for step, warning in warnings_of_run(evidence.subject.artifacts):
@@ -228,7 +231,8 @@ def run_warnings(evidence: Evidence) -> Found:
 
 @check("Carry the label along with `fields: {meta: [repo, url, subset, …]}`.")
 def subsource_labels(evidence: Evidence) -> Found:
-    """Do documents say where in their source they are from? Without a label no share within it can be checked."""
+    """Do documents say where in their source they are from?
+    Without a label no share within it can be checked."""
     bound = Measure("documents without a label", 100 * MAX_UNLABELLED, "% of a source", "a string in `meta`")
     if evidence.subject.kind == "recipe":
         for source in evidence.recipe.sources:
@@ -312,7 +316,8 @@ def license_missing(evidence: Evidence) -> Found:
 
 @check("Tighten the source's own `license` section, or widen the recipe's with the reason written down.")
 def license_outside_policy(evidence: Evidence) -> Found:
-    """Is every licence one that the recipe's policy allows? A source or a domain may have a looser one of its own."""
+    """Is every licence one that the recipe's policy allows?
+    A source or a domain may have a looser one of its own."""
     if evidence.recipe.license is None:
         raise NotMeasured("the recipe has no `license` policy, so nothing can be outside of it")
     asked = evidence.recipe.license
@@ -414,8 +419,8 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
 def _documents_by_license(
     evidence: Evidence, contents: Contents | None, build: str
 ) -> dict[str, dict[str, int]]:
-    """By source, of what it has in the build; before there is one, of what was encoded or cleaned. A licence belongs to a
-    document: what the recipe says of the source is for those that say nothing."""
+    """By source, of what it has in the build; before there is one, of what was encoded or cleaned.
+    A licence belongs to a document: what the recipe says of the source is for those that say nothing."""
     found: dict[str, dict[str, int]] = {}
     if contents is not None:
         for (source, license), held in sorted(contents.totals("source", "license", build=build).items()):

@@ -1,4 +1,5 @@
-"""What is under review, opened: a recipe, a run (finished or cut short), or a build, and the lengths of its documents.
+"""What is under review, opened: a recipe, a run (finished or cut short), or a build,
+and the lengths of its documents.
 
 recipe.yaml            ─> recipe
 out/NAME               ─> recipe as the run wrote it down, artifacts
@@ -296,8 +297,9 @@ def _ratio(parts: NDArray[Any], wholes: NDArray[Any]) -> tuple[float, float]:
 
 
 def load_turns(artifacts: Mapping[str, Artifact], built: BuiltSplit | None = None) -> Turns:
-    """As the build has them, in the order of its turns: what no row holds is not there, and of a document that was cut
-    the part that is. Without a build, whole documents in the order of the mixture, or of the corpus."""
+    """As the build has them, in the order of its turns: what no row holds is not there, and of a document
+    that was cut the part that is. Without a build, whole documents in the order of the mixture, or of the
+    corpus."""
     built = built or load_scheduled(artifacts, TRAIN)
     is_in = built.written > 0
     written, position = built.written[is_in], built.position[is_in]

@@ -1,4 +1,5 @@
-"""The surface of the texts: how documents begin and end, what hides in them, what their datasets left, how they are written.
+"""The surface of the texts: how documents begin and end, what hides in them, what their datasets left,
+how they are written.
 
     texts.py ─ TextTally of each source ─┬─ checks, by domain: beginnings, first and hidden characters, control tokens
                                          ├─ checks, by source: artefacts
@@ -126,7 +127,8 @@ def _templates(evidence: Evidence) -> Found:
 
 @check("Look at the beginnings (`tokmill peek`): headings, indentation or a marker may have to go.")
 def first_character(evidence: Evidence) -> Found:
-    """Does one character begin most documents of a domain? A constant prefix is told by that check, and left out."""
+    """Does one character begin most documents of a domain?
+    A constant prefix is told by that check, and left out."""
     yield from _not_judged(evidence.texts)
     for one in _judged(evidence.texts):
         counts, docs = sum((tally.first for tally in one.tallies), Counter[str]()), one.docs
@@ -206,7 +208,8 @@ def _skewed(what: str, rates: dict[str, tuple[int, int]]) -> Iterator[Finding]:
     "(`{measure: hooks.py:function, max: 0}`): a model learns to write what it reads."
 )
 def dataset_artefacts(evidence: Evidence) -> Found:
-    """Have the datasets left marks in their texts? Of each source: it has them, whatever domain it is put into."""
+    """Have the datasets left marks in their texts? Of each source:
+    it has them, whatever domain it is put into."""
     yield from _sampled(evidence.texts)
     for one in evidence.texts.sources.values():
         if one.docs >= MIN_DOCUMENTS:
@@ -243,7 +246,8 @@ def _artefacts(one: TextTally) -> Iterator[Finding]:
     "Keep them out of `tokenizer.control`, and escape or drop them if other tools will encode these texts."
 )
 def control_tokens(evidence: Evidence) -> Found:
-    """Do texts hold literals of control tokens? Where there is no text: is the id that ends documents inside of one?"""
+    """Do texts hold literals of control tokens? Where there is no text:
+    is the id that ends documents inside of one?"""
     if evidence.subject.kind == "recipe":
         yield from _in_templates(evidence)
         return

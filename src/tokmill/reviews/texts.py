@@ -1,4 +1,5 @@
-"""What kept texts look like, counted in one pass: how they begin and end, what hides in them, and how they are labelled.
+"""What kept texts look like, counted in one pass:
+how they begin and end, what hides in them, and how they are labelled.
 
     shard ─ texts as they were encoded ─┬─ the first 1, 8, 12 … 32 characters, the last 8 … 32 ─> how often each
                                         ├─ whitespace, invisible characters, literals of control tokens ─> documents
@@ -6,9 +7,10 @@
                                         ├─ meta and ids ─> labels, languages of code (by its label, or the ending of its file)
                                         └─ in mathematics, forms: \\boxed{18}   #### 72   <<48/2=24>>   \\frac   $x^2 + 1$
 
-Between two dollars stands mathematics when it is a number alone, or has a command, or is made of short names, digits and
-operators; and when neither dollar can be that of a price: `$5 for a book and $3` has words, `$12+$10` a digit behind.
-A corpus of more than SCANNED_BYTES is looked at in some of its shards, chosen by the hash of their names.
+Between two dollars stands mathematics when it is a number alone, or has a command, or is made of short names,
+digits and operators; and when neither dollar can be that of a price: `$5 for a book and $3` has words,
+`$12+$10` a digit behind. A corpus of more than SCANNED_BYTES is looked at in some of its shards, chosen by
+the hash of their names.
 """
 
 from __future__ import annotations
@@ -117,7 +119,8 @@ FORMS = {
 
 
 def find_forms(texts: Any) -> dict[str, NDArray[np.bool_]]:
-    """Which texts of an Arrow column have each form. A dollar that is escaped (`\\$5`) opens and closes nothing."""
+    """Which texts of an Arrow column have each form.
+    A dollar that is escaped (`\\$5`) opens and closes nothing."""
     unescaped = pc.replace_substring(texts, "\\$", "")
     return {
         name: np.asarray(pc.match_substring_regex(unescaped if name == INLINE else texts, form))
@@ -152,8 +155,9 @@ ARTEFACTS = {
 }
 
 
-# Nothing to see, and nothing a person typed: soft hyphens, zero-width spaces, marks and overrides of direction, byte
-# order marks, control characters. Joiners are left out: Persian, Hindi and emoji are spelled with them.
+# Nothing to see, and nothing a person typed: soft hyphens, zero-width spaces, marks and overrides of
+# direction, byte order marks, control characters. Joiners are left out: Persian, Hindi and emoji are spelled
+# with them.
 INVISIBLE = (
     r"[\x{00AD}\x{200B}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2064}\x{2066}-\x{2069}\x{FEFF}"
     r"\x{0000}-\x{0008}\x{000B}\x{000C}\x{000E}-\x{001F}\x{007F}-\x{009F}]"
@@ -387,7 +391,8 @@ def _text_bytes(artifacts: Mapping[str, Artifact]) -> Iterator[int]:
 def longest_prefix(
     tallies: Sequence[TextTally], at_least: float, sizes: Sequence[int] = PREFIX_CHARS
 ) -> tuple[str, int] | None:
-    """The beginning that more than this share of the documents have, and how many: the longest of those counted."""
+    """The beginning that more than this share of the documents have, and how many:
+    the longest of those counted."""
     docs = sum(one.docs for one in tallies)
     ends = {size: sum((one.prefixes[size] for one in tallies), Counter[str]()) for size in sizes}
     return _longest(ends, at_least * docs)

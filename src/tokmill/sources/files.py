@@ -4,12 +4,14 @@
     read     wanted columns ─ template ─ text, id, license, created_at, meta (source, domain)
 
     members of objects: what `translation.fr` names in {"translation": {"en": …, "fr": …}}
-        nested_wanted(name, "translation.fr", kind)    -> the columns to read: the key as it is spelled, and the object
+        nested_wanted(name, "translation.fr", kind)    -> the columns to read: the key as it is spelled, and
+                                                       the object
         read_nested(table, name, "translation.fr")     -> the texts, and the rows that have none
-        with_offsets(batches, …)                       -> batches with the place of each row, to say where a bad one lies
+        with_offsets(batches, …)                       -> batches with the place of each row, to say where a
+                                                       bad one lies
 
-Every record is asked for every field that could matter: what came before it, in its file or in another, decides
-nothing. Of several well-known names the first that a record has counts, record by record.
+Every record is asked for every field that could matter: what came before it, in its file or in another,
+decides nothing. Of several well-known names the first that a record has counts, record by record.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ def nested_wanted(name: str, key: str, kind: Kind) -> list[Wanted]:
 
 
 def read_nested(table: Any, name: str, key: str, *, kind: Any = str) -> tuple[Any, Faults]:
-    """The texts, record by record under the key as it is spelled, else in the object; and the rows that have none."""
+    """The texts, record by record under the key as it is spelled, else in the object;
+    and the rows that have none."""
     column, outer = one_piece(table.column(name)), outer_of(key)
     if outer == key or not column.null_count:
         return column, {}
@@ -72,7 +75,8 @@ def read_nested(table: Any, name: str, key: str, *, kind: Any = str) -> tuple[An
 
 
 def _read_members(objects: Any, key: str, member: str, kind: Any) -> tuple[Any, Faults]:
-    """The member of each JSON object, and the rows that have none. `kind`: what it may be; numbers are spelled."""
+    """The member of each JSON object, and the rows that have none. `kind`: what it may be;
+    numbers are spelled."""
     fields: list[Any] = [("side", kind)]
     shape = msgspec.defstruct("Object", fields, rename={"side": member}, gc=False)
     decoder: Any = msgspec.json.Decoder(shape)
@@ -136,7 +140,8 @@ def _count_members(objects: Any, key: str) -> int:
 def with_offsets(
     batches: Iterator[Batch], path: AnyPath, span: Span, max_record_bytes: int
 ) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
-    """Batches with the place of each row: what the codec passed over is in `bad`, every other record is a row."""
+    """Batches with the place of each row: what the codec passed over is in `bad`,
+    every other record is a row."""
     if path.name.endswith(tables.SUFFIXES):
         row = _first_row(path, span)
         for batch in batches:
@@ -144,7 +149,8 @@ def with_offsets(
             yield batch, _without(np.arange(row, row + count), batch.bad)
             row += count
         return
-    # the codec makes one batch of each block; reading the blocks again is 8 % of the time, 16 % where they are gzip
+    # the codec makes one batch of each block; reading the blocks again is 8 % of the time,
+    # 16 % where they are gzip
     blocks = read_blocks(path, max_record_bytes=max_record_bytes, start=span.start, end=span.end)
     for batch, block in zip(batches, blocks, strict=True):
         if isinstance(block, Oversize):
@@ -188,7 +194,8 @@ class Fields(msgspec.Struct, frozen=True):
 
 
 def resolve(source: Source, files: list[InputFile]) -> Json:
-    """The recipe's fields, and well-known ones for those that it leaves open: the same whatever the files hold."""
+    """The recipe's fields, and well-known ones for those that it leaves open:
+    the same whatever the files hold."""
     for file in files:
         if not file.path.name.endswith(codecs.SUFFIXES):
             raise codecs.unknown_suffix(file.path)
@@ -231,8 +238,9 @@ def optional_keys(source: Source) -> dict[str, list[str]]:
 def check_first_records(
     source: Source, texts: list[list[str]], named: Mapping[str, str], files: list[InputFile], *, next: str
 ) -> None:
-    """A text that the first records of no file have is refused before anything is read, and so is a named field
-    that is certainly nowhere. Files are looked at until all that is asked for was seen. `texts`: names for each."""
+    """A text that the first records of no file have is refused before anything is read, and so is a named
+    field that is certainly nowhere. Files are looked at until all that is asked for was seen. `texts`: names
+    for each."""
     missing, unseen = texts, dict(named)
     first, keys, is_certain = None, dict[str, None](), True
     for file in files:
@@ -383,7 +391,8 @@ def _column(table: Any, name: str) -> Any:
 
 
 def _members(table: Any, keys: list[str]) -> Any:
-    """A JSON object of what the record carries and the named keys, which come last and win; null where neither."""
+    """A JSON object of what the record carries and the named keys, which come last and win;
+    null where neither."""
     carried = table.column("carried") if "carried" in table.column_names else None
     if not keys:
         return carried
@@ -415,7 +424,8 @@ READER = Reader(resolve, split, read)
 
 
 def reader_of(plugin: Plugin) -> Reader:
-    """A kind of source whose files a plugin turns into records; those are read as the lines of a JSONL file are."""
+    """A kind of source whose files a plugin turns into records;
+    those are read as the lines of a JSONL file are."""
 
     def lines(path: AnyPath, options: Json) -> JsonLines:
         return JsonLines(plugin, local_path(path), options)

@@ -1,12 +1,12 @@
 """Datasets on the Hugging Face hub: a pinned commit, and the files of one config and split.
 
-    branch, tag or nothing ─ resolve_revision ─> 40 hex digits ─ list_data_files ─> HubFile, HubFile, …
-    list_configs            configs by whole tags of language and script
-    configs_of_language     fr, fra or fr-CA ─> fra_Latn: ISO 639-1 as ISO 639-3, and the main form of a language
+branch, tag or nothing ─ resolve_revision ─> 40 hex digits ─ list_data_files ─> HubFile, HubFile, …
+list_configs            configs by whole tags of language and script
+configs_of_language     fr, fra or fr-CA ─> fra_Latn: ISO 639-1 as ISO 639-3, and the main form of a language
 
 Which files belong to a config and a split is decided by `datasets` itself, at that commit. Its answer is then
-checked: each file must lie in the repository and have a format that we read. A dataset that comes with its own
-loading script is refused. Bytes, retries and errors are in `tokmill.sources.hubfile`.
+checked: each file must lie in the repository and have a format that we read. A dataset that comes with its
+own loading script is refused. Bytes, retries and errors are in `tokmill.sources.hubfile`.
 """
 
 from __future__ import annotations
@@ -193,7 +193,8 @@ def list_configs(
     contains: str | None = None,
     revision: str | None = None,
 ) -> list[str]:
-    """Config names, sorted. `lang` and `script` match whole tags: `eng` is in eng_Latn and not in asm_Beng."""
+    """Config names, sorted. `lang` and `script` match whole tags:
+    `eng` is in eng_Latn and not in asm_Beng."""
     wanted = {_tag("lang", tag) for tag in [lang] if tag} | {_tag("script", tag) for tag in [script] if tag}
     if contains is not None:
         LOG.warning(SUBSTRING_WARNING)
@@ -243,8 +244,8 @@ def list_data_files(
     revision: str,
     choose: Callable[[list[str]], str | None] = lambda names: None,
 ) -> list[HubFile]:
-    """The files of a split of a config at a commit, by path. No config: the only one, or the dataset's default, or
-    the one that `choose` takes of all.
+    """The files of a split of a config at a commit, by path. No config:
+    the only one, or the dataset's default, or the one that `choose` takes of all.
 
     `train+validation`, as `datasets` spells it: all of the first, then all of the second.
     """
@@ -287,7 +288,8 @@ def list_data_files(
     return files
 
 
-# What the client is asked ------------------------------------------------------------------------------------------
+# What the client is asked
+# ------------------------------------------------------------------------------------------
 
 
 def _info(dataset: str, revision: str | None) -> Any:
@@ -301,8 +303,8 @@ def _info(dataset: str, revision: str | None) -> Any:
 def _ask(dataset: str, revision: str, question: Callable[[Any, str], T]) -> T:
     """Put a question to `datasets`, once it is certain that it will run no code and see all that is declared.
 
-    A card that cannot be fetched is for `datasets` a card that is not there, and other files would be read; so
-    cards are fetched here first. The scratch directory keeps it from answering with what was once cached.
+    A card that cannot be fetched is for `datasets` a card that is not there, and other files would be read;
+    so cards are fetched here first. The scratch directory keeps it from answering with what was once cached.
     """
     hub, client, where = hub_client(), _datasets(), dataset_url(dataset, revision)
     siblings = {sibling.rfilename for sibling in _info(dataset, revision).siblings or []}
@@ -378,7 +380,8 @@ def _path_inside(url: str, where: str) -> str:
     return url.removeprefix(f"{where}/")
 
 
-# Names -------------------------------------------------------------------------------------------------------------
+# Names
+# -------------------------------------------------------------------------------------------------------------
 
 
 def _remote(dataset: str) -> str:

@@ -4,11 +4,11 @@
           ↑                                       ├ transient ─ wait ─ again from the byte reached
     from_url(str(file))                           └ permanent ─────────────────────────> an error of ours
 
-Transient errors (a broken connection, a rate limit, a busy server) are retried from the byte that was reached, a bounded
-number of times, with a message. Any other request to the hub is retried in the same way.
+Transient errors (a broken connection, a rate limit, a busy server) are retried from the byte that was
+reached, a bounded number of times, with a message. Any other request to the hub is retried in the same way.
 
-The token in HF_TOKEN is sent by the client. It is in no message of ours, and errors do not carry the client's own
-error with them, which may quote a request.
+The token in HF_TOKEN is sent by the client. It is in no message of ours,
+and errors do not carry the client's own error with them, which may quote a request.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ MAX_ATTEMPTS = (
 MAX_WAIT_SECONDS = 300  # the hub counts requests in windows of five minutes
 TIMEOUT_SECONDS = 30.0  # without a byte; the client's own session waits for ever
 
-# One request fetches this much: little after a jump (a Parquet footer), twice as much each time reading goes on.
+# One request fetches this much: little after a jump (a Parquet footer),
+# twice as much each time reading goes on.
 MAX_FETCH_BYTES = 32 << 20
 
 # how `datasets` begins, of a dataset that is on the hub and cannot be used
@@ -84,7 +85,8 @@ def from_url(url: str, size: int) -> HubFile:
     return HubFile(parts["dataset"], parts["revision"], parts["path"], size, "", None)
 
 
-# Bytes -------------------------------------------------------------------------------------------------------------
+# Bytes
+# -------------------------------------------------------------------------------------------------------------
 
 
 def _fetch(file: HubFile, start: int, end: int) -> bytearray:
@@ -123,11 +125,13 @@ def _transfer(file: HubFile, start: int, end: int, into: bytearray) -> None:
         raise ConnectionError(f"the transfer ended {end - start - len(into):,} bytes early")
 
 
-# Patience and errors -----------------------------------------------------------------------------------------------
+# Patience and errors
+# -----------------------------------------------------------------------------------------------
 
 
 def patiently(act: Callable[[], T], where: str, reached: Callable[[], int] = int) -> T:
-    """Try again while the fault may pass by itself; each new byte that is reached gives a full set of attempts."""
+    """Try again while the fault may pass by itself;
+    each new byte that is reached gives a full set of attempts."""
     failures, last = 0, reached()
     while True:
         try:
@@ -251,7 +255,8 @@ def _scrubbed(text: str) -> str:
     return text.replace(token, "***") if token else text
 
 
-# The client --------------------------------------------------------------------------------------------------------
+# The client
+# --------------------------------------------------------------------------------------------------------
 
 
 def dataset_url(dataset: str, revision: str | None) -> str:

@@ -3,8 +3,9 @@
     .jsonl[.gz|.zst] .parquet ─ codecs ─ columns, or members of an object ┐
     .tsv[.gz|.zst] ─ blocks of lines ─ first and second column ───────────┴ strip ─ measure ─ judge ─> records
 
-A key with a dot names a member of an object: `translation.en` reads {"translation": {"en": …, "fr": …}}, unless the
-record has a key that is spelled so. The sides are in `meta` too, so that a pair can be taken apart again.
+A key with a dot names a member of an object: `translation.en` reads {"translation": {"en": …, "fr": …}},
+unless the record has a key that is spelled so. The sides are in `meta` too, so that a pair can be taken apart
+again.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ _LETTER_OR_DIGIT = r"[\p{L}\p{N}]"
 _SIDES = ("source", "target")
 _OPTIONAL = ("id", "license", "created_at")
 
-# Columns of well-formed pairs (the sides, what is optional, and `members`: a JSON object of the keys that go along, or
-# null), bad records, and where each pair lies.
+# Columns of well-formed pairs (the sides, what is optional, and `members`:
+# a JSON object of the keys that go along, or null), bad records, and where each pair lies.
 Pairs = tuple[Any, list[BadRecord], NDArray[np.int64]]
 
 
@@ -67,7 +68,8 @@ class Options(msgspec.Struct, frozen=True):
 
 
 def resolve(source: Source, files: list[InputFile]) -> Json:
-    """The recipe's keys, and well-known ones for those that it leaves open: the same whatever the files hold."""
+    """The recipe's keys, and well-known ones for those that it leaves open:
+    the same whatever the files hold."""
     section = source.parallel or Parallel()
     for file in files:
         if not file.name.endswith(SUFFIXES):
@@ -106,7 +108,7 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
         yield _judge(pairs, options)
 
 
-# -- which pairs are wanted --------------------------------------------------------------------------------------
+# -- which pairs are wanted ------------------------------------------------------------------------
 
 
 def _judge(pairs: Pairs, options: Options) -> Taken:
@@ -169,7 +171,7 @@ def _lines(data: bytes) -> Any:
     return pc.split_pattern(whole, b"\n").flatten()
 
 
-# -- records and columns -----------------------------------------------------------------------------------------
+# -- records and columns ---------------------------------------------------------------------------
 
 
 def _read_records(path: AnyPath, span: Span, options: Options, max_record_bytes: int) -> Iterator[Pairs]:
@@ -192,7 +194,7 @@ def _read_records(path: AnyPath, span: Span, options: Options, max_record_bytes:
         yield without_faults(pa.table(columns), bad, offsets, faults)
 
 
-# -- tab-separated lines -----------------------------------------------------------------------------------------
+# -- tab-separated lines ---------------------------------------------------------------------------
 
 
 def _read_tsv(path: AnyPath, span: Span, max_record_bytes: int) -> Iterator[Pairs]:

@@ -1,4 +1,5 @@
-"""Posts of a Posts.xml as tables: rows by a kernel or by expat, checked numbers, HTML as text, the licence of their day.
+"""Posts of a Posts.xml as tables: rows by a kernel or by expat, checked numbers, HTML as text,
+the licence of their day.
 
     <?xml …?>  <posts>  │ <row … /> <row … /> │ <!-- --> │ <row … /> │ </posts>
     └ expat ────────────┘└ kernel ─────────────┘└ expat ──┘└ kernel ───┘└ expat ┘
@@ -6,10 +7,11 @@
     rows ─ plain, and a question or an answer ─ whole columns ─> POSTS
        └ anything else (a wiki, deleted, no number, odd XML) ─ one by one, by `_post` ─> POSTS
 
-One parser lives as long as the file and sees all of it except the plain rows, which the kernel cuts out where the
-parser stands inside <posts> and between two elements. A plain row is well-formed by itself and leaves the parser
-where it was, so what is accepted, what is refused, and at which byte, is what expat alone would say. XML that is
-truncated or damaged is an error that names the file, and a document type is refused before it can declare an entity.
+One parser lives as long as the file and sees all of it except the plain rows, which the kernel cuts out where
+the parser stands inside <posts> and between two elements. A plain row is well-formed by itself and leaves the
+parser where it was, so what is accepted, what is refused, and at which byte, is what expat alone would say.
+XML that is truncated or damaged is an error that names the file, and a document type is refused before it can
+declare an entity.
 
 `_post` says what a row means; the columns give the same for the rows that they take.
 
@@ -25,9 +27,9 @@ HTML fragments as plain text: one pass, no tree, no recursion, whatever the inpu
     <script>, comments      dropped with what they hold; images too
     anything else           its text
 
-A tag ends at the first ">" that is not inside a quoted value, or with the input, as in the HTML standard's own
-tokenizer. So no character is looked at twice: a tree builder needs 25 s for 100,000 nested <div>, this takes time by
-the byte.
+A tag ends at the first ">" that is not inside a quoted value, or with the input, as in the HTML standard's
+own tokenizer. So no character is looked at twice: a tree builder needs 25 s for 100,000 nested <div>, this
+takes time by the byte.
 """
 
 from __future__ import annotations
@@ -124,7 +126,8 @@ _NUMBERS = ATTRIBUTES.index("AcceptedAnswerId") + 1
 _WANTED = xmlrows.wanted_names(ATTRIBUTES)
 _CHUNK_BYTES = 1 << 20
 _MAX_ROWS = 1 << 13  # of one scan: 1 MB has a thousand
-# What may lie behind the place where the parser's last element began or ended. At a "\r" expat waits for a "\n".
+# What may lie behind the place where the parser's last element began or ended.
+# At a "\r" expat waits for a "\n".
 _BETWEEN_ROWS = re.compile(rb"(?:<posts>|</row>)?(?:[ \t\r\n]*[ \t\n])?")
 
 

@@ -1,8 +1,11 @@
-"""From a source of the recipe to its documents: its files in reading order, the reader of its format, chunks to read.
+"""From a source of the recipe to its documents:
+its files in reading order, the reader of its format, chunks to read.
 
 list_source ─ files, hub files or shards of a snapshot ─> InputFile, …
-resolve_reading ─ find_reader(format).resolve ─> Reading      files of records and plain text (default) · wikipedia ·
-Chunks ─ spans of files, of about one size                     stackexchange · parallel · warc · those of others
+resolve_reading ─ find_reader(format).resolve ─> Reading      files of records and plain text (default) ·
+                                                              wikipedia ·
+Chunks ─ spans of files, of about one size                     stackexchange · parallel · warc · those of
+                                                               others
 read_documents(chunk) ─> documents, bad records, dropped records
 """
 
@@ -64,8 +67,9 @@ def list_hub(hub: Hub, revision: str) -> list[InputFile]:
 
 
 def list_hub_of_language(hub: Hub, revision: str, languages: Sequence[str]) -> tuple[Hub, list[InputFile]]:
-    """The same; of a dataset with a config for each language and none asked for, the one of the language that is
-    kept, and a line says so. With several languages, or several configs of one, it has to be said which."""
+    """The same; of a dataset with a config for each language and none asked for, the one of the language that
+    is kept, and a line says so. With several languages, or several configs of one, it has to be said
+    which."""
     chosen: list[str] = []
 
     def choose(names: list[str]) -> str | None:
@@ -166,8 +170,8 @@ def resolve_reading(source: Source, files: list[InputFile], base: Path, own: Seq
 
 
 class Chunks:
-    """The chunks of a source in order. Files of this machine are cut at once; a Parquet file elsewhere is opened,
-    for its footer, only when a chunk of it is asked for: of a thousand files a limit needs a few."""
+    """The chunks of a source in order. Files of this machine are cut at once; a Parquet file elsewhere is
+    opened, for its footer, only when a chunk of it is asked for: of a thousand files a limit needs a few."""
 
     def __init__(self, files: list[InputFile], reading: Reading, target_bytes: int) -> None:
         self._files, self._reading, self._target_bytes = files, reading, target_bytes
@@ -217,8 +221,9 @@ def read_documents(path: AnyPath, name: str, span: Span, reading: Reading) -> It
 def check_presence(
     reading: Reading, files: list[InputFile], presence: Json, *, is_complete: bool = True
 ) -> Json:
-    """How many records have each field that the recipe names, with a value. Said of one that some lack; that all lack
-    it is an error, unless the rest was not read or the first records have the key, and nulls alone."""
+    """How many records have each field that the recipe names, with a value. Said of one that some lack; that
+    all lack it is an error, unless the rest was not read or the first records have the key, and nulls
+    alone."""
     named: dict[str, str] = reading.options.get("named", {})
     total: int = presence.get("records", 0)
     if not named or not total:

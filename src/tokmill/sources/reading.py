@@ -1,22 +1,24 @@
 """What every reader of a source gives, and how it becomes documents.
 
-    Reader   resolve(source, files) -> options                   driver: what the recipe left open, from the files
-             split(path, size, options, target_bytes) -> spans   driver: parts that can be read on their own
-             read(path, name, span, reading) -> Taken, Taken, …  worker: records, bad records, dropped records
+Reader   resolve(source, files) -> options                   driver: what the recipe left open, from the files
+         split(path, size, options, target_bytes) -> spans   driver: parts that can be read on their own
+         read(path, name, span, reading) -> Taken, Taken, …  worker: records, bad records, dropped records
 
-All that the rest knows of a kind of source is its record, which stands at the end of its file; `tokmill.sources.readers`
-has them all. Records have five columns; source, domain, the default licence and derived ids are added here, the same for
-every reader. Records that name their own source and domain have a column for it.
+All that the rest knows of a kind of source is its record, which stands at the end of its file;
+`tokmill.sources.readers` has them all. Records have five columns; source, domain, the default licence and
+derived ids are added here, the same for every reader. Records that name their own source and domain have a
+column for it.
 
     a function (path, **options) -> dicts ─ JSON lines ─> JsonLines, which is read as a file of records is
 
 Records that are Python objects, written down once so that tasks in other processes can read them.
 
     an iterable of dicts · a function that gives one · an Arrow table, batch or reader
-    a pandas or Polars frame · a `datasets.Dataset`          ─> <name>.jsonl, which ingest reads as it reads any file
+    a pandas or Polars frame · a `datasets.Dataset`          ─> <name>.jsonl, which ingest reads as it reads
+                                                             any file
 
-The file is the same for the same records, so their content is their identity: a second run with equal objects finds
-everything up to date.
+The file is the same for the same records, so their content is their identity:
+a second run with equal objects finds everything up to date.
 """
 
 from __future__ import annotations

@@ -11,16 +11,16 @@
     license    of question and answers together, as SPDX spells it: "CC-BY-SA-3.0 AND CC-BY-SA-4.0"
     meta       site, tags, score, answer_ids, accepted (its id, where it is one of them)
 
-What is counted: a record is a question, and any post that can be in no thread. Answers are parts of a question's
-record, so one that is not chosen is not lost and not counted.
+What is counted: a record is a question, and any post that can be in no thread.
+Answers are parts of a question's record, so one that is not chosen is not lost and not counted.
 
     kept       question with its chosen answers
     dropped    low_question_score · unanswered · low_answer_score · orphan_answer · not_a_question · deleted ·
                duplicate_post
     bad        missing_field · wrong_type
 
-Nothing that an archive says of itself is trusted, and whatever py7zr raises at damaged bytes becomes an error that names
-the archive.
+Nothing that an archive says of itself is trusted,
+and whatever py7zr raises at damaged bytes becomes an error that names the archive.
 """
 
 from __future__ import annotations
@@ -432,7 +432,8 @@ def _column(table: Any, name: str) -> Any:
 
 # --- the reader ---
 
-# A join needs about the size of its partition in memory; 128 of them hold the largest site (100 GB) at 800 MB.
+# A join needs about the size of its partition in memory;
+# 128 of them hold the largest site (100 GB) at 800 MB.
 _PARTITION_BYTES, _MAX_PARTITIONS = 64 << 20, 128
 
 
@@ -465,7 +466,8 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
 
 
 def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
-    """The threads of one file, joined in memory: to look at a file. A run reads posts, then joins partitions."""
+    """The threads of one file, joined in memory: to look at a file.
+    A run reads posts, then joins partitions."""
     options = msgspec.convert(reading.options, Options)
     with (
         tempfile.TemporaryDirectory() as scratch,

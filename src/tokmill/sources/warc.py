@@ -9,9 +9,9 @@
            HTML ─ depth of nesting ─ tree ─ main_text ─┬─> text
                                                        └─> Broken: too_deep
 
-Records are framed by `tokmill.storage.warcfile`, and FastWARC reads what is inside one. A broken record is quarantined
-and reading continues; a truncated file is an error. The depth is bounded before text is taken out, because the time for
-that grows with its square.
+Records are framed by `tokmill.storage.warcfile`, and FastWARC reads what is inside one. A broken record is
+quarantined and reading continues; a truncated file is an error. The depth is bounded before text is taken
+out, because the time for that grows with its square.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from tokmill.storage.location import AnyPath, InputFile, open_binary
 from tokmill.storage.records import BadRecord, Span
 from tokmill.storage.warcfile import GZIP, MAX_HEADER_BYTES, ZLIB_ERRORS, read_frames
 
-# Main text of nested <div> takes time that grows with the square of the depth: 0.02 s at 1,000, 10 s at 20,000.
+# Main text of nested <div> takes time that grows with the square of the depth:
+# 0.02 s at 1,000, 10 s at 20,000.
 _MAX_DEPTH = 1000
 _MAX_CROSSED = 10 * _MAX_DEPTH  # tags that may be open; a tree of so many still parses in 0.4 s
 _TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]{0,20})")
@@ -88,8 +89,8 @@ class Parsers:
 
 
 def decode(body: bytes, declared: str | None, parse: Parsers, *, is_html: bool) -> tuple[str, int]:
-    """In the charset of the byte order mark, else the declared one, else the likeliest; and how many characters
-    stand for bytes that the charset does not have."""
+    """In the charset of the byte order mark, else the declared one, else the likeliest;
+    and how many characters stand for bytes that the charset does not have."""
     charset = _charset(body, declared, parse, is_html)
     text = body.decode(charset, "replace").removeprefix("\ufeff")
     try:
@@ -138,8 +139,8 @@ def main_text(html: str, parse: Parsers, main_content: bool) -> str:
 
 
 def _nesting(html: str) -> tuple[int, int]:
-    """How many elements are open at once at most: counted by name, and if each end tag that does not match the
-    last start tag were ignored, as a parser may do. The tree is no deeper than the second by much."""
+    """How many elements are open at once at most: counted by name, and if each end tag that does not match
+    the last start tag were ignored, as a parser may do. The tree is no deeper than the second by much."""
     if html.count("<") - html.count("</") <= _MAX_DEPTH:
         return 0, 0
     opened: Counter[str] = Counter()
@@ -230,7 +231,7 @@ def _read_records(path: AnyPath, reading: Reading) -> Iterator[Record | BadRecor
                 yield BadRecord(frame.offset, *error.args)
 
 
-# -- what is in a record -----------------------------------------------------------------------------------------
+# -- what is in a record ---------------------------------------------------------------------------
 
 
 def _document(record: Any, id: str | None, parse: Parsers, reading: Reading) -> Record:

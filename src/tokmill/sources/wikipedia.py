@@ -14,8 +14,8 @@
                    ├─ read_lines    JSON       ├─> Page ─> record: title, a blank line, text
                    └─ read_dump     XML        ┘
 
-A dump is read as it passes; of a page with several revisions the last one counts. WikiExtractor escapes <, > and & in
-what it writes (--html-safe); that is undone.
+A dump is read as it passes; of a page with several revisions the last one counts.
+WikiExtractor escapes <, > and & in what it writes (--html-safe); that is undone.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def _as_text(page: Page, hidden_prefixes: frozenset[str]) -> Page | BadRecord:
 
 
 class _Dump:
-    """The pages of a dump from its events: one is being collected, and those of the last block wait in `found`."""
+    """The pages of a dump from its events: one is being collected,
+    and those of the last block wait in `found`."""
 
     def __init__(self, path: AnyPath, reading: Reading) -> None:
         self.found: list[Page | BadRecord | Dropped] = []
@@ -328,7 +329,8 @@ _BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 
 def resolve(source: Source, files: list[InputFile]) -> Json:
-    """The recipe's section, and what reads wikitext where there is some: another version may read it otherwise."""
+    """The recipe's section, and what reads wikitext where there is some:
+    another version may read it otherwise."""
     namespaces = (source.wikipedia or Wikipedia()).namespaces
     has_dump = any(_sniff(file.path) is read_dump for file in files)
     return {

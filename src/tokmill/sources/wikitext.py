@@ -50,9 +50,9 @@ _INTERWIKI = re.compile(r"[a-z]{2,3}(?:-[a-z-]{2,12})?:(?! )")
 _SPACES = re.compile(r"(?<=\S) {2,}")
 _BLANK_LINES = re.compile(r"\n{3,}")
 
-# For each piece of markup that is never closed the parser reads to the end of the page and back: 20,000 <div> in
-# 100 kB take it 22 s, 1,500 <ref a=" in 12 kB take it 5 s. Nesting times characters is what that costs, so this is
-# where a page costs between one second and fourteen; 100 tags left open in a page of half a megabyte.
+# For each piece of markup that is never closed the parser reads to the end of the page and back: 20,000 <div>
+# in 100 kB take it 22 s, 1,500 <ref a=" in 12 kB take it 5 s. Nesting times characters is what that costs, so
+# this is where a page costs between one second and fourteen; 100 tags left open in a page of half a megabyte.
 _MAX_NESTING_WORK = 50_000_000
 _NESTING = re.compile(
     r"[\[\]{}]|/>|</?(?!(?:br|hr|wbr|li|dt|dd|td|tr|th|img|meta|link)\b)[a-z]", re.IGNORECASE
@@ -69,7 +69,8 @@ def parser_version() -> str:
 
 
 def plain_text(source: str, hidden_prefixes: frozenset[str] = HIDDEN_PREFIXES) -> str:
-    """`hidden_prefixes`: namespaces, in lower case, that a link puts the page into instead of showing a text."""
+    """`hidden_prefixes`: namespaces, in lower case,
+    that a link puts the page into instead of showing a text."""
     parser = _parser()
     open_comment = source.find("<!--", source.rfind("-->") + 1)
     if open_comment >= 0:

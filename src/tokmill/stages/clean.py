@@ -1,7 +1,9 @@
-"""Clean: one pass over a shard judges and fingerprints every document, and measures and edits what is not out for good.
+"""Clean: one pass over a shard judges and fingerprints every document,
+and measures and edits what is not out for good.
 
     documents ─ examine ─┬─> marks-<key>      kept, chars, bytes, hash, language, licence: every row
-                         ├─> measures-<key>   every number that a rule asks for: every row, null if it is out for good
+                         ├─> measures-<key>   every number that a rule asks for: every row, null if it is out
+                                              for good
                          ├─> edits-<key>      new text of the rows that changed
                          ├─> ledger-<key>     drops and edits
                          └─> examples-<key>   a few dropped documents per reason, to read
@@ -195,8 +197,9 @@ def _ledger(task: Task[CleanOptions], doc_ids: Any, found: Examined) -> Any:
 
 
 def _examples(documents: Any, faults: Faults, redact: Sequence[str]) -> Any:
-    """The same few of each reason whatever else is in the shard: those whose ids have the smallest draws. Texts as
-    received, but for what is to be redacted: before they are cut, so that no part of a value stays."""
+    """The same few of each reason whatever else is in the shard: those whose ids have the smallest draws.
+    Texts as received, but for what is to be redacted: before they are cut, so that no part of a value
+    stays."""
     keys = draws(documents.select(["doc_id"]).take(pa.array(faults.rows)), 0, by=("doc_id",))
     by_reason: dict[str, list[int]] = {}
     for index in np.argsort(keys, kind="stable").tolist():

@@ -1,27 +1,30 @@
 """Tables in order of a number, however many rows there are: sorted in runs on the disk, and merged.
 
     tables ─ a run is sorted in memory ─> file without a name:  run 0 ▏run 1 ▏ …      each in ascending batches
-    merge    a batch or two of every run is in memory; what lies below the end of the first of them to end is in order
+    merge    a batch or two of every run is in memory; what lies below the end of the first of them to end is
+             in order
 
-The numbers of two rows are never equal. So the order is one, whatever the runs, the batches and the memory. The file has
-no name: it is gone with the process, however that ends.
+The numbers of two rows are never equal. So the order is one, whatever the runs, the batches and the memory.
+The file has no name: it is gone with the process, however that ends.
 
 Runs: columns of numbers in order of a key, of which a range is read alone.
 
-    run of n rows    key 8 x n │ column │ column …       raw, little-endian, each column from a multiple of 8 bytes
+    run of n rows    key 8 x n │ column │ column …       raw, little-endian, each column from a multiple of 8
+                                                         bytes
 
     shard 0 ─ run ─┐
     shard 1 ─ run ─┼─ keys from .. to ─> one partition, whatever the number of partitions
     shard 2 ─ run ─┘
 
-A run does not know how many partitions there will be: that is decided when its rows are counted, so that a partition
-is as large as a task can hold. A range is found by bisection and read with pread: 0.1 ms for a run, where a range of
-a Parquet file takes 3 ms and never less than a row group. Runs are scaffolding: nothing that lasts is one.
+A run does not know how many partitions there will be: that is decided when its rows are counted, so that a
+partition is as large as a task can hold. A range is found by bisection and read with pread: 0.1 ms for a run,
+where a range of a Parquet file takes 3 ms and never less than a row group. Runs are scaffolding: nothing that
+lasts is one.
 
 A table that is longer than a task can hold: written part by part, read like any other.
 
-    open_table(task, path, name, schema)  ->  append(table) … append(table)  ->  row groups, statistics of `by`
-    leave the block                       ->  entry, with the digest of the whole as if it had been one table
+open_table(task, path, name, schema)  ->  append(table) … append(table)  ->  row groups, statistics of `by`
+leave the block                       ->  entry, with the digest of the whole as if it had been one table
 
 What is read by shard is in order of `by`, and `load_range` finds it by the statistics.
 
@@ -29,7 +32,8 @@ Rows that a task puts aside in an order that is not the one in which it needs th
 
     rows, drawer of each ─ put ─> one file per drawer, appended to        drawer ─ load ─> its rows
 
-The files are temporary: they go with the block, and a task that was killed leaves them to the sweep of its step.
+The files are temporary: they go with the block,
+and a task that was killed leaves them to the sweep of its step.
 """
 
 from __future__ import annotations
@@ -73,7 +77,8 @@ Column = NDArray[Any]
 # Name and type of each column, as NumPy knows it; the first is the key, 8 bytes wide.
 Layout = Mapping[str, Any]
 
-# Partitions are ranges of the upper 16 bits of a hash, so rows need to be in order of those alone: a radix sort.
+# Partitions are ranges of the upper 16 bits of a hash, so rows need to be in order of those alone:
+# a radix sort.
 _KEY_BITS = 16
 _SHIFT = np.uint64(64 - _KEY_BITS)
 MAX_PARTITIONS = 1 << _KEY_BITS
@@ -198,7 +203,8 @@ def open_runs(inputs: Sequence[Input], role: str, layout: Layout) -> list[Run]:
 def take_numbered(
     runs: Mapping[int, Run] | Sequence[Run], starts: Column, numbers: Column, names: Sequence[str]
 ) -> list[Column]:
-    """Columns of documents by their numbers, ascending: the run of a shard begins with number `starts` of it."""
+    """Columns of documents by their numbers, ascending:
+    the run of a shard begins with number `starts` of it."""
     cuts = np.searchsorted(numbers, starts).tolist()
     parts = [
         runs[shard].take(numbers[start:stop] - starts[shard], names)
@@ -233,7 +239,8 @@ def joined(parts: Iterator[list[Column]], layout: Layout) -> list[Column]:
 def load_numbered(
     runs: Sequence[Run], layout: Layout, partition: int, partitions: int, starts: Sequence[int]
 ) -> list[Column]:
-    """The rows of a partition, joined. A run is of a shard; `index`, its second column, becomes a number of the whole."""
+    """The rows of a partition, joined. A run is of a shard;
+    `index`, its second column, becomes a number of the whole."""
     numbered = (
         [key, index.astype(np.int64) + start, *others]
         for start, (key, index, *others) in zip(
@@ -246,7 +253,8 @@ def load_numbered(
 def read_in_order(runs: Sequence[Run], rank: str, number: str, rows: int) -> Iterator[list[Column]]:
     """All rows of runs that are in order of (rank, number), in that order; some `rows` at a time.
 
-    The rows of one document stay together. Every few rows of each run are looked at first, to know where to cut.
+    The rows of one document stay together. Every few rows of each run are looked at first,
+    to know where to cut.
     """
     step = max(rows // (4 * max(len(runs), 1)), 1)
     looked = [run.every(step, [rank, number]) for run in runs]
@@ -392,7 +400,8 @@ def open_scratch(task: Task) -> Iterator[Path]:
 _RUN_ROWS = 1 << 19
 _RUN_BYTES = 64 << 20
 
-# Batches are no smaller: a read costs as much as a few hundred rows. A thousand runs are then 20 MB, of 500 million rows.
+# Batches are no smaller: a read costs as much as a few hundred rows.
+# A thousand runs are then 20 MB, of 500 million rows.
 _MIN_BATCH_ROWS = 256
 
 
@@ -507,7 +516,8 @@ class _Run:
 
 
 def _merge_next(runs: list[_Run], by: str, batch_rows: int) -> Any:
-    """As every run has a batch in memory, so much of each is in order, more or less: few rounds for many runs."""
+    """As every run has a batch in memory, so much of each is in order, more or less:
+    few rounds for many runs."""
     for run in runs:
         run.load(batch_rows)
     bound = min((run.last for run in runs if run.last is not None), default=None)

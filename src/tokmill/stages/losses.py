@@ -1,4 +1,5 @@
-"""Sources that lose most of their documents to one rule of cleaning, or to one kind of copy, are told while a run works.
+"""Sources that lose most of their documents to one rule of cleaning, or to one kind of copy,
+are told while a run works.
 
 counts of clean, or of dedup by shard ─ by source and reason ─> losses over `clean.warn_source_loss`, `dedup.warn_source_loss`
                                       ─ by rule ─────────────> rules that take nine in ten of what reached them
@@ -104,8 +105,8 @@ def find_losses(
     rules: Mapping[str, tuple[str, ...]] | None = None,
     reached: Mapping[str, int] | None = None,
 ) -> list[Loss]:
-    """Of more than this share of a source; in the order of the sources, the largest first. Cleaning has `rules` for
-    reasons, and how many documents `reached` the first of them."""
+    """Of more than this share of a source; in the order of the sources, the largest first.
+    Cleaning has `rules` for reasons, and how many documents `reached` the first of them."""
     over: list[Loss] = []
     for source, (came, dropped) in counts.items() if limit is not None and limit < 1 else ():
         ranked = sorted(dropped, key=lambda reason: (-dropped[reason], reason))
@@ -178,7 +179,8 @@ def by_source(counted: Iterable[tuple[str, Json]]) -> Counts:
 def _examples(
     wanted: list[tuple[str, str]], ledgers: Iterable[Path]
 ) -> dict[tuple[str, str], tuple[str, str]]:
-    """The first id of each source and reason, and the commonest detail beside it; no more ledgers are read than that takes."""
+    """The first id of each source and reason, and the commonest detail beside it;
+    no more ledgers are read than that takes."""
     found: dict[tuple[str, str], tuple[str, str]] = {}
     paths: Iterator[Path] = iter(ledgers)
     while len(found) < len({*wanted}) and (path := next(paths, None)) is not None:

@@ -1,22 +1,27 @@
 """Which documents are drawn and which are held out: decided by identity, never by order or chance.
 
-    draws(documents, seed)      uint64 per document from (seed, doc_id, text): as good as random, the same anywhere
-    bottom_k(draws, k)          the k smallest: a uniform sample, which merges across chunks and needs one pass
-    weighted_keys(draws, w)     -ln(u)/w: the k smallest are a weighted sample (A-ES, Efraimidis & Spirakis 2006)
+    draws(documents, seed)      uint64 per document from (seed, doc_id, text): as good as random, the same
+                                anywhere
+    bottom_k(draws, k)          the k smallest: a uniform sample, which merges across chunks and needs one
+                                pass
+    weighted_keys(draws, w)     -ln(u)/w: the k smallest are a weighted sample (A-ES, Efraimidis & Spirakis
+                                2006)
     below_fraction(ids, f)      stable under growth: a document is in or out whatever else is there
-    shuffle_buffer(n, k, size)  which of the first n records a shuffle buffer hands out: near the head, not uniform
+    shuffle_buffer(n, k, size)  which of the first n records a shuffle buffer hands out: near the head, not
+                                uniform
 
-    split   hash      key = uint64(sha256(doc_id)[:8])         valid below floor(valid_fraction * 2^64), then test
-            counts    key = hash(seed, source, doc_id, text)   the least keys are valid, the next test …
-            formula   the same keys, domain by domain          formula_size(n) of n documents
-            field     no key: the document says it itself
+split   hash      key = uint64(sha256(doc_id)[:8])         valid below floor(valid_fraction * 2^64), then test
+        counts    key = hash(seed, source, doc_id, text)   the least keys are valid, the next test …
+        formula   the same keys, domain by domain          formula_size(n) of n documents
+        field     no key: the document says it itself
 
-A classic reservoir draws a number per record from a generator and so depends on the order in which workers read.
-Keeping the k smallest of one number per record has the same distribution and depends on the records alone.
+A classic reservoir draws a number per record from a generator and so depends on the order in which workers
+read. Keeping the k smallest of one number per record has the same distribution and depends on the records
+alone.
 
-In order of their keys the documents of a split lie together, so a split is known by the `Bound` where it ends, and
-a shard can be labelled by itself. Documents that must not be parted are taken or left as one, at the key of the
-first of them:
+In order of their keys the documents of a split lie together, so a split is known by the `Bound` where it
+ends, and a shard can be labelled by itself. Documents that must not be parted are taken or left as one, at
+the key of the first of them:
 
     keys of single documents, sorted   s s s s s s s s s s s s …
     clusters, each at its key              C     C       C          too large for what is left of a split: passed over
@@ -87,8 +92,8 @@ def below_fraction(doc_ids: Any, fraction: Decimal, seed: int) -> NDArray[np.boo
 def shuffle_buffer(count: int, k: int, size: int, seed: int) -> NDArray[np.int64]:
     """Records, in order, that leave a buffer of `size` in k draws; of a stream of which `count` were read.
 
-    Each draw takes a random place of the buffer and the next record fills it: k + size - 1 records are looked at,
-    the rest of the stream never. Places depend on the seed and the number of the draw alone.
+    Each draw takes a random place of the buffer and the next record fills it: k + size - 1 records are looked
+    at, the rest of the stream never. Places depend on the seed and the number of the draw alone.
     """
     buffer = list(range(min(size, count)))
     upcoming = len(buffer)
@@ -124,7 +129,8 @@ Labels = NDArray[np.uint8]
 
 
 def shuffle_keys(doc_ids: Any, text_hashes: Keys, source: str, seed: int) -> Keys:
-    """As good as random. Documents that share source, id and text (n × 2 hashes) have one key; position parts them.
+    """As good as random. Documents that share source, id and text (n × 2 hashes) have one key;
+    position parts them.
 
     The text counts because ids need not be unique: without it the first chapters of a book would be held out.
     """
@@ -199,7 +205,8 @@ _SHIFT = np.uint64(64 - _KEY_BITS)
 
 
 class Counted(NamedTuple):
-    """Single documents by the upper bits of their keys (groups x 65,536), and before each cluster (clusters x groups)."""
+    """Single documents by the upper bits of their keys (groups x 65,536),
+    and before each cluster (clusters x groups)."""
 
     by_bits: Docs
     before: Docs
@@ -261,7 +268,8 @@ def allot(counted: Counted, clusters: Clusters, quotas: Sequence[Quota]) -> Allo
 def _waiting(
     clusters: Clusters, before: Docs, labels: Labels
 ) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
-    """Clusters that no quota took, with (group, documents, singles before it) of the groups that they have."""
+    """Clusters that no quota took, with (group, documents, singles before it)
+    of the groups that they have."""
     for start in range(0, len(labels), _LISTED_CLUSTERS):
         chosen = start + np.flatnonzero(labels[start : start + _LISTED_CLUSTERS] == NO_SPLIT)
         rows = zip(clusters.documents[chosen].tolist(), before[chosen].tolist(), strict=True)

@@ -3,8 +3,9 @@
     documents-<key> ─ ids in forgotten.parquet go ─> documents-<key>.r<n>, ids-<key>.r<n>
     ledger-<chunk>  ─ a row for each that went ────> ledger-<chunk>.r<n>
 
-No source is read. `n` counts the takedowns of a source: new files have new names, so that a kill at any moment leaves
-the old ones whole, and the step ends by sweeping them away. A chunk that has none of the documents keeps its files.
+No source is read. `n` counts the takedowns of a source: new files have new names, so that a kill at any
+moment leaves the old ones whole, and the step ends by sweeping them away. A chunk that has none of the
+documents keeps its files.
 """
 
 from __future__ import annotations

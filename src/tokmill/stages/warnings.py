@@ -1,4 +1,5 @@
-"""What a step made and somebody has to decide about. It is said at once, at the end of the run, by the report and the review.
+"""What a step made and somebody has to decide about.
+It is said at once, at the end of the run, by the report and the review.
 
     manifest: counts, facts, config ─┬─ losses of clean and dedup             (losses.py)
                                      ├─ packs that met another language       clean
@@ -7,7 +8,8 @@
                                      ├─ a vocabulary smaller than asked for   tokenizer
                                      └─ facts.warnings                        mixture, build
 
-Nothing of it is in a fingerprint: bounds are read from the recipe of today, and steps that are up to date are judged again.
+Nothing of it is in a fingerprint: bounds are read from the recipe of today,
+and steps that are up to date are judged again.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""S3, Google Cloud Storage and Azure, by obstore: one client, one set of credentials, for reads and for commits.
+"""S3, Google Cloud Storage and Azure, by obstore:
+one client, one set of credentials, for reads and for commits.
 
-Not s3fs, gcsfs and adlfs for the reads (docs/decisions/0008): none of them lets a caller say If-Match, they take
-their credentials another way, and reading 300 MB by ranges of 16 MB took 0.55 s of CPU and 124 MB more memory with
-s3fs, 0.17 s and 2 MB with obstore.
+Not s3fs, gcsfs and adlfs for the reads (docs/decisions/0008): none of them lets a caller say If-Match, they
+take their credentials another way, and reading 300 MB by ranges of 16 MB took 0.55 s of CPU and 124 MB more
+memory with s3fs, 0.17 s and 2 MB with obstore.
 
-Credentials come from the environment as the clients take them; a profile of ~/.aws through boto3. No error of a
-client is shown or kept: it may quote a request, and a request may be signed in its URL.
+Credentials come from the environment as the clients take them; a profile of ~/.aws through boto3.
+No error of a client is shown or kept: it may quote a request, and a request may be signed in its URL.
 
 What a store tells of an object: without sending it, and with it.
 """
@@ -49,7 +50,8 @@ _RETRY_SECONDS = 120
 # For one request: a part of 16 MiB at 100 kB/s takes less than three minutes.
 _REQUEST_SECONDS, _CONNECT_SECONDS, _SILENT_SECONDS = 300, 10, 60
 
-# An object in one piece up to here, in parts above. Two parts of each of four objects wait at a time: 128 MiB.
+# An object in one piece up to here, in parts above. Two parts of each of four objects wait at a time:
+# 128 MiB.
 PART_BYTES = 16 << 20
 _PARTS_AT_A_TIME = 2
 _MAX_PARTS = 9_000  # S3 allows 10,000
@@ -94,7 +96,8 @@ class CloudClient:
         return data
 
     def put_if(self, key: str, data: bytes, etag: str | None) -> str | None:
-        """The client does not repeat such a write when the connection breaks; whoever calls this knows its own again."""
+        """The client does not repeat such a write when the connection breaks;
+        whoever calls this knows its own again."""
         if etag is None:
             return self._patiently(
                 lambda: self._ask(key, lambda: self._put(key, data, mode="create"), refused=lambda: None)

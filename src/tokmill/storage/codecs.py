@@ -14,9 +14,9 @@ The parser alone is not strict enough: it takes the last of two equal keys, and 
 fields nobody asked for. The audit finds both in one compiled pass. NaN, lone surrogates and control
 characters are refused by the parser itself.
 
-Texts are nearly all of a block, and as Python strings they would be decoded and encoded again: so read, 138 MB took 0.66
-CPU seconds, and 0.33 with the texts taken out. A line is JSON with "" in place of a string if and only if it is with the
-string, where that one has no fault of its own: the parser still judges every line.
+Texts are nearly all of a block, and as Python strings they would be decoded and encoded again: so read, 138
+MB took 0.66 CPU seconds, and 0.33 with the texts taken out. A line is JSON with "" in place of a string if
+and only if it is with the string, where that one has no fault of its own: the parser still judges every line.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ from tokmill.storage.records import (
     too_large,
 )
 
-# .json.gz and .json.zst hold lines wherever the hub has them (C4, codeparrot-clean); a .json is one value as often
+# .json.gz and .json.zst hold lines wherever the hub has them (C4, codeparrot-clean);
+# a .json is one value as often
 JSONL = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson", ".json.gz", ".json.zst")
 
 _PEEKED_BYTES = 1 << 20
@@ -153,7 +154,8 @@ class _Slot(NamedTuple):
 
 
 def _slots(wanted: Sequence[Wanted]) -> list[list[_Slot]]:
-    """Per column one for each key. A decoder hands out a key once, so each further column of a key needs another."""
+    """Per column one for each key. A decoder hands out a key once,
+    so each further column of a key needs another."""
     seen: Counter[str] = Counter()
     slots = []
     for column, want in enumerate(wanted):
@@ -315,9 +317,9 @@ def _without(data: bytes, spans: NDArray[np.int64]) -> bytes:
 def _look_like_objects(data: bytes, audit: jsonlines.LineAudit) -> bool:
     """Every line goes from { to }.
 
-    `decode_lines` also takes two objects in one line, and one over two lines; a file with both could have as many
-    objects as lines. No value has "}", newline, "{" inside it, so here each line holds at least one object, and
-    as many objects as lines means one in each.
+    `decode_lines` also takes two objects in one line, and one over two lines; a file with both could have as
+    many objects as lines. No value has "}", newline, "{" inside it, so here each line holds at least one
+    object, and as many objects as lines means one in each.
     """
     block = np.frombuffer(data, np.uint8)
     last = block[audit.ends - 1]
@@ -397,7 +399,8 @@ def write_table(path: Path, table: Any) -> Written:
 
 
 def peek(path: AnyPath, *, max_record_bytes: int) -> Peek:
-    """The field names that the first records offer. No decision about a record rests on them: the next may differ."""
+    """The field names that the first records offer. No decision about a record rests on them:
+    the next may differ."""
     if _is(path, JSONL):
         return peek_jsonl(path, max_record_bytes=max_record_bytes)
     if _is(path, tables.SUFFIXES):

@@ -1,12 +1,13 @@
-"""Files on the disk: nothing half-written ever has its final name, and nothing is read in part without an error.
+"""Files on the disk: nothing half-written ever has its final name,
+and nothing is read in part without an error.
 
     open_commit(path)  ->  .tmp-<pid>-<random>-<n>-<name>   in the same directory
         write()            every byte, or an error: a short write is never retried into a hole
     leave the block    ->  fsync(file)  rename(temp, path)  fsync(directory)
     raise in the block ->  the temp file is removed, `path` is untouched
 
-A directory that is made, and a file that is removed, are synced likewise: what a later step relies on is as safe as a
-file that was written, whatever order a disk without power keeps.
+A directory that is made, and a file that is removed, are synced likewise:
+what a later step relies on is as safe as a file that was written, whatever order a disk without power keeps.
 
 Files are written with write(2), not through a memory map: on a full disk a map ends the process with
 SIGBUS, write(2) returns an error that names the file.
@@ -19,8 +20,9 @@ SIGBUS, write(2) returns an error that names the file.
     read_at(descriptor, …)          as many bytes as were asked for, fewer only where the file ends
     system_error(error, where)      what nobody expected, at the doors of a task and of a command
 
-Zstandard is the standard library's, and its backport before Python 3.14: its readers raise on a frame that did not end,
-where those of the package `zstandard` return the short data as if it were all (a test keeps both facts).
+Zstandard is the standard library's, and its backport before Python 3.14: its readers raise on a frame that
+did not end, where those of the package `zstandard` return the short data as if it were all (a test keeps both
+facts).
 
 What could not be read says nothing of what is on disk: only bytes that were read can be called damaged.
 """
@@ -127,7 +129,8 @@ def open_commit(path: Path) -> Iterator[CommitFile]:
 
 
 def temp_beside(path: Path) -> Path:
-    """A name that no other process has, here or in a pod that shares the disk; sweeps know it by its prefix."""
+    """A name that no other process has, here or in a pod that shares the disk;
+    sweeps know it by its prefix."""
     return path.with_name(f"{TEMP_PREFIX}{os.getpid()}-{_mark()}-{next(_serial)}-{path.name}")
 
 
@@ -197,7 +200,8 @@ def storage_error(error: OSError, path: Path) -> StorageError:
 
 @functools.cache
 def _mark() -> str:
-    """Of this process. Pids repeat: in a container the first is 1. A fork has the same mark and another pid."""
+    """Of this process. Pids repeat: in a container the first is 1.
+    A fork has the same mark and another pid."""
     return secrets.token_hex(4)
 
 
@@ -246,7 +250,8 @@ def is_fault_of_reading(error: BaseException) -> bool:
 
 
 def system_error(error: OSError | MemoryError, where: str) -> TokmillError:
-    """A fault of the machine that was met where none was looked for; by the name of its file, if it has one."""
+    """A fault of the machine that was met where none was looked for;
+    by the name of its file, if it has one."""
     if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
         named = getattr(error, "filename", None)
         return _out_of_memory("there is no memory left", str(named or where))
@@ -287,7 +292,8 @@ def load_bytes(path: Path) -> bytes:
 
 
 def load_array(path: Path, kind: Any) -> NDArray[Any]:
-    """All of a file as an array of our own. Not np.fromfile: what a fault hides from it is missing without a word."""
+    """All of a file as an array of our own. Not np.fromfile:
+    what a fault hides from it is missing without a word."""
     with told_as_unreadable(path):
         most = max(path.stat().st_size, 1)
     parts = list(read_arrays(path, kind, most))

@@ -4,18 +4,20 @@
     held, and its holder lives  RunLocked by the holder's name, or waited for
     held, and it has expired    taken over ─┴─> Lease ─ heartbeat, heartbeat, … ─ released ─> free
 
-A holder of this machine lives as long as its process does: its pid, and when it began. Of any other the heartbeat is
-watched; one that is not seen in time has expired: its run was killed.
+A holder of this machine lives as long as its process does: its pid, and when it began.
+Of any other the heartbeat is watched; one that is not seen in time has expired: its run was killed.
 
     <directory>/.lock          the note of who holds it; touched every two seconds, removed at the end
-        flock on the directory     the kernel's word comes first. Network file systems may keep it to one machine
-        .tmp-<etag>-.lock          the right to remove the one note with that etag; taken as the note is, and given back.
-                                   A slow run that found the note of the dead cannot remove that of who came in between
-    <url>/claim.json           the same note; replaced every four seconds (If-Match), at the end by one that nobody
-                               holds: an object cannot be deleted on a condition everywhere
+        flock on the directory     the kernel's word comes first. Network file systems may keep it to one
+                                   machine
+        .tmp-<etag>-.lock          the right to remove the one note with that etag; taken as the note is, and
+                                   given back. A slow run that found the note of the dead cannot remove that
+                                   of who came in between
+    <url>/claim.json           the same note; replaced every four seconds (If-Match), at the end by one that
+                               nobody holds: an object cannot be deleted on a condition everywhere
 
-The lease of a URL spares two runs the work that one of them would lose. It is not what keeps a publication whole: that
-is the conditional write of the manifest, which holds whatever happens to the lease.
+The lease of a URL spares two runs the work that one of them would lose. It is not what keeps a publication
+whole: that is the conditional write of the manifest, which holds whatever happens to the lease.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ _held_here: set[str] = set()  # nonces of this process: an earlier note of it ma
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """The note. A process is known by its machine, its pid and when it began: pids come back, and so do names of hosts."""
+    """The note. A process is known by its machine, its pid and when it began:
+    pids come back, and so do names of hosts."""
 
     pid: int
     host: str  # for people
@@ -77,7 +80,8 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class Place(Protocol):
-    """Where a note lies, and how it is written on a condition: an etag is returned, or None where another was first."""
+    """Where a note lies, and how it is written on a condition:
+    an etag is returned, or None where another was first."""
 
     doing: str  # what a run does there
     heartbeat_seconds: float
@@ -273,7 +277,8 @@ def process_began(pid: int) -> int:
 
 @functools.cache
 def this_machine() -> str:
-    """Where a pid means what it means here: this start of the kernel, this container. Pods may share a host's name."""
+    """Where a pid means what it means here: this start of the kernel, this container.
+    Pods may share a host's name."""
     with contextlib.suppress(OSError):
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {pid_space()}"
     return socket.gethostname()
@@ -336,7 +341,8 @@ class ObjectPlace(Place):
 
 
 class NoteFile(Place):
-    """A note on a disk. It is written beside its name and then linked to it: of runs that start together one has it."""
+    """A note on a disk. It is written beside its name and then linked to it:
+    of runs that start together one has it."""
 
     doing = "works in this directory"
     heartbeat_seconds, expiry_seconds, poll_seconds = 2.0, 7.0, 0.2

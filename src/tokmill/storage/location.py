@@ -8,9 +8,10 @@ nothing above it changes.
     open_input(text, size)                          ->  the path that a task was told as text
     open_binary(path)                               ->  unbuffered binary stream
 
-An object as an input is one version of it: str(file) is s3://bucket/data/a.jsonl.zst#etag="9b2c…", which a task is told.
-Each range is read under If-Match: a version that is gone is an error, never a mixture. A pattern means what it means on a
-disk: `*` stays within a part of the key, `**` is any number of parts, and what begins with a dot is found only by a dot.
+An object as an input is one version of it: str(file) is s3://bucket/data/a.jsonl.zst#etag="9b2c…", which a
+task is told. Each range is read under If-Match: a version that is gone is an error, never a mixture. A
+pattern means what it means on a disk: `*` stays within a part of the key, `**` is any number of parts, and
+what begins with a dot is found only by a dot.
 """
 
 from __future__ import annotations
@@ -383,7 +384,8 @@ def _matches(parts: list[str], wanted: list[str]) -> bool:
     return fnmatch.fnmatchcase(parts[0], wanted[0]) and _matches(parts[1:], wanted[1:])
 
 
-# A file that is read by ranges: little after a jump (a Parquet footer), twice as much each time reading goes on
+# A file that is read by ranges: little after a jump (a Parquet footer),
+# twice as much each time reading goes on
 
 MIN_FETCH_BYTES = 64 << 10
 MAX_FETCH_BYTES = 16 << 20
@@ -392,7 +394,8 @@ Fetch = Callable[[int, int], bytes | bytearray]
 
 
 class RangedBytes(io.RawIOBase):
-    """`fetch(start, end)` gives exactly those bytes. Unbuffered as a local file is; a read returns all it was asked for."""
+    """`fetch(start, end)` gives exactly those bytes. Unbuffered as a local file is;
+    a read returns all it was asked for."""
 
     def __init__(self, size: int, fetch: Fetch, max_fetch_bytes: int = MAX_FETCH_BYTES) -> None:
         super().__init__()

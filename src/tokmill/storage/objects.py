@@ -9,14 +9,15 @@
     list(prefix)              whatever the server tells of it
     delete(key)               gone, or never there
 
-A conditional write whose answer was lost is tried again by the client, and then meets itself: so the refusal of
-`create` and `replace` is believed only when the object is not, byte for byte, the one that was to be written.
+A conditional write whose answer was lost is tried again by the client, and then meets itself: so the refusal
+of `create` and `replace` is believed only when the object is not, byte for byte, the one that was to be
+written.
 
 A listing is asked for patterns and for what may be swept, never for what is published.
 
-memory:// is fsspec's file system of this process, with conditional writes under a lock: for tests and notebooks.
-`probe_store` asks whether a server keeps these promises. One that says yes where it must refuse *pretends*: two runs
-could then publish over each other.
+memory:// is fsspec's file system of this process, with conditional writes under a lock: for tests and
+notebooks. `probe_store` asks whether a server keeps these promises. One that says yes where it must refuse
+*pretends*: two runs could then publish over each other.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Plain text: a document is the whole file, a paragraph, or a line.
 
-Paragraphs are separated by blank lines. Blank lines are never documents. A text ends before its "\\n" or "\\r\\n".
+Paragraphs are separated by blank lines. Blank lines are never documents.
+A text ends before its "\\n" or "\\r\\n".
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _UTF8_BOM = b"\xef\xbb\xbf"
 def read_batches(
     path: AnyPath, wanted: list[Wanted], *, unit: Unit, max_record_bytes: int, span: Span = WHOLE
 ) -> Iterator[Batch]:
-    """A column of texts that every record must have is the text; besides it only `text` exists, any other is null."""
+    """A column of texts that every record must have is the text;
+    besides it only `text` exists, any other is null."""
     lacking = [want.key for want in wanted if want.required and not _is_the_text(want)]
     if unit == "line":
         pieces = _lines(path, max_record_bytes, span)
@@ -82,8 +84,9 @@ def write_text(path: Path, table: Any) -> Written:
 def write_separated(path: Path, texts: Iterable[Any], separator: str) -> tuple[Written, int]:
     """Columns of texts, `separator` after each text; and how many had to change for it.
 
-    "\\n": line ends inside of a text become a space. "\\n\\n": blank lines inside go. Read back by line or by paragraph
-    they are the same texts. Any other separator may be in no text: ValueError with the first that has it.
+    "\\n": line ends inside of a text become a space. "\\n\\n": blank lines inside go. Read back by line or by
+    paragraph they are the same texts. Any other separator may be in no text: ValueError with the first that
+    has it.
     """
     reshaped = 0
     with open_commit(path) as file:
@@ -154,7 +157,8 @@ def _paragraphs(path: AnyPath, max_record_bytes: int) -> Iterator[Piece]:
 
 
 class _Run:
-    """Lines of one paragraph, from as many blocks as it takes. Too many are let go, but counted to the end."""
+    """Lines of one paragraph, from as many blocks as it takes.
+    Too many are let go, but counted to the end."""
 
     def __init__(self, offset: int, max_record_bytes: int) -> None:
         self.offset, self.size = offset, 0

@@ -16,8 +16,8 @@ A codec is asked for `Wanted` columns and yields `Batch`es in file order:
 
 JSON values, and what a record makes of them: why a line is none, what becomes `meta`, what becomes a name.
 
-A fault is what the audit saw or what the parser meant, in the words of the ledger. `meta` must be an object, however its
-file spells it:
+A fault is what the audit saw or what the parser meant, in the words of the ledger.
+`meta` must be an object, however its file spells it:
 
     {"k": 1}          as it is
     "{\"k\": 1}"      a string that spells an object, as Parquet files have it: the object
@@ -79,8 +79,8 @@ class Bz2Error(Exception): ...
 class FrameStream:
     """One compressed frame after another: zstd frames, or the streams of a bzip2 multistream dump.
 
-    Not bz2.BZ2File: it takes whatever is not a stream after the first one for padding, so a dump with one damaged
-    stream would just end there. Not ZstdFile: its reads of 128 KiB made it a fifth slower than this.
+    Not bz2.BZ2File: it takes whatever is not a stream after the first one for padding, so a dump with one
+    damaged stream would just end there. Not ZstdFile: its reads of 128 KiB made it a fifth slower than this.
     """
 
     def __init__(self, raw: Stream, new_frame: Callable[[], Any]) -> None:
@@ -246,7 +246,8 @@ class Kind(StrEnum):
 
 
 class Wanted(NamedTuple):
-    """Read `key` of each record into column `name`; where a record has none, or a null, the first of `others`.
+    """Read `key` of each record into column `name`;
+    where a record has none, or a null, the first of `others`.
 
     What `others` hold is looked at in those records alone: of another record it may be anything.
     """

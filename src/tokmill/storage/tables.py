@@ -1,12 +1,14 @@
-"""Tables: working shards in Parquet that we write, files of others that we read, and what a table is known by.
+"""Tables: working shards in Parquet that we write, files of others that we read,
+and what a table is known by.
 
 Working shards are LZ4: measured on the bench texts 283–407 MB/s to write and 566–1,396 to read, against
 191–266 and 179–778 for zstd at level 1; they take 1.45 times the space.
 
-A table is its columns, not the file that happens to hold them: compressed bytes differ between library versions and
-between file formats. So it is known by
+A table is its columns, not the file that happens to hold them:
+compressed bytes differ between library versions and between file formats. So it is known by
 
-    content_sha256 = sha256( name, type, sha256(lengths or values), sha256(bytes), sha256(validity) per column )
+    content_sha256 = sha256( name, type, sha256(lengths or values), sha256(bytes), sha256(validity)
+    per column )
 
 Each inner hash runs over the whole column as one stream, so row groups, batches and codecs do not show.
 
@@ -15,7 +17,8 @@ Each inner hash runs over the whole column as one stream, so row groups, batches
 The sequence does not even know where one shard ends and the next begins: a corpus has one, however it is cut
 into files.
 
-A document is known by its id: the first eight bytes of its SHA-256 are what splits, samples and indexes go by.
+A document is known by its id: the first eight bytes of its SHA-256 are what splits,
+samples and indexes go by.
 """
 
 from __future__ import annotations
@@ -73,7 +76,8 @@ def write_table(path: Path, table: Any) -> Written:
 
 
 def write_sorted_table(path: Path, table: Any, by: str) -> Written:
-    """A table in order of column `by`, in small row groups with its bounds, so that `load_range` reads a part."""
+    """A table in order of column `by`, in small row groups with its bounds,
+    so that `load_range` reads a part."""
     return _write(path, table, row_group_size=65536, write_statistics=[by])
 
 
@@ -92,7 +96,8 @@ def load_range(path: Path, column: str, value: int) -> Any:
 
 
 def _write(path: Path, table: Any, **options: Any) -> Written:
-    # A buffer that is large enough from the start: pages that stay empty are never touched, and growing copies.
+    # A buffer that is large enough from the start:
+    # pages that stay empty are never touched, and growing copies.
     buffer = pa.allocate_buffer(table.nbytes + table.nbytes // 8 + _ROOM_FOR_METADATA)
     sink = pa.FixedSizeBufferWriter(buffer)
     few = [
@@ -141,7 +146,8 @@ def read_batches(
 
 
 def _asked(want: Wanted, file: Any, groups: list[int]) -> tuple[str, ...]:
-    """The keys of a column; the first alone where the file says that it has no null, and the others are not read."""
+    """The keys of a column; the first alone where the file says that it has no null,
+    and the others are not read."""
     if want.others and want.key in file.schema_arrow.names:
         places = [n for n in range(len(file.schema)) if file.schema.column(n).path == want.key]
         if len(places) == 1 and all(
@@ -155,7 +161,8 @@ def _asked(want: Wanted, file: Any, groups: list[int]) -> tuple[str, ...]:
 
 
 def _statistics(file: Any, group: int, name: str, place: int) -> Any:
-    """Of a column that can be read. Of one that cannot Arrow's reader raises an error, and its metadata end the process."""
+    """Of a column that can be read. Of one that cannot Arrow's reader raises an error,
+    and its metadata end the process."""
     next(file.iter_batches(batch_size=1, row_groups=[group], columns=[name], use_threads=False), None)
     return file.metadata.row_group(group).column(place).statistics
 

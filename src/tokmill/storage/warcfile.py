@@ -4,10 +4,10 @@
                             │ Content-Length     ├─ broken ─ next one is sought ─> BadRecord
                             └ body CRLF CRLF     └─ cut short ───────────────────> CorruptFile
 
-FastWARC over a whole file gives a truncated archive as a shorter one without a word, and stops at the first record
-that is broken. Here a record that is broken is reported and reading goes on where the next one begins. Every byte
-that a header promises must be there, and every gzip member must end: otherwise the file is truncated, which is an
-error.
+FastWARC over a whole file gives a truncated archive as a shorter one without a word, and stops at the first
+record that is broken. Here a record that is broken is reported and reading goes on where the next one begins.
+Every byte that a header promises must be there, and every gzip member must end: otherwise the file is
+truncated, which is an error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Frame(NamedTuple):
     data: bytes
 
 
-# -- bytes of a file ---------------------------------------------------------------------------------------------
+# -- bytes of a file -------------------------------------------------------------------------------
 
 
 class _Damage(Exception):
@@ -131,8 +131,8 @@ class _Members(_Feed):
         self._member_at, self._member_offset = at, self.offset + len(self.held)
 
     def finish(self, size: int) -> None:
-        """To the end of the member where it is near, because its checksum vouches for the record; not further,
-        because the next member may be damaged."""
+        """To the end of the member where it is near, because its checksum vouches for the record;
+        not further, because the next member may be damaged."""
         while self._member is not None and len(self.held) < size + 64:
             self._more(64)
 
@@ -178,7 +178,7 @@ def _begins_record(member: bytes) -> bool:
         return False
 
 
-# -- records of a file -------------------------------------------------------------------------------------------
+# -- records of a file -----------------------------------------------------------------------------
 
 
 def read_frames(raw: Any, path: AnyPath, max_record_bytes: int) -> Iterator[Frame | BadRecord]:

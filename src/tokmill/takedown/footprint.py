@@ -1,7 +1,7 @@
 """Which documents a takedown means, and what of a run they are in: read only.
 
-    ids, a source, a licence ─> rows of shards ─> sequences ─> turns ─> rows of builds, tokens, training steps
-                                             └ documents that were dropped as copies of them, and may come back
+ids, a source, a licence ─> rows of shards ─> sequences ─> turns ─> rows of builds, tokens, training steps
+                                         └ documents that were dropped as copies of them, and may come back
 
 An id means every document that has it, in the sources that were asked for.
 """
@@ -33,7 +33,8 @@ _EXAMPLES = 20
 
 
 class Selection(NamedTuple):
-    """What is to be forgotten: ids (with the source they are of, or of any), or all of a source, or of a licence."""
+    """What is to be forgotten: ids (with the source they are of, or of any), or all of a source,
+    or of a licence."""
 
     doc_ids: tuple[tuple[str | None, str], ...] = ()
     source: str | None = None
@@ -164,7 +165,8 @@ def find_affected(run: RunPlaces, chosen: Chosen, batch_size: int | None) -> Jso
 
 
 def refuse_emptied_domains(run: RunPlaces, affected: Json, recipe: Json) -> None:
-    """A domain that loses every document cannot have its share any more: better said before anything is taken apart."""
+    """A domain that loses every document cannot have its share any more:
+    better said before anything is taken apart."""
     mixture = recipe.get("mixture")
     if not mixture or not mixture["weights"] or mixture["exhausted"] == "renormalize":
         return

@@ -7,16 +7,19 @@
 
 Between the two nobody else can do harm: whoever works in the run finds what is to be done, and does it first.
 
-Sources are not read, nor a recipe: shards are made from shards, and steps are planned from the manifests of the run (hooks
-and benchmarks, which lie outside of it, must be the files that it was made with). They are conducted as in any run, so tasks
-that nothing was taken from keep their receipts, and a takedown that was killed goes on where it stopped when the command is
-given again. Running the recipe afterwards changes nothing, and never brings the documents back: ingest knows the list.
+Sources are not read, nor a recipe: shards are made from shards, and steps are planned from the manifests of
+the run (hooks and benchmarks, which lie outside of it, must be the files that it was made with). They are
+conducted as in any run, so tasks that nothing was taken from keep their receipts, and a takedown that was
+killed goes on where it stopped when the command is given again. Running the recipe afterwards changes
+nothing, and never brings the documents back: ingest knows the list.
 
 A takedown that names no ids is noted, so that one which is done can be told from a misspelled one:
 
-    forgotten.parquet, metadata "takedowns"    [{"source": null, "license": "gpl-3.0", "parent": "<digest of the run>"}, …]
+    forgotten.parquet, metadata "takedowns"    [{"source": null, "license": "gpl-3.0", "parent": "<digest of
+                                               the run>"}, …]
 
-Of a source that was taken down whole the ids say so; of a licence nothing else does, for the documents that had it are gone.
+Of a source that was taken down whole the ids say so;
+of a licence nothing else does, for the documents that had it are gone.
 """
 
 from __future__ import annotations
@@ -247,10 +250,11 @@ def forget(
     progress: Progress | None = None,
     tell: Callable[[Json], None] | None = None,
 ) -> Forgetting:
-    """Take documents down: of an id, or several; of a list of ids or (source, id), or a file; all of a source; of a licence.
+    """Take documents down: of an id, or several; of a list of ids or (source, id), or a file;
+    all of a source; of a licence.
 
-    `base` is where the recipe lies, for runs with hooks or benchmarks of their own. `tell` hears what is affected before
-    anything of it is done.
+    `base` is where the recipe lies, for runs with hooks or benchmarks of their own.
+    `tell` hears what is affected before anything of it is done.
     """
     listed: list[tuple[str | None, str]] = [
         (source, one) for one in ([doc_id] if isinstance(doc_id, str) else doc_id)
@@ -340,7 +344,8 @@ def _decide(
     progress: Progress | None,
     tell: Callable[[Json], None] | None,
 ) -> _Pending | Forgetting:
-    """What is to be done, chosen and on disk while nobody else works here: whoever does so next ends it first."""
+    """What is to be done, chosen and on disk while nobody else works here:
+    whoever does so next ends it first."""
     _open_finished(out)  # the lock would make a directory that is not there
     with open_lease(out, say=(progress or Silence()).say):
         pending = _load_pending(out)  # somebody came between

@@ -1,4 +1,5 @@
-"""gigatoken behind the same ids: 20 to 80 times the speed of the libraries that define them, checked by a sample.
+"""gigatoken behind the same ids: 20 to 80 times the speed of the libraries that define them,
+checked by a sample.
 
     large_string column ─ its own buffers ─> gigatoken ─> ids, lengths        no Python string, no Python integer
                           rows that the two may see differently ──> reference ──┘ in their place
@@ -9,22 +10,23 @@ Which rows the two may see differently is known exactly per kind of model, or gi
     characters newer than Unicode 9       protocol.recent_classes; tiktoken ranks and tokenizer.json
     user-defined symbols                  spm.for_gigatoken; SentencePiece puts its dummy prefix elsewhere
 
-It is not used either where it is not installed, where it does not know the model, or where it gives one other id
-than the reference for PROBES. Checked in every shard, whatever the engine:
+It is not used either where it is not installed, where it does not know the model,
+or where it gives one other id than the reference for PROBES. Checked in every shard, whatever the engine:
 
     documents that spell a control token     all of them: where a tokenizer is most likely to be wrong
     a sample by hash of doc_id               a share that keeps the reference below 15 % of the encoding
     the one with the least hash              so that no shard goes unchecked
 
-A fault that touches a share f of the documents passes a shard of n documents with a sample of share s unseen with
-probability (1 - s)^(f n): at s = 1/256, one in a thousand of 1.8 million documents is missed once in a thousand runs.
+A fault that touches a share f of the documents passes a shard of n documents with a sample of share s unseen
+with probability (1 - s)^(f n): at s = 1/256, one in a thousand of 1.8 million documents is missed once in a
+thousand runs.
 
 Literals that a recipe wants read as control tokens (`tokenizer.control`), and nothing else in the text:
 
     "hi <|im_start|>user"   ─ cut ─>  |hi |<|im_start|>|user|   ─ encode part by part ─>  hi_  100264  user
 
-Leftmost, then longest. Each part is encoded as a text of its own: a SentencePiece model with a dummy prefix puts it
-before every part, so the text after a control begins with "▁" as a document does.
+Leftmost, then longest. Each part is encoded as a text of its own: a SentencePiece model with a dummy prefix
+puts it before every part, so the text after a control begins with "▁" as a document does.
 """
 
 from __future__ import annotations
@@ -143,7 +145,8 @@ def encode_column(texts: Any, fast: Fast | None, reference: Reference) -> Encode
 
 
 class LibraryTokenizer(ABC):
-    """A tokenizer whose ids a library defines (`library`: its name and version), and gigatoken may give sooner."""
+    """A tokenizer whose ids a library defines (`library`:
+    its name and version), and gigatoken may give sooner."""
 
     library: str
 

@@ -6,10 +6,10 @@
                                                                          done     masked copy ─▶ ids
 
 `encode_special_tokens = True` stops the library from cutting special tokens out of text, and for byte-level
-BPE that is all it takes. The *model* may still know the string: a Unigram or WordLevel vocabulary, and BPE with
-`ignore_merges`, hold `</s>` as an entry like any other and find it in the text (measured with 0.23.3). So ids
-are looked at, and a document with a control id is encoded again by a copy whose control entries bear names
-that no text contains.
+BPE that is all it takes. The *model* may still know the string: a Unigram or WordLevel vocabulary, and BPE
+with `ignore_merges`, hold `</s>` as an entry like any other and find it in the text (measured with 0.23.3).
+So ids are looked at, and a document with a control id is encoded again by a copy whose control entries bear
+names that no text contains.
 
 What a file may configure and a corpus must not have is switched off: truncation, padding, BPE dropout.
 """
@@ -134,8 +134,9 @@ def _open_plain(data: bytes) -> tokenizers.Tokenizer:
 
 
 def _encode_plain(tokenizer: tokenizers.Tokenizer, text: str) -> NDArray[np.int32]:
-    # A batch of one: the `fast` calls skip offsets (8 to 13 % faster than `encode`) and exist for batches only.
-    # A longer batch would use every core unless TOKENIZERS_PARALLELISM says no, and that is the user's to set.
+    # A batch of one: the `fast` calls skip offsets (8 to 13 % faster than `encode`) and exist for batches
+    # only. A longer batch would use every core unless TOKENIZERS_PARALLELISM says no, and that is the user's
+    # to set.
     (encoding,) = tokenizer.encode_batch_fast([text], add_special_tokens=False)
     return np.array(encoding.ids, dtype=np.int32)
 
@@ -167,8 +168,8 @@ def _control_ids(added: Mapping[int, Any], model: _Model) -> set[int]:
 def _mask(data: bytes) -> dict[str, Any]:
     """The same tokenizer, with every control entry of the model under a name that no text contains.
 
-    Ids stay where they are; merges that would build a control entry go. The scores of a Unigram model survive:
-    both sides write the shortest decimal that reads back as the same double.
+    Ids stay where they are; merges that would build a control entry go. The scores of a Unigram model
+    survive: both sides write the shortest decimal that reads back as the same double.
     """
     config: dict[str, Any] = msgspec.json.decode(data)
     model = config["model"]
@@ -193,8 +194,8 @@ def _mask(data: bytes) -> dict[str, Any]:
 def _for_gigatoken(tokenizer: tokenizers.Tokenizer, data: bytes) -> bytes | None:
     """The masked file of a byte-level BPE with no special token left in it; None for any other model.
 
-    Ids of added tokens are those that `tokenizers` gives them, which are not always those of the file: one that
-    the model's vocabulary lacks gets the next free id.
+    Ids of added tokens are those that `tokenizers` gives them, which are not always those of the file:
+    one that the model's vocabulary lacks gets the next free id.
     """
     config = _mask(data)
     model = config["model"]
@@ -221,7 +222,8 @@ def _for_gigatoken(tokenizer: tokenizers.Tokenizer, data: bytes) -> bytes | None
 
 
 def _without_merges_to(names: Iterable[str], merges: list[Any]) -> list[Any]:
-    """`a bc` or `["a", "bc"]` makes abc. A control token has few ways to be made, and a model has 50,000 merges."""
+    """`a bc` or `["a", "bc"]` makes abc. A control token has few ways to be made,
+    and a model has 50,000 merges."""
     ways = {(name[:at], name[at:]) for name in names for at in range(1, len(name))}
     if merges and isinstance(merges[0], str):
         spelled = {f"{left} {right}" for left, right in ways}

@@ -5,7 +5,8 @@
       .json                        tokenizer.json of Hugging Face `tokenizers`
       .tiktoken                    tiktoken ranks
       .model, .model.<version>     SentencePiece (or tiktoken ranks, which Llama 3 ships under this name)
-      .plugin.json                 somebody else's code, by name and digest (tokmill.artifacts.plugins), and its options
+      .plugin.json                 somebody else's code, by name and digest (tokmill.artifacts.plugins), and
+                                   its options
 
 The library behind a kind is imported when a file of that kind is loaded, and not before.
 
@@ -93,7 +94,8 @@ def load_tokenizer(path: Path, *, sha256: str | None = None, encoding: str | Non
 
 @functools.lru_cache(maxsize=1)
 def pinned_tokenizer(path: str, sha256: str, encoding: str | None) -> Tokenizer:
-    """The same, loaded once in a process: the step that publishes a file has read it for those that use it."""
+    """The same, loaded once in a process: the step that publishes a file has read it for those that use
+    it."""
     return load_tokenizer(Path(path), sha256=sha256, encoding=encoding)
 
 
@@ -345,7 +347,8 @@ def check_padded(vocab_size: int, padded: int | None) -> None:
 
 
 class Description(NamedTuple):
-    """`byte_fallback`: every text can be spelled. `normalization`: what is done to the text; identity is nothing."""
+    """`byte_fallback`: every text can be spelled. `normalization`: what is done to the text;
+    identity is nothing."""
 
     kind: str
     model: str

@@ -1,36 +1,40 @@
-"""What every tokenizer can do, whatever library is behind it: text to ids, ids back to bytes, and where libraries differ.
+"""What every tokenizer can do, whatever library is behind it:
+text to ids, ids back to bytes, and where libraries differ.
 
-    texts ["ab c", "", "d"]  ──encode──▶  ids      int32  [ 7  3  9  4 ]       all documents, one after another
-                                          lengths  int64  [ 3     0  1 ]       one per text
+texts ["ab c", "", "d"]  ──encode──▶  ids      int32  [ 7  3  9  4 ]       all documents, one after another
+                                      lengths  int64  [ 3     0  1 ]       one per text
 
 A text is always ordinary text: a literal `<|endoftext|>` or `</s>` in a document is spelled with ordinary
-tokens and never becomes the control token. Nothing is added (no BOS, no EOS), truncated or padded. `encode` is the
-reference: the library that the file belongs to. `encode_column` gives the same ids for an Arrow column, through
-gigatoken where that can do it (tokmill.tokenizers.fast). Both keep one core busy, because a run has one process per core.
+tokens and never becomes the control token. Nothing is added (no BOS, no EOS), truncated or padded. `encode`
+is the reference: the library that the file belongs to. `encode_column` gives the same ids for an Arrow
+column, through gigatoken where that can do it (tokmill.tokenizers.fast). Both keep one core busy, because a
+run has one process per core.
 
     text      ça va          c3 a7 61 20 76 61           6 bytes, 5 characters
     tokens    [c3][a7 61][20 76 61]
     bounds    0   1      3         6                     n + 1: token i is bytes [bounds[i], bounds[i + 1])
 
-`boundaries` have no gap: what a normalizer removed belongs to the token before it, at the start of a text to the first. A
-token may be a part of a character. A character belongs to the token that has its first byte, so the characters of all
-tokens, one after the other, are the text.
+`boundaries` have no gap: what a normalizer removed belongs to the token before it, at the start of a text to
+the first. A token may be a part of a character. A character belongs to the token that has its first byte, so
+the characters of all tokens, one after the other, are the text.
 
     tiktoken, byte-level BPE   by the bytes of each token, which are those of the text
     SentencePiece, others      by the offsets that the library gives; pieces for bytes get a byte each
-    spelled_boundaries         from the tokenizer's file alone, without a library, in a tenth of its time to load:
-                               base64 ranks, or the vocabulary of a byte-level BPE; ids that spell the text are its ids
+    spelled_boundaries         from the tokenizer's file alone, without a library, in a tenth of its time to
+                               load: base64 ranks, or the vocabulary of a byte-level BPE; ids that spell the
+                               text are its ids
 
 Libraries know different editions of Unicode, and may disagree about recent characters (`recent_classes`):
 
     U+33111 is unassigned in Unicode 16 and a letter in 17:    tiktoken   U+33111 \\n | space \\n
                                                                gigatoken  U+33111 | \\n space \\n
 
-Splitting asks whether a character is a letter, a mark, a number or a space, and NFC asks for its combining class.
-Both never change once a character is assigned, so libraries of different age disagree about later characters alone.
-Measured: gigatoken 0.10 knows Unicode 17, tiktoken 0.14 splits by 16, and `tokenizers` 0.23 composes by 9. Recent is
-what Unicode 9 did not have. Not among them: symbols, punctuation, format characters, and the blocks of pictographs.
-They are none of the four and compose with nothing, in any edition; new emoji are common.
+Splitting asks whether a character is a letter, a mark, a number or a space, and NFC asks for its combining
+class. Both never change once a character is assigned, so libraries of different age disagree about later
+characters alone. Measured: gigatoken 0.10 knows Unicode 17, tiktoken 0.14 splits by 16, and `tokenizers` 0.23
+composes by 9. Recent is what Unicode 9 did not have. Not among them: symbols, punctuation, format characters,
+and the blocks of pictographs. They are none of the four and compose with nothing, in any edition; new emoji
+are common.
 """
 
 from __future__ import annotations
@@ -235,7 +239,8 @@ def _is_inside(text: bytes, at: int) -> bool:
 
 
 def _byte_letters() -> dict[str, int]:
-    """The letter that byte-level BPE writes for each byte: itself where that can be seen, else from U+0100 on."""
+    """The letter that byte-level BPE writes for each byte:
+    itself where that can be seen, else from U+0100 on."""
     seen = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     unseen = [byte for byte in range(256) if byte not in seen]
     return {chr(byte): byte for byte in seen} | {chr(256 + at): byte for at, byte in enumerate(unseen)}
@@ -247,7 +252,8 @@ BYTE_LETTERS: Final = _byte_letters()
 def spelled_boundaries(
     path: Path, kind: str, ids: NDArray[np.integer], text: str, controls: Mapping[str, int]
 ) -> Boundaries | None:
-    """Where each of the ids begins in the text; None where they do not spell it, or the file does not say how."""
+    """Where each of the ids begins in the text; None where they do not spell it,
+    or the file does not say how."""
     wanted = set(ids.tolist())
     tokens = {id: literal.encode() for literal, id in controls.items() if id in wanted}
     data = path.read_bytes()
@@ -359,7 +365,8 @@ B0000-BFFFD C0000-CFFFD D0000-DFFFD E0000 E0002-E001F E0080-E00FF E01F0-EFFFD
 
 @functools.cache
 def recent_classes() -> NDArray[np.uint8]:
-    """Per code point: UNSAFE for a recent character, else 0. What `kernels.wordclasses.suspects` looks for."""
+    """Per code point: UNSAFE for a recent character, else 0.
+    What `kernels.wordclasses.suspects` looks for."""
     classes = np.zeros(_COUNT, np.uint8)
     for span in _RECENT.split():
         first, _, last = span.partition("-")

@@ -1,25 +1,26 @@
-"""SentencePiece `.model` files (unigram and BPE): what a file says of itself, its ids, and the same model for gigatoken.
+"""SentencePiece `.model` files (unigram and BPE):
+what a file says of itself, its ids, and the same model for gigatoken.
 
-    ModelProto      1 pieces*    2 trainer_spec    3 normalizer_spec             messages: (field, length, bytes)
-    piece           1 text       2 score           3 type: 1 normal 2 unknown 3 control 4 user 6 byte
-    trainer_spec    3 model type: 1 unigram 2 bpe 3 word 4 char    10 character_coverage    35 byte_fallback
-    normalizer_spec 1 name       3 add_dummy_prefix    4 remove_extra_whitespaces    2 table of the normalization
+ModelProto      1 pieces*    2 trainer_spec    3 normalizer_spec             messages: (field, length, bytes)
+piece           1 text       2 score           3 type: 1 normal 2 unknown 3 control 4 user 6 byte
+trainer_spec    3 model type: 1 unigram 2 bpe 3 word 4 char    10 character_coverage    35 byte_fallback
+normalizer_spec 1 name       3 add_dummy_prefix    4 remove_extra_whitespaces    2 table of the normalization
 
     for_gigatoken   pieces ─ vocab, merges        dummy prefix ─ Prepend "▁"        blank ─ Replace by "▁"
 
-Read here and not with protobuf: these few fields are all that is needed, and the format of the wire never changes.
-A field that is not in the file has the default of sentencepiece_model.proto.
+Read here and not with protobuf: these few fields are all that is needed, and the format of the wire never
+changes. A field that is not in the file has the default of sentencepiece_model.proto.
 
-SentencePiece never reads a CONTROL piece out of text: a literal `</s>` is spelled `</` `s` `>`. What the model
-declares as *user defined* is, by SentencePiece's own definition, ordinary text with a piece of its own;
-`resolve_eos` refuses such a piece as the end of a document. `decode` gives back the normalized text: with an NFKC model
-or one without byte fallback that is not the input.
+SentencePiece never reads a CONTROL piece out of text: a literal `</s>` is spelled `</` `s` `>`. What the
+model declares as *user defined* is, by SentencePiece's own definition, ordinary text with a piece of its own;
+`resolve_eos` refuses such a piece as the end of a document. `decode` gives back the normalized text: with an
+NFKC model or one without byte fallback that is not the input.
 
-Models that gigatoken can hold, by measurement against sentencepiece 0.2.2: BPE with byte fallback that leaves the text as
-it is. Normalizing by a charsmap goes by graphemes there, and removing whitespace takes more than blanks, so such models
-stay with the reference. So do those with symbols that hold whitespace. A merge is listed for every split of a piece into
-two pieces, best score first: that is the order in which SentencePiece merges. Control, unknown and byte pieces get none,
-because text never becomes them.
+Models that gigatoken can hold, by measurement against sentencepiece 0.2.2: BPE with byte fallback that leaves
+the text as it is. Normalizing by a charsmap goes by graphemes there, and removing whitespace takes more than
+blanks, so such models stay with the reference. So do those with symbols that hold whitespace. A merge is
+listed for every split of a piece into two pieces, best score first: that is the order in which SentencePiece
+merges. Control, unknown and byte pieces get none, because text never becomes them.
 """
 
 from __future__ import annotations

@@ -16,24 +16,25 @@
               2        eos
               3 …      control symbols, user symbols, with byte fallback the 256 bytes, then pieces
 
-Same texts and options, same bytes: whatever the number of threads, the hash seed or the order of the texts (a test runs
-it under different ones). Byte-level counts are sums, and ties are broken by ids. What it took with SentencePiece
-(measured with 0.2.2):
+Same texts and options, same bytes: whatever the number of threads, the hash seed or the order of the texts (a
+test runs it under different ones). Byte-level counts are sums, and ties are broken by ids. What it took with
+SentencePiece (measured with 0.2.2):
 
-    threads     Unigram training adds up expectations per thread and then over threads, in single precision: 1, 2
-                and 7 threads give three different models. So their number is part of the method and always the
-                same; how many cores there are then decides nothing but the time. BPE counts in integers, but the
-                model file records the number of threads too.
-    sampling    the trainer draws none: every text it is given counts, in whatever order.
-    paths       the model is written into memory, so no name of a file gets into it.
+threads     Unigram training adds up expectations per thread and then over threads, in single precision: 1, 2
+            and 7 threads give three different models. So their number is part of the method and always the
+            same; how many cores there are then decides nothing but the time. BPE counts in integers, but the
+            model file records the number of threads too.
+sampling    the trainer draws none: every text it is given counts, in whatever order.
+paths       the model is written into memory, so no name of a file gets into it.
 
-That trainer leaves out without a word: texts over `max_sentence_length`; texts with U+2585, which it keeps for
-itself; line ends at the end of a text. So texts are cut where they would be too long or have that character, and a
-line end at the end is followed by a tab, which no piece can contain.
+That trainer leaves out without a word: texts over `max_sentence_length`; texts with U+2585, which it keeps
+for itself; line ends at the end of a text. So texts are cut where they would be too long or have that
+character, and a line end at the end is followed by a tab, which no piece can contain.
 
-Newlines are text: "\\n" always has a piece, and may be part of others. As a user symbol it would be alone in its piece:
-a token of unseen text then has 1 to 7 % fewer bytes with BPE, 15 to 23 % fewer with unigram (docs/tokenizers.md).
-Only where normalization takes a line end for a space (nmt_*) it has to be a user symbol, which is not normalized.
+Newlines are text: "\\n" always has a piece, and may be part of others. As a user symbol it would be alone in
+its piece: a token of unseen text then has 1 to 7 % fewer bytes with BPE, 15 to 23 % fewer with unigram
+(docs/tokenizers.md). Only where normalization takes a line end for a space (nmt_*) it has to be a user
+symbol, which is not normalized.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def no_text() -> InputError:
 
 # --- byte-level BPE ---
 
-# The trainer's source keeps pair counts in an i32; one that wraps would lose the commonest pair without a word.
-# No pair can occur more often than the text has bytes.
+# The trainer's source keeps pair counts in an i32; one that wraps would lose the commonest pair without a
+# word. No pair can occur more often than the text has bytes.
 _MAX_BPE_TEXT_BYTES = (1 << 31) - 1
 
 

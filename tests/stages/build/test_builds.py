@@ -1,4 +1,5 @@
-"""Builds of a run: every token of every row in every format maps back to its document, and the numbers add up."""
+"""Builds of a run: every token of every row in every format maps back to its document,
+and the numbers add up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The mixture as a task: the schedule of the slow twin, whatever it holds at a time, and never more than that."""
+"""The mixture as a task: the schedule of the slow twin, whatever it holds at a time,
+and never more than that."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ ASKED: dict[str, dict[str, Any]] = {
 
 
 def shards_of(home: Path, documents: int) -> list[tuple[int, str, Input]]:
-    """Working shards of three sources as the tokens step leaves them; every third id is one that was there before."""
+    """Working shards of three sources as the tokens step leaves them;
+    every third id is one that was there before."""
     found = []
     for number in range(3 * 4):
         draw = np.random.default_rng([3, number])

@@ -1,4 +1,5 @@
-"""A dedup method of one's own, in the two source files that CONTRIBUTING names: drops, reasons and `why` follow."""
+"""A dedup method of one's own, in the two source files that CONTRIBUTING names:
+drops, reasons and `why` follow."""
 
 from __future__ import annotations
 
@@ -96,7 +97,8 @@ builds: [{name: rows, format: memmap, pack: {length: 16}}]
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Our tree with the diff applied: the rooms of the two files are copied, the others are where they are."""
+    """Our tree with the diff applied: the rooms of the two files are copied,
+    the others are where they are."""
     tree = tmp_path_factory.mktemp("tree") / "tokmill"
     tree.mkdir()
     for path in SOURCE.iterdir():

@@ -1,4 +1,5 @@
-"""Near duplicates through whole runs: the verdicts of the library, however the corpus is cut and worked on."""
+"""Near duplicates through whole runs: the verdicts of the library,
+however the corpus is cut and worked on."""
 
 from __future__ import annotations
 

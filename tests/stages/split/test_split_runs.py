@@ -1,4 +1,5 @@
-"""Splits through whole runs: the same labels however the corpus is cut and worked on, and every document accounted for."""
+"""Splits through whole runs: the same labels however the corpus is cut and worked on,
+and every document accounted for."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ EQUAL = ("!!! ???", "?! ?!")  # no word in them: no fingerprint finds these
 
 
 def records(prefix: str, count: int, seed: int) -> list[Json]:
-    """Texts of 40 to 90 words, of which a third are slightly edited copies; a few are the same without a word."""
+    """Texts of 40 to 90 words, of which a third are slightly edited copies;
+    a few are the same without a word."""
     chance = random.Random(seed)
     texts: list[list[str]] = []
     for _ in range(count):

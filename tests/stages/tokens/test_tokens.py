@@ -1,4 +1,5 @@
-"""The tokens step: one pass for all splits, a check that stops the run, control tokens, lengths with bytes."""
+"""The tokens step: one pass for all splits, a check that stops the run, control tokens,
+lengths with bytes."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""The documents of a split in blocks, each with a plan of its own: memory is bounded by a block, not by the corpus.
+"""The documents of a split in blocks, each with a plan of its own:
+memory is bounded by a block, not by the corpus.
 
     chunks 0 1 2 │ 3 4 │ 5 6 …        whole chunks (shards, or turns of a mixture), up to a million documents
-    plan   rows … │ rows … │          numbered on; the last rows of a stream (`concat`) are filled from the blocks after
+    plan   rows … │ rows … │          numbered on; the last rows of a stream (`concat`) are filled from the
+                                      blocks after
 
-Blocks are made anew each time they are asked for: plans cost little beside the copying. Where domains are balanced, all
-plans are made once before, for the number of rows that each domain has.
+Blocks are made anew each time they are asked for: plans cost little beside the copying.
+Where domains are balanced, all plans are made once before, for the number of rows that each domain has.
 
 Streams of documents cut into rows, a block of documents at a time: one stream, or one for each domain.
 
@@ -12,13 +14,16 @@ Streams of documents cut into rows, a block of documents at a time: one stream, 
     stream a    |--row--|--row--|--row--|            a row belongs to the block in which it begins, …
     stream b    |------row------|------row---        … and is filled with what follows in its stream, however far ahead
 
-Rows come in the order of their first token, for any cut into blocks. What a row needs from ahead is at most its length
-in tokens, so a block holds that much more for each stream; the search for it goes through the chunks once for each.
+Rows come in the order of their first token, for any cut into blocks. What a row needs from ahead is at most
+its length in tokens, so a block holds that much more for each stream; the search for it goes through the
+chunks once for each.
 
-The documents of a build, a chunk at a time: a working shard in the order of the corpus, or some turns of a mixture.
+The documents of a build, a chunk at a time: a working shard in the order of the corpus,
+or some turns of a mixture.
 
     lengths-00000 │ lengths-00001 │ …               in the order of the corpus
-    turns-train-00000 │ turns-train-00001 │ …       as the mixture ordered them: they carry all that a build asks for
+    turns-train-00000 │ turns-train-00001 │ …       as the mixture ordered them: they carry all that a build
+                                                    asks for
 
 Documents are numbered through all chunks: the number of a document is its turn in the build.
 """
@@ -272,7 +277,8 @@ class _Maps(Sequence[NDArray[np.integer]]):
         return map_array(self._paths[number], self._dtype)
 
 
-# Of what was read ahead, for the streams that look ahead into the same chunk and the block that begins with it.
+# Of what was read ahead, for the streams that look ahead into the same chunk and the block that begins with
+# it.
 _CHUNKS_KEPT = 2
 
 
@@ -304,7 +310,8 @@ class ChunkReader:
         return self._kept[chunk]
 
     def read_domain(self, domain: int | None, first: int) -> Iterator[tuple[Documents, int]]:
-        """Documents of the domain (None: of any) from that number on, by chunk; and the number after the chunk."""
+        """Documents of the domain (None: of any) from that number on, by chunk;
+        and the number after the chunk."""
         begin = int(np.searchsorted(self.starts, first, "right")) - 1
         for chunk in range(begin, len(self.starts) - 1):
             if domain is not None and not self._chunks.may_hold(chunk, domain):
@@ -399,14 +406,14 @@ def _first_tokens(documents: Documents, tokens: int) -> tuple[Documents, NDArray
     return found, lengths
 
 
-# Two blocks of so many are alive at once and take 300 MB: 32 bytes of a plan, 30 of names, and what is made on the way.
-# A build of a mixture peaks at 798 MB for 4 million documents and at 823 for 16 million.
+# Two blocks of so many are alive at once and take 300 MB: 32 bytes of a plan, 30 of names, and what is made
+# on the way. A build of a mixture peaks at 798 MB for 4 million documents and at 823 for 16 million.
 _BLOCK_DOCUMENTS = 1 << 20
 
 
 class Block(NamedTuple):
-    """`documents` and where they go. The first `own` are the block's own, numbered from `first_document` on; those after
-    them are of blocks to come, and fill its last rows."""
+    """`documents` and where they go. The first `own` are the block's own, numbered from `first_document` on;
+    those after them are of blocks to come, and fill its last rows."""
 
     documents: Documents
     plan: Plan
@@ -476,7 +483,8 @@ class Blocks:
                 rows_before += np.bincount(groups, minlength=len(rows_before))
             if limit is not None and first_row + plan.n_rows > limit:
                 plan = take_rows(plan, np.arange(limit - first_row))
-            # also where this block loses no row: a document of it may have been in a row of the block before that is not taken
+            # also where this block loses no row: a document of it may have been in a row of the block before
+            # that is not taken
             is_chosen = self._balance is not None or limit is not None
             tail = _count_unplanned(cut) if is_chosen else None
             yield Block(cut.documents, plan, first_row, first_document, cut.own, cut.skipped, tail)

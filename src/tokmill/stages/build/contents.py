@@ -1,11 +1,15 @@
-"""What the builds of a run hold, counted from their files: documents, each once, and tokens as often as they repeat.
+"""What the builds of a run hold, counted from their files:
+documents, each once, and tokens as often as they repeat.
 
-    lengths-<shard>, or order-<split> and turns-<split>-*     documents of a split in their turns, with language and licence
-    places.npy                                                tokens of each turn in rows; without it documents are whole
-      ─ some turns at a time ─> Held                          one for each build, split, source, language and licence
+    lengths-<shard>, or order-<split> and turns-<split>-*     documents of a split in their turns, with
+                                                              language and licence
+    places.npy                                                tokens of each turn in rows; without it
+                                                              documents are whole
+      ─ some turns at a time ─> Held                          one for each build, split, source, language and
+                                                              licence
 
-A byte for each document of a split says whether it has had a turn and stands in a row, of this build or of any; nothing else
-grows with the corpus.
+A byte for each document of a split says whether it has had a turn and stands in a row,
+of this build or of any; nothing else grows with the corpus.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ _AMOUNTS = ("docs", "new_docs", "tokens", "given", "repeated")
 
 
 class Held(NamedTuple):
-    """`given` tokens are those of documents that have a turn, before rows are cut; `repeated` those of further turns."""
+    """`given` tokens are those of documents that have a turn, before rows are cut;
+    `repeated` those of further turns."""
 
     build: str
     split: str

@@ -1,21 +1,24 @@
-"""Mixture: which documents are built, and in which order, so that every stretch has the shares that were asked for.
+"""Mixture: which documents are built, and in which order,
+so that every stretch has the shares that were asked for.
 
 lengths of a split ─ schedule by weight, to the target ─> order-<split>.parquet        shard, sequence: one row per turn
                                                        └> turns-<split>-00000.parquet …   the same turns, for builds: where
                                                           the ids begin, how many, whose
 
-Documents come out of each source in the order of their turns and go straight into the files: memory does not grow with
-the corpus.
+Documents come out of each source in the order of their turns and go straight into the files:
+memory does not grow with the corpus.
 
-A target is for all splits together: each has its part. Where a source repeats, so do its documents. Held-out splits take
-the same weights as far as they go: what they lack is renormalized, never repeated, and never stops a run.
+A target is for all splits together: each has its part. Where a source repeats, so do its documents. Held-out
+splits take the same weights as far as they go: what they lack is renormalized, never repeated, and never
+stops a run.
 
 A source as a mixture sees it: its documents in the order of each epoch, and those that were taken, once more.
 
     lengths-<shard> … ─ mark by the keyed hash of the id ─ sort ─> lengths of an epoch, in batches     read_epoch
                                                            └─ kept until they are passed ─> taken: TURNS and their place
 
-Two things are held: what the schedule has not passed yet, and what sorting holds. Both are bounded by constants.
+Two things are held: what the schedule has not passed yet, and what sorting holds.
+Both are bounded by constants.
 """
 
 from __future__ import annotations
@@ -317,7 +320,8 @@ def _parts(tables: Iterator[Any]) -> Iterator[Any]:
 
 
 def _targets(options: MixtureOptions, splits: list[str], upstream: Mapping[str, Artifact]) -> dict[str, int]:
-    """The part of the target that each split has: by the fractions of the split, or by the tokens that there are."""
+    """The part of the target that each split has: by the fractions of the split,
+    or by the tokens that there are."""
     if options.target is None:
         return {}
     amount = options.target[1]
@@ -353,8 +357,9 @@ def _mixture(options: SplitMixtureOptions, holdings: list[Holding]) -> Mixture:
 def _counts(found: Summary, streams: list[SourceStream]) -> Json:
     """Documents, each once; turns beyond the first are `repeats`.
 
-    A source begins an epoch when all its documents have had their turn: none of them is passed over before the last
-    epoch, where the room that is left may be too small. So there are as many different documents as turns, up to all.
+    A source begins an epoch when all its documents have had their turn: none of them is passed over before
+    the last epoch, where the room that is left may be too small. So there are as many different documents as
+    turns, up to all.
     """
     counts: Json = {"in": 0, "kept": 0, "dropped": {}, "quarantined": {}, "repeats": 0}
     for number, stream in enumerate(streams):

@@ -4,7 +4,8 @@ token shards ─ in the order of the mixture, or of the corpus ─ plan on lengt
 
 The plan is made on lengths alone; ids are then copied batch by batch, straight out of the maps.
 
-One token stream, many formats: the tokens of a split as a writer gets them, and what lies beside every format.
+One token stream, many formats: the tokens of a split as a writer gets them,
+and what lies beside every format.
 
     plan + store ─ gather ─> rows, or documents ─ Format.write ─> the files of the format (tokmill.formats)
                                                                   index.jsonl.zst    document of every column of every row
@@ -439,7 +440,8 @@ def _count(
 
 
 def _turns(upstream: Mapping[str, Artifact], split: str) -> list[Input]:
-    """The order that a mixture gave the split, and its turns in parts; nothing where it is as the corpus is."""
+    """The order that a mixture gave the split, and its turns in parts;
+    nothing where it is as the corpus is."""
     mixture = upstream.get("mixture")
     if mixture is None:
         return []

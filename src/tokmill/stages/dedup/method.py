@@ -6,8 +6,10 @@ Who comes first: of equal or similar documents, the one that is kept.
 
     first     position alone
     longest   most characters
-    newest    latest created_at, as far as its digits say (2024-05-01T12:00 as 202405011200); without one, last
-    best      farthest from being dropped: the least margin over all rules, in shares of their bounds; then longest
+    newest    latest created_at, as far as its digits say (2024-05-01T12:00 as 202405011200); without one,
+              last
+    best      farthest from being dropped: the least margin over all rules, in shares of their bounds; then
+              longest
 
 A rank is an int64, the least is kept first. Shards are ranked one by one: nothing needs the whole corpus.
 """
@@ -93,7 +95,8 @@ def _best_keys(
     return keys
 
 
-# A scope besides those of a recipe: documents of several sources in one, told apart by what their records said.
+# A scope besides those of a recipe: documents of several sources in one,
+# told apart by what their records said.
 OWN_SOURCE = "own-source"
 
 
@@ -179,7 +182,8 @@ def rank_inputs(dedup: DedupOptions, shard: Shard, upstream: Mapping[str, Artifa
 
 
 def scope_salts(task: Task, rows: NDArray[np.int64], *, group: int, by_source: bool) -> Any:
-    """What moves the hashes of documents that must not meet: one number for the shard, or one per document."""
+    """What moves the hashes of documents that must not meet:
+    one number for the shard, or one per document."""
     if not by_source:
         return np.uint64((group * 0x9E3779B97F4A7C15) & (2**64 - 1))
     sources = task.load("documents", ["source"]).column("source").take(pa.array(rows))

@@ -1,14 +1,14 @@
 """Near duplicates as tasks: every step bounded by a shard, or by a partition as large as a task can hold.
 
-    shard ─ fingerprint ─> fingerprints-<s> (by number)      bands-<s> (a run by band key)
-    partition ─ candidates ─> pairs-<p>      buckets of equal band keys, estimated from the signatures
-                            └ doubtful-<p>   documents that an estimate leaves in doubt
-    shard ─ extract ─> texts-<s>.arrow       texts of the documents in doubt
-    partition ─ verify ─> edges-<p>          pairs in doubt resolved by exact Jaccard; a run in keep order
-    all edges ─ resolve ─> near (duplicate -> survivor, by shard)  clusters         tokmill.stages.dedup.survivors
+shard ─ fingerprint ─> fingerprints-<s> (by number)      bands-<s> (a run by band key)
+partition ─ candidates ─> pairs-<p>      buckets of equal band keys, estimated from the signatures
+                        └ doubtful-<p>   documents that an estimate leaves in doubt
+shard ─ extract ─> texts-<s>.arrow       texts of the documents in doubt
+partition ─ verify ─> edges-<p>          pairs in doubt resolved by exact Jaccard; a run in keep order
+all edges ─ resolve ─> near (duplicate -> survivor, by shard)  clusters         tokmill.stages.dedup.survivors
 
-Runs are of any number of partitions (tokmill.stages.external), so there are as many as their rows call for. All but
-`near` and `clusters` is scaffolding, gone when the step is done.
+Runs are of any number of partitions (tokmill.stages.external), so there are as many as their rows call for.
+All but `near` and `clusters` is scaffolding, gone when the step is done.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ PAIRS: Layout = {
     "is_sure": "|b1",
 }
 
-# 2 million band keys take 340 MB where every one of them is shared, and 70 where few are: 143,000 documents of 14
-# bands. A billion documents make 7,000 partitions.
+# 2 million band keys take 340 MB where every one of them is shared, and 70 where few are:
+# 143,000 documents of 14 bands. A billion documents make 7,000 partitions.
 BANDS_AT_ONCE = 2_000_000
 # A pair is 49 bytes, and three times that while pairs are sorted.
 PAIRS_AT_ONCE = 1_000_000

@@ -6,8 +6,8 @@
     window     ─> window, trims-<s>  passages said before
     all of these ─ shard s ─> verdicts-<s>  every row      ledger-<s>  what was dropped and for whom
 
-A method is a module of its name, with the record METHOD; the recipe's section says which there are, and in which order.
-The result depends on the order of documents and the policy alone, not on shards or partitions.
+A method is a module of its name, with the record METHOD; the recipe's section says which there are, and in
+which order. The result depends on the order of documents and the policy alone, not on shards or partitions.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
 
 
 def _check_dates(upstream: Mapping[str, Artifact]) -> None:
-    """Who has no date comes last: said where some have none, and an error where nobody is newer than anybody."""
+    """Who has no date comes last: said where some have none,
+    and an error where nobody is newer than anybody."""
     ingested = {
         name.removeprefix("ingest/"): artifact.manifest.counts
         for name, artifact in upstream.items()

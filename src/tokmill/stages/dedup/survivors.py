@@ -5,16 +5,17 @@
     members that stay ───────────────────────────────────────────────────────┴─ drawers by component
     drawer ─> clusters.parquet, and drawers by number ─> near.parquet
 
-Memory: dedup.members, a bit per document for who is dropped, one piece of edges, one drawer. A cluster lies in one
-drawer, so the largest of them has to fit.
+Memory: dedup.members, a bit per document for who is dropped, one piece of edges, one drawer.
+A cluster lies in one drawer, so the largest of them has to fit.
 
 Fingerprints of all shards by number: what near duplicates are found, judged and named by.
 
-    fingerprints-<s>.bin    rank 8 │ digest 8 │ row 4 │ values 4 x positions        a run of the shard's documents
+fingerprints-<s>.bin    rank 8 │ digest 8 │ row 4 │ values 4 x positions        a run of the shard's documents
 
 A document is known by its number: its place among all that have words, in the order of the corpus.
 
-Texts of some documents by number, apart from their shards: uncompressed, to be mapped and read here and there.
+Texts of some documents by number, apart from their shards:
+uncompressed, to be mapped and read here and there.
 
     shard ─ the numbers asked for ─> texts-<key>.arrow      number, text: ascending
     texts-* of all shards ─ take(numbers) ─> one column
@@ -63,7 +64,8 @@ class NumberedOptions(TaskOptions, frozen=True):
 
 
 class Fingerprints:
-    """Only what is asked for is read, shard by shard, and nothing stays mapped. `shard`: the only one there is."""
+    """Only what is asked for is read, shard by shard, and nothing stays mapped. `shard`:
+    the only one there is."""
 
     def __init__(self, inputs: Sequence[Input], options: NumberedOptions, shard: int = 0) -> None:
         self.starts = np.asarray(options.starts, np.int64)
@@ -94,7 +96,8 @@ def fingerprint_layout(options: NearOptions) -> Layout:
     return {"rank": "<i8", "digest": "<u8", "row": "<u4", "values": ("<u4", (options.positions,))}
 
 
-# Pages that were read stay in memory while a file is mapped: after so many bytes of texts all files are let go.
+# Pages that were read stay in memory while a file is mapped:
+# after so many bytes of texts all files are let go.
 _MAPPED_BYTES = 64 << 20
 
 
@@ -156,7 +159,8 @@ TOLD = [
     *(("size", "<i8"), ("shard", "<u4"), ("row", "<u4"), ("survivor_shard", "<u4"), ("survivor_row", "<u4")),
 ]
 
-# Edges or members that are looked at together: 40 bytes an edge, 56 a member, and some five times that on the way.
+# Edges or members that are looked at together:
+# 40 bytes an edge, 56 a member, and some five times that on the way.
 AT_ONCE = 250_000
 # Ranges of members that drawers are made of.
 _BINS = 1 << 16

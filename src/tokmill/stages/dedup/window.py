@@ -1,6 +1,7 @@
 """Repeated passages as tasks.
 
-    shard ─ windows ─> windows-<s>           marks, a run by hash;  totals-<s>: row, words and rank of each document
+    shard ─ windows ─> windows-<s>           marks, a run by hash;  totals-<s>: row, words and rank of each
+                                             document
     partition ─ meetings ─> meetings-<p>     marks that an earlier document has too, a run by document
                           └ ends-<p>         documents of either side
     shard ─ extract ─> passage-texts-<s>     texts of both sides, to be mapped
@@ -9,8 +10,8 @@
     all spans ─ resolve ─> window, counted   which documents go, which spans count
     shard ─ cut ─> edits-<s>                 texts without their later copies (policy trim)
 
-Documents have numbers as in `tokmill.stages.dedup.near`: their place among all that are considered. There are as many
-partitions as the marks call for.
+Documents have numbers as in `tokmill.stages.dedup.near`: their place among all that are considered.
+There are as many partitions as the marks call for.
 
 Which documents go for their passages, over all spans, without holding them.
 
@@ -175,7 +176,8 @@ def _resolve(
 
 
 def _documents(spans: Spans, counts: NDArray[np.bool_]) -> tuple[Numbers, Numbers, Numbers]:
-    """Documents with spans; their words in those that count; and who has the earlier copy of the longest of them."""
+    """Documents with spans; their words in those that count;
+    and who has the earlier copy of the longest of them."""
     docs, places = np.unique(spans.rows, return_inverse=True)
     survivors = np.full(len(docs), -1, np.int64)
     order = np.argsort(np.where(counts, spans.words, 0), kind="stable")

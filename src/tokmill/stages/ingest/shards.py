@@ -4,7 +4,8 @@ tables ─ room (limit) ─ cut at shards.megabytes of text ─> documents-<key>
                                                            ids-<key>-<part>.npy      to find one by its id
 records that cannot be used, or are not wanted ──────────> ledger-<key>.parquet, ledger-ids-<key>.npy
 
-What was forgotten (tokmill.artifacts.tombstones) is left out after the cut: shards, samples and limits stay what they were.
+What was forgotten (tokmill.artifacts.tombstones) is left out after the cut:
+shards, samples and limits stay what they were.
 
 A sample of fixed size in one pass over the source, the same for any number of workers.
 
@@ -14,8 +15,8 @@ A sample of fixed size in one pass over the source, the same for any number of w
 
 A shuffle buffer looks at the first k + buffer - 1 documents only, and draws by their numbers, not by keys.
 
-A task holds at most k documents (those and the buffer) and one batch. Candidates, keys and the selection are scaffolding: they are
-gone when the step is done.
+A task holds at most k documents (those and the buffer) and one batch.
+Candidates, keys and the selection are scaffolding: they are gone when the step is done.
 """
 
 from __future__ import annotations
@@ -192,7 +193,8 @@ def forgotten_inputs(step: IngestStep) -> list[Input]:
 def write_documents(
     task: Task, tables: Iterable[Any], counts: Json, shard_bytes: int, source: str | None = None
 ) -> tuple[list[FileEntry], list[str]]:
-    """Shards of `tables`, each cleaned while it is in memory; `counts` is added to. And ids that are forgotten.
+    """Shards of `tables`, each cleaned while it is in memory; `counts` is added to.
+    And ids that are forgotten.
 
     `source`: whose documents they are, where the documents may say another.
     """
@@ -232,7 +234,8 @@ def write_ids_of(directory: str, key: str, table: Any) -> FileEntry:
 def without_forgotten(
     task: Task, table: Any, counts: Json, source: str | None = None
 ) -> tuple[Any, list[str]]:
-    """`table` without what was taken down; those that went are counted as taken, so that a limit is where it was."""
+    """`table` without what was taken down; those that went are counted as taken,
+    so that a limit is where it was."""
     paths = task.paths(ROLE)
     if not paths:
         return table, []
@@ -277,7 +280,8 @@ def write_ledger(
     counts: Json,
     gone: Sequence[str] = (),
 ) -> list[FileEntry]:
-    """One row per record that did not become a document, and per id that was forgotten; `counts` is added to."""
+    """One row per record that did not become a document, and per id that was forgotten;
+    `counts` is added to."""
     counts["quarantined"] = dict(Counter(record.reason for record in bad))
     counts["dropped"] = dict(Counter(record.reason for record in dropped))
     if gone:
@@ -514,7 +518,8 @@ def perform_pick(task: Task[PickOptions]) -> Made:
 
 
 def sample_keys(documents: Any, sample: SampleOptions) -> Any:
-    """uint64, the smallest are taken. Positive floats keep their order when their bits are read as integers."""
+    """uint64, the smallest are taken. Positive floats keep their order when their bits are read as
+    integers."""
     if sample.method == "shuffle_buffer":
         return np.zeros(documents.num_rows, np.uint64)  # all are candidates
     drawn = draws(documents, sample.seed)

@@ -57,14 +57,15 @@ from tokmill.storage.records import BadRecord, Span
 from tokmill.storage.tables import load_table
 
 # A file that cannot be cut (gzip, zstd) and is larger than this is not cleaned in the same pass: its shards
-# come from one worker, and cleaning them apart puts the others to work. Compressed text is 3 to 5 times larger.
+# come from one worker, and cleaning them apart puts the others to work. Compressed text is 3 to 5 times
+# larger.
 _FUSE_BELOW_BYTES = 16 << 20
 
 # Chunks read at a time towards a limit: enough to keep cores busy, few enough to throw away.
 _CHUNKS_TOWARDS_LIMIT = 8
 
-# environment key of the manifest: size, mtime and sha256 of each input, so that a file that was not touched is not
-# hashed again
+# environment key of the manifest: size, mtime and sha256 of each input,
+# so that a file that was not touched is not hashed again
 INPUT_STATS = "input_stats"
 
 _FIXED_SAMPLES = ("reservoir", "weighted", "shuffle_buffer")
@@ -147,7 +148,8 @@ def _documents(
     dropped: list[Dropped],
     dropped_by_hash: list[int],
 ) -> Iterator[Any]:
-    """The documents of a chunk that a hash sample and a limit leave; what is left out gathers in the lists."""
+    """The documents of a chunk that a hash sample and a limit leave;
+    what is left out gathers in the lists."""
     sample = task.options.sample
     path = _open_input(task.inputs[0]) if task.inputs else Path()  # a partition of threads may be empty
     if room.is_bounded and task.options.reading.format == "records":
@@ -227,7 +229,8 @@ class _Tasks:
 
 
 def _chunks_towards(room: dict[str, int], left: dict[str, int], read: int) -> int:
-    """As many as will probably fill what is left, going by those that were read; the first is read by itself."""
+    """As many as will probably fill what is left, going by those that were read;
+    the first is read by itself."""
     if not read:
         return 1
     needed = min(-(-left[name] * read // max(room[name] - left[name], 1)) for name in room)
@@ -235,7 +238,8 @@ def _chunks_towards(room: dict[str, int], left: dict[str, int], read: int) -> in
 
 
 def _take_until_full(tasks: _Tasks, room: dict[str, int]) -> Phase:
-    """Chunks in order. Each is read up to the whole room; the one that overfills it again, up to what is left."""
+    """Chunks in order. Each is read up to the whole room;
+    the one that overfills it again, up to what is left."""
     receipts: list[Receipt] = []
     left = dict(room)
     while group := tasks.take(len(receipts), _chunks_towards(room, left, len(receipts))):

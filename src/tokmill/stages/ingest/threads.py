@@ -4,9 +4,9 @@
     posts of one partition, all files ─ join ─ cut ─> documents-<partition>-<part>.parquet
                                           └ posts of no thread ─> ledger-<partition>.parquet
 
-An answer may stand anywhere before or after its question, and neither a file nor a site need fit in memory: the
-first phase holds a few megabytes per partition, the second one partition. The posts are scaffolding, gone when
-the step is finished; the manifest speaks of the second phase alone.
+An answer may stand anywhere before or after its question, and neither a file nor a site need fit in memory:
+the first phase holds a few megabytes per partition, the second one partition. The posts are scaffolding, gone
+when the step is finished; the manifest speaks of the second phase alone.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def perform_posts(task: Task[PostOptions]) -> Made:
 
 
 def _write_posts(task: Task[PostOptions], waiting: list[Any], part: int) -> list[FileEntry]:
-    """What waits, one file per partition that has a post. The list is emptied: two copies are enough to hold."""
+    """What waits, one file per partition that has a post. The list is emptied:
+    two copies are enough to hold."""
     if not waiting:
         return []
     posts = pa.concat_tables(waiting).combine_chunks()

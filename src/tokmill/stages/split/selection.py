@@ -9,11 +9,12 @@ All of it is scaffolding, gone when the step is done.
 
 The one task of a split that sees all documents: it reads their keys shard by shard, and holds none of them.
 
-    keys-<s> ─ counted by their upper bits, pass by pass ─> the key at which a split is full
-    clusters, equal texts ─ edges on disk ─ dedup.members ─> who is held together, at the key of the first of them
-    clusters in order of their keys ─ allot ─> selection
+keys-<s> ─ counted by their upper bits, pass by pass ─> the key at which a split is full
+clusters, equal texts ─ edges on disk ─ dedup.members ─> who is held together, at the key of the first of them
+clusters in order of their keys ─ allot ─> selection
 
-Memory: one shard of keys; n / 8 bytes for n documents and some 20 for each that is held together with another.
+Memory: one shard of keys; n / 8 bytes for n documents and some 20 for each that is held together with
+another.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ class SelectOptions(TaskOptions, frozen=True):
 
 
 class Held(NamedTuple):
-    """Who is held together: members of the corpus, and of each the place of its cluster in order of the keys."""
+    """Who is held together: members of the corpus, and of each the place of its cluster in order of the
+    keys."""
 
     members: Members
     places: NDArray[np.uint32]
@@ -168,7 +170,8 @@ def _write_selection(task: Task, keys: _Keys, held: Held, labels: Any) -> Any:
 
 
 def _hold_together(task: Task[SelectOptions], keys: _Keys) -> Held:
-    """The members of a cluster that are still there; and equal texts, for those without a word are in no cluster."""
+    """The members of a cluster that are still there;
+    and equal texts, for those without a word are in no cluster."""
     members = Members(keys.starts[-1])
     with open_scratch(task) as scratch:
         links = Drawers(scratch, "links", LINK)
@@ -231,7 +234,8 @@ def _text_links(keys: _Keys, scratch: Path) -> Iterator[tuple[Numbers, Numbers]]
 
 
 def _in_order(keys: _Keys, members: Members, components: Components) -> Held:
-    """Clusters, each at the key of its first document; of equal keys the one whose first document comes before."""
+    """Clusters, each at the key of its first document;
+    of equal keys the one whose first document comes before."""
     roots = components.roots
     is_root = roots == np.arange(len(roots), dtype=np.uint32)
     cluster_of_root = np.cumsum(is_root, dtype=np.uint32)

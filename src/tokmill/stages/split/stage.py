@@ -146,7 +146,8 @@ def conduct(step: Step[SplitOptions], upstream: Mapping[str, Artifact]) -> Condu
 
 
 def _shared_ids(sources: Sequence[str], receipts: Sequence[Receipt]) -> Json:
-    """By source, where some share an id; told of the shards that they lie in, so of no pair in different ones."""
+    """By source, where some share an id; told of the shards that they lie in,
+    so of no pair in different ones."""
     found: Json = {}
     came: Counter[str] = Counter()
     for source, receipt in zip(sources, receipts, strict=True):

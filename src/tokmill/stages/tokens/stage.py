@@ -3,9 +3,10 @@
     texts of all splits ─ encode ─ check a sample ─ EOS ─> <split>/<domain>/tokens-<shard>.{bin,idx}   ids, one sequence per document
                                                            <split>/<domain>/lengths-<shard>.parquet    row, doc_id, tokens, text_bytes
 
-Ids take the smallest dtype that holds the vocabulary; builds widen them where asked. Control tokens that the recipe
-asks for are the only strings that become one; EOS is the tokenizer's, whatever the text says. `shards_of_split` is the
-one way mixtures and builds find them again, `load_split_texts` the one way to read documents as cleaning left them.
+Ids take the smallest dtype that holds the vocabulary; builds widen them where asked. Control tokens that the
+recipe asks for are the only strings that become one; EOS is the tokenizer's, whatever the text says.
+`shards_of_split` is the one way mixtures and builds find them again, `load_split_texts` the one way to read
+documents as cleaning left them.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ def trim_inputs(upstream: dict[str, Artifact]) -> dict[int, list[Input]]:
 
 
 def load_split_texts(inputs: list[Input], split: int | None = None) -> Any:
-    """Table row, split, doc_id, text, language, license, chars of the kept documents of a split, in row order; or
-    of all splits: one reading for them all."""
+    """Table row, split, doc_id, text, language, license, chars of the kept documents of a split,
+    in row order; or of all splits: one reading for them all."""
     by_role = {item.role: Path(item.path) for item in inputs}
     labels = load_labels(inputs)
     rows = np.flatnonzero(labels != NO_SPLIT if split is None else labels == split)
@@ -127,15 +128,16 @@ def load_labels(inputs: list[Input]) -> Any:
 
 
 def _taken(column: Any, rows: Any) -> Any:
-    """Not copied where all is taken as it stands: a corpus that loses nothing is the common case of the large ones."""
+    """Not copied where all is taken as it stands: a corpus that loses nothing is the common case of the large
+    ones."""
     if len(rows) == len(column) and (rows == np.arange(len(rows))).all():
         return column
     return column.take(pa.array(rows))
 
 
 def load_clean(inputs: list[Input]) -> tuple[Any, Any]:
-    """The document table of what cleaning kept of a shard, edits laid over, and trims where they are among the
-    inputs; and the characters of each after cleaning."""
+    """The document table of what cleaning kept of a shard, edits laid over,
+    and trims where they are among the inputs; and the characters of each after cleaning."""
     by_role = {item.role: Path(item.path) for item in inputs}
     marks = load_table(by_role["marks"], ["kept", "chars"])
     kept = np.asarray(marks.column("kept"))
@@ -176,8 +178,9 @@ class DocIds:
 
 # --- tokens ---
 
-# Texts are handed to the tokenizer a few megabytes at a time. gigatoken then writes into memory that it has used
-# before: 135 MB/s, against 103 for a corpus in one call. A reference has its Python strings only so long.
+# Texts are handed to the tokenizer a few megabytes at a time. gigatoken then writes into memory that it has
+# used before: 135 MB/s, against 103 for a corpus in one call. A reference has its Python strings only so
+# long.
 _BATCH_BYTES = 4 << 20
 
 
@@ -238,7 +241,8 @@ def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str
 
 
 def _environment(step: Step, receipts: Sequence[Receipt]) -> Json:
-    """Libraries and versions that encoded, as their tasks say: part of the environment, never of the identity."""
+    """Libraries and versions that encoded, as their tasks say:
+    part of the environment, never of the identity."""
     encoders = {receipt.facts["encoder"] for receipt in receipts if "encoder" in receipt.facts}
     return {"encoder": ", ".join(sorted(encoders))}
 

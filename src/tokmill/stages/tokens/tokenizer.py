@@ -6,14 +6,17 @@ train ─ sample of the training texts ─ trainer ─ load ─ eos … ─> tok
 
 What a tokenizer learns from: a part of the training texts, by weight and as good as random.
 
-    shard ─ draw ─> draws-<shard>        per training document a number from (seed, source, doc_id, text), and its bytes
-    draws of all shards ─ choose ─>      per source its share of the bytes, and the number up to which they are reached
+    shard ─ draw ─> draws-<shard>        per training document a number from (seed, source, doc_id, text), and
+                                         its bytes
+    draws of all shards ─ choose ─>      per source its share of the bytes, and the number up to which they
+                                         are reached
     shard ─ sample ─> sample-<shard>     texts with smaller numbers; the last one of a source is cut to fit
 
     shares   weights of the sources, or those of the mixture, or as much as each source has
 
-Every source gives exactly its share, or all it has. Which documents those are depends on the documents alone, neither
-on their order nor on the number of shards. All of this is scaffolding, gone when the tokenizer is there.
+Every source gives exactly its share, or all it has. Which documents those are depends on the documents alone,
+neither on their order nor on the number of shards. All of this is scaffolding, gone when the tokenizer is
+there.
 """
 
 from __future__ import annotations
@@ -162,7 +165,8 @@ def _draws(doc_ids: Any, text_hashes: NDArray[np.uint64], seed: int, source: str
 
 
 def perform_choose(task: Task[ChooseOptions]) -> Made:
-    """One pass finds how many bytes each source has by the upper bits of the draws, one the draw where to stop."""
+    """One pass finds how many bytes each source has by the upper bits of the draws,
+    one the draw where to stop."""
     paths, owners = task.paths("draws"), task.options.sources
     sources = list(dict.fromkeys(owners))
     histograms = {name: np.zeros(1 << _BUCKET_BITS, np.int64) for name in sources}
@@ -295,7 +299,8 @@ def _cut(text: str, max_bytes: int) -> Any:
 
 
 def read_sample(inputs: Sequence[Input], step: str, characters: int) -> Iterator[str]:
-    """The texts of all shards in order, a few at a time as Python strings; says how many of the characters were read."""
+    """The texts of all shards in order, a few at a time as Python strings;
+    says how many of the characters were read."""
     read = 0
     for item in inputs:
         for batch in open_arrow(Path(item.path)).to_batches(max_chunksize=256):
@@ -434,7 +439,8 @@ def _task(step: TokenizerStep, function: str, key: str, options: Any, inputs: li
 def _datasets(
     asked: TokenizerOptions, shards: list[Shard], samples: list[Receipt], chosen: Json
 ) -> Iterator[Json]:
-    """What the log says of each source; those that have less than their share are also said aloud, in one breath."""
+    """What the log says of each source; those that have less than their share are also said aloud,
+    in one breath."""
     short = []
     for name in dict.fromkeys(shard.source for shard in shards):
         taken = sum_counts(
