@@ -5,7 +5,8 @@
 
     bench, a process of its own ─> results/<name>.txt    what it printed
                                    results/<name>.json   its figures
-                                   results/<name>.run    CPU and wall seconds, peak RSS, when     ─ page ─> performance.md
+                                   results/<name>.run    CPU and wall seconds, peak RSS, when
+    results/* ─ page ─> performance.md
 
 The page is made of all results that are there, so a bench can be run again by itself. datatrove and the
 loaders that we are compared with live in environments of their own; where none is named, the page says so.

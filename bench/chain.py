@@ -1,6 +1,7 @@
 """The recipe that bench/end_to_end.py and bench/stages.py mill, and samples of its input.
 
-read ─ language ─ four packs in FineWeb's order ─ exact and near duplicates ─ gpt2 tokens ─ rows of 2,048 ─> memmap
+read ─ language ─ four packs in FineWeb's order ─ exact and near duplicates
+     ─ gpt2 tokens ─ rows of 2,048 ─> memmap
 
 filtered   English only, and what a rule refuses is dropped: later stages see what is left
 all kept   the same work on every document, and no verdict drops it: the language is recorded, bounds are open

@@ -1,7 +1,8 @@
 """Megatron-style preprocessing, to compare with:
 one document at a time, and files in the layout that Megatron reads.
 
-    for each document:  tokenizer.encode(text).ids + [eos]  ─> .bin, in the smallest dtype;  its length ─> a list
+    for each document:  tokenizer.encode(text).ids + [eos]  ─> .bin, in the smallest dtype;
+                        its length                          ─> a list
     at the end:         .idx = "MMIDIDX\\0\\0" | 1 | dtype code | sequences | documents | lengths | pointers |
                         documents
 

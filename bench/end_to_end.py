@@ -2,9 +2,11 @@
 MB of text per CPU second, wall time, peak RSS.
 
     python bench/end_to_end.py [--texts DIR] [--rounds 3] [--json FILE]
-    python bench/end_to_end.py --reference /path/to/venv/bin/python        datatrove on a sample of the same documents
+    python bench/end_to_end.py --reference /path/to/venv/bin/python
+                                                    datatrove on a sample of the same documents
 
-    read ─ language ─ four packs in FineWeb's order ─ exact and near duplicates ─ gpt2 tokens ─ rows of 2,048 ─> memmap
+    read ─ language ─ four packs in FineWeb's order ─ exact and near duplicates
+         ─ gpt2 tokens ─ rows of 2,048 ─> memmap
 
 A round is `tokmill run` as a process of its own in an empty directory: CPU seconds are those of the driver
 and all its workers as the system counts them, start-up, manifests and fsyncs included; kernels are compiled

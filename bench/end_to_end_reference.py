@@ -2,7 +2,8 @@
 
     python bench/end_to_end_reference.py TEXTS OUT TOKENIZER LID_MODEL spacy|whitespace "filtered"|"all kept"
 
-    clean    JsonlReader ─ language ─ gopher repetition ─ gopher quality ─ C4 ─ FineWeb ─> JsonlWriter, MinHash signatures
+    clean    JsonlReader ─ language ─ gopher repetition ─ gopher quality ─ C4 ─ FineWeb
+             ─> JsonlWriter, MinHash signatures
     near     buckets ─ clusters
     tokens   JsonlReader ─ MinHash filter ─> DocumentTokenizer
 

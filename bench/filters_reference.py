@@ -1,7 +1,8 @@
 """The reference implementation's verdicts, made by the interpreter that has it installed (bench/filters.py
 calls it).
 
-stdin: {"row": 7, "text": "…"} per line  ─ datatrove's filters, one process ─>  stdout: one verdict line per document
+stdin: {"row": 7, "text": "…"} per line
+    ─ datatrove's filters, one process ─>  stdout: one verdict line per document
 
     {"row": 7, "gopher-quality": "gopher_short_doc", "gopher-repetition": null, …, "cpu_s": {"gopher-quality":
     0.01, …}}

@@ -2,7 +2,7 @@
 many short documents, a process per task.
 
     python bench/growth_dedup.py [--documents 300_000 3_000_000] [--out DIR]
-    python bench/growth_dedup.py --single 1_000_000 10_000_000         made-up edges and keys, the tasks that see all
+    python bench/growth_dedup.py --single 1_000_000 10_000_000  made-up edges and keys, the tasks that see all
 
     documents   10 to 30 words, some 120 bytes: one in ten a copy, one in ten a near copy, one in ten with a
                 passage of an earlier one

@@ -1,8 +1,10 @@
 """Near duplicates: how well they are found, how fast, beside datatrove, and how it grows.
 
-    python bench/neardup.py                       quality and speed
-    python bench/neardup.py --datatrove /path/to/venv/bin/python        the same sample through datatrove's four stages
-    python bench/neardup.py --scale 20_000_000                          synthetic fingerprints through partition files
+    python bench/neardup.py                                           quality and speed
+    python bench/neardup.py --datatrove /path/to/venv/bin/python      the same sample through
+                                                                      datatrove's four stages
+    python bench/neardup.py --scale 20_000_000                        synthetic fingerprints through
+                                                                      partition files
 
 Quality is judged by gold pairs with exact word-5-gram Jaccard over lower case and \\w+ words. Speed is CPU
 seconds of this process, the median of the rounds, over texts held in memory as Arrow. "permutations" is what

@@ -1,7 +1,8 @@
 """datatrove's MinHash deduplication, made by the interpreter that has it installed (bench/neardup.py calls
 it).
 
-    stdin: {"text": "…"} per line, argv: n-gram, bands, rows  ─ four stages, one process ─>  stdout: CPU seconds of each
+    stdin: {"text": "…"} per line, argv: n-gram, bands, rows
+        ─ four stages, one process ─>  stdout: CPU seconds of each
 
 Documents are given to the first and the last stage from memory, so reading is not counted.
 `splitting` is the part of the first stage that its word tokenizer takes.

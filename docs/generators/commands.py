@@ -1,6 +1,7 @@
 """Every verb of the command line as it is: what click parses is what is written here.
 
-tokmill.cli.main ─ verbs ─ subcommands ─> a page per verb: usage, words of its help, arguments, options, example
+tokmill.cli.main ─ verbs ─ subcommands ─> a page per verb: usage, words of its help,
+                                          arguments, options, example
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 every key is mapped, or reported with its line.
 
     {path: org/name, name: config, split: train}       as load_dataset takes them ─┐
-    {dataset: org/name, subset: config}                                            ├ Sources.add_all ─> sources, shares
-    {files: "data/*.jsonl", text_column: body}                                     │                    unmapped keys
-    org/name                                                                       ┘
+    {dataset: org/name, subset: config}                                            ├ Sources.add_all
+    {files: "data/*.jsonl", text_column: body}                                     │ ─> sources, shares
+    org/name                                                                       ┘    unmapped keys
 
     read_lines ─> Mapping ─ take("weight", "probability") ─> Value(line, path, value)
                           └ leave("streaming", why)       ─> Unmapped(line, key, why)

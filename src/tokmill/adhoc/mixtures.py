@@ -3,19 +3,21 @@ and a tokenizer trained on one.
 
     seed: 42
     datasets:
-      - {name: fineweb, dataset: HuggingFaceFW/fineweb, subset: sample-10BT, split: train, weight: 0.5, samples: 100000}
+      - {name: fineweb, dataset: HuggingFaceFW/fineweb, subset: sample-10BT, split: train, weight: 0.5,
+         samples: 100000}
       - {name: mine, files: "data/*.jsonl.zst", weight: 0.3, text_field: body, max_records: 1000}
       - {name: lines, files: "notes/*.txt", weight: 0.2, unit: line, limit: {docs: 500, megabytes: 2}}
 
     domains:                                            or, instead of `datasets`, two levels of weights
-      web: {weight: 0.7, sources: [{name: mdn, files: "mdn/*.parquet", weight: 0.2}, {name: wiki, …, weight: 0.8}]}
+      web: {weight: 0.7, sources: [{name: mdn, files: "mdn/*.parquet", weight: 0.2},
+                                   {name: wiki, …, weight: 0.8}]}
       books: {weight: 0}
 
     read_mixture_file ─ the same YAML and the same mistakes as in a recipe ─> MixtureFile
     to_mixture        ─ weights as the mixture of a recipe has them
     to_sources        ─ dataset: a source of the hub, files: local; samples: a reservoir; max_records: a head
-    tokenizer_train   ─ ingest ─ clean ─ split (nothing held out) ─ tokenizer ─> <out>/spm_<vocabulary>_<model>.model
-                                                                                   or tokenizer.json, and the log
+    tokenizer_train   ─ ingest ─ clean ─ split (nothing held out) ─ tokenizer
+                      ─> <out>/spm_<vocabulary>_<model>.model or tokenizer.json, and the log
 
 Paths are relative to the file. What has the weight 0 is left out, and needs no files. Training works in
 `.tokmill` inside the output, so a killed command resumes. The log records the options: a tokenizer of other

@@ -3,11 +3,14 @@
     clean_files   files ─ ingest ─ clean ─┬─> <source>-00000.jsonl.zst …        what is kept, edits applied
                                           ├─> <source>-00000.manifest.json …    counts and drops of that shard
                                           └─> decisions.jsonl.zst               per document: kept or why not
-    clean_to_text files ─ ingest ─ clean ─┬─> <name>.txt                        the texts alone, a separator after each
+    clean_to_text files ─ ingest ─ clean ─┬─> <name>.txt                        the texts alone, a separator
+                                          │                                     after each
                                           └─> <name>.manifest.json, <name>.decisions.jsonl.zst
-    dedup_files   files ─ ingest ─ dedup ─┬─> deduped.jsonl.zst                 what is kept, in order, passages cut
+    dedup_files   files ─ ingest ─ dedup ─┬─> deduped.jsonl.zst                 what is kept, in order,
+                                          │                                     passages cut
                                           ├─> deduped.manifest.json             counts and drops
-                                          ├─> decisions.jsonl.zst               per document: kept, or of whom a copy
+                                          ├─> decisions.jsonl.zst               per document: kept,
+                                          │                                     or of whom a copy
                                           └─> passages.jsonl.zst                per passage: who had it before
 
 Records that name their source and domain keep both, unless an option sets them (`own`).

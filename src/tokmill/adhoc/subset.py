@@ -1,9 +1,10 @@
 """A small sample of a corpus, drawn once and kept:
 k documents with exact split sizes, for tests and exercises.
 
-    files or a hub dataset ─ read all ─ filters ─ exact duplicates out ─ k smallest draws ─ second draw, cut by size ─┐
-    <out>/manifest.jsonl        uid, text (or src_text and tgt_text), split, …: in source order <────┤
-    <out>/MANIFEST.meta.json    what it was drawn from and how, and the sha256 of the former <───────┘  written last
+    files or a hub dataset ─ read all ─ filters ─ exact duplicates out ─ k smallest draws
+                           ─ second draw, cut by size ──────────────────────────────────────────┐
+    <out>/manifest.jsonl      uid, text (or src_text and tgt_text), split, …: in source order <─┤
+    <out>/MANIFEST.meta.json  what it was drawn from and how, and the sha256 of the former <────┘ written last
 
     read = available + duplicates + dropped + quarantined;   taken of available are in manifest.jsonl
 
@@ -85,9 +86,10 @@ def materialize_sample(
 ) -> Sample:
     """Draw k documents, from files or from a `dataset` of the hub, and divide them by `splits`.
 
-    materialize_sample("tatoeba.tsv", out="out", k=120, seed=7, splits={"train": 96, "valid": 24}, parallel={})
-    materialize_sample(dataset="wmt/wmt14", config="fr-en", out="out", k=120, seed=7, splits="train=96,valid=24",
-                       template="{translation.fr}\\n{translation.en}")
+    materialize_sample("tatoeba.tsv", out="out", k=120, seed=7, splits={"train": 96, "valid": 24},
+                       parallel={})
+    materialize_sample(dataset="wmt/wmt14", config="fr-en", out="out", k=120, seed=7,
+                       splits="train=96,valid=24", template="{translation.fr}\\n{translation.en}")
 
     Files that came from somewhere may say so: `dataset` and `revision` are recorded. A branch of the hub is
     resolved once. Pairs have two keys, or are lines of two columns (`parallel={}`). Bounds of characters hold

@@ -1,9 +1,10 @@
 """Other people's code: a name in a Python file beside the recipe, or an entry point of an installed package.
 
-    hooks.py:shouting    the file's path is relative to the recipe      digest: sha256 of the file; where it imports files
-                                                                        beside it or has INPUTS, of all their sha256
-    my-measure           [project.entry-points."tokmill.measures"]      digest: distribution, version, hashes of its RECORD
-                         my-measure = "my_package:shouting"
+    hooks.py:shouting    the file's path is relative to the recipe    digest: sha256 of the file;
+                                                                      where it imports files beside it
+                                                                      or has INPUTS, of all their sha256
+    my-measure           [project.entry-points."tokmill.measures"]    digest: distribution, version,
+                         my-measure = "my_package:shouting"           hashes of its RECORD
 
     kind         what it is                                                      named in a recipe by
     readers      (path, **options) -> dicts, the records of a file               sources[].reader
@@ -12,8 +13,10 @@
     formats      a tokmill.formats.Format                                        builds[].format
     tokenizers   (**options) -> vocab_size, encode_batch, decode, token_id       tokenizer.plugin
 
-    driver   find_plugin(kind, name, base) -> Plugin(kind, name, digest)         part of the step: other code, other result
-    worker   plugin.call(…)                                                      other code than that is refused
+    driver   find_plugin(kind, name, base) -> Plugin(kind, name, digest)         part of the step: other code,
+                                                                                 other result
+    worker   plugin.call(…)                                                      other code than that
+                                                                                 is refused
 
 What it answers is checked at the door, and what goes wrong there is told as theirs. A hook's file runs in
 processes that were shown it: by a recipe, by a task, or by whoever opens a build (`show_hooks`). No file is

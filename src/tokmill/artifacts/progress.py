@@ -7,8 +7,7 @@ journal.json for who asks how far it is.
                     `say`: a warning needs a decision and begins with "! ", what is logged as information does
                     not; `tell_count` of a task goes the same way
     open_journal    a Progress that passes everything on and records the planned steps, tasks done of known,
-                    the last
-                    error in journal.json                                            (who works is in the lock)
+                    the last error in journal.json                               (who works is in the lock)
 
     the run ends well  ->  the journal is removed: its manifest says it all
     it fails           ->  it stays, with the error;  it is killed -> it stays, without one

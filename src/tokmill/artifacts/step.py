@@ -15,7 +15,8 @@ inputs lie on this machine, and what may follow in the same pass, is not part of
 
 The life of an artifact directory.
 
-    begin    manifest.json that no longer fits  ->  manifest.stale.json   (the artifact is gone, its receipts are not)
+    begin    manifest.json that no longer fits  ->  manifest.stale.json   (the artifact is gone,
+                                                                           its receipts are not)
              leftovers of killed writers        ->  removed
     reuse    a receipt holds when a task has its fingerprint and every file its sha256
     finish   manifest.json written  ->  files of no task removed, for good  ->  receipts and stale manifest

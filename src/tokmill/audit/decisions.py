@@ -1,8 +1,8 @@
 """One line for every document of a run: what was decided about it, and by which step.
 
 ledgers, verdicts, labels ─ shard by shard ─> decisions.jsonl.zst
-{"doc_id": …, "source": …, "domain": …, "keep": false, "stage": "clean", "verdict": "drop", "reason": "too_short",
- "value": 12.0, "threshold": 100.0}                            or dup_of and similarity, or the split it is in
+{"doc_id": …, "source": …, "domain": …, "keep": false, "stage": "clean", "verdict": "drop",
+ "reason": "too_short", "value": 12.0, "threshold": 100.0}    or dup_of and similarity, or the split it is in
 """
 
 from __future__ import annotations

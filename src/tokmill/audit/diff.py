@@ -3,7 +3,8 @@
     recipe      key by key
     tokenizer   file, vocabulary, control tokens
     documents   that came, went, changed or moved, and why
-    shares      of tokens, by domain, source, language and licence        before and after: of all, and of each build
+    shares      of tokens, by domain, source, language and licence        before and after: of all,
+                                                                          and of each build
     builds      documents, rows and tokens                                before and after
 
 Runs may have other steps, and may have been cut short: what one of them lacks is said.
@@ -11,7 +12,8 @@ Documents are compared source by source, on hashes alone:
 
     per document    hash of the id · hash of the cleaned text · outcome (kept in a split, or the step and
                     reason)
-    matched         1. id and text equal    2. id equal, text another    3. no document of that id on the other side
+    matched         1. id and text equal    2. id equal, text another
+                    3. no document of that id on the other side
 
 Ids need not be unique: equal documents are matched one to one, in order.
 30 bytes per document of one source are held at a time, twice: once for each run.

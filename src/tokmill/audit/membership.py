@@ -2,8 +2,8 @@
 
     index.jsonl.zst ─ which documents ─┐
     rows ─ which tokens ───────────────┤
-    the run's labels and texts, or ────┴─> every document has the label of the split; a sample, encoded again, its tokens
-    the listing's, read again
+    the run's labels and texts, or ────┴─> every document has the label of the split;
+    the listing's, read again              a sample, encoded again, its tokens
 
 The files of a split say how many rows they have and the index which documents: neither says that they are the
 right ones. What does is read here, from where it was decided. What is not at hand is named, and not taken for

@@ -1,6 +1,7 @@
 """Where a document is in a run, and which document is at a place, by the indexes: nothing is scanned.
 
-    doc_id ─ ids-<shard>.npy ─> shard, row ─ lengths-<shard> ─> sequence ─ order-<split> ─> turns ─ places.npy ─> rows
+    doc_id ─ ids-<shard>.npy ─> shard, row ─ lengths-<shard> ─> sequence ─
+             order-<split> ─> turns ─ places.npy ─> rows
     row ─ index.jsonl.zst ─> source, doc_id ─ … as above, and the one whose rows meet this one
 
     BuiltSplit    of each turn of a split, the document and its tokens in rows; without places documents are

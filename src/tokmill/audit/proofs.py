@@ -3,7 +3,8 @@ chain and flow, takedowns, and what else lists files.
 
 chain_problems    inputs the ones its neighbours hold?
 flow_problems     in = kept + dropped + quarantined, and out of one step = into the next?
-find_forgotten    forgotten.parquet ─ ids by source ─ against every doc_id of documents-*, ids-*, lengths-*, turns-*
+find_forgotten    forgotten.parquet ─ ids by source ─ against every doc_id of documents-*, ids-*,
+                                                      lengths-*, turns-*
 find_listings     outside of runs; `files` have a size and a sha256 each, `check` reads them as their reader
                   would
   <root>/manifests/*.json          a corpus or a selection  ─ shards below corpora/, of this root or of --root

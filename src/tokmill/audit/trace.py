@@ -1,10 +1,11 @@
 """From a token back to the characters of its document, and from a document to its tokens.
 
     build, row, column ─ which document ─ which of its tokens ─ which characters ─ source, licence, history
-    run, doc_id ─ history with its tokens (why.py) ─ origin: file and digest, or dataset and revision; licence, language
+    run, doc_id ─ history with its tokens (why.py) ─ origin: file and digest, or dataset and revision;
+                                                     licence, language
 
-    documents-<shard> ─ edits-<shard> laid over ─ trims-<shard> laid over ─ ids that spell it ─> bounds of every token
-                                                                          └ or encoded again ┘
+    documents-<shard> ─ edits-<shard> laid over ─ trims-<shard> laid over ─ ids that spell it ─> bounds of
+                                                                          └ or encoded again ┘   every token
 
 What is stored must spell the text, or be what the text is encoded to: what is said of characters is proven,
 or not said. A build taken out of its run answers with what its index says; the history is in the run.

@@ -6,7 +6,8 @@ doc_id ─ ids ─> ingest: file, shard, row ─ clean: every rule with value an
              └ forgotten.parquet: it was taken down
 
     place, split ─ lengths-<shard> ─> sequence, first token ─┬ order-<split> ─> turns
-                                                             └ places.npy, tokens.idx ─> rows and columns, or a sequence
+                                                             └ places.npy, tokens.idx ─> rows and columns,
+                                                                                         or a sequence
 
 `tokmill trace` tells the tokens from here too. `(source, doc_id)` need not be unique:
 every document of that name has its own history.

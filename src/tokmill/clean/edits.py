@@ -1,11 +1,14 @@
 """Personal data and secrets replaced by constants. What was replaced, and where, is recorded;
 never the value.
 
-    texts ─ windows (one compiled pass) ─ patterns in the windows alone ─ overlaps: the first kind keeps it ─> claims
+    texts ─ windows (one compiled pass) ─ patterns in the windows alone
+          ─ overlaps: the first kind keeps it ─> claims
       claims ─ changed rows with the constants in place ─ look again ─ nothing more? ─> Redactions
-                                                        └ something: join it with the claims it touches, look again
+                                                        └ something: join it with the claims it touches,
+                                                          look again
 
-    window ─ pattern.search ─ second look (top-level domain, public range, number of digits) ─> Span(start, end, constant)
+    window ─ pattern.search ─ second look (top-level domain, public range, number of digits)
+           ─> Span(start, end, constant)
 
 Looking again is for values that only stand free once their neighbour is gone; it makes redacting twice the
 same as redacting once, whatever the text. It reads changed rows only. Offsets are bytes of the original UTF-8

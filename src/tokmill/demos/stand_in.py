@@ -2,21 +2,22 @@
 to run them without a network.
 
     stand-in/
-      pairs.jsonl            translation: {en, fr}                         WMT14
-      web.jsonl.zst          id, text, date, language, language_score      FineWeb and FineWeb-Edu
-      c4.jsonl.gz            text, url, timestamp                          C4
-      slimpajama.jsonl.zst   text, meta                                    SlimPajama
-      code.jsonl.zst         hash, content, path, license                  codeparrot-clean: modules of this Python
-      encyclopedia.parquet   id, url, title, text                          Wikipedia, as the hub has it
-      wikitext.parquet       text: a line each, tokenized in 2016          WikiText-103, as the hub has it
-      wiki/AA/wiki_00        <doc …>                                       Wikipedia, as WikiExtractor writes it
-      qa/Posts.xml           questions and answers                         a Stack Exchange dump
-      problems.jsonl         question, answer                              GSM8K
-      competition.jsonl      problem, level, type, solution                MATH
-      webmath.jsonl.zst      url, text, date                               OpenWebMath
-      books/*.txt            a book each                                   Project Gutenberg
-      notebooks.parquet      content, path, license                        notebooks
-      abstracts.jsonl.gz     id, title, abstract                           abstracts of papers
+      pairs.jsonl            translation: {en, fr}                      WMT14
+      web.jsonl.zst          id, text, date, language, language_score   FineWeb and FineWeb-Edu
+      c4.jsonl.gz            text, url, timestamp                       C4
+      slimpajama.jsonl.zst   text, meta                                 SlimPajama
+      code.jsonl.zst         hash, content, path, license               codeparrot-clean:
+                                                                        modules of this Python
+      encyclopedia.parquet   id, url, title, text                       Wikipedia, as the hub has it
+      wikitext.parquet       text: a line each, tokenized in 2016       WikiText-103, as the hub has it
+      wiki/AA/wiki_00        <doc …>                                    Wikipedia, as WikiExtractor writes it
+      qa/Posts.xml           questions and answers                      a Stack Exchange dump
+      problems.jsonl         question, answer                           GSM8K
+      competition.jsonl      problem, level, type, solution             MATH
+      webmath.jsonl.zst      url, text, date                            OpenWebMath
+      books/*.txt            a book each                                Project Gutenberg
+      notebooks.parquet      content, path, license                     notebooks
+      abstracts.jsonl.gz     id, title, abstract                        abstracts of papers
 
 Faults are built in, so that every rule has something to find: copies, near copies, copies in another source,
 passages that two documents share, another language, NUL, texts that are too short or too long, bad pairs.

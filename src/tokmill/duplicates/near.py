@@ -1,6 +1,6 @@
 """Near duplicates: fingerprints, bands, and the check of every pair before it may delete anything.
 
-    texts ─ signatures ─ band_keys ─┐                                               in the cleaning pass, into `marks`
+    texts ─ signatures ─ band_keys ─┐                                     in the cleaning pass, into `marks`
                                     ├─ read_pairs ─ verify_pairs ─> edges ─ resolve ─> survivors
     signatures, texts by number ────┴─────────────────┘
 

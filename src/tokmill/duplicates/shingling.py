@@ -1,7 +1,8 @@
 """Texts as rows of words or characters, for near duplicates (shingles) and for passages (word forms).
 
-    texts ─ NFKC, casefold (rows beyond ASCII) ─ words or characters ─> uint32 units per row       near duplicates
-    Straße №5, e.g. étude      ->      strasse│no5│e│g│étude (decomposed)                          passages, benchmarks
+    texts ─ NFKC, casefold (rows beyond ASCII) ─ words or characters ─> uint32 units per row   near duplicates
+    Straße №5, e.g. étude      ->      strasse│no5│e│g│étude (decomposed)                      passages,
+                                                                                               benchmarks
 
 Texts are folded and split by kernels.shingles, a megabyte at a time:
 batches bound the memory, and where they are cut changes nothing.

@@ -1,6 +1,7 @@
 """Which document is where: three indexes beside the tokens, from rows to documents and back.
 
-    index.jsonl.zst   {"row":0,"docs":[{"doc_id":"a","source":"web","start":0,"end":512,"offset":0}, …]}   a line per row
+    index.jsonl.zst   {"row":0,"docs":[{"doc_id":"a","source":"web","start":0,"end":512,"offset":0}, …]}
+                      a line per row
 
         start:end are columns of the row, offset is the document's own number of the first of these tokens.
         Columns that no document covers are padding.

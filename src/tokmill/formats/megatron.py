@@ -18,7 +18,8 @@ a prefix without one does not exist.
 
 What goes with the tokens one by one, a loss mask or weights, is a pair of its own beside them:
 
-    <prefix>.loss_mask.bin  <prefix>.loss_mask.idx      the same lengths, one value per token, any dtype of the list
+    <prefix>.loss_mask.bin  <prefix>.loss_mask.idx      the same lengths, one value per token,
+                                                        any dtype of the list
 """
 
 from __future__ import annotations
