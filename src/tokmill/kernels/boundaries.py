@@ -2,8 +2,10 @@
 
     cut_spans        spans  -> what lies between the first and the last boundary in each
 
-    … and so on. │The passage begins.  It has │a sentence more. It ends│ here. …       │ in the span, or right beside it
-                 └──────── cut ──────────────────────────┘                 a boundary: the first byte of a sentence
+    … and so on. │The passage begins.  It has │a sentence more. It ends│ here. …
+                 └──────── cut ────────────────────────────────┘
+
+    │ in the span, or right beside it            a boundary: the first byte of a sentence
 
 A sentence ends with a stop, perhaps closing quotes or brackets, and a space (none after 。). A full stop ends
 none if it belongs to an abbreviation or an initial, or if the next word is in lower case. A line ends at its

@@ -4,7 +4,7 @@ text      | segment 0          | segment 1          | …  places segments of eq
           ^ from its start     ^ from its first whole token; read until the quota is met or it ends
 token     up to a separator: "(The  {{domxref("Node")}}  l'été,  https://a.b/c  使用map()方法。
 words       The                         l'été                   使用map   方法
-excerpt   "The l'été 使用map 方法"     one line; a text of at most places x bytes_per_place gives all its words
+excerpt   "The l'été 使用map 方法"   one line; a text of at most places x bytes_per_place gives all its words
 
 A token is prose if it is letters, with at most punctuation around it and apostrophes and hyphens inside; it
 gives one word. Any other token (markup, code, numbers, addresses) gives only its runs of letters that are not

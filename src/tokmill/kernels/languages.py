@@ -1,13 +1,15 @@
 """The language of each row by a fastText model:
 a sum of vectors of its words and n-grams, and a walk down a tree.
 
-    row        the cat sat                                  words between white space; the end of the line is one more
-    n-grams    <t <th <the th the the> he he> e> <c …       of <the>, <cat>, …: min_chars to max_chars characters
+    row        the cat sat                              words between white space;
+                                                        the end of the line is one more
+    n-grams    <t <th <the th the the> he he> e> <c …   of <the>, <cat>, …: min_chars to max_chars characters
     hidden     mean of the vectors of all words and n-grams that the model knows
     tree       from the root: sigmoid(node . hidden) is the share of the right child; the likeliest leaf is
                the label
 
-    memory     | bytes 0-15 | count | 23 rows of vectors | bytes 16-31 |   one slot, 128 bytes, for a word met before
+    memory     | bytes 0-15 | count | 23 rows of vectors | bytes 16-31 |   one slot, 128 bytes,
+                                                                           for a word met before
 
 Sums are float32 in the order of the text. A vector is norm x unit, and fastText's compiled code multiplies
 and adds in one rounding there, and in two roundings at the nodes; so does this, and the scores of 42,136

@@ -4,7 +4,8 @@
     lines       - milk │  │ eggs… │ eggs…            cut at \\n; a last \\n does not begin another
     filled      - milk      eggs…   eggs…            with a character that is not a space
                   bullet    ellipsis  ellipsis, duplicate
-    paragraphs  - milk      eggs…\\neggs…             cut at two or more \\n, spaces at the ends of the text left out
+    paragraphs  - milk      eggs…\\neggs…             cut at two or more \\n,
+                                                     spaces at the ends of the text left out
 
 A line is equal to another if its bytes are; it is known by a 64-bit hash.
 """

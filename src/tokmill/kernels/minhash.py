@@ -1,9 +1,11 @@
 """MinHash by one permutation: a fingerprint of the set of n-grams of a row of units, in 32-bit arithmetic.
 
     units      w0 w1 w2 w3 w4 w5 …                                  kernels.shingles makes them
-    shingles   s0 = w0…w4, s1 = w1…w5, …                            a rolling polynomial mod 2^32, then a mix of its bits
+    shingles   s0 = w0…w4, s1 = w1…w5, …                            a rolling polynomial mod 2^32,
+                                                                    then a mix of its bits
     bins       the hash space cut into `positions` equal ranges     the smallest hash that falls into each
-    empty bin  takes the value of another one                       the first occupied bin in an order of its own
+    empty bin  takes the value of another one                       the first occupied bin in an order
+                                                                    of its own
 
 Two rows agree at a position with the probability of their Jaccard similarity. A shingle costs one hash and
 one minimum instead of one per position. Every empty bin looks through the others in a fixed pseudo-random
@@ -24,7 +26,8 @@ Rows with equal keys: which rows have company, and whom each is compared with.
 
 repeated       keys in any order    -> rows whose key is not theirs alone       most have none and are done
 count_links    keys sorted          -> whom each place is compared with         linear in the size of a bucket
-list_links     … of some places     -> (earlier, later) places                  as many at a time as there is room for
+list_links     … of some places     -> (earlier, later) places                  as many at a time
+                                                                                as there is room for
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which source gives the next document: the one that is furthest behind its share, in tokens.
 
-    mark_shuffle   identities, a key           -> numbers to sort by: a shuffle that is the same anywhere
-    go_on          windows, an account         -> turns (source, place), until a window is empty or there is no room
+    mark_shuffle   identities, a key     -> numbers to sort by: a shuffle that is the same anywhere
+    go_on          windows, an account   -> turns (source, place), until a window is empty or there is no room
 
     deficit_i  =  share_i * tokens so far  -  tokens of i so far        all deficits add up to zero
 

@@ -2,9 +2,11 @@
 
     lengths ─ divide by T ─┬─ whole rows: a document longer than a row fills them alone
                            └─ rest, 1 … T - 1 tokens: an item, which is never cut
-    best_fit_bins    items, largest first    -> bin of each item     into the row with the least room that is enough
+    best_fit_bins    items, largest first    -> bin of each item     into the row with the least room
+                                                                     that is enough
     window_bins      items, document order   -> bin of each item     likewise, of a few open rows
-    list_pieces      whole rows and bins     -> rows in the order of their first document, pieces in document order
+    list_pieces      whole rows and bins     -> rows in the order of their first document,
+                                                pieces in document order
     copy_pieces      pieces of one array     -> places in another    what rows of tokens are gathered with
     end_sequences    sequences of ids        -> the same, each with an end-of-sequence id
 

@@ -1,8 +1,8 @@
 """What follows from marks that two documents share (kernels.windows makes the marks and the words).
 
-first_marks      equal hashes          -> the one in the earliest document         linear, one table
-extend_runs      two places            -> the run of equal words around them       compares the words themselves
-resolve_spans    spans in keep order   -> which documents go, and which spans still count      a piece at a time
+first_marks     equal hashes         -> the one in the earliest document         linear, one table
+extend_runs     two places           -> the run of equal words around them       compares the words themselves
+resolve_spans   spans in keep order  -> which documents go, and which spans still count      a piece at a time
 """
 
 from __future__ import annotations

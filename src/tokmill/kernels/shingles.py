@@ -1,7 +1,8 @@
 """Text as a row of 32-bit units, which the fingerprints of near duplicates are made of.
 
-    word_units   "Call me Ishmael, 1851!"  ->  call│me│ishmael│0000            one unit per word
-    char_units   the same                  ->  c│a│l│l│ │m│e│ │…│0│0            one per character, one space between words
+    word_units   "Call me Ishmael, 1851!"  ->  call│me│ishmael│0000         one unit per word
+    char_units   the same                  ->  c│a│l│l│ │m│e│ │…│0│0        one per character,
+                                                                            one space between words
 
 Text comes folded (NFKC and casefold; ASCII as it is: its case is folded here). Letters, marks and decimal
 digits make words; whatever else there is separates them. A letter of a script without spaces is a word with

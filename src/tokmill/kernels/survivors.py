@@ -1,7 +1,7 @@
 """Who is kept, over a graph of verified edges: union-find and one greedy walk, in integers.
 
-There may be too many documents for an array of them: documents with an edge are members, and known by a bit each; a
-member's place is the number of bits before its own.
+There may be too many documents for an array of them: documents with an edge are members, and known by a bit
+each; a member's place is the number of bits before its own.
   set_bits, count_before, places_of      document -> member            numbers_at: member -> document
   join_members, list_roots               member -> the first member of its component, in 4 bytes
   walk_edges                             edges in order of precedence -> who is dropped for whom

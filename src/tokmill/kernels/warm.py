@@ -1,6 +1,7 @@
 """Kernels compiled before work starts: all of them, once per version, by several processes.
 
-    ensure_compiled ─┬─ a file beside the cache has the stamp of every module: nothing is loaded, and not a word said
+    ensure_compiled ─┬─ a file beside the cache has the stamp of every module: nothing is loaded,
+                     │  and not a word said
                      └─ it has not:   modules ─ pipe ─┬─ process ─┐
                                                       ├─ process ─┼─ pipe ─ a byte for each kernel ─> 12 of 56
                                                       └─ process ─┘

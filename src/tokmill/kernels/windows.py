@@ -6,7 +6,8 @@
     windows   w0…w49, w1…w50, w2…w51, …          a polynomial mod 2^64 of the hashes, then a mix of its bits
 
     window_marks   some windows of each row, the same ones wherever the same words stand      winnowing
-    find_grams     windows whose hash is in an index                                          a bitmap, then a table
+    find_grams     windows whose hash is in an index                                          a bitmap,
+                                                                                              then a table
     fold_words     the words themselves, to compare what the hashes promise
 
 Winnowing (Schleimer, Wilkerson, Aiken 2003): of every `winnow` windows in a row the least hash is marked; of
@@ -561,7 +562,9 @@ def _next_word(
             if at == end:
                 break
             if data[at] < 128:
-                at += 1  # it separates: the next word is not looked for here again (counting words of prose: 208 to 281 MB/s)
+                # it separates: the next word is not looked for here again
+                # (counting words of prose: 208 to 281 MB/s)
+                at += 1
                 break
         code: Int = I64(
             data[U64(at)]

@@ -32,12 +32,13 @@ Permutation: a shuffle that is computed, not stored, the n-th element of a keyed
     a round     left  = (left  + hash(right, key)) mod rows          and, every other round,
                 right = (right + hash(left,  key)) mod columns
 
-- A Feistel network on bits permutes a power of two, so just above one, half of all numbers have to walk again. With two
-  digits in a mixed base the domain is larger than `size` by less than a row: near powers of two nothing is special, and
-  a walk is rare (1 in 30,000 at a billion).
-- Swap-or-not needs no walk at all and has the better proof, but some 6 log2(size) rounds: 180 at a billion, against 6.
-- Two short digits reach few of the permutations of few elements. Up to 4,096 elements are sorted by their keyed hash
-  instead, which reaches them all: a table of 32 KB at most.
+- A Feistel network on bits permutes a power of two, so just above one, half of all numbers have to walk
+  again. With two digits in a mixed base the domain is larger than `size` by less than a row: near powers of
+  two nothing is special, and a walk is rare (1 in 30,000 at a billion).
+- Swap-or-not needs no walk at all and has the better proof, but some 6 log2(size) rounds: 180 at a billion,
+  against 6.
+- Two short digits reach few of the permutations of few elements. Up to 4,096 elements are sorted by their
+  keyed hash instead, which reaches them all: a table of 32 KB at most.
 
 Every step is a NumPy operation on whole arrays of 64-bit integers:
 0.07 µs for each element in blocks of 8,192.

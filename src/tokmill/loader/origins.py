@@ -10,8 +10,9 @@ Whose every row and every token of a batch is (Origins):
 
     row 5     |--- doc a of mdn ---|- doc b of gsm8k -|= padding =|
     token_source  2 2 2 2 2 2 2 2 2   1 1 1 1 1 1 1 1  -1 -1 -1         (B, T)
-    source        2                                                     (B,)  of the document with most tokens in the row,
-                                                                              the first of equals; -1: the row is empty
+    source        2                                                     (B,)  of the document with most tokens
+                                                                              in the row, the first of equals;
+                                                                              -1: the row is empty
 
     begins   row r has spans[begins[r] : begins[r + 1]]
     spans    start, end (columns), source, document (spans of one that was cut share theirs)

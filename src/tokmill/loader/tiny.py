@@ -1,8 +1,10 @@
 """A language model small enough to be read in one go:
 one block of causal attention in NumPy, with its gradients.
 
-    tokens (B, T) ─ embed + place ─ x ─┬─ norm ─ q, k, v ─ softmax(q kᵀ + mask) v ─ out ─(+)─┬─ norm ─ up ─ relu ─ down ─(+)─ norm ─ head
-                                       └─────────────────────────────────────────────────┘ └──────────────────────────────┘
+    tokens (B, T) ─ embed + place ─ x ─┬─ norm ─ q, k, v ─ softmax(q kᵀ + mask) v ─ out ─(+)─ y
+                                       └──────────────────────────────────────────────────┘
+    y ─┬─ norm ─ up ─ relu ─ down ─(+)─ norm ─ head
+       └────────────────────────────┘
 
 It is for one question: can a model learn these batches by heart? Tokens, targets and mask that are made well
 go to a loss of about nothing in a few hundred steps of AdamW; with targets that are not the next tokens, or a

@@ -1,12 +1,12 @@
 """What each layout costs, before one is chosen.
 
-padding           columns that hold nothing            share of all columns
-truncated         tokens that no row holds             share of the tokens
+padding           columns that hold nothing          share of all columns
+truncated         tokens that no row holds           share of the tokens
 tail_dropped      likewise, after the last whole row
-fragmented        documents on more than one row       share of the documents; of those, how many would fit one
+fragmented        documents on more than one row     share of the documents; of those, how many would fit one
 cross_document    tokens that stand in their row after another document: under plain causal attention they see
                   it
-                                                       share of the tokens in rows
+                                                     share of the tokens in rows
 """
 
 from __future__ import annotations

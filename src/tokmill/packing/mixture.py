@@ -6,7 +6,8 @@ and equal domains.
               they have
     shares    0.14     0.56      0.3 * tokens of each / tokens of both
 
-    target    tokens 200M   blocks 97,656 (of seq_len tokens)   documents 50k   megabytes 800 (of text, 10^6 bytes)
+    target    tokens 200M   blocks 97,656 (of seq_len tokens)   documents 50k
+              megabytes 800 (of text, 10^6 bytes)
     split     valid = floor(target * its fraction), train = the rest
     quotas    tokens of each source: its share of the target, as far as it has them
 
@@ -17,7 +18,8 @@ and equal domains.
       repeat        gives its documents again, up to max_epochs times; beyond that, an error
 
     balance       the larger domains lose rows, chosen by a keyed hash, until all have as many as the smallest
-      row of the domain ─ keyed hash, its number in the low bits ─> mark        kept: the rows with the smallest marks
+      row of the domain ─ keyed hash, its number in the low bits ─> mark
+                                                                    kept: the rows with the smallest marks
       marks ─ counted by their leading bits, then by the next, … ─> the largest mark that is kept
 
 Weights are exact fractions of the decimals that were written: 0.1 is a tenth. A mark follows from the number

@@ -15,7 +15,8 @@
                             ^ padding                           ^ the rest of a long document is an item too
 
     documents   |--0--|---------------1---------------|-2-|
-    pad         |--0--|=====|   |----1----|!|   |-2-|=======|       fixed length; 1 is truncated: ! is its last token
+    pad         |--0--|=====|   |----1----|!|   |-2-|=======|       fixed length; 1 is truncated:
+                                                                    ! is its last token
     indexed     |--0--|   |---------------1---------------|   |-2-|      no packing: sequences as they are
 
     concat      no padding but in the last row, and a document is cut wherever a row ends; spans are found

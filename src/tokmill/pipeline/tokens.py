@@ -1,6 +1,6 @@
 """The steps from documents to builds: tokenizer, mixture, and one build each.
 
-tokenizer    path: the file's sha256     train: options with defaults, the sample and the shares of sources in it
+tokenizer    path: the file's sha256  train: options with defaults, the sample and the shares of sources in it
 mixture      which documents, in which order; without one, all, in corpus order
 """
 

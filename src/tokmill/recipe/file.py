@@ -2,8 +2,10 @@
 
 recipe.yaml ─ plain YAML only ─ validate ─> Recipe
                                      └────> line, path, what is wrong, the key that was probably meant
-read_recipe ─> Written: what is left of a recipe without its mistakes, so that all others can be looked for too
-`--set KEY=VALUE` ─ setting.py ─> a key of the file replaced before it is validated; mistakes in it are told by its key
+read_recipe ─> Written: what is left of a recipe without its mistakes,
+               so that all others can be looked for too
+`--set KEY=VALUE` ─ setting.py ─> a key of the file replaced before it is validated;
+                                  mistakes in it are told by its key
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Every key of a recipe, or of another file that is read by such models.
 
-    tokmill.recipe.Recipe   ─ JSON schema ─ walk: a section, then the sections in it ─> reference/recipe.md, one key
+    tokmill.recipe.Recipe   ─ JSON schema ─ walk: a section, then the sections in it
+                            ─> reference/recipe.md, one key
 
 A section that stands in two places (`pack` of the recipe and of a build) is told once,
 at the place nearest to the top.

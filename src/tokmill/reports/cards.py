@@ -1,7 +1,8 @@
 """Two cards of a run, from measured facts of what was built:
 DATACARD.md for the Hugging Face Hub, croissant.json for everybody.
 
-    facts of the report ─┬─ front matter (YAML between two lines of dashes, in the Hub's own words) + sections ─> DATACARD.md
+    facts of the report ─┬─ front matter (YAML between two lines of dashes, in the Hub's own words)
+                         │  + sections ─> DATACARD.md
                          └─ Croissant 1.0 (schema.org) ─> croissant.json
                               distribution   every file of every build, by its place in the run, with its
                                              sha256

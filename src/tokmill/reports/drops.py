@@ -1,7 +1,8 @@
 """Who left, at which step, for which reason: how many, some of them,
 and the largest clusters of near duplicates.
 
-    ledgers ─ reason, value, threshold ─> by reason: how many of which source, the nearest to the threshold that went
+    ledgers ─ reason, value, threshold ─> by reason: how many of which source,
+                                          the nearest to the threshold that went
     measures, marks ─ the rule of the reason ─> the nearest that stayed
     ledgers ─ survivors ─> which source repeats which
     clusters.parquet ─> the largest, each with its survivor beside the member least like it, word against word

@@ -1,8 +1,10 @@
 """What was taken out of texts, and what benchmarks have in common with them:
 found, dropped, and what is left in the builds.
 
-ledgers of clean ─ redacted_<kind> ─> values by source and kind: in documents that were kept, and in those that are built
-contamination, ledgers of dedup ─> documents by benchmark file: with an item, dropped for one, with one and built
+ledgers of clean ─ redacted_<kind> ─> values by source and kind: in documents that were kept,
+                                      and in those that are built
+contamination, ledgers of dedup ─> documents by benchmark file: with an item, dropped for one,
+                                   with one and built
 """
 
 from __future__ import annotations

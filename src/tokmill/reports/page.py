@@ -7,7 +7,8 @@ The page is one file that needs nothing else. Its content policy names its scrip
 sha256: whatever a document says, nothing else can run and nothing can be fetched. What can be looked up is
 small, and spelled out already:
 
-    {"sources": […], "outcomes": […], "rows": [[source, id, outcome, detail, tokens, words?], …]}      names by number
+    {"sources": […], "outcomes": […], "rows": [[source, id, outcome, detail, tokens, words?], …]}
+                                                names by number
 
 Ids are as long as a source likes and the page is to stay small:
 rows beyond ROOM_BYTES are left out, those without words first.

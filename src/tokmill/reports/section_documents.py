@@ -1,7 +1,8 @@
 """Sections of the page about documents: how they flow, how long they are, who left and why,
 and who is nearly the same.
 
-facts ─ flow, totals ─ lengths ─ drops ─ clusters ─> a Section each, with the documents nearest to each threshold
+facts ─ flow, totals ─ lengths ─ drops ─ clusters ─> a Section each, with the documents
+                                                     nearest to each threshold
 """
 
 from __future__ import annotations

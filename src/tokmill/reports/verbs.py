@@ -1,8 +1,8 @@
 """A report over what stand-alone verbs left in a directory, and below it.
 
     *.manifest.json      shards of normalize and filter, what dedup kept ─┐
-    manifest.json        what shard or build made                         ├ gather_steps ─> report.json, report.html
-    ENCODE.meta.json     a token cache of encode                         ─┘
+    manifest.json        what shard or build made                         ├ gather_steps ─> report.json,
+    ENCODE.meta.json     a token cache of encode                         ─┘                 report.html
 
 Each directory is a step, in the order of their names; the shards of a source are one. Tokens are those that
 were written, or estimates (four characters each) where nothing was tokenized yet: the two are never added up.
