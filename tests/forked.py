@@ -1,9 +1,9 @@
 """Commands, and workers of pools, in processes that were forked from one that has loaded what they need.
 
-    {"group": 0, "python": [code, *arguments], …}, descriptors ──>    ready process ── fork ──> command, in a new group
-        <── pid · status, when it has ended
-    {"group": g, "python": [code, *arguments], …}, descriptors ──>    ready process ── fork ──> worker, in group g
-        <── pid · go ──>
+    {"group": 0, "python": [code, *arguments], …}, descriptors ──>   ready process ── fork ──> command,
+        <── pid · status, when it has ended                                                    in a new group
+    {"group": g, "python": [code, *arguments], …}, descriptors ──>   ready process ── fork ──> worker,
+        <── pid · go ──>                                                                       in group g
     {"group": g} ──>
         <── pids of the workers in group g that live
 

@@ -4,7 +4,7 @@ and a proxy that misbehaves as it is told.
 client ──> Proxy ──> moto
              │  before(request)  ─ None: pass on · a number: answer with that status · "reset": hang up
              │                     "lose": pass on, then hang up without the answer
-             └  pretend: conditions are taken out of every request    edit(request, body): lies about an answer
+             └  pretend: conditions are taken out of every request   edit(request, body): lies about an answer
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """What messages tell people to type exists, wherever the message can be met.
 
-every next= of the tree ─┬─ what can be typed stands between backticks, and is a command, option, key, value or extra
-                         └─ for each command that reaches the module: fitted to it, it names no option it lacks
+every next= of the tree ─┬─ what can be typed stands between backticks,
+                         │  and is a command, option, key, value or extra
+                         └─ for each command that reaches the module: fitted to it,
+                            it names no option it lacks
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The page on file formats is true: a build is read by its tables, with `struct` and nothing of tokmill.
 
-reference/formats.md ─ offset, bytes, struct, field of every table ─┐
-a small build of every format ───────────────────────────────────────┴─ unpack ─> the same documents in all of them
+reference/formats.md ─ offset, bytes, struct, field of every table ─┬─ unpack ─> the same documents
+a small build of every format ──────────────────────────────────────┘            in all of them
 """
 
 from __future__ import annotations

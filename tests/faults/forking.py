@@ -1,8 +1,9 @@
 """A process that has loaded the mill and forks:
 each child is a `tokmill` command of its own on a faulty disk.
 
-    stdin   {"arguments": [...], "said": file, "root": dir, "log": file, "mode": n, "at": n}    one JSON object a line
-    stdout  {"status": exit status, or minus the signal}                                        one for each
+    stdin   {"arguments": [...], "said": file, "root": dir, "log": file, "mode": n, "at": n}   one JSON object
+                                                                                               a line
+    stdout  {"status": exit status, or minus the signal}                                       one for each
 
 Started with shim.c preloaded. Loading the mill, its kernels and its tables of Unicode takes five seconds and
 a small run a third of one, which is why a thousand of them share it. A child ends without taking Python

@@ -2,7 +2,8 @@
 hang or grow.
 
     stdin   {"target": name, "seed": n, "first": n, "count": n}
-    stdout  {"read": n, "refused": n, "faults": [...]}        read: as if nothing was wrong; refused: by a TokmillError
+    stdout  {"read": n, "refused": n, "faults": [...]}        read: as if nothing was wrong;
+                                                              refused: by a TokmillError
 
 A child has a bound on its memory and an alarm for each example.
 What ends it is a fault of the example that it was at, and the next child goes on behind it.

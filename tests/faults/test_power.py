@@ -1,7 +1,7 @@
 """The power goes: what was not synced is lost, what was removed may be back.
 The next run ends with the same content.
 
-… write ─┊─ fsync ─┊─ rename ─┊─ fsync of the directory ─ … ─┊─ unlink ─┊─ rmdir …        ┊ the power goes here
+… write ─┊─ fsync ─┊─ rename ─┊─ fsync of the directory ─ … ─┊─ unlink ─┊─ rmdir …      ┊ the power goes here
 """
 
 from __future__ import annotations

@@ -44,9 +44,9 @@ def judged(lines: list[str]) -> list[tuple[str, float]]:
 
 def judged_by_fasttext(lines: list[str]) -> list[Any]:
     found = [reference.predict(line.encode() + b"\n", 1, 0.0, "strict")[0] for line in lines]
-    return [  # the last bits are up to its build: on x86 it sums without fused multiplications, and is 2e-6 off for 5,000 letters
-        (label.removeprefix("__label__"), pytest.approx(score, abs=1e-5)) for score, label in found
-    ]
+    # the last bits are up to its build: on x86 it sums without fused multiplications,
+    # and is 2e-6 off for 5,000 letters
+    return [(label.removeprefix("__label__"), pytest.approx(score, abs=1e-5)) for score, label in found]
 
 
 @settings(max_examples=300, deadline=None)

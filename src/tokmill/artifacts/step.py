@@ -340,7 +340,8 @@ class Step(Generic[Options, Extra]):
     options: Options
     needs: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)  # outside input: label -> sha256
-    extra: Extra = None  # type: ignore[assignment]  # what the stage needs besides, and what cannot change a byte
+    # what the stage needs besides, and what cannot change a byte
+    extra: Extra = None  # type: ignore[assignment]
 
     @property
     def config(self) -> Json:

@@ -1,11 +1,10 @@
 """An automatic reviewer: what is wrong with a run, a build or a recipe, with numbers.
 
-    target ─ subject (what is there) ─ evidence (measured once, when asked for) ─┬─ checks ─> findings, by severity
-                                                                                 │            assumptions: what was not
-                                                                                 │            measured, and why
-                                                                                 │            recommendations
-                                                                                 └─ questions: what a project asks
-                                                                                    before it trains
+    target ─ subject (what is there) ─ evidence (measured once, when asked for)
+           ─┬─ checks ─> findings, by severity
+            │            assumptions: what was not measured, and why
+            │            recommendations
+            └─ questions: what a project asks before it trains
 
     measured in     texts (characters of documents), rows (ids and index), overlap (between splits), probe
                     (naive Bayes)

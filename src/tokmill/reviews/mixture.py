@@ -2,12 +2,15 @@
 repeats and budgets.
 
 counts of builds ────────────────┐
-the mixture's config and facts ──┼─ checks: domain_imbalance, built_mix, starved_build, source_repeats, budget_epochs
+the mixture's config and facts ──┼─ checks: domain_imbalance, built_mix, starved_build, source_repeats,
+                                 │          budget_epochs
 lengths of all documents ────────┘  answer: three ways to domains of equal size, and what each leaves out
 
-cut       of each domain what the smallest has                   `balance: smallest` (rows), or equal weights (tokens)
+cut       of each domain what the smallest has                    `balance: smallest` (rows),
+                                                                  or equal weights (tokens)
 repeat    equal weights, the smallest seen up to four times       leaves out what the largest have beyond that
-as is     nothing is left out; shares are those of the sources    (a loader may draw domains alike, one build for each)
+as is     nothing is left out; shares are those of the sources    (a loader may draw domains alike,
+                                                                  one build for each)
 """
 
 from __future__ import annotations

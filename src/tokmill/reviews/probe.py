@@ -1,8 +1,10 @@
 """How well surface tokens alone tell the domains apart:
 multinomial naive Bayes, taught by training rows, asked about held-out ones.
 
-    training rows ─ counts of each id in each domain ─┬─ log-probabilities ─> held-out rows: which domain is likeliest?
-                                                      └─ markers: ids that a domain has more of than the others
+    training rows ─ counts of each id in each domain ─┬─ log-probabilities ─> held-out rows:
+                                                      │                       which domain is likeliest?
+                                                      └─ markers: ids that a domain has more of
+                                                         than the others
                                                          masked, and all asked again
 
     row              all tokens of a row that are of its domain (the one that most of them are of)

@@ -1,7 +1,7 @@
 """Review: every check and every question on whatever is there, and what could not be measured said beside it.
 
-    subject ─ evidence ─┬─ CHECKS ─> findings, by severity; assumptions; recommendations ─┐
-                        └─ QUESTIONS ─> answers ──────────────────────────────────────────┴─ render: text, Markdown, JSON
+    subject ─ evidence ─┬─ CHECKS ─> findings, by severity; assumptions; recommendations ─┬─ render: text,
+                        └─ QUESTIONS ─> answers ──────────────────────────────────────────┘  Markdown, JSON
 
 All formats say the same words in the same order.
 """

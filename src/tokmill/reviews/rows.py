@@ -3,7 +3,8 @@
     index.jsonl.zst   columns [start, end) of row r are tokens [offset, …) of a document
     ids               what a trainer maps
 
-    row 7 │ …end of a│eos│ whole of b │eos│ beginning of c… │ padding │      three pieces: one lacks its beginning, one its end
+    row 7 │ …end of a│eos│ whole of b │eos│ beginning of c… │ padding │      three pieces: one lacks
+                                                                             its beginning, one its end
 
     SplitPieces       the pieces of a batch of rows as columns; of more than `max_tokens` some rows, by a hash
                       of their numbers

@@ -1,7 +1,8 @@
 """How well single tokens tell the domains apart, by which tokens, and how noisy a domain's held-out loss is.
 
 rows of a build ─ probe.py: naive Bayes, unigram losses ─┬─ checks: surface_shortcut, held_out_noise
-                                                         └─ answers: separability, and the noise of what is held out
+                                                         └─ answers: separability, and the noise
+                                                            of what is held out
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Is it enough for the model: tokens per parameter, how often each source is seen,
 and which one is seen again first.
 
-    tokens per parameter    train_tokens / model_params             about 20 are compute-optimal (Hoffmann et al. 2022)
-    passes                  train_tokens / tokens of the build      up to 4 cost next to nothing (Muennighoff et al. 2023)
+    tokens per parameter    train_tokens / model_params             about 20 are compute-optimal
+                                                                    (Hoffmann et al. 2022)
+    passes                  train_tokens / tokens of the build      up to 4 cost next to nothing
+                                                                    (Muennighoff et al. 2023)
     worth                   U (1 + R (1 - exp(-(passes - 1) / R)))  new tokens that U, so often repeated,
-                            stand for; R = 15.4
+                                                                    stand for; R = 15.4
     a source lasts          what there is of it / its share of the build
 
 Without `train_tokens` the build is passed once.

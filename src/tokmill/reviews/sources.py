@@ -1,8 +1,8 @@
 """Where documents come from: pins, code, how they were drawn, what was lost, labels and licences.
 
 the recipe ────────────────────── what is asked for ──┐
-manifests of ingest and clean ─── what was read ──────┼─ a check for each, and the answer: what does each source give
-texts.py, counts of tokens ────── labels, licences ───┘
+manifests of ingest and clean ─── what was read ──────┼─ a check for each, and the answer:
+texts.py, counts of tokens ────── labels, licences ───┘  what does each source give
 """
 
 from __future__ import annotations

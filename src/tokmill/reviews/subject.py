@@ -7,7 +7,7 @@ out/NAME/build/ROWS    ─> the same, and of the builds only this one
 anywhere/              ─> a published build: its manifest and its files, no texts
 
 lengths-<shard>  (tokens, language)  ─> sums by split, domain and source
-the rows of a build, turn by turn ────────────────────────> the first half of the training documents, and the last
+the rows of a build, turn by turn ────> the first half of the training documents, and the last
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The surface of the texts: how documents begin and end, what hides in them, what their datasets left,
 how they are written.
 
-    texts.py ─ TextTally of each source ─┬─ checks, by domain: beginnings, first and hidden characters, control tokens
+    texts.py ─ TextTally of each source ─┬─ checks, by domain: beginnings, first and hidden characters,
+                                         │  control tokens
                                          ├─ checks, by source: artefacts
                                          └─ answers: languages of code, styles of mathematics, leftovers
 

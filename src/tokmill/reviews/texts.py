@@ -1,11 +1,12 @@
 """What kept texts look like, counted in one pass:
 how they begin and end, what hides in them, and how they are labelled.
 
-    shard ─ texts as they were encoded ─┬─ the first 1, 8, 12 … 32 characters, the last 8 … 32 ─> how often each
-                                        ├─ whitespace, invisible characters, literals of control tokens ─> documents
-                                        ├─ artefacts: <unk>   @-@   "word , word"   &amp;   U+FFFD   â€™ ─> documents
-                                        ├─ meta and ids ─> labels, languages of code (by its label, or the ending of its file)
-                                        └─ in mathematics, forms: \\boxed{18}   #### 72   <<48/2=24>>   \\frac   $x^2 + 1$
+    shard ─ texts as they were encoded
+            ├─ the first 1, 8, 12 … 32 characters, the last 8 … 32 ─> how often each
+            ├─ whitespace, invisible characters, literals of control tokens ─> documents
+            ├─ artefacts: <unk>   @-@   "word , word"   &amp;   U+FFFD   â€™ ─> documents
+            ├─ meta and ids ─> labels, languages of code (by its label, or the ending of its file)
+            └─ in mathematics, forms: \\boxed{18}   #### 72   <<48/2=24>>   \\frac   $x^2 + 1$
 
 Between two dollars stands mathematics when it is a number alone, or has a command, or is made of short names,
 digits and operators; and when neither dollar can be that of a price: `$5 for a book and $3` has words,

@@ -86,7 +86,7 @@ def from_url(url: str, size: int) -> HubFile:
 
 
 # Bytes
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _fetch(file: HubFile, start: int, end: int) -> bytearray:
@@ -138,7 +138,8 @@ def patiently(act: Callable[[], T], where: str, reached: Callable[[], int] = int
             return act()
         except TokmillError:
             raise
-        except Exception as raised:  # noqa: BLE001  the client's errors have no common base; all are told as ours
+        except Exception as raised:  # noqa: BLE001
+            # the client's errors have no common base; all are told as ours
             error = _underlying(raised)
             now = reached()
             failures, last = (1 if now > last else failures + 1), now

@@ -1,6 +1,7 @@
 """Stack Exchange dumps: Posts.xml, or a .7z that holds it, as questions with their answers.
 
-    .7z ─ open_archive ─ not locked, one Posts.xml, not too large ─ open_posts ─> Posts.xml, gone when it is closed
+    .7z ─ open_archive ─ not locked, one Posts.xml, not too large ─ open_posts ─> Posts.xml,
+                                                                                  gone when it is closed
     Posts.xml ─ read_posts (tokmill.sources.posts) ─> posts, HTML as text        one file, in bounded memory
     posts of one partition ─ join_threads ─> documents                           every file of the source
         by site, question, score ─ groups ─ fault? ─ choose answers ─> documents

@@ -1,6 +1,6 @@
 """Tables in order of a number, however many rows there are: sorted in runs on the disk, and merged.
 
-    tables ─ a run is sorted in memory ─> file without a name:  run 0 ▏run 1 ▏ …      each in ascending batches
+    tables ─ a run is sorted in memory ─> file without a name:  run 0 ▏run 1 ▏ …    each in ascending batches
     merge    a batch or two of every run is in memory; what lies below the end of the first of them to end is
              in order
 

@@ -1,9 +1,10 @@
 """Sources that lose most of their documents to one rule of cleaning, or to one kind of copy,
 are told while a run works.
 
-counts of clean, or of dedup by shard ─ by source and reason ─> losses over `clean.warn_source_loss`, `dedup.warn_source_loss`
-                                      ─ by rule ─────────────> rules that take nine in ten of what reached them
-                                        ledgers ─> one id of each, to look up, and the licence or language that most of them have
+counts of clean, or of dedup by shard
+    ─ by source and reason ─> losses over `clean.warn_source_loss`, `dedup.warn_source_loss`
+    ─ by rule ──────────────> rules that take nine in ten of what reached them
+      ledgers ─> one id of each, to look up, and the licence or language that most of them have
 """
 
 from __future__ import annotations

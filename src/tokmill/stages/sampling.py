@@ -24,9 +24,9 @@ ends, and a shard can be labelled by itself. Documents that must not be parted a
 the key of the first of them:
 
     keys of single documents, sorted   s s s s s s s s s s s s …
-    clusters, each at its key              C     C       C          too large for what is left of a split: passed over
-    valid takes                        └───────┘└┘                  from the left until it is full
-    test takes                                    └──────┘          passed clusters first, if they fit
+    clusters, each at its key              C     C       C  too large for what is left of a split: passed over
+    valid takes                        └───────┘└┘          from the left until it is full
+    test takes                                    └──────┘  passed clusters first, if they fit
 
 A decimal fraction is exact; growing a corpus never moves a document that is split by hash to the other side.
 """

@@ -187,7 +187,8 @@ class CloudClient:
                 where=self._where(key),
                 next="run again when nothing writes there any more",
             )
-        except Exception as error:  # noqa: BLE001  the client's errors have no common base; all are told as ours
+        except Exception as error:  # noqa: BLE001
+            # the client's errors have no common base; all are told as ours
             told = _told(error, self._scheme, self._where(key))
         raise told  # outside of the handlers: without the client's error, which may quote a request
 

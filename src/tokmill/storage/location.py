@@ -32,7 +32,8 @@ from tokmill.storage.cloud import Meta
 from tokmill.storage.disk import told_as_unreadable
 from tokmill.storage.objects import open_store
 
-# --- the address of an object: scheme, bucket and key; it is written down and shown, so it carries no secret ---
+# --- the address of an object: scheme, bucket and key ---
+# it is written down and shown, so it carries no secret
 
 SCHEMES = ("s3", "gs", "az", "memory")
 

@@ -1,7 +1,9 @@
 """A takedown: documents out of every file of a run, and nothing rebuilt that need not be.
 
-    locked   choose ─ what they are in ─ forgotten.parquet, forgetting.json      from here on the run is not finished
-    locked   manifests of all that holds them aside                              … and none of its artifacts proves itself
+    locked   choose ─ what they are in ─ forgotten.parquet, forgetting.json      from here on the run
+                                                                                 is not finished
+    locked   manifests of all that holds them aside                              … and none of its artifacts
+                                                                                 proves itself
              steps from their own manifests: ingest.forget ─ clean ─ dedup ─ … ─ builds
              the run's manifest: it names its parent and the removal
 

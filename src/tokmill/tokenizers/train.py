@@ -3,7 +3,8 @@
     unigram, bpe   SentencePiece                           spm_<vocabulary>_<model>.model
     byte_bpe       Hugging Face, BPE on the bytes          tokenizer.json
 
-    byte_bpe   texts ─▶ split as GPT-2 does ─▶ count words ─▶ merge the commonest pair, again and again ─▶ tokenizer.json
+    byte_bpe   texts ─▶ split as GPT-2 does ─▶ count words ─▶ merge the commonest pair, again and again
+                     ─▶ tokenizer.json
 
         ids   0 … S-1      special tokens, in the order given
               S … S+255    the 256 bytes: nothing is ever unknown

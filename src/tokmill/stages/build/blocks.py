@@ -12,7 +12,8 @@ Streams of documents cut into rows, a block of documents at a time: one stream, 
 
     documents   │ a1 b1 a2 a3 b2 │ a4 b3 … │         blocks of a few chunks
     stream a    |--row--|--row--|--row--|            a row belongs to the block in which it begins, …
-    stream b    |------row------|------row---        … and is filled with what follows in its stream, however far ahead
+    stream b    |------row------|------row---        … and is filled with what follows in its stream,
+                                                     however far ahead
 
 Rows come in the order of their first token, for any cut into blocks. What a row needs from ahead is at most
 its length in tokens, so a block holds that much more for each stream; the search for it goes through the

@@ -1,9 +1,9 @@
 """Mixture: which documents are built, and in which order,
 so that every stretch has the shares that were asked for.
 
-lengths of a split ─ schedule by weight, to the target ─> order-<split>.parquet        shard, sequence: one row per turn
-                                                       └> turns-<split>-00000.parquet …   the same turns, for builds: where
-                                                          the ids begin, how many, whose
+lengths of a split ─ schedule by weight, to the target
+    ─┬> order-<split>.parquet           shard, sequence: one row per turn
+     └> turns-<split>-00000.parquet …   the same turns, for builds: where the ids begin, how many, whose
 
 Documents come out of each source in the order of their turns and go straight into the files:
 memory does not grow with the corpus.
@@ -14,8 +14,9 @@ stops a run.
 
 A source as a mixture sees it: its documents in the order of each epoch, and those that were taken, once more.
 
-    lengths-<shard> … ─ mark by the keyed hash of the id ─ sort ─> lengths of an epoch, in batches     read_epoch
-                                                           └─ kept until they are passed ─> taken: TURNS and their place
+    lengths-<shard> … ─ mark by the keyed hash of the id ─ sort ─> lengths of an epoch, in batches  read_epoch
+                                                           └─ kept until they are passed
+                                                              ─> taken: TURNS and their place
 
 Two things are held: what the schedule has not passed yet, and what sorting holds.
 Both are bounded by constants.

@@ -1,15 +1,17 @@
 """Build: the tokens of each split in the format that a trainer reads.
 
-token shards ─ in the order of the mixture, or of the corpus ─ plan on lengths ─ gather ─> <split>/…  index.jsonl.zst
+token shards ─ in the order of the mixture, or of the corpus ─ plan on lengths ─ gather
+             ─> <split>/…  index.jsonl.zst
 
 The plan is made on lengths alone; ids are then copied batch by batch, straight out of the maps.
 
 One token stream, many formats: the tokens of a split as a writer gets them,
 and what lies beside every format.
 
-    plan + store ─ gather ─> rows, or documents ─ Format.write ─> the files of the format (tokmill.formats)
-                                                                  index.jsonl.zst    document of every column of every row
-                                                                  places.npy         of rows: the other way round
+    plan + store ─ gather ─> rows, or documents ─
+                   Format.write ─> the files of the format (tokmill.formats)
+                                   index.jsonl.zst    document of every column of every row
+                                   places.npy         of rows: the other way round
 
 Sequences are the documents themselves, in their order, and need no places.
 """

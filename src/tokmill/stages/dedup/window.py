@@ -6,7 +6,7 @@
                           └ ends-<p>         documents of either side
     shard ─ extract ─> passage-texts-<s>     texts of both sides, to be mapped
     shard ─ spans ─> spans-<s>               runs of equal words around each meeting, verified
-    shard ─ walk ─> walk-<s>                 its spans in keep order                    tokmill.stages.dedup.window
+    shard ─ walk ─> walk-<s>                 its spans in keep order          tokmill.stages.dedup.window
     all spans ─ resolve ─> window, counted   which documents go, which spans count
     shard ─ cut ─> edits-<s>                 texts without their later copies (policy trim)
 

@@ -335,7 +335,8 @@ def _presence(
 def check_unchanged(files: list[InputFile]) -> None:
     for file in files:
         if not isinstance(file.path, Path):
-            continue  # a pinned commit, or an object read under the etag it had: another one is an error there
+            # a pinned commit, or an object read under the etag it had: another one is an error there
+            continue
         stat = file.path.stat() if file.path.exists() else None
         if stat is None or (stat.st_size, stat.st_mtime_ns) != (file.bytes, file.modified_ns):
             raise InputChanged(

@@ -1,7 +1,8 @@
 """Tokens: the kept texts of a shard, encoded once, EOS after each document.
 
-    texts of all splits ─ encode ─ check a sample ─ EOS ─> <split>/<domain>/tokens-<shard>.{bin,idx}   ids, one sequence per document
-                                                           <split>/<domain>/lengths-<shard>.parquet    row, doc_id, tokens, text_bytes
+    texts of all splits ─ encode ─ check a sample ─ EOS
+        ─> <split>/<domain>/tokens-<shard>.{bin,idx}   ids, one sequence per document
+           <split>/<domain>/lengths-<shard>.parquet    row, doc_id, tokens, text_bytes
 
 Ids take the smallest dtype that holds the vocabulary; builds widen them where asked. Control tokens that the
 recipe asks for are the only strings that become one; EOS is the tokenizer's, whatever the text says.

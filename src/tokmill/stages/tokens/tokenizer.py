@@ -2,7 +2,8 @@
 
 path  ─ sha256 against the pin ─ load ─ eos, control tokens ─> tokenizer/<file>
 plugin ─ its name, digest and options ─ load ─ eos … ─> tokenizer/tokenizer.plugin.json
-train ─ sample of the training texts ─ trainer ─ load ─ eos … ─> tokenizer/<file>, tokenizer/tokenizer.log.json
+train ─ sample of the training texts ─ trainer ─ load ─ eos … ─> tokenizer/<file>,
+                                                                 tokenizer/tokenizer.log.json
 
 What a tokenizer learns from: a part of the training texts, by weight and as good as random.
 
