@@ -216,7 +216,8 @@ def render(figures: dict[str, Any]) -> None:
     table = Table(title="tokmill run, end to end, median of the rounds")
     columns = {
         "setting": "", "workers": "", "text_mb": "text MB", "cpu_s": "CPU s", "mb_per_cpu_s": "MB / CPU s",
-        "wall_s": "wall s", "peak_rss_mb": "peak RSS MB", "documents": "", "cleaned": "", "left": "", "tokens": "",
+        "wall_s": "wall s", "peak_rss_mb": "peak RSS MB", "documents": "", "cleaned": "", "left": "",
+        "tokens": "",
     }  # fmt: skip
     for key, title in columns.items():
         table.add_column(title or key, justify="left" if key == "setting" else "right")
@@ -225,13 +226,15 @@ def render(figures: dict[str, Any]) -> None:
     console.print(table)
     for part in figures["growth"]:
         console.print(
-            f"{part['times']} x: {part['text_mb']:.1f} MB in {part['cpu_s']} CPU s, peak RSS {part['peak_rss_mb']} MB"
+            f"{part['times']} x: {part['text_mb']:.1f} MB in {part['cpu_s']} CPU s, peak RSS "
+            f"{part['peak_rss_mb']} MB"
         )
     for peer in figures["peers"]:
         ours = next(run for run in figures["runs"] if run["setting"] == peer["setting"])
         console.print(
-            f"datatrove {peer['version']}, {peer['setting']}, {peer['splitting']}: {peer['mb_per_cpu_s']:.3f} MB / CPU s on "
-            f"{peer['text_mb']:.2f} MB, tokmill {ours['mb_per_cpu_s'] / peer['mb_per_cpu_s']:,.0f} x; left of the sample: "
+            f"datatrove {peer['version']}, {peer['setting']}, {peer['splitting']}: "
+            f"{peer['mb_per_cpu_s']:.3f} MB / CPU s on {peer['text_mb']:.2f} MB, tokmill "
+            f"{ours['mb_per_cpu_s'] / peer['mb_per_cpu_s']:,.0f} x; left of the sample: "
             f"{peer['documents']['left']:,} there, {peer['sample_left']:,} here"
         )
 

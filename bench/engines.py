@@ -80,7 +80,8 @@ def measure(directory: Path, options: argparse.Namespace) -> list[dict[str, Any]
             samples[engine].append(sample)
             identities.add(found)
             print(
-                f"{engine}: start-up {sample.startup:.2f} s, work {sample.wall:.2f} s, {sample.cpu:.2f} CPU s",
+                f"{engine}: start-up {sample.startup:.2f} s, work {sample.wall:.2f} s, {sample.cpu:.2f} CPU "
+                "s",
                 file=sys.stderr,
             )
     assert len(identities) == 1, f"engines disagree: {sorted(identities)}"

@@ -44,8 +44,9 @@ from tokmill.storage.records import Kind, Wanted
 
 # The NTREX names of thirty languages with the most pages on the web, and their codes.
 LANGUAGES = (
-    "arb:ar bul:bg ces:cs dan:da deu:de ell:el eng:en fas:fa fin:fi fra:fr heb:he hun:hu ind:id ita:it jpn:ja "
-    "kor:ko nld:nl nob:no pol:pl por:pt ron:ro rus:ru slk:sk spa:es swe:sv tha:th tur:tr ukr:uk vie:vi zho-CN:zh"
+    "arb:ar bul:bg ces:cs dan:da deu:de ell:el eng:en fas:fa fin:fi fra:fr heb:he hun:hu ind:id ita:it "
+    "jpn:ja kor:ko nld:nl nob:no pol:pl por:pt ron:ro rus:ru slk:sk spa:es swe:sv tha:th tur:tr ukr:uk "
+    "vie:vi zho-CN:zh"
 )
 GRID = [
     *((1, 150), (1, 300), (1, 600), (2, 150), (2, 300), (4, 50), (4, 100), (4, 150), (4, 200), (4, 300)),
@@ -111,8 +112,8 @@ def main() -> int:
         kept, whole_kept = scores >= MIN_SCORE, whole_scores >= MIN_SCORE
         print(
             f"{domain.name}: score >= {MIN_SCORE} for {100 * kept.mean():.1f} % by the excerpt and "
-            f"{100 * whole_kept.mean():.1f} % by the whole text; of the {np.sum(codes != whole_codes)} that differ "
-            f"{np.sum((codes != whole_codes) & whole_kept)} have such a whole-text score"
+            f"{100 * whole_kept.mean():.1f} % by the whole text; of the {np.sum(codes != whole_codes)} that "
+            f"differ {np.sum((codes != whole_codes) & whole_kept)} have such a whole-text score"
         )
     if options.json:
         speeds = {
@@ -229,8 +230,8 @@ def print_accuracy(path: Path) -> None:
         per_language = {code: f"{100 * right[gold == code].mean():.0f}" for code in sorted(set(gold))}
         worst = ", ".join(f"{code} {share}" for code, share in per_language.items() if share != "100")
         print(
-            f"NTREX, {len(gold)} sentences of {len(codes)} languages, {name}: {100 * right.mean():.2f} % right, "
-            f"{megabytes / seconds:.2f} MB/CPU s (not 100: {worst})"
+            f"NTREX, {len(gold)} sentences of {len(codes)} languages, {name}: {100 * right.mean():.2f} % "
+            f"right, {megabytes / seconds:.2f} MB/CPU s (not 100: {worst})"
         )
 
 

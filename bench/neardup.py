@@ -169,12 +169,12 @@ def report_quality(gold: Gold) -> None:
     alike, alone = gold.jaccard >= 0.85, nearest < 0.5
     exact = found.edges.is_exact.sum()
     console.print(
-        f"pairs with J >= 0.85 that end with at most one survivor   {share(is_settled[alike])} of {alike.sum():,}"
-        f"   (at least 98 %)\n"
-        f"dropped documents that have a kept one with J >= 0.75      {share(nearest_kept[~kept] >= 0.75)} of "
-        f"{(~kept).sum():,}   (at least 99.5 %)\n"
-        f"documents without a pair J >= 0.5 that were dropped        {(~kept[alone]).sum()} of {alone.sum():,}   (none)\n"
-        f"candidates {len(found.candidates.a):,}, edges {len(found.edges.a):,}, of which {exact:,} by exact Jaccard\n"
+        f"pairs with J >= 0.85 that end with at most one survivor   {share(is_settled[alike])} of "
+        f"{alike.sum():,}   (at least 98 %)\ndropped documents that have a kept one with J >= 0.75      "
+        f"{share(nearest_kept[~kept] >= 0.75)} of {(~kept).sum():,}   (at least 99.5 %)\ndocuments without a "
+        f"pair J >= 0.5 that were dropped        {(~kept[alone]).sum()} of {alone.sum():,}   "
+        f"(none)\ncandidates {len(found.candidates.a):,}, edges {len(found.edges.a):,}, of which {exact:,} "
+        "by exact Jaccard\n"
     )
 
 
@@ -284,9 +284,10 @@ def race(directory: Path, reference: Path, rounds: int) -> None:
         table.add_row(what, f"{other:.2f}", f"{own:.4f}", f"{other / own:,.0f} x")
     console.print(table)
     console.print(
-        f"datatrove {theirs['version']}: {size / whole:.2f} MB / CPU s, word splitting {100 * theirs['splitting'] / whole:.0f} %, "
-        f"dropped {theirs['dropped']:,}; tokmill {size / ours:.0f} MB / CPU s, "
-        f"dropped {(find_near_duplicates(texts, options).survivor >= 0).sum():,}"
+        f"datatrove {theirs['version']}: {size / whole:.2f} MB / CPU s, word splitting "
+        f"{100 * theirs['splitting'] / whole:.0f} %, dropped {theirs['dropped']:,}; tokmill "
+        f"{size / ours:.0f} MB / CPU s, dropped "
+        f"{(find_near_duplicates(texts, options).survivor >= 0).sum():,}"
     )
 
 

@@ -62,7 +62,8 @@ def cluster_synthetic(count: int, partitions: int, scratch: Path | None, console
         f"pairs {len(a):,}, edges {len(edges.a):,}, dropped {dropped:,}, largest cluster "
         f"{int(np.bincount(found.component).max(initial=1)):,}\n"
         + "".join(f"{act:10s} {value:8.1f} CPU s\n" for act, value in seconds.items())
-        + f"{spent:.1f} CPU s without generating: {count / spent / 1e6:.2f} million documents per CPU second\n"
+        + f"{spent:.1f} CPU s without generating: "
+        f"{count / spent / 1e6:.2f} million documents per CPU second\n"
         f"peak RSS {peak:.2f} GB, files {disk:.1f} GB"
     )
 

@@ -58,14 +58,14 @@ def introduction(results: Results, runs: dict[str, dict[str, Any]], is_quick: bo
     lines = [
         "",
         *paragraph(
-            "Written by `make bench` (`bench/all.py`); every figure is from a run on this machine, and each bench can be "
-            "run by itself. MB are 10^6 bytes of UTF-8 text as received, CPU seconds those of all processes, figures the "
-            "median of the rounds."
+            "Written by `make bench` (`bench/all.py`); every figure is from a run on this machine, and each "
+            "bench can be run by itself. MB are 10^6 bytes of UTF-8 text as received, CPU seconds those of "
+            "all processes, figures the median of the rounds."
         ),
         "",
         *paragraph(
-            f"{when}; {cores} x {processor()}, {memory_gb():.0f} GB; {platform.system()} {platform.machine()}; Python "
-            f"{platform.python_version()}, {versions}."
+            f"{when}; {cores} x {processor()}, {memory_gb():.0f} GB; {platform.system()} "
+            f"{platform.machine()}; Python {platform.python_version()}, {versions}."
         ),
     ]
     if is_quick:
@@ -141,10 +141,11 @@ def elsewhere() -> list[str]:
         "## Measured once",
         "",
         *paragraph(
-            "20 million synthetic fingerprints (`bench/neardup.py --scale 20_000_000`) took 62 CPU s, 0.87 GB of memory and "
-            "12.3 GB of files: ten times 2 million cost 11.5 times the CPU. One billion documents are projected at about "
-            "one CPU hour and 616 GB of scratch files, besides the fingerprints themselves. All of deduplication moves 747 "
-            "MB/s of wall time on 16 x86 cores (2.2 GB in 3.0 s); with fingerprints on an H200 the same took 8.8 s."
+            "20 million synthetic fingerprints (`bench/neardup.py --scale 20_000_000`) took 62 CPU s, 0.87 "
+            "GB of memory and 12.3 GB of files: ten times 2 million cost 11.5 times the CPU. One billion "
+            "documents are projected at about one CPU hour and 616 GB of scratch files, besides the "
+            "fingerprints themselves. All of deduplication moves 747 MB/s of wall time on 16 x86 cores (2.2 "
+            "GB in 3.0 s); with fingerprints on an H200 the same took 8.8 s."
         ),
     ]
 
@@ -171,9 +172,9 @@ def took(runs: dict[str, dict[str, Any]]) -> list[str]:
         lines += [
             "",
             *paragraph(
-                f"The machine was not idle: up to {load:.0f} processes wanted its {os.cpu_count()} cores. CPU seconds are "
-                "then higher (caches are shared), and wall seconds much higher, than on an idle machine, for us and for "
-                "those beside us."
+                f"The machine was not idle: up to {load:.0f} processes wanted its {os.cpu_count()} cores. "
+                "CPU seconds are then higher (caches are shared), and wall seconds much higher, than on an "
+                "idle machine, for us and for those beside us."
             ),
         ]
     return lines

@@ -19,8 +19,9 @@ def end_to_end(results: Results) -> list[str]:
         "## End to end",
         "",
         *paragraph(
-            "Read, language, the four packs, exact and near duplicates, gpt2 tokens, rows of 2,048: `tokmill run` as a "
-            "process of its own, start-up, manifests and fsyncs included (`bench/end_to_end.py`). Two settings:"
+            "Read, language, the four packs, exact and near duplicates, gpt2 tokens, rows of 2,048: `tokmill "
+            "run` as a process of its own, start-up, manifests and fsyncs included (`bench/end_to_end.py`). "
+            "Two settings:"
         ),
         "",
         *(f"- {name}: {what}" for name, what in SETTINGS.items()),
@@ -72,11 +73,11 @@ def end_to_end(results: Results) -> list[str]:
     return [
         *lines,
         *paragraph(
-            f"The same chain in datatrove {peer['version']}, one process, on {peer['documents']['in']:,} of these documents "
-            f"({peer['text_mb']:.1f} MB, all sources), MB of text per CPU second. Its start-up is always left out, ours is in "
-            "where nothing is said; its cost per document does not depend on how many there are, so the sample stands for "
-            "the whole. Without spaCy its words are those of `str.split`, and its sentences end at . ? and ! `left` is of "
-            "the sample."
+            f"The same chain in datatrove {peer['version']}, one process, on {peer['documents']['in']:,} of "
+            f"these documents ({peer['text_mb']:.1f} MB, all sources), MB of text per CPU second. Its "
+            "start-up is always left out, ours is in where nothing is said; its cost per document does not "
+            "depend on how many there are, so the sample stands for the whole. Without spaCy its words are "
+            "those of `str.split`, and its sentences end at . ? and ! `left` is of the sample."
         ),
         "",
         *table(
@@ -139,11 +140,12 @@ def stages(results: Results) -> list[str]:
         "",
         *paragraph(
             f"The disk writes {limits['disk_write_mb_s']:,.0f} MB/s (with fsync) and reads "
-            f"{limits['disk_read_mb_s']:,.0f}; memory is copied at {limits['memory_copy_mb_s'] / 1000:,.1f} GB/s (read "
-            f"and written); the tokenizer alone encodes {limits['tokenizer_mb_per_cpu_s']:,.0f} MB of this text per CPU "
-            "second (`bench/limits.py`). A share says how much of a stage's time the limit alone would take: 100 % is a "
-            "stage that does nothing else. One worker, all kept (`bench/stages.py`); `ingest+clean` is what a run does in "
-            "one pass. Files that are mapped are not counted as read."
+            f"{limits['disk_read_mb_s']:,.0f}; memory is copied at {limits['memory_copy_mb_s'] / 1000:,.1f} "
+            f"GB/s (read and written); the tokenizer alone encodes {limits['tokenizer_mb_per_cpu_s']:,.0f} "
+            "MB of this text per CPU second (`bench/limits.py`). A share says how much of a stage's time "
+            "the limit alone would take: 100 % is a stage that does nothing else. One worker, all kept "
+            "(`bench/stages.py`); `ingest+clean` is what a run does in one pass. Files that are mapped are "
+            "not counted as read."
         ),
         "",
         *table([*head, "disk", "one memory copy", "tokenizer core"], rows),

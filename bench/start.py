@@ -28,7 +28,10 @@ from tokmill.demos.problems import generate_problems
 from tokmill.kernels.warm import load_kernels
 
 BAR = "━".encode()
-WARM = "import sys; from tokmill.kernels.warm import ensure_compiled; print(ensure_compiled(lambda *_: None, int(sys.argv[1])))"
+WARM = (
+    "import sys; from tokmill.kernels.warm import ensure_compiled; print(ensure_compiled(lambda *_: None, "
+    "int(sys.argv[1])))"
+)
 
 
 def main() -> int:

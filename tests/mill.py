@@ -57,9 +57,9 @@ def write_recipe(directory: Path, **sections: Any) -> Path:
 
 
 NOTES = (
-    "The mill stands by the river.\r\nIt turns all day.\n\nÇa tourne aussi en français\u2028sans se couper.\n\n"
-    "The mill stands by the river.\r\nIt turns all day.\n\nThe  MILL stands by the river.\nit turns all day.\n\n"
-    "hm\n\nA NUL\0 hides here, cafe\u0301 too.\n"
+    "The mill stands by the river.\r\nIt turns all day.\n\nÇa tourne aussi en français\u2028sans se "
+    "couper.\n\nThe mill stands by the river.\r\nIt turns all day.\n\nThe  MILL stands by the river.\nit "
+    "turns all day.\n\nhm\n\nA NUL\0 hides here, cafe\u0301 too.\n"
 )
 
 

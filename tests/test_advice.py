@@ -157,9 +157,11 @@ def values() -> frozenset[str]:
 
 # Typed, and neither ours nor a key: programs of others, and what stands for itself.
 OTHERS = re.compile(
-    r"(pip install .*|dask worker ADDRESS|ray status|ray\.shutdown\(\)|ray start --num-cpus N|uninstall gigatoken"
+    r"(pip install .*|dask worker ADDRESS|ray status|ray\.shutdown\(\)|ray start --num-cpus N|uninstall "
+    r"gigatoken"
     r"|HF_TOKEN|HF_ENDPOINT|HF_HUB_OFFLINE|\*-0000\[0-3\]\.jsonl\.zst|\*|translation\.en|en|eng|Latn|eng_Latn|chars"
-    r"|datasets|domains|weight|sources|TMPDIR|X|configs|ray start|digit_share<=0\.3|gopher-quality\.min_words=30|docs=1000"
+    r"|datasets|domains|weight|sources|TMPDIR|X|configs|ray "
+    r"start|digit_share<=0\.3|gopher-quality\.min_words=30|docs=1000"
     r"|\{\"source\": \"NAME\", \"doc_id\": \"ID\"\})"
 )
 

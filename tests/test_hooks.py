@@ -68,12 +68,18 @@ LOUD = {doc_id for doc_id, text in TEXTS.items() if text.count("!") > 1}
         "return pc.count_substring(columns['text'].arrow, '!').to_numpy()",
         "return pc.count_substring(pa.table(dict(columns)).column('text'), '!')",
         "return [text.count('!') for text in columns['text'].to_pylist()]",
-        "return [text.count('!') for text, name in zip(columns['text'], columns['doc_id']) if name[0] == 'd']",
+        (
+            "return [text.count('!') for text, name in zip(columns['text'], columns['doc_id']) if name[0] == "
+            "'d']"
+        ),
         "return list(map(lambda text: text.count('!'), columns['text']))",
     ],
 )
 def test_a_measure_loops_over_strings_or_hands_the_column_to_arrow(body: str, tmp_path: Path) -> None:
-    code = f"import re\nimport numpy as np\nimport pyarrow as pa\nimport pyarrow.compute as pc\ndef count(columns):\n    {body}\n"
+    code = (
+        "import re\nimport numpy as np\nimport pyarrow as pa\nimport pyarrow.compute as pc\ndef "
+        f"count(columns):\n    {body}\n"
+    )
     assert dropped(write(tmp_path, {"hooks.py": code})) == LOUD
 
 
@@ -82,7 +88,10 @@ def test_a_measure_loops_over_strings_or_hands_the_column_to_arrow(body: str, tm
     [
         "return [re.sub('Corn! ', '', text) for text in columns['text']]",
         "return pc.replace_substring(columns['text'], 'Corn! ', '')",
-        "texts = columns['text']\n    for n, text in enumerate(texts):\n        texts[n] = text.replace('Corn! ', '')\n    return texts",
+        (
+            "texts = columns['text']\n    for n, text in enumerate(texts):\n        texts[n] = "
+            "text.replace('Corn! ', '')\n    return texts"
+        ),
     ],
 )
 def test_a_transform_gives_back_strings_changed_in_a_loop_in_place_or_by_arrow(
@@ -125,7 +134,10 @@ def test_a_function_of_one_text_is_told_that_it_gets_all_of_them(tmp_path: Path)
 
 # --- code beside it ---
 
-USES_HELPER = "from helper import loudness\ndef count(columns):\n    return [loudness(text) for text in columns['text']]\n"
+USES_HELPER = (
+    "from helper import loudness\ndef count(columns):\n    return [loudness(text) for text in "
+    "columns['text']]\n"
+)
 USES_HELPER_LATE = (
     "def count(columns):\n    import helper\n    return [helper.loudness(text) for text in columns['text']]\n"
 )
@@ -150,7 +162,10 @@ def test_two_recipes_of_one_process_each_import_their_own_file(tmp_path: Path) -
 
 
 def test_a_file_beside_it_hides_no_module_of_the_standard_library(tmp_path: Path) -> None:
-    code = "import json\ndef count(columns):\n    return [len(json.dumps(text)) * 0 for text in columns['text']]\n"
+    code = (
+        "import json\ndef count(columns):\n    return [len(json.dumps(text)) * 0 for text in "
+        "columns['text']]\n"
+    )
     assert dropped(write(tmp_path, {"hooks.py": code, "json.py": "raise SystemExit\n"})) == set()
 
 
@@ -206,11 +221,16 @@ def count(columns):
 @pytest.mark.parametrize(
     ("files", "what", "where"),
     [
-        ({"hooks.py": "import os\nINPUTS = ['model.bin']\n"}, "declares the input model.bin, and there is no such file", "hooks.py, line 2"),
-        ({"hooks.py": "INPUTS = ['a' + str(1)]\n"}, "INPUTS of a hook is a list of paths, written out", "hooks.py, line 1"),
-        ({"hooks.py": "INPUTS = 'model.bin'\n"}, "INPUTS of a hook is a list of paths, written out", "hooks.py, line 1"),
-        ({"hooks.py": "import helper\n", "helper.py": "INPUTS = ['b.bin']\n"}, "declares the input b.bin", "helper.py, line 1"),
-        ({"hooks.py": "import helper\n", "helper.py": "\n1 / 0\n"}, "ZeroDivisionError: division by zero; line 2 of helper.py", "hooks.py"),
+        ({"hooks.py": "import os\nINPUTS = ['model.bin']\n"},
+         "declares the input model.bin, and there is no such file", "hooks.py, line 2"),
+        ({"hooks.py": "INPUTS = ['a' + str(1)]\n"}, "INPUTS of a hook is a list of paths, written out",
+         "hooks.py, line 1"),
+        ({"hooks.py": "INPUTS = 'model.bin'\n"}, "INPUTS of a hook is a list of paths, written out",
+         "hooks.py, line 1"),
+        ({"hooks.py": "import helper\n", "helper.py": "INPUTS = ['b.bin']\n"}, "declares the input b.bin",
+         "helper.py, line 1"),
+        ({"hooks.py": "import helper\n", "helper.py": "\n1 / 0\n"},
+         "ZeroDivisionError: division by zero; line 2 of helper.py", "hooks.py"),
         ({"hooks.py": "import helper\n", "helper.py": "def f(:\n"}, "SyntaxError", "hooks.py"),
         ({"hooks.py": "import helpr\n"}, "No module named 'helpr'; line 1", "hooks.py"),
     ],

@@ -97,7 +97,8 @@ from tokmill.loader import open_dataset
 
 def main(recipe, hooks):
     told = {"digests": {}}
-    for name, options in {"one": {"workers": 1}, "three": {"workers": 3}, "ray": {"workers": 2, "engine": "ray"}}.items():
+    ways = {"one": {"workers": 1}, "three": {"workers": 3}, "ray": {"workers": 2, "engine": "ray"}}
+    for name, options in ways.items():
         out = tokmill.run(recipe, Path(recipe).parent / name, **options).out
         verified = tokmill.verify(out)
         assert verified.problems == [], verified.problems
@@ -315,14 +316,16 @@ BROKEN = {
         ("yield 'text'", "the reader gave a record that is a str, not a dict (record 0 of"),
         ("yield {'body': object()}", "the reader gave a record that cannot be written as JSON"),
         ("yield 1 / 0", "the reader failed (ZeroDivisionError: division by zero; line 3)"),
-        ("yield {'body': str(next(count))}", "the reader answers differently when it is asked again: for row 0"),
+        ("yield {'body': str(next(count))}",
+         "the reader answers differently when it is asked again: for row 0"),
     ],
     "measures": [
         ("return 7", "the measure returned int64 of shape (); "),
         ("return ['a'] * len(a[0]['text'])", "the measure returned <U1 of shape"),
         ("return [1]", "the measure returned int64 of shape (1,); 25 numbers"),
         ("raise SystemExit", "the measure failed (SystemExit; line 3)"),
-        ("return [next(count) for _ in a[0]['text']]", "the measure answers differently when it is asked again: for row 0 0"),
+        ("return [next(count) for _ in a[0]['text']]",
+         "the measure answers differently when it is asked again: for row 0 0"),
     ],
     "transforms": [
         ("return 7", "the transform failed (TypeError"),
@@ -330,16 +333,21 @@ BROKEN = {
         ("return [None] * len(a[0]['text'])", "the transform returned 25 of null, 25 of them null; 25 texts"),
         ("return [b'a'] * len(a[0]['text'])", "the transform returned 25 of binary, 0 of them null"),
         ("return a[0]['texts']", "the transform failed (KeyError: \"no column 'texts'; there are text, "),
-        ("return [str(next(count)) for _ in a[0]['text']]", "the transform answers differently when it is asked again"),
+        ("return [str(next(count)) for _ in a[0]['text']]",
+         "the transform answers differently when it is asked again"),
     ],
     "tokenizers": [
         ("return 7", "the tokenizer returned a int that has no encode_batch, decode, token_id"),
         ("return Toy(vocab_size='many')", "the tokenizer returned a Toy that has the vocab_size 'many'"),
-        ("return Toy(vocab_size=100, token_id=lambda token: 9)", "the tokenizer gave the id 116; vocab_size is 100"),
+        ("return Toy(vocab_size=100, token_id=lambda token: 9)",
+         "the tokenizer gave the id 116; vocab_size is 100"),
         ("return Toy(encode_batch=lambda texts: [])", " to 0 sequences"),
-        ("return Toy(encode_batch=lambda texts: ['a' for _ in texts])", "the tokenizer encoded a text to <U1 of shape ()"),
-        ("return Toy(encode_batch=lambda texts: [[next(count)] for _ in texts])", "answers differently when it is asked"),
-        ("return Toy(encode_batch=lambda texts: 1 / 0)", "the tokenizer failed (ZeroDivisionError: division by zero; line 3)"),
+        ("return Toy(encode_batch=lambda texts: ['a' for _ in texts])",
+         "the tokenizer encoded a text to <U1 of shape ()"),
+        ("return Toy(encode_batch=lambda texts: [[next(count)] for _ in texts])",
+         "answers differently when it is asked"),
+        ("return Toy(encode_batch=lambda texts: 1 / 0)",
+         "the tokenizer failed (ZeroDivisionError: division by zero; line 3)"),
         ("return Toy(token_id=lambda token: 'end')", "the tokenizer gave 'end' for the token '<stop>'"),
     ],
 }  # fmt: skip
@@ -375,8 +383,10 @@ def test_what_breaks_its_contract_is_named_with_what_it_returned(
     ("change", "what"),
     [
         ("return None", "the format wrote train and returned None"),
-        ("(directory / NAME).write_text('1 2\\n1 rows of 2\\n'); return []", "wrote 37 rows of train, and its reader finds 1"),
-        ("return [replace(entry, sha256='0' * 64)]", "says that it wrote ids.txt, and no such file has the sha256 0000"),
+        ("(directory / NAME).write_text('1 2\\n1 rows of 2\\n'); return []",
+         "wrote 37 rows of train, and its reader finds 1"),
+        ("return [replace(entry, sha256='0' * 64)]",
+         "says that it wrote ids.txt, and no such file has the sha256 0000"),
         ("return [replace(entry, path='other')]", "says that it wrote other, and no such file"),
         ("raise OSError('no disk')", "the format failed (OSError: no disk; line "),
     ],
@@ -512,8 +522,9 @@ def test_a_dataset_goes_to_another_process_with_its_file(finished: Path) -> None
 
 def test_tokens_are_traced_to_the_characters_of_their_document(finished: Path) -> None:
     code = (
-        "from pathlib import Path; from tokmill.artifacts.plugins import show_hooks; from tokmill.tokenizers.load import *\n"
-        "show_hooks(Path({!r})); print(load_tokenizer(Path({!r})).boundaries('a mill').bounds.tolist())"
+        "from pathlib import Path; from tokmill.artifacts.plugins import show_hooks; from "
+        "tokmill.tokenizers.load import *\nshow_hooks(Path({!r})); "
+        "print(load_tokenizer(Path({!r})).boundaries('a mill').bounds.tolist())"
     )
     hooks, file = finished.parent.parent / "hooks.py", finished / "tokenizer/tokenizer.plugin.json"
     assert in_another_process(code.format(str(hooks), str(file))).stdout == "[0, 1, 2, 3, 4, 5, 6]\n"
@@ -537,7 +548,10 @@ def test_documents_are_forgotten_with_the_code_of_the_recipe_and_not_without(tmp
 
 
 def digest_in(environment: Environment) -> str:
-    code = "from tokmill.artifacts.plugins import installed_digest; print(installed_digest('measures', 'exclamations'))"
+    code = (
+        "from tokmill.artifacts.plugins import installed_digest; print(installed_digest('measures', "
+        "'exclamations'))"
+    )
     return environment.run("-c", code)
 
 

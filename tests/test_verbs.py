@@ -349,8 +349,8 @@ def test_a_verb_is_two_files_as_the_guide_shows_it(places: dict[str, Path], tmp_
     for path, text in files:
         (source / path).write_text(text)
     code = (
-        "import json, sys, tokmill; assert tokmill.__file__.startswith(sys.argv[1]); assert 'sizes' in dir(tokmill)\n"
-        "print(json.dumps(tokmill.sizes(sys.argv[2]).as_json()))"
+        "import json, sys, tokmill; assert tokmill.__file__.startswith(sys.argv[1]); assert 'sizes' in "
+        "dir(tokmill)\nprint(json.dumps(tokmill.sizes(sys.argv[2]).as_json()))"
     )
     out = str(places["python"] / "out")
 

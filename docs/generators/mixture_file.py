@@ -24,8 +24,8 @@ def pages() -> dict[str, str]:
         PATH: page(
             "# Mixture file",
             "",
-            "A list of datasets with weights, for commands that need texts and no recipe: `tokmill tokenizer train`, "
-            "`encode`, `pack`, `shard` and `build`. Paths are relative to the file.",
+            "A list of datasets with weights, for commands that need texts and no recipe: `tokmill tokenizer "
+            "train`, `encode`, `pack`, `shard` and `build`. Paths are relative to the file.",
             fenced(_EXAMPLE, "yaml"),
             *sections(MixtureFile),
         ),

@@ -32,12 +32,13 @@ def pages() -> dict[str, str]:
             "",
             "A pack is a list of rules by one name: `filters: [gopher-quality]`, or with another bound "
             "`filters: [{pack: gopher-quality, set: {min_words: 30}}]`. A rule keeps a document when its "
-            "[measure](../measures.md) lies within the bound, and the bound itself is inside. The first rule that a document "
-            "breaks is the reason in the [ledger](ledger.md). A changed bound means a new version of the pack, which is "
-            "part of every fingerprint.",
+            "[measure](../measures.md) lies within the bound, and the bound itself is inside. The first rule "
+            "that a document breaks is the reason in the [ledger](ledger.md). A changed bound means a new "
+            "version of the pack, which is part of every fingerprint.",
             "",
-            "In the filters of the whole recipe the pack `code` judges sources of the domain `code`, and the other packs all "
-            "other sources. What the filters of a source or its domain name judges it in any case.",
+            "In the filters of the whole recipe the pack `code` judges sources of the domain `code`, and the "
+            "other packs all other sources. What the filters of a source or its domain name judges it in any "
+            "case.",
             *(line for name in PACKS for line in _pack(load_pack(name))),
         )
     }

@@ -160,12 +160,12 @@ def pages() -> dict[str, str]:
         PATH: page(
             "# Tables of a run",
             "",
-            "Working files are Parquet. Marks, verdicts and labels have exactly the rows of the documents file they speak of, in "
-            "its order: the key of a document is its position, and nothing is ever joined. Every file is listed in the "
-            "`manifest.json` of its directory, with its rows and digests ([formats](formats.md#manifestjson)). "
-            "The [ledger](ledger.md) has a page of its own. "
-            "`clean/<source>/measures-*.parquet` has a column for each [measure](../measures.md) that the rules ask for; "
-            "null where the document is out whatever the bounds.",
+            "Working files are Parquet. Marks, verdicts and labels have exactly the rows of the documents "
+            "file they speak of, in its order: the key of a document is its position, and nothing is ever "
+            "joined. Every file is listed in the `manifest.json` of its directory, with its rows and digests "
+            "([formats](formats.md#manifestjson)). The [ledger](ledger.md) has a page of its own. "
+            "`clean/<source>/measures-*.parquet` has a column for each [measure](../measures.md) that the "
+            "rules ask for; null where the document is out whatever the bounds.",
             *(line for name, told in TABLES.items() for line in _table(getattr(schema, name), told)),
         )
     }

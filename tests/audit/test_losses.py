@@ -52,7 +52,10 @@ def test_a_domain_that_starves_a_mixture_is_named_by_run_report_and_review(tmp_p
         f"code limits the build to {100 * built / there:.2g} % of the tokens at hand "
         f"({built:,} of {there:,}): it has {code:,}"
     )
-    advice = "; find more of it, lower its weight, or set a target with `exhausted: renormalize` or `exhausted: repeat`"
+    advice = (
+        "; find more of it, lower its weight, or set a target with `exhausted: renormalize` or `exhausted: "
+        "repeat`"
+    )
     assert f"! mixture: {line}{advice}\n" in said
     assert ("mixture", line + advice) in warnings_of(run)
     assert high_findings(run, "starved_build") == [("mixture", line)]

@@ -41,8 +41,9 @@ _VERBS = ["turns", "grinds", "carries", "holds", "follows", "watches", "crosses"
 def english(number: int, sentences: int = 12) -> str:
     draw = random.Random(number)
     return " ".join(
-        f"The {draw.choice(_NOUNS)} of the {draw.choice(_NOUNS)} {draw.choice(_VERBS)} the {draw.choice(_NOUNS)} "
-        f"that you have with it, and number {draw.randrange(10**6)} is not far from the {draw.choice(_NOUNS)}."
+        f"The {draw.choice(_NOUNS)} of the {draw.choice(_NOUNS)} {draw.choice(_VERBS)} the "
+        f"{draw.choice(_NOUNS)} that you have with it, and number {draw.randrange(10**6)} is not far from "
+        f"the {draw.choice(_NOUNS)}."
         for _ in range(sentences)
     )
 
@@ -220,7 +221,8 @@ def test_a_rule_that_takes_nine_in_ten_of_what_reaches_it_is_told(tmp_path: Path
     what = ran.line("takes")
     share = f"{100 * took['too_many_words'] / reached:.0f} %"
     assert what.startswith(
-        f"too_many_words (words.max) takes {share} of the documents of web that reach it ({took['too_many_words']} of {reached})"
+        f"too_many_words (words.max) takes {share} of the documents of web that reach it "
+        f"({took['too_many_words']} of {reached})"
     )
     assert "tokmill why OUT --reason too_many_words" in what
     assert ran.findings("source_loss")[0]["says"] == what

@@ -64,7 +64,8 @@ def test_a_quick_run_fills_the_page(tmp_path: Path) -> None:
 def test_a_page_is_made_of_the_results_that_are_there(tmp_path: Path) -> None:
     results = tmp_path / "results"
     results.mkdir()
-    facts = {"command": "bench/redaction.py", "rounds": 1, "status": 0, "wall_s": 1.5, "cpu_s": 1.0, "peak_rss_mb": 99,
+    facts = {"command": "bench/redaction.py", "rounds": 1, "status": 0, "wall_s": 1.5, "cpu_s": 1.0,
+             "peak_rss_mb": 99,
              "date": "2026-01-02", "load_before": 0.0}  # fmt: skip
     (results / "redaction.run").write_text(json.dumps(facts))
     (results / "redaction.json").write_text(

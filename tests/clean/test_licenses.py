@@ -76,14 +76,16 @@ HUB = {
     "openrail": "LicenseRef-OpenRAIL", "openrail++": "LicenseRef-OpenRAIL-Plus-Plus-M", "c-uda": "C-UDA-1.0",
     "cc": "LicenseRef-CC", "gfdl": "GFDL-1.1-or-later", "lgpl": "LGPL-2.0-or-later", "odbl": "ODbL-1.0",
     "pddl": "PDDL-1.0", "lgpl-lr": "LGPLLR", "llama3.1": "LicenseRef-Llama-3.1", "gemma": "LicenseRef-Gemma",
-    "lppl-1.3c": "LPPL-1.3c", "etalab-2.0": "etalab-2.0", "bigscience-bloom-rail-1.0": "LicenseRef-BigScience-BLOOM-RAIL-1.0",
-    "unlicense": "Unlicense", "wtfpl": "WTFPL", "ms-pl": "MS-PL", "ecl-2.0": "ECL-2.0", "bsl-1.0": "BSL-1.0",
+    "lppl-1.3c": "LPPL-1.3c", "etalab-2.0": "etalab-2.0",
+    "bigscience-bloom-rail-1.0": "LicenseRef-BigScience-BLOOM-RAIL-1.0", "unlicense": "Unlicense",
+    "wtfpl": "WTFPL", "ms-pl": "MS-PL", "ecl-2.0": "ECL-2.0", "bsl-1.0": "BSL-1.0",
 }  # fmt: skip
 NOT_KNOWN = [
-    "", " ", "other", "unknown", "NOASSERTION", "NONE", "n/a", "proprietary", "all rights reserved", "CC BY 5.0", "GPL-9.0",
-    "mit and", "or", "WITH", "(mit", "mit)", "mit mit", "MIT WITH nothing", "MIT OR something else", "not MIT",
-    "cc-by-nd-sa-4.0", "https://example.com/license", "not https://creativecommons.org/licenses/by/4.0/",
-    "CC BY 3.0 https://creativecommons.org/licenses/by/4.0/", "LicenseRef-", "LicenseRef-a b", "\0", "mit\0", "🙂",
+    "", " ", "other", "unknown", "NOASSERTION", "NONE", "n/a", "proprietary", "all rights reserved",
+    "CC BY 5.0", "GPL-9.0", "mit and", "or", "WITH", "(mit", "mit)", "mit mit", "MIT WITH nothing",
+    "MIT OR something else", "not MIT", "cc-by-nd-sa-4.0", "https://example.com/license", "not https://creativecommons.org/licenses/by/4.0/",
+    "CC BY 3.0 https://creativecommons.org/licenses/by/4.0/", "LicenseRef-", "LicenseRef-a b", "\0", "mit\0",
+    "🙂",
 ]  # fmt: skip
 TAGS = st.one_of(
     st.text(max_size=30),

@@ -161,7 +161,8 @@ def test_edits_are_what_the_slow_twin_does(texts: list[str], options: LineOption
 @pytest.mark.parametrize("min_words", [0, 1, 2, 3, 9])
 def test_edits_are_those_of_the_twin_wherever_in_a_line_something_is(piece: str, min_words: int) -> None:
     lines = [("ab cdefg h. " * 3)[shift:][:size] for size in range(26) for shift in (0, 1, 2)]
-    texts = [line[:place] + piece + line[place:] + behind for line in lines for place in range(0, len(line) + 1, 3)
+    texts = [line[:place] + piece + line[place:] + behind for line in lines for place in range(0,
+        len(line) + 1, 3)
              for behind in ("", "\n", "\nOne two three four.")]  # fmt: skip
     for options in (
         LineOptions(min_words=min_words),

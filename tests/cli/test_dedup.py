@@ -13,7 +13,10 @@ from click.testing import CliRunner, Result
 from tokmill.cli import main
 from written import ZstdFile
 
-LONG = "The mill stands by the river and turns all day long, and whoever comes by may bring a sack of grain to it "
+LONG = (
+    "The mill stands by the river and turns all day long, and whoever comes by may bring a sack of grain to "
+    "it "
+)
 TEXTS = {
     "same": LONG + "before dusk.",
     "near": LONG + "before dusk today.",

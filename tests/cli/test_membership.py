@@ -293,7 +293,8 @@ def test_of_a_large_build_a_sample_is_looked_at_and_the_line_says_so(
     for name in ("memmap", "megatron"):
         ok, detail = members(run / "build" / name)["train"]
         found = re.fullmatch(
-            r"a sample of (\d+) documents, each train by the run's labels; tokens of 5 of \1 encoded again, equal",
+            r"a sample of (\d+) documents, each train by the run's labels; tokens of 5 of \1 encoded again, "
+            r"equal",
             detail,
         )
         assert ok

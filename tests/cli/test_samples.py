@@ -181,7 +181,8 @@ def test_one_experiment_id_goes_through_sample_cache_and_build(
     ]
     assert [one["experiment_id"] for one in told] == [own] * 3
     again = mill.materialize_sample(
-        tmp_path / "pairs.jsonl", out=tmp_path / "again", k=32, seed=10, splits={"train": 20, "val": 8, "test": 4},
-        parallel={"source_key": "source", "target_key": "target", "max_chars": 5000},
+        tmp_path / "pairs.jsonl", out=tmp_path / "again", k=32, seed=10,
+        splits={"train": 20, "val": 8, "test": 4}, parallel={"source_key": "source", "target_key": "target",
+            "max_chars": 5000},
     )  # fmt: skip
     assert again.meta["experiment_id"] != own

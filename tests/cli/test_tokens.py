@@ -33,7 +33,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (directory / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         problems.unlink()
     (directory / "mixture.yaml").write_text(
-        "seed: 5\ndatasets:\n- {name: a, files: a.jsonl, weight: 0.75}\n- {name: b, files: b.jsonl, weight: 0.25}\n"
+        "seed: 5\ndatasets:\n- {name: a, files: a.jsonl, weight: 0.75}\n- {name: b, files: b.jsonl, weight: "
+        "0.25}\n"
     )
     made = tokmill(
         "tokenizer", "train", "--manifest", directory / "mixture.yaml", "--vocab-size", "400",

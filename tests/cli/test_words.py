@@ -27,7 +27,9 @@ EVERYWHERE = {"--json", "--quiet", "--verbose", "--log-file"}
 OTHER_SPELLINGS = {
     "--out": r"--(out|output|save|target|dest)[-_]?(dir|path|file|folder|to)?|--to|--root",
     "--tokenizer": r"--tokenizer[-_](path|file|name|model|dir)|--vocab([-_]file)?|--tok",
-    "--workers": r"--(num[-_])?(workers?|proc|processes|procs|jobs|threads|cores|parallel)|--n[-_](jobs|proc)",
+    "--workers": (
+        r"--(num[-_])?(workers?|proc|processes|procs|jobs|threads|cores|parallel)|--n[-_](jobs|proc)"
+    ),
     "--seed": r"--(random|shuffle|sample)[-_]?(seed|state)|--rng",
     "--json": r"--(as|to|output|format)[-_]json",
     "--quiet": r"--(silent|no[-_](progress|bars?))",

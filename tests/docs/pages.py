@@ -31,7 +31,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 
 _BLOCK = re.compile(
-    r"^(?:<!-- block: (?P<mark>[^\n]*?) -->\n)?(?P<indent>[ ]*)```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^[ ]*```[ ]*$",
+    r"^(?:<!-- block: (?P<mark>[^\n]*?) -->\n)?(?P<indent>[ ]*)```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^[ "
+    r"]*```[ ]*$",
     re.M | re.S,
 )
 _FILE_NAME = re.compile(r"# (?P<name>[\w./-]+\.(?:yaml|py|jsonl|txt))(?:\s|$)")
@@ -143,8 +144,8 @@ def run_blocks(blocks: list[Block], directory: Path, environment: dict[str, str]
             told.outputs[last] = output
     if done.returncode:
         raise AssertionError(
-            f"{blocks[last].where} ends with status {done.returncode}:\n{blocks[last].code}\n{told.outputs.get(last, '')}"
-            f"{done.stderr.decode()}"
+            f"{blocks[last].where} ends with status "
+            f"{done.returncode}:\n{blocks[last].code}\n{told.outputs.get(last, '')}{done.stderr.decode()}"
         )
     return told
 

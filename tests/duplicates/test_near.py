@@ -312,10 +312,11 @@ def test_character_shingles_find_a_text_with_a_few_letters_changed_in_many_words
 
 
 LICENCE = (
-    "Licensed under the Example Licence, Version 2.0; you may not use this file except in compliance with it. You "
-    "may obtain a copy at the address below. Unless required by applicable law or agreed to in writing, software "
-    "distributed under it is distributed on an as is basis, without warranties or conditions of any kind, either "
-    "express or implied. See it for the specific language governing permissions and limitations under it."
+    "Licensed under the Example Licence, Version 2.0; you may not use this file except in compliance with "
+    "it. You may obtain a copy at the address below. Unless required by applicable law or agreed to in "
+    "writing, software distributed under it is distributed on an as is basis, without warranties or "
+    "conditions of any kind, either express or implied. See it for the specific language governing "
+    "permissions and limitations under it."
 )
 
 

@@ -364,9 +364,15 @@ def trimmed(text: str, passage: str) -> str:
         ("one\r\n\r\nTwo three\r\n\r\nfour", "Two three", "one\r\n\r\nfour"),
         ("he went\nto the house and\nslept", "to the house and", "he went\nto the house and\nslept"),
         (
-            "It was in the middle of the second week that old Mister\nSmith came to the house of the well known old Missis\nJones.",
+            (
+                "It was in the middle of the second week that old Mister\nSmith came to the house of the well "
+                "known old Missis\nJones."
+            ),
             "Smith came to the house of the well known old Missis",
-            "It was in the middle of the second week that old Mister\nSmith came to the house of the well known old Missis\nJones.",
+            (
+                "It was in the middle of the second week that old Mister\nSmith came to the house of the well "
+                "known old Missis\nJones."
+            ),
         ),
         ("", "", ""),
     ],
@@ -395,8 +401,8 @@ def test_a_cut_holds_no_word_outside_its_span(text: str, data: st.DataObject) ->
     last = data.draw(st.integers(first, len(words) - 1))
     nothing = np.zeros(1, np.int64)
     span = Spans(
-        nothing, nothing + first, nothing + last - first + 1, nothing + words[first][1], nothing + words[last][2],
-        nothing, nothing, nothing,
+        nothing, nothing + first, nothing + last - first + 1, nothing + words[first][1],
+        nothing + words[last][2], nothing, nothing, nothing,
     )  # fmt: skip
     done = trim_texts(texts_of([text]), span)
     data_bytes = text.encode()

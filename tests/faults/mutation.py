@@ -21,10 +21,12 @@ _NUMBERS = (
     (1 << 64) - 1,
 )
 _WORDS = (
-    b"\0", b"\0\0\0\0", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf", b"\xff\xfe", b"\r", b"\n",
-    b"\n\n", b"\xe2\x80\xa8", b"\x1a", b"\t", b'"', b"\\", b"\\ud800", b"\\u0000", b"{", b"}", b"[", b"]", b"<", b">", b"&", b"</",
-    b"<!--", b"<![CDATA[", b"<!DOCTYPE x [<!ENTITY a \"b\">]>", b"&#0;", b"&#x110000;", b"NaN", b"Infinity", b"1e999", b"-1", b"null",
-    b"true", b"9" * 400, b"[" * 2000, b'{"a":' * 500, b"../../../../etc/passwd", b"!!python/object/apply:os.system ['true']", b"&a *a", b"%s%n", b"{0.__class__}",
+    b"\0", b"\0\0\0\0", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf",
+    b"\xff\xfe", b"\r", b"\n", b"\n\n", b"\xe2\x80\xa8", b"\x1a", b"\t", b'"', b"\\", b"\\ud800", b"\\u0000",
+    b"{", b"}", b"[", b"]", b"<", b">", b"&", b"</",
+    b"<!--", b"<![CDATA[", b"<!DOCTYPE x [<!ENTITY a \"b\">]>", b"&#0;", b"&#x110000;", b"NaN", b"Infinity",
+    b"1e999", b"-1", b"null", b"true", b"9" * 400, b"[" * 2000, b'{"a":' * 500, b"../../../../etc/passwd",
+    b"!!python/object/apply:os.system ['true']", b"&a *a", b"%s%n", b"{0.__class__}",
 )  # fmt: skip
 
 

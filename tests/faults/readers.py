@@ -191,7 +191,8 @@ def build(directory: Path) -> Found:
 
 def documents(count: int = 12) -> list[dict[str, Any]]:
     return [
-        {"id": f"d{n}", "text": f"document {n}: “words”, numbers {n * 7}\n" + "and more of them " * n, "license": "MIT",
+        {"id": f"d{n}", "text": f"document {n}: “words”, numbers {n * 7}\n" + "and more of them " * n,
+         "license": "MIT",
          "created_at": "2024-01-02", "more": {"n": [n, None, 1.5]}}
         for n in range(count)
     ]  # fmt: skip
@@ -207,23 +208,27 @@ def _wiki_dump() -> bytes:
     pages = "".join(
         f"<page><title>Page {n}</title><ns>0</ns><id>{n}</id><revision><id>{n}0</id>"
         f"<timestamp>2024-05-06T07:08:09Z</timestamp><model>wikitext</model><format>text/x-wiki</format>"
-        f"<text bytes=\"9\" xml:space=\"preserve\">'''Page {n}''' is [[about|a thing]]. {{{{cite|x={n}}}}} &amp; more.\n== Part ==\n"
+        f"<text bytes=\"9\" xml:space=\"preserve\">'''Page {n}''' is [[about|a thing]]. {{{{cite|x={n}}}}} "
+        "&amp; more.\n== Part ==\n"
         f"* one\n* two &lt;ref&gt;r&lt;/ref&gt;</text></revision></page>\n"
         for n in range(8)
     )
     head = "<siteinfo><base>https://x.org/wiki/Main</base></siteinfo>"
-    return f'<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" xml:lang="en">{head}{pages}</mediawiki>\n'.encode()
+    opening = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" xml:lang="en">'
+    return f"{opening}{head}{pages}</mediawiki>\n".encode()
 
 
 def _posts() -> bytes:
     rows = []
     for n in range(1, 9):
         rows.append(
-            f'<row Id="{n}" PostTypeId="1" CreationDate="2020-01-02T03:04:05.678" Score="{n}" AcceptedAnswerId="{n + 100}" '
-            f'Body="&lt;p&gt;How is &lt;code&gt;{n}&lt;/code&gt; done?&lt;/p&gt;&#xA;" Title="Question {n}" Tags="&lt;a&gt;" ContentLicense="CC BY-SA 4.0" />'
+            f'<row Id="{n}" PostTypeId="1" CreationDate="2020-01-02T03:04:05.678" Score="{n}" '
+            f'AcceptedAnswerId="{n + 100}" Body="&lt;p&gt;How is &lt;code&gt;{n}&lt;/code&gt; '
+            f'done?&lt;/p&gt;&#xA;" Title="Question {n}" Tags="&lt;a&gt;" ContentLicense="CC BY-SA 4.0" />'
         )
         rows.append(
-            f'<row Id="{n + 100}" PostTypeId="2" ParentId="{n}" CreationDate="2020-01-03T00:00:00.000" Score="2" Body="&lt;p&gt;Like {n}.&lt;/p&gt;" />'
+            f'<row Id="{n + 100}" PostTypeId="2" ParentId="{n}" CreationDate="2020-01-03T00:00:00.000" '
+            f'Score="2" Body="&lt;p&gt;Like {n}.&lt;/p&gt;" />'
         )
     return ('<?xml version="1.0" encoding="utf-8"?>\n<posts>\n' + "\n".join(rows) + "\n</posts>").encode()
 
@@ -241,14 +246,16 @@ def _seven_zip(data: bytes) -> bytes:
 def _warc(kind: str) -> bytes:
     records = []
     for n in range(6):
-        text = f"<html><body><main><p>This is page number {n}. {'It has words. ' * 20}</p></main></body></html>".encode()
-        body = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\r\n" + text
+        text = f"<p>This is page number {n}. {'It has words. ' * 20}</p>"
+        page = f"<html><body><main>{text}</main></body></html>".encode()
+        body = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\r\n" + page
         media = "application/http; msgtype=response"
         if kind == "conversion":
             body, media = b"extracted words " * 20, "text/plain"
         head = (
-            f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Record-ID: <urn:uuid:{n}>\r\nWARC-Date: 2024-05-18T01:58:10Z\r\n"
-            f"WARC-Target-URI: https://example.org/{n}\r\nContent-Type: {media}\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Record-ID: <urn:uuid:{n}>\r\nWARC-Date: "
+            f"2024-05-18T01:58:10Z\r\nWARC-Target-URI: https://example.org/{n}\r\nContent-Type: "
+            f"{media}\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         records.append(head.encode() + body + b"\r\n\r\n")
     return b"".join(records)
@@ -283,12 +290,12 @@ tokenizer: {train: {model: byte_bpe, vocab_size: 300}, eos: "<|endoftext|>"}
 mixture: {weights: {web: 0.7, default: 0.3}, tokens: 2M, exhausted: repeat}
 pack: {layout: concat, length: 64, tail: pad}
 builds: [{name: rows, format: memmap}, {name: mega, format: megatron, dtype: uint16}]
-"""
+"""  # noqa: E501
 _MIXTURE = b"""seed: 3
 domains:
   web: {weight: 0.7, sources: [{name: a, files: a.jsonl, weight: 0.5}, {name: b, files: b.jsonl, weight: 0.5}]}
   math: {weight: 0.3, sources: [{name: c, files: c.jsonl, template: "{q} {a}", samples: 10, where: {k: v}}]}
-"""
+"""  # noqa: E501
 
 
 def targets(scratch: Path) -> dict[str, Target]:
@@ -302,7 +309,8 @@ def targets(scratch: Path) -> dict[str, Target]:
     columns = {key: [row[key] for row in rows] for key in ("id", "text", "license", "created_at")}
     records = source(_lines, fields={"id": "id", "meta": ["more"]})
     extracted = "".join(
-        f'<doc id="{n}" url="https://x.org/?curid={n}" title="Page {n}">\nPage {n}\n\nText of page {n} &amp; more.\n</doc>\n'
+        f'<doc id="{n}" url="https://x.org/?curid={n}" title="Page {n}">\nPage {n}\n\nText of page {n} &amp; '
+        "more.\n</doc>\n"
         for n in range(10)
     ).encode()
     wiki_lines = "".join(

@@ -113,9 +113,10 @@ def victims(run: Run, count: int) -> list[str]:
 
 def test_every_kind_of_output_is_among_what_is_damaged(run: Run) -> None:
     ends = (
-        "input_ids.mmap", "tokens.bin", "tokens.idx", "shard_00000.npy", "shard_00000.parquet", "part-00000.npz",
-        "index.jsonl.zst", "places.npy", "meta.json", "ENCODE.meta.json", "manifest.json", "ATTRIBUTION.md",
-        "tokenizer.json", "documents-00000-000.parquet", "clusters.parquet", "labels-00000.parquet",
+        "input_ids.mmap", "tokens.bin", "tokens.idx", "shard_00000.npy", "shard_00000.parquet",
+        "part-00000.npz", "index.jsonl.zst", "places.npy", "meta.json", "ENCODE.meta.json", "manifest.json",
+        "ATTRIBUTION.md", "tokenizer.json", "documents-00000-000.parquet", "clusters.parquet",
+        "labels-00000.parquet",
     )  # fmt: skip
     chosen = victims(run, QUICK)
     assert [end for end in ends if not any(name.endswith(end) for name in chosen)] == []

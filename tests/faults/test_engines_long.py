@@ -235,7 +235,10 @@ def test_a_head_with_a_token_serves_who_has_it_and_tells_the_others(short_direct
     port = free_port()
     address, secret = f"127.0.0.1:{port}", "0123456789abcdef" * 4
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secret}
-    command = f"start --head --block --port {port} --num-cpus 1 --include-dashboard false --temp-dir {short_directory}"
+    command = (
+        f"start --head --block --port {port} --num-cpus 1 --include-dashboard false --temp-dir "
+        f"{short_directory}"
+    )
     head = subprocess.Popen(
         [str(Path(sys.executable).with_name("ray")), *command.split()],
         env={**os.environ, **token},

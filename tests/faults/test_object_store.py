@@ -376,7 +376,8 @@ def test_an_outage_in_the_middle_ends_with_an_error_and_the_next_run_completes(p
 
 NOTHING = b'<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>'
 STALE = (
-    b'<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>runs/x/manifest.json</Key>'
+    b'<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated>'
+    b"<Contents><Key>runs/x/manifest.json</Key>"
     b"<LastModified>2020-01-01T00:00:00.000Z</LastModified><ETag>&quot;old&quot;</ETag><Size>3</Size>"
     b"<StorageClass>STANDARD</StorageClass></Contents></ListBucketResult>"
 )
@@ -390,8 +391,8 @@ def test_a_listing_that_lies_changes_nothing_of_what_is_published(
     proxy.edit = lambda request, body: lie if "list-type" in request.path else body
     assert place.publish()[0] == 0
     code = (
-        "import sys, tokmill; from tokmill.publish.publication import fetch; r = tokmill.verify(sys.argv[1]); "
-        "fetch(sys.argv[1], sys.argv[2]); print(r.digest, len(r.problems))"
+        "import sys, tokmill; from tokmill.publish.publication import fetch; r = "
+        "tokmill.verify(sys.argv[1]); fetch(sys.argv[1], sys.argv[2]); print(r.digest, len(r.problems))"
     )
     proxy.seen.clear()
     env = {**os.environ, **environment(proxy.endpoint)}

@@ -118,7 +118,8 @@ def of_manifest(directory: Path, path: str) -> object:
 def of_token_cache(directory: Path, path: str) -> object:
     part = {"file": path, "examples": 1, "tokens": 1, "sha256": "0"}
     meta = {"model": "m", "model_sha256": "0", "vocab_size": 9, "experiment_id": "e", "char_coverage": None,
-            "byte_fallback": None, "normalization": {}, "eos_id": 0, "examples": 1, "tokens": 1, "parts": [part]}  # fmt: skip
+            "byte_fallback": None, "normalization": {}, "eos_id": 0, "examples": 1, "tokens": 1,
+            "parts": [part]}  # fmt: skip
     (directory / "ENCODE.meta.json").write_text(json.dumps(meta))
     return TokenCache(directory)
 

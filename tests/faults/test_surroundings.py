@@ -219,7 +219,8 @@ def test_a_machine_without_room_for_temporary_files_is_told(
         f"[ ! -d {place} ] || mount -t tmpfs -o ro none {place}" for place in ("/var/tmp", "/usr/tmp", "/tmp")
     )
     ended = within(
-        f"{namespace}mkdir -p /run/none; mount -t tmpfs -o ro none /run/none; cd /run/none; {mounts}; {TOKMILL} doctor",
+        f"{namespace}mkdir -p /run/none; mount -t tmpfs -o ro none /run/none; cd /run/none; {mounts}; "
+        f"{TOKMILL} doctor",
         tmp_path,
     )
     assert is_one_clear_error(ended, "StorageError"), ended

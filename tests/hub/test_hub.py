@@ -117,8 +117,10 @@ def test_a_branch_becomes_its_commit_and_a_commit_must_exist(hub, client):
 def test_a_pin_is_told_from_a_branch_and_a_wrong_name_is_refused_without_a_request(hub, client):
     hub.commit("org/texts", {"a.txt": b"x\n"})
     shown = client("""
-        show(pins=[hub.is_pinned(revision) for revision in (None, "main", "abc1234", "A" * 40, "0" * 41, "0" * 40)],
-             names=[told(hub.resolve_revision, name, None) for name in ("../etc", "a/b/c", "/tmp", "hf://x/y", "")],
+        revisions = (None, "main", "abc1234", "A" * 40, "0" * 41, "0" * 40)
+        names = ("../etc", "a/b/c", "/tmp", "hf://x/y", "")
+        show(pins=[hub.is_pinned(revision) for revision in revisions],
+             names=[told(hub.resolve_revision, name, None) for name in names],
              moving=told(hub.list_data_files, "org/texts", None, "train", "main"))
     """)
     assert shown["pins"] == [False] * 5 + [True]
@@ -164,9 +166,9 @@ def test_files_of_each_format_are_found_and_read_whole(hub, client, suffix, data
             wanted = [Wanted("text", "text", Kind.TEXT, True)]
             batches = codecs.read_batches(file, wanted, unit="line", max_record_bytes=1000)
             rows = sum(batch.table.num_rows for batch in batches)
-        show(sha=sha, files=[list(file) for file in files], text=str(file), name=file.name, suffix=file.suffix,
-             suffixes=file.suffixes, stat=file.stat().st_size, digest=digest, whole=len(whole), rows=rows,
-             same=file == files[1], splits=told(hub.list_data_files, "org/texts", "default", "valid", sha),
+        show(sha=sha, files=[list(file) for file in files], text=str(file), name=file.name,
+             suffix=file.suffix, suffixes=file.suffixes, stat=file.stat().st_size, digest=digest, whole=len(whole),
+             rows=rows, same=file == files[1], splits=told(hub.list_data_files, "org/texts", "default", "valid", sha),
              configs=told(hub.list_data_files, "org/texts", "other", "train", sha))
     """)
     sha256 = hashlib.sha256(data).hexdigest()
@@ -293,7 +295,8 @@ def test_reads_and_seeks_fetch_ranges_and_agree_with_the_file(hub, client):
     raw = file.open()
     show(begin=raw.read(3).hex(), tell=raw.tell(), again=raw.read(2).hex(),
          end=(raw.seek(-2, 2), raw.read(10).hex(), raw.read(1).hex()),
-         middle=(raw.seek(500_000), len(raw.read(300_000)), raw.seek(5, 1)), past=(raw.seek(2_000_000), raw.read().hex()))
+         middle=(raw.seek(500_000), len(raw.read(300_000)), raw.seek(5, 1)),
+         past=(raw.seek(2_000_000), raw.read().hex()))
     raw.close()
     show(closed=raw.closed)
     """
@@ -373,7 +376,8 @@ def test_a_rate_limit_that_does_not_end_is_an_error(hub, client):
     hub.rate_limit(6, retry_after="3")
     hub.rate_limit(1, retry_after="9000")
     shown = client("""
-        show(six=told(hub.resolve_revision, "org/texts", None), long=told(hub.resolve_revision, "org/texts", None))
+        show(six=told(hub.resolve_revision, "org/texts", None),
+             long=told(hub.resolve_revision, "org/texts", None))
     """)
     assert "the hub limits requests (tried 6 times) and asks to wait 3 s" in shown["six"][1]
     assert "the hub limits requests and asks to wait 9,000 s" in shown["long"][1]
@@ -425,7 +429,8 @@ def test_a_gated_dataset_says_how_to_get_access(hub, client, status):
         for name in ("plain", "card"):
             sha = hub.resolve_revision("org/" + name, None)
             file = HubFile("org/" + name, sha, "train.txt", 5, "0" * 40, None)
-            show(**{name: [told(hub.list_data_files, "org/" + name, None, "train", sha), told(file.open().read)]})
+            files = told(hub.list_data_files, "org/" + name, None, "train", sha)
+            show(**{name: [files, told(file.open().read)]})
     """)
     for kind, text, _ in (*shown["plain"], *shown["card"]):
         assert kind == "InputError"
@@ -447,9 +452,11 @@ def test_the_token_is_sent_and_is_in_no_message(hub, client):
         file.open().read()
         gated = hub.resolve_revision("org/gated", None)
         show(errors=[told(hub.list_data_files, "org/gated", None, "train", gated),
-                     told(hub.resolve_revision, "org/none", None), told(hub.resolve_revision, "org/texts", "dev"),
+                     told(hub.resolve_revision, "org/none", None),
+                     told(hub.resolve_revision, "org/texts", "dev"),
                      told(HubFile("org/texts", "{sha}", "absent.txt", 5, "0" * 40, None).open().read)],
-             told=hubfile._scrubbed("a library quotes {TOKEN}"), file=repr(file) + str(file) + repr(file.open()),
+             told=hubfile._scrubbed("a library quotes {TOKEN}"),
+             file=repr(file) + str(file) + repr(file.open()),
              pickled={TOKEN!r}.encode() in pickle.dumps(file))
     """,
         HF_TOKEN=TOKEN,

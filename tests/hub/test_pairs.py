@@ -60,8 +60,11 @@ def test_a_nested_template_and_two_splits_give_a_sample_in_one_call(
 ) -> None:
     script = f"""
         import tokmill
-        options = dict(k=30, seed=7, splits={SPLITS}, template="{{translation.fr}} = {{translation.en}} ({{score}})")
-        drawn = tokmill.materialize_sample(dataset="{DATASET}", split="validation+train", out="out", **options)
+        template = "{{translation.fr}} = {{translation.en}} ({{score}})"
+        drawn = tokmill.materialize_sample(
+            dataset="{DATASET}", split="validation+train", out="out",
+            k=30, seed=7, splits={SPLITS}, template=template,
+        )
         show(path=str(drawn.path))
     """
     path = tmp_path / client(script)["path"]
@@ -100,8 +103,8 @@ def test_several_splits_are_read_in_the_order_in_which_datasets_itself_reads_the
             from tokmill.recipe import Hub
             from tokmill.sources.readers import list_hub
             theirs = datasets.load_dataset("{DATASET}", split="{split}".replace(" ", ""))
-            show(theirs=[row["score"] for row in theirs],
-                 files=[file.name for file in list_hub(Hub(dataset="{DATASET}", split="{split}"), "{published}")])
+            files = list_hub(Hub(dataset="{DATASET}", split="{split}"), "{published}")
+            show(theirs=[row["score"] for row in theirs], files=[file.name for file in files])
             """
         )
         first = {

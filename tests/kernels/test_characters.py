@@ -14,7 +14,8 @@ from tokmill.kernels.characters import measure_marks
 
 # Around the words, the shorter and the longer blocks of a row, two and three of them,
 # and what eight bits hold.
-SIZES = (*range(5), 7, 8, 9, *range(15, 18), *range(31, 36), *range(94, 101), *range(126, 133), *range(190, 197),
+SIZES = (*range(5), 7, 8, 9, *range(15, 18), *range(31, 36), *range(94, 101), *range(126, 133),
+         *range(190, 197),
          *range(254, 259), 290)  # fmt: skip
 MARKS = ("\n", "{", "#", "…", "...", "..", "é", "日", "😀", "\u2026\u2026", ".…..", "⒦", "\u20a6")
 

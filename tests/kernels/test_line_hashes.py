@@ -39,7 +39,8 @@ def assert_dups(texts: list[str]) -> None:
 def test_a_line_equals_another_wherever_the_two_end(size: int) -> None:
     line = ("abcdefgh" * 8)[:size]
     assert_dups(["\n".join([line, "x" * between, line]) + behind
-                 for between in range(20) for behind in ("", "\n", "\nyz", "\n" + "y" * 20, "y")])  # fmt: skip
+                 for between in range(20) for behind in ("", "\n", "\nyz", "\n" + "y" * 20,
+                                                         "y")])  # fmt: skip
 
 
 @pytest.mark.parametrize("size", range(1, 50))

@@ -13,10 +13,12 @@ from tokmill.kernels.redaction import CONTEXT, KINDS, find_windows
 
 EVERY = tuple(range(len(KINDS)))
 PIECES = [
-    "bob@gmail.com", "x@a.b.c.d.org", "52.10.3.200", "2a00:1450::200e:1", "+44 20 7946 0958", "(212) 555-1234", "212.555.1234", "@", ".", ":",
-    "-", "+", "1", "ghp_" + "a" * 36, "hf_" + "b" * 34, "AKIA" + "B" * 16, "AIza" + "c" * 35, "eyJ" + "d" * 10, ".eyJ" + "e" * 10, "." + "f" * 10,
-    "xoxp-12345678-" + "g" * 15, "secret_key=" + "h" * 40, "SecretAccessKey\" : '" + "i" * 40, "é", "日", " ", "\n", "a" * 70, "0" * 20,
-    "github_pat_" + "k" * 22 + "_" + "l" * 59, "-----BEGIN PRIVATE KEY-----", "m" * 70, "-----END PRIVATE KEY-----", "é" * 64 + "@" + "é" * 60 + ".de",
+    "bob@gmail.com", "x@a.b.c.d.org", "52.10.3.200", "2a00:1450::200e:1", "+44 20 7946 0958",
+    "(212) 555-1234", "212.555.1234", "@", ".", ":", "-", "+", "1", "ghp_" + "a" * 36, "hf_" + "b" * 34,
+    "AKIA" + "B" * 16, "AIza" + "c" * 35, "eyJ" + "d" * 10, ".eyJ" + "e" * 10, "." + "f" * 10,
+    "xoxp-12345678-" + "g" * 15, "secret_key=" + "h" * 40, "SecretAccessKey\" : '" + "i" * 40, "é", "日", " ",
+    "\n", "a" * 70, "0" * 20, "github_pat_" + "k" * 22 + "_" + "l" * 59, "-----BEGIN PRIVATE KEY-----",
+    "m" * 70, "-----END PRIVATE KEY-----", "é" * 64 + "@" + "é" * 60 + ".de",
 ]  # fmt: skip
 TEXTS = st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=4)), max_size=8).map("".join)
 

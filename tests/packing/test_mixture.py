@@ -173,8 +173,9 @@ def test_a_source_that_has_too_little_stops_and_says_how_far_it_goes():
     assert halves(60, 20) == [20, 20, 0]
     with pytest.raises(
         InputError,
-        match=r"mixture: s1 is exhausted: it has 20 tokens, and its weight asks for 50; the mixture reaches 40 of "
-        r"100 tokens \(40.0 %\)\n  next: set `exhausted: renormalize` or `exhausted: repeat`, or lower the budget to 40 tokens",
+        match=r"mixture: s1 is exhausted: it has 20 tokens, and its weight asks for 50; the mixture reaches "
+        r"40 of 100 tokens \(40.0 %\)\n  next: set `exhausted: renormalize` or `exhausted: repeat`, or lower "
+        r"the budget to 40 tokens",
     ):
         halves(60, 20, tokens=100)
 
@@ -196,7 +197,9 @@ def test_a_source_repeats_up_to_its_epochs():
     assert halves(60, 20, **asked, max_epochs=3) == [50, 50, 0]
     with pytest.raises(
         InputError,
-        match=r"s1 is exhausted: it has 40 tokens in 2 epochs.*reaches 80 of 100(.|\n)*next: raise `max_epochs`",
+        match=(
+            r"s1 is exhausted: it has 40 tokens in 2 epochs.*reaches 80 of 100(.|\n)*next: raise `max_epochs`"
+        ),
     ):
         halves(60, 20, **asked, max_epochs=2)
 

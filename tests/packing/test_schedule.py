@@ -324,7 +324,9 @@ def test_a_count_of_documents_repeats_or_stops_where_a_source_ends():
     lengths, weights = [[10] * 5, [10] * 100], ["0.5", "0.5"]
     with pytest.raises(
         InputError,
-        match=r"mixture: s0 is exhausted: it has 50 tokens, and its weight asks for 200; the mixture reaches 1",
+        match=(
+            r"mixture: s0 is exhausted: it has 50 tokens, and its weight asks for 200; the mixture reaches 1"
+        ),
     ):
         mix(lengths, weights, documents=40)
     assert mix(lengths, weights, documents=40, exhausted="repeat").documents == [20, 20]

@@ -813,7 +813,10 @@ def test_a_step_that_is_not_there_is_told_and_the_finished_run_stays_finished(wo
     recipe, before = workspace.directory / "recipe.yaml", contents(workspace.directory)
     shown = command("run", recipe, "--until", "tokns")
     assert shown.exit_code == 1
-    steps = "ingest, ingest/web, clean, clean/web, ingest/notes, clean/notes, dedup, split, tokenizer, tokens, mixture, build"
+    steps = (
+        "ingest, ingest/web, clean, clean/web, ingest/notes, clean/notes, dedup, split, tokenizer, tokens, "
+        "mixture, build"
+    )
     assert shown.stderr.splitlines() == [
         f"RecipeError {recipe}, --until: no step is called tokns",
         f"  next: one of: {steps}, build/rows, build/mega",

@@ -35,7 +35,8 @@ def test_however_a_number_is_written_it_is_spelled_once_and_is_the_same_number(
 @pytest.mark.parametrize(
     ("written", "spelled"),
     [("0.1", "0.1"), ("0.10", "0.1"), ("1", "1"), ("1.0", "1"), ("10", "10"), ("0", "0"), ("-0.0", "0"),
-     ("1e-3", "0.001"), ("0.0000001", "1E-7"), ("1e1", "10"), ("words", "words"), ("1e999999999", "1E+999999999")],
+     ("1e-3", "0.001"), ("0.0000001", "1E-7"), ("1e1", "10"), ("words", "words"),
+     ("1e999999999", "1E+999999999")],
 )  # fmt: skip
 def test_the_spelling_is_that_of_the_shortest_form(written: str, spelled: str) -> None:
     assert shortest_spelling(written) == spelled

@@ -65,7 +65,10 @@ def publish(hub: LoopbackHub, stand_in: Path) -> None:
         if source.hub is not None and len(source.hub.revision or "") == 40
     }
     for dataset, (config, split, path, file) in PUBLISHED.items():
-        card = f"---\nconfigs:\n- config_name: {config or 'default'}\n  data_files:\n  - split: {split}\n    path: {path}\n---\n"
+        card = (
+            f"---\nconfigs:\n- config_name: {config or 'default'}\n  data_files:\n  - split: {split}\n    "
+            f"path: {path}\n---\n"
+        )
         files = {"README.md": card.encode(), path: as_published(stand_in / file, path)}
         hub.commit(dataset, files)
         if pin := pins.get(dataset):

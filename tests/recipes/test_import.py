@@ -61,7 +61,7 @@ domains:
     sources:
       owm: {dataset: open-web-math/open-web-math, max_tokens: 50M, min_chars: 100}
   empty: {weight: 0.1}
-"""
+"""  # noqa: E501
 
 
 def imported(directory: Path, text: str) -> Any:
@@ -321,7 +321,10 @@ outputs: {dir: /data/stage a, format: npy}
 
 
 def test_a_tokenizer_that_is_not_here_keeps_its_path_and_what_is_guessed_is_told(tmp_path: Path) -> None:
-    text = "datasets: [{files: a.jsonl}]\ntokenizer: {path: far/spm.model}\noutputs: [{name: m, format: megatron}, x/y]\n"
+    text = (
+        "datasets: [{files: a.jsonl}]\ntokenizer: {path: far/spm.model}\noutputs: [{name: m, format: "
+        "megatron}, x/y]\n"
+    )
     found = imported(tmp_path, text)
     assert found.recipe.tokenizer is not None
     assert (found.recipe.tokenizer.path, found.recipe.tokenizer.eos) == ("far/spm.model", "</s>")

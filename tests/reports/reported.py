@@ -13,14 +13,16 @@ from mill import small_corpus
 
 HOSTILE_ID = "evil\"'</script><b>"
 HOSTILE = (
-    "</script><script>window.pwned = 1; document.title = 'pwned'</script><img src=x onerror='window.pwned = 2'> "
-    'and then \u202eturned\u202c around, \u2028 with & and "quotes" enough to be kept here </pre></blockquote>'
+    "</script><script>window.pwned = 1; document.title = 'pwned'</script><img src=x onerror='window.pwned = "
+    "2'> "
+    'and then \u202eturned\u202c around, \u2028 with & and "quotes" enough to be kept here '
+    "</pre></blockquote>"
 )
 MILL = (
-    "The mill by the river has four stones and two wheels, and the miller knows the sound of each of them. In the "
-    "morning the sluice is opened by hand, slowly, because the old timber does not like haste; in the evening it "
-    "is closed again. Between the two the flour falls into sacks that somebody has to carry, one after the other, "
-    "up the ladder and across the yard to the barn where the cats are. "
+    "The mill by the river has four stones and two wheels, and the miller knows the sound of each of them. "
+    "In the morning the sluice is opened by hand, slowly, because the old timber does not like haste; in the "
+    "evening it is closed again. Between the two the flour falls into sacks that somebody has to carry, one "
+    "after the other, up the ladder and across the yard to the barn where the cats are. "
 )
 FAULTS = ["just right", "short one", "tiny!!"]  # characters against a bound of 10: 10, 9, 6
 

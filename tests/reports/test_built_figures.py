@@ -511,8 +511,8 @@ def test_the_card_has_licences_languages_and_sources_of_what_was_built(
     ]
     tokens = {build: sum(piece.tokens for piece in own) for build, own in pieces.items()}
     summary = (
-        f"{len(all_ids(pieces)):,} documents, {tokens['rows']:,} tokens in the build rows, {tokens['some']:,} tokens in the "
-        f"build some, from 3 sources"
+        f"{len(all_ids(pieces)):,} documents, {tokens['rows']:,} tokens in the build rows, "
+        f"{tokens['some']:,} tokens in the build some, from 3 sources"
     )
     assert summary in described["description"]
     assert summary in text

@@ -59,7 +59,8 @@ def test_labels_of_the_rivers_lie_on_the_page_and_not_on_each_other(page: Page) 
     overlaps = page.run(
         """(() => { let bad = [];
         for (const chart of document.querySelectorAll('.documents-flow, .tokens-flow')) {
-          const boxes = [...chart.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
+          const boxes = [...chart.querySelectorAll('text')].map(
+            t => [t.textContent, t.getBoundingClientRect()]);
           for (let a = 0; a < boxes.length; a++) for (let b = a + 1; b < boxes.length; b++) {
             const [x, y] = [boxes[a][1], boxes[b][1]];
             const wide = Math.min(x.right, y.right) - Math.max(x.left, y.left);

@@ -60,7 +60,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "mixture.yaml").write_text(
         "datasets:\n"
         + "".join(
-            f"  - {{name: {name}, domain: {name}, files: 'work/2-kept/{name}/{name}-*.jsonl.zst', weight: 0.5}}\n"
+            f"  - {{name: {name}, domain: {name}, files: 'work/2-kept/{name}/{name}-*.jsonl.zst', weight: "
+            f"0.5}}\n"
             for name in TEXTS
         )
     )

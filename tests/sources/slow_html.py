@@ -20,8 +20,8 @@ NAME = re.compile(r"<(/?[a-zA-Z][^\s/>]*+)")
 START = re.compile(r"\sstart\s*=\s*[\"']?([0-9]{1,9})", re.IGNORECASE)
 ENDLESS_NUMBER = re.compile(r"&#(?:[0-9]{16,}|[xX][0-9a-fA-F]{16,});?")
 BLOCKS = """
-    p div h1 h2 h3 h4 h5 h6 blockquote hr dl dt dd section article header footer main nav aside figure figcaption
-    address form fieldset details summary center caption option body
+    p div h1 h2 h3 h4 h5 h6 blockquote hr dl dt dd section article header footer main nav aside figure
+    figcaption address form fieldset details summary center caption option body
 """
 ENDS_CELL = {"table", "/table", "tr", "/tr", "td", "th"}
 

@@ -351,7 +351,8 @@ def test_a_language_that_no_field_says_is_told(tmp_path: Path) -> None:
     done = tokmill("run", recipe, "--until", "clean")
     assert done.returncode == 0, done.stderr
     assert (
-        "source some: its language is not known, and all of it is kept beside en: no `fields.language` says which "
+        "source some: its language is not known, and all of it is kept beside en: no `fields.language` says "
+        "which "
         "field holds it" in done.stderr
     )
 

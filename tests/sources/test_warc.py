@@ -147,7 +147,8 @@ def test_a_file_of_another_kind_is_an_error():
         (http(page("café").decode().encode("latin-1"), media="text/html; charset=ISO-8859-1"), "café"),
         (http(page("“café”").decode().encode("cp1252"), media='text/html; charset="latin-1"'), "“café”"),
         (http(b'<meta charset="iso-8859-2"><p>' + "żółw".encode("iso-8859-2")), "żółw"),
-        (http(page("日本語の文章").decode().encode("shift_jis"), media="text/html;charset=Shift_JIS"), "日本語の文章"),
+        (http(page("日本語の文章").decode().encode("shift_jis"), media="text/html;charset=Shift_JIS"),
+         "日本語の文章"),
         (http(b"\xff\xfe" + "<p>wide".encode("utf-16-le"), media="text/html; charset=utf-8"), "wide"),
         (http(page("é").decode().encode("utf-16-be"), media="text/html; charset=utf-16be"), "é"),
         (http(page("naïve"), media="TEXT/HTML; Charset=UTF8"), "naïve"),
@@ -162,8 +163,8 @@ def test_a_file_of_another_kind_is_an_error():
         (http(b"<ul><li>one<li>two</ul>"), "• one\n  • two"),
     ],
     ids=[
-        "latin-1", "the web's latin-1", "meta charset", "shift_jis", "byte order mark", "utf-16", "utf8", "no charset",
-        "xhtml", "gzip", "deflate", "raw deflate", "chunked", "trailer", "plain text", "list",
+        "latin-1", "the web's latin-1", "meta charset", "shift_jis", "byte order mark", "utf-16", "utf8",
+        "no charset", "xhtml", "gzip", "deflate", "raw deflate", "chunked", "trailer", "plain text", "list",
     ],
 )  # fmt: skip
 def test_a_page_becomes_text(tmp_path, response, expected):

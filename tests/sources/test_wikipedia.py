@@ -302,7 +302,7 @@ Energy is <math>E = m c^2</math><br />and <nowiki>[[not a link]] &amp;</nowiki>.
 __NOTOC__
 [[Category:Cities]] [[Schuuv:Stadt]] [[Bildarchiv:z.jpg|thumb|x]] [[:Category:Cities|all cities]] [[:File:z.jpg]]
 [[fr:Cologne]]
-"""
+"""  # noqa: E501
 
 ARTICLE_TEXT = """Köln & "Umland"
 
@@ -404,7 +404,7 @@ def test_one_line_of_five_megabytes_is_a_page_like_any(tmp_path):
 
 BILLION_LAUGHS = """<?xml version="1.0"?>
 <!DOCTYPE mediawiki [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]>
-<mediawiki><page><title>&c;</title></page></mediawiki>"""
+<mediawiki><page><title>&c;</title></page></mediawiki>"""  # noqa: E501
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ needs_fasttext = pytest.mark.skipif(
 
 MAIL, ADDRESS = "ann.lee@brook-mill.net", "81.2.69.142"
 GERMAN = (
-    "Die Mühle steht am Fluss und dreht sich den ganzen Tag, weil der Müller sie pflegt und das Wasser sie treibt. "
-    "Niemand im Dorf weiß, wer sie gebaut hat, aber alle bringen ihr Korn hierher. "
+    "Die Mühle steht am Fluss und dreht sich den ganzen Tag, weil der Müller sie pflegt und das Wasser sie "
+    "treibt. Niemand im Dorf weiß, wer sie gebaut hat, aber alle bringen ihr Korn hierher. "
 ) * 3
 SHORT = (
     "Every miller in our valley knows that grain must be dry before stones touch it, "
@@ -427,7 +427,8 @@ def test_another_hook_is_another_result_and_nothing_is_read_again(tmp_path: Path
         ({"filters": [{"measure": "hooks.py:loud", "max": 1}]}, "no such file"),
         ({"license": {"allow": ["MITT"]}}, "did you mean MIT"),
         ({"redact": ["mail"]}, "redact[0]"),
-        ({"domains": {"code": {"filters": ["c44"]}}, "sources": [{"name": "x", "files": "*.jsonl", "domain": "code"}]}, "'c4'"),
+        ({"domains": {"code": {"filters": ["c44"]}}, "sources": [{"name": "x", "files": "*.jsonl",
+            "domain": "code"}]}, "'c4'"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_the_recipe_is_told_before_anything_is_read(

@@ -318,7 +318,10 @@ def test_without_its_package_a_scheme_says_which_extra_to_install(
 
 def test_no_word_of_a_client_is_repeated() -> None:
     """obstore quotes the request, and Azure signs in its URL."""
-    quoted = "Error performing PUT https://me.blob/c/k?sv=1&sig=hunter2 - Server returned non-2xx status code: 503: no"
+    quoted = (
+        "Error performing PUT https://me.blob/c/k?sv=1&sig=hunter2 - Server returned non-2xx status code: "
+        "503: no"
+    )
     for error in (RuntimeError(quoted), FileNotFoundError(quoted), PermissionError(quoted)):
         told = cloud._told(error, "az", "az://c/k")
         assert "hunter2" not in f"{told} {told.__cause__} {told.__context__}"

@@ -137,7 +137,10 @@ def test_an_end_id_outside_the_vocabulary_is_an_error(tiny_files, eos):
 def test_an_end_token_that_text_can_spell_is_an_error(tiny_files):
     model = tiny_files / "spm.model"
     user = SentencePieceProcessor(model_file=str(model)).piece_to_id("<|user|>")
-    expected = rf"'<\|user\|>' \(id {user}\) is also what ordinary text is encoded to.*\n  next: .*</s>, or set `eos: {user}`"
+    expected = (
+        rf"'<\|user\|>' \(id {user}\) is also what ordinary text is encoded to.*\n  next: .*</s>, or set "
+        rf"`eos: {user}`"
+    )
     with pytest.raises(TokenizerError, match=expected):
         eos_id(model, "<|user|>")
     assert eos_id(model, user) == user

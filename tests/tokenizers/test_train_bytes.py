@@ -28,7 +28,8 @@ from tokmill.tokenizers.train import train_byte_bpe
 draw = random.Random(5)
 words = ["".join(draw.choices("abcdefgh é漢", k=draw.randint(2, 9))) for _ in range(4000)]
 texts = [" ".join(draw.choices(words, k=60)) for _ in range(400)]
-print(hashlib.sha256(train_byte_bpe(texts, vocab_size=3000, special_tokens=["<|endoftext|>"]).data).hexdigest())
+trained = train_byte_bpe(texts, vocab_size=3000, special_tokens=["<|endoftext|>"])
+print(hashlib.sha256(trained.data).hexdigest())
 """
 
 
@@ -91,7 +92,9 @@ def test_no_text_is_an_error(texts):
 def test_a_vocabulary_without_room_for_the_bytes_is_an_error():
     with pytest.raises(
         RecipeError,
-        match=r"vocab_size 257 has no room for 256 bytes and 2 special tokens\n  next: set `vocab_size` to 258",
+        match=(
+            r"vocab_size 257 has no room for 256 bytes and 2 special tokens\n  next: set `vocab_size` to 258"
+        ),
     ):
         train(["a"], vocab_size=257, control_symbols=["<|b|>"])
 

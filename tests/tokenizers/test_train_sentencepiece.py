@@ -251,7 +251,9 @@ def test_no_text_is_an_error(texts):
 def test_a_vocabulary_that_the_text_cannot_fill_is_an_error_that_says_the_largest(model):
     with pytest.raises(
         InputError,
-        match=r"vocab_size 5,000 is more than this text has pieces for: \d+ at most\n  next: .*hard_vocab_limit",
+        match=(
+            r"vocab_size 5,000 is more than this text has pieces for: \d+ at most\n  next: .*hard_vocab_limit"
+        ),
     ) as raised:
         train(PROSE, model=model, vocab_size=5000, hard_vocab_limit=True)
     largest = int(raised.value.what.split(": ")[1].split()[0].replace(",", ""))

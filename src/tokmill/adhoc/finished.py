@@ -110,7 +110,10 @@ def other_options(place: Path, before: Json | None, now: Json) -> InputError:
     return InputError(
         what,
         where=str(place),
-        next="give another directory, or `--replace` (in Python: `replace=True`) to make the new one in its place",
+        next=(
+            "give another directory, or `--replace` (in Python: `replace=True`) to make the new one in its "
+            "place"
+        ),
     )
 
 

@@ -337,7 +337,8 @@ class Sources:
             if sliced:
                 entry.report(
                     split,
-                    f"a part of a split ([{sliced[2]}]); all of `{sliced[1]}` is read: set `limit` or `sample`",
+                    f"a part of a split ([{sliced[2]}]); all of `{sliced[1]}` is read: set `limit` or "
+                    "`sample`",
                 )
         if revision := entry.take_text("revision", "commit", "tag"):
             hub["revision"] = revision

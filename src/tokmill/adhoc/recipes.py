@@ -90,7 +90,10 @@ class Outputs:
         if given is None or named is None:
             return None
         if not isinstance(named.value, str) or not _TOKENIZER_FILE.search(named.value):
-            why = "no file of a tokenizer; name one: `tokenizer: {path: …, sha256: …, eos: …}`; one is trained otherwise"
+            why = (
+                "no file of a tokenizer; name one: `tokenizer: {path: …, sha256: …, eos: …}`; one is trained "
+                "otherwise"
+            )
             self._top.report(named, why)
             return None
         section: Json = {"path": moved_path(named.value, self._path, self._base)}
@@ -198,7 +201,10 @@ def _not_a_list(path: Path) -> RecipeError:
     return RecipeError(
         "lists no data that a recipe could read",
         where=str(path),
-        next="it needs `datasets` (a list) or `domains` (with `weight` and `sources`); see `tokmill recipe init`",
+        next=(
+            "it needs `datasets` (a list) or `domains` (with `weight` and `sources`); see `tokmill recipe "
+            "init`"
+        ),
     )
 
 
@@ -408,7 +414,7 @@ dedup: {{exact: true, scope: global}}   # near: {{threshold: 0.8}} finds near du
 
 split: {{method: hash, valid_fraction: 0.01}}
 
-tokenizer:                            # or a file: {{path: tok/o200k_base.tiktoken, sha256: …, eos: "<|endoftext|>"}}
+tokenizer:                            # or a file: {{path: tok/o200k_base.tiktoken, sha256: …, eos: "…"}}
   train: {{model: byte_bpe, vocab_size: 32000}}
   eos: "<|endoftext|>"
 

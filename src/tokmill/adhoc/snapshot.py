@@ -328,8 +328,10 @@ def _refusal(place: _Place, path: Path, snapshot: Snapshot, what: str) -> Tokmil
             f"{snapshot.dataset} at {snapshot.revision} {what}"
             + (f" (its shards are listed by {', '.join(users)} too)" if users else ""),
             where=str(path),
-            next="give the former options, keep both under another name or root (`--name`, `--out`), or replace it "
-            "(`--replace`)",
+            next=(
+                "give the former options, keep both under another name or root (`--name`, `--out`), or "
+                "replace it (`--replace`)"
+            ),
         )
     )
 
@@ -389,8 +391,8 @@ def _put_in_place(place: _Place, folder: Path, snapshot: Snapshot, replace: bool
     if unlisted and not replace:
         raise place.refuse(
             RecipeError(
-                "is there, holds something else, and no manifest beside corpora/ describes it: its manifest was "
-                "moved, or a command was interrupted",
+                "is there, holds something else, and no manifest beside corpora/ describes it: its manifest "
+                "was moved, or a command was interrupted",
                 where=str(unlisted[0]),
                 next="keep both under another name or root (`--name`, `--out`), or replace it (`--replace`)",
             )

@@ -218,7 +218,10 @@ def _resolved(
         raise RecipeError(
             f"`{'where' if filters else 'text'}` is for single texts, not for pairs",
             where=str(directory),
-            next="leave it out: pairs have `source_key`, `target_key`, and for each side `min_chars` and `max_chars`",
+            next=(
+                "leave it out: pairs have `source_key`, `target_key`, and for each side `min_chars` and "
+                "`max_chars`"
+            ),
         )
     section = "filters"
     try:
@@ -316,7 +319,10 @@ def _check_same(held: Json, parameters: Json, directory: Path) -> None:
         raise RecipeError(
             "there is a sample that was drawn with other parameters: " + "; ".join(changes),
             where=str(directory / META_NAME),
-            next="give the former parameters or another `out`, or draw it again with `resample=True` (`--resample`)",
+            next=(
+                "give the former parameters or another `out`, or draw it again with `resample=True` "
+                "(`--resample`)"
+            ),
         )
 
 
@@ -340,8 +346,8 @@ def _too_few(counts: Json, k: int, inputs: list[InputFile]) -> InputError:
     ]
     where = str(inputs[0].path) + (f" and {len(inputs) - 1} more" if len(inputs) > 1 else "")
     return InputError(
-        f"k is {k:,}, but {plural(counts['available'], 'document')} can be drawn from: {counts['read']:,} read"
-        + (f", less {', '.join(lost)}" if lost else ""),
+        f"k is {k:,}, but {plural(counts['available'], 'document')} can be drawn from: {counts['read']:,} "
+        "read" + (f", less {', '.join(lost)}" if lost else ""),
         where=where,
         next="lower k and `splits`, loosen the filters, or add files",
     )

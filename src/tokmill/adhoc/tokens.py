@@ -169,7 +169,10 @@ def _split_rule(listing: Listing, valid_fraction: float | str | None) -> Json:
         raise RecipeError(
             f"the selection was made for valid_fraction {rule['valid_fraction']}, not {asked}",
             where=str(listing.path),
-            next="leave `--valid-fraction` out, or select again with another (`tokmill select --valid-fraction`)",
+            next=(
+                "leave `--valid-fraction` out, or select again with another (`tokmill select "
+                "--valid-fraction`)"
+            ),
         )
     return {"valid_fraction": asked or "0"}
 

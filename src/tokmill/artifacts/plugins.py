@@ -346,7 +346,8 @@ def _declared_inputs(tree: ast.Module, file: Path) -> list[Path]:
         for path in (file.parent / name for name in names):
             if not path.exists():
                 raise RecipeError(
-                    f"the hook declares the input {os.path.relpath(path, file.parent)}, and there is no such file",
+                    f"the hook declares the input {os.path.relpath(path, file.parent)}, and there is no such "
+                    "file",
                     where=where,
                     next="put it there; the path is relative to the Python file",
                 )

@@ -105,7 +105,10 @@ def write_selection(path: Path, selection: Snapshot, *, replace: bool = False) -
             raise InputError(
                 f"there is another selection of this name: {'; '.join(changes)}",
                 where=str(path),
-                next="give another name with `tokmill select --out`, or replace it with `tokmill select --replace`",
+                next=(
+                    "give another name with `tokmill select --out`, or replace it with `tokmill select "
+                    "--replace`"
+                ),
             )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_snapshot(path, selection)
@@ -157,7 +160,10 @@ def list_shards(path: Path, root: Path | None) -> list[tuple[InputFile, str]]:
             raise InputError(
                 "a shard of the snapshot is missing",
                 where=str(place),
-                next=f"fetch it, or set `corpus.root` to the directory that holds {CORPORA}/ (listed in {path.name})",
+                next=(
+                    f"fetch it, or set `corpus.root` to the directory that holds {CORPORA}/ (listed in "
+                    f"{path.name})"
+                ),
             )
         stat = place.stat()
         found.append((InputFile(shard.path, place, stat.st_size, stat.st_mtime_ns), shard.sha256))

@@ -292,7 +292,10 @@ def _reference(dataset: Dataset, given: str | Path | None) -> Reference | str:
     if "asked" in origin:
         path, known = find_listing(dataset, given), origin["input_manifest"]
         if path is None:
-            return f"{known['name']} (sha256 {known['sha256'][:12]}…) is not beside the build; --manifest says where it is"
+            return (
+                f"{known['name']} (sha256 {known['sha256'][:12]}…) is not beside the build; --manifest says "
+                "where it is"
+            )
         remote = [source["name"] for source in origin["asked"]["listing"]["sources"] if source.get("hub")]
         partial = f"{', '.join(remote)} of the hub not read" if remote else ""
         return Reference(path.name, _read_listing(origin["asked"], path), partial)

@@ -233,7 +233,9 @@ def _kernels() -> dict[str, str]:
     place = kernels[0].stats.cache_path
     if not place:
         return {
-            "cache": "none that can be written: every process compiles anew (set `NUMBA_CACHE_DIR` to a directory)"
+            "cache": (
+                "none that can be written: every process compiles anew (set `NUMBA_CACHE_DIR` to a directory)"
+            )
         }
     ready = f"{len(kernels) - stale} of {plural(len(kernels), 'kernel')}"
     return {

@@ -115,7 +115,9 @@ def verify(
         raise StorageError(
             "no such file or directory",
             where=str(path),
-            next="give what a command wrote: a run, a build, a corpus or its manifest, a sample, a token cache",
+            next=(
+                "give what a command wrote: a run, a build, a corpus or its manifest, a sample, a token cache"
+            ),
         )
     return _verify_below(path, corpora, on_bytes)
 

@@ -79,7 +79,8 @@ def whatif(directory: str | Path, set: Mapping[str, float] | Sequence[str], exam
         step, sides = "dedup", move_threshold(found, asked[NEAR_THRESHOLD])
     else:
         raise InputError(
-            f"{NEAR_THRESHOLD} beside a rule of cleaning: documents that the rule would let in were never compared",
+            f"{NEAR_THRESHOLD} beside a rule of cleaning: documents that the rule would let in were never "
+            "compared",
             where="--set",
             next="ask for one, then for the other",
         )

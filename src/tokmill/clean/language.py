@@ -395,7 +395,8 @@ _LOOKED_AT, _HEAD_CHARS = 64, 2000  # documents of a shard, and characters of ea
 _MIN_LETTERS = 100
 # Frequent in English prose, and hardly words of other languages in Latin letters.
 _ENGLISH_WORDS = {
-    "the", "and", "to", "of", "that", "it", "with", "as", "be", "by", "not", "are", "this", "from", "have", "you",
+    "the", "and", "to", "of", "that", "it", "with", "as", "be", "by", "not", "are", "this", "from", "have",
+    "you",
 }  # fmt: skip
 _MIN_ENGLISH = 0.05
 _WORD = re.compile(r"[^\W\d_]+")

@@ -157,8 +157,8 @@ def _spread(values: list[str | None], codes: np.ndarray[Any, Any]) -> Any:
 WHOLE = "What this corpus is made of, by licence and by source."
 _UNKNOWN = "Unknown"
 _UNKNOWN_NOTE = (
-    "No licence is known for these documents. Whoever passes them on should find out first: without a licence, "
-    "all rights are reserved."
+    "No licence is known for these documents. Whoever passes them on should find out first: without a "
+    "licence, all rights are reserved."
 )
 _CC_NOTES = [
     ("-NC", "non-commercial use only"),

@@ -34,10 +34,10 @@ _MAX_NAME_CHARS = 200
 _NOISE = {"the", "license", "licence", "version", "licensed", "under"}
 # Where the Creative Commons ported versions 1.0 to 3.0 to local law.
 _PORTS = {
-    "am", "ar", "at", "au", "az", "be", "bg", "br", "ca", "ch", "cl", "cn", "co", "cr", "cz", "de", "dk", "ec", "ee", "eg",
-    "es", "fi", "fr", "ge", "gr", "gt", "hk", "hr", "hu", "ie", "igo", "il", "in", "it", "jp", "kr", "lu", "mk", "mt", "mx",
-    "my", "nl", "no", "nz", "pe", "ph", "pl", "pt", "pr", "ro", "rs", "scotland", "se", "sg", "si", "th", "tw", "ug", "uk",
-    "us", "ve", "vn", "za",
+    "am", "ar", "at", "au", "az", "be", "bg", "br", "ca", "ch", "cl", "cn", "co", "cr", "cz", "de", "dk",
+    "ec", "ee", "eg", "es", "fi", "fr", "ge", "gr", "gt", "hk", "hr", "hu", "ie", "igo", "il", "in", "it",
+    "jp", "kr", "lu", "mk", "mt", "mx", "my", "nl", "no", "nz", "pe", "ph", "pl", "pt", "pr", "ro", "rs",
+    "scotland", "se", "sg", "si", "th", "tw", "ug", "uk", "us", "ve", "vn", "za",
 }  # fmt: skip
 _PORT_NOISE = {"unported", "international", "intl", "int", "generic", "deed", "legalcode"}
 _CC_WORDS = {

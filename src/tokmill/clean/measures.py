@@ -281,20 +281,28 @@ def _described() -> Iterator[tuple[str, Measure]]:
         ("paragraphs", "lines.paragraphs", "", "runs of text between two or more line ends"),
         ("bullet_line_share", "lines.bullets", "lines.lines", "lines that begin with - or •"),
         ("ellipsis_line_share", "lines.ellipses", "lines.lines", "lines that end in ... or …"),
-        ("terminal_line_share", "lines.terminals", "lines.filled", "filled lines that end in . ! ? or their like"),
+        ("terminal_line_share", "lines.terminals", "lines.filled",
+         "filled lines that end in . ! ? or their like"),
         ("short_line_share", "lines.short", "lines.filled", "filled lines of at most 30 characters"),
         ("dup_lines", "lines.dup_lines", "", "filled lines that an earlier one equals"),
         ("dup_paragraphs", "lines.dup_paragraphs", "", "paragraphs that an earlier one equals"),
         ("dup_line_share", "lines.dup_lines", "lines.filled", "filled lines that an earlier one equals"),
-        ("dup_paragraph_share", "lines.dup_paragraphs", "lines.paragraphs", "paragraphs that an earlier one equals"),
+        ("dup_paragraph_share", "lines.dup_paragraphs", "lines.paragraphs",
+         "paragraphs that an earlier one equals"),
         ("dup_line_char_share", "lines.dup_line_chars", "marks.chars", "characters in duplicate lines"),
-        ("dup_line_body_share", "lines.dup_line_chars", "body", "the same, of the characters that are no line ends"),
-        ("dup_paragraph_char_share", "lines.dup_paragraph_chars", "marks.chars", "characters in duplicate paragraphs"),
-        ("repeated_line_share", "lines.repeated_lines", "enough_lines", "filled lines that equal another; 0 below 6 lines"),
+        ("dup_line_body_share", "lines.dup_line_chars", "body",
+         "the same, of the characters that are no line ends"),
+        ("dup_paragraph_char_share", "lines.dup_paragraph_chars", "marks.chars",
+         "characters in duplicate paragraphs"),
+        ("repeated_line_share", "lines.repeated_lines", "enough_lines",
+         "filled lines that equal another; 0 below 6 lines"),
         ("words", "words.words", "", "words, punctuation standing alone included"),
-        ("non_symbol_words", "words.non_symbol_words", "", "words that are not all punctuation, symbols or controls"),
-        ("mean_word_length", "words.non_symbol_chars", "words.non_symbol_words", "characters of a non-symbol word"),
-        ("median_word_length", "words.double_median", "two", "characters of a non-symbol word, in the middle"),
+        ("non_symbol_words", "words.non_symbol_words", "",
+         "words that are not all punctuation, symbols or controls"),
+        ("mean_word_length", "words.non_symbol_chars", "words.non_symbol_words",
+         "characters of a non-symbol word"),
+        ("median_word_length", "words.double_median", "two",
+         "characters of a non-symbol word, in the middle"),
         ("longest_word", "words.longest", "", "characters of the longest word"),
         ("alpha_word_share", "words.alpha_words", "words.words", "words with a letter"),
         ("stop_words", "words.stop_words", "", "how many of the be to of and that have with occur"),
@@ -303,11 +311,13 @@ def _described() -> Iterator[tuple[str, Measure]]:
         ("ellipsis_word_ratio", "marks.ellipses", "words.words", "... and … per word"),
         ("newline_word_ratio", "marks.newlines", "words.words", "line ends per word"),
         *(
-            (f"top_{n}gram_share", f"repetition.top_{n}", "marks.chars", f"characters of the most frequent {n}-gram")
+            (f"top_{n}gram_share", f"repetition.top_{n}", "marks.chars",
+             f"characters of the most frequent {n}-gram")
             for n in wordstats.TOP_SIZES
         ),
         *(
-            (f"dup_{n}gram_share", f"repetition.dup_{n}", "marks.chars", f"characters in {n}-grams met before")
+            (f"dup_{n}gram_share", f"repetition.dup_{n}", "marks.chars",
+             f"characters in {n}-grams met before")
             for n in wordstats.DUP_SIZES
         ),
         ("lorem_ipsum", "phrases.lorem_ipsum", "", "places that say lorem ipsum"),
@@ -315,11 +325,14 @@ def _described() -> Iterator[tuple[str, Measure]]:
         ("policy_phrases", "phrases.policy_phrases", "", "places that speak of policies or cookies"),
         ("urls", "phrases.urls", "", "places with http:// or https://"),
         ("boilerplate_lines", "phrases.boilerplate_lines", "", "lines with a phrase of site boilerplate"),
-        ("boilerplate_line_share", "phrases.boilerplate_lines", "enough_lines", "the same, of filled lines; 0 below 6"),
+        ("boilerplate_line_share", "phrases.boilerplate_lines", "enough_lines",
+         "the same, of filled lines; 0 below 6"),
         ("longest_line", "code.longest", "", "characters of the longest line"),
         ("mean_line_length", "code.chars", "code.lines", "characters of a line, its end left out"),
-        ("data_line_share", "code.data", "code.lines", "lines of 40 bytes or more that are numbers, or have 64 of base64"),
-        ("generated_marks", "generated.lines", "", "of the first 5 lines, those that say generated, or do not edit"),
+        ("data_line_share", "code.data", "code.lines",
+         "lines of 40 bytes or more that are numbers, or have 64 of base64"),
+        ("generated_marks", "generated.lines", "",
+         "of the first 5 lines, those that say generated, or do not edit"),
     ]  # fmt: skip
     for name, counted, of, description in rows:
         unit = "ratio" if name.endswith("_ratio") else "share" if name.endswith("_share") else "count"

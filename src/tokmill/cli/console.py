@@ -88,7 +88,10 @@ def _with_options_for_keys(advice: str, options: set[str]) -> str:
 
     advice = TYPED.sub(fitted, advice)
     if without:
-        advice += f" ({', '.join(without)} in a recipe, which `tokmill recipe init` writes: this command has no option for it)"
+        advice += (
+            f" ({', '.join(without)} in a recipe, which `tokmill recipe init` writes: this command has no "
+            "option for it)"
+        )
     return advice
 
 
@@ -122,7 +125,9 @@ err = LoggedConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 hooks_option = click.option(
     "--hooks",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Python file that the format or tokenizer of the build is in, hooks.py:NAME of its recipe; it is run.",
+    help=(
+        "Python file that the format or tokenizer of the build is in, hooks.py:NAME of its recipe; it is run."
+    ),
 )
 
 

@@ -139,8 +139,10 @@ _SHOWN_CHARS = 300
 @click.option("--source", help="Only documents of this source.")
 @click.option(
     "--reason",
-    help="Show some of the documents that left or were changed for this reason (or part of its name), and their number; `all`: "
-    "every reason.",
+    help=(
+        "Show some of the documents that left or were changed for this reason (or part of its name), and "
+        "their number; `all`: every reason."
+    ),
 )
 @verb
 def why_command(as_json: bool, **options: Any) -> None:
@@ -160,7 +162,8 @@ def _render_why(found: Why, reason: str | None) -> None:
         out.print("no example of them was recorded")
     elif reason is not None:
         out.print(
-            f"no document left or was changed for {shown(reason)}{'; reasons of this run:' if found.others else ''}"
+            "no document left or was changed for "
+            f"{shown(reason)}{'; reasons of this run:' if found.others else ''}"
         )
         _render_reasons(found.others or [])
 
@@ -256,7 +259,8 @@ def _render_document(document: TracedDocument) -> None:
         render_history(document.history)
     else:
         out.print(
-            f"[bold]{shown(document.doc_id)}[/] of {shown(document.source)}: [red]{shown(document.outcome)}[/]"
+            f"[bold]{shown(document.doc_id)}[/] of {shown(document.source)}: "
+            f"[red]{shown(document.outcome)}[/]"
         )
     _render_origin(document.origin)
     render_tokens(document.tokens, document.builds)
@@ -287,8 +291,8 @@ def peek_command(as_json: bool, **options: Any) -> None:
 def _render_peeked(found: Peeked) -> None:
     padding = f", {found.padding:,} padding" if found.padding else ""
     out.print(
-        f"[bold]{found.split}[/] row {found.row:,} of {found.rows:,}: {plural(found.length, 'token')}{padding}, "
-        f"{plural(len(found.pieces), 'document')}"
+        f"[bold]{found.split}[/] row {found.row:,} of {found.rows:,}: "
+        f"{plural(found.length, 'token')}{padding}, {plural(len(found.pieces), 'document')}"
     )
     for number, piece in enumerate(found.pieces):
         colour = _COLOURS[number % len(_COLOURS)]

@@ -290,8 +290,8 @@ def _render_run(result: RunResult) -> None:
         out.print(f"nothing to do: {_up_to_date(len(result.skipped))}{restored} ({result.seconds:.2f} s)")
     else:
         out.print(
-            f"{escape(result.recipe)}: {plural(len(result.ran), 'step')} run, {len(result.skipped):,} up to date{restored}, "
-            f"{result.seconds:.1f} s → {escape(str(result.out))}"
+            f"{escape(result.recipe)}: {plural(len(result.ran), 'step')} run, {len(result.skipped):,} up to "
+            f"date{restored}, {result.seconds:.1f} s → {escape(str(result.out))}"
         )
     published = result.published
     if published is not None:

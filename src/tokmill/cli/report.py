@@ -152,7 +152,10 @@ _SHOWN_LINES = 40
     "--fail-on",
     multiple=True,
     metavar="CHECK",
-    help="Exit status 1 if this differs: recipe, tokenizer, documents, tokens, or shares=0.01. May be repeated.",
+    help=(
+        "Exit status 1 if this differs: recipe, tokenizer, documents, tokens, or shares=0.01. May be "
+        "repeated."
+    ),
 )
 @click.option("--all", "all", is_flag=True, help="Show shares under 0.1 % too.")
 @verb
@@ -240,8 +243,10 @@ def _render_build(build: Json) -> None:
 
 @click.command(
     "whatif",
-    epilog="Example: tokmill whatif out/web --set gopher-quality.min_words=30    "
-    "tokmill whatif out/web --set domains.code.chars.min=50    tokmill whatif out/web --set dedup.near.threshold=0.9",
+    epilog=(
+        "Example: tokmill whatif out/web --set gopher-quality.min_words=30    tokmill whatif out/web --set "
+        "domains.code.chars.min=50    tokmill whatif out/web --set dedup.near.threshold=0.9"
+    ),
 )
 @click.argument("directory", type=DIRECTORY)
 @click.option(
@@ -249,8 +254,11 @@ def _render_build(build: Json) -> None:
     multiple=True,
     required=True,
     metavar="RULE=THRESHOLD",
-    help="Another threshold for a rule, as `why` spells it, or for a measure: `words.max=9000`; before it `domains.NAME.` "
-    "or `sources.NAME.`, to ask for these alone. Or `dedup.near.threshold`, by itself. May be repeated.",
+    help=(
+        "Another threshold for a rule, as `why` spells it, or for a measure: `words.max=9000`; before it "
+        "`domains.NAME.` or `sources.NAME.`, to ask for these alone. Or `dedup.near.threshold`, by itself. "
+        "May be repeated."
+    ),
 )
 @click.option(
     "--examples",
@@ -282,8 +290,9 @@ def _render_whatif(found: WhatIf) -> None:
     for change in found.changes():
         colour = "green" if change["becomes"] == "kept" else "red"
         out.print(
-            f"  [{colour}]{change['becomes']:<8}[/] {plural(change['docs'], 'document'):>18} {plural(change['chars'], 'character'):>23}  "
-            f"{shown(change['reason'])}  [dim]{shown(change['source'])}[/]"
+            f"  [{colour}]{change['becomes']:<8}[/] {plural(change['docs'], 'document'):>18} "
+            f"{plural(change['chars'], 'character'):>23}  {shown(change['reason'])}  "
+            f"[dim]{shown(change['source'])}[/]"
         )
     nearest = found.nearest()
     if nearest:

@@ -49,8 +49,10 @@ VERBS = {
 
 @click.command(
     "sample",
-    epilog="Example: tokmill materialize sample --dataset wmt/wmt14 --config fr-en --source-key translation.fr "
-    "--target-key translation.en --k 120 --seed 42 --splits train=96,valid=12,test=12 --out mini",
+    epilog=(
+        "Example: tokmill materialize sample --dataset wmt/wmt14 --config fr-en --source-key translation.fr "
+        "--target-key translation.en --k 120 --seed 42 --splits train=96,valid=12,test=12 --out mini"
+    ),
 )
 @click.argument("patterns", nargs=-1)
 @click.option("--dataset", help="A dataset of the hub, instead of files.")
@@ -173,7 +175,9 @@ def _answer(made: Materialized, as_json: bool) -> None:
 
 @click.command(
     "select",
-    epilog="Example: tokmill select manifests/notes_4f….json --tokens 1000000 --seed 7 --out manifests/some.json",
+    epilog=(
+        "Example: tokmill select manifests/notes_4f….json --tokens 1000000 --seed 7 --out manifests/some.json"
+    ),
 )
 @click.argument("manifest", type=FILE)
 @click.option("--shard", multiple=True, metavar="GLOB", help="Take shards whose name matches.")

@@ -61,7 +61,9 @@ def ingest_command() -> None:
 
 @ingest_command.command(
     "hub",
-    epilog="Example: tokmill ingest hub openai/gsm8k --config main --split train --out gsm8k --limit docs=1000",
+    epilog=(
+        "Example: tokmill ingest hub openai/gsm8k --config main --split train --out gsm8k --limit docs=1000"
+    ),
 )
 @hub_options
 @_documents_out
@@ -170,8 +172,10 @@ _cleaning_options = with_options(
         "--separator",
         type=Escaped(),
         default="\\n",
-        help="After each text of a .txt file. \\n: line ends inside of a text become spaces; \\n\\n: blank lines "
-        "inside go; any other may be in no text, and nothing changes.",
+        help=(
+            "After each text of a .txt file. \\n: line ends inside of a text become spaces; \\n\\n: blank "
+            "lines inside go; any other may be in no text, and nothing changes."
+        ),
     ),
     replace_option,
     workers_option,
@@ -210,9 +214,11 @@ def normalize_command(as_json: bool, **options: Any) -> None:
 
 @click.command(
     "filter",
-    epilog="Example: tokmill filter 'data/*.jsonl.zst' --pack gopher-quality --rule 'digit_share<=0.3' --out kept"
-    "\n\ntokmill filter --hub HuggingFaceFW/fineweb --config sample-10BT --limit docs=10000 --language en "
-    "--recall 0.99 --out english.txt",
+    epilog=(
+        "Example: tokmill filter 'data/*.jsonl.zst' --pack gopher-quality --rule 'digit_share<=0.3' --out "
+        "kept\n\ntokmill filter --hub HuggingFaceFW/fineweb --config sample-10BT --limit docs=10000 "
+        "--language en --recall 0.99 --out english.txt"
+    ),
 )
 @either_options
 @click.option(
@@ -236,7 +242,9 @@ def normalize_command(as_json: bool, **options: Any) -> None:
 @click.option("--min-score", help="Lowest score of the language detector [default: 0.65].")
 @click.option(
     "--recall",
-    help="Instead of --min-score: keep this share of English texts, such as 0.99; the same for every detector.",
+    help=(
+        "Instead of --min-score: keep this share of English texts, such as 0.99; the same for every detector."
+    ),
 )
 @click.option("--allow-license", multiple=True, help="Keep documents of this licence.")
 @click.option("--deny-license", multiple=True, help="Drop documents of this licence.")
@@ -422,7 +430,8 @@ def _print_curve(threshold: float, as_json: bool) -> None:
         print_json({"ok": True, "bands": bands, "rows": rows, "curve": curve})
         return
     out.print(
-        f"{plural(bands, 'band')} of {plural(rows, 'row')}; share of pairs that become candidates, by similarity:"
+        f"{plural(bands, 'band')} of {plural(rows, 'row')}; share of pairs that become candidates, by "
+        "similarity:"
     )
     for similarity, share in curve:
         out.print(f"  {similarity:4.2f}  {share:7.2%}  {'█' * round(40 * share)}")

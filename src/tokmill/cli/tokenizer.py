@@ -232,8 +232,8 @@ def _render_guarded(found: Guarded) -> None:
         moved = "-" if change.base is None or change.new is None else f"{change.new - change.base:+.4f}"
         mark = "[red]✗[/]" if change.is_fault else "[green]✓[/]"
         out.print(
-            f"{escape(change.group.ljust(width))} {change.figure:18} {_shown(change.base):>9} {_shown(change.new):>9} "
-            f"{moved:>9} {mark}"
+            f"{escape(change.group.ljust(width))} {change.figure:18} {_shown(change.base):>9} "
+            f"{_shown(change.new):>9} {moved:>9} {mark}"
         )
     faults = sum(change.is_fault for change in changes)
     if faults:

@@ -146,13 +146,15 @@ def _render_status(found: Status) -> None:
     colour = _COLOURS.get(found.state, "yellow")
     took = f", {_time(found.seconds)}" if found.seconds is not None else ""
     out.print(
-        f"[bold]{escape(found.recipe)}[/]  [{colour}]{found.state}[/]  {found.done} of {plural(len(found.steps), 'step')}{took}"
+        f"[bold]{escape(found.recipe)}[/]  [{colour}]{found.state}[/]  {found.done} of "
+        f"{plural(len(found.steps), 'step')}{took}"
     )
     for step in found.steps:
         _render_step(step)
     if found.shards_per_second is not None and found.seconds_left is not None:
         out.print(
-            f"{found.shards_per_second:.3g} shards/s; the running steps need about {_time(found.seconds_left)} more"
+            f"{found.shards_per_second:.3g} shards/s; the running steps need about "
+            f"{_time(found.seconds_left)} more"
         )
     if found.holder is not None:
         out.print(f"[dim]{escape(found.holder)}[/]")
@@ -163,7 +165,8 @@ def _render_status(found: Status) -> None:
             out.print(f"  next: {escape(found.error['next'])}")
     elif not found.ok:
         out.print(
-            "[dim]no error was recorded: it was killed, or the machine stopped; run the recipe again to resume[/]"
+            "[dim]no error was recorded: it was killed, or the machine stopped; run the recipe again to "
+            "resume[/]"
         )
 
 
@@ -171,8 +174,8 @@ def _render_step(step: StepStatus) -> None:
     shards = _shards(step)
     seconds = "" if step.seconds is None else _time(step.seconds)
     out.print(
-        f"{_MARKS.get(step.state, '[red]✗[/]')} {escape(step.step):<26} {step.state:<8} {shards:<22} {seconds:>10}  "
-        f"[dim]{escape(step.detail)}[/]"
+        f"{_MARKS.get(step.state, '[red]✗[/]')} {escape(step.step):<26} {step.state:<8} {shards:<22} "
+        f"{seconds:>10}  [dim]{escape(step.detail)}[/]"
     )
 
 
@@ -235,7 +238,8 @@ def fetch_command(as_json: bool, **options: Any) -> None:
 def _render_fetched(result: Fetched) -> None:
     kept = f", {result.reused:,} of them were there" if result.reused else ""
     out.print(
-        f"{plural(result.files, 'file')}, {plural(result.bytes, 'byte')}{kept} → {escape(str(result.directory))}"
+        f"{plural(result.files, 'file')}, {plural(result.bytes, 'byte')}{kept} → "
+        f"{escape(str(result.directory))}"
     )
     err.print(f"[dim]prove it with: tokmill verify {escape(str(result.directory))}[/]")
 
@@ -264,8 +268,10 @@ def _render_collected(result: Collected) -> None:
 
 @click.command(
     "forget",
-    epilog="Example: tokmill forget out/web --doc-id page-17 --dry-run    tokmill forget out/web --doc-ids takedown.txt    "
-    "tokmill forget out/web --source blogs",
+    epilog=(
+        "Example: tokmill forget out/web --doc-id page-17 --dry-run    tokmill forget out/web --doc-ids "
+        "takedown.txt    tokmill forget out/web --source blogs"
+    ),
 )
 @click.argument("directory", type=DIRECTORY)
 @click.option(
@@ -337,8 +343,8 @@ def _render_forgotten(result: Forgetting) -> None:
         out.print("nothing to do: they are forgotten already")
         return
     out.print(
-        f"forgotten: {plural(result.affected['documents'], 'document')}; {plural(len(result.ran), 'step')} rebuilt, "
-        f"{len(result.skipped):,} unchanged"
+        f"forgotten: {plural(result.affected['documents'], 'document')}; {plural(len(result.ran), 'step')} "
+        f"rebuilt, {len(result.skipped):,} unchanged"
     )
     for name in result.removed:
         out.print(f"  [dim]removed {escape(name)}: it may quote them; write it again[/]")

@@ -32,13 +32,14 @@ from tokmill.errors import InputError
 from tokmill.storage.disk import ZstdCompressor, commit_bytes, frame_options, open_commit
 
 _PLACES_WORDS = """
-    mill harbour market orchard bridge library station workshop chapel quarry bakery garden lighthouse school ferry
-    vineyard meadow courtyard theatre canal tannery forge dairy observatory cemetery railway museum barn cellar pier
+    mill harbour market orchard bridge library station workshop chapel quarry bakery garden lighthouse
+    school ferry vineyard meadow courtyard theatre canal tannery forge dairy observatory cemetery railway
+    museum barn cellar pier
 """
 _PLACES = _PLACES_WORDS.split()
 _QUALITIES_WORDS = """
-    old narrow quiet crooked famous abandoned wooden painted cheerful crowded forgotten sunny damp modest handsome
-    draughty busy steep remote tidy
+    old narrow quiet crooked famous abandoned wooden painted cheerful crowded forgotten sunny damp modest
+    handsome draughty busy steep remote tidy
 """
 _QUALITIES = _QUALITIES_WORDS.split()
 _SEASONS = [
@@ -52,8 +53,8 @@ _SEASONS = [
     "Lent",
 ]
 _DEEDS_WORDS = """
-    repaired measured painted counted visited described cleaned inherited rented abandoned guarded admired mapped
-    restored photographed insured
+    repaired measured painted counted visited described cleaned inherited rented abandoned guarded admired
+    mapped restored photographed insured
 """
 _DEEDS = _DEEDS_WORDS.split()
 _WEATHER = [

@@ -112,8 +112,8 @@ def _change(draw: Draw) -> Worked:
     question = draw.either(
         f"{who} buys {n} {one} at {x} {money} each and {m} {other} at {y} {money} each, and pays with "
         f"{paid} {money}. How much change does {she} get back?",
-        f"At the market, {one} cost {x} {money} apiece and {other} cost {y} {money} apiece. {who} takes {n} {one} "
-        f"and {m} {other} and hands over {paid} {money}. How many {money} does the seller give back?",
+        f"At the market, {one} cost {x} {money} apiece and {other} cost {y} {money} apiece. {who} takes {n} "
+        f"{one} and {m} {other} and hands over {paid} {money}. How many {money} does the seller give back?",
     )
     steps = (
         f"The {one} cost {n} × {x} = {n * x} {money}.",
@@ -130,14 +130,17 @@ def _saving(draw: Draw) -> Worked:
     rest = draw.between(1, weekly - 1)
     missing = weekly * weeks + rest
     question = draw.either(
-        f"{who} has {has} {money} and puts aside {weekly} {money} every week for a {ware} that costs {has + missing} "
-        f"{money}. After how many weeks can {she} buy it?",
-        f"A {ware} costs {has + missing} {money}. {who} already owns {has} {money} and earns {weekly} more each week "
-        f"by walking dogs. How many weeks does {she} have to work for it?",
+        f"{who} has {has} {money} and puts aside {weekly} {money} every week for a {ware} that costs "
+        f"{has + missing} {money}. After how many weeks can {she} buy it?",
+        f"A {ware} costs {has + missing} {money}. {who} already owns {has} {money} and earns {weekly} more "
+        f"each week by walking dogs. How many weeks does {she} have to work for it?",
     )
     steps = (
         f"{who} still needs {has + missing} - {has} = {missing} {money}.",
-        f"{missing} ÷ {weekly} = {weeks} remainder {rest}, so one more week is needed: {weeks} + 1 = {weeks + 1}.",
+        (
+            f"{missing} ÷ {weekly} = {weeks} remainder {rest}, so one more week is needed: {weeks} + 1 = "
+            f"{weeks + 1}."
+        ),
     )
     return Worked(question, steps, weeks + 1)
 
@@ -148,11 +151,11 @@ def _journey(draw: Draw) -> Worked:
     first, second, rest = t * v, u * w, 10 * draw.between(2, 30)
     route = first + second + rest
     question = draw.either(
-        f"{what} has {route} kilometres to go. It travels for {t} hours at {v} kilometres per hour and then for "
-        f"{u} hours at {w} kilometres per hour. How many kilometres are still left?",
-        f"The way to the coast is {route} kilometres long. {what} sets out at {v} kilometres per hour for the "
-        f"first {t} hours and at {w} kilometres per hour for the next {u} hours. "
-        f"How many kilometres remain after that?",
+        f"{what} has {route} kilometres to go. It travels for {t} hours at {v} kilometres per hour and then "
+        f"for {u} hours at {w} kilometres per hour. How many kilometres are still left?",
+        f"The way to the coast is {route} kilometres long. {what} sets out at {v} kilometres per hour for "
+        f"the first {t} hours and at {w} kilometres per hour for the next {u} hours. How many kilometres "
+        "remain after that?",
     )
     steps = (
         f"In the first {t} hours it covers {t} × {v} = {first} kilometres.",
@@ -168,8 +171,9 @@ def _timetable(draw: Draw) -> Worked:
     every = draw.pick([10, 12, 15, 20, 30])
     last, gaps = first + hours, hours * 60 // every
     question = draw.either(
-        f"The first ferry leaves at {first}:00 and another follows every {every} minutes; the last one leaves at "
-        f"{last}:00. Each ferry has room for {seats} passengers. How many passengers can cross in a day?",
+        f"The first ferry leaves at {first}:00 and another follows every {every} minutes; the last one "
+        f"leaves at {last}:00. Each ferry has room for {seats} passengers. How many passengers can cross in "
+        "a day?",
         f"A shuttle bus with {seats} seats leaves the station every {every} minutes, for the first time at "
         f"{first}:00 and for the last time at {last}:00. How many seats does it offer in all?",
     )

@@ -232,8 +232,8 @@ def _parquet(records: list[Record]) -> bytes:
 
 def _wiki(articles: list[Record]) -> bytes:
     blocks = [
-        f"<doc id={quoteattr(str(a['id']))} url={quoteattr(str(a['url']))} title={quoteattr(str(a['title']))}>\n"
-        f"{a['title']}\n\n{escape(str(a['text']))}\n\n</doc>\n"
+        f"<doc id={quoteattr(str(a['id']))} url={quoteattr(str(a['url']))} "
+        f"title={quoteattr(str(a['title']))}>\n{a['title']}\n\n{escape(str(a['text']))}\n\n</doc>\n"
         for a in articles
     ]
     return "".join(blocks).encode()

@@ -277,9 +277,12 @@ def _load_file(path: Path, fields: list[str], seen: set[str]) -> list[str]:
             values = [value for value in record if value is not None]
             if not values:
                 raise InputError(
-                    f"item {len(texts) + 1:,} of the benchmark has no {' or '.join(f'`{f}`' for f in fields)}",
+                    f"item {len(texts) + 1:,} of the benchmark has no "
+                    f"{' or '.join(f'`{f}`' for f in fields)}",
                     where=str(path),
-                    next="name its field too in `against.fields`, or remove the item: it cannot be looked for",
+                    next=(
+                        "name its field too in `against.fields`, or remove the item: it cannot be looked for"
+                    ),
                 )
             if kind is Kind.JSON:
                 values = [" ".join(_strings(json.loads(value))) for value in values]

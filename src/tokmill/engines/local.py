@@ -85,8 +85,8 @@ def workers_within(memory: int, wanted: int, shard_bytes: int, say: Callable[[st
     fitting = max((memory - DRIVER_BYTES) // each, 1)
     if fitting < wanted:
         say(
-            f"{fitting} of {plural(wanted, 'worker')} fit into {_gigabytes(memory)} ({_gigabytes(each)} for each, "
-            f"shards of {shard_bytes >> 20} MiB)"
+            f"{fitting} of {plural(wanted, 'worker')} fit into {_gigabytes(memory)} ({_gigabytes(each)} for "
+            f"each, shards of {shard_bytes >> 20} MiB)"
         )
     return min(fitting, wanted)
 

@@ -206,8 +206,10 @@ def _refuse_unordered(data: bytes, path: Path) -> None:
             "made by an earlier version, which recorded how large each split is and not where it begins: "
             "what it calls valid may be test",
             where=str(path),
-            next="make it anew: `tokmill encode MANIFEST --tokenizer FILE --out DIRECTORY --replace`, with the "
-            "manifest and the tokenizer that it was made from; the sample itself stays as it is",
+            next=(
+                "make it anew: `tokmill encode MANIFEST --tokenizer FILE --out DIRECTORY --replace`, with "
+                "the manifest and the tokenizer that it was made from; the sample itself stays as it is"
+            ),
         )
 
 

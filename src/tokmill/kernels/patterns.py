@@ -52,19 +52,20 @@ STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 
 # A word of its own after a digit: 10km is 10 and km.
 UNITS = (
-    "km", "m", "dm", "cm", "mm", "ha", "nm", "yd", "in", "ft", "kg", "g", "mg", "t", "lb", "oz", "m/s", "km/h",
-    "kmh", "mph", "hPa", "Pa", "mbar", "mb", "MB", "kb", "KB", "gb", "GB", "tb", "TB", "T", "G", "M", "K", "%",
+    "km", "m", "dm", "cm", "mm", "ha", "nm", "yd", "in", "ft", "kg", "g", "mg", "t", "lb", "oz", "m/s",
+    "km/h", "kmh", "mph", "hPa", "Pa", "mbar", "mb", "MB", "kb", "KB", "gb", "GB", "tb", "TB", "T", "G", "M",
+    "K", "%",
 )  # fmt: skip
 
 # The full stop belongs to them and ends no sentence. A capital or a lone letter before it
 # ("U.S.", "b.") needs no list.
 ABBREVIATIONS = (
-    "Adm.", "Ala.", "Apr.", "Ariz.", "Ark.", "Aug.", "Bros.", "Calif.", "Co.", "Colo.", "Conn.", "Corp.", "Dec.",
-    "Del.", "Dr.", "E.g.", "Feb.", "Fla.", "Ga.", "Gen.", "Gov.", "I.e.", "Ill.", "Inc.", "Ind.", "Jan.", "Jr.",
-    "Jul.", "Jun.", "Kan.", "Kans.", "Ky.", "La.", "Ltd.", "Mar.", "Mass.", "Md.", "Messrs.", "Mich.", "Minn.",
-    "Miss.", "Mo.", "Mont.", "Mr.", "Mrs.", "Ms.", "Mt.", "Neb.", "Nebr.", "Nev.", "Nov.", "Oct.", "Okla.", "Ore.",
-    "Pa.", "Ph.D.", "Prof.", "Rep.", "Rev.", "Sen.", "Sep.", "Sept.", "St.", "Tenn.", "Va.", "Wash.", "Wis.",
-    "a.m.", "ak.", "co.", "e.g.", "i.e.", "p.m.", "v.s.", "vs.",
+    "Adm.", "Ala.", "Apr.", "Ariz.", "Ark.", "Aug.", "Bros.", "Calif.", "Co.", "Colo.", "Conn.", "Corp.",
+    "Dec.", "Del.", "Dr.", "E.g.", "Feb.", "Fla.", "Ga.", "Gen.", "Gov.", "I.e.", "Ill.", "Inc.", "Ind.",
+    "Jan.", "Jr.", "Jul.", "Jun.", "Kan.", "Kans.", "Ky.", "La.", "Ltd.", "Mar.", "Mass.", "Md.", "Messrs.",
+    "Mich.", "Minn.", "Miss.", "Mo.", "Mont.", "Mr.", "Mrs.", "Ms.", "Mt.", "Neb.", "Nebr.", "Nev.", "Nov.",
+    "Oct.", "Okla.", "Ore.", "Pa.", "Ph.D.", "Prof.", "Rep.", "Rev.", "Sen.", "Sep.", "Sept.", "St.", "Tenn.",
+    "Va.", "Wash.", "Wis.", "a.m.", "ak.", "co.", "e.g.", "i.e.", "p.m.", "v.s.", "vs.",
 )  # fmt: skip
 
 LOREM_IPSUM = ("lorem ipsum",)

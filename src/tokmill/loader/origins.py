@@ -178,7 +178,10 @@ def find_domains(directory: Path, meta: Mapping[str, Any], manifest: Any | None)
         raise InputError(
             "nothing here says which domain each source is of",
             where=str(directory),
-            next="give the build directory with its manifest.json, or build again: earlier versions did not record it",
+            next=(
+                "give the build directory with its manifest.json, or build again: earlier versions did not "
+                "record it"
+            ),
         )
     return dict(known)
 

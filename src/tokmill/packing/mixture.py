@@ -341,7 +341,10 @@ def exhausted_error(
         else "set `exhausted: renormalize` or `exhausted: repeat`"
     )
     if not has:  # no epoch of nothing is more than nothing
-        other = "give it documents, set its weight to 0 (with `mixture: {normalize: true}`), or set a target and `exhausted: renormalize`"
+        other = (
+            "give it documents, set its weight to 0 (with `mixture: {normalize: true}`), or set a target and "
+            "`exhausted: renormalize`"
+        )
     lower = f", or lower the budget to {plural(reach, 'token')}" if reach else ""
     return InputError(
         f"{name} is exhausted: it has {plural(has, 'token')}{times}, and its weight asks for {wants:,}; "

@@ -362,7 +362,8 @@ def plan_indexed(lengths: NDArray[np.integer]) -> Plan:
     lengths = checked_lengths(lengths)
     if lengths.size and int(lengths.max()) > _MAX_SEQUENCE:
         raise InputError(
-            f"document {int(lengths.argmax())} has {int(lengths.max()):,} tokens, and a sequence ends at {_MAX_SEQUENCE:,}",
+            f"document {int(lengths.argmax())} has {int(lengths.max()):,} tokens, and a sequence ends at "
+            f"{_MAX_SEQUENCE:,}",
             where="pack",
             next="split the document, or set a maximum document size in filters",
         )

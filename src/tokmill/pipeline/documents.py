@@ -142,7 +142,9 @@ def _refuse_unknown_codes(language: Language) -> None:
         raise RecipeError(
             f"{language.detector} knows no language {', '.join(map(repr, strange))}",
             where="language.keep",
-            next=f"its codes are ISO 639-1 where there is one{', such as ' + ', '.join(near) if near else ''}",
+            next=(
+                f"its codes are ISO 639-1 where there is one{', such as ' + ', '.join(near) if near else ''}"
+            ),
         )
 
 

@@ -352,8 +352,8 @@ def _budget(found: _Found, recipe: Recipe, sizes: _Sizes) -> None:
         if None not in known and wanted > most:
             whose = "the files" if domain is None else f"the domain {domain}"
             what = (
-                f"asks for {wanted:,} {'bytes' if unit == 'megabytes' else 'tokens'} of {whose}, which cannot give more "
-                f"than {most:,} bytes of text{f' in {epochs} epochs' if epochs > 1 else ''}"
+                f"asks for {wanted:,} {'bytes' if unit == 'megabytes' else 'tokens'} of {whose}, which "
+                f"cannot give more than {most:,} bytes of text{f' in {epochs} epochs' if epochs > 1 else ''}"
             )
             advice = "ask for less, add files, or set `exhausted: renormalize`"
             found.note(("mixture", unit), InputError(what, next=advice))

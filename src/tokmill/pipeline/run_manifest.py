@@ -342,8 +342,8 @@ def _attribute_builds(contents: Contents, builds: Sequence[str], sources: Sequen
     built = {row.source for row in rows}
     named = f"the build{'s' if len(builds) > 1 else ''} {', '.join(builds)}"
     holds = (
-        f"What is in {named}, by licence and by source: documents, each once, and tokens, those of a document that "
-        "repeats each time."
+        f"What is in {named}, by licence and by source: documents, each once, and tokens, those of a "
+        "document that repeats each time."
     )
     return attribution(rows, holds, [source for source in sources if source not in built])
 

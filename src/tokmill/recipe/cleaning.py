@@ -111,8 +111,10 @@ class Language(Section):
     detector: Literal["fasttext", "py3langid", "langdetect"] = "fasttext"
     recall: Share | None = Field(
         None,
-        description="instead of min_score: the score that this share of English texts reaches, measured for each "
-        "detector, so that it means the same for all of them",
+        description=(
+            "instead of min_score: the score that this share of English texts reaches, measured for each "
+            "detector, so that it means the same for all of them"
+        ),
     )
 
     @classmethod
@@ -308,7 +310,10 @@ class Split(Section):
     field: str | None = Field(None, description="a key of `fields.meta`, or `source`")
     values: Annotated[Values | None, BeforeValidator(_plain_keys)] = Field(
         None,
-        description="field: what it says in documents of each split [default: train; valid, validation, val, dev; test]",
+        description=(
+            "field: what it says in documents of each split [default: train; valid, validation, val, dev; "
+            "test]"
+        ),
     )
     unknown: Literal["fail", "drop", "train"] = Field(
         "fail", description="field: what becomes of documents with another value, or none"

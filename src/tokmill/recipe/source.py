@@ -143,8 +143,10 @@ class Source(Section):
     )
     reader: str | None = Field(
         None,
-        description="a function that reads a file: of an installed package, or hooks.py:name; its records are then read as "
-        "those of JSON Lines are",
+        description=(
+            "a function that reads a file: of an installed package, or hooks.py:name; its records are then "
+            "read as those of JSON Lines are"
+        ),
     )
     options: dict[str, Any] = Field({}, description="for the `reader`")
     where: dict[str, str] = Field(
@@ -153,7 +155,9 @@ class Source(Section):
     fields: Fields = Fields()
     template: str | None = Field(
         None,
-        description='builds the text: "Problem: {question}\\n\\nSolution: {answer}"; {translation.fr} is a member',
+        description=(
+            'builds the text: "Problem: {question}\\n\\nSolution: {answer}"; {translation.fr} is a member'
+        ),
     )
     unit: Literal["document", "paragraph", "line"] = Field(
         "document", description="what a document is in .txt files"

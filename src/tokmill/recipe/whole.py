@@ -71,8 +71,10 @@ class Training(Section):
     sample_megabytes: int = Field(256, ge=1, description="text that the tokenizer learns from, drawn by hash")
     weights: dict[Name, Weight] | Literal["mixture"] | None = Field(
         None,
-        description="of the sources in that text; mixture: those of the mixture, and another mixture trains another "
-        "tokenizer [default: as much as they have]",
+        description=(
+            "of the sources in that text; mixture: those of the mixture, and another mixture trains another "
+            "tokenizer [default: as much as they have]"
+        ),
     )
     control_symbols: list[str] = Field([], description="control tokens besides `eos`")
     character_coverage: Share | None = Field(

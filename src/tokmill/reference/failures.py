@@ -51,8 +51,8 @@ def pages() -> dict[str, str]:
                 '{"ok": false, "error": {"kind": "VocabTooLarge", "what": "…", "where": "…", "next": "…"}}',
                 "json",
             ),
-            "In Python every one of them is a `tokmill.errors.TokmillError` with `what`, `where` and `next`. Anything else "
-            "that is raised is a bug of ours and keeps its traceback.",
+            "In Python every one of them is a `tokmill.errors.TokmillError` with `what`, `where` and `next`. "
+            "Anything else that is raised is a bug of ours and keeps its traceback.",
             "",
             "## Errors",
             table(
@@ -73,7 +73,10 @@ def pages() -> dict[str, str]:
                     ),
                     (
                         "2",
-                        "the command line is wrong: an unknown option, a missing argument, a file that is not there",
+                        (
+                            "the command line is wrong: an unknown option, a missing argument, a file that is "
+                            "not there"
+                        ),
                     ),
                     ("130", "interrupted (Ctrl-C); the same command resumes it"),
                 ),

@@ -99,7 +99,9 @@ REASONS: Final = {
         "newlines_to_lf": "`\\r\\n` and `\\r` became `\\n`",
         "nul_stripped": "NUL characters taken out",
         "outer_whitespace": "a line edit: spaces at the ends of lines taken out",
-        "redacted_<kind>": "replaced by a constant: `redacted_secret`, `redacted_email`, `redacted_ip`, `redacted_phone`",
+        "redacted_<kind>": (
+            "replaced by a constant: `redacted_secret`, `redacted_email`, `redacted_ip`, `redacted_phone`"
+        ),
         "unicode_nfc": "brought into the form NFC",
         "unicode_nfkc": "brought into the form NFKC",
     },
@@ -135,11 +137,13 @@ def pages() -> dict[str, str]:
         PATH: page(
             "# Ledger",
             "",
-            "One row for every decision that was not a plain keep, in `ledger-*.parquet` of the step that took it. A document "
-            "without a row was kept as it came. In every step in = kept + dropped + quarantined, by the counts in its "
-            "`manifest.json`, or the run stops ([why](../explanations/conservation.md)).",
+            "One row for every decision that was not a plain keep, in `ledger-*.parquet` of the step that "
+            "took it. A document without a row was kept as it came. In every step in = kept + dropped + "
+            "quarantined, by the counts in its `manifest.json`, or the run stops "
+            "([why](../explanations/conservation.md)).",
             "",
-            "`tokmill why RUN DOC_ID` reads it for one document, `tokmill why RUN --reason REASON` for one reason.",
+            "`tokmill why RUN DOC_ID` reads it for one document, `tokmill why RUN --reason REASON` for one "
+            "reason.",
             "",
             "## Columns",
             table(
@@ -154,9 +158,10 @@ def pages() -> dict[str, str]:
             ),
             "### By the rules",
             "",
-            "Step `clean`, verdict `drop`. A rule of your own has the reason it is given, else one made from its measure: "
-            "`too_few_words` and `too_many_words` for counts, `digit_share_too_low` and `digit_share_too_high` for the "
-            "rest. `value` is what was measured, `threshold` the bound. The rules of the [packs](packs.md):",
+            "Step `clean`, verdict `drop`. A rule of your own has the reason it is given, else one made from "
+            "its measure: `too_few_words` and `too_many_words` for counts, `digit_share_too_low` and "
+            "`digit_share_too_high` for the rest. `value` is what was measured, `threshold` the bound. The "
+            "rules of the [packs](packs.md):",
             table(
                 ("reason", "rules"),
                 ((code(reason), ", ".join(map(code, rules))) for reason, rules in pack_reasons().items()),

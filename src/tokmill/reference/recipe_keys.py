@@ -44,7 +44,9 @@ MORE = {
     "Against.ngram": "words that must agree in a row",
     "Against.policy": "report: documents stay, and what was found is written down",
     "Build.name": "names the directory, build/NAME",
-    "Build.format": "rows: memmap, npy, parquet; documents: megatron, token_cache, parquet with `layout: indexed`",
+    "Build.format": (
+        "rows: memmap, npy, parquet; documents: megatron, token_cache, parquet with `layout: indexed`"
+    ),
     "Cleaning.normalize": "in the place of the recipe's",
     "Cleaning.transforms": "in the place of the recipe's",
     "Cleaning.license": "in the place of the recipe's",
@@ -96,7 +98,9 @@ MORE = {
     "Parallel.source_key": "key of one side; `translation.en` is a member of an object",
     "Parallel.target_key": "key of the other",
     "Parallel.separator": "stands between the sides",
-    "Sample.method": "reservoir, weighted: k of all; hash: a fraction of all; head, shuffle_buffer: from the beginning",
+    "Sample.method": (
+        "reservoir, weighted: k of all; hash: a fraction of all; head, shuffle_buffer: from the beginning"
+    ),
     "Source.name": "no two sources have the same",
     "Source.domain": "what mixtures weigh, and what rules may be for",
     "Source.hub": "or a dataset of the hub",
@@ -110,7 +114,10 @@ MORE = {
     "Source.stackexchange": "the files are Stack Exchange dumps",
     "Source.parallel": "records are pairs of sentences",
     "Source.warc": "the files are web archives",
-    "Split.method": "hash: by the id; counts: exact numbers; formula: by the size of the corpus; field: the source says it",
+    "Split.method": (
+        "hash: by the id; counts: exact numbers; formula: by the size of the corpus; field: the source says "
+        "it"
+    ),
     "Split.counts": "for counts",
     "StackExchange.min_question_score": "questions below are dropped",
     "StackExchange.min_answer_score": "answers below are dropped",
@@ -149,14 +156,16 @@ def pages() -> dict[str, str]:
         PATH: page(
             "# Recipe",
             "",
-            "One YAML file says everything that can change a byte. Paths are relative to the recipe. Workers, engines, memory "
-            "and the output directory cannot change a byte: they are options of [`tokmill run`](commands/run.md), never "
-            "keys. `name` and `sources` are required; every other section has a default that works.",
+            "One YAML file says everything that can change a byte. Paths are relative to the recipe. "
+            "Workers, engines, memory and the output directory cannot change a byte: they are options of "
+            "[`tokmill run`](commands/run.md), never keys. `name` and `sources` are required; every other "
+            "section has a default that works.",
             "",
-            "A key that is not listed here is refused, with the one that was probably meant. `tokmill recipe check` tells "
-            "all mistakes at once, with `--explain` also every key with its value and where that comes from; "
-            "`tokmill recipe schema` prints this page as a JSON schema for editors, `tokmill help KEY` what is said here of one key. Shares and weights "
-            "are exact decimals: 0.1 is one tenth.",
+            "A key that is not listed here is refused, with the one that was probably meant. `tokmill recipe "
+            "check` tells all mistakes at once, with `--explain` also every key with its value and where "
+            "that comes from; `tokmill recipe schema` prints this page as a JSON schema for editors, "
+            "`tokmill help KEY` what is said here of one key. Shares and weights are exact decimals: 0.1 is "
+            "one tenth.",
             *sections(Recipe),
         ),
     }

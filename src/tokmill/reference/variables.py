@@ -10,11 +10,21 @@ from tokmill.reference.markup import code, page, table, text
 PATH = "reference/environment.md"
 
 VARIABLES = {
-    "TOKMILL_WORKERS": "processes of every verb that has `--workers`, where that is not given [default: the cores available]",
-    "_TOKMILL_COMPLETE": "`bash_source`, `zsh_source` or `fish_source`: `tokmill` prints the completion of that shell",
+    "TOKMILL_WORKERS": (
+        "processes of every verb that has `--workers`, where that is not given [default: the cores available]"
+    ),
+    "_TOKMILL_COMPLETE": (
+        "`bash_source`, `zsh_source` or `fish_source`: `tokmill` prints the completion of that shell"
+    ),
     "TMPDIR": "where temporary files go: what comes in by a pipe, samples of a tokenizer's training",
-    "XDG_CACHE_HOME": "its `tokmill/` is where a run that is published to a URL works, without `--work` [default: `~/.cache`]",
-    "AWS_ENDPOINT_URL": "another object store that speaks S3; credentials and profiles are read as every AWS client reads them",
+    "XDG_CACHE_HOME": (
+        "its `tokmill/` is where a run that is published to a URL works, without `--work` [default: "
+        "`~/.cache`]"
+    ),
+    "AWS_ENDPOINT_URL": (
+        "another object store that speaks S3; credentials and profiles are read as every AWS client reads "
+        "them"
+    ),
     "AWS_ENDPOINT_URL_S3": "likewise, before the other",
 }
 
@@ -25,9 +35,10 @@ def pages() -> dict[str, str]:
         PATH: page(
             "# Environment",
             "",
-            "Variables that tokmill reads. An option of the command line goes before its variable, and no variable changes a "
-            "byte of a result. Packages beneath have their own: `HF_TOKEN` and `HF_HOME` of the hub, `NUMBA_CACHE_DIR` of the "
-            "compiled kernels, `NO_COLOR` and `COLUMNS` of what is printed.",
+            "Variables that tokmill reads. An option of the command line goes before its variable, and no "
+            "variable changes a byte of a result. Packages beneath have their own: `HF_TOKEN` and `HF_HOME` "
+            "of the hub, `NUMBA_CACHE_DIR` of the compiled kernels, `NO_COLOR` and `COLUMNS` of what is "
+            "printed.",
             table(("variable", "what"), rows),
         )
     }

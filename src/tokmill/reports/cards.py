@@ -72,7 +72,10 @@ def render_card(facts: Json) -> str:
     sections = [
         front_matter(facts),
         f"# {_line(facts['run']['name'])}\n",
-        f"{_line(summarize(facts))} Made by tokmill; every figure here is measured, and `report.html` shows more.\n",
+        (
+            f"{_line(summarize(facts))} Made by tokmill; every figure here is measured, and `report.html` shows "
+            "more.\n"
+        ),
         _sources(facts),
         _processing(facts),
         _composition(facts),
@@ -146,8 +149,9 @@ def _processing(facts: Json) -> str:
     text += _redacted(facts) + _decontaminated(facts)
     if facts["clusters"] is not None:
         text += (
-            f"\nNear duplicates share at least {percent(facts['clusters']['threshold'], 0)} of their word n-grams: "
-            f"{plural(facts['clusters']['clusters'], 'cluster')}, the largest of {count(facts['clusters']['largest'])}.\n"
+            f"\nNear duplicates share at least {percent(facts['clusters']['threshold'], 0)} of their word "
+            f"n-grams: {plural(facts['clusters']['clusters'], 'cluster')}, the largest of "
+            f"{count(facts['clusters']['largest'])}.\n"
         )
     return text
 
@@ -216,7 +220,10 @@ def _splits(facts: Json) -> str:
         for split in build["splits"]
     ]
     tokenizer = facts["tokenizer"] or {}
-    told = f"`{_code(tokenizer.get('file'))}`, {count(tokenizer.get('vocab_size'))} ids, sha256 `{tokenizer.get('sha256')}`"
+    told = (
+        f"`{_code(tokenizer.get('file'))}`, {count(tokenizer.get('vocab_size'))} ids, sha256 "
+        f"`{tokenizer.get('sha256')}`"
+    )
     head = ["build", "format", "split", "documents", "tokens", "padding"]
     return f"## Splits and files\n\n{_table(head, rows, 3)}\nTokenizer: {told}.\n"
 

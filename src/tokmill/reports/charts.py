@@ -149,7 +149,8 @@ _PARTS = {1: 5, 2: 2, 3: 3, 4: 4, 5: 5, 6: 3, 8: 4}
 
 def svg(name: str, title: str, description: str, height: int, marks: Sequence[str]) -> str:
     return (
-        f'<svg class="chart {name}" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="{name}-t {name}-d">'
+        f'<svg class="chart {name}" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="{name}-t '
+        f'{name}-d">'
         f'<title id="{name}-t">{shown(title)}</title><desc id="{name}-d">{shown(description)}</desc>'
         f"{''.join(marks)}</svg>"
     )
@@ -220,7 +221,10 @@ def histogram(name: str, title: str, unit: str, series: Sequence[tuple[str, list
             marks.append(_text("axis", left + number * slot, height - 30, brief(low), "start"))
     marks.append(_text("axis", WIDTH - 8, height - 8, f"{unit} per document", "end"))
     total = sum(row["docs"] for row in series[0][1])
-    described = f"{total:,} documents in {len(bars)} bars from {bars[0][0]:,} to {bars[-1][1]:,} {unit}; the highest bar has {highest:,}"
+    described = (
+        f"{total:,} documents in {len(bars)} bars from {bars[0][0]:,} to {bars[-1][1]:,} {unit}; the highest "
+        f"bar has {highest:,}"
+    )
     return svg(name, title, described, height, marks)
 
 
@@ -271,7 +275,8 @@ def packing(builds: Sequence[Json]) -> str:
             wide = max(amount / (most or 1) * (WIDTH - left - 8), 1.5)
             tip = f"{build['name']}: {amount:,} tokens {label} ({percent(amount / whole, 2)})"
             marks.append(
-                f'<rect class="mark {kind}" x="{at(x)}" y="{y}" width="{at(wide)}" height="22" data-tip="{shown(tip)}"/>'
+                f'<rect class="mark {kind}" x="{at(x)}" y="{y}" width="{at(wide)}" height="22" '
+                f'data-tip="{shown(tip)}"/>'
             )
             x += wide
             notes.append(
@@ -327,10 +332,8 @@ def sankey(name: str, title: str, flow: Json) -> str:
             f"{spoken(start.node['label'])} → {spoken(end.node['label'])}: {link['value']:,} {flow['unit']}"
             f" ({percent(link['value'] / start.node['value'])} of {spoken(start.node['label'])})"
         )
-        marks.append(
-            f'<path class="ribbon mark {kind}" d="{_ribbon(start.x + _NODE, y0, end.x, y1, max(thick, 0.7))}" '
-            f'data-tip="{shown(tip)}"/>'
-        )
+        ribbon = _ribbon(start.x + _NODE, y0, end.x, y1, max(thick, 0.7))
+        marks.append(f'<path class="ribbon mark {kind}" d="{ribbon}" data-tip="{shown(tip)}"/>')
     columns = len({node["column"] for node in nodes})
     room = min(26, round((_step(columns) - _NODE - 12) / _LETTER))
     for box in boxes.values():
@@ -347,7 +350,8 @@ def sankey(name: str, title: str, flow: Json) -> str:
         marks += [_text("label", x, box.y + 11, short), _text("axis", x, box.y + 25, amount)]
     height = max(box.y + max(box.height, _LABEL) for box in boxes.values())
     described = "; ".join(
-        f"{spoken(boxes[link['from']].node['label'])} to {spoken(boxes[link['to']].node['label'])} {link['value']:,}"
+        f"{spoken(boxes[link['from']].node['label'])} to {spoken(boxes[link['to']].node['label'])} "
+        f"{link['value']:,}"
         for link in links
     )
     return svg(name, title, f"In {flow['unit']}: {described}", round(height) + 4, marks)
@@ -390,5 +394,6 @@ def _ribbon(x0: float, y0: float, x1: float, y1: float, thick: float) -> str:
     middle = (x0 + x1) / 2
     return (
         f"M{at(x0)} {at(y0)}C{at(middle)} {at(y0)} {at(middle)} {at(y1)} {at(x1)} {at(y1)}"
-        f"V{at(y1 + thick)}C{at(middle)} {at(y1 + thick)} {at(middle)} {at(y0 + thick)} {at(x0)} {at(y0 + thick)}Z"
+        f"V{at(y1 + thick)}"
+        f"C{at(middle)} {at(y1 + thick)} {at(middle)} {at(y0 + thick)} {at(x0)} {at(y0 + thick)}Z"
     )

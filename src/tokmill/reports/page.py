@@ -111,7 +111,10 @@ def frame(
     """A page of sections; one with nothing to look up has no script at all."""
     style, script = resource("page.css"), resource("page.js") if lookup else ""
     scripts = f" script-src '{_hash(script)}';" if script else ""
-    policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}';{scripts} base-uri 'none'; form-action 'none'"
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{_hash(style)}';{scripts} base-uri 'none'; "
+        "form-action 'none'"
+    )
     find = '<a href="#find">Find</a>' if search else ""
     links = "".join(f'<a href="#{section.key}">{section.title}</a>' for section in sections)
     run = f'<div id="tip" role="status" hidden></div>{lookup}<script>{script}</script>' if script else ""
@@ -120,7 +123,8 @@ def frame(
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
-        f'<link rel="icon" href="data:,"><title>{shown(name)} · tokmill report</title><style>{style}</style></head>\n'
+        f'<link rel="icon" href="data:,"><title>{shown(name)} · tokmill report</title><style>{style}</style>'
+        "</head>\n"
         f'<body>{header}<nav aria-label="Sections"><div>{find}{links}</div></nav>\n<main>{search}'
         + "\n".join(section.render() for section in sections)
         + f"</main>\n<footer>{footer}</footer>{run}</body></html>\n"
@@ -142,7 +146,10 @@ def _header(facts: Json) -> str:
     kind = "ok" if run["is_finished"] else "open"
     missing = ""
     if run["missing"] or run["set_aside"]:
-        missing = f'<p class="missing">Missing: {shown(", ".join([*run["missing"], *run["set_aside"]]))}. The figures are of the steps that are there.</p>'
+        missing = (
+            f'<p class="missing">Missing: {shown(", ".join([*run["missing"], *run["set_aside"]]))}. The '
+            "figures are of the steps that are there.</p>"
+        )
     tokens, kept = totals["tokens"], totals["kept"]
     build = next(iter(facts["builds"]), None)
     written = build["packing"]["written"] if build is not None else None
@@ -172,7 +179,8 @@ def _header(facts: Json) -> str:
     )
     return (
         f'<header><div class="top"><p class="brand">tokmill report</p>'
-        f'<button id="theme" type="button" aria-label="Change between light and dark">◐ <span>auto</span></button></div>'
+        '<button id="theme" type="button" aria-label="Change between light and dark">◐ <span>auto</span>'
+        "</button></div>"
         f'<h1>{shown(run["name"])}</h1><p class="digest"><span class="state {kind}">{state}</span> '
         f"digest <code>{shown(run['digest'])}</code></p>{missing}"
         f'<div class="numbers">{figures}</div></header>'
@@ -187,7 +195,8 @@ def _search(listed: int, total: int) -> str:
     )
     return (
         f'<section id="find"><h2><a href="#find">Find a document</a></h2><p class="says">{prose(scope)}</p>'
-        f'<input id="q" type="search" autocomplete="off" spellcheck="false" placeholder="an id, a part of one, or words" '
+        '<input id="q" type="search" autocomplete="off" spellcheck="false" placeholder="an id, a part of '
+        'one, or words" '
         f'aria-label="Find a document by id or words"><p id="found" class="meta" role="status"></p>'
         f'<ol id="results"></ol></section>\n'
     )
@@ -195,7 +204,10 @@ def _search(listed: int, total: int) -> str:
 
 def _footer(facts: Json) -> str:
     version = (facts["environment"].get("packages") or {}).get("tokmill")
-    return f"<p>Written by tokmill{f' {shown(version)}' if version else ''} from the artifacts of the run alone. report.json has the same figures.</p>"
+    return (
+        f"<p>Written by tokmill{f' {shown(version)}' if version else ''} from the artifacts of the run "
+        "alone. report.json has the same figures.</p>"
+    )
 
 
 PAGE = "report.html"

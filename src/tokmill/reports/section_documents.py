@@ -38,8 +38,8 @@ def drops_section(facts: Json) -> Section:
     drops = facts["drops"]
     gone = sum(drop["docs"] for drop in drops)
     says = (
-        f"{plural(gone, 'document')} left, for {plural(len(drops), 'reason')}. Open one to read the documents nearest to "
-        "its line: the last that went, and the last that stayed."
+        f"{plural(gone, 'document')} left, for {plural(len(drops), 'reason')}. Open one to read the "
+        "documents nearest to its line: the last that went, and the last that stayed."
     )
     most = max((drop["docs"] for drop in drops), default=0)
     body = ""
@@ -65,7 +65,8 @@ def _decontaminated(facts: Json) -> str:
     unused = told["unused_items"]
     short = f" {plural(unused, 'item')} had too few words to be looked for." if unused else ""
     return (
-        f"<h3>Decontamination <small>{told['dropped']:,} dropped</small></h3><p>{told['docs']:,} documents hold "
+        f"<h3>Decontamination <small>{told['dropped']:,} dropped</small></h3><p>{told['docs']:,} documents "
+        "hold "
         f"{told['ngram']} words in a row of a benchmark item.{short}</p>{table(head, rows)}"
     )
 
@@ -106,7 +107,8 @@ def _drop(drop: Json, most: int, gone: int) -> str:
     return (
         f'<details class="drop"><summary><span class="reason">{shown(spoken(drop["reason"]))}{word}</span>'
         f'<span class="bound">{shown(rule)}</span>{bar(drop["docs"] / most, "drop")}'
-        f'<span class="n">{drop["docs"]:,}</span><span class="n faint">{percent(drop["docs"] / gone)}</span></summary>'
+        f'<span class="n">{drop["docs"]:,}</span><span class="n faint">{percent(drop["docs"] / gone)}</span>'
+        "</summary>"
         f"{inside}</details>"
     )
 
@@ -114,7 +116,10 @@ def _drop(drop: Json, most: int, gone: int) -> str:
 def _example(example: Json) -> str:
     measured = ""
     if "value" in example:
-        measured = f' <b>{shown(number(example["value"]))}</b> <span class="faint">against {shown(number(example["bound"]))}</span>'
+        measured = (
+            f' <b>{shown(number(example["value"]))}</b> <span class="faint">against '
+            f"{shown(number(example['bound']))}</span>"
+        )
     survivor = example.get("survivor")
     kept = f' <span class="faint">kept instead: {shown_id(survivor["doc_id"])}</span>' if survivor else ""
     detail = f' <span class="faint">· {shown(example["detail"])}</span>' if example.get("detail") else ""
@@ -133,7 +138,10 @@ def _record(record: Json) -> str:
         f"at {record['offset']:,}" if record["offset"] is not None else None,
         record["detail"],
     ]
-    return f'<p class="meta">{shown(record["source"])}: {shown(" · ".join(str(part) for part in told if part))}</p>'
+    return (
+        f'<p class="meta">{shown(record["source"])}: {shown(" · ".join(str(part) for part in told if part))}'
+        "</p>"
+    )
 
 
 def clusters_section(facts: Json) -> Section:
@@ -145,8 +153,8 @@ def clusters_section(facts: Json) -> Section:
         return Section("clusters", "Duplicates", says, body + nothing(why))
     says += (
         f" {plural(clusters['clusters'], 'cluster')} of documents share at least "
-        f"{percent(clusters['threshold'], 0)} of their word sequences. Of the largest, the one that stayed is on the left, "
-        "the one least like it on the right; what only one of them says is marked."
+        f"{percent(clusters['threshold'], 0)} of their word sequences. Of the largest, the one that stayed "
+        "is on the left, the one least like it on the right; what only one of them says is marked."
     )
     if pairs and clusters["shown"]:
         body += "<h3>The largest clusters</h3>"
@@ -198,7 +206,8 @@ def _cluster(cluster: Json, is_open: bool) -> str:
     hidden = cluster["size"] - len(cluster["members"])
     more = f'<li class="faint">and {hidden:,} more</li>' if hidden > 0 else ""
     return (
-        f'<details class="cluster"{" open" if is_open else ""}><summary><span class="reason"><bdi>{shown_id(cluster["left"])}</bdi></span>'
+        f'<details class="cluster"{" open" if is_open else ""}><summary><span class="reason">'
+        f"<bdi>{shown_id(cluster['left'])}</bdi></span>"
         f'<span class="n">{plural(cluster["size"], "document")}</span>'
         f'<span class="n faint">{cluster["kept"]:,} kept</span></summary>'
         f'<div class="pair"><div><h4 class="kept">Kept <bdi>{shown_id(cluster["left"])}</bdi></h4>'
@@ -229,7 +238,8 @@ def flow_section(facts: Json) -> Section:
     else:
         where = f" and into the build {tokens['build']}" if tokens["build"] else ""
         body += (
-            f"<h3>The same in tokens</h3><p>{brief(totals['tokens'])} tokens, by source, into the splits{where}."
+            f"<h3>The same in tokens</h3><p>{brief(totals['tokens'])} tokens, by source, into the "
+            f"splits{where}."
             f"{_repeats(tokens)}</p>{_river('tokens-flow', 'Tokens from sources to rows', tokens)}"
         )
     return Section("flow", "Flow", says, body)
@@ -277,12 +287,18 @@ def lengths_section(facts: Json) -> Section:
         body += _figure(
             histogram("tokens-histogram", "Documents by tokens", "tokens", [("encoded", lengths["tokens"])])
         )
-    says = "How long documents are. Each bar is half an octave wide: a document of twice the length is two bars on."
+    says = (
+        "How long documents are. Each bar is half an octave wide: a document of twice the length is two bars "
+        "on."
+    )
     return Section("lengths", "Lengths", says, body or nothing("No document was measured."))
 
 
 def _legend(first: str, second: str) -> str:
-    return f'<p class="legend"><i class="s0"></i>{first} <i class="s1"></i>{second} (the narrower bar inside)</p>'
+    return (
+        f'<p class="legend"><i class="s0"></i>{first} <i class="s1"></i>{second} (the narrower bar inside)'
+        "</p>"
+    )
 
 
 def _figure(chart: str) -> str:

@@ -33,7 +33,10 @@ def _lines(told: list[Json]) -> str:
 
 def warnings_section(facts: Json) -> Section:
     """Those that need a decision; what is routine is folded."""
-    says = "What the run noticed and somebody has to decide about. It is not a review: `tokmill review` looks further."
+    says = (
+        "What the run noticed and somebody has to decide about. It is not a review: `tokmill review` looks "
+        "further."
+    )
     body = _lines(facts["warnings"]) or nothing("Nothing.")
     notes = facts["notes"]
     if notes:
@@ -64,8 +67,8 @@ def pace_section(facts: Json) -> Section:
         *(f"{name} {version}" for name, version in (environment["packages"] or {}).items() if version),
     ]
     says = (
-        "How long each kind of step took, as its manifest says. Steps that work side by side count from their common start; "
-        "the first run on a machine also compiles."
+        "How long each kind of step took, as its manifest says. Steps that work side by side count from "
+        "their common start; the first run on a machine also compiles."
     )
     head = ["Step", "", "time", "documents", "text", "rate", "written"]
     body = table(head, rows, 2) + f'<p class="meta">{shown(" · ".join(part for part in told if part))}</p>'
@@ -96,7 +99,10 @@ def chain_section(facts: Json) -> Section:
         body += f"<div><dt>seed</dt><dd>{run['seed']}</dd></div>"
     body += "</dl>"
     if facts["recipe"] is not None:
-        body += f"<details><summary>The recipe, without what it leaves to the defaults</summary><pre>{shown(facts['recipe'])}</pre></details>"
+        body += (
+            "<details><summary>The recipe, without what it leaves to the defaults</summary>"
+            f"<pre>{shown(facts['recipe'])}</pre></details>"
+        )
     body += table(["Step", "content", "experiment", "made from", "files", "bytes"], rows, 4)
     files = [
         [shown(step["step"].partition("/")[2] or step["step"]), shown(name), f"<code>{shown(sha256)}</code>"]
@@ -106,7 +112,10 @@ def chain_section(facts: Json) -> Section:
     if files:
         shown_files = files[:40]
         more = f'<p class="faint">and {len(files) - 40:,} more, in report.json</p>' if len(files) > 40 else ""
-        body += f"<details><summary>{plural(len(files), 'input file')}</summary>{table(['For', 'file', 'sha256'], shown_files, 3)}{more}</details>"
+        body += (
+            f"<details><summary>{plural(len(files), 'input file')}"
+            f"</summary>{table(['For', 'file', 'sha256'], shown_files, 3)}{more}</details>"
+        )
     return Section("chain", "Provenance", says, body)
 
 
@@ -135,7 +144,10 @@ def sources_section(facts: Json) -> Section:
     ]
     head = ["Source", "domain", "from", "licences", "records", "kept by clean", "built"]
     head += [f"tokens in {shown(build)}" for build in builds]
-    says = "What was read, how much of it cleaning kept, and how much of it is in a build, by the licences of its documents."
+    says = (
+        "What was read, how much of it cleaning kept, and how much of it is in a build, by the licences of "
+        "its documents."
+    )
     return Section(
         "sources", "Sources", says, table(head, rows, 4) if rows else nothing("Nothing was ingested yet.")
     )
@@ -169,12 +181,15 @@ def shares_section(facts: Json) -> Section:
         return Section("shares", "Shares", "What the tokens are made of.", nothing("Nothing was encoded."))
     build = next(iter(facts["builds"]), None)
     if build is None:
-        says = "What the encoded tokens are made of: shares are of tokens, not of documents. Nothing was built of them."
+        says = (
+            "What the encoded tokens are made of: shares are of tokens, not of documents. Nothing was built "
+            "of them."
+        )
         body = "".join(_shares(title, shares[key], None) for key, title in _NAMES.items())
     else:
         says = (
-            f"What the build {build['name']} is made of: shares are of its tokens, as often as they repeat; documents count "
-            "once. The last column is what was encoded, before mixing and packing."
+            f"What the build {build['name']} is made of: shares are of its tokens, as often as they repeat; "
+            "documents count once. The last column is what was encoded, before mixing and packing."
         )
         body = "".join(_shares(title, build["shares"][key], shares[key]) for key, title in _NAMES.items())
     return Section("shares", "Shares", says, f'<div class="grid">{body}</div>')
@@ -214,7 +229,10 @@ def _shares(title: str, rows: list[Json], encoded: list[Json] | None) -> str:
 
 
 def packing_section(facts: Json) -> Section:
-    says = "What each build wrote of the tokens it was given. Padding is written and teaches nothing; the rest of the bar that is not in rows is lost."
+    says = (
+        "What each build wrote of the tokens it was given. Padding is written and teaches nothing; the rest "
+        "of the bar that is not in rows is lost."
+    )
     chart = packing(facts["builds"])
     if not chart:
         return Section("packing", "Packing", says, nothing("Nothing was built."))
@@ -237,7 +255,10 @@ def packing_section(facts: Json) -> Section:
 
 def tokenizer_section(facts: Json) -> Section:
     tokenizer = facts["tokenizer"]
-    says = "How the text was cut. More characters in a token, or fewer tokens for a word, is text that the vocabulary knows well."
+    says = (
+        "How the text was cut. More characters in a token, or fewer tokens for a word, is text that the "
+        "vocabulary knows well."
+    )
     if tokenizer is None:
         return Section(
             "tokenizer", "Tokenizer", says, nothing("This run has no tokenizer, or did not get there.")
@@ -270,7 +291,10 @@ def tokenizer_section(facts: Json) -> Section:
         body += "</div>"
         counted = sorted({str(column) for column in facts["words_measured_by"].values() if column})
         if counted:
-            body += f'<p class="meta">Words are counted where a rule needs them ({shown(", ".join(counted))}), in some or all of the documents; the token that ends a document is not counted as text.</p>'
+            body += (
+                f'<p class="meta">Words are counted where a rule needs them ({shown(", ".join(counted))}), '
+                "in some or all of the documents; the token that ends a document is not counted as text.</p>"
+            )
     return Section("tokenizer", "Tokenizer", says, body)
 
 
@@ -303,7 +327,10 @@ def mixture_section(facts: Json) -> Section:
     mixture = facts["mixture"]
     says = "Shares that were asked for, against those that were built."
     if mixture is None:
-        why = "This recipe has no mixture: builds hold every document that was kept, in the order of the corpus."
+        why = (
+            "This recipe has no mixture: builds hold every document that was kept, in the order of the "
+            "corpus."
+        )
         return Section("mixture", "Mixture", says, nothing(why))
     says += " The bar is what was built, the upright line what was wanted."
     if mixture["build"] is not None:
@@ -333,7 +360,10 @@ def _mixed(split: Json) -> str:
         for one, label in rows
     ]
     head = ["Source" if domains is None else "Domain", "", "wanted", "built", "tokens", "available", "epochs"]
-    return f"<h3>{shown(split['split'])} <small>{count(split['tokens'])} tokens</small></h3>{table(head, cells, 2)}"
+    return (
+        f"<h3>{shown(split['split'])} <small>{count(split['tokens'])} tokens</small>"
+        f"</h3>{table(head, cells, 2)}"
+    )
 
 
 def _ranked(rows: list[Json]) -> list[Json]:

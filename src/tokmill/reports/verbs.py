@@ -73,7 +73,10 @@ def gather_steps(directory: Path) -> Json:
         raise StorageError(
             "no manifest of a run or of a verb lies here",
             where=str(directory),
-            next="give a directory that `tokmill run`, `tokmill normalize`, `tokmill filter`, `tokmill dedup` or `tokmill build` has written",
+            next=(
+                "give a directory that `tokmill run`, `tokmill normalize`, `tokmill filter`, `tokmill dedup` "
+                "or `tokmill build` has written"
+            ),
         )
     names = sorted({name for step in steps for name in step["domains"]})
     return {
@@ -193,7 +196,8 @@ def _page(facts: Json) -> str:
     sections = [_steps_section(facts), _drops_section(facts), _domains_section(facts)]
     header = (
         f'<header><div class="top"><p class="brand">tokmill report</p></div>'
-        f"<h1>{shown(facts['run']['name'])}</h1><p>{plural(len(facts['steps']), 'step')} of verbs without a recipe</p></header>"
+        f"<h1>{shown(facts['run']['name'])}</h1><p>{plural(len(facts['steps']), 'step')} of verbs without a "
+        "recipe</p></header>"
     )
     return frame(
         facts["run"]["name"],
@@ -224,7 +228,10 @@ def _steps_section(facts: Json) -> Section:
         for step in facts["steps"]
     ]
     head = ["step", "kind", "documents in", "kept", "share", "rows", "tokens", "bytes"]
-    says = "Every directory that a verb has written, by its manifests. ~ is an estimate: four characters a token."
+    says = (
+        "Every directory that a verb has written, by its manifests. ~ is an estimate: four characters a "
+        "token."
+    )
     return Section("steps", "Steps", says, table(head, rows, left=2))
 
 

@@ -38,7 +38,8 @@ CODE = "code"
 
 
 @check(
-    "Set `language: {method: detect, keep: […]}`, or name the field that holds it; give code a language label."
+    "Set `language: {method: detect, keep: […]}`, or name the field that holds it; give code a language "
+    "label."
 )
 def language_mixture(evidence: Evidence) -> Found:
     """Is the language of each domain known, and one?
@@ -152,7 +153,8 @@ def _drift_of_rows(evidence: Evidence) -> Found:
             yield Finding(
                 "medium",
                 f"source {source}",
-                f"share of the tokens: {spelled(before)} % in the first half of the rows, {spelled(after)} % in the last",
+                f"share of the tokens: {spelled(before)} % in the first half of the rows, {spelled(after)} % "
+                "in the last",
                 (
                     Measure("first half", before, "% of the tokens", "index.jsonl.zst"),
                     Measure("last half", after, "% of the tokens", "index.jsonl.zst"),

@@ -70,9 +70,9 @@ def near_overlap(evidence: Evidence) -> Found:
     found = evidence.near_overlap
     if not found.is_complete:
         yield (
-            f"looked for near duplicates of {found.looked_at:,} of {found.held_out:,} held-out documents among "
-            f"{found.train_documents:,} of {found.of_train_documents:,} training documents, chosen by the hash of their ids: "
-            "the share is a lower bound"
+            f"looked for near duplicates of {found.looked_at:,} of {found.held_out:,} held-out documents "
+            f"among {found.train_documents:,} of {found.of_train_documents:,} training documents, chosen by "
+            "the hash of their ids: the share is a lower bound"
         )
     if found.overlapping > MAX_NEAR_OVERLAP * found.looked_at:
         read_from = "texts of ingest/* and clean/*, split/labels-*.parquet"
@@ -120,7 +120,8 @@ def split_after_packing(evidence: Evidence) -> Found:
             yield Finding(
                 "high",
                 named([build]),
-                f"{plural(len(found.cut), 'document')} go on in another split: it was split after it was packed",
+                f"{plural(len(found.cut), 'document')} go on in another split: it was split after it was "
+                "packed",
                 (
                     Measure("documents cut by the split", len(found.cut), "documents", read_from),
                     Measure(f"the first, {source}/{doc_id}, at its token", at, "", read_from),
@@ -147,7 +148,10 @@ def held_out(evidence: Evidence) -> Found:
             says = f"nothing is held out of {total:,} {unit}"
             yield Finding("high", about, says, figures, bound, "outside")
         elif held[largest] > total - out:
-            says = f"{largest} has more than is trained on: {held[largest]:,} {unit}, and {total - out:,} for training"
+            says = (
+                f"{largest} has more than is trained on: {held[largest]:,} {unit}, and {total - out:,} for "
+                "training"
+            )
             most = Measure(f"{unit} of a held-out split", total - out, unit, "those of training")
             yield Finding("high", about, says, figures, most)
         elif not MIN_HELD_OUT * total <= out <= MAX_HELD_OUT * total:
@@ -291,7 +295,8 @@ def contamination(evidence: Evidence) -> Found:
         yield Finding(
             "high",
             "benchmarks",
-            f"{plural(kept.total(), 'document')} that are kept hold words of {plural(len(items), 'benchmark item')}",
+            f"{plural(kept.total(), 'document')} that are kept hold words of "
+            f"{plural(len(items), 'benchmark item')}",
             (
                 *(
                     Measure(f"contaminated documents in {name}", count, "documents", read_from)
@@ -375,13 +380,15 @@ def _overlaps(evidence: Evidence, found: Answering) -> None:
     exact = found.attempt(lambda: evidence.exact_overlap)
     if exact is not None and exact.held_out:
         found.say(
-            f"{exact.overlapping:,} of {exact.held_out:,} held-out documents have an exact copy in another split."
+            f"{exact.overlapping:,} of {exact.held_out:,} held-out documents have an exact copy in another "
+            "split."
         )
         found.figures["exact_copies"] = exact.overlapping
         near = found.attempt(lambda: evidence.near_overlap)
         if near is not None:
             found.say(
-                f"{near.overlapping:,} of {near.looked_at:,} looked at have a near duplicate there (Jaccard {near.threshold:g})."
+                f"{near.overlapping:,} of {near.looked_at:,} looked at have a near duplicate there (Jaccard "
+                f"{near.threshold:g})."
             )
             found.figures["near_duplicates"] = near.overlapping
         found.base("clean/*/marks-*.parquet", "split/labels-*.parquet", "texts")
@@ -392,7 +399,8 @@ def evaluation_risks(evidence: Evidence, found: Answering) -> None:
     if evidence.subject.kind == "recipe":
         against = evidence.recipe.dedup.against
         found.say(
-            f"Benchmarks are {'given: ' + ', '.join(against.files) if against else 'not given (`dedup.against`)'}."
+            "Benchmarks are "
+            f"{'given: ' + ', '.join(against.files) if against else 'not given (`dedup.against`)'}."
         )
         found.base("the recipe: dedup.against").lack("items found in documents, copies between splits")
         return
@@ -403,7 +411,8 @@ def evaluation_risks(evidence: Evidence, found: Answering) -> None:
     if dedup is not None and AGAINST.asked_in(dedup):
         facts, dropped = dedup.facts["against"], dedup.counts["dropped"].get("contaminated", 0)
         found.say(
-            f"Benchmark items stand in {plural(facts['documents'], 'document')}, of which {dropped:,} were dropped."
+            f"Benchmark items stand in {plural(facts['documents'], 'document')}, of which {dropped:,} were "
+            "dropped."
         )
         found.figures |= {"contaminated": facts["documents"], "contaminated_dropped": dropped}
         found.base("dedup/manifest.json: against")
@@ -416,13 +425,14 @@ def evaluation_risks(evidence: Evidence, found: Answering) -> None:
         prefix = longest_prefix(tallies, PREFIX_MEDIUM) if docs >= MIN_DOCUMENTS else None
         if prefix is not None:
             found.say(
-                f"{share(prefix[1], docs)} of {domain} begin with {quoted(prefix[0])}: loss on it is easy to lower."
+                f"{share(prefix[1], docs)} of {domain} begin with {quoted(prefix[0])}: loss on it is easy to "
+                "lower."
             )
             found.figures.setdefault("constant_beginnings", {})[domain] = round(prefix[1] / docs, 6)
             found.base("texts")
     for _, probe in found.attempt(lambda: probed_builds(evidence)) or []:
         rows = probe.views[0]
         found.say(
-            f"Single tokens tell the domain of {spelled(100 * rows.accuracy())} % of held-out rows: a router, or a probe of hidden "
-            "states, that does as well has shown nothing beyond them."
+            f"Single tokens tell the domain of {spelled(100 * rows.accuracy())} % of held-out rows: a "
+            "router, or a probe of hidden states, that does as well has shown nothing beyond them."
         )

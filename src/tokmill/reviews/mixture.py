@@ -51,7 +51,8 @@ def domain_weights(evidence: Evidence) -> dict[str, Fraction] | None:
 
 
 @check(
-    "Set `mixture.weights`, or `mixture: {balance: smallest}`; where the imbalance is meant, say why beside it."
+    "Set `mixture.weights`, or `mixture: {balance: smallest}`; where the imbalance is meant, say why beside "
+    "it."
 )
 def domain_imbalance(evidence: Evidence) -> Found:
     """Do domains have about as many tokens?"""
@@ -210,7 +211,10 @@ def budget_epochs(evidence: Evidence) -> Found:
         wanted = asked * float(told["wanted"])
         implied = wanted / told["available"]
         if not math.isclose(implied, 1.0, rel_tol=1e-3):
-            says = f"the budget asks for {spelled(implied)} times what it has; {spelled(float(told['epochs']))} were built"
+            says = (
+                f"the budget asks for {spelled(implied)} times what it has; {spelled(float(told['epochs']))} "
+                "were built"
+            )
             budget = "its part of the budget", round(wanted)
             yield from _epochs(
                 source, implied, says, "epochs that the budget implies", budget, told["available"]
@@ -264,8 +268,8 @@ def balance(evidence: Evidence, found: Answering) -> None:
     if evidence.subject.kind == "recipe":
         if is_cut:
             found.say(
-                "`balance: smallest` asks for domains of equal size: of each as many rows (blocks) as the smallest has, and "
-                "the rest of the larger ones is left out."
+                "`balance: smallest` asks for domains of equal size: of each as many rows (blocks) as the "
+                "smallest has, and the rest of the larger ones is left out."
             )
         elif not weights:
             found.say("No weights are asked for: domains are as large as their sources.")
@@ -309,8 +313,9 @@ def _cost_of_balance(evidence: Evidence, found: Answering) -> None:
         rows = boundaries.rows_by_class if boundaries is not None and has_rows else {}
         listed = ", ".join(f"{name} {count:,}" for name, count in rows.items())
         found.say(
-            f"{named(builds).capitalize()} is balanced in rows ({listed or f'{rows_built:,} in all'}): {left_out:,} of "
-            f"{tokens_in:,} training tokens ({share(left_out, tokens_in)}) are left out for it."
+            f"{named(builds).capitalize()} is balanced in rows ({listed or f'{rows_built:,} in all'}): "
+            f"{left_out:,} of {tokens_in:,} training tokens ({share(left_out, tokens_in)}) are left out for "
+            "it."
         )
         found.figures["left_out"] = {"tokens": left_out, "of_tokens": tokens_in, "rows": rows}
     if not evidence.has("tokens"):
@@ -327,9 +332,10 @@ def _cost_of_balance(evidence: Evidence, found: Answering) -> None:
     most = min(max(available.values()), int(EPOCHS_HIGH) * available[least])
     repeat = _equal_domains(available, most)
     found.say(
-        f"Of {total:,} training tokens, domains of equal size leave out {share(cut.left_out, total)} if all are cut to {least} "
-        f"({cut.each:,} tokens), {share(repeat.left_out, total)} if {least} is seen {spelled(repeat.epochs)} times "
-        f"(up to {EPOCHS_HIGH:g} cost next to nothing), and nothing if domains keep their sizes and the loader draws them alike."
+        f"Of {total:,} training tokens, domains of equal size leave out {share(cut.left_out, total)} if all "
+        f"are cut to {least} ({cut.each:,} tokens), {share(repeat.left_out, total)} if {least} is seen "
+        f"{spelled(repeat.epochs)} times (up to {EPOCHS_HIGH:g} cost next to nothing), and nothing if "
+        "domains keep their sizes and the loader draws them alike."
     )
     found.say(f"Least is left out, and all are in one build, with `{repeat.recipe(list(available))}`.")
     found.base("tokens/train/*/lengths-*.parquet")

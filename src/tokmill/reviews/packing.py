@@ -151,13 +151,22 @@ def _cost(evidence: Evidence, build: Build, found: Answering) -> None:
     told = f"{named([build]).capitalize()} ({pack['layout']}"
     told += f", rows of {pack['length']:,})" if "length" in pack else ")"
     columns = tokens["written"] + tokens["padding"]
-    told += f": padding {share(tokens['padding'], columns)} of the columns, tail dropped {share(tokens['tail_dropped'], tokens['in'])}"
-    told += f", truncated {share(tokens['truncated'], tokens['in'])}, left out {share(tokens['left_out'], tokens['in'])} of the tokens"
+    told += (
+        f": padding {share(tokens['padding'], columns)} of the columns, tail dropped "
+        f"{share(tokens['tail_dropped'], tokens['in'])}"
+    )
+    told += (
+        f", truncated {share(tokens['truncated'], tokens['in'])}, left out "
+        f"{share(tokens['left_out'], tokens['in'])} of the tokens"
+    )
     rows = found.attempt(lambda: evidence.rows(build).splits[0])
     incomplete = found.attempt(lambda: _incomplete(evidence, build, rows)) if rows is not None else None
     figures = dict(tokens)
     if rows is not None:
-        told += f"; {rows.without_beginning:,} of {rows.documents:,} documents lack their beginning, {rows.without_end:,} their end"
+        told += (
+            f"; {rows.without_beginning:,} of {rows.documents:,} documents lack their beginning, "
+            f"{rows.without_end:,} their end"
+        )
         told += f"; {share(rows.fragmented, rows.documents)} of the documents on more than one row"
         told += (
             f", {share(rows.after_another, rows.tokens)} of the tokens after another document in their row"

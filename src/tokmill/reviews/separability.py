@@ -37,8 +37,8 @@ SURFACE_DROP = 0.10
 
 WIDE = 1.96  # standard errors on either side: 95 %
 CONFOUND = (
-    "It is the confound of any analysis of routing: an expert that follows the domain may follow these tokens. Compare with "
-    "it, and with what remains when they are masked."
+    "It is the confound of any analysis of routing: an expert that follows the domain may follow these "
+    "tokens. Compare with it, and with what remains when they are masked."
 )
 _UNITS = {"row": "row", "row start": "row", "document start": "document"}
 _WORDS = {
@@ -66,8 +66,8 @@ def probed_builds(evidence: Evidence) -> list[tuple[Build, Probe]]:
 
 
 @check(
-    "Report routing and probes beside this baseline, and on rows whose markers are masked; take templates and marks out "
-    "of the texts."
+    "Report routing and probes beside this baseline, and on rows whose markers are masked; take templates "
+    "and marks out of the texts."
 )
 def surface_shortcut(evidence: Evidence) -> Found:
     """Do single tokens tell the domains apart? That domains differ is no fault;
@@ -82,7 +82,10 @@ def surface_shortcut(evidence: Evidence) -> Found:
         drop = accuracy - remaining
         read_from = f"{place_of(build)}*/index.jsonl.zst and the rows"
         is_few = drop > SURFACE_DROP
-        says = f"{spelled(100 * accuracy)} % of held-out rows are told apart by single tokens (chance {spelled(100 * rows.chance)} %)"
+        says = (
+            f"{spelled(100 * accuracy)} % of held-out rows are told apart by single tokens (chance "
+            f"{spelled(100 * rows.chance)} %)"
+        )
         says += f"; without {MASKED[0]} markers of each {spelled(100 * remaining)} %"
         if is_few:
             lost = f"lost without {MASKED[0]} markers of each domain"
@@ -109,7 +112,8 @@ def surface_shortcut(evidence: Evidence) -> Found:
 
 
 @check(
-    "Hold out more documents of the domain (a larger `split.valid_fraction`), and compare models document by document."
+    "Hold out more documents of the domain (a larger `split.valid_fraction`), and compare models document by "
+    "document."
 )
 def held_out_noise(evidence: Evidence) -> Found:
     """Is a domain's held-out loss known well enough?"""
@@ -157,9 +161,9 @@ def separability(evidence: Evidence, found: Answering) -> None:
             found.lack("domains: nothing here says which one a source is of, so sources are told apart")
         rows = probe.views[0]
         found.say(
-            f"{named([build]).capitalize()}: naive Bayes on single tokens, taught by {sum(rows.trained_on):,} training rows, asked "
-            f"about {sum(rows.asked):,} of {probe.split} ({', '.join(probe.domains)}; chance {spelled(100 * rows.chance)} %, each "
-            "counted alike)."
+            f"{named([build]).capitalize()}: naive Bayes on single tokens, taught by "
+            f"{sum(rows.trained_on):,} training rows, asked about {sum(rows.asked):,} of {probe.split} "
+            f"({', '.join(probe.domains)}; chance {spelled(100 * rows.chance)} %, each counted alike)."
         )
         for view in probe.views:
             found.say(_told_apart(view))
@@ -190,7 +194,8 @@ def _told_apart(view: View) -> str:
     masked = ", ".join(f"{most} of each masked {spelled(100 * view.accuracy(most))} %" for most in MASKED)
     right = sum(view.right[0])
     return (
-        f"{words[0].upper()}{words[1:]}: {spelled(100 * view.accuracy())} % right ({spelled(round(right, 1)) if right % 1 else f'{right:,.0f}'} of "
+        f"{words[0].upper()}{words[1:]}: {spelled(100 * view.accuracy())} % right "
+        f"({spelled(round(right, 1)) if right % 1 else f'{right:,.0f}'} of "
         f"{plural(sum(view.asked), _UNITS[view.name])}); markers: {masked}."
     )
 
@@ -217,13 +222,15 @@ def noise_sentences(probe: Probe) -> list[str]:
         if noise is not None:
             times = noise.error / noise.error_of_tokens if noise.error_of_tokens else 1.0
             said.append(
-                f"{domain}: {plural(noise.documents, 'document')}, {noise.tokens:,} tokens in rows of {probe.split}; its mean loss is "
-                f"known to ± {share(WIDE * noise.error, noise.loss)} (95 %; {spelled(times)} times what independent tokens would give)."
+                f"{domain}: {plural(noise.documents, 'document')}, {noise.tokens:,} tokens in rows of "
+                f"{probe.split}; its mean loss is known to ± {share(WIDE * noise.error, noise.loss)} (95 %; "
+                f"{spelled(times)} times what independent tokens would give)."
             )
     if said:
         said.append(
-            f"Measured by document with a unigram model of the {probe.word}, which stands for one that is not trained yet: take it for "
-            "the order of size. Two models on the same documents are better compared document by document."
+            f"Measured by document with a unigram model of the {probe.word}, which stands for one that is "
+            "not trained yet: take it for the order of size. Two models on the same documents are better "
+            "compared document by document."
         )
     return said
 

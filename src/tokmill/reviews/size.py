@@ -170,7 +170,8 @@ def tokens_per_parameter(evidence: Evidence) -> Found:
             yield Finding(
                 "medium",
                 about,
-                f"{spelled(each)} tokens per parameter: a smaller model, or more tokens, would have a lower loss",
+                f"{spelled(each)} tokens per parameter: a smaller model, or more tokens, would have a lower "
+                "loss",
                 (
                     Measure("trained on", tokens, "tokens", read_from),
                     Measure("model", params, "parameters", "review.model_params, or --model-params"),
@@ -182,8 +183,8 @@ def tokens_per_parameter(evidence: Evidence) -> Found:
 
 
 @check(
-    "Find more text, or train on less: up to four epochs repeats are nearly as good as new text, beyond that they are "
-    "worth less and less."
+    "Find more text, or train on less: up to four epochs repeats are nearly as good as new text, beyond that "
+    "they are worth less and less."
 )
 def plan_epochs(evidence: Evidence) -> Found:
     """Does training see its tokens too often?"""
@@ -233,7 +234,8 @@ def _bounded_epochs(evidence: Evidence, train_tokens: int) -> Found:
         yield _seen_again(
             at_least,
             "sources",
-            f"their limits allow about {most:,} tokens: {train_tokens:,} are {spelled(at_least)} passes at least",
+            f"their limits allow about {most:,} tokens: {train_tokens:,} are {spelled(at_least)} passes at "
+            "least",
             (
                 Measure("passes, at least", at_least, "", read_from),
                 *(
@@ -257,7 +259,8 @@ def size_target(evidence: Evidence, found: Answering) -> None:
         tokens = lengths.sums("tokens", "source", TRAIN)
         available = sum(tokens.values())
         found.say(
-            f"There are {available:,} training tokens in {sum(lengths.sums('docs', 'source', TRAIN).values()):,} documents."
+            f"There are {available:,} training tokens in "
+            f"{sum(lengths.sums('docs', 'source', TRAIN).values()):,} documents."
         )
         found.figures["available_tokens"] = available
         weights = domain_weights(evidence)
@@ -304,7 +307,8 @@ def _for_the_model(evidence: Evidence, found: Answering) -> None:
     groups = found.attempt(lambda: together(builds_of, lambda build: passes_of(evidence, build))) or []
     for builds, passes in groups[1:]:
         found.say(
-            f"{named(builds).capitalize()}: {spelled(passes.number)} passes over {passes.built:,} training tokens."
+            f"{named(builds).capitalize()}: {spelled(passes.number)} passes over {passes.built:,} training "
+            "tokens."
         )
     for _, passes in groups[:1]:
         for sentence in size_sentences(evidence, passes):
@@ -336,13 +340,15 @@ def size_sentences(evidence: Evidence, passes: Passes) -> list[str]:
     said = []
     if params is not None:
         said.append(
-            f"{params:,} parameters on {passes.train_tokens:,} tokens: {spelled(passes.train_tokens / params)} per parameter "
-            f"(about {TOKENS_PER_PARAMETER} are compute-optimal, {HOFFMANN}: {TOKENS_PER_PARAMETER * params:,})."
+            f"{params:,} parameters on {passes.train_tokens:,} tokens: "
+            f"{spelled(passes.train_tokens / params)} per parameter (about {TOKENS_PER_PARAMETER} are "
+            f"compute-optimal, {HOFFMANN}: {TOKENS_PER_PARAMETER * params:,})."
         )
     if asked is not None:
         said.append(
             f"That is {spelled(passes.number)} passes over {passes.built:,} training tokens, worth about "
-            f"{spelled_tokens(passes.worth)} new ones (up to {EPOCHS_HIGH:g} passes cost next to nothing, {MUENNIGHOFF})."
+            f"{spelled_tokens(passes.worth)} new ones (up to {EPOCHS_HIGH:g} passes cost next to nothing, "
+            f"{MUENNIGHOFF})."
         )
     first, *others = passes.in_order
     if others and evidence.has("tokens"):  # a build by itself has no more than was built
@@ -355,8 +361,8 @@ def size_sentences(evidence: Evidence, passes: Passes) -> list[str]:
         )
     enough = EPOCHS_HIGH * passes.built / TOKENS_PER_PARAMETER
     said.append(
-        f"{EPOCHS_HIGH:g} passes over the build, at {TOKENS_PER_PARAMETER} tokens per parameter, are enough for a model of "
-        f"{spelled_tokens(enough)} parameters."
+        f"{EPOCHS_HIGH:g} passes over the build, at {TOKENS_PER_PARAMETER} tokens per parameter, are enough "
+        f"for a model of {spelled_tokens(enough)} parameters."
     )
     return said
 
@@ -385,7 +391,8 @@ def _asked_size(evidence: Evidence, found: Answering) -> None:
         total = sum(bounds.values())
         listed = ", ".join(f"{name} {spelled_tokens(count)}" for name, count in bounds.items())
         found.say(
-            f"That is at most about {spelled_tokens(total)} tokens ({listed}), at {BYTES_PER_TOKEN} bytes each."
+            f"That is at most about {spelled_tokens(total)} tokens ({listed}), at {BYTES_PER_TOKEN} bytes "
+            "each."
         )
         found.figures["tokens_at_most"] = bounds
     if recipe.mixture is not None and recipe.mixture.balance == "smallest":
@@ -393,8 +400,8 @@ def _asked_size(evidence: Evidence, found: Answering) -> None:
     if training.model_params is not None and training.train_tokens is not None:
         found.say(
             f"{training.model_params:,} parameters on {training.train_tokens:,} tokens: "
-            f"{spelled(training.train_tokens / training.model_params)} per parameter (about {TOKENS_PER_PARAMETER} are "
-            f"compute-optimal, {HOFFMANN})."
+            f"{spelled(training.train_tokens / training.model_params)} per parameter (about "
+            f"{TOKENS_PER_PARAMETER} are compute-optimal, {HOFFMANN})."
         )
     _lack_of_plan(training, found)
     found.figures["target"] = list(target) if target else None

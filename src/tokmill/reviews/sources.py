@@ -110,7 +110,10 @@ def remote_code(evidence: Evidence) -> Found:
         )
     hooks = sorted(set(_hooks(subject.asked)))
     if hooks:
-        yield f"{', '.join(hooks)}: code beside the recipe, which runs with it and is part of its identity; not reviewed here"
+        yield (
+            f"{', '.join(hooks)}: code beside the recipe, which runs with it and is part of its identity; "
+            "not reviewed here"
+        )
 
 
 def _hooks(asked: object) -> Iterator[str]:
@@ -124,8 +127,8 @@ def _hooks(asked: object) -> Iterator[str]:
 
 
 @check(
-    "Draw from the whole source: `sample: {method: reservoir, k: …}` or `hash`; `shuffle_buffer` if it cannot be "
-    "read whole."
+    "Draw from the whole source: `sample: {method: reservoir, k: …}` or `hash`; `shuffle_buffer` if it "
+    "cannot be read whole."
 )
 def head_sampling(evidence: Evidence) -> Found:
     """Was a source cut off at its head? A crawl or a dump is ordered by something."""
@@ -181,8 +184,8 @@ def _in_recipe(evidence: Evidence, source: Source, name: str, value: Value = 0) 
 
 
 @check(
-    "Read some (`tokmill why OUT --reason REASON`), and ask `tokmill whatif` what another bound would keep; set "
-    "`clean.warn_source_loss`, or that of `dedup`, higher where the loss is meant."
+    "Read some (`tokmill why OUT --reason REASON`), and ask `tokmill whatif` what another bound would keep; "
+    "set `clean.warn_source_loss`, or that of `dedup`, higher where the loss is meant."
 )
 def source_loss(evidence: Evidence) -> Found:
     """Does a source lose most of its documents to one rule?
@@ -252,7 +255,8 @@ def subsource_labels(evidence: Evidence) -> Found:
             yield Finding(
                 "low",
                 f"source {name}",
-                f"{missing:,} of {plural(tally.docs, 'document')} ({share(missing, tally.docs)}) have no label within the source",
+                f"{missing:,} of {plural(tally.docs, 'document')} ({share(missing, tally.docs)}) have no "
+                "label within the source",
                 part("without a label", missing, "documents", "of the source", tally.docs, read_from),
                 bound,
             )
@@ -276,8 +280,8 @@ def _licenses(evidence: Evidence) -> Iterator[tuple[str, Json, str]]:
 
 
 @check(
-    "Name the licence of the source (`license`), or the field that holds it (`fields.license`); drop the rest "
-    "with `license: {unknown: drop}`."
+    "Name the licence of the source (`license`), or the field that holds it (`fields.license`); drop the "
+    "rest with `license: {unknown: drop}`."
 )
 def license_missing(evidence: Evidence) -> Found:
     """Has every document a licence?"""
@@ -334,7 +338,8 @@ def license_outside_policy(evidence: Evidence) -> Found:
                 yield Finding(
                     "high",
                     f"source {source}",
-                    f"{plural(total['docs'], 'document')} of licence {name}, which the recipe's policy refuses",
+                    f"{plural(total['docs'], 'document')} of licence {name}, which the recipe's policy "
+                    "refuses",
                     part(kept, total["docs"], "documents", "of the source", docs, read_from),
                     bound,
                 )
@@ -369,7 +374,8 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
             total = sum(told["tokens"] for told in counts.values())
             for name, told in counts.items():
                 found.say(
-                    f"{name}: {plural(told['docs'], 'document')}, {share(told['tokens'], total)} of the tokens."
+                    f"{name}: {plural(told['docs'], 'document')}, {share(told['tokens'], total)} of the "
+                    "tokens."
                 )
                 found.figures[name] = dict(told)
             found.base("manifest.json: counts.sources")

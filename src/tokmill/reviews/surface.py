@@ -72,13 +72,14 @@ def _not_judged(scan: Scan) -> Iterator[str]:
 def _sampled(scan: Scan) -> Iterator[str]:
     if not scan.is_complete:
         yield (
-            f"texts of {scan.shards:,} of {scan.of_shards:,} shards were read ({scan.text_bytes / 1e9:.1f} of "
-            f"{scan.of_bytes / 1e9:.1f} GB), chosen by the hash of their names"
+            f"texts of {scan.shards:,} of {scan.of_shards:,} shards were read ({scan.text_bytes / 1e9:.1f} "
+            f"of {scan.of_bytes / 1e9:.1f} GB), chosen by the hash of their names"
         )
 
 
 @check(
-    "Vary the template, or leave the constant part out: the domain is known by its first tokens, and they teach nothing."
+    "Vary the template, or leave the constant part out: the domain is known by its first tokens, and they "
+    "teach nothing."
 )
 def constant_prefix(evidence: Evidence) -> Found:
     """Do documents of a domain begin alike?"""
@@ -153,7 +154,8 @@ def first_character(evidence: Evidence) -> Found:
 
 @check(
     "Take them out where the source is written, before they mark a domain, or with a function of your own "
-    "(`transforms: [hooks.py:function]`); or drop such documents with a filter (`{measure: hooks.py:function, max: 0}`)."
+    "(`transforms: [hooks.py:function]`); or drop such documents with a filter (`{measure: "
+    "hooks.py:function, max: 0}`)."
 )
 def hidden_characters(evidence: Evidence) -> Found:
     """Do texts begin with whitespace, or hide characters?"""
@@ -205,8 +207,8 @@ def _skewed(what: str, rates: dict[str, tuple[int, int]]) -> Iterator[Finding]:
 
 
 @check(
-    "Read an edition without them (raw instead of tokenized, decoded as UTF-8), or drop such documents with a filter "
-    "(`{measure: hooks.py:function, max: 0}`): a model learns to write what it reads."
+    "Read an edition without them (raw instead of tokenized, decoded as UTF-8), or drop such documents with "
+    "a filter (`{measure: hooks.py:function, max: 0}`): a model learns to write what it reads."
 )
 def dataset_artefacts(evidence: Evidence) -> Found:
     """Have the datasets left marks in their texts? Of each source:

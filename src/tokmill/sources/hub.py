@@ -170,8 +170,8 @@ LONG_CODES = dict(
 T = TypeVar("T")
 
 SUBSTRING_WARNING = (
-    "--contains compares letters, not languages: `eng` is also in `asm_Beng`, which is Assamese in Bengali script. "
-    "Use --lang and --script to match whole tags."
+    "--contains compares letters, not languages: `eng` is also in `asm_Beng`, which is Assamese in Bengali "
+    "script. Use --lang and --script to match whole tags."
 )
 
 _PIN = re.compile(r"[0-9a-f]{40}")
@@ -313,7 +313,10 @@ def _ask(dataset: str, revision: str, question: Callable[[Any, str], T]) -> T:
         raise InputError(
             f"the dataset is loaded by its own script {script}; code from the hub is never run",
             where=where,
-            next="use a revision or a copy of it that holds data files (many have a branch refs/convert/parquet)",
+            next=(
+                "use a revision or a copy of it that holds data files (many have a branch "
+                "refs/convert/parquet)"
+            ),
         )
     for card in _CARDS:
         if card in siblings:

@@ -60,8 +60,8 @@ from tokmill.storage.records import read_exactly
 _MAX_INDENTED_LISTS = 8  # deeper ones stay there: 100,000 nested lists must not make 10 GB of spaces
 
 _BLOCKS = (
-    "p div h1 h2 h3 h4 h5 h6 blockquote hr dl dt dd section article header footer main nav aside figure figcaption "
-    "address form fieldset details summary center caption option body"
+    "p div h1 h2 h3 h4 h5 h6 blockquote hr dl dt dd section article header footer main nav aside figure "
+    "figcaption address form fieldset details summary center caption option body"
 )
 _HIDDEN = "script style template noframes iframe"
 # What the opening and the closing tag do.
@@ -268,7 +268,8 @@ class _Parser:
 def _refuse_declarations(parser: Any, where: str) -> None:
     def refuse(*_: Any) -> None:
         raise CorruptFile(
-            "declares a document type or an entity, which no dump does and a few bytes of which can fill memory",
+            "declares a document type or an entity, which no dump does and a few bytes of which can fill "
+            "memory",
             where=where,
             next="download the dump again from its publisher",
         )

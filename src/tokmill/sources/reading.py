@@ -281,7 +281,9 @@ def written_file(data: Any, source: str) -> InputFile:
         raise InputError(
             f"source `{source}`: its records were given in Python, and are not written down here",
             where="data",
-            next="run the recipe in Python with the records, or put them into a file and name it with `files`",
+            next=(
+                "run the recipe in Python with the records, or put them into a file and name it with `files`"
+            ),
         )
     (file,) = find_files(glob.escape(str(data)), data.parent)
     return file
@@ -308,7 +310,9 @@ def _batches(data: Any, source: str) -> Iterator[Iterable[Any]]:
         raise InputError(
             f"source `{source}`: its `data` is a {type(data).__name__}, and no records can be read from one",
             where="data",
-            next="give an iterable of dicts, a function that returns one, an Arrow table, a frame or a dataset",
+            next=(
+                "give an iterable of dicts, a function that returns one, an Arrow table, a frame or a dataset"
+            ),
         )
     else:
         yield data

@@ -256,7 +256,8 @@ def read_blocks(path: AnyPath, reading: Reading) -> Iterator[Page | BadRecord | 
                 open_block = _OpenBlock(block.offset + until, match["attributes"], reading.max_record_bytes)
     if open_block or (stray is not None and is_cut):
         raise CorruptFile(
-            f"the block at byte {open_block.offset if open_block else stray:,} has no end: the file is truncated",
+            f"the block at byte {open_block.offset if open_block else stray:,} has no end: the file is "
+            "truncated",
             where=str(path),
             next="copy it, or extract it, again",
         )

@@ -24,9 +24,9 @@ HIDDEN_PREFIXES = frozenset({
     "imagen", "categoría", "ficheiro", "arquivo", "imagem", "categoria", "immagine", "bestand",
     "afbeelding", "categorie", "plik", "grafika", "kategoria", "fil", "kategori", "tiedosto", "luokka",
     "soubor", "fájl", "kép", "kategória", "файл", "изображение", "категория", "зображення", "категорія",
-    "dosya", "kategorija", "berkas", "gambar", "ファイル", "画像", "カテゴリ", "文件", "檔案", "档案", "图像", "圖像", "分类",
-    "分類", "파일", "그림", "분류", "ملف", "صورة", "تصنيف", "پرونده", "رده", "קובץ", "תמונה", "קטגוריה", "चित्र",
-    "श्रेणी",
+    "dosya", "kategorija", "berkas", "gambar", "ファイル", "画像", "カテゴリ", "文件", "檔案", "档案", "图像",
+    "圖像", "分类", "分類", "파일", "그림", "분류", "ملف", "صورة", "تصنيف", "پرونده", "رده", "קובץ", "תמונה",
+    "קטגוריה", "चित्र", "श्रेणी",
 })
 
 _DROPPED_TAGS = frozenset({

@@ -244,8 +244,8 @@ def check_loss(step: Step[CleanOptions, CleanExtra], counts: Json) -> None:
     reasons = {**counts["dropped"], **counts["quarantined"]}
     first = min(reasons, key=lambda reason: (-reasons[reason], reason))
     raise CleanLimit(
-        f"loses {lost:,} of {came:,} documents ({spelled_share(lost, came)}), {reasons[first]:,} of them to {first}: "
-        f"more than `clean.max_source_loss` {limit}",
+        f"loses {lost:,} of {came:,} documents ({spelled_share(lost, came)}), {reasons[first]:,} of them to "
+        f"{first}: more than `clean.max_source_loss` {limit}",
         where=f"source {step.options.source}",
         next="change the rule, give the source `filters` of its own, or raise the limit",
     )

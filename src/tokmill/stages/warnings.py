@@ -79,8 +79,8 @@ def split_warnings(counts: Json, facts: Json) -> Iterator[Warning]:
         if most >= FEWEST_OF_ONE_ID and docs > MAX_SHARED_IDS * came:
             yield Warning(
                 f"source {source}",
-                f"{docs:,} or more of {came:,} documents of {source} share their id with others, {most:,} of them {name}: all of "
-                "one id are on one side of the split",
+                f"{docs:,} or more of {came:,} documents of {source} share their id with others, {most:,} of "
+                f"them {name}: all of one id are on one side of the split",
                 "name the field that tells documents apart with `fields.id`",
                 ("share an id", docs, "documents"),
                 ("of the source", came, "documents"),
@@ -91,7 +91,8 @@ def split_warnings(counts: Json, facts: Json) -> Iterator[Warning]:
         if counts.get(split, 0) > counts.get(train, 0):
             yield Warning(
                 "split",
-                f"{split} has {counts[split]:,} documents and {train} {counts[train]:,}: more is held out than trained on",
+                f"{split} has {counts[split]:,} documents and {train} {counts[train]:,}: more is held out "
+                "than trained on",
                 f"lower `split.{split}_fraction`, or hold out fewer with `method: counts`",
                 (split, counts[split], "documents"),
                 (train, counts[train], "documents"),
@@ -105,7 +106,8 @@ def vocabulary_warnings(train: Json | None, facts: Json) -> Iterator[Warning]:
     if made < asked:
         yield Warning(
             "tokenizer",
-            f"the vocabulary has {made:,} ids, and {asked:,} were asked for: there is not enough different text to make more",
+            f"the vocabulary has {made:,} ids, and {asked:,} were asked for: there is not enough different "
+            "text to make more",
             f"set `vocab_size: {made}`, or give it more text (`sample_megabytes`, more sources)",
             ("made", made, "ids"),
             ("asked for", asked, "ids"),

@@ -313,7 +313,10 @@ def _told(error: Exception, scheme: str, where: str) -> StorageError:
         return _Unreachable(
             "the store cannot be reached, or the connection broke",
             where=where,
-            next="check the network and the endpoint, then run the same command again: it goes on where it stopped",
+            next=(
+                "check the network and the endpoint, then run the same command again: it goes on where it "
+                "stopped"
+            ),
         )
     return StorageError(
         f"the store cannot be used ({kind})",

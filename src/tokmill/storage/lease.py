@@ -122,7 +122,10 @@ class Lease:
             raise RunLocked(
                 "another run has taken this place over, because this one was not heard of for too long",
                 where=str(self._place),
-                next="look at what that run publishes; the same command goes on from here if it is to be this one",
+                next=(
+                    "look at what that run publishes; the same command goes on from here if it is to be this "
+                    "one"
+                ),
             )
 
     def write_unfinished(self, prefixes: list[str]) -> None:
@@ -333,7 +336,10 @@ class ObjectPlace(Place):
             raise StorageError(
                 "the store takes conditional writes and does not keep their condition",
                 where=str(self._url),
-                next=f"`tokmill doctor --storage {self._url}` tells more; publish to a store that does, or to a directory",
+                next=(
+                    f"`tokmill doctor --storage {self._url}` tells more; publish to a store that does, or to "
+                    "a directory"
+                ),
             )
 
 

@@ -141,7 +141,8 @@ class _Members(_Feed):
         at = self._next_member(self._member_at + 1)
         if record_offset != self._member_offset or (self._is_only and at is None):
             raise CorruptFile(
-                f"cannot be decompressed ({why}) from byte {self._member_at:,}, and more than one record may be lost",
+                f"cannot be decompressed ({why}) from byte {self._member_at:,}, and more than one record may "
+                "be lost",
                 where=str(self.path),
                 next="copy or download it again",
             )

@@ -184,8 +184,10 @@ def refuse_emptied_domains(run: RunPlaces, affected: Json, recipe: Json) -> None
         raise InputError(
             f"no document of the domain {emptied[0]} would be left, and the mixture gives it a share",
             where="mixture.weights",
-            next="set `mixture: {exhausted: renormalize, tokens: 10M}` (or another target) in the recipe, run it, "
-            "and give this command again",
+            next=(
+                "set `mixture: {exhausted: renormalize, tokens: 10M}` (or another target) in the recipe, run "
+                "it, and give this command again"
+            ),
         )
 
 

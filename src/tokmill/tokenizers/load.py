@@ -68,7 +68,10 @@ def load_tokenizer(path: Path, *, sha256: str | None = None, encoding: str | Non
         raise TokenizerMismatch(
             f"sha256 is {actual}, but {sha256} is pinned",
             where=str(path),
-            next="restore the pinned file, or pin the new sha256 if the change is meant (every token may differ)",
+            next=(
+                "restore the pinned file, or pin the new sha256 if the change is meant (every token may "
+                "differ)"
+            ),
         )
     kind = _kind_of(path, data)
     if encoding is not None and kind != "tiktoken":
@@ -218,7 +221,8 @@ class PluginTokenizer:
                 )
             if ids.size and not 0 <= ids.min() <= ids.max() < self.vocab_size:
                 raise self.plugin.fault(
-                    f"gave the id {ids.max() if ids.min() >= 0 else ids.min()}; vocab_size is {self.vocab_size:,}",
+                    f"gave the id {ids.max() if ids.min() >= 0 else ids.min()}; vocab_size is "
+                    f"{self.vocab_size:,}",
                     "let vocab_size be above every id",
                 )
         lengths = np.array([len(ids) for ids in answer], np.int64)
@@ -275,7 +279,8 @@ def resolve_eos(tokenizer: Tokenizer, eos: str | int) -> int:
         )
     if found in tokenizer.encode([eos]).ids:
         raise TokenizerError(
-            f"{eos!r} (id {found}) is also what ordinary text is encoded to, so a document could end in its middle",
+            f"{eos!r} (id {found}) is also what ordinary text is encoded to, so a document could end in its "
+            "middle",
             where=str(tokenizer.path),
             next=f"{_suggest(tokenizer, besides=eos)}, or set `eos: {found}` to accept it",
         )

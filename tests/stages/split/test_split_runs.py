@@ -351,7 +351,8 @@ def test_a_field_says_the_split_and_what_it_does_not_know_is_dropped_with_a_reas
         for level in range(4, 7)
     }
     assert caught.value.what == (
-        f"{sum(unknown.values())} of {sum(SIZES.values())} documents have no value of `level` that a split wants: "
+        f"{sum(unknown.values())} of {sum(SIZES.values())} documents have no value of `level` that a split "
+        "wants: "
         + ", ".join(f"{v} ({n})" for v, n in sorted(unknown.items(), key=lambda item: (-item[1], item[0])))
     )
     assert "unknown: drop" in caught.value.next

@@ -139,8 +139,8 @@ def test_one_wrong_id_stops_the_run_and_names_the_document(
     stage.pinned_tokenizer.cache_clear()
     with pytest.raises(
         TokenizerError,
-        match=r"docs document 'doc-11' \(row 11 of shard 00000\): token 1 is \d+ by gigatoken [\d.]+ and \d+ by the "
-        r"huggingface reference\n  next: ",
+        match=r"docs document 'doc-11' \(row 11 of shard 00000\): token 1 is \d+ by gigatoken [\d.]+ and "
+        r"\d+ by the huggingface reference\n  next: ",
     ):
         milled(tmp_path)
     assert not (tmp_path / "out/tokens/manifest.json").exists()

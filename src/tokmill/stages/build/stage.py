@@ -291,13 +291,17 @@ def _warnings(
     tokens = counts["tokens"]
     if tokens["in"] and not tokens["written"]:
         length = options.pack.length
-        yield f"no row: {tokens['in']:,} tokens do not fill one of {length:,}; set a smaller pack.length, or tail: pad"
+        yield (
+            f"no row: {tokens['in']:,} tokens do not fill one of {length:,}; set a smaller pack.length, or "
+            "tail: pad"
+        )
     for receipt in receipts[1:]:
         held = receipt.counts["tokens"]["written"]
         if held > tokens["written"]:
             yield (
-                f"{receipt.key} has {held:,} tokens and {receipts[0].key} {tokens['written']:,}: more is held out than "
-                f"trained on; lower `split.{receipt.key}_fraction`, or give training more with `mixture`"
+                f"{receipt.key} has {held:,} tokens and {receipts[0].key} {tokens['written']:,}: more is "
+                f"held out than trained on; lower `split.{receipt.key}_fraction`, or give training more with "
+                "`mixture`"
             )
     limit = limit_of_balance(options, upstream, counts)
     if limit is not None and limit.is_starved:

@@ -281,8 +281,10 @@ def _facts(step: DedupStep, receipts: Sequence[Receipt]) -> Json:
             f"a cluster of {largest:,} near duplicates is larger than max_cluster {limit:,}; "
             f"its first member is row {row} of {shard}",
             where="dedup",
-            next="look at it with the limit raised (`tokmill clusters DIR`); boilerplate often calls for a filter "
-            "or a higher `near.threshold`",
+            next=(
+                "look at it with the limit raised (`tokmill clusters DIR`); boilerplate often calls for a "
+                "filter or a higher `near.threshold`"
+            ),
         )
     return resolved.facts
 

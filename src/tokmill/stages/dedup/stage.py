@@ -122,7 +122,10 @@ def _check_dates(upstream: Mapping[str, Artifact]) -> None:
         raise InputError(
             f"`keep: newest`, and none of {there:,} documents has a date",
             where="dedup.keep",
-            next="name the field that holds it with `fields: {created_at: …}` of a source, or set `keep: first`",
+            next=(
+                "name the field that holds it with `fields: {created_at: …}` of a source, or set `keep: "
+                "first`"
+            ),
         )
     if undated:
         worst = ", ".join(f"{count:,} of {source}" for source, count in absent.items() if count)
