@@ -365,13 +365,13 @@ def trimmed(text: str, passage: str) -> str:
         ("he went\nto the house and\nslept", "to the house and", "he went\nto the house and\nslept"),
         (
             (
-                "It was in the middle of the second week that old Mister\nSmith came to the house of the well "
-                "known old Missis\nJones."
+                "It was in the middle of the second week that old Mister\nSmith came to the house of the "
+                "well known old Missis\nJones."
             ),
             "Smith came to the house of the well known old Missis",
             (
-                "It was in the middle of the second week that old Mister\nSmith came to the house of the well "
-                "known old Missis\nJones."
+                "It was in the middle of the second week that old Mister\nSmith came to the house of the "
+                "well known old Missis\nJones."
             ),
         ),
         ("", "", ""),

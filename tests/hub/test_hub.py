@@ -167,8 +167,9 @@ def test_files_of_each_format_are_found_and_read_whole(hub, client, suffix, data
             batches = codecs.read_batches(file, wanted, unit="line", max_record_bytes=1000)
             rows = sum(batch.table.num_rows for batch in batches)
         show(sha=sha, files=[list(file) for file in files], text=str(file), name=file.name,
-             suffix=file.suffix, suffixes=file.suffixes, stat=file.stat().st_size, digest=digest, whole=len(whole),
-             rows=rows, same=file == files[1], splits=told(hub.list_data_files, "org/texts", "default", "valid", sha),
+             suffix=file.suffix, suffixes=file.suffixes, stat=file.stat().st_size, digest=digest,
+             whole=len(whole), rows=rows, same=file == files[1],
+             splits=told(hub.list_data_files, "org/texts", "default", "valid", sha),
              configs=told(hub.list_data_files, "org/texts", "other", "train", sha))
     """)
     sha256 = hashlib.sha256(data).hexdigest()

@@ -383,8 +383,8 @@ def test_a_tokenizer_from_one_place_is_accepted(tokenizer: str) -> None:
         (
             "name: x\nsources: [{name: a, files: b, template: '{q}', fields: {text: t}}]",
             (
-                "line 2: sources[0].template: `template` and `fields.text` both say where the text comes from; "
-                "keep one"
+                "line 2: sources[0].template: `template` and `fields.text` both say where the text comes "
+                "from; keep one"
             ),
         ),
         (f"{SMALL}filters: [{{measure: chars}}]", "line 3: filters[0]: needs `min` or `max`"),

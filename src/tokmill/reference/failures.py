@@ -74,8 +74,8 @@ def pages() -> dict[str, str]:
                     (
                         "2",
                         (
-                            "the command line is wrong: an unknown option, a missing argument, a file that is "
-                            "not there"
+                            "the command line is wrong: an unknown option, a missing argument, a file that "
+                            "is not there"
                         ),
                     ),
                     ("130", "interrupted (Ctrl-C); the same command resumes it"),

@@ -73,8 +73,8 @@ def render_card(facts: Json) -> str:
         front_matter(facts),
         f"# {_line(facts['run']['name'])}\n",
         (
-            f"{_line(summarize(facts))} Made by tokmill; every figure here is measured, and `report.html` shows "
-            "more.\n"
+            f"{_line(summarize(facts))} Made by tokmill; every figure here is measured, and `report.html` "
+            "shows more.\n"
         ),
         _sources(facts),
         _processing(facts),
