@@ -172,10 +172,9 @@ def collate_plain(block: NDArray[np.integer], how: Collation) -> Batch:
 
 def collate_padded(block: NDArray[np.integer], ends: list[int], how: Collation) -> Batch:
     """Likewise for rows that have their padding, from the ends that they have:
-    in two to three times the time, not in ten."""
-    shortest, longest = min(ends, default=0), max(ends, default=0)
-    width = block.shape[1] if how.length is not None else longest
-    if shortest == block.shape[1]:
+    in up to twice the time, not in ten times."""
+    width = block.shape[1] if how.length is not None else max(ends, default=0)
+    if ends.count(block.shape[1]) == len(ends):
         return collate_plain(block, how)
     lengths = np.array(ends, np.int64)
     if not width:
@@ -183,10 +182,11 @@ def collate_padded(block: NDArray[np.integer], ends: list[int], how: Collation) 
     if width < block.shape[1]:
         block = np.ascontiguousarray(block[:, :width])
     tokens, targets = _with_next(block, how)
-    ignored = _ignored(how)
-    for row, end in enumerate(ends):
+    flat, start, ignored = targets.reshape(-1), 0, _ignored(how)
+    for end in ends:
         if end < width:
-            targets[row, end - 1 if end else 0 :] = ignored
+            flat[start + end - 1 if end else start : start + width] = ignored
+        start += width
     real = _beginnings(width)[width - lengths]
     return {"tokens": tokens, "targets": targets, "attn_mask": real, "lengths": lengths}
 

@@ -324,11 +324,12 @@ class Dataset:
         # one column tells which rows are full; the end of another is found from behind
         last = block[:, -1 - own].tolist() if width > own else [pad_id] * len(block)
         if pad_id in last:
-            is_real = (block != pad_id).tobytes()
+            find, start = (block != pad_id).tobytes().rfind, 0
             for row, id in enumerate(last):
                 if id == pad_id:
-                    end = is_real.rfind(b"\1", row * width, (row + 1) * width) + 1
-                    ends[row] = min(own + (end and end - row * width), width)
+                    end = find(1, start, start + width)
+                    ends[row] = end - start + 1 + own if end >= 0 else min(own, width)
+                start += width
         return ends
 
     def check_unchanged(self) -> None:
