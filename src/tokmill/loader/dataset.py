@@ -328,7 +328,7 @@ class Dataset:
             for row, id in enumerate(last):
                 if id == pad_id:
                     end = find(1, start, start + width)
-                    ends[row] = end - start + 1 + own if end >= 0 else min(own, width)
+                    ends[row] = min(end - start + 1 + own if end >= 0 else own, width)
                 start += width
         return ends
 
