@@ -5,6 +5,7 @@
 # make pages  every how-to page, block by block
 # make screen the demo with nothing compiled: does something move all the time?
 # make bench  every bench: writes docs/performance.md
+# make interop  other projects read our builds, and we their files: writes docs/interop.md
 # make lint   lint, format check, strict types
 # make dist   wheel and sdist, into dist/; the wheel is installed by itself and tried
 PYTHON ?= python3
@@ -14,7 +15,7 @@ RUNTIME := $(VENV)/.installed-runtime
 TESTING := $(VENV)/.installed-testing
 , := ,
 
-.PHONY: demo test faults recipes pages screen docs lint format bench dist clean
+.PHONY: demo test faults recipes pages screen docs lint format bench interop dist clean
 
 demo: $(RUNTIME)
 	$(VENV)/bin/tokmill demo --out demo
@@ -87,8 +88,22 @@ bench: $(TESTING) .venv-plain/.installed
 	.venv-loaders/bin/pip install --quiet torch==2.13.0 mosaicml-streaming datasets
 	touch $@
 
+# other projects' own readers and writers, each on what we write and read: writes docs/interop.md
+interop: $(TESTING) .venv-interop/.installed
+	$(VENV)/bin/python interop/all.py --python .venv-interop/bin/python
+
+# what cannot be had is left out, and the page says so: all together if they agree, or else one by one
+.venv-interop/.installed: interop/requirements.txt
+	$(PYTHON) -m venv .venv-interop
+	.venv-interop/bin/pip install --quiet -r interop/requirements.txt \
+		|| grep -v '^#' interop/requirements.txt | while read -r package; do \
+			.venv-interop/bin/pip install --quiet "$$package" torch==2.13.0 || echo "without $$package"; done
+	for name in karpathy/nanoGPT karpathy/llm.c; do test -d .venv-interop/src/$${name#*/} \
+		|| git clone --quiet --depth 1 https://github.com/$$name .venv-interop/src/$${name#*/} || echo "without $$name"; done
+	touch $@
+
 clean:
-	rm -rf $(VENV) demo build dist site .venv-plain .venv-peers .venv-loaders
+	rm -rf $(VENV) demo build dist site .venv-plain .venv-peers .venv-loaders .venv-interop
 
 # on a terminal the seconds count on while a command says nothing, as pip does where it unpacks
 define counting

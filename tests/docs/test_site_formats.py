@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import itertools
 import json
 import re
 import struct
@@ -28,6 +29,14 @@ _HEADING = re.compile(r"^## .*\{ #(?P<anchor>[\w-]+) \}$")
 _ROW = re.compile(r"^\| `(?P<offset>[^`]+)` \| `(?P<bytes>[^`]+)` \| `(?P<code>[^`]+)` \| (?P<name>\w+) \|")
 
 LENGTH = 64
+
+# of every format with documents end to end, the file of train
+FLAT = {
+    "nanogpt": "train.bin",
+    "llmc": "train_000000.bin",
+    "nanotron": "tokens.ds",
+    "olmo": "ids/part-00000.npy",
+}
 
 
 class Field(NamedTuple):
@@ -98,7 +107,7 @@ def _assert_no_gap(anchor: str, data: bytes, *, first: str = "", **sizes: int) -
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("formats")
-    formats = ("memmap", "megatron", "npy", "parquet", "token_cache")
+    formats = ("memmap", "megatron", "npy", "parquet", "token_cache", *FLAT, "mds", "litdata")
     recipe = small_corpus(
         directory,
         pack={"length": LENGTH},
@@ -194,6 +203,51 @@ def test_a_part_of_a_token_cache_holds_the_same_documents(out: Path) -> None:
     )
     assert list(_read(anchor, "lengths", data, **sizes)) == [len(sequence) for sequence in expected]
     assert list(_read(anchor, "ids", data, **sizes)) == [token for sequence in expected for token in sequence]
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_a_flat_file_holds_the_same_tokens_end_to_end(name: str, out: Path) -> None:
+    data = (_split(out, name) / FLAT[name]).read_bytes()
+    meta = json.loads((_split(out, name) / "meta.json").read_bytes())
+    sizes = {"W": {"uint16": 2, "uint32": 4}[meta["dtype"]], "T": meta["n_tokens"]}
+    _assert_no_gap(name, data, **sizes)
+    if name == "llmc":
+        header = [_read("llmc", field, data) for field in ("magic", "version", "tokens")]
+        assert header == [20240801, 7, sizes["T"]]
+        assert set(_read("llmc", "zeros", data)) == {0}
+        ids = list(struct.unpack(f"<{sizes['T']}I", data[1024:]))
+    else:
+        ids = list(_read(name, "ids", data, **sizes))
+    expected = _rows(out) if name == "olmo" else _sequences(out)
+    assert ids == [token for sequence in expected for token in sequence]
+    if name != "olmo":
+        index = "tokens.ds.index" if name == "nanotron" else "documents.index"
+        ends = _read("documents-index", "ends", (_split(out, name) / index).read_bytes(), D=len(expected))
+        assert list(ends) == list(itertools.accumulate(map(len, expected)))
+
+
+def test_chunks_of_litdata_hold_the_same_rows(out: Path) -> None:
+    data = (_split(out, "litdata") / "chunk-0-0.bin").read_bytes()
+    rows = _rows(out)
+    sizes = {"N": _read("litdata", "items", data), "T": LENGTH * len(rows)}
+    _assert_no_gap("litdata", data, **sizes)
+    offsets = _read("litdata", "offsets", data, **sizes)
+    assert [data[start:end] for start, end in itertools.pairwise(offsets)] == [
+        struct.pack(f"<{LENGTH}i", *row) for row in rows
+    ]
+
+
+def test_samples_of_mds_are_as_the_page_says(out: Path) -> None:
+    data = (_split(out, "mds") / "shard.00000.mds").read_bytes()
+    (shard,) = json.loads((_split(out, "mds") / "index.json").read_bytes())["shards"]
+    count = _read("mds", "samples", data)
+    offsets = _read("mds", "offsets", data, N=count)
+    sizes = {"N": count, "C": offsets[0] - 8 - 4 * count}
+    columns = json.loads(_read("mds", "columns", data, **sizes))
+    assert columns == {key: shard[key] for key in columns}
+    assert shard["samples"] == count
+    for row, start, end in zip(_rows(out), offsets[:-1], offsets[1:], strict=True):
+        assert data[start:end] == struct.pack(f"<IBB{LENGTH}i", 2 + 4 * LENGTH, 4, LENGTH, *row)
 
 
 def _index(path: Path) -> list[Any]:

@@ -22,6 +22,11 @@ from written import MegatronFile
 
 SOURCE = Path(tokmill.__file__).parent
 
+OURS = [
+    *("litdata", "llmc", "mds", "megatron", "memmap", "nanogpt"),
+    *("nanotron", "npy", "olmo", "parquet", "token_cache"),
+]
+
 # Ids as decimal numbers, a row a line; the last line says how many there are.
 LINES = """
 import os
@@ -145,8 +150,8 @@ def told(site: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
 
 
 def test_a_format_of_another_package_is_one_of_the_choices(told: dict[str, Any]) -> None:
-    assert told["names"] == ["lines", "megatron", "memmap", "npy", "parquet", "token_cache"]
-    assert told["rows"] == ["lines", "memmap", "npy", "parquet"]
+    assert told["names"] == ["lines", *OURS]
+    assert told["rows"] == ["lines", "litdata", "mds", "memmap", "npy", "olmo", "parquet"]
 
 
 def test_its_rows_and_documents_are_those_of_our_own_formats(told: dict[str, Any]) -> None:
@@ -214,9 +219,7 @@ def test_a_format_that_is_only_read_is_not_built(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", ["lines", 3])
 def test_a_format_that_nobody_brings_is_refused_with_those_there_are(wrong: Any, tmp_path: Path) -> None:
     recipe = small_corpus(tmp_path, builds=[{"name": "a", "format": wrong}])
-    with pytest.raises(
-        RecipeError, match=r"is not a choice; one of: megatron, memmap, npy, parquet, token_c"
-    ):
+    with pytest.raises(RecipeError, match=rf"is not a choice; one of: {', '.join(OURS)}"):
         tokmill.run(recipe, workers=1)
 
 

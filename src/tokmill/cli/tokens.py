@@ -158,7 +158,7 @@ def _render_sharded(made: Sharded) -> None:
 @click.option(
     "--dtype",
     type=click.Choice(["int32", "uint16", "smallest"]),
-    help="Integer type of ids, for megatron and memmap.",
+    help="Integer type of ids, for megatron, memmap, llmc, olmo, nanotron.",
 )
 @click.option(
     "--layout",

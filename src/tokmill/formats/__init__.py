@@ -45,6 +45,12 @@ _OURS = {
     "megatron": "tokmill.formats.megatron:MEGATRON",
     "parquet": "tokmill.formats.parquet:PARQUET",
     "npy": "tokmill.formats.npy:NPY",
+    "nanogpt": "tokmill.formats.nanogpt:NANOGPT",
+    "llmc": "tokmill.formats.llmc:LLMC",
+    "olmo": "tokmill.formats.olmo:OLMO",
+    "nanotron": "tokmill.formats.nanotron:NANOTRON",
+    "mds": "tokmill.formats.mds:MDS",
+    "litdata": "tokmill.formats.litdata:LITDATA",
 }
 # Asked last, and no name for a recipe: shards of others, which nothing describes.
 _BARE = "tokmill.formats.npy:BARE"

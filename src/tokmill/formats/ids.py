@@ -83,6 +83,40 @@ def cast_ids(ids: NDArray[np.integer], dtype: str, *, where: str) -> NDArray[np.
     return np.ascontiguousarray(ids, dtype=np.dtype(dtype).newbyteorder("<"))
 
 
+def check_vocabulary(ids: NDArray[np.integer], meta: Mapping[str, Any], path: Path) -> None:
+    """Every id is one of the vocabulary, if the description says how large that is."""
+    vocab_size = meta.get("vocab_size")
+    if type(vocab_size) is not int or not ids.size:
+        return
+    for id in (int(ids.min()), int(ids.max())):
+        if not 0 <= id < vocab_size:
+            raise corrupt(f"holds the id {id:,}, outside of the vocabulary of {vocab_size:,}", path)
+
+
+class Pieces:
+    """A stream of ids as `dtype`, cut where it is asked to be."""
+
+    def __init__(self, arrays: Iterable[NDArray[np.integer]], dtype: str, where: str) -> None:
+        self._arrays, self._dtype, self._where = iter(arrays), dtype, where
+        self._rest: NDArray[np.integer] = np.empty(0, dtype)
+
+    def take(self, count: int) -> Iterator[NDArray[np.integer]]:
+        while count:
+            if not self._rest.size and self.is_empty():
+                raise AssertionError(f"{self._where}: {count} ids are missing")
+            piece, self._rest = self._rest[:count], self._rest[count:]
+            count -= piece.size
+            yield piece
+
+    def is_empty(self) -> bool:
+        while not self._rest.size:
+            array = next(self._arrays, None)
+            if array is None:
+                return True
+            self._rest = cast_ids(array, self._dtype, where=self._where).reshape(-1)
+        return False
+
+
 class Sequences(NamedTuple):
     """Some sequences, one after the other in `ids`; with their names, where they have any."""
 
@@ -118,13 +152,13 @@ def regroup(
                 waiting.append(Sequences(ids[begin:end], batch.lengths[start:stop], names))
                 count, tokens, start = count + stop - start, tokens + end - begin, stop
             if count == max_sequences or (start < len(ends) and tokens):
-                yield _joined(waiting)
+                yield joined(waiting)
                 waiting, count, tokens = [], 0, 0
     if waiting:
-        yield _joined(waiting)
+        yield joined(waiting)
 
 
-def _joined(parts: list[Sequences]) -> Sequences:
+def joined(parts: list[Sequences]) -> Sequences:
     names = None if parts[0].doc_ids is None else [name for part in parts for name in part.doc_ids or ()]
     ids = np.concatenate([part.ids for part in parts])
     return Sequences(ids, np.concatenate([part.lengths for part in parts]).astype(np.int64), names)

@@ -15,12 +15,14 @@ build too.
 
 Shards that others made have nothing beside them:
 a folder of them is read by their headers alone (`BARE`), in the order of the numbers in their names.
+
+OLMo-core reads raw ids under the same suffix, and takes the header for tokens: `olmo` is for it, not this.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -33,8 +35,8 @@ from tokmill.errors import CorruptFile, InputError
 from tokmill.formats import Format, Tokens
 from tokmill.formats.ids import (
     META_NAME,
+    Pieces,
     RowStore,
-    cast_ids,
     corrupt,
     load_meta,
     meta_entry,
@@ -70,7 +72,7 @@ def write_npy(
     assert own.isdisjoint(meta), f"{sorted(own & set(meta))} are counted here, not given"
     directory = Path(directory)
     remove_file(directory / META_NAME)
-    ids = _Pieces(rows, str(directory))
+    ids = Pieces(rows, "int32", str(directory))
     n_shards = -(-n_seqs // rows_per_shard)
     written = {}
     for number in range(n_shards):
@@ -170,7 +172,12 @@ def _read_header(path: Path) -> _Header:
             shape, is_fortran, dtype = read(file)
             offset, size = file.tell(), file.seek(0, 2)
     except (OSError, ValueError, EOFError) as error:
-        raise corrupt(f"is not a NumPy file ({str(error).splitlines()[0]})", path) from error
+        raise CorruptFile(
+            f"is not a NumPy file ({str(error).splitlines()[0]})",
+            where=str(path),
+            next="copy the file again: it is cut or damaged. Raw ids under such a name, for OLMo-core, are a "
+            "build of the format olmo: give its directory, with meta.json",
+        ) from error
     if dtype.kind not in "iu" or len(shape) != 2 or is_fortran or not shape[1]:
         order = ", column after column" if is_fortran else ""
         raise InputError(
@@ -189,30 +196,6 @@ class _Facts(msgspec.Struct):
     n_seqs: Annotated[int, msgspec.Meta(ge=0)]
     rows_per_shard: Annotated[int, msgspec.Meta(ge=1)]
     n_shards: Annotated[int, msgspec.Meta(ge=0)]
-
-
-class _Pieces:
-    """A stream of arrays, cut where it is asked to be."""
-
-    def __init__(self, arrays: Iterable[NDArray[np.integer]], where: str) -> None:
-        self._arrays, self._where = iter(arrays), where
-        self._rest: NDArray[np.integer] = np.empty(0, np.int32)
-
-    def take(self, count: int) -> Iterator[NDArray[np.integer]]:
-        while count:
-            if not self._rest.size and self.is_empty():
-                raise AssertionError(f"{self._where}: {count} ids are missing")
-            piece, self._rest = self._rest[:count], self._rest[count:]
-            count -= piece.size
-            yield piece
-
-    def is_empty(self) -> bool:
-        while not self._rest.size:
-            array = next(self._arrays, None)
-            if array is None:
-                return True
-            self._rest = cast_ids(array, "int32", where=self._where).reshape(-1)
-        return False
 
 
 def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:

@@ -38,7 +38,7 @@ from tokmill.formats import resolve_format
 from tokmill.packing.mixture import refuse_unknown
 from tokmill.pipeline.documents import find_transform, input_stats, language_plan, refuse_idle_packs
 from tokmill.pipeline.plan import check_until, is_left_out, step_names
-from tokmill.pipeline.tokens import build_options, resolved_weights, tokenizer_step
+from tokmill.pipeline.tokens import build_options, narrow_builds, resolved_weights, tokenizer_step
 from tokmill.recipe import Recipe, Source, Tokenizer
 from tokmill.recipe.file import Mistake, Written, refuse
 from tokmill.recipe.section import Path_
@@ -267,9 +267,11 @@ def _tokens(found: _Found, recipe: Recipe, base: Path, out: Path) -> None:
         vocabulary = max(vocabulary, tokenizer.train.vocab_size)
     else:
         vocabulary = max(vocabulary, _opened(found, tokenizer, recipe, base, out))
+    narrow = narrow_builds(recipe)
     for index, build in enumerate(recipe.builds):
-        if build.dtype == "uint16":
-            found.holds(("builds", index, "dtype"), check_dtype, vocabulary, "uint16", f"build {build.name}")
+        if build.name in narrow:
+            where, dtypes = f"build {build.name}", narrow[build.name]
+            found.holds(("builds", index, "dtype"), check_dtype, vocabulary, "uint16", where, dtypes)
 
 
 def _opened(found: _Found, tokenizer: Tokenizer, recipe: Recipe, base: Path, out: Path) -> int:

@@ -16,9 +16,9 @@ from msgspec import structs
 from tokmill.artifacts.plugins import find_plugin
 from tokmill.artifacts.step import Step
 from tokmill.errors import RecipeError, TokenizerError, TokenizerMismatch
-from tokmill.formats import find_format, format_names, resolve_format
+from tokmill.formats import find_format, format_names, known_format, resolve_format
 from tokmill.packing.mixture import check_weights
-from tokmill.recipe import Build, Mixture, Pack, Recipe, Tokenizer, Training, format_mistakes
+from tokmill.recipe import Build, Mixture, Pack, Recipe, Tokenizer, Training, dtype_of, format_mistakes
 from tokmill.stages.build.blocks import BuildOptions, PackOptions
 from tokmill.stages.build.mixture import MixtureOptions
 from tokmill.stages.tokens.tokenizer import Shares, TokenizerExtra, TokenizerOptions
@@ -49,7 +49,8 @@ def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, 
     narrow = narrow_builds(recipe)
     if narrow:
         known = load_tokenizer(path, encoding=tokenizer.encoding).vocab_size
-        check_dtype(max(known, tokenizer.padded_vocab_size or 0), "uint16", where=f"build {narrow[0]}")
+        build, dtypes = next(iter(narrow.items()))
+        check_dtype(max(known, tokenizer.padded_vocab_size or 0), "uint16", f"build {build}", dtypes)
     options = structs.replace(options, sha256=actual)
     extra = TokenizerExtra(path)
     return Step("tokenizer", "tokenizer", directory, options, files={path.name: actual}, extra=extra)
@@ -103,9 +104,15 @@ def _shares(recipe: Recipe, training: Training) -> Shares:
     return Shares(domains=domains, within=within, domain_of=domain_of)
 
 
-def narrow_builds(recipe: Recipe) -> list[str]:
-    """Builds whose ids have two bytes because the recipe says so: a vocabulary may be too large for them."""
-    return [build.name for build in recipe.builds if build.dtype == "uint16"]
+def narrow_builds(recipe: Recipe) -> dict[str, tuple[str, ...]]:
+    """Builds whose ids have two bytes because the recipe or the format says so, and the dtypes they may have:
+    a vocabulary may be too large for them."""
+    known = {build.name: known_format(build.format) for build in recipe.builds}
+    return {
+        build.name: one.dtypes if (one := known[build.name]) is not None else ("uint16", "int32")
+        for build in recipe.builds
+        if dtype_of(build, known[build.name]) == "uint16"
+    }
 
 
 def build_steps(recipe: Recipe, base: Path, out: Path, documents: Sequence[str]) -> list[Step]:
@@ -199,7 +206,7 @@ def build_options(recipe: Recipe, build: Build, base: Path) -> BuildOptions:
         name=build.name,
         format=build.format,
         plugin=plugin,
-        dtype=build.dtype,
+        dtype=dtype_of(build, format),
         sources=tuple(build.sources),
         rows_per_shard=build.rows_per_shard if format.is_sharded else 0,
         pack=_pack_options(pack, balance),

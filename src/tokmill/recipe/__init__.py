@@ -43,6 +43,7 @@ from tokmill.recipe.whole import (
     Tokenizer,
     Training,
     TrainingPlan,
+    dtype_of,
     format_mistakes,
 )
 
@@ -81,6 +82,7 @@ __all__ = [
     "Warc",
     "Wikipedia",
     "Window",
+    "dtype_of",
     "format_mistakes",
     "template_parts",
 ]

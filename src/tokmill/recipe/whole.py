@@ -232,12 +232,14 @@ def _check_format(name: Any) -> Any:
 
 class Build(Section):
     """One of the forms that the tokens are written in.
-    megatron and token_cache keep documents as they are."""
+    megatron, token_cache, nanogpt, llmc and nanotron keep documents as they are."""
 
     name: Name
     format: Annotated[str, BeforeValidator(_check_format), _FormatName()]
     dtype: Literal["int32", "uint16", "smallest"] = Field(
-        "int32", description="for memmap and megatron; smallest: what holds the vocabulary"
+        "int32",
+        description="for memmap, megatron, llmc, olmo, nanotron; nanogpt is always uint16. smallest: what "
+        "holds the vocabulary",
     )
     pack: Pack | None = Field(None, description="[default: that of the recipe]")
     rows_per_shard: int = Field(8192, ge=1, description="for npy and parquet")
@@ -256,13 +258,21 @@ def format_mistakes(build: dict[str, Any] | Build, format: Format) -> Iterator[t
     name = part_of(build, "format")
     if format.write is None:
         yield ("format",), f"{name} is only read: nothing writes it"
-    if part_of(build, "dtype") not in (None, "int32") and format.dtypes == ("int32",):
-        yield ("dtype",), f"{name} is always int32"
+    dtype, is_written = part_of(build, "dtype"), isinstance(build, dict)  # a section has its default
+    if len(format.dtypes) == 1 and dtype not in (None, *format.dtypes, *(() if is_written else ("int32",))):
+        yield ("dtype",), f"{name} is always {format.dtypes[0]}"
     if part_of(build, "pack") is not None and "rows" not in format.shapes:
         yield ("pack",), f"{name} keeps documents as they are"
     if "documents" not in format.shapes and part_of(part_of(build, "pack"), "layout") == "indexed":
         others = format_names("documents")
         yield ("pack", "layout"), f"{name} is made of rows; use {', '.join(others[:-1])} or {others[-1]}"
+
+
+def dtype_of(build: Build, format: Format | None) -> Literal["int32", "uint16", "smallest"]:
+    """Of its ids: what the recipe says, or else the only one of the format."""
+    if format is None or len(format.dtypes) > 1:
+        return build.dtype
+    return "uint16" if format.dtypes == ("uint16",) else "int32"
 
 
 class TrainingPlan(Section):

@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -328,8 +328,10 @@ def _suggest(tokenizer: Tokenizer, besides: str = "") -> str:
     return f"set `eos` to one of {', '.join(found)}" if found else "set `eos` to the id of a control token"
 
 
-def check_dtype(vocab_size: int, dtype: str, where: str) -> None:
-    """Every id of the vocabulary must fit the dtype of the build at `where`."""
+def check_dtype(
+    vocab_size: int, dtype: str, where: str, dtypes: Collection[str] = ("uint16", "int32")
+) -> None:
+    """Every id of the vocabulary must fit the dtype of the build at `where`, whose format has these."""
     if dtype not in _ID_LIMITS:
         raise RecipeError(
             f"unknown dtype {dtype!r}", where=where, next="set `dtype: uint16` or `dtype: int32`"
@@ -338,7 +340,11 @@ def check_dtype(vocab_size: int, dtype: str, where: str) -> None:
         raise VocabTooLarge(
             f"vocab {vocab_size:,} does not fit {dtype}",
             where=where,
-            next="set `dtype: int32`" if dtype != "int32" else "use a smaller vocabulary",
+            next="use a smaller vocabulary"
+            if dtype == "int32"
+            else "set `dtype: int32`"
+            if "int32" in dtypes
+            else "choose a format that has int32, or use a smaller vocabulary",
         )
 
 

@@ -240,7 +240,8 @@ def conduct(step: Step[BuildOptions], upstream: Mapping[str, Artifact]) -> Condu
     options = step.options
     if options.dtype == "smallest":
         options = replace(options, dtype=smallest_dtype(vocab_size))
-    check_dtype(vocab_size, options.dtype, where=f"build {options.name}")
+    dtypes = find_format(options.format, options.plugin).dtypes
+    check_dtype(vocab_size, options.dtype, f"build {options.name}", dtypes)
     tasks: list[Task] = []
     for split in tokens.manifest.facts["splits"]:
         shards = shards_of_split(upstream, split)

@@ -13,7 +13,7 @@ documents as cleaning left them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -199,7 +199,8 @@ class TokensOptions(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class TokensExtra:
-    narrow: Sequence[str] = ()  # builds whose ids have two bytes
+    # builds whose ids have two bytes, and the dtypes of their formats
+    narrow: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class ShardTokensOptions(TaskOptions, frozen=True):
@@ -217,8 +218,9 @@ def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str
     facts = tokenizer.manifest.facts
     splits = upstream["split"].manifest.facts["splits"]
     pinned = _pinned(tokenizer)
-    for build in (step.extra or TokensExtra()).narrow:  # before anything is encoded that could not be built
-        check_dtype(facts["padded_vocab_size"], "uint16", where=f"build {build}")
+    # before anything is encoded that could not be built
+    for build, dtypes in (step.extra or TokensExtra()).narrow.items():
+        check_dtype(facts["padded_vocab_size"], "uint16", f"build {build}", dtypes)
     tasks = [
         Task(
             function="tokens",

@@ -1,0 +1,312 @@
+"""Other projects' own code, run on what tokmill writes and reads: docs/interop.md.
+
+    corpus ─ tokmill run ─> a build for each of readers/ ─ read in the foreign Python ─> every token equal
+    records ─ each of writers/, in the foreign Python ─> files ─ tokmill run ─> every document equal
+
+    python interop/all.py --python .venv-interop/bin/python [--only nanogpt] [--page docs/interop.md]
+
+A reader is `readers/<name>.py BUILD EXPECTED`: it reads BUILD/train, compares every token with EXPECTED
+(.npz: ids, lengths), prints {"package", "version", "compared", "tokens"}, and does not exit with 0 on any
+difference. Its constant BUILD is the build it reads, without a name [default: {"format": <name>}].
+
+A writer is `writers/<name>.py RECORDS OUT`: it writes RECORDS (JSON lines: id, text, license, lang, meta)
+into the directory OUT and prints {"package", "version"}. Its constant SOURCE is the source section, without
+a name, with which tokmill reads OUT; paths in it are relative to OUT. Every id, text and licence must come
+back.
+
+A package that is not installed is a row that says so; a difference is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+import tokmill
+from tokmill.demos.problems import generate_problems
+from tokmill.formats import find_format
+
+HERE = Path(__file__).resolve().parent
+
+LENGTH = 128  # of a row
+
+_MISSING = ("ModuleNotFoundError", "ImportError")
+
+
+class Row(NamedTuple):
+    """Of the page."""
+
+    name: str
+    package: str
+    version: str
+    compared: str
+    equal: int  # tokens, or documents
+    missing: str = ""  # why it was not run
+
+
+class Differs(Exception):
+    """A reader or a writer ran, and what it says is not what is so."""
+
+
+def scripts(kind: str, only: list[str]) -> list[Path]:
+    found = sorted((HERE / kind).glob("[a-z]*.py"))
+    return [path for path in found if not only or path.stem in only]
+
+
+def constant_of(script: Path, name: str) -> dict[str, Any] | None:
+    """Read, not run: the packages that the script imports are in the other Python."""
+    for node in ast.parse(script.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and [getattr(one, "id", None) for one in node.targets] == [name]:
+            return dict(ast.literal_eval(node.value))
+    return None
+
+
+def run_script(python: Path, script: Path, *arguments: Path) -> dict[str, Any]:
+    # -P: a script called csv.py must not be what `import csv` finds
+    command = [str(python), "-P", str(script), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        if missing := [line for line in lines if line.startswith(_MISSING)]:
+            return {"missing": missing[-1].partition(": ")[2]}
+        last = lines[-1]
+        raise Differs(f"{script.parent.name}/{script.name}: {last}\n{done.stderr[-2000:]}")
+    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+# -- readers ---------------------------------------------------------------------------------------
+
+
+def is_documents(build: dict[str, Any]) -> bool:
+    layout = build.get("pack", {}).get("layout")
+    return layout == "indexed" or "rows" not in find_format(build["format"]).shapes
+
+
+def make_builds(readers: list[Path], folder: Path) -> Path:
+    """A small corpus in every form that a reader asks for; the run's directory."""
+    corpus = folder / "corpus"
+    corpus.mkdir(parents=True)
+    problems = generate_problems(300, 5)
+    (corpus / "problems.jsonl").write_text("".join(json.dumps(one) + "\n" for one in problems))
+    (corpus / "paragraphs.txt").write_bytes(files("tokmill.demos").joinpath("paragraphs.txt").read_bytes())
+    builds = [
+        {"name": path.stem, **(constant_of(path, "BUILD") or {"format": path.stem})} for path in readers
+    ]
+    recipe = {
+        "name": "interop",
+        "sources": [
+            {
+                "name": "problems",
+                "files": str(corpus / "problems.jsonl"),
+                "template": "{question}\n\n{answer}",
+                "license": "MIT",
+            },
+            {"name": "paragraphs", "files": str(corpus / "paragraphs.txt"), "unit": "paragraph"},
+        ],
+        "tokenizer": {"train": {"model": "byte_bpe", "vocab_size": 2048}, "eos": "<|endoftext|>"},
+        "pack": {"length": LENGTH},
+        "builds": [
+            {"name": "expected_documents", "format": "megatron"},
+            {"name": "expected_rows", "format": "memmap"},
+            *builds,
+        ],
+    }
+    return Path(tokmill.run(recipe, folder / "out").out)
+
+
+def write_expected(out: Path, folder: Path) -> dict[bool, Path]:
+    """By whether it is documents: ids and lengths of train, read here with NumPy alone."""
+    index = (out / "build/expected_documents/train/tokens.idx").read_bytes()
+    count = int(np.frombuffer(index, "<u8", 1, 18)[0])
+    rows = np.fromfile(out / "build/expected_rows/train/input_ids.mmap", "<i4")
+    made: dict[bool, tuple[NDArray[Any], NDArray[Any]]] = {
+        True: (
+            np.fromfile(out / "build/expected_documents/train/tokens.bin", "<i4"),
+            np.frombuffer(index, "<i4", count, 34),
+        ),
+        False: (rows, np.full(len(rows) // LENGTH, LENGTH)),
+    }
+    paths = {}
+    for documents, (ids, lengths) in made.items():
+        paths[documents] = folder / f"expected-{documents}.npz"
+        np.savez(paths[documents], ids=ids.astype(np.int64), lengths=lengths.astype(np.int64))
+    return paths
+
+
+def read_builds(python: Path, readers: list[Path], folder: Path) -> list[Row]:
+    out = make_builds(readers, folder)
+    expected = write_expected(out, folder)
+    rows = []
+    for script in readers:
+        build = constant_of(script, "BUILD") or {"format": script.stem}
+        told = run_script(python, script, out / "build" / script.stem, expected[is_documents(build)])
+        rows.append(_row(build["format"] + _variant(build), told, "tokens"))
+        print(rows[-1], file=sys.stderr)
+    return rows
+
+
+def _variant(build: dict[str, Any]) -> str:
+    words = [build.get("pack", {}).get("layout"), build.get("dtype")]
+    said = ", ".join(f"`{word}`" for word in words if word)
+    return f" ({said})" if said else ""
+
+
+def _row(name: str, told: dict[str, Any], count: str) -> Row:
+    if "missing" in told:
+        return Row(name, "", "", "", 0, told["missing"])
+    return Row(name, told["package"], told["version"], told.get("compared", ""), int(told.get(count, 0)))
+
+
+# -- writers ---------------------------------------------------------------------------------------
+
+
+def make_records() -> list[dict[str, Any]]:
+    """Texts that a careless writer or reader spoils."""
+    texts = [
+        "Plain words, and a line\nbelow them.",
+        "Quotes \" and ' and commas, and; semicolons\tand tabs.",
+        "\u00e9t\u00e9 na\u00efve \u65e5\u672c\u8a9e \U0001f600 \u0627\u0644\u0639\u0631\u0628\u064a\u0629",
+        "  spaces before and after  ",
+        '{"json": [1, 2]} <p>&amp;</p> \\n \\\\',
+        "one\r\ntwo\r\nthree",
+        "# a comment?\n\nNaN null None true 007 1e5",
+    ]
+    problems = [f"{one['question']}\n\n{one['answer']}" for one in generate_problems(200, 9)]
+    licenses, langs = ("MIT", "Apache-2.0", "CC-BY-4.0"), ("en", "fr", "de")
+    return [
+        {
+            "id": f"doc-{number:04d}",
+            "text": text,
+            "license": licenses[number % 3],
+            "lang": langs[number % 3],
+            "meta": {"number": number, "name": f"n\u00b0 {number}"},
+        }
+        for number, text in enumerate([*texts, *problems])
+    ]
+
+
+def read_written(python: Path, writers: list[Path], folder: Path) -> list[Row]:
+    records, path = make_records(), folder / "records.jsonl"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in records), encoding="utf-8")
+    rows = []
+    for script in writers:
+        source = constant_of(script, "SOURCE")
+        if source is None:
+            raise Differs(f"{script.parent.name}/{script.name}: has no constant SOURCE")
+        made = folder / script.stem
+        made.mkdir()
+        told = run_script(python, script, path, made)
+        if "missing" not in told:
+            told |= {
+                "compared": "every id, text and licence",
+                "documents": _compare(source, made, records, script),
+            }
+        rows.append(_row(script.stem, told, "documents"))
+        print(rows[-1], file=sys.stderr)
+    return rows
+
+
+def _compare(source: dict[str, Any], made: Path, records: list[dict[str, Any]], script: Path) -> int:
+    recipe = {"name": "interop", "sources": [{"name": "theirs", **source}]}
+    with contextlib.chdir(made):
+        out = tokmill.run(recipe, made.with_name(f"{made.name}-out"), until="ingest").out
+    found = {}
+    for shard in sorted((Path(out) / "ingest/theirs").glob("documents-*.parquet")):
+        for row in pq.read_table(shard).select(["doc_id", "text", "license_tag"]).to_pylist():
+            found[row["doc_id"]] = (row["text"], row["license_tag"])
+    expected = {one["id"]: (one["text"], one["license"]) for one in records}
+    if found != expected:
+        wrong = next(id for id in [*expected, *found] if found.get(id) != expected.get(id))
+        raise Differs(
+            f"{script.parent.name}/{script.name}: document {wrong} is {found.get(wrong)}, "
+            f"not {expected.get(wrong)}"
+        )
+    return len(found)
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+HEAD = """# Interop
+
+What other projects' own code reads of a build, and what tokmill reads of theirs. `make interop` runs every
+row with the packages in `.venv-interop` and writes this page; a difference of one token stops it.
+"""
+
+READ = """
+## They read our builds
+
+The same corpus in every format. Each reader compares every token it gives with the documents or rows of the
+split train, which are read from another build with NumPy alone.
+
+| build | read with | version | what was compared | tokens equal |
+| --- | --- | --- | --- | ---: |
+"""
+
+WRITTEN = """
+## We read their files
+
+The same records, written with the other project's own writer, and read by a source of a recipe.
+
+| files | written with | version | what was compared | documents equal |
+| --- | --- | --- | --- | ---: |
+"""
+
+
+def render(read: list[Row], written: list[Row]) -> str:
+    page = HEAD
+    for head, rows in ((READ, read), (WRITTEN, written)):
+        if rows:
+            page += head + "".join(map(_line, rows))
+    return page
+
+
+def _line(row: Row) -> str:
+    name = row.name if row.name.endswith(")") else f"`{row.name}`"
+    name = f"`{name.partition(' ')[0]}` {name.partition(' ')[2]}" if name.endswith(")") else name
+    if row.missing:
+        return f"| {name} | not run: {row.missing} | | | |\n"
+    return f"| {name} | {row.package} | {row.version} | {row.compared} | {row.equal:,} |\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--python", type=Path, default=Path(sys.executable), help="that has the other packages"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], help="this reader or writer; no page is written"
+    )
+    parser.add_argument("--page", type=Path, default=HERE.parent / "docs/interop.md")
+    options = parser.parse_args()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    readers, writers = scripts("readers", options.only), scripts("writers", options.only)
+    python = options.python.absolute()  # not resolved: a link is how a venv is told from the Python below it
+    with tempfile.TemporaryDirectory() as folder:
+        read = read_builds(python, readers, Path(folder) / "read") if readers else []
+        written = read_written(python, writers, Path(folder) / "written") if writers else []
+    if not options.only:
+        options.page.write_text(render(read, written), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Differs as error:
+        sys.exit(f"interop: {error}")

@@ -1,0 +1,341 @@
+"""Ids end to end in flat files, for trainers that map them and cut windows of their own.
+
+    <array> …     ids, uint16 or uint32, little-endian; before them the header of the format, if it has one
+    <index>       of documents: where each ends, in tokens from the first array on, uint64; rows have none
+    meta.json     format, n_seqs, n_tokens, seq_len, dtype, index, arrays (file, tokens),
+                  and where they come from
+
+`nanogpt`, `llmc`, `olmo` and `nanotron` are this under the names and headers that their trainers expect.
+Those read the arrays alone; index and description are for our own loader, and to prove the bytes.
+`meta.json` is written last and goes first; arrays that an earlier, longer build left behind are removed
+before that.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.artifacts.manifest import FileEntry, file_entry
+from tokmill.errors import CorruptFile
+from tokmill.formats import Format, Shape, Tokens
+from tokmill.formats.ids import (
+    META_NAME,
+    Ids,
+    Pieces,
+    RowStore,
+    Store,
+    check_vocabulary,
+    corrupt,
+    load_meta,
+    meta_entry,
+    plain,
+    remove_stale,
+    write_meta,
+)
+from tokmill.storage.disk import commit_bytes, map_array, open_commit, remove_file, told_as_unreadable
+from tokmill.storage.location import is_within
+
+# Ids have no sign in these files: the bytes of int32 without it. In a batch they are int32 again.
+_KINDS = {"uint16": "uint16", "int32": "uint32"}
+_STORED = {kind: dtype for dtype, kind in _KINDS.items()}
+
+_BLOCK = 1 << 20  # entries of an index, and ids, that are looked at together
+
+
+def _no_header(tokens: int, kind: str) -> bytes:
+    return b""
+
+
+def _nothing_beside(tokens: Tokens, total: int) -> dict[str, bytes]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Layout:
+    name: str
+    array: Callable[[str, int], str]  # of a split and a number, the file's name
+    index: Callable[[str], str]
+    max_tokens: int | None = None  # of an array; None: there is one
+    is_cut: bool = False  # a document goes on in the next array; or else an array holds whole documents
+    header: Callable[[int, str], bytes] = _no_header  # of an array of so many tokens, uint16 or uint32
+    beside: Callable[[Tokens, int], dict[str, bytes]] = _nothing_beside  # other files, and what is in them
+
+
+def stream_format(layout: Layout, shapes: tuple[Shape, ...], dtypes: tuple[str, ...]) -> Format:
+    mark = f'"format": "{layout.name}"'.encode()
+
+    def recognizes(directory: Path) -> bool:
+        meta = directory / META_NAME
+        return meta.is_file() and mark in meta.read_bytes()
+
+    return Format(
+        name=layout.name,
+        recognizes=recognizes,
+        open_store=lambda directory, split: _Streams(directory, layout).store(),
+        check=lambda directory: _Streams(directory, layout).check(),
+        write=lambda directory, tokens: _write(directory, tokens, layout),
+        shapes=shapes,
+        dtypes=dtypes,
+    )
+
+
+class Array(msgspec.Struct):
+    file: str
+    tokens: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Facts(msgspec.Struct):
+    format: str
+    n_seqs: Annotated[int, msgspec.Meta(ge=0)]
+    n_tokens: Annotated[int, msgspec.Meta(ge=0)]
+    seq_len: Annotated[int, msgspec.Meta(ge=1)] | None
+    dtype: Literal["uint16", "uint32"]
+    index: str | None
+    arrays: list[Array]
+
+
+def _write(directory: Path, tokens: Tokens, layout: Layout) -> list[FileEntry]:
+    remove_file(directory / META_NAME)
+    kind, entries = _KINDS[tokens.dtype], []
+    pieces = Pieces((batch.ids for batch in tokens.read_sequences()), kind, str(directory))
+    arrays = []
+    for number, count in enumerate(_counts(tokens, layout)):
+        array = Array(layout.array(tokens.split, number), count)
+        with open_commit(directory / array.file) as file:
+            file.write(layout.header(count, kind))
+            for piece in pieces.take(count):
+                file.write(piece)
+        arrays.append(array)
+        entries.append(file_entry(array.file, "tokens", file.written, rows=0))
+    assert pieces.is_empty(), f"{directory}: more ids came than were counted"
+    first = Path(layout.array(tokens.split, 0))
+    remove_stale(directory, f"{first.parent}/*{first.suffix}", [Path(array.file).name for array in arrays])
+    index = None if tokens.seq_len else layout.index(tokens.split)
+    if index is not None:
+        entries.append(_write_index(directory, index, tokens))
+    total = sum(array.tokens for array in arrays)
+    for name, data in layout.beside(tokens, total).items():
+        entries.append(file_entry(name, "meta", commit_bytes(directory / name, data), rows=1))
+    whole = {
+        **tokens.describe(),
+        "format": layout.name,
+        "n_seqs": tokens.rows,
+        "n_tokens": total,
+        "seq_len": tokens.seq_len or None,
+        "dtype": kind,
+        "index": index,
+        "arrays": arrays,
+    }
+    return [*entries, meta_entry(directory, write_meta(directory / META_NAME, whole))]
+
+
+def _write_index(directory: Path, name: str, tokens: Tokens) -> FileEntry:
+    end = 0
+    with open_commit(directory / name) as file:
+        for block in tokens.lengths():
+            ends = end + np.cumsum(block, dtype=np.int64)
+            file.write(ends.astype("<u8"))
+            end = int(ends[-1]) if ends.size else end
+    return file_entry(name, "sequences", file.written, rows=tokens.rows)
+
+
+def _counts(tokens: Tokens, layout: Layout) -> Iterator[int]:
+    """Tokens of each array."""
+    if tokens.seq_len:
+        total = tokens.rows * tokens.seq_len
+    else:
+        total = sum(int(block.sum()) for block in tokens.lengths())
+    if layout.max_tokens is None:
+        yield total
+    elif tokens.seq_len or layout.is_cut:
+        most = layout.max_tokens
+        if tokens.seq_len:
+            most = max(most // tokens.seq_len, 1) * tokens.seq_len
+        yield from (min(most, total - start) for start in range(0, total, most))
+    else:
+        yield from whole_documents(tokens.lengths(), layout.max_tokens)
+
+
+def whole_documents(lengths: Iterable[NDArray[np.int64]], max_tokens: int) -> Iterator[int]:
+    """Tokens of groups as large as the bound allows. A longer document is a group of its own."""
+    used = 0
+    for block in lengths:
+        ends = np.cumsum(block, dtype=np.int64)
+        start = before = 0
+        while start < len(ends):
+            stop = int(np.searchsorted(ends, before + max_tokens - used, "right"))
+            if stop <= start and not used:
+                stop = start + 1
+            if stop > start:
+                used += int(ends[stop - 1]) - before
+                start, before = stop, int(ends[stop - 1])
+            if start < len(ends):
+                yield used
+                used = 0
+    if used:
+        yield used
+
+
+class _Streams:
+    """A directory whose description, sizes and headers agree; ids are not read yet."""
+
+    def __init__(self, directory: Path, layout: Layout) -> None:
+        self._directory, self._layout = Path(directory), layout
+        self._meta_path = self._directory / META_NAME
+        self.meta, self.facts = load_meta(self._directory, layout.name, f"ids of {layout.name}", _Facts)
+        facts = self.facts
+        if facts.format != layout.name:
+            raise corrupt(f"describes {facts.format!r}, not {layout.name}", self._meta_path)
+        names = [array.file for array in facts.arrays] + ([facts.index] if facts.index else [])
+        if not all(map(is_within, names)):
+            raise corrupt("lists a file outside of its directory", self._meta_path)
+        if sum(array.tokens for array in facts.arrays) != facts.n_tokens:
+            raise corrupt(f"its arrays do not add up to {facts.n_tokens:,} tokens", self._meta_path)
+        if facts.seq_len is not None:
+            is_whole = all(array.tokens % facts.seq_len == 0 for array in facts.arrays)
+            if not is_whole or facts.n_seqs * facts.seq_len != facts.n_tokens:
+                raise corrupt(
+                    f"{facts.n_tokens:,} tokens are not {facts.n_seqs:,} rows of {facts.seq_len:,}",
+                    self._meta_path,
+                )
+        elif facts.index is None:
+            raise corrupt("names no index of its documents", self._meta_path)
+        self._kind = np.dtype(facts.dtype).newbyteorder("<")
+        self._headers = [layout.header(array.tokens, facts.dtype) for array in facts.arrays]
+        for number, (path, expected) in enumerate(self.files()):
+            self._check_file(path, expected, self._headers[number] if number < len(self._headers) else b"")
+        self.ends = self._map_ends() if facts.seq_len is None else np.empty(0, np.int64)
+
+    @property
+    def dtype(self) -> str:
+        return _STORED[self.facts.dtype]
+
+    def files(self) -> Iterator[tuple[Path, int]]:
+        for array, header in zip(self.facts.arrays, self._headers, strict=True):
+            yield self._directory / array.file, len(header) + array.tokens * self._kind.itemsize
+        if self.facts.seq_len is None and self.facts.index is not None:
+            yield self._directory / self.facts.index, 8 * self.facts.n_seqs
+
+    def ids(self, number: int) -> Ids:
+        """Of one array: a map, read when touched."""
+        array = self.facts.arrays[number]
+        path, kind = self._directory / array.file, np.dtype(self.dtype).newbyteorder("<")
+        return plain(map_array(path, kind, offset=len(self._headers[number]), shape=(array.tokens,)))
+
+    def store(self) -> Store:
+        facts = self.facts
+        if facts.seq_len is None:
+            return _DocumentStore(self)
+        length = facts.seq_len
+        return RowStore(
+            facts.format,
+            self.meta,
+            [array.tokens // length for array in facts.arrays],
+            lambda number: self.ids(number).reshape(-1, length),
+            seq_len=length,
+            dtype=self.dtype,
+            files=list(self.files()),
+        )
+
+    def check(self) -> None:
+        """Every end against the one before, and every id against the vocabulary."""
+        before = 0
+        for start in range(0, len(self.ends), _BLOCK):
+            block = self.ends[start : start + _BLOCK]
+            wrong = np.flatnonzero(np.diff(block, prepend=before) < 0)
+            if wrong.size:
+                raise corrupt(f"document {start + int(wrong[0])} ends before it begins", self._index_path)
+            before = int(block[-1])
+        for number, array in enumerate(self.facts.arrays):
+            ids = self.ids(number)
+            for start in range(0, len(ids), _BLOCK):
+                check_vocabulary(ids[start : start + _BLOCK], self.meta, self._directory / array.file)
+
+    @property
+    def _index_path(self) -> Path:
+        return self._directory / str(self.facts.index)
+
+    def _check_file(self, path: Path, expected: int, header: bytes) -> None:
+        if not path.is_file():
+            raise CorruptFile(
+                f"no such file, and {META_NAME} tells of it", where=str(path), next="copy the directory again"
+            )
+        size = path.stat().st_size
+        if size != expected:
+            raise corrupt(f"{size:,} bytes, but {META_NAME} describes {expected:,}", path)
+        with told_as_unreadable(path), path.open("rb") as file:
+            if file.read(len(header)) != header:
+                raise corrupt(f"does not begin with the header that {META_NAME} describes", path)
+
+    def _map_ends(self) -> NDArray[np.int64]:
+        mapped: NDArray[np.int64] = map_array(self._index_path, "<i8", shape=(self.facts.n_seqs,))
+        ends = mapped.view(np.ndarray)
+        if (int(ends[-1]) if ends.size else 0) != self.facts.n_tokens:
+            raise corrupt(
+                f"the last document does not end at token {self.facts.n_tokens:,}", self._index_path
+            )
+        return ends
+
+
+class _DocumentStore(Store):
+    """Documents, wherever in the arrays they lie."""
+
+    seq_len = None
+
+    def __init__(self, streams: _Streams) -> None:
+        self._streams = streams
+        self.format, self.meta = streams.facts.format, streams.meta
+        self.size, self.dtype = streams.facts.n_seqs, streams.dtype
+        self._ends = streams.ends
+        self._bounds = list(itertools.accumulate((array.tokens for array in streams.facts.arrays), initial=0))
+        self._arrays: dict[int, Ids] = {}
+
+    def view(self, row: int) -> Ids:
+        begin, end = int(self._ends[row - 1]) if row else 0, int(self._ends[row])
+        if not 0 <= begin <= end <= self._bounds[-1]:
+            raise corrupt(f"document {row} lies beyond the last token", self._streams._index_path)
+        first = min(bisect_right(self._bounds, begin) - 1, len(self._bounds) - 2)
+        parts = []
+        for number in range(first, len(self._bounds) - 1):
+            start = self._bounds[number]
+            parts.append(self._array(number)[max(begin - start, 0) : end - start])
+            if end <= self._bounds[number + 1]:
+                break
+        if len(parts) == 1:
+            return parts[0]
+        return plain(np.concatenate([*parts, np.empty(0, self.dtype)]))
+
+    def block(self, rows: NDArray[np.int64]) -> Ids:
+        raise AssertionError("documents of any length are no block")
+
+    def lengths(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        begins = np.where(rows > 0, self._ends[rows - 1], 0)
+        return np.asarray(self._ends[rows] - begins, np.int64)
+
+    def files(self) -> Iterator[tuple[Path, int]]:
+        return self._streams.files()
+
+    def _array(self, number: int) -> Ids:
+        array = self._arrays.get(number)
+        if array is None:
+            array = self._arrays[number] = self._streams.ids(number)
+        return array
+
+
+def file_split(split: str) -> str:
+    """As trainers spell it in the names of files."""
+    return "val" if split == "valid" else split
+
+
+def index_of(split: str) -> str:
+    """Beside arrays of which the trainer reads the tokens alone."""
+    return "documents.index"
