@@ -7,8 +7,6 @@
         nested_wanted(name, "translation.fr", kind)    -> the columns to read: the key as it is spelled, and
                                                        the object
         read_nested(table, name, "translation.fr")     -> the texts, and the rows that have none
-        with_offsets(batches, …)                       -> batches with the place of each row, to say where a
-                                                       bad one lies
 
 Every record is asked for every field that could matter: what came before it, in its file or in another,
 decides nothing. Of several well-known names the first that a record has counts, record by record.
@@ -25,19 +23,17 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import SAMPLE, Plugin
 from tokmill.errors import InputError
-from tokmill.kernels import jsonlines
 from tokmill.recipe import Source, template_parts
 from tokmill.schema import one_piece
 from tokmill.sources.reading import RECORDS, Dropped, JsonLines, Reader, Reading, Taken
-from tokmill.storage import codecs, tables
+from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile, local_path
-from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Oversize, Span, Wanted, read_blocks
+from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted
 
 Faults = dict[int, tuple[str, str]]  # by row: reason and detail
 
@@ -135,40 +131,6 @@ def _count_members(objects: Any, key: str) -> int:
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
     found = decoder.decode_lines("\n".join(objects.drop_null().to_pylist()))
     return sum(bytes(item.get(key, b"null")) != b"null" for item in found)
-
-
-def with_offsets(
-    batches: Iterator[Batch], path: AnyPath, span: Span, max_record_bytes: int
-) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
-    """Batches with the place of each row: what the codec passed over is in `bad`,
-    every other record is a row."""
-    if path.name.endswith(tables.SUFFIXES):
-        row = _first_row(path, span)
-        for batch in batches:
-            count = batch.table.num_rows + len(batch.bad)
-            yield batch, _without(np.arange(row, row + count), batch.bad)
-            row += count
-        return
-    # the codec makes one batch of each block; reading the blocks again is 8 % of the time,
-    # 16 % where they are gzip
-    blocks = read_blocks(path, max_record_bytes=max_record_bytes, start=span.start, end=span.end)
-    for batch, block in zip(batches, blocks, strict=True):
-        if isinstance(block, Oversize):
-            yield batch, np.empty(0, np.int64)
-        else:
-            starts = jsonlines.audit_lines(block.data).starts + block.offset
-            yield batch, _without(starts, batch.bad)
-
-
-def _without(places: NDArray[np.int64], bad: list[BadRecord]) -> NDArray[np.int64]:
-    return places[~np.isin(places, [record.offset for record in bad])] if bad else places
-
-
-def _first_row(path: AnyPath, span: Span) -> int:
-    if not span.start:
-        return 0
-    with pq.ParquetFile(path) as file:
-        return sum(file.metadata.row_group(group).num_rows for group in range(span.start))
 
 
 # --- the reader ---
@@ -279,7 +241,7 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
         max_record_bytes=reading.max_record_bytes,
         span=span,
     )
-    batches = _without_objects(batches, path, span, fields, reading.max_record_bytes)
+    batches = _without_objects(batches, fields)
     file_id = name if codecs.is_plain_text(path) and fields.unit == "document" else None
     for batch in batches:
         table = batch.table.append_column("members", _members(batch.table, fields.meta))
@@ -287,23 +249,20 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
         yield Taken(_records(wanted, fields, file_id), batch.bad, dropped, presence_of(table, fields.named))
 
 
-def _without_objects(
-    batches: Iterator[Batch], path: AnyPath, span: Span, fields: Fields, max_record_bytes: int
-) -> Iterator[Batch]:
+def _without_objects(batches: Iterator[Batch], fields: Fields) -> Iterator[Batch]:
     """Objects give way to the members that the template names; a record that lacks one is a bad record."""
     nested = [field for field in _template_fields(fields.template) if outer_of(field) != field]
     if not nested:
         yield from batches
         return
-    for (table, bad), offsets in with_offsets(batches, path, span, max_record_bytes):
+    for table, bad, offsets in batches:
         faults: Faults = {}
         columns = {name: one_piece(table.column(name)) for name in table.column_names}
         for field in nested:
             name = f"field:{field}"
             columns[name], missing = read_nested(table, name, field, kind=str | int | float | bool)
             faults = missing | faults
-        kept, bad, _ = without_faults(pa.table(columns), bad, offsets, faults)
-        yield Batch(kept, bad)
+        yield Batch(*without_faults(pa.table(columns), bad, offsets, faults))
 
 
 def _wanted(fields: Fields) -> list[Wanted]:

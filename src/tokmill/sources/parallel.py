@@ -1,7 +1,8 @@
 """Sentence pairs for language modelling: source, separator, target.
 
-    .jsonl[.gz|.zst] .parquet ─ codecs ─ columns, or members of an object ┐
-    .tsv[.gz|.zst] ─ blocks of lines ─ first and second column ───────────┴ strip ─ measure ─ judge ─> records
+    .jsonl .csv .parquet … ─ codecs ─ columns, or members of an object ──┐
+    .tsv whose first line names both keys ─ codecs ─ columns ────────────┤
+    .tsv without ─ blocks of lines ─ first and second column ────────────┴ strip ─ measure ─ judge ─> records
 
 A key with a dot names a member of an object: `translation.en` reads {"translation": {"en": …, "fr": …}},
 unless the record has a key that is spelled so. The sides are in `meta` too, so that a pair can be taken apart
@@ -32,17 +33,16 @@ from tokmill.sources.files import (
     outer_of,
     presence_of,
     read_nested,
-    with_offsets,
     without_faults,
 )
 from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken
-from tokmill.storage import codecs, records, tables
+from tokmill.storage import codecs, delimited, records, tables
 from tokmill.storage.location import AnyPath, InputFile
-from tokmill.storage.records import WHOLE, BadRecord, Block, Kind, Oversize, Span, Wanted, read_blocks
+from tokmill.storage.records import BadRecord, Block, Kind, Oversize, Span, Wanted, read_blocks
 
-_TSV_SUFFIXES = (".tsv", ".tsv.gz", ".tsv.zst")
-SUFFIXES = (*codecs.JSONL, *tables.SUFFIXES, *_TSV_SUFFIXES)
+SUFFIXES = (*codecs.JSONL, *delimited.SUFFIXES, *tables.SUFFIXES)
 
+_HEADER_BYTES = 64 << 10
 _LETTER_OR_DIGIT = r"[\p{L}\p{N}]"
 _SIDES = ("source", "target")
 _OPTIONAL = ("id", "license", "created_at")
@@ -74,7 +74,7 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
     for file in files:
         if not file.name.endswith(SUFFIXES):
             raise codecs.unknown_suffix(file.path, "reader of pairs", SUFFIXES)
-    if not any(_is_tsv(file.path) for file in files):  # which has its sides without keys
+    if not any(file.name.endswith(delimited.TSV) for file in files):  # which may have its sides without keys
         check_first_records(
             source,
             [[outer_of(key), key] for key in (section.source_key, section.target_key)],
@@ -93,14 +93,14 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
 
 
 def split(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:
-    if path.suffix == ".tsv":
+    if path.suffix == ".tsv" and _has_no_header(path, options["source_key"], options["target_key"]):
         return codecs.byte_spans(size, target_bytes)
-    return [WHOLE] if _is_tsv(path) else codecs.split_file(path, size, "line", target_bytes)
+    return codecs.split_file(path, size, "line", target_bytes)
 
 
 def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
     options = msgspec.convert(reading.options, Options)
-    if _is_tsv(path):
+    if _has_no_header(path, options.source_key, options.target_key):
         batches = _read_tsv(path, span, reading.max_record_bytes)
     else:
         batches = _read_records(path, span, options, reading.max_record_bytes)
@@ -183,7 +183,7 @@ def _read_records(path: AnyPath, span: Span, options: Options, max_record_bytes:
         wanted.append(Wanted(name, first, Kind.SCALAR, False, tuple(others)))
     wanted += [Wanted(f"meta:{key}", key, Kind.JSON, False) for key in options.meta]
     batches = codecs.read_batches(path, wanted, unit="line", max_record_bytes=max_record_bytes, span=span)
-    for (table, bad), offsets in with_offsets(batches, path, span, max_record_bytes):
+    for table, bad, offsets in batches:
         columns: dict[str, Any] = {}
         faults: Faults = {}
         for name, key in zip(_SIDES, keys, strict=True):
@@ -251,8 +251,16 @@ def _why_invalid(line: bytes) -> str:
     return ""
 
 
-def _is_tsv(path: AnyPath) -> bool:
-    return path.name.endswith(_TSV_SUFFIXES)
+def _has_no_header(path: AnyPath, *keys: str) -> bool:
+    """Tab-separated lines whose first does not name both sides."""
+    if not path.name.endswith(delimited.TSV):
+        return False
+    for block in read_blocks(path, max_record_bytes=_HEADER_BYTES, block_bytes=_HEADER_BYTES):
+        if isinstance(block, Oversize):
+            return True
+        first = block.data.partition(b"\n")[0].removesuffix(b"\r")
+        return not {key.encode() for key in keys} <= {cell.strip(b'"') for cell in first.split(b"\t")}
+    return True
 
 
 READER = Reader(resolve, split, read)

@@ -31,11 +31,10 @@ from tokmill.artifacts.manifest import Json
 from tokmill.errors import CorruptFile
 from tokmill.recipe import Source, Wikipedia
 from tokmill.sources import wikitext
-from tokmill.sources.files import with_offsets
 from tokmill.sources.reading import Dropped, Reader, Reading, Record, Taken, gather, whole_file
 from tokmill.storage import codecs, records
 from tokmill.storage.location import AnyPath, InputFile
-from tokmill.storage.records import WHOLE, BadRecord, Kind, Span, Wanted
+from tokmill.storage.records import BadRecord, Kind, Span, Wanted
 
 
 class Page(NamedTuple):
@@ -300,10 +299,10 @@ class _OpenBlock:
 def read_lines(path: AnyPath, reading: Reading) -> Iterator[Page | BadRecord | Dropped]:
     limit = reading.max_record_bytes
     batches = codecs.read_jsonl(path, _JSON_COLUMNS, max_record_bytes=limit)
-    for batch, offsets in with_offsets(batches, path, WHOLE, limit):
+    for batch in batches:
         yield from batch.bad
         columns = (batch.table.column(want.name).to_pylist() for want in _JSON_COLUMNS)
-        for offset, id, revid, url, title, text in zip(offsets.tolist(), *columns, strict=True):
+        for offset, id, revid, url, title, text in zip(batch.offsets.tolist(), *columns, strict=True):
             yield _extracted(offset, id, html.unescape(title), text, url, revid)
 
 

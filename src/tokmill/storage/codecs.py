@@ -1,6 +1,7 @@
 """File formats by suffix: one table of what can be read and written; and JSON lines, which most files are.
 
     .jsonl .jsonl.gz .jsonl.zst .ndjson   one JSON object per line                       here
+    .csv .tsv, .gz, .zst                  columns by the first row, one record per row   delimited.py
     .parquet                              columns                                        tables.py
     .txt .txt.gz .txt.zst .md             plain text by document, paragraph or line      plaintext.py
 
@@ -39,10 +40,11 @@ from zlib_ng import zlib_ng
 from tokmill.errors import InputError
 from tokmill.kernels import jsonlines
 from tokmill.schema import large_strings
-from tokmill.storage import plaintext, tables
+from tokmill.storage import delimited, plaintext, tables
 from tokmill.storage.disk import Written, ZstdCompressor, frame_options, open_commit
 from tokmill.storage.location import AnyPath
 from tokmill.storage.records import (
+    PACKED,
     WHOLE,
     BadRecord,
     Batch,
@@ -56,6 +58,7 @@ from tokmill.storage.records import (
     as_object,
     explain_error,
     find_fault,
+    no_rows,
     read_blocks,
     string_table,
     too_large,
@@ -91,7 +94,7 @@ def read_jsonl(
         ) from error
     for block in read_blocks(path, max_record_bytes=max_record_bytes, start=span.start, end=span.end):
         if isinstance(block, Oversize):
-            yield Batch(string_table(wanted, [[] for _ in wanted]), [too_large(*block, max_record_bytes)])
+            yield no_rows(wanted, [too_large(*block, max_record_bytes)])
         else:
             yield _read_block(block, decoders, wanted, max_record_bytes)
 
@@ -198,7 +201,7 @@ def _read_block(block: Block, decoders: list[Any], wanted: list[Wanted], max_rec
     if not audit.flags.any() and longest <= max_record_bytes and _look_like_objects(block.data, audit):
         table = _read_whole(block.data, wanted, texts, audit)
         if table is not None:
-            return Batch(table, [])
+            return Batch(table, [], audit.starts + block.offset)
     # one of the lines is bad: find out which, line by line
     several = [
         (want, own)
@@ -206,7 +209,7 @@ def _read_block(block: Block, decoders: list[Any], wanted: list[Wanted], max_rec
         if want.others and want.kind is not Kind.NAME
     ]
     records: list[list[Any]] = [[] for _ in decoders]
-    bad = []
+    bad, good = [], []
     for start, end, flags in zip(
         audit.starts.tolist(), audit.ends.tolist(), audit.flags.tolist(), strict=True
     ):
@@ -219,11 +222,12 @@ def _read_block(block: Block, decoders: list[Any], wanted: list[Wanted], max_rec
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 fault = explain_error(line, error)
         if fault is None:
+            good.append(block.offset + start)
             for turn, record in zip(records, decoded, strict=True):
                 turn.append(record)
         else:
             bad.append(BadRecord(block.offset + start, *fault))
-    return Batch(_columns(records, wanted, wanted, {}), bad)
+    return Batch(_columns(records, wanted, wanted, {}), bad, np.array(good, np.int64))
 
 
 def _fault_of_others(
@@ -372,7 +376,7 @@ def _as_json(value: msgspec.Raw) -> str | None:
 
 # --- by suffix ---
 
-SUFFIXES = (*JSONL, *tables.SUFFIXES, *plaintext.SUFFIXES)
+SUFFIXES = (*JSONL, *delimited.SUFFIXES, *tables.SUFFIXES, *plaintext.SUFFIXES)
 
 
 def read_batches(
@@ -381,6 +385,8 @@ def read_batches(
     """Batches of a few megabytes, in file order, whatever the format."""
     if _is(path, JSONL):
         return read_jsonl(path, wanted, max_record_bytes=max_record_bytes, span=span)
+    if _is(path, delimited.SUFFIXES):
+        return delimited.read_batches(path, wanted, max_record_bytes=max_record_bytes)
     if _is(path, tables.SUFFIXES):
         return tables.read_batches(path, wanted, max_record_bytes=max_record_bytes, span=span)
     if _is(path, plaintext.SUFFIXES):
@@ -403,11 +409,17 @@ def peek(path: AnyPath, *, max_record_bytes: int) -> Peek:
     the next may differ."""
     if _is(path, JSONL):
         return peek_jsonl(path, max_record_bytes=max_record_bytes)
+    if _is(path, delimited.SUFFIXES):
+        return delimited.peek(path, max_record_bytes=max_record_bytes)
     if _is(path, tables.SUFFIXES):
         return tables.peek(path)
     if _is(path, plaintext.SUFFIXES):
         return Peek(["text"], True)
     raise unknown_suffix(path)
+
+
+def is_json(path: AnyPath) -> bool:
+    return _is(path, JSONL)
 
 
 def is_plain_text(path: AnyPath) -> bool:
@@ -419,7 +431,7 @@ def split_file(path: AnyPath, size: int, unit: plaintext.Unit, target_bytes: int
     if _is(path, tables.SUFFIXES):
         return tables.row_group_spans(path, target_bytes)
     by_line = _is(path, JSONL) or (_is(path, plaintext.SUFFIXES) and unit == "line")
-    is_seekable = by_line and path.suffix not in (".gz", ".zst")
+    is_seekable = by_line and path.suffix not in PACKED
     return byte_spans(size, target_bytes) if is_seekable else [WHOLE]
 
 

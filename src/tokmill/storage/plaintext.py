@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,6 +19,7 @@ from tokmill.storage.disk import Written, open_commit
 from tokmill.storage.location import AnyPath
 from tokmill.storage.records import (
     BLOCK_BYTES,
+    UTF8_BOM,
     WHOLE,
     BadRecord,
     Batch,
@@ -26,17 +28,17 @@ from tokmill.storage.records import (
     Span,
     Wanted,
     open_stream,
+    packed,
     read_blocks,
     read_exactly,
     string_table,
     too_large,
 )
 
-SUFFIXES = (".txt", ".txt.gz", ".txt.zst", ".md")
+SUFFIXES = packed(".txt", ".md")
 Unit = Literal["document", "paragraph", "line"]
 
 _PARAGRAPH = re.compile(rb"^(?:[ \t\r]*+[^ \t\r\n][^\n]*+\n?)++", re.MULTILINE)
-_UTF8_BOM = b"\xef\xbb\xbf"
 
 
 def read_batches(
@@ -62,10 +64,10 @@ def read_batches(
                 bad.append(BadRecord(offset, "invalid_utf8", f"byte {error.start}: {error.reason}"))
         if lacking:
             bad = [*bad, *(BadRecord(offset, "missing_field", f"no field `{lacking[0]}`") for offset in at)]
-            good = []
+            good, at = [], []
         nothing: list[str | None] = [None] * len(good)
         columns = [good if _is_the_text(want) else nothing for want in wanted]
-        yield Batch(string_table(wanted, columns), sorted(bad))
+        yield Batch(string_table(wanted, columns), sorted(bad), np.array(at, np.int64))
 
 
 def _is_the_text(want: Wanted) -> bool:
@@ -194,4 +196,4 @@ def _document(path: AnyPath, max_record_bytes: int) -> Iterator[Piece]:
     if size > max_record_bytes:
         yield [], [], [too_large(0, size, max_record_bytes, "text")]
     else:
-        yield [0], [b"".join(pieces).removeprefix(_UTF8_BOM)], []
+        yield [0], [b"".join(pieces).removeprefix(UTF8_BOM)], []

@@ -9,10 +9,10 @@ decompressed stream at fixed positions, so blocks do not depend on how a library
 
 A codec is asked for `Wanted` columns and yields `Batch`es in file order:
 
-    read_batches(path, wanted, ...) -> Batch(table, bad), Batch(table, bad), …
+    read_batches(path, wanted, ...) -> Batch(table, bad, offsets), Batch(table, bad, offsets), …
 
 `table` has one large_string column per wanted name. A record that cannot be used is not in `table`; it is in
-`bad` with where it lies and why, so that rows + bad = records, always.
+`bad` with where it lies and why, so that rows + bad = records, always. `offsets` says where each row lies.
 
 JSON values, and what a record makes of them: why a line is none, what becomes `meta`, what becomes a name.
 
@@ -43,6 +43,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from zlib_ng import gzip_ng, zlib_ng
 
 from tokmill.errors import CorruptFile
@@ -52,7 +53,13 @@ from tokmill.storage.location import AnyPath, open_binary
 
 BLOCK_BYTES = 4 << 20
 _COMPRESSED_BYTES = 1 << 20
-_UTF8_BOM = b"\xef\xbb\xbf"
+UTF8_BOM = b"\xef\xbb\xbf"
+PACKED = (".gz", ".zst")
+
+
+def packed(*suffixes: str) -> tuple[str, ...]:
+    """Each as it is, and with every compression."""
+    return tuple(suffix + end for suffix in suffixes for end in ("", *PACKED))
 
 
 class Stream(Protocol):
@@ -192,7 +199,7 @@ def read_blocks(
                     return
                 fresh = fresh[newline + 1 :]
                 must_find_start = False
-            elif position == 0 and not (tail or skipped) and fresh.startswith(_UTF8_BOM):
+            elif position == 0 and not (tail or skipped) and fresh.startswith(UTF8_BOM):
                 fresh, position = fresh[3:], 3
 
             if skipped:
@@ -275,6 +282,7 @@ class BadRecord(NamedTuple):
 class Batch(NamedTuple):
     table: Any
     bad: list[BadRecord]
+    offsets: NDArray[np.int64]  # where each row of the table lies, as in BadRecord
 
 
 class Peek(NamedTuple):
@@ -292,6 +300,10 @@ class Span(NamedTuple):
 
 
 WHOLE = Span()
+
+
+def no_rows(wanted: Sequence[Wanted], bad: list[BadRecord]) -> Batch:
+    return Batch(string_table(wanted, [[] for _ in wanted]), bad, np.empty(0, np.int64))
 
 
 def string_table(wanted: Sequence[Wanted], columns: list[Any]) -> Any:

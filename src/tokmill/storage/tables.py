@@ -220,11 +220,12 @@ def _usable(batch: Any, first_row: int, wanted: list[Wanted], max_record_bytes: 
                 )
         columns.append(column)
     table = pa.table(columns, names=[want.name for want in wanted])
+    offsets = np.arange(first_row, first_row + rows)
     if faults:
         keep = np.ones(rows, np.bool_)
         keep[list(faults)] = False
-        table = table.filter(pa.array(keep))
-    return Batch(table, [BadRecord(first_row + row, *faults[row]) for row in sorted(faults)])
+        table, offsets = table.filter(pa.array(keep)), offsets[keep]
+    return Batch(table, [BadRecord(first_row + row, *faults[row]) for row in sorted(faults)], offsets)
 
 
 class _Strings(NamedTuple):
