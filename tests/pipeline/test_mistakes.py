@@ -273,7 +273,7 @@ FILES = {
         WEB,
         "files: x.jsonl",
         "line 7: sources[0].files",
-        "holds a JSON array, and should hold an object on each line",
+        "holds a JSON array, and should hold an object on each line; a .json may",
         "convert the file",
         **jsonl(b'[{"text": "a"}]\n'),
     ),

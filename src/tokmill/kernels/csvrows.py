@@ -81,7 +81,7 @@ def scan_rows(
 
 
 def skip_row(block: bytes, state: int, delimiter: bytes, *, is_last: bool) -> tuple[int, int]:
-    """Where the row ends that a scan is in the middle of, -1 if not here; and where in it the scan then is."""
+    """Where the row ends that a scan is in, -1 if not here; and where in it the scan then is."""
     data = frozen(np.frombuffer(block, np.uint8), np.uint8)
     starts, ends, counts = np.empty((3, 1), np.int64)
     nothing, cells, kinds = np.empty(0, np.int64), np.empty((1, 0, 2), np.int64), np.empty((1, 0), np.uint8)

@@ -48,7 +48,7 @@ from tokmill.stages.tokens.tokenizer import open_published
 from tokmill.storage import codecs
 from tokmill.storage.disk import system_error
 from tokmill.storage.location import InputFile, find_files, is_url
-from tokmill.storage.records import open_stream, read_exactly
+from tokmill.storage.records import JSON, open_stream, read_exactly
 from tokmill.tokenizers.load import check_dtype, check_padded, resolve_controls, resolve_eos
 
 _LOG = logging.getLogger("tokmill.pipeline")
@@ -203,7 +203,8 @@ def _unlike_its_name(file: InputFile, head: bytes, source: Source) -> TokmillErr
     elif not codecs.is_json(file.path):
         pass  # columns: their reader says what is wrong with them
     elif lines and lines[0].startswith(b"["):
-        what = "holds a JSON array, and should hold an object on each line"
+        if not file.path.name.endswith(JSON):
+            what = "holds a JSON array, and should hold an object on each line; a .json may"
     elif lines and not any(line.startswith(b"{") for line in lines):
         what = "has no JSON object on any of its first lines"
     if what is None:

@@ -44,6 +44,7 @@ REASONS: Final = {
         "bad_length": "a WARC record does not end where its Content-Length says",
         "corrupt_record": "a compressed record cannot be decompressed",
         "duplicate_key": "one key twice in one JSON object",
+        "invalid_csv": "a row with more or fewer cells than the header, or text after a closing quote",
         "invalid_json": "not JSON; `NaN` and `Infinity` are not either",
         "invalid_utf8": "bytes that are not UTF-8",
         "lone_surrogate": "half of a surrogate pair in a JSON string",

@@ -1,9 +1,12 @@
 """File formats by suffix: one table of what can be read and written; and JSON lines, which most files are.
 
-    .jsonl .jsonl.gz .jsonl.zst .ndjson   one JSON object per line                       here
-    .csv .tsv, .gz, .zst                  columns by the first row, one record per row   delimited.py
+    .jsonl .ndjson                        one JSON object per line                       here
+    .json                                 the same, or one array of objects              here, records.py
+    .csv .tsv                             columns by the first row, one record per row   delimited.py
     .parquet                              columns                                        tables.py
-    .txt .txt.gz .txt.zst .md             plain text by document, paragraph or line      plaintext.py
+    .txt .md                              plain text by document, paragraph or line      plaintext.py
+
+All but columns also compressed: .jsonl.gz, .csv.zst.
 
 JSON lines, plain or compressed: strict, in whole blocks, with every bad line accounted for.
 
@@ -44,6 +47,7 @@ from tokmill.storage import delimited, plaintext, tables
 from tokmill.storage.disk import Written, ZstdCompressor, frame_options, open_commit
 from tokmill.storage.location import AnyPath
 from tokmill.storage.records import (
+    JSON,
     PACKED,
     WHOLE,
     BadRecord,
@@ -58,15 +62,16 @@ from tokmill.storage.records import (
     as_object,
     explain_error,
     find_fault,
+    is_array,
     no_rows,
+    packed,
     read_blocks,
     string_table,
     too_large,
 )
 
-# .json.gz and .json.zst hold lines wherever the hub has them (C4, codeparrot-clean);
-# a .json is one value as often
-JSONL = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson", ".json.gz", ".json.zst")
+JSONL = (*packed(".jsonl", ".ndjson"), *JSON)
+_WRITTEN = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson", ".json.gz", ".json.zst")
 
 _PEEKED_BYTES = 1 << 20
 _BATCH_ROWS = 4096
@@ -173,7 +178,7 @@ def _decoders(wanted: tuple[Wanted, ...]) -> list[Any]:
     slots = [slot for own in _slots(wanted) for slot in own]
     return [
         _decoder([slot for slot in slots if slot.decoder == number], wanted)
-        for number in range(max(slot.decoder for slot in slots) + 1)
+        for number in range(max((slot.decoder for slot in slots), default=0) + 1)
     ]
 
 
@@ -395,13 +400,13 @@ def read_batches(
 
 
 def write_table(path: Path, table: Any) -> Written:
-    if _is(path, JSONL):
+    if _is(path, _WRITTEN):
         return write_jsonl(path, table)
     if _is(path, tables.SUFFIXES):
         return tables.write_table(path, table)
     if _is(path, (".txt",)):
         return plaintext.write_text(path, table)
-    raise unknown_suffix(path)
+    raise unknown_suffix(path, "writer", (*_WRITTEN, *tables.SUFFIXES, ".txt"))
 
 
 def peek(path: AnyPath, *, max_record_bytes: int) -> Peek:
@@ -431,7 +436,7 @@ def split_file(path: AnyPath, size: int, unit: plaintext.Unit, target_bytes: int
     if _is(path, tables.SUFFIXES):
         return tables.row_group_spans(path, target_bytes)
     by_line = _is(path, JSONL) or (_is(path, plaintext.SUFFIXES) and unit == "line")
-    is_seekable = by_line and path.suffix not in PACKED
+    is_seekable = by_line and path.suffix not in PACKED and not (path.suffix == ".json" and is_array(path))
     return byte_spans(size, target_bytes) if is_seekable else [WHOLE]
 
 

@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 from zlib_ng import gzip_ng, zlib_ng
 
 from tokmill.errors import CorruptFile
-from tokmill.kernels import jsonlines
+from tokmill.kernels import jsonarray, jsonlines
 from tokmill.storage.disk import ZstdDecompressor, ZstdError, unreadable
 from tokmill.storage.location import AnyPath, open_binary
 
@@ -60,6 +60,12 @@ PACKED = (".gz", ".zst")
 def packed(*suffixes: str) -> tuple[str, ...]:
     """Each as it is, and with every compression."""
     return tuple(suffix + end for suffix in suffixes for end in ("", *PACKED))
+
+
+# What may be one array instead of lines; an array is never read from its middle.
+JSON = packed(".json")
+_SNIFFED_BYTES = 4096
+_MAX_SPACE = 1 << 20
 
 
 class Stream(Protocol):
@@ -133,6 +139,67 @@ def open_stream(path: AnyPath) -> Iterator[Stream]:
             yield raw
 
 
+class Ahead:
+    """A stream of which the beginning is read already."""
+
+    def __init__(self, head: bytes, stream: Stream) -> None:
+        self._head, self._stream = head, stream
+
+    def read(self, size: int = -1, /) -> bytes | None:
+        if self._head:
+            head, self._head = self._head[:size], self._head[size:]
+            return head
+        return self._stream.read(size)
+
+
+class ArrayStream:
+    """The elements of one JSON array as lines, each where it lies in the file."""
+
+    def __init__(self, head: bytes, stream: Stream, path: AnyPath) -> None:
+        opening = head.index(b"[") + 1
+        mark = UTF8_BOM if head.startswith(UTF8_BOM) else b""
+        self._raw, self._path, self._lines = Ahead(head[opening:], stream), path, jsonarray.ArrayLines()
+        self._before = mark + b"\n" * (opening - len(mark))
+
+    def read(self, size: int = -1, /) -> bytes:
+        if self._before:
+            before, self._before = self._before[:size], self._before[size:]
+            return before
+        piece = self._raw.read(size)
+        spelled = self._lines.spell(piece) if piece else b""
+        if self._lines.awaits == jsonarray.MORE:
+            raise CorruptFile(
+                "there is more after the end of its JSON array",
+                where=str(self._path),
+                next="make one array of it, or one object on each line",
+            )
+        if not piece and self._lines.awaits != jsonarray.CLOSED:
+            raise CorruptFile(
+                "its JSON array does not end: the file is truncated, or one element is no JSON",
+                where=str(self._path),
+                next="copy or download it again, or repair it",
+            )
+        return spelled
+
+
+def open_records(stream: Stream, path: AnyPath) -> Stream:
+    """Of a file of JSON: its lines, also where they are the elements of one array."""
+    head = b""
+    while True:
+        fresh = read_exactly(stream, _SNIFFED_BYTES, path)
+        head += fresh
+        first = head.removeprefix(UTF8_BOM).lstrip(b" \t\r\n")[:1]
+        if first == b"[":
+            return ArrayStream(head, stream, path)
+        if first or not fresh or len(head) > _MAX_SPACE:
+            return Ahead(head, stream)
+
+
+def is_array(path: AnyPath) -> bool:
+    with open_stream(path) as stream:
+        return isinstance(open_records(stream, path), ArrayStream)
+
+
 def read_exactly(stream: Stream, size: int, path: AnyPath) -> bytes:
     """`size` bytes, fewer only at the end of the file."""
     pieces: list[bytes] = []
@@ -181,6 +248,8 @@ def read_blocks(
         position = max(start - 1, 0)
         if position:
             stream.seek(position)  # type: ignore[attr-defined]
+        elif path.name.endswith(JSON):
+            stream = open_records(stream, path)
         tail = b""  # the beginning of a line whose end is not read yet
         skipped = 0  # bytes of an oversize line that were already let go
         must_find_start = start > 0
