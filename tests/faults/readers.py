@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import base64
 import bz2
+import csv
 import gzip
 import io
 import json
+import lzma
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -85,6 +87,53 @@ def _unpacked(path: Path) -> bytes | None:
     except (OSError, EOFError, zstandard.ZstdError, ValueError):
         return None
     return data
+
+
+def _lz4(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "lz4") as stream:
+        stream.write(data)
+    return bytes(sink.getvalue())
+
+
+def _elements(path: Path) -> int | None:
+    try:
+        found = json.loads(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
+    except (ValueError, RecursionError):
+        return None
+    return len(found) if isinstance(found, list) else None
+
+
+def _cells(path: Path) -> int | None:
+    """Rows that Python's own reader finds, where it has no other opinion of what ends a line or a quote."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except (UnicodeDecodeError, csv.Error):
+        return None
+    return None if "\r" in text or "\0" in text else sum(bool(row) for row in rows) - 1
+
+
+def _arrow(columns: dict[str, list[Any]], *, is_stream: bool, compression: str | None = None) -> bytes:
+    sink, table = io.BytesIO(), pa.table(columns)
+    open_writer = pa.ipc.new_stream if is_stream else pa.ipc.new_file
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with open_writer(sink, table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=5)
+    return sink.getvalue()
+
+
+def _csv(rows: list[dict[str, Any]], **options: Any) -> bytes:
+    sink = io.StringIO(newline="")
+    writer = csv.DictWriter(sink, list(rows[0]), lineterminator="\n", **options)
+    writer.writeheader()
+    writer.writerows(rows)
+    return sink.getvalue().encode()
+
+
+def saved(directory: Path) -> Found:
+    """A dataset that was saved to disk."""
+    return source()(directory)
 
 
 def _lines(path: Path) -> int | None:
@@ -307,6 +356,7 @@ def targets(scratch: Path) -> dict[str, Target]:
     tsv = "".join(f"{pair['src_text']}\t{pair['tgt_text']}\n" for pair in pairs).encode()
     pair_lines = "".join(json.dumps(pair) + "\n" for pair in pairs).encode()
     columns = {key: [row[key] for row in rows] for key in ("id", "text", "license", "created_at")}
+    flat = [{key: row[key] for key in columns} for row in rows]
     records = source(_lines, fields={"id": "id", "meta": ["more"]})
     extracted = "".join(
         f'<doc id="{n}" url="https://x.org/?curid={n}" title="Page {n}">\nPage {n}\n\nText of page {n} &amp; '
@@ -322,6 +372,15 @@ def targets(scratch: Path) -> dict[str, Target]:
         "jsonl.gz": Target({"a.jsonl.gz": jsonl}, records, gzip.compress),
         "jsonl.zst": Target({"a.jsonl.zst": jsonl}, records, _zstd),
         "template": Target({"a.jsonl": jsonl}, source(_lines, template="{id}: {text} ({license})")),
+        "jsonl.xz": Target({"a.jsonl.xz": jsonl}, source(), lzma.compress),
+        "jsonl.lz4": Target({"a.jsonl.lz4": jsonl}, source(), _lz4),
+        "json array": Target({"a.json": json.dumps(rows, indent=1).encode()}, source(_elements)),
+        "csv": Target({"a.csv": _csv(flat)}, source(_cells, fields={"id": "id"})),
+        "tsv.gz": Target({"a.tsv.gz": _csv(flat, delimiter="\t")}, source(), gzip.compress),
+        "arrow": Target({"a.arrow": _arrow(columns, is_stream=False)}, source(fields={"id": "id"})),
+        "arrow.lz4": Target({"a.feather": _arrow(columns, is_stream=False, compression="lz4")}, source()),
+        "arrow stream": Target({"a.arrow": _arrow(columns, is_stream=True)}, source()),
+        "saved to disk": Target({}, saved, directory=scratch / "saved"),
         "parquet": Target({"a.parquet": _parquet(columns)}, source(_parquet_rows, fields={"id": "id"})),
         "text by line": Target({"a.txt": text}, source(_lines, unit="line")),
         "text by paragraph": Target({"a.txt": text}, source(unit="paragraph")),
@@ -333,6 +392,7 @@ def targets(scratch: Path) -> dict[str, Target]:
         "posts": Target({"Posts.xml": _posts()}, source(stackexchange={})),
         "posts.7z": Target({"a.7z": _posts()}, source(stackexchange={}), _seven_zip),
         "pairs.tsv": Target({"a.tsv": tsv}, source(_lines, parallel={})),
+        "pairs.csv": Target({"a.csv": _csv(pairs)}, source(parallel={})),
         "pairs.jsonl": Target({"a.jsonl": pair_lines}, source(_lines, parallel={})),
         "pairs.parquet": Target(
             {"a.parquet": _parquet({key: [pair[key] for pair in pairs] for key in pairs[0]})},
@@ -392,6 +452,14 @@ def _bombs() -> dict[str, Target]:
             ),
             ("long tag", "dump.xml", b'<mediawiki a="' + b"x" * (8 << 20), source(wikipedia={})),
             ("no newline", "a.tsv", b"x" * (32 << 20), source(_lines, parallel={})),
+            ("long cell", "a.csv", b'text\n"' + b'x""\n' * (8 << 20) + b'"\ny\n', source(lambda path: 2)),
+            ("open quote", "a.csv", b'text\ny\n"' + b"x\n" * (16 << 20), source()),
+            ("many columns", "a.csv", b"text," * 200_000 + b"\n" + b"," * 200_000, source()),
+            ("long element", "a.json", b'[{"text": "' + b"x" * (32 << 20) + b'"},7]', source(lambda path: 2)),
+            ("deep array", "a.json", b"[" * (8 << 20), source()),
+            ("xz", "a.jsonl.xz", lzma.compress(zeros * 64, preset=0) * 8, source()),
+            ("lz4", "a.jsonl.lz4", _lz4(zeros * 64) * 8, source()),
+            ("bzip2 text", "a.txt.bz2", bz2.compress(zeros * 8) * 64, source(lambda path: 1)),
         ]
     }
 
@@ -400,6 +468,14 @@ def prepare(scratch: Path) -> None:
     """What it takes tokenizers to make. Their threads do not live through a fork,
     so this is for another process."""
     mill.run(whole_recipe(scratch / "corpus"), scratch / "out", workers=1)
+    columns = {key: [row[key] for row in documents()] for key in ("id", "text", "license")}
+    (scratch / "saved").mkdir()
+    for number in range(2):
+        name = f"data-0000{number}-of-00002.arrow"
+        (scratch / "saved" / name).write_bytes(_arrow(columns, is_stream=True))
+    state = {"_data_files": [{"filename": f"data-0000{number}-of-00002.arrow"} for number in range(2)]}
+    (scratch / "saved/state.json").write_text(json.dumps(state))
+    (scratch / "saved/dataset_info.json").write_text("{}")
     directory = scratch / "tokenizers"
     directory.mkdir()
     texts = [

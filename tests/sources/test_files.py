@@ -100,10 +100,10 @@ def test_a_pattern_that_matches_nothing_is_an_error_even_beside_one_that_does(tm
 
 def test_a_file_of_an_unknown_format_is_an_error_and_not_passed_over(tmp_path):
     write_lines(tmp_path / "a.jsonl", {"text": "a"})
-    (tmp_path / "b.csv").write_text("a,b\n")
-    with pytest.raises(InputError, match=r"no reader for the suffix \.csv") as caught:
+    (tmp_path / "b.xlsx").write_text("a,b\n")
+    with pytest.raises(InputError, match=r"no reader for the suffix \.xlsx") as caught:
         load(tmp_path, "*")
-    assert caught.value.where.endswith(f"sources[0].files: {tmp_path / 'b.csv'}")
+    assert caught.value.where.endswith(f"sources[0].files: {tmp_path / 'b.xlsx'}")
 
 
 # -- which fields ----------------------------------------------------------------------------------

@@ -234,9 +234,9 @@ def test_a_key_that_is_not_there_is_an_error_with_what_is(tmp_path, section, wha
 
 
 def test_a_file_of_another_format_is_an_error(tmp_path):
-    (tmp_path / "a.csv").write_text("a,b\n")
-    with pytest.raises(InputError, match=r"no reader of pairs for the suffix \.csv"):
-        load(tmp_path, "a.csv")
+    (tmp_path / "a.xlsx").write_text("a,b\n")
+    with pytest.raises(InputError, match=r"no reader of pairs for the suffix \.xlsx"):
+        load(tmp_path, "a.xlsx")
 
 
 # -- tab-separated lines ---------------------------------------------------------------------------

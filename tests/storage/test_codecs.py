@@ -95,7 +95,7 @@ def test_every_format_reads_what_it_writes(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "suffix"), [("a.csv", ".csv"), ("a.tar.gz", ".tar.gz"), ("README", "(none)")]
+    ("name", "suffix"), [("a.xlsx", ".xlsx"), ("a.tar.gz", ".tar.gz"), ("README", "(none)")]
 )
 def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(tmp_path, name, suffix):
     path = tmp_path / name

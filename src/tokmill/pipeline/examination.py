@@ -175,7 +175,7 @@ def _check_files(source: Source, files: Sequence[InputFile], fresh: Sequence[Inp
     for file in fresh[:_OPENED_FILES]:
         if not file.path.name.endswith(codecs.SUFFIXES):
             raise codecs.unknown_suffix(file.path)
-        if file.path.suffix == ".parquet":
+        if file.path.name.endswith(codecs.COLUMNS):
             codecs.peek(file.path, max_record_bytes=source.max_record_bytes)
             unlike.append(None)
             continue

@@ -36,11 +36,11 @@ from tokmill.sources.files import (
     without_faults,
 )
 from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken
-from tokmill.storage import codecs, delimited, records, tables
+from tokmill.storage import codecs, delimited, records
 from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import BadRecord, Block, Kind, Oversize, Span, Wanted, read_blocks
 
-SUFFIXES = (*codecs.JSONL, *delimited.SUFFIXES, *tables.SUFFIXES)
+SUFFIXES = (*codecs.JSONL, *delimited.SUFFIXES, *codecs.COLUMNS)
 
 _HEADER_BYTES = 64 << 10
 _LETTER_OR_DIGIT = r"[\p{L}\p{N}]"

@@ -202,11 +202,11 @@ class Chunks:
 
 
 def chunk_sizes(chunks: list[Chunk]) -> list[int]:
-    """How many bytes of its file each chunk is; parts of a Parquet file are taken to be equal."""
+    """How many bytes of its file each chunk is; parts of a file of columns are taken to be equal."""
     parts = Counter(chunk.file.name for chunk in chunks)
     return [
         file.bytes // parts[file.name]
-        if file.name.endswith(".parquet")
+        if file.name.endswith(codecs.COLUMNS)
         else (file.bytes if span.end is None else span.end) - span.start
         for file, span in chunks
     ]

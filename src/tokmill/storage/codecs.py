@@ -4,6 +4,7 @@
     .json                                 the same, or one array of objects              here, records.py
     .csv .tsv                             columns by the first row, one record per row   delimited.py
     .parquet                              columns                                        tables.py
+    .arrow .feather                       columns                                        ipc.py
     .txt .md                              plain text by document, paragraph or line      plaintext.py
 
 All but columns also compressed: .jsonl.gz, .csv.zst.
@@ -43,7 +44,7 @@ from zlib_ng import zlib_ng
 from tokmill.errors import InputError
 from tokmill.kernels import jsonlines
 from tokmill.schema import large_strings
-from tokmill.storage import delimited, plaintext, tables
+from tokmill.storage import delimited, ipc, plaintext, tables
 from tokmill.storage.disk import Written, ZstdCompressor, frame_options, open_commit
 from tokmill.storage.location import AnyPath
 from tokmill.storage.records import (
@@ -381,7 +382,8 @@ def _as_json(value: msgspec.Raw) -> str | None:
 
 # --- by suffix ---
 
-SUFFIXES = (*JSONL, *delimited.SUFFIXES, *tables.SUFFIXES, *plaintext.SUFFIXES)
+SUFFIXES = (*JSONL, *delimited.SUFFIXES, *tables.SUFFIXES, *ipc.SUFFIXES, *plaintext.SUFFIXES)
+COLUMNS = (*tables.SUFFIXES, *ipc.SUFFIXES)  # whose parts are counted in rows, not in bytes
 
 
 def read_batches(
@@ -394,6 +396,8 @@ def read_batches(
         return delimited.read_batches(path, wanted, max_record_bytes=max_record_bytes)
     if _is(path, tables.SUFFIXES):
         return tables.read_batches(path, wanted, max_record_bytes=max_record_bytes, span=span)
+    if _is(path, ipc.SUFFIXES):
+        return ipc.read_batches(path, wanted, max_record_bytes=max_record_bytes, span=span)
     if _is(path, plaintext.SUFFIXES):
         return plaintext.read_batches(path, wanted, unit=unit, max_record_bytes=max_record_bytes, span=span)
     raise unknown_suffix(path)
@@ -418,6 +422,8 @@ def peek(path: AnyPath, *, max_record_bytes: int) -> Peek:
         return delimited.peek(path, max_record_bytes=max_record_bytes)
     if _is(path, tables.SUFFIXES):
         return tables.peek(path)
+    if _is(path, ipc.SUFFIXES):
+        return ipc.peek(path)
     if _is(path, plaintext.SUFFIXES):
         return Peek(["text"], True)
     raise unknown_suffix(path)
@@ -435,6 +441,8 @@ def split_file(path: AnyPath, size: int, unit: plaintext.Unit, target_bytes: int
     """Parts of about `target_bytes` that can be read on their own; one part where the format cannot seek."""
     if _is(path, tables.SUFFIXES):
         return tables.row_group_spans(path, target_bytes)
+    if _is(path, ipc.SUFFIXES):
+        return ipc.batch_spans(path, size, target_bytes)
     by_line = _is(path, JSONL) or (_is(path, plaintext.SUFFIXES) and unit == "line")
     is_seekable = by_line and path.suffix not in PACKED and not (path.suffix == ".json" and is_array(path))
     return byte_spans(size, target_bytes) if is_seekable else [WHOLE]

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tokmill.errors import CorruptFile, InputError
+from tokmill.errors import CorruptFile
 from tokmill.kernels import csvrows
 from tokmill.schema import large_strings
 from tokmill.storage.location import AnyPath
@@ -47,6 +47,7 @@ from tokmill.storage.records import (
     string_table,
     too_large,
 )
+from tokmill.storage.tables import refuse_twins
 
 CSV, TSV = packed(".csv"), packed(".tsv")
 SUFFIXES = (*CSV, *TSV)
@@ -167,14 +168,8 @@ class _Rows:
 
     def _columns(self, wanted: list[Wanted]) -> _Columns:
         asked = {key for want in wanted for key in want.keys}
-        for name in sorted(asked):
-            if self.header.count(name) > 1:
-                raise InputError(
-                    f"two columns are called `{name}`",
-                    where=str(self._path),
-                    next="rename one of them, or read another field",
-                )
         names = [name for name in self.header if name in asked]
+        refuse_twins(names, self._path)
         places = [names.index(name) if name in asked else -1 for name in self.header]
         return _Columns(names, np.array(places, np.int64))
 

@@ -53,6 +53,7 @@ else:
     from backports import zstd
 
 CompressionParameter = zstd.CompressionParameter
+DecompressionParameter = zstd.DecompressionParameter
 ZstdCompressor = zstd.ZstdCompressor
 ZstdDecompressor = zstd.ZstdDecompressor
 ZstdError = zstd.ZstdError

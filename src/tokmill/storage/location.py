@@ -21,6 +21,7 @@ import fnmatch
 import glob
 import hashlib
 import io
+import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -154,7 +155,8 @@ class InputFile(NamedTuple):
 
 
 def find_files(pattern: str, base: Path) -> list[InputFile]:
-    """Every regular file that matches, sorted by name. Matching nothing is an error."""
+    """Every regular file that matches, sorted by name; of a dataset that was saved to disk, its files.
+    Matching nothing is an error."""
     if is_url(pattern):
         return _object_files(pattern)
     wanted = Path(pattern).expanduser()
@@ -168,6 +170,10 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
         if path.is_file():
             stat = path.stat()
             found.add(InputFile(path.relative_to(root).as_posix(), path, stat.st_size, stat.st_mtime_ns))
+        elif path.is_dir():  # what `**` finds is also found file by file
+            for part in _saved_files(path) if "**" not in pattern else ():
+                stat = part.stat()
+                found.add(InputFile(part.relative_to(root).as_posix(), part, stat.st_size, stat.st_mtime_ns))
         elif not path.exists():
             raise StorageError(
                 "is a link to a file that is not there",
@@ -181,6 +187,50 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
             next=_why_empty(root, base, PurePosixPath(pattern).name),
         )
     return sorted(found)
+
+
+_STATE, _SPLITS = "state.json", "dataset_dict.json"
+_MAX_STATE_BYTES = 16 << 20
+
+
+def _saved_files(directory: Path) -> list[Path]:
+    """Of a directory that `save_to_disk` of `datasets` wrote, the files that it names; of any other none.
+
+    saved/state.json           {"_data_files": [{"filename": "data-00000-of-00001.arrow"}, …], …}
+    saved/dataset_dict.json    {"splits": ["train", …]}      a directory for each, as above
+    """
+    if (directory / _SPLITS).is_file():
+        splits = _said_in(directory / _SPLITS, "splits")
+        raise InputError(
+            f"it has the splits {', '.join(map(str, splits))}",
+            where=str(directory),
+            next=f"name one of them: `files: {directory.name}/{splits[0] if splits else 'train'}`",
+        )
+    state = directory / _STATE
+    if not (state.is_file() and (directory / "dataset_info.json").is_file()):
+        return []
+    names = [
+        entry.get("filename") if isinstance(entry, dict) else None for entry in _said_in(state, "_data_files")
+    ]
+    files = [directory / name for name in names if isinstance(name, str) and is_within(name)]
+    missing = next((file for file in files if not file.is_file()), None)
+    if missing is not None or len(files) < len(names) or not files:
+        raise CorruptFile(
+            f"names {missing.name if missing else 'no file of this directory'}, and it is not there",
+            where=str(state),
+            next="save or copy the dataset again",
+        )
+    return files
+
+
+def _said_in(path: Path, key: str) -> list[Any]:
+    try:
+        said = json.loads(read_whole(path, _MAX_STATE_BYTES)).get(key)
+    except (ValueError, AttributeError, RecursionError):
+        said = None
+    if not isinstance(said, list):
+        raise CorruptFile(f"has no list of `{key}`", where=str(path), next="save or copy the dataset again")
+    return said
 
 
 def _object_files(pattern: str) -> list[InputFile]:

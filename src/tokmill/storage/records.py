@@ -31,6 +31,7 @@ from __future__ import annotations
 import bz2
 import hashlib
 import json
+import lzma
 import re
 import zlib
 from collections import Counter
@@ -46,15 +47,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from zlib_ng import gzip_ng, zlib_ng
 
-from tokmill.errors import CorruptFile
+from tokmill.errors import CorruptFile, InputError
 from tokmill.kernels import jsonarray, jsonlines
-from tokmill.storage.disk import ZstdDecompressor, ZstdError, unreadable
+from tokmill.storage.disk import (
+    DecompressionParameter,
+    ZstdDecompressor,
+    ZstdError,
+    is_fault_of_reading,
+    unreadable,
+)
 from tokmill.storage.location import AnyPath, open_binary
 
 BLOCK_BYTES = 4 << 20
 _COMPRESSED_BYTES = 1 << 20
 UTF8_BOM = b"\xef\xbb\xbf"
-PACKED = (".gz", ".zst")
+PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4")
 
 
 def packed(*suffixes: str) -> tuple[str, ...]:
@@ -89,8 +96,22 @@ class Oversize(NamedTuple):
 class Bz2Error(Exception): ...
 
 
+# A frame may say that it needs this much to be decompressed: `zstd --long=31` is 2 GiB, `xz -9` 65 MiB.
+# A reader has that memory for as long as it reads the frame, and only as far as there is text for it.
+_WINDOW_LOG, _XZ_BYTES = 31, 2 << 30
+_TOO_LARGE = re.compile("too much memory|not enough memory|Memory usage limit")
+
+
+def _zstd() -> Any:
+    return ZstdDecompressor(options={DecompressionParameter.window_log_max: _WINDOW_LOG})
+
+
+def _xz() -> Any:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_BYTES)
+
+
 class FrameStream:
-    """One compressed frame after another: zstd frames, or the streams of a bzip2 multistream dump.
+    """One compressed frame after another: of zstd or xz, or the streams of a bzip2 multistream dump.
 
     Not bz2.BZ2File: it takes whatever is not a stream after the first one for padding, so a dump with one
     damaged stream would just end there. Not ZstdFile: its reads of 128 KiB made it a fifth slower than this.
@@ -119,12 +140,20 @@ class FrameStream:
                 return data
 
 
-_DAMAGE: tuple[Any, ...] = (ZstdError, Bz2Error, gzip_ng.BadGzipFile, zlib_ng.error, zlib.error)
+_DAMAGE: tuple[Any, ...] = (
+    ZstdError,
+    Bz2Error,
+    gzip_ng.BadGzipFile,
+    zlib_ng.error,
+    zlib.error,
+    lzma.LZMAError,
+    pa.ArrowException,
+)
 
 
 @contextmanager
 def open_stream(path: AnyPath) -> Iterator[Stream]:
-    """Decompressed by suffix; anything but .gz, .zst and .bz2 is read as it is."""
+    """Decompressed by suffix; anything else is read as it is."""
     with open_binary(path) as raw:
         if path.suffix == ".gz":
             if not path.stat().st_size:
@@ -132,9 +161,16 @@ def open_stream(path: AnyPath) -> Iterator[Stream]:
             with gzip_ng.GzipNGFile(fileobj=raw, mode="rb") as stream:
                 yield stream
         elif path.suffix == ".zst":
-            yield FrameStream(raw, ZstdDecompressor)
+            yield FrameStream(raw, _zstd)
         elif path.suffix == ".bz2":
             yield FrameStream(raw, bz2.BZ2Decompressor)
+        elif path.suffix == ".xz":
+            yield FrameStream(raw, _xz)
+        elif path.suffix == ".lz4":
+            if not path.stat().st_size:
+                raise _truncated(path)
+            with pa.CompressedInputStream(pa.PythonFile(raw, "r"), "lz4") as stream:
+                yield stream
         else:
             yield raw
 
@@ -213,11 +249,21 @@ def read_exactly(stream: Stream, size: int, path: AnyPath) -> bytes:
             missing -= len(piece)
     except EOFError as error:
         raise _truncated(path) from error
-    except _DAMAGE as error:
+    except (MemoryError, *_DAMAGE) as error:
+        if _TOO_LARGE.search(str(error)) or (
+            isinstance(error, MemoryError) and path.suffix in (".zst", ".xz")
+        ):
+            raise _window(path) from error
+        if isinstance(error, MemoryError) and not isinstance(error, pa.ArrowException):
+            raise
         raise CorruptFile(
             f"cannot be decompressed ({error})", where=str(path), next="copy or download it again"
         ) from error
     except OSError as error:
+        if path.suffix == ".lz4" and not is_fault_of_reading(error):  # what Arrow raises for damage
+            raise CorruptFile(
+                f"cannot be decompressed ({error})", where=str(path), next="copy or download it again"
+            ) from error
         raise unreadable(error, path) from error
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -305,6 +351,15 @@ def read_blocks(
                 return
 
 
+def _window(path: AnyPath) -> InputError:
+    again = "xz -dc FILE | xz -6" if path.suffix == ".xz" else "zstd -dc --long=31 FILE | zstd --long=27"
+    return InputError(
+        "its window needs more memory than there is here, or more than the 2 GiB that are read at most",
+        where=str(path),
+        next=f"read it where there is more memory, or compress it again with a smaller window: `{again}`",
+    )
+
+
 def _truncated(path: AnyPath) -> CorruptFile:
     return CorruptFile(
         "the compressed data ends before its end marker: the file is truncated",
@@ -340,7 +395,7 @@ class Wanted(NamedTuple):
 
 
 class BadRecord(NamedTuple):
-    """`offset`: bytes into the decompressed file, or the row number in a Parquet file."""
+    """`offset`: bytes into the decompressed file, or the row number in a file of columns."""
 
     offset: int
     reason: str
@@ -362,7 +417,7 @@ class Peek(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A part of a file: bytes [start, end) of a plain one, row groups [start, end) of a Parquet one."""
+    """A part of a file: bytes [start, end) of a plain one, of one of columns row groups or batches."""
 
     start: int = 0
     end: int | None = None

@@ -130,19 +130,23 @@ def read_batches(
         present = file.schema_arrow.names
         groups = list(range(span.start, file.num_row_groups if span.end is None else span.end))
         columns = sorted({key for want in wanted for key in _asked(want, file, groups)} & set(present))
-        twice = [key for key in columns if present.count(key) > 1]
-        if twice:
-            raise InputError(
-                f"two columns are called `{twice[0]}`",
-                where=str(path),
-                next="rename one of them, or read another field",
-            )
+        refuse_twins([key for key in present if key in columns], path)
         row = sum(file.metadata.row_group(group).num_rows for group in range(span.start))
         for batch in file.iter_batches(
             batch_size=_BATCH_ROWS, row_groups=groups, columns=columns, use_threads=False
         ):
-            yield _usable(batch, row, wanted, max_record_bytes)
+            yield usable_rows(batch, row, wanted, max_record_bytes)
             row += batch.num_rows
+
+
+def refuse_twins(names: Sequence[str], path: AnyPath) -> None:
+    for name in sorted(set(names)):
+        if names.count(name) > 1:
+            raise InputError(
+                f"two columns are called `{name}`",
+                where=str(path),
+                next="rename one of them, or read another field",
+            )
 
 
 def _asked(want: Wanted, file: Any, groups: list[int]) -> tuple[str, ...]:
@@ -192,7 +196,7 @@ def _source(path: AnyPath) -> Any:
     return path if isinstance(path, Path) else open_binary(path)
 
 
-def _usable(batch: Any, first_row: int, wanted: list[Wanted], max_record_bytes: int) -> Batch:
+def usable_rows(batch: Any, first_row: int, wanted: list[Wanted], max_record_bytes: int) -> Batch:
     """The wanted columns as strings, without the rows that have a fault."""
     rows = batch.num_rows
     faults: dict[int, tuple[str, str]] = {}
