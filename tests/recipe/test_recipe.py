@@ -74,7 +74,7 @@ builds:
         "line 2: seed: input should be ",
         "line 4: sources[0].name: string should match pattern ",
         "line 5: sources[0].licence: unknown key; did you mean `license`?",
-        'line 7: sources[0].template: template: {a[b]} must be a field name, or object.member (got "{a[b]}")',
+        'line 7: sources[0].template: template: {a[b]} must be a field name, or a.b or a[0] (got "{a[b]}")',
         "line 8: sources[0].max_bad_fraction: input should be less than or equal to 1",
         'line 9: sources[0].on_bad_record: "quarantin" is not a choice; did you mean `quarantine`?',
         "line 10: sources[1]: needs either `files`, `hub` or `corpus`",

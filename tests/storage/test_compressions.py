@@ -87,7 +87,7 @@ def test_damage_is_an_error(tmp_path, packing):
     data = bytearray(PACK[packing](LINES))
     data[len(data) // 2] ^= 0x55
     (tmp_path / f"a.jsonl{packing}").write_bytes(data)
-    with pytest.raises(CorruptFile, match="decompressed|truncated"):
+    with pytest.raises(CorruptFile, match=r"decompressed|truncated"):
         ingest(tmp_path, f"a.jsonl{packing}")
 
 

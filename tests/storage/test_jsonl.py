@@ -111,7 +111,7 @@ BAD_LINES = {
     # JSON, but not a document
     "text is a number": (b'{"text":5}', "wrong_type", "$.text"),
     "text is null": (b'{"text":null}', "missing_field", "$.text"),
-    "text is a list": (b'{"text":["a"]}', "wrong_type", "$.text"),
+    "text is a list of numbers": (b'{"text":["a",1]}', "wrong_type", "$.text[1]"),
     "text is an object": (b'{"text":{}}', "wrong_type", "$.text"),
     "the id is a list": (b'{"text":"a","id":[1]}', "wrong_type", "$.id"),
     "the id is out of every range": (b'{"text":"a","id":1e999}', "wrong_type", "$.id"),

@@ -17,11 +17,12 @@ from tokmill.recipe.section import Name, Path_, Patterns, Section, Share, part_o
 
 class Fields(Section):
     """Which key of a record holds what. Without an entry, each record is asked for `text` or `content`,
-    `id` or `doc_id`, `license` or `license_tag`, `created_at`. Its own `meta` object is carried along."""
+    `id` or `doc_id`, `license` or `license_tag`, `created_at`. Its own `meta` object is carried along.
+    A path leads into a record: `translation.fr`, `a.b.c`, `messages[0].content`, [-1] for the last."""
 
-    text: str | None = None
+    text: str | None = Field(None, description="a list of texts is one text, with a line for each")
     id: str | None = None
-    license: str | None = None
+    license: str | None = Field(None, description="of a list of licences all must be allowed")
     language: str | None = Field(None, description="for `language: {method: field}`")
     created_at: str | None = None
     meta: list[str] = Field(default=[], description="keys to carry along as JSON, in `meta`")
@@ -131,7 +132,11 @@ class Source(Section):
     domain: Name = "default"
     license: str | None = Field(None, description="for documents that carry none of their own")
     files: Patterns | None = Field(
-        None, description="glob or list of globs; .jsonl[.gz|.zst] .parquet .txt[.gz|.zst]"
+        None,
+        description=(
+            "glob or list of globs; .jsonl .json .csv .tsv .txt [.gz|.zst|.bz2|.xz|.lz4] .parquet .arrow "
+            ".feather, or a directory of `save_to_disk`"
+        ),
     )
     hub: Hub | None = None
     corpus: Corpus | None = None
@@ -155,9 +160,7 @@ class Source(Section):
     fields: Fields = Fields()
     template: str | None = Field(
         None,
-        description=(
-            'builds the text: "Problem: {question}\\n\\nSolution: {answer}"; {translation.fr} is a member'
-        ),
+        description=('builds the text: "Problem: {question}\\n\\nSolution: {answer}"; fields may be paths'),
     )
     unit: Literal["document", "paragraph", "line"] = Field(
         "document", description="what a document is in .txt files"
@@ -224,11 +227,11 @@ class Source(Section):
 
 
 # A member is a key of an object in a record, never an attribute: what looks like one is refused.
-_FIELD = r"[^.\[\]{}!:]+|(?!\d+\.)[^.\[\]{}!:]+\.(?!__)[^\[\]{}!:]+"
+_FIELD = r"(?!\d+[.\[])[^.\[\]{}!:]+(?:\.(?!__)[^.\[\]{}!:]+|\[-?\d+\])*"
 
 
 def template_parts(template: str) -> list[tuple[str, str | None]]:
-    """[(literal, field), …]; {field} or {object.member}, with {{ and }} for braces."""
+    """[(literal, field), …]; {field}, {object.member} or {list[0].member}, with {{ and }} for braces."""
     try:
         parsed = list(string.Formatter().parse(template))
     except ValueError as error:
@@ -236,7 +239,7 @@ def template_parts(template: str) -> list[tuple[str, str | None]]:
     parts: list[tuple[str, str | None]] = []
     for literal, field, spec, conversion in parsed:
         if field is not None and (spec or conversion or not re.fullmatch(_FIELD, field)):
-            raise ValueError(f"template: {{{field}}} must be a field name, or object.member")
+            raise ValueError(f"template: {{{field}}} must be a field name, or a.b or a[0]")
         parts.append((literal, field))
     if not any(field for _, field in parts):
         raise ValueError("template names no {field}")

@@ -3,10 +3,10 @@
     resolve  the recipe ─ keys to ask every record for; the first records only show a typo early
     read     wanted columns ─ template ─ text, id, license, created_at, meta (source, domain)
 
-    members of objects: what `translation.fr` names in {"translation": {"en": …, "fr": …}}
-        nested_wanted(name, "translation.fr", kind)    -> the columns to read: the key as it is spelled, and
-                                                       the object
-        read_nested(table, name, "translation.fr")     -> the texts, and the rows that have none
+    paths: what `translation.fr` names in {"translation": {"en": …, "fr": …}}, or `messages[0].content`
+        nested_wanted(name, "translation.fr", kind)      -> the columns to read: the key as it is spelled, and
+                                                         the object
+        read_nested(table, name, "translation.fr", kind) -> the values, and the rows that have none
 
 Every record is asked for every field that could matter: what came before it, in its file or in another,
 decides nothing. Of several well-known names the first that a record has counts, record by record.
@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -33,68 +34,103 @@ from tokmill.schema import one_piece
 from tokmill.sources.reading import RECORDS, Dropped, JsonLines, Reader, Reading, Taken
 from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile, local_path
-from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted
+from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted, join_list
 
 Faults = dict[int, tuple[str, str]]  # by row: reason and detail
 
 
-# --- members of objects ---
+# --- paths ---
+
+
+_PATH = re.compile(r"([^.\[\]]+)((?:\.[^.\[\]]+|\[-?\d+\])+)")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(-?\d+)\]")
+_NOTHING = object()
 
 
 def outer_of(key: str) -> str:
-    """The object that a key with a dot names a member of; any other key itself."""
-    outer, dot, member = key.partition(".")
-    return outer if outer and dot and member else key
+    """The field that a path like `a.b` or `a[0].b` begins with; any other key itself."""
+    path = _PATH.fullmatch(key)
+    return path[1] if path else key
 
 
-def nested_wanted(name: str, key: str, kind: Kind) -> list[Wanted]:
-    """The columns that `read_nested` looks into: the key as it is spelled, and the object."""
+def nested_wanted(name: str, key: str, kind: Kind, *, required: bool = True) -> list[Wanted]:
+    """The columns that `read_nested` looks into: the key as it is spelled, and what its path begins with."""
     if outer_of(key) == key:
-        return [Wanted(name, key, kind, True)]
+        return [Wanted(name, key, kind, required)]
     return [
         Wanted(name, key, kind, False),
         Wanted(f"object:{outer_of(key)}", outer_of(key), Kind.JSON, False),
     ]
 
 
-def read_nested(table: Any, name: str, key: str, *, kind: Any = str) -> tuple[Any, Faults]:
-    """The texts, record by record under the key as it is spelled, else in the object;
-    and the rows that have none."""
+def read_nested(table: Any, name: str, key: str, kind: Kind, *, required: bool = True) -> tuple[Any, Faults]:
+    """The values, record by record under the key as it is spelled, else where the path leads;
+    and the rows that have none and need one, or one of another kind."""
     column, outer = one_piece(table.column(name)), outer_of(key)
     if outer == key or not column.null_count:
         return column, {}
     lacking = column.is_null()
     rows = np.flatnonzero(np.asarray(lacking)).tolist()
     objects = one_piece(table.column(f"object:{outer}")).filter(lacking)
-    texts, faults = _read_members(objects, outer, key.removeprefix(f"{outer}."), kind)
-    return pc.replace_with_mask(column, lacking, texts), {rows[row]: fault for row, fault in faults.items()}
+    values, faults = _follow(objects.to_pylist(), outer, key, kind)
+    if required:
+        none = ("missing_field", f"no text at `{key}`")
+        faults = {row: none for row, value in enumerate(values) if value is None} | faults
+    found = pa.array(values, pa.large_string())
+    return pc.replace_with_mask(column, lacking, found), {rows[row]: fault for row, fault in faults.items()}
 
 
-def _read_members(objects: Any, key: str, member: str, kind: Any) -> tuple[Any, Faults]:
-    """The member of each JSON object, and the rows that have none. `kind`: what it may be;
-    numbers are spelled."""
-    fields: list[Any] = [("side", kind)]
-    shape = msgspec.defstruct("Object", fields, rename={"side": member}, gc=False)
-    decoder: Any = msgspec.json.Decoder(shape)
-    spelled = objects.fill_null("null").to_pylist()
-    try:
-        texts = [codecs.as_string(item.side) for item in decoder.decode_lines("\n".join(spelled))]
-        return pa.array(texts, pa.large_string()), {}
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        pass  # one of them has no such text: find out which
-    texts, faults = [], Faults()
+def _follow(spelled: list[str | None], outer: str, key: str, kind: Kind) -> tuple[list[str | None], Faults]:
+    """What the path leads to in each JSON value; None where it leads nowhere."""
+    rest = key.removeprefix(outer)
+    # at each place the rest of the path may also be one key
+    steps = [
+        (rest[step.start() + 1 :] if step[1] else None, step[1] or int(step[2]))
+        for step in _STEP.finditer(rest)
+    ]
+    decode = msgspec.json.Decoder().decode
+    values: list[str | None] = []
+    faults = Faults()
     for row, item in enumerate(spelled):
+        value = None
         try:
-            texts.append(codecs.as_string(decoder.decode(item).side))
+            value = _walk(decode(item), steps) if item is not None else None
+            values.append(None if value is None else _as_kind(value, kind))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            texts.append("")
-            is_missing = "missing required field" in str(error) or "got `null`" in str(error)
-            faults[row] = (
-                ("missing_field", f"no text at `{key}.{member}`")
-                if is_missing
-                else ("wrong_type", f"`{key}`: {error}")
-            )
-    return pa.array(texts, pa.large_string()), faults
+            values.append(None)
+            faults[row] = "wrong_type", f"`{key}`: {str(error).replace('`str | array`', '`str`')}"
+    return values, faults
+
+
+def _walk(value: Any, steps: list[tuple[str | None, str | int]]) -> Any:
+    for rest, step in steps:
+        if isinstance(step, int):
+            if not isinstance(value, list):
+                raise ValueError(f"{_kind_of(value)} where [{step}] needs a list")
+            value = value[step] if -len(value) <= step < len(value) else None
+        else:
+            if not isinstance(value, dict):
+                raise ValueError(f"{_kind_of(value)} where `{step}` needs an object")
+            if rest in value:
+                return value[rest]
+            value = value.get(step)
+        if value is None:
+            return None
+    return value
+
+
+def _kind_of(value: Any) -> str:
+    return {str: "a string", list: "a list", dict: "an object", bool: "a boolean"}.get(
+        type(value), "a number"
+    )
+
+
+def _as_kind(value: Any, kind: Kind) -> str | None:
+    if kind is Kind.JSON:
+        return msgspec.json.encode(value).decode()
+    if kind is Kind.TEXT and isinstance(value, str):
+        return value
+    return codecs.as_string(join_list(msgspec.convert(value, codecs.TYPES[kind]), kind))
 
 
 def without_faults(
@@ -182,7 +218,7 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
     in_template = [[key, outer_of(key)] for key in _template_fields(source.template)]
     check_first_records(
         source,
-        in_template if source.template else [resolved.text],
+        in_template if source.template else [[*resolved.text, *map(outer_of, resolved.text)]],
         resolved.named,
         files,
         next="set `fields: {text: …}` or `template` of this source",
@@ -211,7 +247,7 @@ def check_first_records(
         first = first or (file.path if peek.keys else None)
         is_certain &= peek.is_whole
         missing = [names for names in missing if not keys.keys() & set(names)]
-        unseen = {label: key for label, key in unseen.items() if key not in keys}
+        unseen = {label: key for label, key in unseen.items() if not {key, outer_of(key)} & keys.keys()}
         if first and not missing and not (unseen and is_certain):
             return
     if first and missing:
@@ -241,7 +277,7 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
         max_record_bytes=reading.max_record_bytes,
         span=span,
     )
-    batches = _without_objects(batches, fields)
+    batches = _followed(batches, fields)
     file_id = name if codecs.is_plain_text(path) and fields.unit == "document" else None
     for batch in batches:
         table = batch.table.append_column("members", _members(batch.table, fields.meta))
@@ -249,42 +285,53 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
         yield Taken(_records(wanted, fields, file_id), batch.bad, dropped, presence_of(table, fields.named))
 
 
-def _without_objects(batches: Iterator[Batch], fields: Fields) -> Iterator[Batch]:
-    """Objects give way to the members that the template names; a record that lacks one is a bad record."""
-    nested = [field for field in _template_fields(fields.template) if outer_of(field) != field]
-    if not nested:
+class _Asked(NamedTuple):
+    """A column of the records, and the keys that it is read from: the only one may be a path."""
+
+    name: str
+    keys: Sequence[str]
+    kind: Kind
+    required: bool = False
+
+
+def _asked(fields: Fields) -> list[_Asked]:
+    if fields.template is not None:
+        columns = [
+            _Asked(f"field:{key}", [key], Kind.SCALAR, True) for key in _template_fields(fields.template)
+        ]
+    else:
+        columns = [_Asked("text", fields.text, Kind.LINES, True)]
+    kinds = {"license": Kind.TERMS}
+    columns += [_Asked(name, getattr(fields, name), kinds.get(name, Kind.SCALAR)) for name in _OPTIONAL]
+    columns += [_Asked(f"where:{key}", [key], Kind.SCALAR) for key in fields.where]
+    return columns + [_Asked(f"meta:{key}", [key], Kind.JSON) for key in fields.meta]
+
+
+def _followed(batches: Iterator[Batch], fields: Fields) -> Iterator[Batch]:
+    """Objects give way to what the paths lead to; a record that lacks what it needs is a bad record."""
+    paths = [column for column in _asked(fields) if outer_of(column.keys[0]) != column.keys[0]]
+    if not paths:
         yield from batches
         return
     for table, bad, offsets in batches:
         faults: Faults = {}
         columns = {name: one_piece(table.column(name)) for name in table.column_names}
-        for field in nested:
-            name = f"field:{field}"
-            columns[name], missing = read_nested(table, name, field, kind=str | int | float | bool)
+        for name, keys, kind, required in paths:
+            columns[name], missing = read_nested(table, name, keys[0], kind, required=required)
             faults = missing | faults
         yield Batch(*without_faults(pa.table(columns), bad, offsets, faults))
 
 
 def _wanted(fields: Fields) -> list[Wanted]:
-    wanted: list[Wanted] = []
-    if fields.template is not None:
-        columns = (
-            nested_wanted(f"field:{field}", field, Kind.SCALAR) for field in _template_fields(fields.template)
-        )
-        wanted += dict.fromkeys(itertools.chain.from_iterable(columns))
-    else:
-        wanted.append(_one_of("text", fields.text, Kind.TEXT, required=True))
-    for name in _OPTIONAL:
-        wanted.append(_one_of(name, getattr(fields, name), Kind.SCALAR, required=False))
-    wanted += [Wanted(f"where:{key}", key, Kind.SCALAR, False) for key in fields.where]
-    wanted += [Wanted(f"meta:{key}", key, Kind.JSON, False) for key in fields.meta]
+    wanted: dict[Wanted, None] = {}
+    for name, keys, kind, required in _asked(fields):
+        if len(keys) > 1:
+            wanted[Wanted(name, keys[0], kind, required, tuple(keys[1:]))] = None
+        else:
+            wanted |= dict.fromkeys(nested_wanted(name, keys[0], kind, required=required))
     if _META not in fields.meta:  # named as a member, it is one
-        wanted.append(Wanted("carried", _META, Kind.OBJECT, False))
-    return wanted + [Wanted(name, name, Kind.NAME, False) for name in fields.own]
-
-
-def _one_of(name: str, keys: Sequence[str], kind: Kind, *, required: bool) -> Wanted:
-    return Wanted(name, keys[0], kind, required, tuple(keys[1:]))
+        wanted[Wanted("carried", _META, Kind.OBJECT, False)] = None
+    return [*wanted, *(Wanted(name, name, Kind.NAME, False) for name in fields.own)]
 
 
 def _template_fields(template: str | None) -> list[str]:

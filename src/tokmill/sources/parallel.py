@@ -187,7 +187,7 @@ def _read_records(path: AnyPath, span: Span, options: Options, max_record_bytes:
         columns: dict[str, Any] = {}
         faults: Faults = {}
         for name, key in zip(_SIDES, keys, strict=True):
-            columns[name], missing = read_nested(table, f"side:{key}", key)
+            columns[name], missing = read_nested(table, f"side:{key}", key, Kind.TEXT)
             faults = missing | faults
         columns |= {name: one_piece(table.column(name)).cast(pa.string()) for name in _OPTIONAL}
         columns["members"] = carry_meta(table, options.meta)

@@ -64,6 +64,7 @@ from tokmill.storage.records import (
     explain_error,
     find_fault,
     is_array,
+    join_list,
     no_rows,
     packed,
     read_blocks,
@@ -77,13 +78,16 @@ _WRITTEN = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson", ".json.gz", ".json.z
 _PEEKED_BYTES = 1 << 20
 _BATCH_ROWS = 4096
 
-_TYPES: dict[Kind, Any] = {
+TYPES: dict[Kind, Any] = {
     Kind.TEXT: str,
+    Kind.LINES: str | list[str],
+    Kind.TERMS: str | int | float | bool | list[str],
     Kind.SCALAR: str | int | float | bool,
     Kind.JSON: msgspec.Raw,
     Kind.NAME: msgspec.Raw,
     Kind.OBJECT: msgspec.Raw,
 }
+_TEXTS = (Kind.TEXT, Kind.LINES)
 _OPEN, _CLOSE, _CR = b"{}\r"
 
 
@@ -188,7 +192,7 @@ def _decoder(slots: list[_Slot], wanted: Sequence[Wanted]) -> Any:
     for slot in slots:
         want = wanted[slot.column]
         # what only some records are asked for may be anything in the others
-        kind = msgspec.Raw if slot.place else _TYPES[want.kind]
+        kind = msgspec.Raw if slot.place else TYPES[want.kind]
         if want.required and not want.others:
             fields.append((slot.name, kind))
         else:
@@ -260,7 +264,7 @@ def _first_given(want: Wanted, first: Any, others: Iterable[Any]) -> Any:
             break
         if raw is not None:
             try:
-                first = msgspec.json.decode(raw, type=_TYPES[want.kind] | None)
+                first = msgspec.json.decode(raw, type=TYPES[want.kind] | None)
             except msgspec.ValidationError as error:
                 raise msgspec.ValidationError(f"{error} - at `$.{key}`") from error
     return first
@@ -268,8 +272,8 @@ def _first_given(want: Wanted, first: Any, others: Iterable[Any]) -> Any:
 
 def _text_keys(wanted: list[Wanted]) -> list[tuple[str, ...]]:
     """Keys of strings that every record must have, and that nobody wants as anything else."""
-    texts = {want.keys for want in wanted if want.kind is Kind.TEXT and want.required}
-    others = [want.keys for want in wanted if want.kind is not Kind.TEXT or not want.required]
+    texts = {want.keys for want in wanted if want.kind in _TEXTS and want.required}
+    others = [want.keys for want in wanted if want.kind not in _TEXTS or not want.required]
     shared = Counter(key for keys in [*texts, *others] for key in keys)
     found = dict.fromkeys(want.keys for want in wanted if want.keys in texts)
     return [keys for keys in found if all(shared[key] == 1 for key in keys)]
@@ -354,7 +358,9 @@ def _columns(
             continue
         if others and None in values:
             values = [_first_given(want, *row) for row in zip(values, zip(*others, strict=True), strict=True)]
-        if want.kind is Kind.SCALAR and not {str, type(None)}.issuperset(map(type, values)):
+        if want.kind in (Kind.LINES, Kind.TERMS) and list in set(map(type, values)):
+            values = [join_list(value, want.kind) for value in values]
+        if want.kind in (Kind.SCALAR, Kind.TERMS) and not {str, type(None)}.issuperset(map(type, values)):
             values = [as_string(value) for value in values]
         elif want.kind in (Kind.JSON, Kind.OBJECT):
             values = [None if value is None else _as_json(value) for value in values]

@@ -71,7 +71,7 @@ def read_batches(
 
 
 def _is_the_text(want: Wanted) -> bool:
-    return "text" in want.keys or (want.required and want.kind is Kind.TEXT)
+    return "text" in want.keys or (want.required and want.kind in (Kind.TEXT, Kind.LINES))
 
 
 def write_text(path: Path, table: Any) -> Written:

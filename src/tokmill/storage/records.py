@@ -370,6 +370,8 @@ def _truncated(path: AnyPath) -> CorruptFile:
 
 class Kind(StrEnum):
     TEXT = "text"  # must be a string
+    LINES = "text or list of texts"  # a list of strings is one text, with a line for each
+    TERMS = "licence or list of licences"  # all of them, as one expression
     SCALAR = "scalar"  # a string, or a number or boolean written as one
     JSON = "json"  # any value, kept as its JSON
     NAME = "name"  # a string, or a number written as one; any other value is no name, and null
@@ -430,6 +432,18 @@ def no_rows(wanted: Sequence[Wanted], bad: list[BadRecord]) -> Batch:
     return Batch(string_table(wanted, [[] for _ in wanted]), bad, np.empty(0, np.int64))
 
 
+def join_list(value: Any, kind: Kind) -> Any:
+    """A list of strings as one; anything else as it is."""
+    if not isinstance(value, list):
+        return value
+    if kind is Kind.LINES:
+        return "\n".join(value)
+    # AND binds closer than OR
+    return (
+        " AND ".join(f"({one})" if len(value) > 1 and " OR " in one.upper() else one for one in value) or None
+    )
+
+
 def string_table(wanted: Sequence[Wanted], columns: list[Any]) -> Any:
     """`columns`: lists of strings and None, or large_string arrays."""
     arrays = [
@@ -476,7 +490,7 @@ def _duplicate_key(line: bytes) -> str | None:
 
 
 def explain_error(line: bytes, error: Exception) -> tuple[str, str]:
-    text = str(error)
+    text = str(error).replace("`str | array`", "`str`")
     if isinstance(error, UnicodeDecodeError):
         return "invalid_utf8", f"byte {error.start} of a field: {error.reason}"
     if isinstance(error, RecursionError):

@@ -43,7 +43,18 @@ from tokmill.kernels import hashing
 from tokmill.schema import one_piece, string_column
 from tokmill.storage.disk import Written, commit_bytes, is_fault_of_reading, unreadable
 from tokmill.storage.location import AnyPath, open_binary
-from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Peek, Span, Wanted, as_object, objects_of
+from tokmill.storage.records import (
+    WHOLE,
+    BadRecord,
+    Batch,
+    Kind,
+    Peek,
+    Span,
+    Wanted,
+    as_object,
+    join_list,
+    objects_of,
+)
 
 SUFFIXES = (".parquet",)
 _BATCH_ROWS = 8192
@@ -256,17 +267,37 @@ def _strings(column: Any, want: Kind, key: str) -> _Strings:
             values = [None if value is None else as_object(value, key) for value in encoded.to_pylist()]
             encoded = pa.array(values, pa.large_string())
         return _Strings(encoded, "invalid_utf8", f"column `{key}`", invalid)
-    if want is Kind.SCALAR and pa.types.is_floating(kind):
+    if want in (Kind.LINES, Kind.TERMS) and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return _joined(column, want, key)
+    if want in (Kind.SCALAR, Kind.TERMS) and pa.types.is_floating(kind):
         # as JSON lines spell them: 1.0, where Arrow writes 1
         spelled = [None if v is None or not math.isfinite(v) else repr(v) for v in column.to_pylist()]
         return _Strings(pa.array(spelled, pa.large_string()))
-    if want is Kind.SCALAR and (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)):
+    if want in (Kind.SCALAR, Kind.TERMS) and (pa.types.is_primitive(kind) or pa.types.is_decimal(kind)):
         return _Strings(column.cast(pa.large_string()))
     nothing = pa.nulls(len(column), pa.large_string())
     if want is Kind.NAME:
         return _Strings(column.cast(pa.large_string()) if pa.types.is_primitive(kind) else nothing)
     present = np.flatnonzero(np.asarray(column.is_valid())).tolist()
     return _Strings(nothing, "wrong_type", f"`{key}` is {column.type}, not a {want}", present)
+
+
+def _joined(column: Any, want: Kind, key: str) -> _Strings:
+    values: list[str | None] = []
+    at_fault = []
+    for row, scalar in enumerate(column):
+        try:
+            value = scalar.as_py()
+            values.append(join_list(value, want))
+        except (UnicodeDecodeError, TypeError, AttributeError):
+            values.append(None)
+            at_fault.append(row)
+    return _Strings(
+        pa.array(values, pa.large_string()),
+        "wrong_type",
+        f"`{key}` has more in its list than texts",
+        at_fault,
+    )
 
 
 def _valid_strings(column: Any) -> tuple[Any, list[int]]:
