@@ -30,12 +30,13 @@ HERE = Path(__file__).resolve().parent
 QUICK, WHOLE = 60, 2000
 # A target more or less is not to be missed: the names are part of the test.
 TARGETS = [
-    "arrow", "arrow stream", "arrow.lz4", "build cache", "build mega", "build rows", "build shards", "build table", "container", "csv", "json array", "jsonl",
-    "jsonl.gz", "jsonl.lz4", "jsonl.xz", "jsonl.zst", "manifest", "mediawiki", "mediawiki.bz2", "mixture", "pairs.csv", "pairs.jsonl",
-    "pairs.parquet", "pairs.tsv", "parquet", "posts", "posts.7z", "receipt", "recipe", "saved to disk", "template",
-    "text as a whole", "text by line", "text by paragraph", "tokenizer bpe.model", "tokenizer ranks.tiktoken",
-    "tokenizer tokenizer.json", "tokenizer unigram.model", "tsv.gz", "warc", "warc.gz", "wet", "wet.gz",
-    "wikiextractor", "wikiextractor lines", "working shard",
+    "arrow", "arrow stream", "arrow.lz4", "build cache", "build mega", "build rows", "build shards",
+    "build table", "container", "csv", "json array", "jsonl", "jsonl.gz", "jsonl.lz4", "jsonl.xz",
+    "jsonl.zst", "manifest", "mediawiki", "mediawiki.bz2", "mixture", "pairs.csv", "pairs.jsonl",
+    "pairs.parquet", "pairs.tsv", "parquet", "posts", "posts.7z", "receipt", "recipe", "saved to disk",
+    "template", "text as a whole", "text by line", "text by paragraph", "tokenizer bpe.model",
+    "tokenizer ranks.tiktoken", "tokenizer tokenizer.json", "tokenizer unigram.model", "tsv.gz", "warc",
+    "warc.gz", "wet", "wet.gz", "wikiextractor", "wikiextractor lines", "working shard",
 ]  # fmt: skip
 # A few bytes that ask for gigabytes or hours, and what becomes of them.
 BOMBS = {

@@ -48,12 +48,12 @@ from tokmill.stages.tokens.tokenizer import open_published
 from tokmill.storage import codecs
 from tokmill.storage.disk import system_error
 from tokmill.storage.location import InputFile, find_files, is_url
-from tokmill.storage.records import JSON, open_stream, read_exactly
+from tokmill.storage.records import PACKED, open_stream, read_exactly
+from tokmill.storage.sniff import HEAD_BYTES, refuse_other_packing, unlike_its_name
 from tokmill.tokenizers.load import check_dtype, check_padded, resolve_controls, resolve_eos
 
 _LOG = logging.getLogger("tokmill.pipeline")
 
-_HEAD_BYTES = 1 << 16
 _OPENED_FILES = 256  # of a source: damage is rarely in one file alone, and the reader tells of it in the end
 # Of a compressed file. Text shrinks 3 to 6 times; 20 times is a file of repeats.
 _MAX_EXPANSION = 20
@@ -175,53 +175,30 @@ def _check_files(source: Source, files: Sequence[InputFile], fresh: Sequence[Inp
     for file in fresh[:_OPENED_FILES]:
         if not file.path.name.endswith(codecs.SUFFIXES):
             raise codecs.unknown_suffix(file.path)
+        refuse_other_packing(file.path)
         if file.path.name.endswith(codecs.COLUMNS):
             codecs.peek(file.path, max_record_bytes=source.max_record_bytes)
             unlike.append(None)
             continue
         with open_stream(file.path) as stream:
-            head = read_exactly(stream, _HEAD_BYTES, file.path)
+            head = read_exactly(stream, HEAD_BYTES, file.path)
         if head:
-            unlike.append(_unlike_its_name(file, head.removeprefix(b"\xef\xbb\xbf"), source))
+            unlike.append(_unlike_its_name(file, head, source))
     if unlike and unlike[0] is not None and all(unlike) and source.max_bad_fraction < 1:
         raise unlike[0]
 
 
 def _unlike_its_name(file: InputFile, head: bytes, source: Source) -> TokmillError | None:
     """What is certainly no text, or no JSON; a few bad records are quarantined, and no mistake."""
-    lines = [line.lstrip() for line in head.splitlines() if line.strip()]
-    kinds = [kind for kind, magic in _MAGIC.items() if head.startswith(magic)]
-    what = None
-    if kinds:
-        what = f"is {kinds[0]}, and its name does not say so"
-    elif codecs.is_plain_text(file.path):
+    is_text = codecs.is_plain_text(file.path)
+    found = unlike_its_name(file.path, head, is_json=codecs.is_json(file.path), is_text=is_text)
+    if found is None and is_text and source.unit == "document":
         try:
             getincrementaldecoder("utf-8")().decode(head)  # a character may be cut at its end
         except UnicodeDecodeError as error:
-            if source.unit == "document":
-                what = f"is not UTF-8 (byte {error.start:,}: {error.reason})"
-    elif not codecs.is_json(file.path):
-        pass  # columns: their reader says what is wrong with them
-    elif lines and lines[0].startswith(b"["):
-        if not file.path.name.endswith(JSON):
-            what = "holds a JSON array, and should hold an object on each line; a .json may"
-    elif lines and not any(line.startswith(b"{") for line in lines):
-        what = "has no JSON object on any of its first lines"
-    if what is None:
-        return None
-    return InputError(what, where=str(file.path), next="name or convert the file as what it is")
-
-
-_MAGIC = {
-    "compressed with gzip": b"\x1f\x8b",
-    "compressed with zstd": b"\x28\xb5\x2f\xfd",
-    "compressed with bzip2": b"BZh91AY&SY",
-    "a ZIP archive": b"PK\x03\x04",
-    "a Parquet file": b"PAR1",
-    "a PDF": b"%PDF-",
-    "text in UTF-16": b"\xff\xfe",
-    "text in big-endian UTF-16": b"\xfe\xff",
-}
+            what = f"is not UTF-8 (byte {error.start:,}: {error.reason})"
+            return InputError(what, where=str(file.path), next="convert the file to UTF-8")
+    return found
 
 
 # --- cleaning ---
@@ -370,7 +347,7 @@ def _most_bytes(source: Source, files: _Files | None) -> int | None:
     if files is None or source.template is not None or source.format != "records":
         return None
     return 2 * sum(
-        file.bytes * (_MAX_EXPANSION if file.path.suffix in (".gz", ".zst", ".parquet") else 1)
+        file.bytes * (_MAX_EXPANSION if file.path.suffix in (*PACKED, *codecs.COLUMNS) else 1)
         for file in files.every
     )
 

@@ -461,10 +461,14 @@ def byte_spans(size: int, target_bytes: int) -> list[Span]:
 
 
 def unknown_suffix(path: AnyPath, reader: str = "reader", suffixes: tuple[str, ...] = SUFFIXES) -> InputError:
+    plain = [suffix for suffix in suffixes if not suffix.endswith(PACKED)]
+    both = [suffix for suffix in plain if set(packed(suffix)) <= set(suffixes)]
+    alone = [suffix for suffix in suffixes if not any(suffix.startswith(own) for own in both)]
+    known = [f"{' '.join(both)}, plain or with {' '.join(PACKED)}"] if both else []
     return InputError(
         f"no {reader} for the suffix {''.join(path.suffixes[-2:]) or '(none)'}",
         where=str(path),
-        next=f"known suffixes: {' '.join(suffixes)}",
+        next=f"known suffixes: {'; '.join([*known, *([' '.join(alone)] if alone else [])])}",
     )
 
 
