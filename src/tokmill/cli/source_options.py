@@ -102,7 +102,7 @@ _FILES = (
         "--format",
         type=click.Choice(["records", *SOURCE_FORMATS]),
         default="records",
-        help="What the files are; records are JSON lines, Parquet or plain text, by their suffix.",
+        help="What the files are; records are JSON, CSV, Parquet, Arrow or plain text, by their suffix.",
     ),
     click.option(
         "--option",

@@ -87,7 +87,8 @@ def files(as_json: bool, **options: Any) -> None:
     archives.
 
     PATTERNS may be quoted globs or the files that the shell made of them,
-    or - for JSON lines from standard input.
+    or - for JSON lines from standard input. Records are .jsonl .json .csv .tsv .txt .md, plain or with .gz
+    .zst .bz2 .xz .lz4, .parquet .arrow .feather, or a directory that `save_to_disk` of datasets wrote.
     """
     run_step("ingest_files", options, as_json, _render_ingested)
 

@@ -40,7 +40,7 @@ MORE = {
     "Recipe.mixture": "how much of what is built; left out: everything",
     "Recipe.pack": "how documents are laid into rows",
     "Recipe.builds": "what is written for trainers",
-    "Against.files": "glob or list of globs of the benchmark: .jsonl[.gz|.zst], .parquet, .tsv, .txt",
+    "Against.files": "glob or list of globs of the benchmark: .jsonl, .json, .csv, .tsv, .parquet, .txt",
     "Against.ngram": "words that must agree in a row",
     "Against.policy": "report: documents stay, and what was found is written down",
     "Build.name": "names the directory, build/NAME",
