@@ -11,6 +11,7 @@ SOURCE = {"files": "*.feather"}
 
 def main(records: Path, out: Path) -> None:
     rows = [json.loads(line) for line in records.read_bytes().split(b"\n") if line]
+    rows = [{**row, "meta": json.dumps(row.get("meta") or {})} for row in rows]  # columns have one type
     out.mkdir(parents=True, exist_ok=True)
     half = len(rows) // 2
     pd.DataFrame(rows[:half]).to_feather(out / "a.feather", compression="lz4")

@@ -226,7 +226,7 @@ def test_remote_code_other_formats_and_files_elsewhere_are_refused(hub, client, 
     (tmp_path / "private.jsonl").write_bytes(b'{"text": "of this machine"}\n')
     card = "---\nconfigs:\n- config_name: default\n  data_files: {}\n---\n"
     hub.commit("org/script", {"script.py": b"raise SystemExit('ran')\n", "train.jsonl": JSONL})
-    hub.commit("org/tables", {"train.csv": b"text\na\n"})
+    hub.commit("org/tables", {"train.xml": b"<a>x</a>"})
     hub.commit("org/empty", {"README.md": b"# nothing\n"})
     hub.commit("org/local", {"README.md": card.format(tmp_path / "private.jsonl").encode()})
     other = hub.commit("org/other", {"train.jsonl": JSONL})
@@ -244,7 +244,7 @@ def test_remote_code_other_formats_and_files_elsewhere_are_refused(hub, client, 
     for refused in (shown["script"], shown["configs"]):
         assert refused[0] == "InputError"
         assert "its own script script.py; code from the hub is never run" in refused[1]
-    assert "no reader for the suffix .csv" in shown["tables"][1]
+    assert "no reader for the suffix .xml" in shown["tables"][1]
     assert "known suffixes: .jsonl" in shown["tables"][1]
     for name in ("local", "elsewhere"):
         assert f"Data files don't belong to org/{name}" in shown[name][1]

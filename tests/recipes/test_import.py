@@ -174,9 +174,9 @@ def test_two_words_for_one_thing_are_told(tmp_path: Path) -> None:
 def test_paths_stay_relative_to_where_the_data_is(tmp_path: Path) -> None:
     (tmp_path / "configs").mkdir()
     path = tmp_path / "configs" / "mix.yaml"
-    path.write_text("datasets: [{files: [../data/*.jsonl, /abs/x.txt, other.csv]}]\n")
+    path.write_text("datasets: [{files: [../data/*.jsonl, /abs/x.txt, ./other.xlsx]}]\n")
     found = recipe_import(path, tmp_path / "imported.yaml")
-    assert found.recipe.sources[0].files == ["data/*.jsonl", "/abs/x.txt", "configs/other.csv"]
+    assert found.recipe.sources[0].files == ["data/*.jsonl", "/abs/x.txt", "configs/other.xlsx"]
     assert [item.why.split(";")[0] for item in found.unmapped] == ["no reader for this ending"]
 
 

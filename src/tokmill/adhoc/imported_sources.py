@@ -200,7 +200,9 @@ def _scalar(node: Any) -> Any:
 
 SHARE = ("weight", "probability", "proportion", "ratio", "share", "prob", "mix_weight", "sampling_weight")
 _BUILDERS = ("json", "parquet", "text")  # of load_dataset: `data_files` says what is read
-_FILE = re.compile(r"(^[./~])|[*?]|\.(jsonl|ndjson|json|parquet|txt|md|csv|tsv)(\.gz|\.zst)?$|^[a-z0-9]+://")
+_FILE = re.compile(
+    r"(^[./~])|[*?]|\.(jsonl|ndjson|json|parquet|arrow|txt|md|csv|tsv)(\.gz|\.zst|\.bz2|\.xz)?$|^[a-z0-9]+://"
+)
 _ENDINGS = {
     "warc": (".warc", ".warc.gz", ".wet", ".wet.gz"),
     "stackexchange": (".7z", "Posts.xml"),

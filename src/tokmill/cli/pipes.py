@@ -32,11 +32,11 @@ from tokmill.formats.index import INDEX, read_row_index
 from tokmill.formats.token_cache import TokenCache
 from tokmill.storage.codecs import write_jsonl_tables
 from tokmill.storage.records import open_stream, read_exactly
+from tokmill.storage.sniff import packing_of
 from tokmill.storage.tables import load_table
 
 _STREAM, _STDOUT = "-", "standard output"
 _BLOCK_BYTES = 1 << 20
-_PACKED = {b"\x28\xb5\x2f\xfd": ".zst", b"\x1f\x8b": ".gz"}  # by their first bytes
 
 
 def run_step(
@@ -80,8 +80,8 @@ def run_step(
 def _receive(path: Path) -> Path:
     """All of standard input in a file whose name says whether it is compressed."""
     source = sys.stdin.buffer
-    head = source.read(4)
-    suffix = next((suffix for magic, suffix in _PACKED.items() if head.startswith(magic)), "")
+    head = source.read(8)
+    suffix = packing_of(head)
     path = path.with_name(path.name + suffix)
     with path.open("wb") as file:
         file.write(head)

@@ -57,7 +57,7 @@ class Rows(NamedTuple):
 
 
 def scan_rows(
-    block: bytes, at: int, delimiter: bytes, places: NDArray[np.int64], *, is_last: bool, max_rows: int = 0
+    block: bytes, at: Int, delimiter: bytes, places: NDArray[np.int64], *, is_last: bool, max_rows: int = 0
 ) -> Rows:
     """Rows from byte `at` on. `places`: for each column which of the wanted it is, or -1."""
     data = frozen(np.frombuffer(block, np.uint8), np.uint8)
@@ -80,7 +80,7 @@ def scan_rows(
         columns = [np.concatenate((column, np.zeros_like(column))) for column in columns]
 
 
-def skip_row(block: bytes, state: int, delimiter: bytes, *, is_last: bool) -> tuple[int, int]:
+def skip_row(block: bytes, state: Int, delimiter: bytes, *, is_last: bool) -> tuple[int, int]:
     """Where the row ends that a scan is in, -1 if not here; and where in it the scan then is."""
     data = frozen(np.frombuffer(block, np.uint8), np.uint8)
     starts, ends, counts = np.empty((3, 1), np.int64)
@@ -148,7 +148,7 @@ def _scan_rows(
                 if at >= size and not is_last:
                     return rows, start, CELL if at == first else UNQUOTED
                 end = at
-                ends_row = at >= size or data[at] == NEWLINE
+                ends_row = bool(at >= size or data[at] == NEWLINE)
                 if ends_row and end > start and data[end - 1] == RETURN and end > first:
                     end -= 1
             while state == IN_QUOTES or state == CLOSED:

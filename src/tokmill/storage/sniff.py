@@ -53,6 +53,11 @@ _PAGE = re.compile(
 _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")  # what may stand before the frames of zstd and LZ4
 
 
+def packing_of(head: bytes) -> str:
+    """The suffix of the compression that bytes begin like; none where they are not compressed."""
+    return next((kind.suffix for kind in _PACKINGS if head.startswith(kind.start)), "")
+
+
 def refuse_other_packing(path: AnyPath) -> None:
     """As the file lies there: that it is compressed as its name says, or columns of the kind that it says."""
     with open_binary(path) as raw:
