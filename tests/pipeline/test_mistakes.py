@@ -391,11 +391,11 @@ FILES = {
     ),
     "an unknown suffix": edit(
         WEB,
-        "files: x.csv",
+        "files: x.xlsx",
         "line 7: sources[0].files",
-        "no reader for the suffix .csv",
+        "no reader for the suffix .xlsx",
         "known suffixes: .jsonl",
-        **jsonl(b"a,b\n", "x.csv"),
+        **jsonl(b"a,b\n", "x.xlsx"),
     ),
     "a text that no record has": edit(
         WEB,

@@ -411,7 +411,7 @@ def test_contradictions_are_seen_in_sections_made_in_python_too() -> None:
         "{a[b]}",
         "{.b}",
         "{a.}",
-        "{a[0]}",
+        "{a[x]}",
         "{a!r}",
         "{a:>10}",
         "{a:{b}}",

@@ -264,7 +264,7 @@ def test_bytes_that_are_not_utf8_below_meta_are_named_by_row(tmp_path):
 
 @pytest.mark.parametrize(
     "array",
-    [pa.array([1, None]), pa.array([b"a", None]), pa.array([["a"], None]), pa.array([1.5, None])],
+    [pa.array([1, None]), pa.array([b"a", None]), pa.array([[1], None]), pa.array([1.5, None])],
     ids=lambda array: str(array.type),
 )
 def test_a_text_of_another_type_is_a_wrong_type_and_a_null_is_missing(tmp_path, array):

@@ -104,7 +104,7 @@ def unlike_its_name(path: AnyPath, head: bytes, *, is_json: bool, is_text: bool)
             where=str(path),
             next="name or convert the file as what it is",
         )
-    if lines[0].startswith(b"{") and len(lines) > 1 and not any(map(_is_object, lines)):
+    if lines[0].startswith(b"{") and len(lines) > 1 and not any(map(_is_object, head.splitlines())):
         return InputError(
             "holds one JSON object over several lines, and should hold one on each line, or an array of them",
             where=str(path),
@@ -135,7 +135,8 @@ def _is_text(head: bytes) -> bool:
 
 
 def _is_object(line: bytes) -> bool:
+    """That begins where the line does: what is indented is a part of one."""
     try:
-        return isinstance(msgspec.json.decode(line), dict)
+        return line.startswith(b"{") and isinstance(msgspec.json.decode(line), dict)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
