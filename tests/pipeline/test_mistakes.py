@@ -330,7 +330,7 @@ FILES = {
         "files: x.json",
         "line 7: sources[0].files",
         "holds one JSON object over several lines",
-        "jq -c '.KEY[]' FILE > FILE.jsonl",
+        "jq -c '.KEY[]' FILE",
         **jsonl(b'{\n "data": [\n  {"text": "a"},\n  {"text": "b"}\n ]\n}\n', "x.json"),
     ),
     "a ZIP archive": edit(

@@ -352,11 +352,11 @@ def read_blocks(
 
 
 def _window(path: AnyPath) -> InputError:
-    again = "xz -dc FILE | xz -6" if path.suffix == ".xz" else "zstd -dc --long=31 FILE | zstd --long=27"
+    again = "xz -6" if path.suffix == ".xz" else "zstd -19"
     return InputError(
         "its window needs more memory than there is here, or more than the 2 GiB that are read at most",
         where=str(path),
-        next=f"read it where there is more memory, or compress it again with a smaller window: `{again}`",
+        next=f"read it where there is more memory, or unpack it and pack it again with a smaller one: `{again}`",
     )
 
 

@@ -108,7 +108,7 @@ def unlike_its_name(path: AnyPath, head: bytes, *, is_json: bool, is_text: bool)
         return InputError(
             "holds one JSON object over several lines, and should hold one on each line, or an array of them",
             where=str(path),
-            next="take the records out of it: `jq -c '.KEY[]' FILE > FILE.jsonl`",
+            next="take the records out of it: `jq -c '.KEY[]' FILE`",
         )
     return None
 
