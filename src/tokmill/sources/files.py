@@ -98,7 +98,8 @@ def _follow(spelled: list[str | None], outer: str, key: str, kind: Kind) -> tupl
             values.append(None if value is None else _as_kind(value, kind))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             values.append(None)
-            faults[row] = "wrong_type", f"`{key}`: {str(error).replace('`str | array`', '`str`')}"
+            told = str(error).replace("`str | array`", "`str`")
+            faults.setdefault(row, ("wrong_type", f"`{key}`: {told}"))
     return values, faults
 
 

@@ -233,12 +233,14 @@ class _Rows:
             if end - start > self._max_record_bytes:
                 faults[row] = too_large(0, end - start, self._max_record_bytes, "row")[1:3]
             elif not _is_utf8(self._data, start, end):
-                faults[row] = "invalid_utf8", f"the row at line {line:,}"
+                faults.setdefault(row, ("invalid_utf8", f"the row at line {line:,}"))
             elif count < 0:
-                faults[row] = "invalid_csv", f"line {line:,}: text after the closing quote of a cell"
+                faults.setdefault(
+                    row, ("invalid_csv", f"line {line:,}: text after the closing quote of a cell")
+                )
             else:
-                has = f"{count:,} cell{'s' if count > 1 else ''}"
-                faults[row] = "invalid_csv", f"line {line:,}: {has}, and the header has {len(self.header):,}"
+                has = f"{count:,} cell{'s' if count > 1 else ''}, and the header has {len(self.header):,}"
+                faults.setdefault(row, ("invalid_csv", f"line {line:,}: {has}"))
         return faults
 
 

@@ -356,7 +356,7 @@ def _window(path: AnyPath) -> InputError:
     return InputError(
         "its window needs more memory than there is here, or more than the 2 GiB that are read at most",
         where=str(path),
-        next=f"read it where there is more memory, or unpack it and pack it again with a smaller one: `{again}`",
+        next=f"read it where there is more memory, or unpack it and pack it with a smaller one: `{again}`",
     )
 
 

@@ -118,13 +118,15 @@ def _kind_of(head: bytes) -> _Kind | None:
 
 
 def _told(path: AnyPath, what: str, kind: _Kind) -> InputError:
-    name = path.name
+    advice = f"name it {_renamed(path, kind)}" if kind.suffix else kind.next
+    return InputError(what, where=str(path), next=advice)
+
+
+def _renamed(path: AnyPath, kind: _Kind) -> str:
+    plain = path.name.removesuffix(path.suffix) if path.suffix in PACKED else path.name
     if kind in _PACKINGS:
-        name = (name.removesuffix(path.suffix) if path.suffix in PACKED else name) + kind.suffix
-    elif kind.suffix:
-        name = name.removesuffix("".join(path.suffixes[-2:] if path.suffix in PACKED else path.suffixes[-1:]))
-        name += kind.suffix
-    return InputError(what, where=str(path), next=f"name it {name}" if kind.suffix else kind.next)
+        return plain + kind.suffix
+    return plain[: plain.rindex(".")] + kind.suffix if "." in plain else plain + kind.suffix
 
 
 def _is_text(head: bytes) -> bool:
