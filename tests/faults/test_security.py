@@ -92,7 +92,7 @@ def test_yaml_is_read_without_python_tags(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "template", ["{a.__class__}", "{a[0]}", "{a!r}", "{a:>1000000000}", "{0.x}", "{a{b}}", "{}"]
+    "template", ["{a.__class__}", "{a[b]}", "{a!r}", "{a:>1000000000}", "{0.x}", "{a{b}}", "{}"]
 )
 def test_a_template_names_fields_and_nothing_else(template: str) -> None:
     with pytest.raises(ValueError, match="template"):

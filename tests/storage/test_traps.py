@@ -13,7 +13,7 @@ import zstandard
 
 from sources.ingested import ingest
 from storage.scratch import write_as
-from tokmill.errors import CorruptFile
+from tokmill.errors import CorruptFile, InputError
 from tokmill.storage import codecs
 from tokmill.storage.records import plain_sha256
 
@@ -50,7 +50,7 @@ def test_a_flipped_bit_is_an_error_and_never_other_text(tmp_path, suffix, mask):
     silent = []
     for at in range(len(good)):
         path.write_bytes(good[:at] + bytes([good[at] ^ mask]) + good[at + 1 :])
-        with contextlib.suppress(CorruptFile):
+        with contextlib.suppress(CorruptFile, InputError):  # a window that is larger than any we read
             assert plain_sha256(path) == digest
             silent.append(at)
     # a few bits mean nothing: the time in a gzip header, padding, the window of a zstd frame

@@ -20,9 +20,11 @@ class Fields(Section):
     `id` or `doc_id`, `license` or `license_tag`, `created_at`. Its own `meta` object is carried along.
     A path leads into a record: `translation.fr`, `a.b.c`, `messages[0].content`, [-1] for the last."""
 
-    text: str | None = Field(None, description="a list of texts is one text, with a line for each")
+    text: str | None = Field(
+        None, description="the key of the text; a list of texts is one text, a line for each"
+    )
     id: str | None = None
-    license: str | None = Field(None, description="of a list of licences all must be allowed")
+    license: str | None = Field(None, description="the key of the licence; of a list all must be allowed")
     language: str | None = Field(None, description="for `language: {method: field}`")
     created_at: str | None = None
     meta: list[str] = Field(default=[], description="keys to carry along as JSON, in `meta`")
