@@ -80,6 +80,48 @@ def test_a_template_follows_paths(tmp_path, kind):
     assert [row["text"] for row in found.documents] == [f"{n}. why {n}? so {n} {n / 2}" for n in range(6)]
 
 
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_a_path_into_columns_gives_what_it_gives_in_lines(tmp_path, kind):
+    schema = pa.schema(
+        [
+            (
+                "info",
+                pa.struct(
+                    [("b.c", pa.string()), ("b", pa.struct([("c", pa.string())])), ("n", pa.float64())]
+                ),
+            ),
+            ("list", pa.list_(pa.struct([("t", pa.string())]))),
+        ]
+    )
+    records: list[dict[str, Any]] = [
+        {"info": {"b.c": "half", "b": {"c": "steps"}, "n": 1.0}, "list": [{"t": "x"}]},
+        {"info": {"b.c": None, "b": {"c": "steps"}, "n": 2.5}, "list": []},
+        {"info": None, "list": None},
+    ]
+    table = pa.Table.from_pylist(records, schema)
+    if kind == "parquet":
+        pq.write_table(table, tmp_path / "a.parquet")
+    else:
+        with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            writer.write_table(table)
+    write(tmp_path / "b.jsonl", records)
+    for text in ("info.b.c", "info.b", "info.n", "list[0].t"):
+        section: dict[str, Any] = {"fields": {"text": text, "meta": ["info.n", "list[0].t", "info"]}}
+        columns, lines = ingest(tmp_path, f"a.{kind}", **section), ingest(tmp_path, "b.jsonl", **section)
+        assert [(row["text"], json.loads(row["meta"])) for row in columns.documents] == [
+            (row["text"], json.loads(row["meta"])) for row in lines.documents
+        ]
+        assert [bad.reason for bad in columns.bad] == [bad.reason for bad in lines.bad]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_at_a_path_is_held_to_the_size_of_a_record(tmp_path, kind):
+    records = [{"info": {"t": "a" * size}} for size in (10, 5000)]
+    found = read(tmp_path, kind, records, fields={"text": "info.t"}, max_record_bytes=1024)
+    assert [len(row["text"]) for row in found.documents] == [10]
+    assert [bad.reason for bad in found.bad] == ["too_large"]
+
+
 def test_a_key_that_is_spelled_like_a_path_is_itself_and_so_is_one_within(tmp_path):
     records = [{"a.b.c": "whole"}, {"a": {"b.c": "half"}}, {"a": {"b": {"c": "steps"}}}]
     found = read(tmp_path, "jsonl", records, fields={"text": "a.b.c"})

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -34,23 +33,22 @@ from tokmill.schema import one_piece
 from tokmill.sources.reading import RECORDS, Dropped, JsonLines, Reader, Reading, Taken
 from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile, local_path
-from tokmill.storage.records import WHOLE, BadRecord, Batch, Kind, Span, Wanted, join_list
+from tokmill.storage.records import (
+    WHOLE,
+    BadRecord,
+    Batch,
+    Kind,
+    Span,
+    Wanted,
+    join_list,
+    outer_of,
+    steps_of,
+)
 
 Faults = dict[int, tuple[str, str]]  # by row: reason and detail
 
 
 # --- paths ---
-
-
-_PATH = re.compile(r"([^.\[\]]+)((?:\.[^.\[\]]+|\[-?\d+\])+)")
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(-?\d+)\]")
-_NOTHING = object()
-
-
-def outer_of(key: str) -> str:
-    """The field that a path like `a.b` or `a[0].b` begins with; any other key itself."""
-    path = _PATH.fullmatch(key)
-    return path[1] if path else key
 
 
 def nested_wanted(name: str, key: str, kind: Kind, *, required: bool = True) -> list[Wanted]:
@@ -59,7 +57,7 @@ def nested_wanted(name: str, key: str, kind: Kind, *, required: bool = True) -> 
         return [Wanted(name, key, kind, required)]
     return [
         Wanted(name, key, kind, False),
-        Wanted(f"object:{outer_of(key)}", outer_of(key), Kind.JSON, False),
+        Wanted(f"object:{outer_of(key)}", outer_of(key), Kind.JSON, False, for_paths=True),
     ]
 
 
@@ -72,7 +70,7 @@ def read_nested(table: Any, name: str, key: str, kind: Kind, *, required: bool =
     lacking = column.is_null()
     rows = np.flatnonzero(np.asarray(lacking)).tolist()
     objects = one_piece(table.column(f"object:{outer}")).filter(lacking)
-    values, faults = _follow(objects.to_pylist(), outer, key, kind)
+    values, faults = _follow(objects.to_pylist(), key, kind)
     if required:
         none = ("missing_field", f"no text at `{key}`")
         faults = {row: none for row, value in enumerate(values) if value is None} | faults
@@ -80,14 +78,9 @@ def read_nested(table: Any, name: str, key: str, kind: Kind, *, required: bool =
     return pc.replace_with_mask(column, lacking, found), {rows[row]: fault for row, fault in faults.items()}
 
 
-def _follow(spelled: list[str | None], outer: str, key: str, kind: Kind) -> tuple[list[str | None], Faults]:
+def _follow(spelled: list[str | None], key: str, kind: Kind) -> tuple[list[str | None], Faults]:
     """What the path leads to in each JSON value; None where it leads nowhere."""
-    rest = key.removeprefix(outer)
-    # at each place the rest of the path may also be one key
-    steps = [
-        (rest[step.start() + 1 :] if step[1] else None, step[1] or int(step[2]))
-        for step in _STEP.finditer(rest)
-    ]
+    steps = steps_of(key)
     decode = msgspec.json.Decoder().decode
     values: list[str | None] = []
     faults = Faults()

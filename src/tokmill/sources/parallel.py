@@ -30,7 +30,6 @@ from tokmill.sources.files import (
     check_first_records,
     nested_wanted,
     optional_keys,
-    outer_of,
     presence_of,
     read_nested,
     without_faults,
@@ -38,7 +37,16 @@ from tokmill.sources.files import (
 from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken
 from tokmill.storage import codecs, delimited, records
 from tokmill.storage.location import AnyPath, InputFile
-from tokmill.storage.records import BadRecord, Block, Kind, Oversize, Span, Wanted, read_blocks
+from tokmill.storage.records import (
+    BadRecord,
+    Block,
+    Kind,
+    Oversize,
+    Span,
+    Wanted,
+    outer_of,
+    read_blocks,
+)
 
 SUFFIXES = (*codecs.JSONL, *delimited.SUFFIXES, *codecs.COLUMNS)
 

@@ -378,6 +378,26 @@ class Kind(StrEnum):
     OBJECT = "object"  # a JSON object, or a string that spells one; any other value as {"<key>": value}
 
 
+_PATH = re.compile(r"([^.\[\]]+)((?:\.[^.\[\]]+|\[-?\d+\])+)")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(-?\d+)\]")
+
+
+def outer_of(key: str) -> str:
+    """The field that a path like `a.b` or `a[0].b` begins with; any other key itself."""
+    path = _PATH.fullmatch(key)
+    return path[1] if path else key
+
+
+def steps_of(key: str) -> list[tuple[str | None, str | int]]:
+    """Of a path behind its field: the rest of it as one key, which it may be at each place; and the next
+    member or element."""
+    rest = key.removeprefix(outer_of(key))
+    return [
+        (rest[step.start() + 1 :] if step[1] else None, step[1] or int(step[2]))
+        for step in _STEP.finditer(rest)
+    ]
+
+
 class Wanted(NamedTuple):
     """Read `key` of each record into column `name`;
     where a record has none, or a null, the first of `others`.
@@ -390,6 +410,7 @@ class Wanted(NamedTuple):
     kind: Kind
     required: bool
     others: tuple[str, ...] = ()
+    for_paths: bool = False  # an object, wanted only for paths into it that name no column
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -54,6 +54,8 @@ from tokmill.storage.records import (
     as_object,
     join_list,
     objects_of,
+    outer_of,
+    steps_of,
 )
 
 SUFFIXES = (".parquet",)
@@ -212,12 +214,15 @@ def usable_rows(batch: Any, first_row: int, wanted: list[Wanted], max_record_byt
     rows = batch.num_rows
     faults: dict[int, tuple[str, str]] = {}
     columns = []
+    found_at = {key: _column_at(batch, key) for want in wanted for key in want.keys}
+    # objects are spelled out as JSON only for paths that no column answers
+    unanswered = {outer_of(key) for key, column in found_at.items() if column is None}
     for want in wanted:
         column = pa.nulls(rows, pa.large_string())
-        for key in want.keys:
-            if key not in batch.schema.names or not column.null_count:
+        for key in want.keys if not want.for_paths or want.key in unanswered else ():
+            if found_at[key] is None or not column.null_count:
                 continue
-            found, reason, detail, at_fault = _strings(batch.column(key), want.kind, key)
+            found, reason, detail, at_fault = _strings(found_at[key], want.kind, key)
             lacking = np.asarray(column.is_null())
             for row in at_fault:
                 if lacking[row]:
@@ -226,13 +231,12 @@ def usable_rows(batch: Any, first_row: int, wanted: list[Wanted], max_record_byt
         if want.required and column.null_count:
             for row in np.flatnonzero(np.asarray(column.is_null())).tolist():
                 faults.setdefault(row, ("missing_field", f"no field `{want.key}`"))
-        if want.required:
-            for row in np.flatnonzero(
-                np.asarray(pc.binary_length(column).fill_null(0)) > max_record_bytes
-            ).tolist():
-                faults.setdefault(
-                    row, ("too_large", f"more than max_record_bytes {max_record_bytes:,} in one text")
-                )
+        for row in np.flatnonzero(
+            np.asarray(pc.binary_length(column).fill_null(0)) > max_record_bytes
+        ).tolist():
+            faults.setdefault(
+                row, ("too_large", f"more than max_record_bytes {max_record_bytes:,} in `{want.key}`")
+            )
         columns.append(column)
     table = pa.table(columns, names=[want.name for want in wanted])
     offsets = np.arange(first_row, first_row + rows)
@@ -241,6 +245,26 @@ def usable_rows(batch: Any, first_row: int, wanted: list[Wanted], max_record_byt
         keep[list(faults)] = False
         table, offsets = table.filter(pa.array(keep)), offsets[keep]
     return Batch(table, [BadRecord(first_row + row, *faults[row]) for row in sorted(faults)], offsets)
+
+
+def _column_at(batch: Any, key: str) -> Any:
+    """The column of this name, or the member of structs that the path leads to;
+    None: neither, or a list is on the way."""
+    if key in batch.schema.names:
+        return batch.column(key)
+    if outer_of(key) not in batch.schema.names:
+        return None
+    column = batch.column(outer_of(key))
+    for rest, step in steps_of(key):
+        if not pa.types.is_struct(column.type):
+            return None
+        if rest is not None and column.type.get_field_index(rest) >= 0:
+            return pc.struct_field(column, column.type.get_field_index(rest))
+        place = column.type.get_field_index(step) if isinstance(step, str) else -1
+        if place < 0:
+            return None
+        column = pc.struct_field(column, place)
+    return column
 
 
 class _Strings(NamedTuple):
@@ -283,6 +307,12 @@ def _strings(column: Any, want: Kind, key: str) -> _Strings:
 
 
 def _joined(column: Any, want: Kind, key: str) -> _Strings:
+    if want is Kind.LINES and column.type.value_type in (pa.string(), pa.large_string()):
+        inner = column.flatten()
+        with contextlib.suppress(pa.ArrowInvalid):  # not UTF-8: told row by row
+            inner.validate(full=True)
+            if not inner.null_count:
+                return _Strings(pc.binary_join(column, "\n").cast(pa.large_string()))
     values: list[str | None] = []
     at_fault = []
     for row, scalar in enumerate(column):
