@@ -93,11 +93,12 @@ interop: $(TESTING) .venv-interop/.installed
 	$(VENV)/bin/python interop/all.py --python .venv-interop/bin/python
 
 # what cannot be had is left out, and the page says so: all together if they agree, or else one by one
-.venv-interop/.installed: interop/requirements.txt
+.venv-interop/.installed: interop/requirements.txt interop/requirements-alone.txt
 	$(PYTHON) -m venv .venv-interop
 	.venv-interop/bin/pip install --quiet -r interop/requirements.txt \
 		|| grep -v '^#' interop/requirements.txt | while read -r package; do \
 			.venv-interop/bin/pip install --quiet "$$package" torch==2.13.0 || echo "without $$package"; done
+	-.venv-interop/bin/pip install --quiet --no-deps -r interop/requirements-alone.txt
 	for name in karpathy/nanoGPT karpathy/llm.c; do test -d .venv-interop/src/$${name#*/} \
 		|| git clone --quiet --depth 1 https://github.com/$$name .venv-interop/src/$${name#*/} || echo "without $$name"; done
 	touch $@
