@@ -162,7 +162,8 @@ def test_rows_without_padding_become_the_batches_that_one_row_after_the_other_gi
                 assert batch[name].dtype == array.dtype, name
             assert all(batch[name].flags.writeable for name in ("tokens", "targets", "attn_mask"))
             at += len(step)
-            assert position == at
+            is_last = at + (of_a_step if drop_last else 1) > rows
+            assert position == (0 if is_last else at)  # of the next epoch
         kept = rows - (rows - start) % of_a_step if drop_last else rows
         assert at == kept
         assert (batches.epoch, batches.position) == (1, 0)
@@ -288,6 +289,24 @@ def test_batches_go_to_another_process_without_their_data(format, bucketing, tmp
     sent = pickle.dumps(fresh)
     assert len(sent) < 4000
     assert [batch["tokens"].tolist() for batch in pickle.loads(sent)] == iter_of  # noqa: S301
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("mask", ["tokens", "causal"])
+def test_a_trainer_that_counts_its_steps_goes_from_epoch_to_epoch(drop_last, prefetch, mask, numbered):
+    """It takes `len(batches)` of them, never asks whether there is one more, and begins the next epoch."""
+    how = {"drop_last": drop_last, "prefetch": prefetch, "mask": mask}
+    batches, counted, left = Batches(numbered(22), 4, 1, **how), [], []
+    for epoch in range(3):
+        assert (batches.epoch, batches.position) == (epoch, 0)
+        steps = iter(batches)
+        counted.append([numbers(next(steps)) for _ in range(len(batches))])
+        left.append(steps)
+    assert [list(steps) for steps in left] == [[], [], []]  # nor does it undo anything to ask too late
+    assert (batches.epoch, batches.position) == (3, 0)
+    whole = Batches(numbered(22), 4, 1, **how)
+    assert counted == [[numbers(batch) for batch in whole] for _ in range(3)]
 
 
 def test_a_loop_that_was_left_goes_on_where_it_was(numbered):

@@ -90,6 +90,17 @@ def test_epochs_go_on_also_in_workers_that_stay(ds):
         assert stream(fresh) == wanted[epoch]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_trainer_that_counts_its_steps_goes_from_epoch_to_epoch(ds, workers):
+    feed, counted = Feed(Batches(ds, 4, 1, drop_last=True), workers), []
+    for epoch in range(3):
+        assert (feed.batches.epoch, feed.batches.position) == (epoch, 0)
+        steps = iter(feed)
+        counted.append([next(steps)["tokens"].tolist() for _ in range(len(feed))])
+    plain = Batches(ds, 4, 1, drop_last=True)
+    assert counted == [stream(plain) for _ in range(3)]
+
+
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_the_stateful_loader_of_torchdata_resumes_at_every_step(ds, workers):
     stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader

@@ -36,7 +36,7 @@ from tokmill.errors import InputError, TokmillError
 from tokmill.formats import find_format
 from tokmill.formats.index import DocumentSpan, find_row
 from tokmill.loader.batches import Batches
-from tokmill.loader.collating import IGNORE_INDEX, Batch, collate
+from tokmill.loader.collating import collate
 from tokmill.loader.dataset import (
     INDEX_NAME,
     Dataset,
@@ -46,6 +46,7 @@ from tokmill.loader.dataset import (
     open_dataset,
     path_in_split,
 )
+from tokmill.loader.naming import IGNORE_INDEX, Batch
 from tokmill.loader.tiny import lowest_loss, overfit
 
 STEPS = 300

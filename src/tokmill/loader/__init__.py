@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokmill.loader.batches import Batches
-    from tokmill.loader.collating import IGNORE_INDEX, Batch, collate
+    from tokmill.loader.collating import collate
     from tokmill.loader.dataset import Dataset, Example, list_splits, open_dataset
+    from tokmill.loader.naming import IGNORE_INDEX, Batch
     from tokmill.loader.order import Bucketing
 
 _HOMES = {
     "Batches": "tokmill.loader.batches",
-    "Batch": "tokmill.loader.collating",
-    "IGNORE_INDEX": "tokmill.loader.collating",
+    "Batch": "tokmill.loader.naming",
+    "IGNORE_INDEX": "tokmill.loader.naming",
     "collate": "tokmill.loader.collating",
     "Dataset": "tokmill.loader.dataset",
     "Example": "tokmill.loader.dataset",

@@ -31,8 +31,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from tokmill.errors import InputError, TokenizerMismatch
 from tokmill.loader.collating import (
-    IGNORE_INDEX,
-    Batch,
     Collation,
     Mask,
     Targets,
@@ -41,8 +39,10 @@ from tokmill.loader.collating import (
     collate_ids,
     collate_padded,
     collate_plain,
+    named,
 )
 from tokmill.loader.dataset import Dataset
+from tokmill.loader.naming import IGNORE_INDEX, Batch, Names
 from tokmill.loader.order import Bucketing, Order, Placed, Shuffle
 from tokmill.loader.origins import Origins, origins_of
 
@@ -119,6 +119,7 @@ class Batches:
     Several datasets need `weights`, one for each. `prefetch` batches are made ahead on a thread. With
     `origins` a batch says whose its rows and tokens are: `source` and `domain` (B,), `token_source` and
     `token_domain` (B, T), by their numbers in `batches.sources` and `batches.domains`; padding is -1.
+    `names="huggingface"` gives what models of transformers are called with: see naming.py.
     """
 
     def __init__(
@@ -141,8 +142,9 @@ class Batches:
         varlen: bool = False,
         too_long: TooLong = "refuse",
         ignore_index: int = IGNORE_INDEX,
-        dtype: DTypeLike = np.int32,
+        dtype: DTypeLike | None = None,
         origins: bool = False,
+        names: Names = "tokmill",
     ) -> None:
         self.datasets = [dataset] if isinstance(dataset, Dataset) else list(dataset)
         _check_numbers(batch_size, rank, world_size, prefetch, shuffle)
@@ -161,7 +163,7 @@ class Batches:
         if pad_id is None:
             pad_id = next(id for id in (facts.pad_id, facts.eos_id, 0) if id is not None)
         self.how = Collation(
-            pad_id, length, mask, targets, varlen, facts.eos_id, too_long, ignore_index, dtype
+            pad_id, length, mask, targets, varlen, facts.eos_id, too_long, ignore_index, dtype, names
         ).checked()
         self.order = Order(
             [len(one) for one in self.datasets],
@@ -239,22 +241,30 @@ class Batches:
         if self.prefetch:
             steps = self.steps(epoch, position)
             for step, batch in Ahead(((step, self.batch_of(step)) for step in steps), self.prefetch):
-                self.position = step.stop
+                self.took(epoch, step.stop)
                 yield batch
         else:
-            if self._plain is not None and self._origins is None:
+            if self._plain is not None and self._origins is None and self.how.names == "tokmill":
                 plain, of_a_step = self._plain, self.batch_size * self.world_size
                 # what `batch_of` gives, 4 µs sooner of 24
                 for rows in self._rows_of_full_steps(epoch, position):
                     batch = plain(rows)
                     position += of_a_step
-                    self.position = position
+                    self.took(epoch, position)
                     yield batch
             for step in self.steps(epoch, position):
                 batch = self.batch_of(step)
-                self.position = step.stop
+                self.took(epoch, step.stop)
                 yield batch
-        self.epoch, self.position = epoch + 1, 0
+        if self.epoch == epoch:  # nothing was left of it
+            self.epoch, self.position = epoch + 1, 0
+
+    def took(self, epoch: int, position: int) -> None:
+        """All samples before this one are handed out. After the last step of an epoch the next one is the
+        current one: a trainer that counts its steps does not ask whether there is another."""
+        of_a_step = self.batch_size * self.world_size if self.drop_last else 1
+        is_last = position + of_a_step > self.epoch_samples
+        self.epoch, self.position = (epoch + 1, 0) if is_last else (epoch, position)
 
     def _rows_of_full_steps(self, epoch: int, position: int) -> Iterator[NDArray[np.int64]]:
         """This rank's rows of each step that all ranks have a whole batch of, in the only dataset."""
@@ -285,7 +295,9 @@ class Batches:
             start, stop = start + samples * rank // world_size, start + samples * (rank + 1) // world_size
         placed = self.order.between(epoch, start, stop)
         batch = self._plain(placed.row) if self._plain is not None else self._collated(placed)
-        return batch if self._origins is None else {**batch, **self._origins_of(placed, batch)}
+        if self._origins is not None:
+            batch = {**batch, **self._origins_of(placed, batch)}
+        return named(batch, self.how)
 
     def _origins_of(self, placed: Placed, batch: Batch) -> Batch:
         assert self._origins is not None, "was asked for"

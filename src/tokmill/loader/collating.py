@@ -10,6 +10,7 @@ attn_mask            (B, T), (B, 1, T), (B, T, T): see below
 lengths    (B,)      ids of each example
 position_ids (B, T) · cu_seqlens · max_seqlen        with varlen=True, for variable-length attention
 source, domain (B,) · token_source, token_domain (B, T)    of `Batches(…, origins=True)`: see origins.py
+input_ids · labels · attention_mask · position_ids         with names="huggingface": see naming.py
 
 All of them come from where the segments of padded rows begin:
 
@@ -38,10 +39,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tokmill.errors import EosMissing, InputError
+from tokmill.loader.naming import IGNORE_INDEX, NAMES, Batch, Names, check_huggingface, huggingface
 
-IGNORE_INDEX = -100  # what cross entropies leave out by default
-
-Batch = dict[str, Any]
 Mask = Literal["tokens", "keys", "causal", "documents", "none"]
 MASKS: tuple[Mask, ...] = ("tokens", "keys", "causal", "documents", "none")
 Targets = Literal["stream", "documents"]
@@ -59,28 +58,42 @@ class Collation(NamedTuple):
     eos_id: int | None = None  # ends documents, where examples do not say where they start
     too_long: TooLong = "refuse"
     ignore_index: int = IGNORE_INDEX
-    dtype: DTypeLike = np.int32
+    dtype: DTypeLike | None = None  # int32; what transformers takes is int64
+    names: Names = "tokmill"
 
     def checked(self) -> Collation:
         for name, value, known in (
             ("mask", self.mask, MASKS),
             ("targets", self.targets, ("stream", "documents")),
             ("too_long", self.too_long, ("refuse", "cut")),
+            ("names", self.names, NAMES),
         ):
             if value not in known:
                 raise InputError(f"{value!r} is not known", where=name, next=f"set one of {', '.join(known)}")
         if self.length is not None and self.length < 1:
             raise InputError(f"length {self.length}", where="length", next="set 1 or more, or None")
-        kind = np.dtype(self.dtype)
+        usual = np.int32 if self.names == "tokmill" else np.int64
+        kind = np.dtype(usual if self.dtype is None else self.dtype)
         if kind.kind != "i" or kind.itemsize < 4:
             raise InputError(
                 f"{kind} does not hold ids and {self.ignore_index}", where="dtype", next="set int32 or int64"
             )
+        if self.names == "huggingface":
+            check_huggingface(self.mask, self.ignore_index, kind)
         return self._replace(dtype=kind)
 
     @property
     def is_plain(self) -> bool:
         return self.mask == "tokens" and self.targets == "stream" and not self.varlen
+
+    @property
+    def has_mask(self) -> bool:
+        return self.mask != "none" and not (self.names == "huggingface" and self.mask == "documents")
+
+    @property
+    def has_positions(self) -> bool:
+        """In transformers they are what keeps documents apart: T numbers of a row, and not T * T."""
+        return self.varlen or (self.names == "huggingface" and self.mask == "documents")
 
     @property
     def needs_documents(self) -> bool:
@@ -98,15 +111,22 @@ def collate(
     eos_id: int | None = None,
     too_long: TooLong = "refuse",
     ignore_index: int = IGNORE_INDEX,
-    dtype: DTypeLike = np.int32,
+    dtype: DTypeLike | None = None,
+    names: Names = "tokmill",
 ) -> Batch:
     """A batch of examples (of a dataset, or plain sequences of ids)."""
-    how = Collation(pad_id, length, mask, targets, varlen, eos_id, too_long, ignore_index, dtype).checked()
+    how = Collation(
+        pad_id, length, mask, targets, varlen, eos_id, too_long, ignore_index, dtype, names
+    ).checked()
     ids = [np.asarray(example["ids"] if isinstance(example, Mapping) else example) for example in examples]
     starts = None
     if examples and all(isinstance(example, Mapping) and "starts" in example for example in examples):
         starts = [example["starts"] for example in examples]  # type: ignore[call-overload]
-    return collate_ids(ids, starts, how)
+    return named(collate_ids(ids, starts, how), how)
+
+
+def named(batch: Batch, how: Collation) -> Batch:
+    return huggingface(batch) if how.names == "huggingface" else batch
 
 
 def collate_ids(
@@ -151,13 +171,15 @@ def finish(
     begins = _begins(tokens, lengths, starts, how) if how.needs_documents else None
     across = begins if how.targets == "documents" else None
     batch: Batch = {"tokens": tokens, "targets": shifted(tokens, lengths, across, how.ignore_index)}
-    if how.mask != "none":
+    if how.has_mask:
         batch["attn_mask"] = attention_mask(how.mask, lengths, tokens.shape[1], begins)
     batch["lengths"] = lengths
+    if how.has_positions:
+        assert begins is not None, "documents are needed"
+        batch["position_ids"] = position_ids(begins)
     if how.varlen:
         assert begins is not None, "documents are needed"
         bounds = cu_seqlens(begins)
-        batch["position_ids"] = position_ids(begins)
         batch["cu_seqlens"] = bounds
         batch["max_seqlen"] = int(np.diff(bounds).max()) if len(bounds) > 1 else 0
     return batch

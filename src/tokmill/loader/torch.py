@@ -20,8 +20,8 @@ import numpy as np
 
 from tokmill.errors import MissingExtra
 from tokmill.loader.batches import Batches, Step
-from tokmill.loader.collating import Batch
 from tokmill.loader.dataset import Dataset
+from tokmill.loader.naming import Batch
 
 try:
     import torch
@@ -136,9 +136,10 @@ class Feed:
             **self._options,
         )
         for step, batch in zip(steps, loader, strict=True):
-            batches.position = step.stop
+            batches.took(epoch, step.stop)
             yield batch
-        batches.epoch, batches.position = epoch + 1, 0
+        if batches.epoch == epoch:  # nothing was left of it
+            batches.epoch, batches.position = epoch + 1, 0
 
 
 def _pinned(value: Any) -> Any:
