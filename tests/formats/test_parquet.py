@@ -122,3 +122,71 @@ def test_damage_and_other_content_are_errors_that_name_the_file(tmp_path):
 def test_an_id_that_does_not_fit_is_an_error(tmp_path):
     with pytest.raises(VocabTooLarge, match="id 2,147,483,648 does not fit int32"):
         write_parquet(tmp_path, [Sequences(np.array([1 << 31]), np.array([1]))], meta={})
+
+
+ROWS = Sequences(
+    np.array([5, 6, 7, 8, 7, 7, 9, 7]),
+    np.array([6, 0, 2]),
+    None,
+    np.array([0, 1, 2, 0, 1, ~0, 0, 1], np.int32),
+)
+
+
+def test_columns_are_in_the_file_and_in_its_digest(tmp_path):
+    write_parquet(tmp_path, [ROWS], columns="huggingface_documents", meta={})
+    assert arrow_alone(tmp_path).to_pydict() == {
+        "input_ids": [[5, 6, 7, 8, 7, 7], [], [9, 7]],
+        "labels": [[5, 6, 7, -100, 7, -100], [], [9, 7]],
+        "position_ids": [[0, 1, 2, 0, 1, 0], [], [0, 1]],
+    }
+    content = (
+        np.array([6, 0, 2], "<i8").tobytes()
+        + np.array([5, 6, 7, 8, 7, 7, 9, 7], "<i4").tobytes()
+        + np.array([5, 6, 7, -100, 7, -100, 9, 7], "<i4").tobytes()
+        + np.array([0, 1, 2, 0, 1, 0, 0, 1], "<i4").tobytes()
+    )
+    meta = json.loads((tmp_path / "meta.json").read_text())
+    assert meta["shards"][0]["content_sha256"] == hashlib.sha256(content).hexdigest()
+    assert meta["columns"] == "huggingface_documents"
+    (read,) = read_parquet(tmp_path)
+    assert read.ids.tolist() == ROWS.ids.tolist()
+
+
+def test_columns_are_the_same_however_rows_come_and_are_cut(tmp_path):
+    whole = tmp_path / "whole"
+    write_parquet(whole, [ROWS], columns="huggingface", meta={})
+    rows = [Sequences(ROWS.ids[:6], np.array([6]), None, ROWS.positions[:6])]
+    rows += [Sequences(ROWS.ids[6:], np.array([0, 2]), None, ROWS.positions[6:])]
+    write_parquet(tmp_path / "cut", rows, columns="huggingface", rows_per_shard=1, meta={})
+    assert arrow_alone(tmp_path / "cut").equals(arrow_alone(whole))
+    assert arrow_alone(whole).column("attention_mask").to_pylist() == [[1, 1, 1, 1, 1, 0], [], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda table: table.drop_columns(["labels"]), "holds other sequences than meta.json describes"),
+        (
+            lambda table: table.set_column(1, "labels", pa.array([[5, 6], [], [9, 7]], pa.list_(pa.int32()))),
+            "labels is not as long as input_ids",
+        ),
+        (
+            lambda table: table.set_column(1, "labels", pa.array(["a", "b", "c"])),
+            "labels is string, not lists of int32",
+        ),
+        (
+            lambda table: table.set_column(0, "input_ids", pa.array([1, 2, 3])),
+            "input_ids is int64, not lists of int32",
+        ),
+        (
+            lambda table: table.set_column(1, "labels", pa.array([None] * 3, pa.list_(pa.int32()))),
+            "labels is not as long as input_ids",
+        ),
+    ],
+)
+def test_columns_that_are_not_what_was_written_are_damage(change, message, tmp_path):
+    write_parquet(tmp_path, [ROWS], columns="huggingface", meta={})
+    shard = tmp_path / "shard_00000.parquet"
+    pq.write_table(change(pq.read_table(shard)), shard)
+    with pytest.raises(CorruptFile, match=f"shard_00000.parquet: {message}"):
+        list(read_parquet(tmp_path))

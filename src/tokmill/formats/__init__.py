@@ -56,6 +56,7 @@ _OURS = {
 _BARE = "tokmill.formats.npy:BARE"
 
 Shape = Literal["rows", "documents"]
+Columns = Literal["ids", "huggingface", "huggingface_documents"]  # beside the ids: see formats/parquet.py
 
 
 class Tokens(Protocol):
@@ -77,6 +78,10 @@ class Tokens(Protocol):
 
     @property
     def rows_per_shard(self) -> int: ...
+    @property
+    def columns(self) -> Columns:
+        """One of the format's own. What is not "ids" needs the positions of `read_sequences`."""
+
     @property
     def tokenizer(self) -> Mapping[str, Any]:
         """file, sha256, vocab_size, eos_id, and what else is known of it."""
@@ -136,6 +141,7 @@ class Format:
 
     shapes: tuple[Shape, ...] = ("rows", "documents")  # what it can hold: `layout: indexed` gives documents
     dtypes: tuple[str, ...] = ("int32",)  # of ids
+    columns: tuple[Columns, ...] = ("ids",)  # what it can write of a sequence
     is_sharded: bool = False  # takes `rows_per_shard`
 
     # Of a directory that holds several splits, their names.

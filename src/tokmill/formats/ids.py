@@ -118,11 +118,16 @@ class Pieces:
 
 
 class Sequences(NamedTuple):
-    """Some sequences, one after the other in `ids`; with their names, where they have any."""
+    """Some sequences, one after the other in `ids`; with their names, where they have any.
+
+    `positions`, where they were asked for: of every id how far it is into its document (or into what the
+    row has of it), 0, 1, …; of padding ~0, ~1, …, which is below 0.
+    """
 
     ids: NDArray[np.integer]
     lengths: NDArray[np.integer]
     doc_ids: Sequence[str] | None = None
+    positions: NDArray[np.int32] | None = None
 
 
 def regroup(
@@ -149,7 +154,8 @@ def regroup(
             if stop > start:
                 end = int(ends[stop - 1])
                 names = None if batch.doc_ids is None else batch.doc_ids[start:stop]
-                waiting.append(Sequences(ids[begin:end], batch.lengths[start:stop], names))
+                places = None if batch.positions is None else batch.positions[begin:end]
+                waiting.append(Sequences(ids[begin:end], batch.lengths[start:stop], names, places))
                 count, tokens, start = count + stop - start, tokens + end - begin, stop
             if count == max_sequences or (start < len(ends) and tokens):
                 yield joined(waiting)
@@ -161,7 +167,9 @@ def regroup(
 def joined(parts: list[Sequences]) -> Sequences:
     names = None if parts[0].doc_ids is None else [name for part in parts for name in part.doc_ids or ()]
     ids = np.concatenate([part.ids for part in parts])
-    return Sequences(ids, np.concatenate([part.lengths for part in parts]).astype(np.int64), names)
+    places = [part.positions for part in parts if part.positions is not None]
+    lengths = np.concatenate([part.lengths for part in parts]).astype(np.int64)
+    return Sequences(ids, lengths, names, np.concatenate(places) if places else None)
 
 
 @functools.lru_cache(maxsize=64)  # many shards are asked for a document

@@ -2,11 +2,25 @@
 
     <name>/shard_00000.parquet …    input_ids  list<int32>      one row per sequence, of which rows_per_shard
                                     doc_id     string           where sequences are documents
+                                    labels, attention_mask, position_ids       see below
     <name>/meta.json                n_seqs, n_tokens, rows_per_shard, and per shard: file, rows, tokens,
                                     content_sha256
 
     content_sha256 = sha256( lengths int64, ids int32,
-    then of each doc_id its length int64 and its UTF-8 bytes )
+    then of each doc_id its length int64 and its UTF-8 bytes,
+    then each other column, in the order of the file, in its own type )
+
+Columns for models of Hugging Face transformers, each as long as `input_ids`:
+
+    columns                  of a row  a b . | c . | =     . ends a document, = is padding
+    huggingface              labels          list<int32>   a b .   c .   -100     not shifted: the model does
+                             attention_mask  list<int8>    1 1 1   1 1   0
+    huggingface_documents    labels          list<int32>   a b . -100 .  -100     the first id is not learnt
+                             position_ids    list<int32>   0 1 2   0 1   0        keep documents apart
+
+They say what `names="huggingface"` of the loader says, for who reads with `datasets`; types are those in
+which datasets itself stores such columns (OptimizedTypedSequence in datasets/arrow_writer.py). Where
+documents begin is known from the plan, not from EOS. Our loader reads the ids alone.
 
 Compressed bytes differ between versions of Arrow, so a shard is known by its content. `meta.json` is written
 last and goes first; shards that an earlier, longer build left behind are removed before that.
@@ -24,7 +38,7 @@ import msgspec
 import numpy as np
 
 from tokmill.artifacts.manifest import FileEntry, file_entry
-from tokmill.formats import Format, Tokens
+from tokmill.formats import Columns, Format, Tokens
 from tokmill.formats.ids import (
     META_NAME,
     Part,
@@ -42,11 +56,23 @@ from tokmill.storage.location import is_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 ROWS_PER_SHARD = 8192
 
 # Of a shard, so that it can be made in memory and its offsets fit 32 bits.
 _MAX_SHARD_TOKENS = 1 << 28
+
+
+# Beside `input_ids`, in the order of the file: (name, dtype).
+COLUMNS: dict[Columns, tuple[tuple[str, str], ...]] = {
+    "ids": (),
+    "huggingface": (("labels", "int32"), ("attention_mask", "int8")),
+    "huggingface_documents": (("labels", "int32"), ("position_ids", "int32")),
+}
+_TYPES = {name: dtype for columns in COLUMNS.values() for name, dtype in columns}
+
+_IGNORED = -100  # what cross entropies leave out by default
 
 
 def _shard_name(number: int) -> str:
@@ -65,6 +91,7 @@ def write_parquet(
     batches: Iterable[Sequences],
     *,
     rows_per_shard: int = ROWS_PER_SHARD,
+    columns: Columns = "ids",
     meta: Mapping[str, object],
 ) -> dict[str, Written]:
     """Write `batches` of any size; a shard ends after rows_per_shard rows (or 268 million tokens)."""
@@ -77,12 +104,13 @@ def write_parquet(
     for rows in regroup(
         batches, max_sequences=rows_per_shard, max_tokens=_MAX_SHARD_TOKENS, where=str(directory)
     ):
-        name = _shard_name(len(shards))
-        written[name] = commit_bytes(directory / name, _encode(rows))
-        shards.append(Shard(name, len(rows.lengths), len(rows.ids), content_sha256(rows)))
+        name, more = _shard_name(len(shards)), derive_columns(rows, columns)
+        written[name] = commit_bytes(directory / name, _encode(rows, more))
+        shards.append(Shard(name, len(rows.lengths), len(rows.ids), content_sha256(rows, more)))
     remove_stale(directory, "shard_*.parquet", written)
     whole = {
         **meta,
+        **({"columns": columns} if columns != "ids" else {}),
         "n_seqs": sum(shard.rows for shard in shards),
         "n_tokens": sum(shard.tokens for shard in shards),
         "rows_per_shard": rows_per_shard,
@@ -101,8 +129,8 @@ def read_parquet(directory: Path) -> Iterator[Sequences]:
 def load_shard(directory: Path, shard: Shard) -> Sequences:
     """One shard, checked against what was written."""
     path = Path(directory) / shard.file
-    rows = _decode(path)
-    if content_sha256(rows) != shard.content_sha256:
+    rows, more = _decode(path)
+    if content_sha256(rows, more) != shard.content_sha256:
         raise corrupt(f"holds other sequences than {META_NAME} describes", path)
     return rows
 
@@ -122,16 +150,34 @@ class ParquetMeta(msgspec.Struct):
     shards: list[Shard]
 
 
-def content_sha256(rows: Sequences) -> str:
+def derive_columns(rows: Sequences, columns: Columns) -> dict[str, NDArray[np.integer]]:
+    """What stands beside the ids, from where documents and padding are."""
+    if columns == "ids":
+        return {}
+    assert rows.positions is not None, "nothing says where documents begin"
+    is_id = rows.positions >= 0
+    labels = np.where(is_id, rows.ids, np.int32(_IGNORED))
+    if columns == "huggingface":
+        return {"labels": labels, "attention_mask": is_id.astype(np.int8)}
+    is_first = rows.positions == 0
+    lengths = np.asarray(rows.lengths)
+    is_first[(np.cumsum(lengths) - lengths)[lengths > 0]] = False  # before it there is nothing in the row
+    labels[is_first] = _IGNORED
+    return {"labels": labels, "position_ids": np.where(is_id, rows.positions, ~rows.positions)}
+
+
+def content_sha256(rows: Sequences, more: Mapping[str, NDArray[np.integer]]) -> str:
     digest = hashlib.sha256(np.ascontiguousarray(rows.lengths, dtype="<i8").data)
     digest.update(np.ascontiguousarray(rows.ids, dtype="<i4").data)
     for doc_id in rows.doc_ids or ():
         spelled = doc_id.encode()
         digest.update(len(spelled).to_bytes(8, "little") + spelled)
+    for name, values in more.items():
+        digest.update(np.ascontiguousarray(values, np.dtype(_TYPES[name]).newbyteorder("<")).data)
     return digest.hexdigest()
 
 
-def _encode(rows: Sequences) -> pa.Buffer:
+def _encode(rows: Sequences, more: Mapping[str, NDArray[np.integer]]) -> pa.Buffer:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -140,6 +186,8 @@ def _encode(rows: Sequences) -> pa.Buffer:
     columns = {"input_ids": pa.ListArray.from_arrays(offsets, pa.array(rows.ids, pa.int32()))}
     if rows.doc_ids is not None:
         columns["doc_id"] = pa.array(rows.doc_ids, pa.string())
+    for name, values in more.items():
+        columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values.astype(_TYPES[name])))
     sink = pa.BufferOutputStream()
     # On bench ids: 0.59 bytes per token, 49 million tokens/s to write;
     # Parquet's dictionary makes that 0.80 and 33.
@@ -155,17 +203,21 @@ def _encode(rows: Sequences) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _decode(path: Path) -> Sequences:
+def _decode(path: Path) -> tuple[Sequences, dict[str, NDArray[np.integer]]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         table = pq.read_table(path, use_threads=False).combine_chunks()
-        (lists,) = table.column("input_ids").chunks or [pa.array([], pa.list_(pa.int32()))]
         names: Any = table.column("doc_id").to_pylist() if "doc_id" in table.column_names else None
-        return Sequences(
-            np.asarray(lists.flatten()), np.diff(np.asarray(lists.offsets)).astype(np.int64), names
-        )
+        ids, lengths = _flat(table, "input_ids", "int32", path)
+        more = {}
+        for name in table.column_names:
+            if name in _TYPES:
+                more[name], own = _flat(table, name, _TYPES[name], path)
+                if not np.array_equal(own, lengths):
+                    raise corrupt(f"{name} is not as long as input_ids", path)
+        return Sequences(ids, lengths, names), more
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, KeyError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):
             raise unreadable(error, path) from error
@@ -173,11 +225,25 @@ def _decode(path: Path) -> Sequences:
         raise corrupt(f"cannot be read as Parquet ({first_line})", path) from error
 
 
+def _flat(
+    table: pa.Table, name: str, dtype: str, path: Path
+) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+    """Of a column of lists: the numbers end to end, and how many each list has."""
+    import pyarrow as pa
+
+    kind = table.schema.field(name).type
+    if not (pa.types.is_list(kind) and pa.types.is_integer(kind.value_type)):
+        raise corrupt(f"{name} is {kind}, not lists of {dtype}", path)
+    (lists,) = table.column(name).chunks or [pa.array([], pa.list_(pa.from_numpy_dtype(dtype)))]
+    return np.asarray(lists.flatten()), np.diff(np.asarray(lists.offsets)).astype(np.int64)
+
+
 def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
     written = write_parquet(
         directory,
         tokens.read_sequences(),
         rows_per_shard=tokens.rows_per_shard,
+        columns=tokens.columns,
         meta={**tokens.describe(), "seq_len": tokens.seq_len or None},
     )
     shards = [
@@ -218,6 +284,7 @@ PARQUET = Format(
     open_store=_open_store,
     check=_check,
     write=_write,
+    columns=tuple(COLUMNS),
     is_sharded=True,
     hub_files="*.parquet",
     needs=("pyarrow",),

@@ -441,6 +441,29 @@ def gather_rows(
     return rows
 
 
+def gather_positions(plan: Plan, first_row: int, stop_row: int) -> NDArray[np.int32]:
+    """Of every column of these rows, one row after the other: how far it is into what its row has of its
+    document; of padding ~0, ~1, …, as `formats.ids.Sequences` wants it."""
+    assert plan.seq_len, f"{plan.layout}: rows have no common length"
+    columns = (stop_row - first_row) * plan.seq_len
+    spans = plan.spans(first_row, stop_row)
+    begin, width = (spans.row - first_row) * plan.seq_len + spans.start, spans.end - spans.start
+    # what `pad` keeps of a document's end stands right behind its beginning, and goes on counting
+    is_new = np.ones(len(begin), np.bool_)
+    is_new[1:] = (np.diff(spans.row) != 0) | (np.diff(spans.document) != 0)
+    steps = np.zeros(columns + 1, np.int32)
+    np.add.at(steps, begin, 1)
+    np.add.at(steps, begin + width, -1)
+    is_id = np.cumsum(steps[:-1]) > 0
+    begins = np.zeros(columns, np.bool_)
+    begins[:: plan.seq_len] = True
+    begins[begin[is_new & (width > 0)]] = True
+    begins[1:] |= is_id[:-1] & ~is_id[1:]  # padding
+    places = np.arange(columns)
+    positions = places - np.maximum.accumulate(np.where(begins, places, 0))
+    return np.where(is_id, positions, ~positions).astype(np.int32)
+
+
 def gather_sequences(plan: Plan, store: Store, first_row: int, stop_row: int) -> NDArray[np.integer]:
     """What rows first_row to stop_row hold, one after the other, without padding."""
     spans = plan.spans(first_row, stop_row)

@@ -209,6 +209,7 @@ def build_options(recipe: Recipe, build: Build, base: Path) -> BuildOptions:
         dtype=dtype_of(build, format),
         sources=tuple(build.sources),
         rows_per_shard=build.rows_per_shard if format.is_sharded else 0,
+        columns=build.columns,
         pack=_pack_options(pack, balance),
         balance=balance if pack.layout != "indexed" else "none",
         seed=recipe.seed,

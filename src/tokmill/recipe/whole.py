@@ -25,7 +25,7 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, fiel
 from pydantic_core import PydanticKnownError
 
 from tokmill.artifacts.plugins import HOOK
-from tokmill.formats import Format, format_names, is_format, known_format
+from tokmill.formats import Columns, Format, format_names, is_format, known_format
 from tokmill.recipe.cleaning import (
     Cleaning,
     CleanLimits,
@@ -243,7 +243,19 @@ class Build(Section):
     )
     pack: Pack | None = Field(None, description="[default: that of the recipe]")
     rows_per_shard: int = Field(8192, ge=1, description="for npy and parquet")
+    columns: Columns = Field(
+        "ids",
+        description="for parquet. huggingface: `input_ids`, `labels`, `attention_mask`, as models of "
+        "transformers take them; huggingface_documents: `input_ids`, `labels`, `position_ids`, which keep "
+        "the documents of a row apart",
+    )
     sources: list[Name] = Field([], description="only these [default: all]")
+
+    @model_serializer(mode="wrap")
+    def _as_asked(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without columns, as builds were written before there were any: a digest stays what it was."""
+        found: dict[str, Any] = written(self)
+        return found if self.columns != "ids" else {k: v for k, v in found.items() if k != "columns"}
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
@@ -261,6 +273,9 @@ def format_mistakes(build: dict[str, Any] | Build, format: Format) -> Iterator[t
     dtype, is_written = part_of(build, "dtype"), isinstance(build, dict)  # a section has its default
     if len(format.dtypes) == 1 and dtype not in (None, *format.dtypes, *(() if is_written else ("int32",))):
         yield ("dtype",), f"{name} is always {format.dtypes[0]}"
+    columns = part_of(build, "columns")
+    if isinstance(columns, str) and columns != "ids" and columns not in format.columns:
+        yield ("columns",), f"{name} has ids alone; `columns: {columns}` is for parquet"
     if part_of(build, "pack") is not None and "rows" not in format.shapes:
         yield ("pack",), f"{name} keeps documents as they are"
     if "documents" not in format.shapes and part_of(part_of(build, "pack"), "layout") == "indexed":

@@ -27,6 +27,7 @@ from tokmill.audit.opened import Found, find_artifacts
 from tokmill.clean.licenses import find_license
 from tokmill.errors import plural
 from tokmill.formats import all_formats
+from tokmill.formats.parquet import COLUMNS
 from tokmill.reports.charts import NOT_MEASURED, count, percent, spoken, visible
 from tokmill.reports.edits import is_redaction
 from tokmill.reports.page import resource
@@ -506,6 +507,8 @@ def _record_sets(name: str, build: Artifact) -> list[Json]:
     columns = [("input_ids", "sc:Integer", True)]
     if (build.manifest.config.get("pack") or {}).get("layout") == "indexed":
         columns.append(("doc_id", "sc:Text", False))
+    more = COLUMNS[build.manifest.config.get("columns", "ids")]
+    columns += [(column, "sc:Integer", True) for column, _ in more]
     return [
         {
             "@type": "cr:RecordSet",

@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import Json
 from tokmill.artifacts.plugins import Plugin
 from tokmill.artifacts.step import Task, TaskOptions
+from tokmill.formats import Columns
 from tokmill.formats.ids import smallest_dtype
 from tokmill.formats.index import RowSpans
 from tokmill.packing.mixture import Balance, row_groups
@@ -71,6 +72,7 @@ class BuildOptions(TaskOptions, frozen=True, kw_only=True):
     dtype: Literal["int32", "uint16", "smallest"]
     sources: tuple[str, ...]  # none: all
     rows_per_shard: int = 0  # of formats in shards
+    columns: Columns = "ids"
     pack: PackOptions
     balance: Literal["none", "smallest"]
     seed: int

@@ -47,11 +47,11 @@ from tokmill.artifacts.step import (
     tally,
 )
 from tokmill.errors import ConservationBroken, ManifestDamaged
-from tokmill.formats import Format, find_format
+from tokmill.formats import Columns, Format, find_format
 from tokmill.formats.ids import Sequences, smallest_dtype
 from tokmill.formats.index import INDEX, PLACES, NamedSpans, write_named_rows, write_places
 from tokmill.packing.mixture import UNBALANCED, Limit, imbalance_warning
-from tokmill.packing.plan import gather_rows, gather_sequences
+from tokmill.packing.plan import gather_positions, gather_rows, gather_sequences
 from tokmill.stages.build.blocks import (
     Block,
     Blocks,
@@ -96,6 +96,10 @@ class SplitTokens:
         return self.task.options.rows_per_shard
 
     @property
+    def columns(self) -> Columns:
+        return self.task.options.columns
+
+    @property
     def tokenizer(self) -> Json:
         return self.task.options.tokenizer
 
@@ -135,11 +139,14 @@ class SplitTokens:
             for first, stop in block.batches():
                 if self.seq_len:
                     rows = gather_rows(block.plan, documents.store, first, stop, pad_id=self._pad_id)
-                    yield Sequences(rows.reshape(-1), np.full(stop - first, self.seq_len))
+                    places = gather_positions(block.plan, first, stop) if self.columns != "ids" else None
+                    yield Sequences(rows.reshape(-1), np.full(stop - first, self.seq_len), None, places)
                 else:
                     ids = gather_sequences(block.plan, documents.store, first, stop)
                     names = documents.doc_ids.slice(first, stop - first).to_pylist()
-                    yield Sequences(ids, documents.lengths[first:stop], names)
+                    lengths = documents.lengths[first:stop]
+                    places = _counted(lengths) if self.columns != "ids" else None
+                    yield Sequences(ids, lengths, names, places)
 
     def lengths(self) -> Iterable[NDArray[np.int64]]:
         return _Lengths(self.blocks)
@@ -147,6 +154,12 @@ class SplitTokens:
     @property
     def _pad_id(self) -> int:
         return int(self.tokenizer["eos_id"])
+
+
+def _counted(lengths: NDArray[np.int64]) -> NDArray[np.int32]:
+    """0, 1, … in each."""
+    ends = np.cumsum(lengths)
+    return (np.arange(int(lengths.sum())) - np.repeat(ends - lengths, lengths)).astype(np.int32)
 
 
 class _Lengths:
