@@ -39,6 +39,7 @@ _SLOW = {
     "shell",
     "take-a-document-down",
     "train-a-tokenizer",
+    "train-with-transformers",
 }
 _PAGES = [_README, _TUTORIAL, *_HOW_TO]
 _LANGUAGES = {"sh", "python", "yaml", "text"}

@@ -119,6 +119,12 @@ def test_the_stateful_loader_of_torchdata_resumes_at_every_step(ds, workers):
         assert whole[:taken] + stream(again) == whole
 
 
+def test_accelerate_does_not_divide_a_feed_again(ds):
+    accelerate = pytest.importorskip("accelerate", reason="not among our extras")
+    feed = Feed(Batches(ds, 4, 1))
+    assert accelerate.Accelerator(cpu=True).prepare(feed) is feed
+
+
 def test_examples_by_number_for_a_sampler_of_ones_own(ds):
     rows = Rows(ds)
     assert len(rows) == len(ds)

@@ -6,6 +6,7 @@
         batch["tokens"], batch["targets"], batch["attn_mask"]   collating.py  (B, T) each
         state = batches.state_dict()                                          resumes after this batch
 
+    naming.py       batches for transformers
     origins.py      whose rows and tokens are           order.py     the n-th sample of all
     torch.py        for DataLoader                      tiny.py      a model small enough to try a batch on
 
