@@ -54,6 +54,7 @@ LATE = {
     ("engines.dask", "distributed"): "likewise",
     ("tokenizers.fast", "awkward"): "not everywhere installed; the reference does without",
     ("tokenizers.fast", "gigatoken"): "likewise",
+    ("formats.arrow", "pyarrow"): "not for who reads other formats in a trainer",
     ("formats.parquet", "pyarrow"): "not for who reads other formats in a trainer",
     ("formats.parquet", "pyarrow.parquet"): "likewise",
     ("artifacts.plugins", "importlib.metadata"): "40 ms, where a name is none of ours",

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
@@ -107,7 +108,18 @@ def _assert_no_gap(anchor: str, data: bytes, *, first: str = "", **sizes: int) -
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("formats")
-    formats = ("memmap", "megatron", "npy", "parquet", "token_cache", *FLAT, "mds", "litdata")
+    formats = (
+        "memmap",
+        "megatron",
+        "npy",
+        "parquet",
+        "token_cache",
+        *FLAT,
+        "mds",
+        "litdata",
+        "arrow",
+        "levanter",
+    )
     recipe = small_corpus(
         directory,
         pack={"length": LENGTH},
@@ -248,6 +260,37 @@ def test_samples_of_mds_are_as_the_page_says(out: Path) -> None:
     assert shard["samples"] == count
     for row, start, end in zip(_rows(out), offsets[:-1], offsets[1:], strict=True):
         assert data[start:end] == struct.pack(f"<IBB{LENGTH}i", 2 + 4 * LENGTH, 4, LENGTH, *row)
+
+
+def test_streams_of_arrow_hold_the_same_rows_and_end_as_the_page_says(out: Path) -> None:
+    path = _split(out, "arrow") / "data-00000-of-00001.arrow"
+    data = path.read_bytes()
+    assert _read("arrow", "continuation", data) == 0xFFFFFFFF
+    assert _read("arrow", "end", data, B=len(data)) == (0xFFFFFFFF, 0)
+    # the second message begins where the schema ends, and begins alike
+    assert data[8 + _read("arrow", "schema_bytes", data) :].startswith(b"\xff" * 4)
+    rows = pa.ipc.open_stream(path).read_all().column("input_ids").to_pylist()
+    assert [tuple(row) for row in rows] == _rows(out)
+    (part,) = json.loads((_split(out, "arrow") / "meta.json").read_bytes())["parts"]
+    content = struct.pack(f"<{len(rows)}q", *map(len, rows))
+    content += b"".join(struct.pack(f"<{len(row)}i", *row) for row in rows)
+    assert part["content_sha256"] == hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize(("name", "width", "code"), [("data", 4, "i"), ("offsets", 8, "q")])
+def test_arrays_of_levanter_hold_the_same_rows(name: str, width: int, code: str, out: Path) -> None:
+    data = (_split(out, "levanter") / "input_ids" / name / "c/0").read_bytes()
+    rows, sizes = _rows(out), {"W": width, "K": 1}
+    _assert_no_gap("levanter", data, **sizes)
+    assert _read("levanter", "frame", data) == (2, 1, 0x23, width)
+    assert _read("levanter", "sizes", data) == (width << 18, width << 17, (width << 18) + 16)
+    table = _read("levanter", "table", data, **sizes)
+    assert table == (0, 16 + (width << 18), *[(1 << 64) - 1] * 1022)
+    if name == "data":
+        expected = [token for row in rows for token in row]
+    else:
+        expected = [len(rows), *range(LENGTH, LENGTH * len(rows) + 1, LENGTH)]
+    assert list(struct.unpack_from(f"<{len(expected)}{code}", data, 16)) == expected
 
 
 def _index(path: Path) -> list[Any]:

@@ -51,6 +51,8 @@ _OURS = {
     "nanotron": "tokmill.formats.nanotron:NANOTRON",
     "mds": "tokmill.formats.mds:MDS",
     "litdata": "tokmill.formats.litdata:LITDATA",
+    "arrow": "tokmill.formats.arrow:ARROW",
+    "levanter": "tokmill.formats.levanter:LEVANTER",
 }
 # Asked last, and no name for a recipe: shards of others, which nothing describes.
 _BARE = "tokmill.formats.npy:BARE"

@@ -167,14 +167,19 @@ def derive_columns(rows: Sequences, columns: Columns) -> dict[str, NDArray[np.in
 
 
 def content_sha256(rows: Sequences, more: Mapping[str, NDArray[np.integer]]) -> str:
-    digest = hashlib.sha256(np.ascontiguousarray(rows.lengths, dtype="<i8").data)
+    digest = hashlib.sha256()
+    add_content(digest, rows)
+    for name, values in more.items():
+        digest.update(np.ascontiguousarray(values, np.dtype(_TYPES[name]).newbyteorder("<")).data)
+    return digest.hexdigest()
+
+
+def add_content(digest: hashlib._Hash, rows: Sequences) -> None:
+    digest.update(np.ascontiguousarray(rows.lengths, dtype="<i8").data)
     digest.update(np.ascontiguousarray(rows.ids, dtype="<i4").data)
     for doc_id in rows.doc_ids or ():
         spelled = doc_id.encode()
         digest.update(len(spelled).to_bytes(8, "little") + spelled)
-    for name, values in more.items():
-        digest.update(np.ascontiguousarray(values, np.dtype(_TYPES[name]).newbyteorder("<")).data)
-    return digest.hexdigest()
 
 
 def _encode(rows: Sequences, more: Mapping[str, NDArray[np.integer]]) -> pa.Buffer:

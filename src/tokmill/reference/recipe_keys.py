@@ -45,7 +45,8 @@ MORE = {
     "Against.policy": "report: documents stay, and what was found is written down",
     "Build.name": "names the directory, build/NAME",
     "Build.format": (
-        "rows: memmap, npy, and litdata, mds, olmo, parquet, which hold documents with `layout: indexed`; "
+        "rows: memmap, npy, and arrow, levanter, litdata, mds, olmo, parquet, which hold documents with "
+        "`layout: indexed`; "
         "documents: llmc, megatron, nanogpt, nanotron, token_cache"
     ),
     "Cleaning.normalize": "in the place of the recipe's",
