@@ -99,7 +99,7 @@ interop: $(TESTING) .venv-interop/.installed
 		|| grep -v '^#' interop/requirements.txt | while read -r package; do \
 			.venv-interop/bin/pip install --quiet "$$package" torch==2.13.0 || echo "without $$package"; done
 	-.venv-interop/bin/pip install --quiet --no-deps -r interop/requirements-alone.txt
-	for name in karpathy/nanoGPT karpathy/llm.c; do test -d .venv-interop/src/$${name#*/} \
+	for name in karpathy/nanoGPT karpathy/llm.c stanford-crfm/levanter; do test -d .venv-interop/src/$${name#*/} \
 		|| git clone --quiet --depth 1 https://github.com/$$name .venv-interop/src/$${name#*/} || echo "without $$name"; done
 	touch $@
 

@@ -175,7 +175,7 @@ def _beside(shards: list[Shard], split: str, has_names: bool) -> dict[str, bytes
         features["doc_id"] = {"dtype": "string", "_type": "Value"}
     digest = hashlib.sha256(json.dumps([split, *(shard.content_sha256 for shard in shards)]).encode())
     info = {"citation": "", "description": "", "features": features, "homepage": "", "license": ""}
-    state = {
+    state: dict[str, Any] = {
         "_data_files": [{"filename": shard.file} for shard in shards],
         "_fingerprint": digest.hexdigest()[:16],
         "_format_columns": None,
@@ -233,9 +233,8 @@ class _Streams:
     def _map(self, shard: Shard) -> list[Sequences]:
         path = self._directory / shard.file
         batches = _map_batches(path)
-        rows, tokens = (sum(len(one[field]) for one in batches) for field in (1, 0))
-        length = self.facts.seq_len
-        is_so = (rows, tokens) == (shard.rows, shard.tokens)
+        sums = sum(len(batch.lengths) for batch in batches), sum(len(batch.ids) for batch in batches)
+        length, is_so = self.facts.seq_len, sums == (shard.rows, shard.tokens)
         if not is_so or (length and any((batch.lengths != length).any() for batch in batches)):
             raise corrupt(f"holds other sequences than {META_NAME} describes", path)
         return batches
