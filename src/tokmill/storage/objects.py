@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -52,7 +53,7 @@ class Client(Protocol):
 
 
 class Store:
-    """A bucket. Made once per process, and never sent to another: a URL is."""
+    """A bucket. Made once per process, and never sent to another: a URL is. Who was forked opens it again."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -76,12 +77,26 @@ class Store:
 
 def open_store(url: ObjectUrl) -> Store:
     with _opening:
-        return _open(url.scheme, url.bucket)
+        return _open(url.scheme, url.bucket, os.getpid())
 
 
 @cache
-def _open(scheme: str, bucket: str) -> Store:
-    return Store(open_memory(bucket) if scheme == "memory" else open_cloud(scheme, bucket))
+def _open(scheme: str, bucket: str, pid: int) -> Store:
+    if scheme == "memory":
+        return Store(open_memory(bucket))
+    return Store(open_cloud(scheme, bucket) if _first_pid() == pid else _open_relay(scheme, bucket))
+
+
+def _open_relay(scheme: str, bucket: str) -> Client:
+    from tokmill.storage.relay import RelayClient
+
+    return RelayClient(scheme, bucket)
+
+
+@cache
+def _first_pid() -> int:
+    """Of the process that opened a cloud first. One that was forked from it finds its number here."""
+    return os.getpid()
 
 
 # In the memory of this process
