@@ -59,6 +59,8 @@ LATE = {
     ("formats.parquet", "pyarrow.parquet"): "likewise",
     ("artifacts.plugins", "importlib.metadata"): "40 ms, where a name is none of ours",
     ("loader.origins", "tokmill.formats.index"): "where the index is asked for",
+    ("loader.dataset", "tokmill.loader.remote"): "where a build is in an object store",
+    ("storage.objects", "tokmill.storage.relay"): "where a process was forked",
     ("storage.cloud", "obstore.store"): "the extras `s3`, `gs` and `az`",
     ("storage.cloud", "obstore.exceptions"): "likewise",
     ("storage.cloud", "obstore.auth.boto3"): "likewise, for a profile of ~/.aws",

@@ -32,7 +32,6 @@ from tokmill.storage.location import (
     open_binary,
     open_input,
     parse_url,
-    refuse_url,
 )
 from tokmill.storage.objects import Store, open_store
 
@@ -106,13 +105,6 @@ def test_an_address_with_a_secret_in_it_is_refused_without_repeating_it(text: st
 
 def test_a_local_path_is_no_address() -> None:
     assert not any(is_url(path) for path in ("a/b", "/a", "C:/x", "s3", Path("s3://b/a")))
-    refuse_url("out/demo", "review")
-
-
-def test_what_works_on_directories_says_to_fetch_first() -> None:
-    with pytest.raises(StorageError, match="the loader works on a directory of this machine") as caught:
-        open_dataset("s3://bucket/runs/x")
-    assert "tokmill fetch" in caught.value.next
 
 
 def test_an_address_that_became_a_path_is_found_out() -> None:

@@ -158,7 +158,7 @@ class _Chunks:
     """A directory whose description, index and sizes agree; sequences are not read yet."""
 
     def __init__(self, directory: Path, layout: Layout) -> None:
-        self._directory, self._layout = Path(directory), layout
+        self._directory, self._layout = directory, layout
         path = self._directory / META_NAME
         self.meta, self.facts = load_meta(self._directory, layout.name, f"chunks of {layout.name}", _Facts)
         facts = self.facts

@@ -190,7 +190,7 @@ def write_meta(path: Path, described: Mapping[str, object]) -> Written:
 
 def load_meta(directory: Path, format: str, what: str, facts: type[T]) -> tuple[dict[str, Any], T]:
     """What a build of this format tells of itself: all that was written, and what its reader must know."""
-    path = Path(directory) / META_NAME
+    path = directory / META_NAME
     if not path.is_file():
         raise InputError(
             "no such file", where=str(path), next=f"give the directory of a finished {format} build"
@@ -383,8 +383,8 @@ class PartStore(Store):
 
     def files(self) -> Iterator[tuple[Path, int]]:
         for number, part in enumerate(self._parts):
-            if self._is_mapped:
-                self._part(number)  # its arrays must lie within the file
+            if self._is_mapped and isinstance(part.path, Path):
+                self._part(number)  # its arrays must lie within the file; of objects, when it is touched
             yield part.path, part.path.stat().st_size if self._is_mapped else -1
 
     def digests(self) -> list[tuple[Path, str]]:
@@ -415,6 +415,8 @@ class PartStore(Store):
 
 def plain(ids: Ids) -> Ids:
     """As an ndarray, read-only: a slice of np.memmap takes 2 µs to be made, one of its base 0.15."""
+    if not isinstance(cast("object", ids), np.ndarray):  # blocks of an object: every slice of them is read
+        return ids
     view = np.asarray(ids).view(np.ndarray)
     view.flags.writeable = False
     return view

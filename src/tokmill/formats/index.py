@@ -163,7 +163,7 @@ def find_row(path: Path, row: int) -> IndexRow:
 def _table(path: Path) -> list[tuple[int, int]]:
     """Where each frame begins, and its bytes. A file without a table, or of another size, is cut."""
     try:
-        with Path(path).open("rb") as file:
+        with path.open("rb") as file:
             end = file.seek(0, 2)
             file.seek(max(end - _TABLE_FOOT.size, 0))
             foot = file.read()
@@ -186,7 +186,7 @@ def _table(path: Path) -> list[tuple[int, int]]:
 
 
 def _lines(path: Path, offset: int, size: int, frame: int) -> list[bytes]:
-    with told_as_unreadable(path), Path(path).open("rb") as file:
+    with told_as_unreadable(path), path.open("rb") as file:
         file.seek(offset)
         packed = file.read(size)
     try:

@@ -149,7 +149,7 @@ class MegatronFile:
     """
 
     def __init__(self, prefix: Path) -> None:
-        self._prefix = Path(prefix)
+        self._prefix = prefix
         self._bin_path, self._idx_path = _paths(self._prefix)
         for path in (self._idx_path, self._bin_path):
             if not path.is_file():
@@ -157,14 +157,10 @@ class MegatronFile:
         index = map_array(self._idx_path, np.uint8)
         code, n_sequences, n_documents = self._read_header(index)
         self.dtype = np.dtype(_DTYPE_NAMES[code]).newbyteorder("<")
-        buffer = index.data
-        self.lengths: NDArray[np.int32] = np.frombuffer(buffer, "<i4", n_sequences, _HEADER.size)
-        self.pointers: NDArray[np.int64] = np.frombuffer(
-            buffer, "<i8", n_sequences, _HEADER.size + 4 * n_sequences
-        )
-        self.documents: NDArray[np.int64] = np.frombuffer(
-            buffer, "<i8", n_documents, _HEADER.size + 12 * n_sequences
-        )
+        begin = _HEADER.size
+        self.lengths: NDArray[np.int32] = self._numbers("<i4", begin, n_sequences)
+        self.pointers: NDArray[np.int64] = self._numbers("<i8", begin + 4 * n_sequences, n_sequences)
+        self.documents: NDArray[np.int64] = self._numbers("<i8", begin + 12 * n_sequences, n_documents)
         self._ids = map_array(self._bin_path, np.uint8)
 
     def __len__(self) -> int:
@@ -214,6 +210,9 @@ class MegatronFile:
         for block in _blocks(len(self.documents) - 1):
             if (np.diff(self.documents[block.start : block.stop + 1]) < 0).any():
                 raise corrupt("document indices go backwards", self._idx_path)
+
+    def _numbers(self, kind: str, offset: int, count: int) -> NDArray[Any]:
+        return plain(map_array(self._idx_path, kind, offset=offset, shape=(count,)))
 
     def _read_header(self, index: NDArray[np.uint8]) -> tuple[int, int, int]:
         if len(index) < _HEADER.size:

@@ -64,10 +64,10 @@ class MemmapRows:
     """A directory of rows, mapped read-only: `ids` of shape (n_seqs, seq_len), `meta` as it was written."""
 
     def __init__(self, directory: Path) -> None:
-        ids_path = Path(directory) / IDS_NAME
+        ids_path = directory / IDS_NAME
         self.meta, facts = load_meta(directory, "memmap", "memmap rows", _Facts)
         if facts.dtype not in _DTYPES:
-            path = Path(directory) / META_NAME
+            path = directory / META_NAME
             raise corrupt(f"dtype {facts.dtype!r} is not one of {', '.join(_DTYPES)}", path)
         if not ids_path.is_file():
             raise InputError(

@@ -100,7 +100,7 @@ class NpyRows:
     """A directory of shards, mapped read-only as they are asked for; `meta` as it was written."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = Path(directory)
+        self._directory = directory
         self.meta, self._facts = load_meta(self._directory, "npy", "npy shards", _Facts)
         if self._facts.n_shards != -(-self._facts.n_seqs // self._facts.rows_per_shard):
             what = f"{self._facts.n_shards} shards cannot hold {self._facts.n_seqs:,} rows"

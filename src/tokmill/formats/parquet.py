@@ -51,7 +51,7 @@ from tokmill.formats.ids import (
     remove_stale,
     write_meta,
 )
-from tokmill.storage.disk import Written, commit_bytes, remove_file, unreadable
+from tokmill.storage.disk import Written, commit_bytes, load_bytes, remove_file, unreadable
 from tokmill.storage.location import is_within
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def read_parquet(directory: Path) -> Iterator[Sequences]:
 
 def load_shard(directory: Path, shard: Shard) -> Sequences:
     """One shard, checked against what was written."""
-    path = Path(directory) / shard.file
+    path = directory / shard.file
     rows, more = _decode(path)
     if content_sha256(rows, more) != shard.content_sha256:
         raise corrupt(f"holds other sequences than {META_NAME} describes", path)
@@ -139,7 +139,7 @@ def load_shards(directory: Path) -> tuple[dict[str, Any], ParquetMeta]:
     """All that its maker wrote, and what every such directory tells of itself."""
     whole, meta = load_meta(directory, "parquet", "parquet shards", ParquetMeta)
     if not all(is_within(shard.file) for shard in meta.shards):
-        raise corrupt("lists a shard outside of its directory", Path(directory) / META_NAME)
+        raise corrupt("lists a shard outside of its directory", directory / META_NAME)
     return whole, meta
 
 
@@ -213,7 +213,9 @@ def _decode(path: Path) -> tuple[Sequences, dict[str, NDArray[np.integer]]]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path, use_threads=False).combine_chunks()
+        # Arrow opens files of this machine; of an object it is handed the bytes
+        source = path if isinstance(path, Path) else pa.BufferReader(load_bytes(path))
+        table = pq.read_table(source, use_threads=False).combine_chunks()
         names: Any = table.column("doc_id").to_pylist() if "doc_id" in table.column_names else None
         ids, lengths = _flat(table, "input_ids", "int32", path)
         more = {}

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import msgspec
 import numpy as np
@@ -189,7 +189,7 @@ class _Streams:
     """A directory whose description, sizes and headers agree; ids are not read yet."""
 
     def __init__(self, directory: Path, layout: Layout) -> None:
-        self._directory, self._layout = Path(directory), layout
+        self._directory, self._layout = directory, layout
         self._meta_path = self._directory / META_NAME
         self.meta, self.facts = load_meta(self._directory, layout.name, f"ids of {layout.name}", _Facts)
         facts = self.facts
@@ -278,7 +278,7 @@ class _Streams:
 
     def _map_ends(self) -> NDArray[np.int64]:
         mapped: NDArray[np.int64] = map_array(self._index_path, "<i8", shape=(self.facts.n_seqs,))
-        ends = mapped.view(np.ndarray)
+        ends = cast("NDArray[np.int64]", plain(mapped))
         if (int(ends[-1]) if ends.size else 0) != self.facts.n_tokens:
             raise corrupt(
                 f"the last document does not end at token {self.facts.n_tokens:,}", self._index_path

@@ -136,7 +136,7 @@ def _ranges(splits: Mapping[str, int]) -> list[SplitRange]:
 
 class TokenCache:
     def __init__(self, cache: Path) -> None:
-        self._cache = Path(cache)
+        self._cache = cache
         path = self._cache / META_NAME
         if not path.is_file():
             raise InputError(
@@ -181,9 +181,9 @@ class TokenCache:
         part = self.meta.parts[number]
         path = self._cache / part.file
         try:
-            with zipfile.ZipFile(path) as archive:
+            with path.open("rb") as file, zipfile.ZipFile(file) as archive:
                 found = {info.filename: info.header_offset for info in archive.infolist()}
-            lengths = _mapped(path, found["lengths.npy"], "lengths", "<i8", part.examples)
+            lengths = np.asarray(_mapped(path, found["lengths.npy"], "lengths", "<i8", part.examples))
             ids = _mapped(path, found["ids.npy"], "ids", "<i4", part.tokens)
         except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
             if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):

@@ -4,6 +4,7 @@ and refused when it is not what it should be.
     open_dataset("demo/out/build/rows")                     the train split
     open_dataset("demo/out/build/rows", split="valid")
     open_dataset("/elsewhere/train")                        a split that was copied alone
+    open_dataset("s3://bucket/run/build/rows", cache="/local/dir")    in an object store: remote.py
 
     build/rows/manifest.json ──────────┐
     build/rows/train/ ─ which format? ─┴─ facts agree? ─ files whole? ─> Dataset
@@ -29,7 +30,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,10 @@ from tokmill.errors import CorruptFile, EosMissing, InputError, TokenizerMismatc
 from tokmill.formats import Format, format_of, is_format, plugin_of, recognize, require_packages
 from tokmill.formats.ids import Store, find_split
 from tokmill.loader.origins import Origins, RowIndex, find_domains, load_origins, load_row_index
-from tokmill.storage.location import file_sha256, refuse_url
+from tokmill.storage.location import file_sha256, is_url, refuse_squeezed_url
+
+if TYPE_CHECKING:
+    from tokmill.loader.remote import ObjectPath
 
 Verify = Literal["sizes", "hashes"]
 
@@ -214,17 +218,21 @@ def open_dataset(
     verify: Verify = "sizes",
     boundaries: Boundaries = "eos",
     hooks: str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    cache_bytes: int | None = None,
 ) -> Dataset:
     """The split at `path`, or the one of this name (None: train, or the only one) in the build at `path`.
 
     `boundaries="index"` takes the documents of rows from index.jsonl.zst, all of which is read now; by
     default a document ends where its EOS is. `hooks` is the Python file that a recipe has its format in,
     `hooks.py:NAME`: it is run.
+
+    Of a URL (s3://, gs://, az://), what is read is kept in the directory `cache`, at most `cache_bytes` of it
+    (None: 32 GiB), for all processes that name the same. Without one: a temporary one, removed at the end.
     """
-    refuse_url(path, "the loader")
     if hooks is not None:
         show_hooks(Path(hooks))
-    directory, format, part = _locate(Path(path), split)
+    directory, format, part = _locate(_opened(path, cache, cache_bytes), split)
     manifest = _manifest_of(directory)
     store = require_packages(format).open_store(directory, part)
     own = store.meta.get("split")
@@ -279,8 +287,11 @@ class Dataset:
         boundaries: Literal["eos", "index"] = "eos" if self.index is None else "index"
         plugin = plugin_of(self.manifest.config) if self.manifest is not None else None
         hooks = plugin.path if plugin and plugin.is_hook else None
+        # the cache too: a temporary one is shared with the processes that this one starts
+        remote = _remote(self.directory)
+        kept = {} if remote is None else remote.kept()
         opened_again = functools.partial(
-            open_dataset, eos_id=self.facts.eos_id, boundaries=boundaries, hooks=hooks
+            open_dataset, eos_id=self.facts.eos_id, boundaries=boundaries, hooks=hooks, **kept
         )
         return opened_again, (str(self.directory), self.store.split)
 
@@ -334,7 +345,11 @@ class Dataset:
 
     def check_unchanged(self) -> None:
         """The files have the sizes that they had when they were opened.
-        One that shrank under its map would end the process: look before the next epoch does."""
+        One that shrank under its map would end the process: look before the next epoch does.
+        Objects are the versions that they were."""
+        if (remote := _remote(self.directory)) is not None:
+            remote.check_unchanged([path for path, _ in self._sizes])
+            return
         for path, size in self._sizes:
             _check_size(path, size)
 
@@ -366,18 +381,43 @@ class Dataset:
             return digest.hexdigest()
         total = sum(size for _, size in self._sizes)
         step = max(total // _PROBES, _PROBE_BYTES)
-        for path, size in self._sizes:
+        places = [[*range(0, size, step), max(size - _PROBE_BYTES, 0)] for _, size in self._sizes]
+        for (_, size), probes in zip(self._sizes, self._probes(places), strict=True):
             digest.update(f"{size} ".encode())
-            with path.open("rb") as file:
-                for at in [*range(0, size, step), max(size - _PROBE_BYTES, 0)]:
-                    file.seek(at)
-                    digest.update(file.read(_PROBE_BYTES))
+            digest.update(b"".join(probes))
         return digest.hexdigest()
+
+    def _probes(self, places: list[list[int]]) -> Iterator[list[bytes]]:
+        if (remote := _remote(self.directory)) is not None:
+            yield from remote.read_probes([path for path, _ in self._sizes], places, _PROBE_BYTES)
+            return
+        for (path, _), starts in zip(self._sizes, places, strict=True):
+            with path.open("rb") as file:
+                yield [file.read(_PROBE_BYTES) for at in starts if file.seek(at) >= 0]
+
+
+def _opened(
+    path: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None, cache_bytes: int | None = None
+) -> Path:
+    if is_url(path):
+        from tokmill.loader.remote import open_location
+
+        return open_location(str(path), cache, cache_bytes)
+    refuse_squeezed_url(path)
+    return Path(path)
 
 
 def list_splits(path: str | os.PathLike[str]) -> list[str]:
-    """The splits of the build at `path`, train first."""
-    build = Path(path)
+    """The splits of the build at `path`, a directory or a URL, train first."""
+    return _splits_of(_opened(path))
+
+
+def _remote(path: object) -> ObjectPath | None:
+    """The same path, if it leads into an object store: in types it is a Path too."""
+    return None if isinstance(path, Path) else cast("ObjectPath", path)
+
+
+def _splits_of(build: Path) -> list[str]:
     named = _named_format(build)
     format = _format_of(build, named)
     if format is not None and (names := format.list_splits(build)):
@@ -427,7 +467,7 @@ def _locate(path: Path, split: str | None) -> tuple[Path, Format, str | None]:
             where=str(path),
             next="run the recipe again to finish it",
         )
-    names = list_splits(path)
+    names = _splits_of(path)
     if not names:
         builds = sorted(entry.name for entry in (path / "build").glob("*") if entry.is_dir())
         raise InputError(

@@ -52,6 +52,7 @@ from tokmill.artifacts.manifest import (
 )
 from tokmill.artifacts.step import Artifact
 from tokmill.errors import CorruptFile, ManifestError, RunLocked, StorageError, plural
+from tokmill.publish.prefix import publication_prefix
 from tokmill.storage.cloud import Loaded
 from tokmill.storage.disk import TEMP_PREFIX, Written, commit_bytes, open_commit, remove_file, storage_error
 from tokmill.storage.lease import Lease, open_lease
@@ -90,12 +91,6 @@ class Publication(NamedTuple):
             yield piece
         if digest.hexdigest() != entry.sha256:
             raise _damaged("damaged: its bytes are not the ones that were written (sha256 differs)", place)
-
-
-def publication_prefix(url: ObjectUrl, manifest: Manifest) -> ObjectUrl:
-    """All bytes below it follow from the digest: it covers the sha256 of every manifest,
-    and these of every file."""
-    return url.child(manifest.digest[:32])
 
 
 def find_publication(url: ObjectUrl) -> Publication | None:

@@ -40,7 +40,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -278,13 +278,23 @@ def system_error(error: OSError | MemoryError, where: str) -> TokmillError:
 def map_array(
     path: Path, kind: Any, *, offset: int = 0, shape: tuple[int, ...] | None = None
 ) -> NDArray[Any]:
-    """Mapped read-only, read when touched; without a shape, all that follows `offset`."""
+    """Mapped read-only, read when touched; without a shape, all that follows `offset`.
+    A path into an object store (`tokmill.loader.remote`) has a way of its own."""
     dtype = np.dtype(kind)
+    if isinstance(path, Mappable):
+        return path.map(dtype, offset, shape)
     with told_as_unreadable(path):
         size = path.stat().st_size
         if 0 in (shape if shape is not None else (size - offset,)):  # a map of nothing is refused
             return np.empty(shape if shape is not None else 0, dtype)
         return np.memmap(path, dtype, "r", offset, shape)
+
+
+@runtime_checkable
+class Mappable(Protocol):
+    """A path that is not of this machine: what is mapped there behaves as an array, and is none."""
+
+    def map(self, dtype: np.dtype[Any], offset: int, shape: tuple[int, ...] | None) -> NDArray[Any]: ...
 
 
 def load_bytes(path: Path) -> bytes:
