@@ -9,6 +9,7 @@
     naming.py       batches for transformers
     origins.py      whose rows and tokens are           order.py     the n-th sample of all
     torch.py        for DataLoader                      tiny.py      a model small enough to try a batch on
+    remote.py       a build in an object store
 
 The files themselves are opened by their format (tokmill.formats): what it hands over is a Store.
 

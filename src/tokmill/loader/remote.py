@@ -12,15 +12,14 @@ Where there is a manifest, it says what is there, and nothing is listed. An obje
 it is first looked at, and every read asks for that version: another one is an error, never a mixture.
 
 What is mapped goes through the cache (tokmill.storage.cached). What is opened, headers and indexes, is read
-by ranges and not kept. Without a directory for it, the cache is a temporary one, made when something is
-mapped and removed with the process, or when nobody has the dataset any more.
+by ranges and not kept. Without a directory for it, the cache is a temporary one. It is made when the dataset
+is opened, so that forked workers share it, and removed with the process, or when nobody has the dataset.
 """
 
 from __future__ import annotations
 
 import errno
 import fnmatch
-import functools
 import io
 import os
 import shutil
@@ -35,10 +34,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import MANIFEST, Manifest, load_manifest
-from tokmill.errors import CorruptFile, InputChanged, InputError, StorageError
+from tokmill.errors import CorruptFile, InputChanged, InputError, ManifestError, StorageError
 from tokmill.publish.prefix import publication_prefix
 from tokmill.storage.cached import CACHE_BYTES, BlockArray, BlockCache
 from tokmill.storage.cloud import Meta
+from tokmill.storage.disk import told_as_unwritable
 from tokmill.storage.location import ObjectFile, ObjectUrl, Stat, parse_url
 from tokmill.storage.objects import open_store
 
@@ -65,14 +65,7 @@ class Tree:
         }  # every part of a key but the last
         self.metas: dict[str, Meta | None] = {}
         self.small: dict[str, bytes] = {}
-
-    @functools.cached_property
-    def cache(self) -> BlockCache:
-        directory = self.place.cache
-        if directory is None:
-            directory = Path(tempfile.mkdtemp(prefix="tokmill-cache-"))
-            weakref.finalize(self, _remove, directory, os.getpid())
-        return BlockCache(directory, self.place.cache_bytes)
+        self.cache: BlockCache  # of what is opened to be mapped
 
     def file(self, key: str) -> ObjectFile:
         if key not in self.metas:
@@ -93,6 +86,21 @@ class Tree:
 
     def head(self, key: str) -> Meta | None:
         return open_store(self.url).head(key)
+
+
+def _open_cache(place: Place) -> BlockCache:
+    directory, cache_bytes = place
+    if directory is not None:
+        return BlockCache(directory, cache_bytes)
+    with told_as_unwritable(Path(tempfile.gettempdir())):
+        made = Path(tempfile.mkdtemp(prefix="tokmill-cache-"))
+    try:
+        cache = BlockCache(made, cache_bytes)
+    except BaseException:
+        _remove(made, os.getpid())
+        raise
+    weakref.finalize(cache, _remove, made, os.getpid())
+    return cache
 
 
 def _remove(directory: Path, pid: int) -> None:
@@ -248,10 +256,13 @@ def open_location(location: str, cache: Any, cache_bytes: int | None) -> Path:
         None if cache is None else Path(cache).expanduser(),
         CACHE_BYTES if cache_bytes is None else cache_bytes,
     )
-    tree = _tree_of(url, place) or _published(url, place)
+    faults: list[ManifestError] = []
+    tree = _tree_of(url, place) or _published(url, place, faults)
     if tree is None:
         listed = {meta.key: meta for meta in open_store(url).list(f"{url.key}/" if url.key else "")}
         if not listed:
+            if faults:
+                raise faults[0]
             raise InputError(
                 "no object is here, and no run is published above",
                 where=str(url),
@@ -259,6 +270,7 @@ def open_location(location: str, cache: Any, cache_bytes: int | None) -> Path:
             )
         tree = Tree(url, sorted(listed), place)
         tree.metas.update(listed)
+    tree.cache = _open_cache(place)
     return cast("Path", ObjectPath(tree, tree.url.key))
 
 
@@ -285,11 +297,16 @@ def _tree_of(url: ObjectUrl, place: Place) -> Tree | None:
     return None
 
 
-def _published(url: ObjectUrl, place: Place) -> Tree | None:
-    """The same in the run that is published above: its files lie below the digest of its manifest."""
+def _published(url: ObjectUrl, place: Place, faults: list[ManifestError]) -> Tree | None:
+    """The same in the run that is published above: its files lie below the digest of its manifest.
+    A manifest.json that is none of ours may be somebody else's: it is a fault if nothing else is found."""
     above = _above(url)
     while above is not None:
-        manifest = _manifest_at(above, place)
+        manifest = None
+        try:
+            manifest = _manifest_at(above, place)
+        except ManifestError as error:
+            faults.append(error)
         if manifest is not None and manifest.kind == "run":
             below = url.key.removeprefix(above.key).strip("/")
             return _tree_of(publication_prefix(above, manifest).child(below), place)

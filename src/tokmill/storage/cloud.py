@@ -289,7 +289,7 @@ def _told(error: Exception, scheme: str, where: str) -> StorageError:
     text, kind = str(error), type(error).__name__
     found = _STATUS.search(text)
     status = found[1] if found else ""
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) or status == "404":  # a bucket that is listed has no kind
         return StorageError("no such object, or no such bucket", where=where, next="check the URL")
     if kind in ("PermissionDeniedError", "UnauthenticatedError") or status in ("401", "403"):
         return StorageError(
