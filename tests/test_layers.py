@@ -42,6 +42,7 @@ LATE = {
     ("sources.warc", "resiliparse.extract.html2text"): "likewise",
     ("sources.warc", "resiliparse.parse.encoding"): "likewise",
     ("sources.warc", "resiliparse.parse.html"): "likewise",
+    ("sources.pdftext", "pypdfium2_raw"): "the extra `pdf`",
     ("sources.stackexchange", "py7zr"): "the extra `stackexchange`",
     ("sources.stackexchange", "py7zr.io"): "likewise",
     ("sources.wikitext", "mwparserfromhell"): "the extra `wikipedia`",

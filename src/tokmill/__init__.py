@@ -54,11 +54,13 @@ if TYPE_CHECKING:
         Language,
         License,
         Limit,
+        Mbox,
         Mixture,
         Near,
         Normalize,
         Pack,
         Parallel,
+        Pdf,
         Recipe,
         Sample,
         Shards,
@@ -83,8 +85,20 @@ __version__ = "0.1.0"
 _HOMES = {
     "tokmill.adhoc.columns": ["detect_language", "measure", "near_duplicates", "pack", "redact"],
     "tokmill.recipe": [
-        *("Build", "Cleaning", "Corpus", "Dedup", "Fields", "Hub", "Language", "License", "Limit", "Mixture"),
-        *("Near", "Normalize", "Pack", "Parallel", "Recipe", "Sample", "Shards", "Source", "Split"),
+        *("Build", "Cleaning", "Corpus", "Dedup", "Fields", "Hub", "Language", "License", "Limit", "Mbox"),
+        *(
+            "Mixture",
+            "Near",
+            "Normalize",
+            "Pack",
+            "Parallel",
+            "Pdf",
+            "Recipe",
+            "Sample",
+            "Shards",
+            "Source",
+            "Split",
+        ),
         *("StackExchange", "Tokenizer", "Training", "Warc", "Wikipedia", "Window"),
     ],
     "tokmill.recipe.file": ["load_recipe"],
@@ -128,8 +142,8 @@ def _home_of() -> dict[str, str]:
     return names
 
 
-__all__ = ["Build", "Cleaning", "Corpus", "Dedup", "Fields", "Hub", "Language", "License", "Limit"]
-__all__ += ["Mixture", "Near", "Normalize", "Pack", "Parallel", "Recipe", "Sample", "Shards", "Source"]
+__all__ = ["Build", "Cleaning", "Corpus", "Dedup", "Fields", "Hub", "Language", "License", "Limit", "Mbox"]
+__all__ += ["Mixture", "Near", "Normalize", "Pack", "Parallel", "Pdf", "Recipe", "Sample", "Shards", "Source"]
 __all__ += ["Split", "StackExchange", "Tokenizer", "Training", "Warc", "Wikipedia", "Window", "__version__"]
 __all__ += ["build", "check", "clusters", "dedup", "demo", "detect_language", "diff", "doctor", "encode"]
 __all__ += ["fetch", "filter", "forget", "gc", "help", "hub_configs", "ingest_files", "ingest_hub", "layouts"]

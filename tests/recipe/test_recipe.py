@@ -106,6 +106,8 @@ def section_places() -> list[tuple[str, str]]:
         ("name: x\nsources: [{name: a, files: b, stackexchange: {KEY}}]", "StackExchange"),
         ("name: x\nsources: [{name: a, files: b, parallel: {KEY}}]", "Parallel"),
         ("name: x\nsources: [{name: a, files: b, warc: {KEY}}]", "Warc"),
+        ("name: x\nsources: [{name: a, files: b, pdf: {KEY}}]", "Pdf"),
+        ("name: x\nsources: [{name: a, files: b, mbox: {KEY}}]", "Mbox"),
         ("name: x\nsources: [{name: a, files: b, limit: {docs: 1, KEY}}]", "Limit"),
         ("name: x\nsources: [{name: a, files: b, sample: {method: head, k: 1, KEY}}]", "Sample"),
         ("name: x\nsources: [{name: a, corpus: {manifest: m, KEY}}]", "Corpus"),

@@ -205,6 +205,8 @@ _FILE = re.compile(
 )
 _ENDINGS = {
     "warc": (".warc", ".warc.gz", ".wet", ".wet.gz"),
+    "pdf": (".pdf",),
+    "mbox": (".mbox", ".mbox.gz", ".mbox.zst"),
     "stackexchange": (".7z", "Posts.xml"),
     "wikipedia": (".xml.bz2",),
 }

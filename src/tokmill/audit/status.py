@@ -171,6 +171,7 @@ _EXTRAS = {
     "s3": "obstore",
     "gs": "obstore",
     "az": "obstore",
+    "pdf": "pypdfium2_raw",
     "stackexchange": "py7zr",
     "warc": "fastwarc",
     "wikipedia": "mwparserfromhell",

@@ -6,7 +6,7 @@ import re
 import string
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 from pydantic.json_schema import SkipJsonSchema
@@ -33,7 +33,9 @@ class Fields(Section):
 _FIELDS = tuple(Fields.model_fields)
 _FIELDS_OF_PAIRS = {("parallel", key) for key in ("id", "license", "created_at", "meta")}
 
-SOURCE_FORMATS = ("wikipedia", "stackexchange", "parallel", "warc")
+SOURCE_FORMATS = ("wikipedia", "stackexchange", "parallel", "warc", "pdf", "mbox")
+# sections that came later: a recipe without them is dumped, and so digested, as it was before
+_LATER = ("pdf", "mbox")
 
 
 class Wikipedia(Section):
@@ -68,6 +70,24 @@ class Warc(Section):
     """Web archives: .warc[.gz] (main text of HTML pages) and .wet[.gz] (text as extracted)."""
 
     main_text: bool = Field(True, description="leave out navigation and boilerplate of HTML pages")
+
+
+class Pdf(Section):
+    """PDF files, by their text layer; scans have none, and are quarantined."""
+
+    unit: Literal["document", "page"] = Field("document", description="what a document is: a file, or a page")
+    max_seconds: int = Field(
+        60, ge=1, description="of a processor, for one file; one that takes longer is quarantined"
+    )
+
+
+class Mbox(Section):
+    """Mail folders, .mbox and compressed: each message is a document."""
+
+    headers: list[Annotated[str, Field(pattern=r"^[!-9;-~]+$")]] = Field(
+        ["subject", "list-id", "in-reply-to"],
+        description="what is kept of them in `meta`; `from`, `to` and `cc` are addresses of people",
+    )
 
 
 HUB_NAME = r"^[A-Za-z0-9][\w.-]*(/[\w.-]+)?$"
@@ -180,6 +200,8 @@ class Source(Section):
     stackexchange: StackExchange | None = None
     parallel: Parallel | None = None
     warc: Warc | None = None
+    pdf: Pdf | None = None
+    mbox: Mbox | None = None
 
     @property
     def format(self) -> str:
@@ -190,6 +212,7 @@ class Source(Section):
     @model_serializer(mode="wrap")
     def _without_objects(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         content: dict[str, Any] = dump(self)
+        content = {k: v for k, v in content.items() if v is not None or k not in _LATER}
         return content if self.data is None else {**content, "data": IN_PYTHON}
 
     @field_validator("template")

@@ -114,6 +114,8 @@ MORE = {
     "Source.stackexchange": "the files are Stack Exchange dumps",
     "Source.parallel": "records are pairs of sentences",
     "Source.warc": "the files are web archives",
+    "Source.pdf": "the files are PDFs",
+    "Source.mbox": "the files are mail folders",
     "Split.method": (
         "hash: by the id; counts: exact numbers; formula: by the size of the corpus; field: the source says "
         "it"

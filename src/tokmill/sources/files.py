@@ -44,6 +44,7 @@ from tokmill.storage.records import (
     outer_of,
     steps_of,
 )
+from tokmill.storage.sniff import lacks_section
 
 Faults = dict[int, tuple[str, str]]  # by row: reason and detail
 
@@ -190,7 +191,7 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
     the same whatever the files hold."""
     for file in files:
         if not file.path.name.endswith(codecs.SUFFIXES):
-            raise codecs.unknown_suffix(file.path)
+            raise lacks_section(file.path) or codecs.unknown_suffix(file.path)
     fields = source.fields
     meta = list(dict.fromkeys([*fields.meta, *([fields.language] if fields.language else [])]))
     named = {

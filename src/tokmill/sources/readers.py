@@ -4,8 +4,8 @@ its files in reading order, the reader of its format, chunks to read.
 list_source ─ files, hub files or shards of a snapshot ─> InputFile, …
 resolve_reading ─ find_reader(format).resolve ─> Reading      files of records and plain text (default) ·
                                                               wikipedia ·
-Chunks ─ spans of files, of about one size                     stackexchange · parallel · warc · those of
-                                                               others
+Chunks ─ spans of files, of about one size                     stackexchange · parallel · warc · pdf ·
+                                                               mbox · those of others
 read_documents(chunk) ─> documents, bad records, dropped records
 """
 
@@ -25,7 +25,7 @@ from tokmill.artifacts.snapshot import list_shards
 from tokmill.errors import InputError
 from tokmill.recipe import Corpus, Hub, Source
 from tokmill.sources import files as records
-from tokmill.sources import parallel, stackexchange, warc, wikipedia
+from tokmill.sources import mbox, parallel, pdf, stackexchange, warc, wikipedia
 from tokmill.sources.hub import configs_of_language, list_data_files
 from tokmill.sources.hubfile import LOG
 from tokmill.sources.reading import Batch, JsonLines, Reader, Reading, to_documents, written_file
@@ -122,6 +122,8 @@ READERS: dict[str, Reader] = {
     "stackexchange": stackexchange.READER,
     "parallel": parallel.READER,
     "warc": warc.READER,
+    "pdf": pdf.READER,
+    "mbox": mbox.READER,
 }
 
 

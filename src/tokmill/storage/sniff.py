@@ -4,6 +4,7 @@ gzip in a.jsonl        is compressed with gzip, and its name does not say so    
 lines in a.jsonl.gz    is not compressed, and its name says so                     name it a.jsonl
 Parquet in a.json      is a Parquet file, and its name does not say so             name it a.parquet
 a page in a.csv        is an HTML page                                             download it again
+a.pdf, a.mbox          is a PDF, a mail folder                                     `pdf: {}`, `mbox: {}`
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ class _Kind(NamedTuple):
     next: str = "convert it to lines of JSON, or take another file"
 
 
+def _say_so(section: str) -> str:
+    return f"say so: `{section}: {{}}` in this source"
+
+
 _PACKINGS = (
     _Kind("compressed with gzip", b"\x1f\x8b", ".gz"),
     _Kind("compressed with zstd", b"\x28\xb5\x2f\xfd", ".zst"),
@@ -41,21 +46,34 @@ _FILES = (
     _Kind("an Arrow file", b"ARROW1", ".arrow"),
     _Kind("a ZIP archive", b"PK\x03\x04", next="unpack it, and name the files that are in it"),
     _Kind("a 7z archive", b"7z\xbc\xaf\x27\x1c", next="unpack it, and name the files that are in it"),
-    _Kind("a PDF", b"%PDF-"),
+    _Kind("a PDF", b"%PDF-", next=_say_so("pdf")),
     _Kind("an SQLite database", b"SQLite format 3\0", next="export the table as CSV or JSON"),
-    _Kind("a web archive", b"WARC/", next="say so: `warc: {}` in this source"),
+    _Kind("a web archive", b"WARC/", next=_say_so("warc")),
     _Kind("text in UTF-16", b"\xff\xfe", next=_UTF8),
     _Kind("text in big-endian UTF-16", b"\xfe\xff", next=_UTF8),
 )
 _PAGE = re.compile(
     rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)[\s>]", re.IGNORECASE | re.DOTALL
 )
+_MAIL = re.compile(rb"From [^\n]*\d\d:\d\d[^\n]*\n[!-9;-~]+:")
+# files that are read only where a section says what they are
+_SECTIONS = {".pdf": ("a PDF", "pdf"), ".mbox": ("a mail folder", "mbox")}
 _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")  # what may stand before the frames of zstd and LZ4
 
 
 def packing_of(head: bytes) -> str:
     """The suffix of the compression that bytes begin like; none where they are not compressed."""
     return next((kind.suffix for kind in _PACKINGS if head.startswith(kind.start)), "")
+
+
+def lacks_section(path: AnyPath) -> InputError | None:
+    """Of a file that its name says to be one that a section is for."""
+    name = path.name.lower()
+    plain = name.removesuffix(path.suffix.lower()) if path.suffix in PACKED else name
+    for suffix, (what, section) in _SECTIONS.items():
+        if plain.endswith(suffix):
+            return InputError(f"is {what} by its name", where=str(path), next=_say_so(section))
+    return None
 
 
 def refuse_other_packing(path: AnyPath) -> None:
@@ -86,6 +104,8 @@ def unlike_its_name(path: AnyPath, head: bytes, *, is_json: bool, is_text: bool)
     if _PAGE.match(head):
         again = "look at it: a server may have answered with a page; download the file again"
         return InputError("is an HTML page", where=str(path), next=again)
+    if _MAIL.match(head):
+        return InputError("is a mail folder", where=str(path), next=_say_so("mbox"))
     lines = [line.lstrip() for line in head.splitlines() if line.strip()]
     if not lines:
         return None
