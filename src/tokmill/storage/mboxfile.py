@@ -89,10 +89,12 @@ class _Feed:
         """To the first message that begins there or later."""
         while True:
             self._more()
-            for found in _NEXT.finditer(self._held):
-                if self.offset + found.end() >= start:
-                    self._let_go(found.end())
-                    return
+            # a list, because nothing can be let go while a search is under way
+            ends = [found.end() for found in _NEXT.finditer(self._held)]
+            ahead = [end for end in ends if self.offset + end >= start]
+            if ahead:
+                self._let_go(ahead[0])
+                return
             if self._at_end:
                 self._let_go(len(self._held))
                 return
