@@ -82,6 +82,40 @@ def assemble(objects: dict[int, bytes], trailer: bytes = b"/Root 1 0 R") -> byte
     return bytes(whole)
 
 
+def make_page(**objects: bytes) -> bytes:
+    """A file of one page, some objects of which are others."""
+    plain = {
+        1: b"<< /Type /Catalog /Pages 2 0 R >>",
+        2: b"<< /Type /Pages /Kids [10 0 R] /Count 1 >>",
+        3: b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        10: b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 11 0 R "
+        b"/Resources << /Font << /L 3 0 R >> /XObject << /X 20 0 R >> >> >>",
+        11: packed_stream(b"BT /L 12 Tf 72 720 Td (hello) Tj ET"),
+    }
+    return assemble(plain | {int(name[1:]): body for name, body in objects.items()})
+
+
+def packed_stream(data: bytes, more: bytes = b"", filters: bytes = b"/FlateDecode") -> bytes:
+    packed = zlib.compress(data, 9)
+    return b"<< /Length %d /Filter %b %b >>\nstream\n%b\nendstream" % (len(packed), filters, more, packed)
+
+
+def nested_forms() -> bytes:
+    """Drawings that draw each ten times another: 3 KB, and 10^13 words."""
+    font = b"/Resources << /Font << /L 3 0 R >> /XObject << /X %d 0 R >> >>"
+    form = b"/Type /XObject /Subtype /Form /BBox [0 0 600 700] "
+    drawings = {f"o{20 + n}": packed_stream(b"/X Do " * 10, form + font % (21 + n)) for n in range(12)}
+    drawings["o32"] = packed_stream(b"BT /L 12 Tf (ha) Tj ET", form + font % 3)
+    return make_page(o11=packed_stream(b"/X Do " * 10), **drawings)
+
+
+def giant_stream() -> bytes:
+    """A gigabyte of spaces, deflated twice."""
+    packer = zlib.compressobj(9)
+    once = b"".join(packer.compress(b" " * (1 << 24)) for _ in range(64)) + packer.flush()
+    return make_page(o11=packed_stream(once, filters=b"[/FlateDecode /FlateDecode]"))
+
+
 def _codes(pages: Sequence[Sequence[str]]) -> dict[str, int]:
     """Of each character that is not Latin-1: a number that means nothing by itself."""
     strange = sorted({c for lines in pages for line in lines for c in line if not _is_latin(line)})

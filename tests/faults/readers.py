@@ -29,6 +29,7 @@ import zstandard
 
 import tokmill as mill
 from faults.disk import whole_recipe
+from pdf_files import giant_stream, make_pdf, nested_forms
 from tokmill.adhoc.mixtures import mixture_weights, read_mixture_file, to_sources
 from tokmill.artifacts.manifest import load_manifest, load_receipts
 from tokmill.artifacts.snapshot import SnapshotShard, build_snapshot, list_shards, write_snapshot
@@ -310,6 +311,38 @@ def _warc(kind: str) -> bytes:
     return b"".join(records)
 
 
+def _mail(count: int = 8) -> bytes:
+    """Plain ones, and one in parts."""
+    messages = [
+        f"From a@x Tue Jan  2 03:04:05 2024\nSubject: =?utf-8?q?n=C2=B0_{n}?=\nMessage-ID: <{n}@x>\n"
+        f"Date: Tue, 2 Jan 2024 03:04:05 +0200\nContent-Type: text/plain; charset=utf-8\n\n"
+        f"Message {n}, “words”\n>From there\n\n"
+        for n in range(count)
+    ]
+    messages.append(
+        "From b@x Tue Jan  2 03:04:05 2024\nContent-Type: multipart/alternative; boundary=x\n\n--x\n"
+        "Content-Transfer-Encoding: base64\n\nd29yZHM=\n--x\nContent-Type: text/html\n\n<p>words\n--x--\n"
+    )
+    return "".join(messages).encode()
+
+
+def _mails(path: Path) -> int | None:
+    """Lines that begin a message, one by one."""
+    data = _unpacked(path)
+    if data is None or not data.startswith(b"From "):
+        return None
+    count, is_blank = 0, True
+    for line in data.split(b"\n"):
+        count += is_blank and line.startswith(b"From ")
+        is_blank = line in (b"", b"\r")
+    return count
+
+
+def _nested_mail(depth: int) -> bytes:
+    heads = "".join(f"Content-Type: multipart/mixed; boundary=b{n}\n\n--b{n}\n" for n in range(depth))
+    return f"From x\n{heads}\ndeep\n".encode()
+
+
 def _container(scratch: Path) -> bytes:
     shard = SnapshotShard(
         path="a.jsonl", bytes=14, rows=1, chars=1, tokens=1, sha256="0" * 64, content_sha256="0" * 64
@@ -321,6 +354,7 @@ def _container(scratch: Path) -> bytes:
     return (scratch / "container.json").read_bytes()
 
 
+PDF = [["A page of words (one)", "and a hyphen-", "ated one: äöü"], ["日本語 “quoted”"], []]
 _RECIPE = b"""name: fuzzed
 seed: 7
 sources:
@@ -402,6 +436,9 @@ def targets(scratch: Path) -> dict[str, Target]:
         "warc.gz": Target({"a.warc.gz": _warc("response")}, source(warc={}), _members),
         "wet": Target({"a.wet": _warc("conversion")}, source(warc={})),
         "wet.gz": Target({"a.wet.gz": _warc("conversion")}, source(warc={}), _members),
+        "pdf": Target({"a.pdf": make_pdf(PDF, title="t")}, source(lambda path: 1, pdf={"max_seconds": 10})),
+        "mbox": Target({"a.mbox": _mail()}, source(_mails, mbox={})),
+        "mbox.gz": Target({"a.mbox.gz": _mail()}, source(_mails, mbox={}), gzip.compress),
         "recipe": Target({"recipe.yaml": _RECIPE}, recipe),
         "mixture": Target({"mixture.yaml": _MIXTURE}, mixture),
         "container": Target({"container.json": _container(scratch)}, container),
@@ -459,6 +496,11 @@ def _bombs() -> dict[str, Target]:
             ("deep array", "a.json", b"[" * (8 << 20), source()),
             ("xz", "a.jsonl.xz", lzma.compress(zeros * 64, preset=0) * 8, source()),
             ("lz4", "a.jsonl.lz4", _lz4(zeros * 64) * 8, source()),
+            ("pdf forms", "a.pdf", nested_forms(), source(lambda path: 1, pdf={"max_seconds": 1})),
+            ("pdf stream", "a.pdf", giant_stream(), source(lambda path: 1, pdf={"max_seconds": 10})),
+            ("deep mail", "a.mbox", _nested_mail(1000), source(lambda path: 1, mbox={})),
+            ("long mail", "a.mbox", _mail() + b"x" * (32 << 20), source(_mails, mbox={})),
+            ("long field", "a.mbox", b"From x\nSubject: " + b"=?a?q?" * 9000, source(_mails, mbox={})),
             ("bzip2 text", "a.txt.bz2", bz2.compress(zeros * 8) * 64, source(lambda path: 1)),
         ]
     }

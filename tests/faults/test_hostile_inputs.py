@@ -23,6 +23,7 @@ from faults.disk import open_scratch
 pytest.importorskip("py7zr")
 pytest.importorskip("fastwarc")
 pytest.importorskip("mwparserfromhell")
+pytest.importorskip("pypdfium2_raw")
 if not sys.platform.startswith("linux"):
     pytest.skip("bounds its children with what Linux has", allow_module_level=True)
 
@@ -32,11 +33,11 @@ QUICK, WHOLE = 60, 2000
 TARGETS = [
     "arrow", "arrow stream", "arrow.lz4", "build cache", "build mega", "build rows", "build shards",
     "build table", "container", "csv", "json array", "jsonl", "jsonl.gz", "jsonl.lz4", "jsonl.xz",
-    "jsonl.zst", "manifest", "mediawiki", "mediawiki.bz2", "mixture", "pairs.csv", "pairs.jsonl",
-    "pairs.parquet", "pairs.tsv", "parquet", "posts", "posts.7z", "receipt", "recipe", "saved to disk",
-    "template", "text as a whole", "text by line", "text by paragraph", "tokenizer bpe.model",
-    "tokenizer ranks.tiktoken", "tokenizer tokenizer.json", "tokenizer unigram.model", "tsv.gz", "warc",
-    "warc.gz", "wet", "wet.gz", "wikiextractor", "wikiextractor lines", "working shard",
+    "jsonl.zst", "manifest", "mbox", "mbox.gz", "mediawiki", "mediawiki.bz2", "mixture", "pairs.csv",
+    "pairs.jsonl", "pairs.parquet", "pairs.tsv", "parquet", "pdf", "posts", "posts.7z", "receipt", "recipe",
+    "saved to disk", "template", "text as a whole", "text by line", "text by paragraph",
+    "tokenizer bpe.model", "tokenizer ranks.tiktoken", "tokenizer tokenizer.json", "tokenizer unigram.model",
+    "tsv.gz", "warc", "warc.gz", "wet", "wet.gz", "wikiextractor", "wikiextractor lines", "working shard",
 ]  # fmt: skip
 # A few bytes that ask for gigabytes or hours, and what becomes of them.
 BOMBS = {
@@ -46,6 +47,7 @@ BOMBS = {
     "long line": "read", "long tag": "refused", "no newline": "read",
     "long cell": "read", "open quote": "refused", "many columns": "refused", "long element": "read",
     "deep array": "refused", "xz": "read", "lz4": "read", "bzip2 text": "read",
+    "pdf forms": "read", "pdf stream": "read", "deep mail": "read", "long mail": "read", "long field": "read",
 }  # fmt: skip
 # (target, seed, example): each of these once raised what no reader may raise.
 FOUND = [

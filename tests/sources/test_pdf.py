@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 import tokmill as mill
 from mill import digest_of, tokmill, write_recipe
-from pdf_files import assemble, make_pdf
+from pdf_files import giant_stream, make_page, make_pdf, nested_forms, packed_stream
 from sources.ingested import Ingested, ingest
 from tokmill.errors import InputError, MissingExtra, TaskFailed
 from tokmill.sources import pdftext
@@ -120,7 +119,7 @@ def test_a_pdf_that_opens_without_a_password_is_read(tmp_path: Path) -> None:
 def test_any_number_of_workers_gives_the_same_documents(tmp_path: Path) -> None:
     for number in range(6):
         (tmp_path / f"{number}.pdf").write_bytes(make_pdf([[f"the text of file {number}"], PAGES[1]]))
-    (tmp_path / "6.pdf").write_bytes(_forms())
+    (tmp_path / "6.pdf").write_bytes(nested_forms())
     source = {"name": "s", "files": "*.pdf", "pdf": {"max_seconds": 1}, "max_bad_fraction": 1}
     recipe = write_recipe(tmp_path, sources=[source], tokenizer=None, builds=None)
     digests = {
@@ -187,49 +186,15 @@ def test_a_text_larger_than_a_record_may_be_is_quarantined(tmp_path: Path) -> No
     )
 
 
-def _made(**objects: bytes) -> bytes:
-    """A file of one page, some objects of which are others."""
-    plain = {
-        1: b"<< /Type /Catalog /Pages 2 0 R >>",
-        2: b"<< /Type /Pages /Kids [10 0 R] /Count 1 >>",
-        3: b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-        10: b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 11 0 R "
-        b"/Resources << /Font << /L 3 0 R >> /XObject << /X 20 0 R >> >> >>",
-        11: _stream(b"BT /L 12 Tf 72 720 Td (hello) Tj ET"),
-    }
-    return assemble(plain | {int(name[1:]): body for name, body in objects.items()})
-
-
-def _stream(data: bytes, more: bytes = b"", filters: bytes = b"/FlateDecode") -> bytes:
-    packed = zlib.compress(data, 9)
-    return b"<< /Length %d /Filter %b %b >>\nstream\n%b\nendstream" % (len(packed), filters, more, packed)
-
-
-def _forms() -> bytes:
-    """Drawings that draw each ten times another: 3 KB, and 10^13 words."""
-    font = b"/Resources << /Font << /L 3 0 R >> /XObject << /X %d 0 R >> >>"
-    form = b"/Type /XObject /Subtype /Form /BBox [0 0 600 700] "
-    drawings = {f"o{20 + n}": _stream(b"/X Do " * 10, form + font % (21 + n)) for n in range(12)}
-    drawings["o32"] = _stream(b"BT /L 12 Tf (ha) Tj ET", form + font % 3)
-    return _made(o11=_stream(b"/X Do " * 10), **drawings)
-
-
-def _giant_stream() -> bytes:
-    """A gigabyte of spaces, deflated twice."""
-    packer = zlib.compressobj(9)
-    once = b"".join(packer.compress(b" " * (1 << 24)) for _ in range(64)) + packer.flush()
-    return _made(o11=_stream(once, filters=b"[/FlateDecode /FlateDecode]"))
-
-
 def test_a_file_that_takes_too_long_is_quarantined(tmp_path: Path) -> None:
-    assert reason(tmp_path, _forms(), max_seconds=1) == (
+    assert reason(tmp_path, nested_forms(), max_seconds=1) == (
         "too_slow",
         "takes more than max_seconds 1 of a processor",
     )
 
 
 def test_a_file_that_kills_pdfium_is_quarantined_and_the_next_one_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(_giant_stream())
+    (tmp_path / "a.pdf").write_bytes(giant_stream())
     (tmp_path / "b.pdf").write_bytes(make_pdf(PAGES))
     found = ingest(tmp_path, "*.pdf", pdf={})
     assert [row["doc_id"] for row in found.documents] == ["b.pdf"]
@@ -241,11 +206,11 @@ def test_a_file_that_kills_pdfium_is_quarantined_and_the_next_one_is_read(tmp_pa
 
 def test_more_pages_than_are_read_are_quarantined(tmp_path: Path) -> None:
     kids = b"<< /Type /Pages /Kids [" + b"10 0 R " * 150_000 + b"] /Count 150000 >>"
-    assert reason(tmp_path, _made(o2=kids)) == ("too_large", "150,000 pages; at most 100,000 are read")
+    assert reason(tmp_path, make_page(o2=kids)) == ("too_large", "150,000 pages; at most 100,000 are read")
 
 
 def test_a_count_of_pages_that_are_not_there_is_told(tmp_path: Path) -> None:
-    lying = _made(o2=b"<< /Type /Pages /Kids [10 0 R] /Count 3 >>")
+    lying = make_page(o2=b"<< /Type /Pages /Kids [10 0 R] /Count 3 >>")
     assert reason(tmp_path, lying) == ("corrupt_pdf", "page 2 of 3 cannot be loaded")
     found = load(tmp_path, lying, unit="page")
     assert [row["text"] for row in found.documents] == ["hello"]
@@ -255,9 +220,9 @@ def test_a_count_of_pages_that_are_not_there_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        _made(o20=b"[" * 200_000 + b"]" * 200_000),
-        _made(o2=b"<< /Type /Pages /Kids [10 0 R] /Count 2000000000 >>"),
-        _made(o11=b"<< /Length 999999999999 >>\nstream\nBT /L 12 Tf (hello) Tj ET\nendstream"),
+        make_page(o20=b"[" * 200_000 + b"]" * 200_000),
+        make_page(o2=b"<< /Type /Pages /Kids [10 0 R] /Count 2000000000 >>"),
+        make_page(o11=b"<< /Length 999999999999 >>\nstream\nBT /L 12 Tf (hello) Tj ET\nendstream"),
     ],
     ids=["nested arrays", "a count of two billion", "a length that lies"],
 )
@@ -268,9 +233,9 @@ def test_numbers_and_nesting_that_pdfium_does_not_believe_do_no_harm(tmp_path: P
 @pytest.mark.parametrize(
     "data",
     [
-        _made(o11=_stream(b"[" * 500_000)),
-        _made(o11=_stream(b"q " * 500_000)),
-        _made(o10=b"<< /Type /Page /Parent 2 0 R /A " + b"<< /A " * 100_000 + b">> " * 100_000 + b">>"),
+        make_page(o11=packed_stream(b"[" * 500_000)),
+        make_page(o11=packed_stream(b"q " * 500_000)),
+        make_page(o10=b"<< /Type /Page /Parent 2 0 R /A " + b"<< /A " * 100_000 + b">> " * 100_000 + b">>"),
     ],
     ids=["arrays in a page", "saved states", "dictionaries"],
 )
