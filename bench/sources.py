@@ -5,7 +5,7 @@
 Text sources count MB of text, StackExchange MB of XML. JSONL is read twice over, because memory that a
 process touches for the first time costs a tenth of a second, and a corpus is larger than 138 MB; Parquet,
 Arrow, CSV and JSON input is made from the same texts; the StackExchange input is the sample dump repeated to
-about 40 MB. A figure is the median of the rounds.
+about 40 MB. Mail and PDFs are made of some of the texts. A figure is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import mailbox
 import shutil
 import statistics
 import sys
 import tempfile
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,7 @@ def main() -> int:
 def cases(directory: Path) -> list[tuple[str, dict[str, Any]]]:
     texts = sorted((SHARED / "bench").glob("*.jsonl.zst"))
     wanted = [Wanted(key, key, Kind.SCALAR, False) for key in ("id", "text", "license")]
+    rows_of_texts: list[str] = []
     for path in texts:
         batches = codecs.read_batches(path, wanted, unit="document", max_record_bytes=1 << 27)
         tables = [batch.table for batch in batches]
@@ -65,6 +68,7 @@ def cases(directory: Path) -> list[tuple[str, dict[str, Any]]]:
         with pa.ipc.new_stream(directory / f"{name}.arrow", whole.schema) as stream:
             stream.write_table(whole, max_chunksize=1000)
         rows = whole.to_pylist()
+        rows_of_texts += [row["text"] for row in rows[:2000]]
         for suffix, delimiter in ((".csv", ","), (".tsv", "\t")):
             with (directory / f"{name}{suffix}").open("w", newline="", encoding="utf-8") as file:
                 writer_of_rows = csv.DictWriter(file, whole.column_names, delimiter=delimiter)
@@ -78,6 +82,8 @@ def cases(directory: Path) -> list[tuple[str, dict[str, Any]]]:
     rows = rows.rpartition(b"</posts>")[0]
     xml = directory / "Posts.xml"
     xml.write_bytes(head + b"<posts>" + rows * (40_000_000 // len(rows)) + b"</posts>")
+    write_mail(directory / "a.mbox", rows_of_texts)
+    write_pdfs(directory, rows_of_texts)
     return [
         ("jsonl.zst", {"files": str(directory / "*.jsonl.zst")}),
         ("parquet", {"files": str(directory / "*.parquet")}),
@@ -86,8 +92,57 @@ def cases(directory: Path) -> list[tuple[str, dict[str, Any]]]:
         ("tsv", {"files": str(directory / "*.tsv")}),
         ("json array", {"files": str(directory / "*.json")}),
         ("stackexchange xml", {"files": str(xml), "stackexchange": {}}),
+        ("mbox", {"files": str(directory / "a.mbox"), "mbox": {}}),
+        ("pdf", {"files": str(directory / "*.pdf"), "pdf": {}}),
         ("wikiextractor", {"files": str(SHARED / "data/wikiextractor/*/AA/*"), "wikipedia": {}}),
     ]
+
+
+def write_mail(path: Path, texts: list[str]) -> None:
+    """Each a message of its own, as the standard library encodes it."""
+    box = mailbox.mbox(path)
+    for number, text in enumerate(texts):
+        message = EmailMessage()
+        message["Subject"], message["Message-ID"] = f"number {number}", f"<{number}@example.org>"
+        message["Date"] = "Tue, 02 Jan 2024 03:04:05 +0200"
+        message.set_content(text)
+        box.add(message)
+    box.flush()
+    box.close()
+
+
+def write_pdfs(directory: Path, texts: list[str]) -> None:
+    """Files of 20 pages of 50 lines; pages are plain objects, as small a PDF as can be read."""
+    words = " ".join(texts).encode("latin-1", "ignore").translate(None, b"()\\\0").split()
+    lines = [b" ".join(words[at : at + 12]) for at in range(0, len(words), 12)]
+    pages = [lines[at : at + 50] for at in range(0, len(lines), 50)]
+    for number in range(min(len(pages) // 20, 50)):
+        (directory / f"{number:03d}.pdf").write_bytes(pdf_of(pages[20 * number : 20 * number + 20]))
+
+
+def pdf_of(pages: list[list[bytes]]) -> bytes:
+    kids = b" ".join(b"%d 0 R" % (4 + 2 * n) for n in range(len(pages)))
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [%b] /Count %d >>" % (kids, len(pages)),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
+    ]
+    for number, lines in enumerate(pages):
+        shown = b"BT /L 10 Tf 36 760 Td 14 TL %b ET" % b" ".join(b"(%b) Tj T*" % line for line in lines)
+        objects.append(
+            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R "
+            b"/Resources << /Font << /L 3 0 R >> >> >>" % (5 + 2 * number)
+        )
+        objects.append(b"<< /Length %d >>\nstream\n%b\nendstream" % (len(shown), shown))
+    whole, places = bytearray(b"%PDF-1.7\n"), []
+    for number, body in enumerate(objects, 1):
+        places.append(len(whole))
+        whole += b"%d 0 obj\n%b\nendobj\n" % (number, body)
+    start = len(whole)
+    whole += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    whole += b"".join(b"%010d 00000 n \n" % place for place in places)
+    whole += b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, start)
+    return bytes(whole)
 
 
 def measure(name: str, source: dict[str, Any], directory: Path, rounds: int) -> dict[str, Any]:

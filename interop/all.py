@@ -12,7 +12,8 @@ difference. Its constant BUILD is the build it reads, without a name [default: {
 A writer is `writers/<name>.py RECORDS OUT`: it writes RECORDS (JSON lines: id, text, license, lang, meta)
 into the directory OUT and prints {"package", "version"}. Its constant SOURCE is the source section, without
 a name, with which tokmill reads OUT; paths in it are relative to OUT. Every id, text and licence must come
-back.
+back. Where a format cannot hold all of that, its constant AS says what is compared, {"compare": ["text"]}, or
+"lines" or "words" of it; and {"encoding": "latin-1"} that records with other texts are not written.
 
 A package that is not installed is a row that says so; a difference is an error.
 """
@@ -211,24 +212,34 @@ def read_written(python: Path, writers: list[Path], folder: Path) -> list[Row]:
         made.mkdir()
         told = run_script(python, script, path, made)
         if "missing" not in told:
+            held = constant_of(script, "AS") or {}
+            fields = held.get("compare", ["id", "text", "license"])
+            *most, last = [{"license": "licence"}.get(field, field.removesuffix("s")) for field in fields]
+            written = [one for one in records if _fits(one, held.get("encoding", "utf-8"))]
             told |= {
-                "compared": "every id, text and licence",
-                "documents": _compare(source, made, records, script),
+                "compared": f"every {' and '.join(filter(None, [', '.join(most), last]))}",
+                "documents": _compare(source, made, written, script, fields),
             }
         rows.append(_row(script.stem, told, "documents"))
         print(rows[-1], file=sys.stderr)
     return rows
 
 
-def _compare(source: dict[str, Any], made: Path, records: list[dict[str, Any]], script: Path) -> int:
+def _fits(record: dict[str, Any], encoding: str) -> bool:
+    return record["text"].encode(encoding, "ignore").decode(encoding) == record["text"]
+
+
+def _compare(
+    source: dict[str, Any], made: Path, records: list[dict[str, Any]], script: Path, fields: list[str]
+) -> int:
     recipe = {"name": "interop", "sources": [{"name": "theirs", **source}]}
     with contextlib.chdir(made):
         out = tokmill.run(recipe, made.with_name(f"{made.name}-out"), until="ingest").out
-    found = {}
+    rows = []
     for shard in sorted((Path(out) / "ingest/theirs").glob("documents-*.parquet")):
-        for row in pq.read_table(shard).select(["doc_id", "text", "license_tag"]).to_pylist():
-            found[row["doc_id"]] = (row["text"], row["license_tag"])
-    expected = {one["id"]: (one["text"], one["license"]) for one in records}
+        rows += pq.read_table(shard).to_pylist()
+    theirs = [{"id": row["doc_id"], "text": row["text"], "license": row["license_tag"]} for row in rows]
+    found, expected = _by_id(theirs, fields), _by_id(records, fields)
     if found != expected:
         wrong = next(id for id in [*expected, *found] if found.get(id) != expected.get(id))
         raise Differs(
@@ -236,6 +247,17 @@ def _compare(source: dict[str, Any], made: Path, records: list[dict[str, Any]], 
             f"not {expected.get(wrong)}"
         )
     return len(found)
+
+
+def _by_id(records: list[dict[str, Any]], fields: list[str]) -> dict[Any, tuple[Any, ...]]:
+    """What is compared of each; without ids, in the order in which they were written."""
+    cut = {"lines": str.splitlines, "words": str.split}
+    return {
+        one["id"] if "id" in fields else at: tuple(
+            cut[field](one["text"]) if field in cut else one[field] for field in fields if field != "id"
+        )
+        for at, one in enumerate(records)
+    }
 
 
 # -- the page --------------------------------------------------------------------------------------

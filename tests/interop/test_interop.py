@@ -89,6 +89,25 @@ def test_a_field_that_does_not_come_back_is_told(spoiled, frame, tmp_path):
         frame.read_written(Path(sys.executable), [script], tmp_path / "made")
 
 
+@pytest.mark.parametrize("fields", [["text"], ["id", "lines"], ["words"]])
+def test_a_writer_says_what_its_format_can_hold(fields, frame, tmp_path):
+    script = tmp_path / "jsonl.py"
+    spoil = "spoil = lambda record: {'text': record['text'], 'id': record['id']}\n"
+    source = WRITER.replace(', "license": "license"', "")
+    script.write_text(f"AS = {{'compare': {fields}}}\n" + spoil + source)
+    (row,) = frame.read_written(Path(sys.executable), [script], tmp_path / "made")
+    assert (row.compared, row.equal) == (
+        f"every {' and '.join(field.removesuffix('s') for field in fields)}",
+        len(frame.make_records()),
+    )
+
+
+def test_a_folder_of_mail_that_stdlib_wrote_comes_back(frame, tmp_path):
+    script = ROOT / "interop/writers/mbox_stdlib.py"
+    (row,) = frame.read_written(Path(sys.executable), [script], tmp_path / "made")
+    assert row.equal == len(frame.make_records())
+
+
 def test_the_page_has_a_line_for_every_reader_and_writer():
     page = (ROOT / "docs/interop.md").read_text(encoding="utf-8")
     scripts = [

@@ -511,7 +511,7 @@ RULES = {
         "install",
     ),
     "a reader that is not there": edit(
-        WEB, WEB + "\n    reader: mbox", "line 8: sources[0].reader", "there is no reader `mbox`", "install"
+        WEB, WEB + "\n    reader: epub", "line 8: sources[0].reader", "there is no reader `epub`", "install"
     ),
     "a format in a hook that is none": edit(
         "format: memmap",

@@ -47,6 +47,7 @@ _MAX_ID_CHARS = 998  # of a line of mail, RFC 5322
 _FIELD = re.compile(rb"([!-9;-~]+):[ \t]*([^\n]*(?:\n[ \t][^\n]*)*)(?:\n|\Z)")
 _ENVELOPE = re.compile(rb"(?:>?From [^\n]*(?:\n|\Z))+")
 _BLANK_LINE = re.compile(rb"\r?\n")
+_AFTER_MARK = re.compile(rb"(--)?[ \t]*\r?(?:\n|\Z)")
 _ID = re.compile(r"<\s*([^<>\s]+)\s*>")
 _NOT_NAMED = frozenset(("us-ascii", "ascii", "unknown-8bit", "x-unknown", "unknown", "8bit", "default"))
 # Python has them among its charsets, and they are none of mail.
@@ -221,18 +222,20 @@ class _Parts:
 
     def _places(self, boundary: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Of each part, from the line behind a boundary to the line end before the next."""
-        spelled = re.escape(boundary.encode("utf-8", "replace"))
-        lines = re.compile(rb"^--" + spelled + rb"(--)?[ \t]*\r?(?:\n|\Z)", re.MULTILINE)
-        part = None
-        for line in lines.finditer(self._data, start, end):
-            if part is not None:
-                yield part, self._before(line.start(), part)
-            self._count += 1
-            if self._count > _MAX_PARTS:
-                raise _Broken("too_many_parts", f"more than {_MAX_PARTS:,} parts")
-            part = line.end()
-            if line[1]:
-                return
+        mark = b"--" + boundary.encode("utf-8", "replace")
+        part, at = None, self._data.find(mark, start, end)
+        while at >= 0:
+            rest = _AFTER_MARK.match(self._data, at + len(mark), end)
+            if rest is not None and self._data[at - 1 : at] in (b"\n", b""):
+                if part is not None:
+                    yield part, self._before(at, part)
+                self._count += 1
+                if self._count > _MAX_PARTS:
+                    raise _Broken("too_many_parts", f"more than {_MAX_PARTS:,} parts")
+                part = rest.end()
+                if rest[1]:
+                    return
+            at = self._data.find(mark, at + len(mark), end)
         if part is None:
             raise _Broken("bad_mime", "its boundary is nowhere in it")
         yield part, end  # the last boundary is missing: to the end, as Python has it

@@ -7,7 +7,7 @@ pdfium is C++ and meets bytes of strangers: it may crash, grow or never end, and
 it. The attendant is a small Python that has pdfium loaded and forks for every file. The child bounds itself
 by the kernel (CPU seconds, address space, no files written), so what ends it is told by its status. Every
 file is read by a process that has read nothing before: what came earlier, and so the number of workers,
-changes nothing. A fork takes 3 ms where a new Python with pdfium takes 200 (docs/decisions/0015).
+changes nothing. A fork costs 8 ms where a new Python with pdfium costs 270 or more (docs/decisions/0015).
 
 pdfium is told of no fonts but its own: those of a machine would decide where a space is seen.
 
