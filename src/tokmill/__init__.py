@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Cleaning,
         Corpus,
         Dedup,
+        Directory,
         Fields,
         Hub,
         Language,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
         Tokenizer,
         Training,
         Warc,
+        Webdataset,
         Wikipedia,
         Window,
     )
@@ -85,21 +87,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "tokmill.adhoc.columns": ["detect_language", "measure", "near_duplicates", "pack", "redact"],
     "tokmill.recipe": [
-        *("Build", "Cleaning", "Corpus", "Dedup", "Fields", "Hub", "Language", "License", "Limit", "Mbox"),
-        *(
-            "Mixture",
-            "Near",
-            "Normalize",
-            "Pack",
-            "Parallel",
-            "Pdf",
-            "Recipe",
-            "Sample",
-            "Shards",
-            "Source",
-            "Split",
-        ),
-        *("StackExchange", "Tokenizer", "Training", "Warc", "Wikipedia", "Window"),
+        *("Build", "Cleaning", "Corpus", "Dedup", "Directory", "Fields", "Hub", "Language", "License"),
+        *("Limit", "Mbox", "Mixture", "Near", "Normalize", "Pack", "Parallel", "Pdf", "Recipe", "Sample"),
+        *("Shards", "Source", "Split", "StackExchange", "Tokenizer", "Training", "Warc", "Webdataset"),
+        *("Wikipedia", "Window"),
     ],
     "tokmill.recipe.file": ["load_recipe"],
 }
@@ -142,9 +133,10 @@ def _home_of() -> dict[str, str]:
     return names
 
 
-__all__ = ["Build", "Cleaning", "Corpus", "Dedup", "Fields", "Hub", "Language", "License", "Limit", "Mbox"]
-__all__ += ["Mixture", "Near", "Normalize", "Pack", "Parallel", "Pdf", "Recipe", "Sample", "Shards", "Source"]
-__all__ += ["Split", "StackExchange", "Tokenizer", "Training", "Warc", "Wikipedia", "Window", "__version__"]
+__all__ = ["Build", "Cleaning", "Corpus", "Dedup", "Directory", "Fields", "Hub", "Language", "License"]
+__all__ += ["Limit", "Mbox", "Mixture", "Near", "Normalize", "Pack", "Parallel", "Pdf", "Recipe"]
+__all__ += ["Sample", "Shards", "Source", "Split", "StackExchange", "Tokenizer", "Training", "Warc"]
+__all__ += ["Webdataset", "Wikipedia", "Window", "__version__"]
 __all__ += ["build", "check", "clusters", "dedup", "demo", "detect_language", "diff", "doctor", "encode"]
 __all__ += ["fetch", "filter", "forget", "gc", "help", "hub_configs", "ingest_files", "ingest_hub", "layouts"]
 __all__ += ["load_recipe", "materialize_files", "materialize_hub", "materialize_sample", "measure"]

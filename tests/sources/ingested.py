@@ -54,11 +54,16 @@ class Ingested(NamedTuple):
 def ingest(base: Path, files: str | list[str], out: Path | None = None, **source: Any) -> Ingested:
     """`files` lie below `base`; every record may be bad. Without `out` nothing is left of it."""
     patterns = [str(base / pattern) for pattern in ([files] if isinstance(files, str) else files)]
-    whole = {"name": "s", "max_bad_fraction": 1, **source, "files": patterns}
+    return ingest_source(out, **source, files=patterns)
+
+
+def ingest_source(out: Path | None = None, workers: int = 1, **source: Any) -> Ingested:
+    """The same of a source of any kind."""
+    whole = {"name": "s", "max_bad_fraction": 1, **source}
     with tempfile.TemporaryDirectory() as place:
         step = f"ingest/{whole['name']}"
         recipe = {"name": "one", "shards": {"megabytes": 1}, "sources": [whole]}
-        directory = tokmill.run(recipe, out or Path(place) / "out", workers=1, until=step).out / step
+        directory = tokmill.run(recipe, out or Path(place) / "out", workers=workers, until=step).out / step
         manifest = load_manifest(directory)
         tables = load_tables(directory, "documents")
         ledger = [row for table in load_tables(directory, "ledger") for row in table.to_pylist()]

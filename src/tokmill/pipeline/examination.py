@@ -142,6 +142,7 @@ def _source(found: _Found, index: int, source: Source, base: Path, out: Path) ->
         return None
     files: list[InputFile] = []
     where: Path_ = (*place, "corpus", "manifest") if source.corpus is not None else (*place, "files")
+    where = (*place, "directory", "path") if source.directory is not None else where
     if not found.holds(where, lambda: files.extend(list_source(source, base))):
         return None
     known = input_stats(out / "ingest" / source.name)

@@ -23,6 +23,7 @@ from tokmill.recipe.section import Path_, Section
 from tokmill.recipe.source import (
     SOURCE_FORMATS,
     Corpus,
+    Directory,
     Fields,
     Hub,
     Limit,
@@ -33,6 +34,7 @@ from tokmill.recipe.source import (
     Source,
     StackExchange,
     Warc,
+    Webdataset,
     Wikipedia,
     template_parts,
 )
@@ -58,6 +60,7 @@ __all__ = [
     "Corpus",
     "Counts",
     "Dedup",
+    "Directory",
     "Fields",
     "Filter",
     "Hub",
@@ -84,6 +87,7 @@ __all__ = [
     "TrainingPlan",
     "Values",
     "Warc",
+    "Webdataset",
     "Wikipedia",
     "Window",
     "dtype_of",

@@ -33,9 +33,9 @@ class Fields(Section):
 _FIELDS = tuple(Fields.model_fields)
 _FIELDS_OF_PAIRS = {("parallel", key) for key in ("id", "license", "created_at", "meta")}
 
-SOURCE_FORMATS = ("wikipedia", "stackexchange", "parallel", "warc", "pdf", "mbox")
+SOURCE_FORMATS = ("wikipedia", "stackexchange", "parallel", "warc", "pdf", "mbox", "directory", "webdataset")
 # sections that came later: a recipe without them is dumped, and so digested, as it was before
-_LATER = ("pdf", "mbox")
+_LATER = ("pdf", "mbox", "directory", "webdataset")
 
 
 class Wikipedia(Section):
@@ -87,6 +87,33 @@ class Mbox(Section):
     headers: list[Annotated[str, Field(pattern=r"^[!-9;-~]+$")]] = Field(
         ["subject", "list-id", "in-reply-to"],
         description="what is kept of them in `meta`; `from`, `to` and `cc` are addresses of people",
+    )
+
+
+class Directory(Section):
+    """A directory of this machine, one document per file; its id is the path below the directory."""
+
+    path: str = Field(description="relative to the recipe")
+    suffixes: list[Annotated[str, Field(pattern=r"^\.[^/]+$")]] = Field(
+        [".txt", ".md", ".py", ".rst", ".tex", ".html", ".ipynb"],
+        min_length=1,
+        description="which files are read, as their names are spelled",
+    )
+    gitignore: bool = Field(True, description="leave out what `.gitignore` files in the directory name")
+
+
+class Webdataset(Section):
+    """Tar archives of WebDataset: members `KEY.txt`, `KEY.json`, … one after the other are a sample."""
+
+    text: str = Field(
+        "txt",
+        pattern=r"^[^./][^/]*$",
+        description="the end of the member that is the text; json.KEY: a field of the .json member",
+    )
+    meta: str | None = Field(
+        "json",
+        pattern=r"^[^./][^/]*$",
+        description="the end of the member whose JSON object is carried along; null: none",
     )
 
 
@@ -202,6 +229,8 @@ class Source(Section):
     warc: Warc | None = None
     pdf: Pdf | None = None
     mbox: Mbox | None = None
+    directory: Directory | None = None
+    webdataset: Webdataset | None = None
 
     @property
     def format(self) -> str:
@@ -226,8 +255,8 @@ class Source(Section):
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         if given.get("template") is not None and part_of(given.get("fields"), "text") is not None:
             yield ("template",), "`template` and `fields.text` both say where the text comes from; keep one"
-        if sum(given.get(key) is not None for key in ("files", "hub", "corpus", "data")) != 1:
-            yield (), "needs either `files`, `hub` or `corpus`"
+        if sum(given.get(key) is not None for key in ("files", "hub", "corpus", "data", "directory")) != 1:
+            yield (), "needs either `files`, `hub`, `corpus` or `directory`"
         chosen = [name for name in SOURCE_FORMATS if given.get(name) is not None]
         for key in ("hub", "corpus"):
             if given.get(key) is not None and set(chosen) - {"parallel"}:

@@ -116,6 +116,8 @@ MORE = {
     "Source.warc": "the files are web archives",
     "Source.pdf": "the files are PDFs",
     "Source.mbox": "the files are mail folders",
+    "Source.directory": "or a directory, one document per file",
+    "Source.webdataset": "the files are tar archives of WebDataset",
     "Split.method": (
         "hash: by the id; counts: exact numbers; formula: by the size of the corpus; field: the source says "
         "it"

@@ -385,6 +385,8 @@ def source_choice(evidence: Evidence, found: Answering) -> None:
             place = (
                 source.hub.dataset
                 if source.hub is not None
+                else source.directory.path
+                if source.directory is not None
                 else ", ".join(source.files or ["a corpus manifest"])
             )
             found.say(f"{source.name} ({source.domain}): {place}, licence {source.license or 'not stated'}.")

@@ -24,14 +24,15 @@ from tokmill.artifacts.plugins import Plugin, find_plugin
 from tokmill.artifacts.snapshot import list_shards
 from tokmill.errors import InputError
 from tokmill.recipe import Corpus, Hub, Source
+from tokmill.sources import directory, mbox, parallel, pdf, stackexchange, warc, webdataset, wikipedia
 from tokmill.sources import files as records
-from tokmill.sources import mbox, parallel, pdf, stackexchange, warc, wikipedia
 from tokmill.sources.hub import configs_of_language, list_data_files
 from tokmill.sources.hubfile import LOG
 from tokmill.sources.reading import Batch, JsonLines, Reader, Reading, to_documents, written_file
 from tokmill.storage import codecs
-from tokmill.storage.location import AnyPath, InputFile, find_files, local_path
+from tokmill.storage.location import AnyPath, InputFile, find_files, local_path, refuse_url
 from tokmill.storage.records import Span
+from tokmill.storage.tree import list_tree
 
 # --- files ---
 
@@ -42,6 +43,15 @@ def list_source(source: Source, base: Path) -> list[InputFile]:
         return [file for file, _ in list_corpus(source.corpus, base)]
     if source.data is not None:
         return [written_file(source.data, source.name)]
+    if source.directory is not None:
+        asked = source.directory
+        refuse_url(asked.path, "`directory`")
+        return list_tree(
+            base / Path(asked.path).expanduser(),
+            asked.suffixes,
+            max_record_bytes=source.max_record_bytes,
+            uses_gitignore=asked.gitignore,
+        )
     seen: dict[str, InputFile] = {}
     for pattern in source.files or []:
         for file in find_files(pattern, base):
@@ -124,6 +134,8 @@ READERS: dict[str, Reader] = {
     "warc": warc.READER,
     "pdf": pdf.READER,
     "mbox": mbox.READER,
+    "directory": directory.READER,
+    "webdataset": webdataset.READER,
 }
 
 

@@ -68,6 +68,7 @@ from tokmill.stages.sampling import bottom_k, draws, shuffle_buffer, weighted_ke
 from tokmill.storage.location import InputFile
 from tokmill.storage.records import BadRecord, Span
 from tokmill.storage.tables import id_hashes, join_sequences, load_range, load_table, row_sequence
+from tokmill.storage.tree import Entry
 
 
 class LimitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -141,6 +142,7 @@ class ReadOptions(TaskOptions, frozen=True):
     span: Span | None = None
     files: tuple[str, ...] | None = None  # threads: of the dump
     owners: tuple[int, ...] | None = None  # threads: per input the number of its file
+    entries: tuple[Entry, ...] | None = None  # of a directory: the files of this part
 
 
 def as_fact(span: Span | None) -> list[int | None] | None:

@@ -52,9 +52,10 @@ from tokmill.stages.ingest.threads import PostOptions, gather_posts, perform_pos
 from tokmill.stages.sampling import below_fraction
 from tokmill.stages.takedown import ForgetOptions, conduct_forget, perform_forget
 from tokmill.stages.tokens.stage import CHARS_PER_TOKEN
-from tokmill.storage.location import AnyPath, InputFile, Metered, open_input
+from tokmill.storage.location import AnyPath, InputFile, Metered, local_path, open_input
 from tokmill.storage.records import BadRecord, Span
 from tokmill.storage.tables import load_table
+from tokmill.storage.tree import FileList
 
 # A file that cannot be cut (gzip, zstd) and is larger than this is not cleaned in the same pass: its shards
 # come from one worker, and cleaning them apart puts the others to work. Compressed text is 3 to 5 times
@@ -152,6 +153,8 @@ def _documents(
     what is left out gathers in the lists."""
     sample = task.options.sample
     path = _open_input(task.inputs[0]) if task.inputs else Path()  # a partition of threads may be empty
+    if task.options.entries is not None:
+        path = FileList(local_path(path), task.options.entries, task.inputs[0].content_sha256)
     if room.is_bounded and task.options.reading.format == "records":
         path = Metered(path)  # reading may stop before the end
     for batch in _batches(task, path):
@@ -191,7 +194,8 @@ def _task(step: IngestStep, number: int, chunk: Chunk) -> Task[ReadOptions]:
     file, span = chunk
     source = Input("file", str(file.path), step.files[file.name], file.bytes)
     is_fused = file.bytes <= _FUSE_BELOW_BYTES or span != Span()
-    return reading_task(step, number, [source], is_fused=is_fused, file=file.name, span=span)
+    own = {"entries": file.path.entries} if isinstance(file.path, FileList) else {}
+    return reading_task(step, number, [source], is_fused=is_fused, file=file.name, span=span, **own)
 
 
 def _room_after(options: IngestOptions, upstream: Mapping[str, Artifact]) -> dict[str, int] | None:
