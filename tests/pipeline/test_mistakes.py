@@ -252,7 +252,87 @@ FILES = {
     "one pattern of two": edit(
         NOTES, "files: [notes.txt, nots.txt]", "line 10: sources[1].files[1]", "nots.txt: the pattern"
     ),
-    "a directory for a file": edit(WEB, "files: web", "line 7: sources[0].files", "matches no file"),
+    "a directory for a file": edit(
+        WEB,
+        "files: web",
+        "line 7: sources[0].files",
+        "web: matches no file: it is a directory",
+        "document: `directory: {path: web}` instead of `files`",
+    ),
+    "a directory with a slash": edit(
+        WEB,
+        "files: web/",
+        "line 7: sources[0].files",
+        "web/: matches no file: it is a directory",
+        "`files: web/*.jsonl`",
+    ),
+    "a shard of many that is missing": edit(
+        WEB, 'files: "web/{00..02}.jsonl"', "line 7: sources[0].files", "web/00.jsonl: the pattern"
+    ),
+    "numbers that run backwards": edit(
+        WEB, "files: 'a-{5..1}.jsonl'", "line 7: sources[0].files", "`{5..1}` is 0 numbers", "smaller to the"
+    ),
+    "more numbers than anyone has": edit(
+        WEB,
+        "files: 'a-{0..999999999}.jsonl'",
+        "line 7: sources[0].files",
+        "`{0..999999999}` is 1,000,000,000 numbers",
+        "100,000 at most",
+    ),
+    "a tar archive without its section": edit(
+        WEB,
+        "files: x.tar.gz",
+        "x.tar.gz: is a tar archive, by its name",
+        "`webdataset: {}`",
+        **{"x.tar.gz": b"x"},
+    ),
+    "a tar archive of another end": edit(
+        WEB,
+        "files: x.tgz",
+        "line 7: sources[0].files",
+        "x.tgz: is a tar archive, by its name",
+        "name it x.tar.gz",
+        **{"x.tgz": b"x"},
+    ),
+    "a web archive without its section": edit(
+        WEB,
+        "files: x.warc.gz",
+        "x.warc.gz: is a web archive, by its name",
+        "`warc: {}`",
+        **{"x.warc.gz": b"x"},
+    ),
+    "a dump without its section": edit(
+        WEB,
+        "files: x.7z",
+        "line 7: sources[0].files",
+        "x.7z: is a dump of Stack Exchange",
+        "`stackexchange: {}`",
+        **{"x.7z": b"x"},
+    ),
+    "XML without a section": edit(
+        WEB,
+        "files: x.xml.bz2",
+        "line 7: sources[0].files",
+        "x.xml.bz2: is XML, by its name",
+        "`wikipedia: {}`",
+        **{"x.xml.bz2": b"x"},
+    ),
+    "source code as records": edit(
+        WEB,
+        "files: x.py",
+        "line 7: sources[0].files",
+        "x.py: .py files are not records",
+        "suffixes: [.py]}`",
+        **{"x.py": b"x"},
+    ),
+    "a tar archive with another name": edit(
+        WEB,
+        "files: x.jsonl",
+        "line 7: sources[0].files",
+        "x.jsonl: is a tar archive, and its name does not say so",
+        "give its name the end .tar, and say so: `webdataset: {}` in this source",
+        **jsonl(b"a.txt".ljust(257, b"\0") + b"ustar\x0000".ljust(300, b"\0")),
+    ),
     "an empty file": edit(
         WEB,
         "files: x.jsonl",

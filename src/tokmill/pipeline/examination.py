@@ -49,7 +49,7 @@ from tokmill.storage import codecs
 from tokmill.storage.disk import system_error
 from tokmill.storage.location import InputFile, find_files, is_url
 from tokmill.storage.records import PACKED, open_stream, read_exactly
-from tokmill.storage.sniff import HEAD_BYTES, lacks_section, refuse_other_packing, unlike_its_name
+from tokmill.storage.sniff import HEAD_BYTES, refuse_other_packing, unlike_its_name
 from tokmill.tokenizers.load import check_dtype, check_padded, resolve_controls, resolve_eos
 
 _LOG = logging.getLogger("tokmill.pipeline")
@@ -175,7 +175,7 @@ def _check_files(source: Source, files: Sequence[InputFile], fresh: Sequence[Inp
     unlike: list[TokmillError | None] = []
     for file in fresh[:_OPENED_FILES]:
         if not file.path.name.endswith(codecs.SUFFIXES):
-            raise lacks_section(file.path) or codecs.unknown_suffix(file.path)
+            raise codecs.other_kind(file.path) or codecs.unknown_suffix(file.path)
         refuse_other_packing(file.path)
         if file.path.name.endswith(codecs.COLUMNS):
             codecs.peek(file.path, max_record_bytes=source.max_record_bytes)

@@ -44,7 +44,6 @@ from tokmill.storage.records import (
     outer_of,
     steps_of,
 )
-from tokmill.storage.sniff import lacks_section
 
 Faults = dict[int, tuple[str, str]]  # by row: reason and detail
 
@@ -191,7 +190,7 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
     the same whatever the files hold."""
     for file in files:
         if not file.path.name.endswith(codecs.SUFFIXES):
-            raise lacks_section(file.path) or codecs.unknown_suffix(file.path)
+            raise (codecs.other_kind(file.path) if source.files else None) or codecs.unknown_suffix(file.path)
     fields = source.fields
     meta = list(dict.fromkeys([*fields.meta, *([fields.language] if fields.language else [])]))
     named = {

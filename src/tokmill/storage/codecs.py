@@ -460,6 +460,36 @@ def byte_spans(size: int, target_bytes: int) -> list[Span]:
     return [Span(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
 
 
+# What a file is that needs a word in its source, by the end of its name.
+_SECTIONS = (
+    ((".tar", *(f".tar{end}" for end in PACKED), ".tgz"), "a tar archive", "`webdataset: {}`"),
+    ((".warc", ".warc.gz", ".wet", ".wet.gz"), "a web archive", "`warc: {}`"),
+    ((".7z", "Posts.xml"), "a dump of Stack Exchange", "`stackexchange: {}`"),
+    ((".pdf", ".PDF"), "a PDF", "`pdf: {}`"),
+    (packed(".mbox"), "a mail folder", "`mbox: {}`"),
+    (packed(".xml"), "XML", "`wikipedia: {}` for a dump of Wikipedia"),
+)
+_SOURCE_CODE = (
+    *(".py", ".pyi", ".ipynb", ".rst", ".tex", ".html", ".htm", ".c", ".h", ".cc", ".cpp", ".hpp", ".cs"),
+    *(".go", ".java", ".js", ".jsx", ".ts", ".tsx", ".rs", ".rb", ".php", ".sh", ".sql", ".lua", ".swift"),
+)
+
+
+def other_kind(path: AnyPath) -> InputError | None:
+    """A file that is read, but not as records: what it is, and what to write."""
+    for ends, what, section in _SECTIONS:
+        if path.name.endswith(ends):
+            next = f"say so in this source: {section}"
+            if path.name.endswith(".tgz"):
+                next = f"name it {path.name.removesuffix('.tgz')}.tar.gz, and {next}"
+            return InputError(f"is {what}, by its name, and no file of records", where=str(path), next=next)
+    if path.name.endswith(_SOURCE_CODE):
+        section = f"`directory: {{path: …, suffixes: [{path.suffix}]}}`"
+        what = f"{path.suffix} files are not records: each is one document"
+        return InputError(what, where=str(path), next=f"name their directory instead of `files`: {section}")
+    return None
+
+
 def unknown_suffix(path: AnyPath, reader: str = "reader", suffixes: tuple[str, ...] = SUFFIXES) -> InputError:
     plain = [suffix for suffix in suffixes if not suffix.endswith(PACKED)]
     both = [suffix for suffix in plain if set(packed(suffix)) <= set(suffixes)]

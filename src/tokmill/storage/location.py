@@ -145,7 +145,10 @@ class InputFile(NamedTuple):
 
 def find_files(pattern: str, base: Path) -> list[InputFile]:
     """Every regular file that matches, sorted by name; of a dataset that was saved to disk, its files.
-    Matching nothing is an error."""
+    Matching nothing is an error. `a-{00..12}.tar` is thirteen names, and none of them may be missing."""
+    is_a_name = not is_url(pattern) and (base / Path(pattern).expanduser()).exists()
+    if not is_a_name and (several := _spelled_out(pattern)):
+        return [file for one in several for file in find_files(one, base)]
     if is_url(pattern):
         return _object_files(pattern)
     wanted = Path(pattern).expanduser()
@@ -169,6 +172,8 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
                 where=str(path),
                 next="fetch the file it points to, or remove the link",
             )
+    if not found and (base / wanted).is_dir():
+        raise _is_directory(pattern)
     if not found:
         raise EmptyGlob(
             "the pattern matches no file",
@@ -176,6 +181,39 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
             next=_why_empty(root, base, PurePosixPath(pattern).name),
         )
     return sorted(found)
+
+
+def _is_directory(pattern: str) -> EmptyGlob:
+    path = pattern.rstrip("/") or "/"
+    return EmptyGlob(
+        "matches no file: it is a directory",
+        where=pattern,
+        next=f"name the files in it: `files: {path}/*.jsonl`, or `{path}/**/*.jsonl` for those below; "
+        f"where every file is a document: `directory: {{path: {path}}}` instead of `files`",
+    )
+
+
+_NUMBERS = re.compile(r"\{(\d{1,9})\.\.(\d{1,9})\}")
+_MAX_SPELLED = 100_000
+
+
+def _spelled_out(pattern: str) -> list[str]:
+    """Names of `a-{00..12}`, as shells and WebDataset write numbered shards; of any other pattern none."""
+    numbers = _NUMBERS.search(pattern)
+    if numbers is None:
+        return []
+    first, last = numbers.groups()
+    count = int(last) - int(first) + 1
+    if not 0 < count <= _MAX_SPELLED:
+        raise InputError(
+            f"`{numbers[0]}` is {max(count, 0):,} numbers",
+            where=pattern,
+            next=f"write them from the smaller to the larger, {_MAX_SPELLED:,} at most, or use `*`",
+        )
+    return [
+        f"{pattern[: numbers.start()]}{number:0{len(first)}d}{pattern[numbers.end() :]}"
+        for number in range(int(first), int(last) + 1)
+    ]
 
 
 _STATE, _SPLITS = "state.json", "dataset_dict.json"

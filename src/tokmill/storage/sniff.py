@@ -3,8 +3,8 @@
 gzip in a.jsonl        is compressed with gzip, and its name does not say so       name it a.jsonl.gz
 lines in a.jsonl.gz    is not compressed, and its name says so                     name it a.jsonl
 Parquet in a.json      is a Parquet file, and its name does not say so             name it a.parquet
+tar in a.txt           is a tar archive, and its name does not say so              webdataset: {}
 a page in a.csv        is an HTML page                                             download it again
-a.pdf, a.mbox          is a PDF, a mail folder                                     `pdf: {}`, `mbox: {}`
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class _Kind(NamedTuple):
     start: bytes
     suffix: str = ""  # of a file that can be read as it is
     next: str = "convert it to lines of JSON, or take another file"
+    at: int = 0  # where in the file
 
 
 def _say_so(section: str) -> str:
@@ -41,6 +42,7 @@ _PACKINGS = (
     _Kind("compressed with LZ4", b"\x04\x22\x4d\x18", ".lz4"),
 )
 _UTF8 = "convert it to UTF-8: `iconv -f UTF-16 -t UTF-8 FILE`"
+_TAR = "give its name the end .tar, and say so: `webdataset: {}` in this source"
 _FILES = (
     _Kind("a Parquet file", b"PAR1", ".parquet"),
     _Kind("an Arrow file", b"ARROW1", ".arrow"),
@@ -49,6 +51,7 @@ _FILES = (
     _Kind("a PDF", b"%PDF-", next=_say_so("pdf")),
     _Kind("an SQLite database", b"SQLite format 3\0", next="export the table as CSV or JSON"),
     _Kind("a web archive", b"WARC/", next=_say_so("warc")),
+    _Kind("a tar archive", b"ustar", next=_TAR, at=257),
     _Kind("text in UTF-16", b"\xff\xfe", next=_UTF8),
     _Kind("text in big-endian UTF-16", b"\xfe\xff", next=_UTF8),
 )
@@ -56,24 +59,12 @@ _PAGE = re.compile(
     rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)[\s>]", re.IGNORECASE | re.DOTALL
 )
 _MAIL = re.compile(rb"From [^\n]*\d\d:\d\d[^\n]*\n[!-9;-~]+:")
-# files that are read only where a section says what they are
-_SECTIONS = {".pdf": ("a PDF", "pdf"), ".mbox": ("a mail folder", "mbox")}
 _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")  # what may stand before the frames of zstd and LZ4
 
 
 def packing_of(head: bytes) -> str:
     """The suffix of the compression that bytes begin like; none where they are not compressed."""
     return next((kind.suffix for kind in _PACKINGS if head.startswith(kind.start)), "")
-
-
-def lacks_section(path: AnyPath) -> InputError | None:
-    """Of a file that its name says to be one that a section is for."""
-    name = path.name.lower()
-    plain = name.removesuffix(path.suffix.lower()) if path.suffix in PACKED else name
-    for suffix, (what, section) in _SECTIONS.items():
-        if plain.endswith(suffix):
-            return InputError(f"is {what} by its name", where=str(path), next=_say_so(section))
-    return None
 
 
 def refuse_other_packing(path: AnyPath) -> None:
@@ -134,7 +125,7 @@ def unlike_its_name(path: AnyPath, head: bytes, *, is_json: bool, is_text: bool)
 
 
 def _kind_of(head: bytes) -> _Kind | None:
-    return next((kind for kind in (*_PACKINGS, *_FILES) if head.startswith(kind.start)), None)
+    return next((kind for kind in (*_PACKINGS, *_FILES) if head.startswith(kind.start, kind.at)), None)
 
 
 def _told(path: AnyPath, what: str, kind: _Kind) -> InputError:

@@ -44,7 +44,7 @@ class Member(NamedTuple):
     name: bytes
     size: int
     data: bytes | None
-    fault: str = ""  # "sparse", "link", "too_large"
+    fault: str = ""  # "sparse file", "link", "too_large"
 
 
 class _Feed:
@@ -131,7 +131,7 @@ def read_members(
         if kind == b"S":
             _skip_map(feed, header, start)
         is_sparse = kind == b"S" or any(key.startswith(b"GNU.sparse.") for key in said)
-        fault = "sparse" if is_sparse else "too_large" if size > max_bytes else ""
+        fault = "sparse file" if is_sparse else "too_large" if size > max_bytes else ""
         is_file = kind in _FILES
         if fault or not is_file or not wants(name):
             feed.skip(size + -size % _BLOCK, start)
