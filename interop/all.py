@@ -12,8 +12,9 @@ difference. Its constant BUILD is the build it reads, without a name [default: {
 A writer is `writers/<name>.py RECORDS OUT`: it writes RECORDS (JSON lines: id, text, license, lang, meta)
 into the directory OUT and prints {"package", "version"}. Its constant SOURCE is the source section, without
 a name, with which tokmill reads OUT; paths in it are relative to OUT. Every id, text and licence must come
-back. Where a format cannot hold all of that, its constant AS says what is compared, {"compare": ["text"]}, or
-"lines" or "words" of it; and {"encoding": "latin-1"} that records with other texts are not written.
+back. Where a writer cannot hold them as they are, its constant AS says what they are then: "id" a template of
+the id ("notes/{id}.txt"), "license" one for all; what is compared, {"compare": ["text"]}, or "lines" or
+"words" of it; and {"encoding": "latin-1"} that records with other texts are not written.
 
 A package that is not installed is a row that says so; a difference is an error.
 """
@@ -215,7 +216,7 @@ def read_written(python: Path, writers: list[Path], folder: Path) -> list[Row]:
             held = constant_of(script, "AS") or {}
             fields = held.get("compare", ["id", "text", "license"])
             *most, last = [{"license": "licence"}.get(field, field.removesuffix("s")) for field in fields]
-            written = [one for one in records if _fits(one, held.get("encoding", "utf-8"))]
+            written = [_as_held(one, held) for one in records if _fits(one, held.get("encoding", "utf-8"))]
             told |= {
                 "compared": f"every {' and '.join(filter(None, [', '.join(most), last]))}",
                 "documents": _compare(source, made, written, script, fields),
@@ -227,6 +228,10 @@ def read_written(python: Path, writers: list[Path], folder: Path) -> list[Row]:
 
 def _fits(record: dict[str, Any], encoding: str) -> bool:
     return record["text"].encode(encoding, "ignore").decode(encoding) == record["text"]
+
+
+def _as_held(record: dict[str, Any], held: dict[str, Any]) -> dict[str, Any]:
+    return record | {key: held[key].format(**record) for key in ("id", "license") if key in held}
 
 
 def _compare(

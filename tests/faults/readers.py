@@ -17,6 +17,7 @@ import io
 import json
 import lzma
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,9 +39,10 @@ from tokmill.formats.index import find_row, read_row_index
 from tokmill.loader import Batches, open_dataset
 from tokmill.recipe import Source
 from tokmill.recipe.file import load_recipe
-from tokmill.sources.readers import Chunks, read_documents, resolve_reading
+from tokmill.sources.readers import Chunks, list_source, read_documents, resolve_reading
 from tokmill.storage.disk import ZstdCompressor, frame_options
 from tokmill.storage.location import find_files
+from tokmill.storage.records import WHOLE
 from tokmill.storage.tables import load_table
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.train import train_byte_bpe
@@ -169,6 +171,31 @@ def source(
         return found, count(path)
 
     return read
+
+
+def in_directory(path: Path) -> Found:
+    """A file as one of a directory, which also has another."""
+    (path.parent / "other.md").write_bytes(b"another\n")
+    section = {"path": str(path.parent), "suffixes": [path.suffix, ".md"]}
+    source = Source.model_validate({"name": "s", "directory": section, "max_record_bytes": MAX_RECORD_BYTES})
+    files = list_source(source, Path())
+    reading = resolve_reading(source, files, Path())
+    found = 0
+    for file in files:
+        for batch in read_documents(file.path, file.name, WHOLE, reading):
+            batch.documents.validate(full=True)
+            found += batch.documents.num_rows + len(batch.bad) + len(batch.dropped)
+    return found, 2
+
+
+def ignoring(path: Path) -> Found:
+    """A `.gitignore` that may say anything."""
+    for name in ("a.py", "b/c.py", "b/d/e.py"):
+        (path.parent / name).parent.mkdir(exist_ok=True)
+        (path.parent / name).write_bytes(b"x = 1\n")
+    section = {"path": str(path.parent), "suffixes": [".py"]}
+    files = list_source(Source.model_validate({"name": "s", "directory": section}), Path())
+    return sum(file.bytes for file in files) + 1, None
 
 
 def tokenizer(path: Path) -> Found:
@@ -343,6 +370,26 @@ def _nested_mail(depth: int) -> bytes:
     return f"From x\n{heads}\ndeep\n".encode()
 
 
+def _tar() -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for row in documents():
+            key = f"é/{row['id']}" + "x" * (120 if row["id"] == "d3" else 0)
+            for end, data in (("txt", row["text"]), ("json", json.dumps(row["more"])), ("cls", "7")):
+                member = tarfile.TarInfo(f"{key}.{end}")
+                member.size = len(data.encode())
+                tar.addfile(member, io.BytesIO(data.encode()))
+    return sink.getvalue()
+
+
+def _tar_bomb() -> bytes:
+    """A text of half a gigabyte, in a few kilobytes."""
+    member = tarfile.TarInfo("a.txt")
+    member.size = 1 << 29
+    rest = gzip.compress(bytes(1 << 20), 1) * 512 + gzip.compress(bytes(1024))
+    return gzip.compress(member.tobuf(tarfile.GNU_FORMAT)) + rest
+
+
 def _container(scratch: Path) -> bytes:
     shard = SnapshotShard(
         path="a.jsonl", bytes=14, rows=1, chars=1, tokens=1, sha256="0" * 64, content_sha256="0" * 64
@@ -355,6 +402,19 @@ def _container(scratch: Path) -> bytes:
 
 
 PDF = [["A page of words (one)", "and a hyphen-", "ated one: äöü"], ["日本語 “quoted”"], []]
+
+
+def _notebook() -> bytes:
+    cells = [
+        {"cell_type": kind, "source": ["# one\n", "two é"], "metadata": {}, "outputs": [{"text": ["3"]}]}
+        for kind in ("markdown", "code", "raw")
+    ]
+    return json.dumps({"cells": cells, "nbformat": 4, "metadata": {}}, ensure_ascii=False).encode()
+
+
+_GITIGNORE = (
+    b"*.log\n!keep.log\n/build/\ndocs/**/*.html\n[a-c]?[!x].o\n\\#a\nx\\ \n**/b\n*a*b*c*\n[[:alpha:]]z\n"
+)
 _RECIPE = b"""name: fuzzed
 seed: 7
 sources:
@@ -439,6 +499,12 @@ def targets(scratch: Path) -> dict[str, Target]:
         "pdf": Target({"a.pdf": make_pdf(PDF, title="t")}, source(lambda path: 1, pdf={"max_seconds": 10})),
         "mbox": Target({"a.mbox": _mail()}, source(_mails, mbox={})),
         "mbox.gz": Target({"a.mbox.gz": _mail()}, source(_mails, mbox={}), gzip.compress),
+        "tar": Target({"a.tar": _tar()}, source(webdataset={})),
+        "tar.gz": Target({"a.tar.gz": _tar()}, source(webdataset={}), gzip.compress),
+        "file of a directory": Target({"a.txt": text}, in_directory),
+        "page of a directory": Target({"a.html": b"<p>a &amp; <b>b</b><ul><li>c</ul>" * 20}, in_directory),
+        "notebook": Target({"a.ipynb": _notebook()}, in_directory),
+        "gitignore": Target({".gitignore": _GITIGNORE}, ignoring),
         "recipe": Target({"recipe.yaml": _RECIPE}, recipe),
         "mixture": Target({"mixture.yaml": _MIXTURE}, mixture),
         "container": Target({"container.json": _container(scratch)}, container),
@@ -473,6 +539,9 @@ def _bombs() -> dict[str, Target]:
             ("zstd window", "a.jsonl.zst", window, source()),
             ("bzip2", "dump.xml.bz2", bz2.compress(zeros * 8) * 64, source(wikipedia={})),
             ("warc", "a.warc.gz", gzip.compress(_warc("response")[:-2]) + gzipped, source(warc={})),
+            ("tar", "a.tar.gz", _tar_bomb(), source(lambda path: 1, webdataset={})),
+            ("deep notebook", "a.ipynb", b'{"cells":[{"cell_type":"code","x":' + b"[" * 50_000, in_directory),
+            ("stars", ".gitignore", b"*a" * 400 + b"\n" + b"**/a*/" * 200 + b"b\n", ignoring),
             ("7z", "a.7z", _seven_zip(b"<posts>" + b" " * (8 << 20) + b"</posts>"), posts),
             ("laughs", "Posts.xml", f"{declared}<posts><row Id='&e9;'/></posts>".encode(), posts),
             ("aliases", "recipe.yaml", f"name: x\n{aliases}".encode(), recipe),

@@ -32,10 +32,11 @@ QUICK, WHOLE = 60, 2000
 # A target more or less is not to be missed: the names are part of the test.
 TARGETS = [
     "arrow", "arrow stream", "arrow.lz4", "build cache", "build mega", "build rows", "build shards",
-    "build table", "container", "csv", "json array", "jsonl", "jsonl.gz", "jsonl.lz4", "jsonl.xz",
-    "jsonl.zst", "manifest", "mbox", "mbox.gz", "mediawiki", "mediawiki.bz2", "mixture", "pairs.csv",
-    "pairs.jsonl", "pairs.parquet", "pairs.tsv", "parquet", "pdf", "posts", "posts.7z", "receipt", "recipe",
-    "saved to disk", "template", "text as a whole", "text by line", "text by paragraph",
+    "build table", "container", "csv", "file of a directory", "gitignore", "json array", "jsonl",
+    "jsonl.gz", "jsonl.lz4", "jsonl.xz", "jsonl.zst", "manifest", "mbox", "mbox.gz", "mediawiki",
+    "mediawiki.bz2", "mixture", "notebook", "page of a directory", "pairs.csv", "pairs.jsonl",
+    "pairs.parquet", "pairs.tsv", "parquet", "pdf", "posts", "posts.7z", "receipt", "recipe",
+    "saved to disk", "tar", "tar.gz", "template", "text as a whole", "text by line", "text by paragraph",
     "tokenizer bpe.model", "tokenizer ranks.tiktoken", "tokenizer tokenizer.json", "tokenizer unigram.model",
     "tsv.gz", "warc", "warc.gz", "wet", "wet.gz", "wikiextractor", "wikiextractor lines", "working shard",
 ]  # fmt: skip
@@ -48,6 +49,7 @@ BOMBS = {
     "long cell": "read", "open quote": "refused", "many columns": "refused", "long element": "read",
     "deep array": "refused", "xz": "read", "lz4": "read", "bzip2 text": "read",
     "pdf forms": "read", "pdf stream": "read", "deep mail": "read", "long mail": "read", "long field": "read",
+    "tar": "read", "deep notebook": "read", "stars": "read",
 }  # fmt: skip
 # (target, seed, example): each of these once raised what no reader may raise.
 FOUND = [

@@ -252,14 +252,17 @@ def test_a_file_that_changes_after_it_was_listed_is_an_error(tmp_path: Path) -> 
     with part.path.open() as stream:
         spelled = stream.read()
     assert spelled == b"a.txt\x003\nabcb.txt\x001\nb"
+    part.path.check()
+    assert part.path.load() == [b"abc", b"b"]
     (root / "a.txt").write_text("abd")
-    pinned = tree.FileList(root, part.path.entries, "0" * 64)
-    with pytest.raises(InputChanged, match="the directory changed while it was being read"):
-        pinned.load()
+    os.utime(root / "a.txt", ns=(1, 1))
+    with pytest.raises(InputChanged, match=r"a\.txt: the file changed while its directory was being read"):
+        part.path.check()
     for change in (lambda: (root / "a.txt").write_text("longer"), (root / "a.txt").unlink):
         change()
-        with pytest.raises(InputChanged, match="the directory changed while it was being read"):
-            part.path.load()
+        for act in (part.path.load, part.path.check):
+            with pytest.raises(InputChanged, match=r"a\.txt: the file changed while its"):
+                act()
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,10 @@ def test_a_file_without_a_verdict_stops_the_run_and_is_named(tmp_path: Path, mon
 def test_a_pdf_among_files_of_records_says_what_to_write(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(make_pdf(PAGES))
     (tmp_path / "b.jsonl").write_bytes(make_pdf(PAGES))
-    for name, what in (("a.pdf", "is a PDF, by its name"), ("b.jsonl", "is a PDF, and its name does not say")):
+    for name, what in (
+        ("a.pdf", "is a PDF, by its name"),
+        ("b.jsonl", "is a PDF, and its name does"),
+    ):
         recipe = write_recipe(tmp_path, sources=[{"name": "s", "files": name}], tokenizer=None, builds=None)
         done = tokmill("recipe", "check", recipe)
         assert done.returncode == 1

@@ -4,7 +4,7 @@
 
     FileList     root   entries: (path, bytes, "") that is read, (path, 0, reason) that is not
                  open() ─> path NUL size LF content │ path NUL reason LF │ …    whose sha256 is its identity
-                 load() ─> what every entry holds; a file that is not as it was listed is an error
+                 load() ─> what every entry holds        check() ─> that no file is another by now
 
 A part is one input of a step, so a million files are some hundred inputs. Links are not followed, which makes
 loops impossible; `.git` is not entered; pipes and devices are not opened. A directory that is left out is one
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokmill.errors import EmptyGlob, InputChanged, InputError
-from tokmill.storage.disk import told_as_unreadable
+from tokmill.storage.disk import told_as_unreadable, unreadable
 from tokmill.storage.gitignore import Rules, parse_rules
 from tokmill.storage.location import InputFile, Stat
 
@@ -48,8 +48,8 @@ class FileList:
 
     suffix, suffixes = "", list[str]()
 
-    def __init__(self, root: Path, entries: Sequence[Entry], sha256: str = "") -> None:
-        self._root, self.entries, self._sha256 = root, entries, sha256
+    def __init__(self, root: Path, entries: Sequence[Entry], times: Sequence[int] = ()) -> None:
+        self._root, self.entries, self._times = root, entries, times
         self.name = root.name
 
     def __str__(self) -> str:
@@ -63,20 +63,28 @@ class FileList:
 
     def load(self) -> list[bytes]:
         """Of every entry, in order; nothing of one that is not read."""
-        contents = list(self._contents())
-        digest = hashlib.sha256()
-        for header, content in contents:
-            digest.update(header)
-            digest.update(content)
-        if self._sha256 and digest.hexdigest() != self._sha256:
-            raise _changed(str(self._root))
-        return [content for _, content in contents]
+        root = os.fsencode(self._root) + b"/"
+        return [b"" if reason else _read(root + name.encode(), size) for name, size, reason in self.entries]
+
+    def check(self) -> None:
+        """As files are checked when their source was read: by size and time."""
+        root = os.fsencode(self._root) + b"/"
+        for (name, size, reason), modified_ns in zip(self.entries, self._times, strict=True):
+            if reason:
+                continue
+            try:
+                now = os.lstat(root + name.encode())
+            except FileNotFoundError:
+                raise _changed(f"{self._root}/{name}") from None
+            except OSError as error:
+                raise unreadable(error, f"{self._root}/{name}") from error
+            if (now.st_size, now.st_mtime_ns) != (size, modified_ns):
+                raise _changed(f"{self._root}/{name}")
 
     def _contents(self) -> Iterator[tuple[bytes, bytes]]:
-        root = os.fsencode(self._root)
+        root = os.fsencode(self._root) + b"/"
         for entry in self.entries:
-            content = b"" if entry.reason else _read(root + b"/" + entry.name.encode(), entry.bytes)
-            yield entry.header, content
+            yield entry.header, b"" if entry.reason else _read(root + entry.name.encode(), entry.bytes)
 
 
 class _Spelled(io.RawIOBase):
@@ -108,8 +116,7 @@ def _read(path: bytes, size: int) -> bytes:
     except FileNotFoundError:
         raise _changed(os.fsdecode(path)) from None
     except OSError as error:
-        with told_as_unreadable(os.fsdecode(path)):
-            raise error
+        raise unreadable(error, os.fsdecode(path)) from error
     if len(data) != size:
         raise _changed(os.fsdecode(path))
     return data
@@ -117,9 +124,9 @@ def _read(path: bytes, size: int) -> bytes:
 
 def _changed(where: str) -> InputChanged:
     return InputChanged(
-        "the directory changed while it was being read",
+        "the file changed while its directory was being read",
         where=where,
-        next="run again when nothing writes to it any more",
+        next="run again when nothing writes to the directory any more",
     )
 
 
@@ -241,7 +248,7 @@ def _parts(seen: list[_Seen]) -> Iterator[list[_Seen]]:
 
 def _part(root: Path, seen: list[_Seen], max_record_bytes: int) -> InputFile:
     entries = tuple(_entry(one, max_record_bytes) for one in seen)
-    files = FileList(root, entries)
+    files = FileList(root, entries, [one.modified_ns for one in seen])
     # where a file has its time of change: a number of all of them, exact in JSON wherever it is read
     facts = repr([(one.name, one.bytes, one.modified_ns, one.reason) for one in seen])
     stamp = int.from_bytes(hashlib.sha256(facts.encode()).digest()[:7], "big")

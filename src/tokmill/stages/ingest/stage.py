@@ -154,7 +154,7 @@ def _documents(
     sample = task.options.sample
     path = _open_input(task.inputs[0]) if task.inputs else Path()  # a partition of threads may be empty
     if task.options.entries is not None:
-        path = FileList(local_path(path), task.options.entries, task.inputs[0].content_sha256)
+        path = FileList(local_path(path), task.options.entries)
     if room.is_bounded and task.options.reading.format == "records":
         path = Metered(path)  # reading may stop before the end
     for batch in _batches(task, path):
@@ -338,6 +338,8 @@ def _presence(
 
 def check_unchanged(files: list[InputFile]) -> None:
     for file in files:
+        if isinstance(file.path, FileList):
+            file.path.check()
         if not isinstance(file.path, Path):
             # a pinned commit, or an object read under the etag it had: another one is an error there
             continue
