@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -70,3 +71,8 @@ def encode(
     assert len(found) == len(texts)
     assert all(ids[-1] == end for ids in found)
     return [ids[:-1] for ids in found]
+
+
+def rank_lines(tokens: list[bytes]) -> bytes:
+    """A rank file of these tokens."""
+    return b"".join(base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens))

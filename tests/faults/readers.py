@@ -598,6 +598,13 @@ def prepare(scratch: Path) -> None:
     tokens = [bytes([byte]) for byte in range(256)] + [b"th", b"the", b" the", b"at", b" cat"]
     lines = [base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens)]
     (directory / "ranks.tiktoken").write_bytes(b"".join(lines))
+    vocabulary = [
+        {"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": None}
+        for rank, token in enumerate(tokens)
+    ]
+    config = {"pattern": r"\s+|\S+", "default_vocab_size": len(tokens) + 24, "default_num_special_tokens": 24}
+    tekken = {"config": {**config, "version": "v3"}, "vocab": vocabulary}
+    (directory / "tekken.json").write_text(json.dumps(tekken))
     for kind in ("bpe", "unigram"):
         model = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(

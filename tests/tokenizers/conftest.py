@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 import sentencepiece
 
 from tokmill.tokenizers.train import train_byte_bpe
+from trained import rank_lines
 
 TEXTS = ["the cat sat on the mat, and the other cat sat there too\n" * 3, "les chats étaient là, déjà"] * 20
 
@@ -46,7 +46,3 @@ def tiny_files(tmp_path_factory) -> Path:
     )
     (directory / "spm.model").write_bytes(model.getvalue())
     return directory
-
-
-def rank_lines(tokens: list[bytes]) -> bytes:
-    return b"".join(base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens))

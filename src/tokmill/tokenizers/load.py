@@ -2,7 +2,7 @@
 
     read once ─▶ sha256 (against the pin) ─▶ kind (by name, else by content) ─▶ adapter
 
-      .json                        tokenizer.json of Hugging Face `tokenizers`
+      .json                        tokenizer.json of Hugging Face `tokenizers`, or tekken.json of Mistral
       .tiktoken                    tiktoken ranks
       .model, .model.<version>     SentencePiece (or tiktoken ranks, which Llama 3 ships under this name)
       .plugin.json                 somebody else's code, by name and digest (tokmill.artifacts.plugins), and
@@ -52,6 +52,7 @@ _EOS_NAMES: Final = (
 _ID_LIMITS: Final = {"uint16": 1 << 16, "int32": 1 << 31}
 
 _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+(\n|\Z)")
+_TEKKEN = re.compile(rb'"default_num_special_tokens"\s*:\s*[0-9]')
 # field 1 (a piece), its length, then field 1 again (the piece's text)
 _PIECE_BYTES = re.compile(rb"\n[\x00-\x7f]\n", re.DOTALL)
 
@@ -88,6 +89,10 @@ def load_tokenizer(path: Path, *, sha256: str | None = None, encoding: str | Non
         from tokmill.tokenizers.tiktoken_ranks import TiktokenTokenizer
 
         return TiktokenTokenizer(path, actual, data, encoding)
+    if kind == "tekken":
+        from tokmill.tokenizers.tekken import TekkenTokenizer
+
+        return TekkenTokenizer(path, actual, data)
     if kind == "plugin":
         return PluginTokenizer(path, actual, data)
     from tokmill.tokenizers.spm import SentencePieceTokenizer
@@ -132,13 +137,13 @@ def _kind_of(path: Path, data: bytes) -> str:
     if name.endswith(".plugin.json"):
         return "plugin"
     if name.endswith(".json"):
-        return "huggingface"
+        return "tekken" if name == "tekken.json" or _TEKKEN.search(data) else "huggingface"
     if name.endswith(".tiktoken"):
         return "tiktoken"
     if name.endswith(".model") or ".model." in name:
         return "tiktoken" if _RANK_LINE.match(data) else "sentencepiece"
     if data.lstrip()[:1] == b"{":
-        return "huggingface"
+        return "tekken" if _TEKKEN.search(data) else "huggingface"
     if _RANK_LINE.match(data):
         return "tiktoken"
     if _PIECE_BYTES.match(data):
@@ -146,7 +151,8 @@ def _kind_of(path: Path, data: bytes) -> str:
     raise TokenizerError(
         "neither the name nor the content is of a known kind",
         where=str(path),
-        next="give a tokenizer.json (Hugging Face), a .tiktoken rank file or a .model (SentencePiece)",
+        next="give a tokenizer.json (Hugging Face), a .tiktoken rank file, a .model (SentencePiece) or a "
+        "tekken.json",
     )
 
 
@@ -391,16 +397,14 @@ def describe_tokenizer(tokenizer: Tokenizer) -> Description:
     data = tokenizer.path.read_bytes()
     if tokenizer.kind == "sentencepiece":
         return _describe_sentencepiece(tokenizer, data)
-    if tokenizer.kind == "tiktoken":
-        from tokmill.tokenizers.tiktoken_ranks import ENCODINGS  # loads the library
-
+    if tokenizer.kind in ("tiktoken", "tekken"):
         encoding: str = tokenizer.encoding  # type: ignore[attr-defined]
         return Description(
             tokenizer.kind,
             encoding,
             tokenizer.sha256,
             tokenizer.vocab_size,
-            dict(sorted(ENCODINGS[encoding].specials.items(), key=lambda item: item[1])),
+            dict(sorted(tokenizer.specials.items(), key=lambda item: item[1])),
             None,
             True,
             "identity",

@@ -74,7 +74,7 @@ class Tokenizer(Protocol):
 
     @property
     def kind(self) -> str:
-        """`huggingface`, `tiktoken`, `sentencepiece` or `plugin`."""
+        """`huggingface`, `tiktoken`, `tekken`, `sentencepiece` or `plugin`."""
 
     @property
     def path(self) -> Path: ...
@@ -260,6 +260,8 @@ def spelled_boundaries(
     try:
         if kind == "tiktoken":
             tokens |= _ranks(data, wanted - set(tokens))
+        elif kind == "tekken":
+            tokens |= _tekken_tokens(data, wanted - set(tokens))
         elif kind == "huggingface":
             tokens |= _vocabulary(data, wanted - set(tokens))
     except (ValueError, KeyError, msgspec.MsgspecError, binascii.Error):
@@ -277,6 +279,29 @@ def _ranks(data: bytes, wanted: set[int]) -> dict[int, bytes]:
         if rank in names:
             found[names[rank]] = base64.b64decode(encoded)
     return found
+
+
+class _TekkenConfig(msgspec.Struct):
+    default_num_special_tokens: int
+
+
+class _TekkenToken(msgspec.Struct):
+    token_bytes: str
+
+
+class _TekkenFile(msgspec.Struct):
+    config: _TekkenConfig
+    vocab: list[_TekkenToken]
+
+
+def _tekken_tokens(data: bytes, wanted: set[int]) -> dict[int, bytes]:
+    file = msgspec.json.decode(data, type=_TekkenFile)
+    first = file.config.default_num_special_tokens
+    return {
+        id: base64.b64decode(file.vocab[id - first].token_bytes)
+        for id in wanted
+        if first <= id < first + len(file.vocab)
+    }
 
 
 class _Model(msgspec.Struct):

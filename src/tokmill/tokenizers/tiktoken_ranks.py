@@ -1,111 +1,30 @@
-"""tiktoken rank files (`.tiktoken`): one `base64(token) rank` per line.
+"""tiktoken rank files (`.tiktoken`, `tokenizer.model` of Llama 3 and 4): one `base64(token) rank` per line.
 
     IQ== 0\\n
     Ig== 1\\n
     …
 
-The file holds no split pattern and no special tokens; those belong to a named encoding. A file with a
-published sha256 names its encoding itself, any other needs `encoding=`. Nothing is ever downloaded or cached.
+The file holds no split pattern and no special tokens; those belong to a named encoding
+(tokmill.tokenizers.encodings). Nothing is ever downloaded or cached.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import tiktoken
 from numpy.typing import NDArray
 
 from tokmill.errors import CorruptFile, TokenizerError
+from tokmill.tokenizers.encodings import ENCODINGS, recognise_encoding
 from tokmill.tokenizers.fast import Fast, LibraryTokenizer, open_fast
-from tokmill.tokenizers.protocol import Boundaries, by_bytes, recent_classes
-
-# The patterns are OpenAI's, in the possessive spelling of tiktoken 0.14: it splits like the older one and
-# backtracks less. A test holds them against the installed tiktoken.
-_R50K_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
-_CL100K_PATTERN = (
-    r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"""
-    r"""|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
-)
-_O200K_PATTERN = "|".join(
-    (
-        r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
-        r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
-        r"""\p{N}{1,3}""",
-        r""" ?[^\s\p{L}\p{N}]+[\r\n/]*""",
-        r"""\s*[\r\n]+""",
-        r"""\s+(?!\S)""",
-        r"""\s+""",
-    )
-)
-
-_R50K_SHA256 = "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"
-_P50K_SHA256 = "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069"
-_CL100K_SHA256 = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"
-_O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-
-_FIM = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
-
-
-def _harmony_specials() -> dict[str, int]:
-    # 200018 has two names in tiktoken, `<|reserved_200018|>` too; one id with two names cannot be decoded
-    named = {
-        "<|startoftext|>": 199998,
-        "<|endoftext|>": 199999,
-        "<|return|>": 200002,
-        "<|constrain|>": 200003,
-        "<|channel|>": 200005,
-        "<|start|>": 200006,
-        "<|end|>": 200007,
-        "<|message|>": 200008,
-        "<|call|>": 200012,
-        "<|endofprompt|>": 200018,
-    }
-    taken = set(named.values())
-    return named | {f"<|reserved_{id}|>": id for id in range(200000, 201088) if id not in taken}
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """What a rank file does not say. `splitter` is gigatoken's name for the pattern."""
-
-    sha256: str
-    pattern: str
-    specials: dict[str, int] = field(hash=False)
-
-    @property
-    def splitter(self) -> str:
-        return {_R50K_PATTERN: "gpt2", _CL100K_PATTERN: "gpt4", _O200K_PATTERN: "o200k"}[self.pattern]
-
-
-_R50K = Encoding(_R50K_SHA256, _R50K_PATTERN, {"<|endoftext|>": 50256})
-
-# Of two encodings with the same ranks the first is the one a file is recognised as.
-ENCODINGS: dict[str, Encoding] = {
-    "r50k_base": _R50K,
-    "gpt2": _R50K,
-    "p50k_base": Encoding(_P50K_SHA256, _R50K_PATTERN, {"<|endoftext|>": 50256}),
-    "p50k_edit": Encoding(
-        _P50K_SHA256,
-        _R50K_PATTERN,
-        {"<|endoftext|>": 50256} | dict(zip(_FIM, range(50281, 50284), strict=True)),
-    ),
-    "cl100k_base": Encoding(
-        _CL100K_SHA256,
-        _CL100K_PATTERN,
-        {"<|endoftext|>": 100257}
-        | dict(zip(_FIM, range(100258, 100261), strict=True))
-        | {"<|endofprompt|>": 100276},
-    ),
-    "o200k_base": Encoding(
-        _O200K_SHA256, _O200K_PATTERN, {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}
-    ),
-    "o200k_harmony": Encoding(_O200K_SHA256, _O200K_PATTERN, _harmony_specials()),
-}
+from tokmill.tokenizers.protocol import BYTE_LETTERS, Boundaries, by_bytes, recent_classes
 
 
 class TiktokenTokenizer(LibraryTokenizer):
@@ -113,24 +32,26 @@ class TiktokenTokenizer(LibraryTokenizer):
 
     def __init__(self, path: Path, sha256: str, data: bytes, encoding: str | None) -> None:
         self.path, self.sha256 = path, sha256
-        self.encoding = recognise_encoding(path, sha256, encoding)
-        known = ENCODINGS[self.encoding]
         self._ranks = parse_ranks(data, path)
-        self.specials = known.specials
-        _check_room(self._ranks, known.specials, self.encoding, path)
-        self.vocab_size = max(max(self._ranks.values()), *known.specials.values()) + 1
+        self.encoding = recognise_encoding(path, sha256, encoding, self._ranks)
+        known = ENCODINGS[self.encoding]
+        self.specials = known.specials(len(self._ranks))
+        _check_room(self._ranks, self.specials, self.encoding, path)
+        self.vocab_size = max(max(self._ranks.values()), *self.specials.values()) + 1
         self._bpe = tiktoken.Encoding(
-            self.encoding, pat_str=known.pattern, mergeable_ranks=self._ranks, special_tokens=known.specials
+            self.encoding, pat_str=known.pattern, mergeable_ranks=self._ranks, special_tokens=self.specials
         )
 
     def _open_fast(self) -> Fast | None:
-        splitter = ENCODINGS[self.encoding].splitter
-        return open_fast(
+        known = ENCODINGS[self.encoding]
+
+        def load(rs: Any) -> Any:
+            if known.splitter is None:
+                return rs.load_hf_json(for_gigatoken(self._ranks, known.pattern))
             # without special tokens, so that all text is ordinary
-            lambda rs: rs.BPETokenizer.from_tiktoken(str(self.path), splitter, {}),
-            self.encode,
-            routed_classes=recent_classes(),
-        )
+            return rs.BPETokenizer.from_tiktoken(str(self.path), known.splitter, {})
+
+        return open_fast(load, self.encode, routed_classes=recent_classes())
 
     def _encode_one(self, text: str) -> NDArray[np.int32]:
         try:
@@ -161,28 +82,45 @@ class TiktokenTokenizer(LibraryTokenizer):
         return self._ranks.get(token.encode())
 
 
-def recognise_encoding(path: Path, sha256: str, encoding: str | None) -> str:
-    """The encoding named by the caller, or the one whose published rank file this is."""
-    by_sha256 = [name for name, known in ENCODINGS.items() if known.sha256 == sha256]
-    if encoding is None:
-        if by_sha256:
-            return by_sha256[0]
-        raise TokenizerError(
-            "a rank file does not say how text is split, and this one is not a published file",
-            where=str(path),
-            next=f"set `encoding` to one of {', '.join(ENCODINGS)}",
-        )
-    if encoding not in ENCODINGS:
-        raise TokenizerError(
-            f"unknown encoding {encoding!r}", where=str(path), next=f"choose one of {', '.join(ENCODINGS)}"
-        )
-    if by_sha256 and encoding not in by_sha256:
-        raise TokenizerError(
-            f"these are the ranks of {by_sha256[0]}, not of {encoding}",
-            where=str(path),
-            next=f"set `encoding` to one of {', '.join(by_sha256)}, or leave it out",
-        )
-    return encoding
+def for_gigatoken(ranks: Mapping[bytes, int], pattern: str, first_id: int = 0) -> bytes:
+    """The same as a tokenizer.json, ids from `first_id` on.
+
+    tiktoken takes a part that is a token as it is (`ignore_merges`), and merges the two neighbours whose
+    union has the lowest rank, whichever they are: so there is a merge for each way to cut a token in two.
+    Slower to open than the ranks themselves (4 s for 128,000), and it holds ranks that no two others make.
+    """
+    letters = {byte: letter for letter, byte in BYTE_LETTERS.items()}
+    spelled = {token: "".join(map(letters.__getitem__, token)) for token in ranks}
+    merges = [
+        (rank, ranks[token[:cut]], spelled[token[:cut]], spelled[token[cut:]])
+        for token, rank in ranks.items()
+        for cut in range(1, len(token))
+        if token[:cut] in ranks and token[cut:] in ranks
+    ]
+    merges.sort(key=lambda merge: merge[:2])
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    letters_of_bytes = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
+    config = {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, letters_of_bytes]},
+        "post_processor": None,
+        "decoder": None,
+        "model": {
+            "type": "BPE",
+            "byte_fallback": False,
+            "ignore_merges": True,
+            "vocab": {spelled[token]: first_id + rank for token, rank in ranks.items()},
+            "merges": [[left, right] for _, _, left, right in merges],
+        },
+    }
+    return msgspec.json.encode(config)
 
 
 def parse_ranks(data: bytes, path: Path) -> dict[bytes, int]:
