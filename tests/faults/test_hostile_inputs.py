@@ -38,7 +38,8 @@ TARGETS = [
     "pairs.parquet", "pairs.tsv", "parquet", "pdf", "posts", "posts.7z", "receipt", "recipe",
     "saved to disk", "tar", "tar.gz", "template", "text as a whole", "text by line", "text by paragraph",
     "tokenizer bpe.model", "tokenizer ranks.tiktoken", "tokenizer tekken.json", "tokenizer tokenizer.json",
-    "tokenizer unigram.model", "tsv.gz", "warc", "warc.gz", "wet", "wet.gz", "wikiextractor", "wikiextractor lines", "working shard",
+    "tokenizer unigram.model", "tsv.gz", "warc", "warc.gz", "wet", "wet.gz", "wikiextractor",
+    "wikiextractor lines", "working shard",
 ]  # fmt: skip
 # A few bytes that ask for gigabytes or hours, and what becomes of them.
 BOMBS = {

@@ -87,14 +87,6 @@ def test_a_missing_file_is_an_error_that_says_what_to_check(tmp_path):
         tokenizer_check(tmp_path / "tok.json")
 
 
-def test_a_directory_is_an_error_that_names_the_file_in_it(tmp_path):
-    (tmp_path / "tokenizer.model").write_bytes(b"")
-    with pytest.raises(
-        TokenizerError, match=r"a directory, not a tokenizer file\n  next: .*/tokenizer\.model$"
-    ):
-        tokenizer_check(tmp_path)
-
-
 def test_an_encoding_for_another_kind_of_file_is_an_error(tiny_files):
     with pytest.raises(
         TokenizerError, match="encoding: gpt2 is for tiktoken rank files, and this is a huggingface"

@@ -138,7 +138,7 @@ def damaged(number: int, **entry: object) -> dict[str, object]:
         (tekken(default_num_special_tokens=-5), "asks for 297 ids, -5 of them special"),
         (tekken(default_vocab_size=100), "asks for 100 ids"),
         (tekken(default_vocab_size=1 << 62, default_num_special_tokens=1 << 61), "asks for 4,611,6"),
-        (tekken(default_num_special_tokens=8, default_vocab_size=270), "its 20 special tokens are not 8 or fewer distinct ones"),
+        (tekken(default_num_special_tokens=8, default_vocab_size=270), "its 20 special tokens are not 8 or"),
         (tekken("v13"), "version v13, and no special tokens"),
         (tekken("new"), "version new, and no special tokens"),
         (tekken(pattern="(("), r"its pattern cannot be read \("),

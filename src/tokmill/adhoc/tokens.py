@@ -42,6 +42,7 @@ from tokmill.recipe.section import parse_amount, shortest_spelling
 from tokmill.sources.readers import list_source
 from tokmill.storage.disk import commit_bytes, remove_file
 from tokmill.storage.location import file_sha256, local_path
+from tokmill.tokenizers.directory import tokenizer_file
 from tokmill.tokenizers.load import find_eos, load_tokenizer
 
 _WORK = ".work"
@@ -85,12 +86,13 @@ class Listing:
 def tokenizer_section(
     path: str | Path, sha256: str | None = None, encoding: str | None = None, eos: str | int | None = None
 ) -> Json:
-    """As a recipe has it: a tokenizer without `eos` has the first that it knows of the usual ones."""
+    """As a recipe has it: a tokenizer without `eos` has what its directory says, or the first that it knows
+    of the usual ones."""
     if eos is None:
-        eos = find_eos(load_tokenizer(Path(path), sha256=sha256, encoding=encoding))
+        eos = find_eos(load_tokenizer(Path(path), sha256=sha256, encoding=encoding), Path(path))
     pinned = {"sha256": sha256, "encoding": encoding}
     return {
-        "path": str(Path(path).resolve()),
+        "path": str(tokenizer_file(Path(path)).resolve()),
         "eos": eos,
         **{key: value for key, value in pinned.items() if value is not None},
     }

@@ -175,7 +175,28 @@ def check_ends(dataset: Dataset) -> tuple[bool, str]:
             inside += int((ids[:-1] == eos).sum())
     missing = len(dataset) - ended
     ok = inside == 0 and (missing == 0 or dataset.facts.layout == "pad")
-    return ok, f"{ended:,} of {len(dataset):,} examples end in {eos}, {inside:,} times it stands inside one"
+    told = f"{ended:,} of {len(dataset):,} examples end in {eos}, {inside:,} times it stands inside one"
+    bos = _bos_of(dataset)
+    if bos is None:
+        return ok, told
+    begun, misplaced = _count_begins(dataset, bos)
+    return ok and not misplaced and begun == len(dataset), (
+        f"{told}; {begun:,} begin with {bos}, {misplaced:,} times it stands elsewhere"
+    )
+
+
+def _bos_of(dataset: Dataset) -> int | None:
+    recorded = dataset.manifest.facts.get("tokenizer", {}) if dataset.manifest is not None else {}
+    found = recorded.get("bos_id", dataset.store.meta.get("bos_id"))
+    return found if isinstance(found, int) else None
+
+
+def _count_begins(dataset: Dataset, bos: int) -> tuple[int, int]:
+    begun = times = 0
+    for _, block in _blocks(dataset):
+        begun += sum(int(len(ids) > 0 and ids[0] == bos) for ids in block)
+        times += sum(int((ids == bos).sum()) for ids in block)
+    return begun, times - begun
 
 
 def _check_row_ends(dataset: Dataset, eos: int) -> tuple[bool, str]:
@@ -188,6 +209,7 @@ def _check_row_ends(dataset: Dataset, eos: int) -> tuple[bool, str]:
     indexed = open_dataset(dataset.directory, boundaries="index")
     index = indexed.index
     assert index is not None, "it was asked for"
+    bos = _bos_of(dataset)
     wrong, ends = 0, 0
     for rows, block in _blocks(indexed):
         for row, ids in zip(rows, block, strict=True):
@@ -199,6 +221,8 @@ def _check_row_ends(dataset: Dataset, eos: int) -> tuple[bool, str]:
             cut = len(np.setdiff1d(lasts[:-1], places, assume_unique=True))
             cut += int(0 < len(ids) < (dataset.facts.seq_len or 0) and ids[-1] != eos)
             wrong += inside + cut
+            if bos is not None:  # a row may begin with, or hold, the rest of a document
+                wrong += len(np.setdiff1d(np.flatnonzero(ids == bos), index.starts_of(row)))
     return wrong == 0, f"{ends:,} documents end in {eos}, {wrong:,} ends are not where the index says"
 
 

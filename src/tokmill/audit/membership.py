@@ -279,8 +279,9 @@ def _encoded(table: Labelled, rows: list[int], tokenizer: Tokenizer, dataset: Da
     )
     ends = np.cumsum(encoded.lengths)
     eos = [] if dataset.facts.eos_id is None else [dataset.facts.eos_id]
+    bos = [facts["bos_id"]] if "bos_id" in facts else []
     for start, end in zip(ends - encoded.lengths, ends, strict=True):
-        yield [*encoded.ids[start:end].tolist(), *eos]
+        yield [*bos, *encoded.ids[start:end].tolist(), *eos]
 
 
 # -- what belongs there ----------------------------------------------------------------------------

@@ -62,14 +62,16 @@ class Stretch(NamedTuple):
 class DocumentText(NamedTuple):
     text: str
     bounds: Boundaries
-    tokens: int  # with the one that ends it
+    stored: np.ndarray[tuple[int], np.dtype[np.int64]]  # with what begins and ends it
+    lead: int  # tokens before those of the text: 1 with a BOS
     is_same: bool  # encoded again, it has the ids that are stored
 
     def stretch(self, first: int, stop: int) -> Stretch:
-        """Of the document's tokens [first, stop); the last of all ends the document and has no character."""
+        """Of the document's tokens [first, stop); one that begins or ends the document has no character."""
         data, last = self.text.encode(), len(self.bounds.ids)
         begin, end = (
-            int(self.bounds.bounds[at]) if at < last else len(data) for at in (min(first, last), stop)
+            int(self.bounds.bounds[at]) if at < last else len(data)
+            for at in (min(max(place - self.lead, 0), last) for place in (first, stop))
         )
         characters = characters_between(data, begin, end)
         return Stretch(
@@ -105,16 +107,18 @@ def load_document(run: RunPlaces, place: Place, split: str, sequence: int) -> Do
     (entry,) = artifact.manifest.entries("tokenizer")
     facts, path = artifact.manifest.facts, artifact.path(entry)
     controls = facts.get("controls", {})
-    found = spelled_boundaries(path, facts["kind"], stored[:-1], text, controls)
+    lead = int("bos_id" in facts)
+    inner = stored[lead:-1]
+    found = spelled_boundaries(path, facts["kind"], inner, text, controls)
     if found is None:
         found = boundaries(_loaded(path, entry.content_sha256, facts["encoding"]), text, controls)
-    return DocumentText(text, found, len(stored), np.array_equal(stored[:-1], found.ids))
+    return DocumentText(text, found, stored, lead, np.array_equal(inner, found.ids))
 
 
 def load_ids(
     run: RunPlaces, place: Place, split: str, sequence: int
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The document's tokens as the tokens step wrote them, EOS last."""
+    """The document's tokens as the tokens step wrote them, EOS last, and BOS first if there is one."""
     tokens = run.artifacts["tokens"]
     (entry,) = (
         entry
@@ -306,15 +310,21 @@ def _traced(found: BuildSplit, row: int, span: DocumentSpan, start: int, end: in
     history = history_of(found.run, place, span.doc_id)
     stop = told.tokens[1]
     return told._replace(
-        document_tokens=document.tokens,
-        ids=tuple(document.bounds.ids[first:stop].tolist()) if end - start == 1 else (),
-        ends_document=stop == document.tokens,
+        document_tokens=len(document.stored),
+        ids=_ids_of(document, first, stop) if end - start == 1 else (),
+        ends_document=stop == len(document.stored),
         stretch=document.stretch(first, stop) if document.is_same else None,
         place={"shard": place.shard.name, "row": place.row, "sequence": sequence},
         origin=origin_of(found.run, place, history),
         history=history,
         note=None if document.is_same else "encoded again, the text has other ids: characters are not told",
     )
+
+
+def _ids_of(document: DocumentText, first: int, stop: int) -> tuple[int, ...]:
+    """None of what ends the document."""
+    ids: list[int] = document.stored[first : min(stop, len(document.stored) - 1)].tolist()
+    return tuple(ids)
 
 
 def _locate(found: BuildSplit, run: RunPlaces, row: int, span: DocumentSpan) -> tuple[Place, int] | None:

@@ -24,6 +24,8 @@ Command = Callable[..., Any]
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+FILE_OR_DIRECTORY = click.Path(exists=True, path_type=Path)
+ANY_PATH = click.Path(path_type=Path)
 ANY_FILE = click.Path(dir_okay=False, path_type=Path)
 ANY_DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
@@ -120,7 +122,7 @@ def out_option(what: str, type: Any = ANY_DIRECTORY, **more: Any) -> Callable[[C
 
 def tokenizer_option(note: str = "", **more: Any) -> Callable[[Command], Command]:
     told = f"Tokenizer file: tokenizer.json, .model or .tiktoken{note}."
-    return click.option("--tokenizer", type=FILE, help=told, **more)
+    return click.option("--tokenizer", type=FILE_OR_DIRECTORY, help=told, **more)
 
 
 def seed_option(note: str = "", **more: Any) -> Callable[[Command], Command]:

@@ -11,6 +11,7 @@ import tokmill
 from tokmill.cli.console import answer, out, verb, with_progress
 from tokmill.cli.source_options import (
     ANY_FILE,
+    ANY_PATH,
     FILE,
     out_option,
     replace_option,
@@ -137,7 +138,7 @@ def _render_trained(made: Trained) -> None:
 @tokenizer_command.command(
     "check", epilog="Example: tokmill tokenizer check o200k_base.tiktoken --sha256 446a9538cb6c…"
 )
-@click.argument("model", type=ANY_FILE)
+@click.argument("model", type=ANY_PATH)
 @click.option("--sha256", help="The file must have this digest.")
 @_encoding
 @verb
@@ -161,7 +162,7 @@ def _render_checked(checked: Checked) -> None:
 @tokenizer_command.command(
     "coverage", epilog="Example: tokmill tokenizer coverage tok.model data/*.jsonl.zst --by language"
 )
-@click.argument("model", type=ANY_FILE)
+@click.argument("model", type=ANY_PATH)
 @_files
 @_by
 @text_option

@@ -8,7 +8,7 @@
     list_pieces      whole rows and bins     -> rows in the order of their first document,
                                                 pieces in document order
     copy_pieces      pieces of one array     -> places in another    what rows of tokens are gathered with
-    end_sequences    sequences of ids        -> the same, each with an end-of-sequence id
+    end_sequences    sequences of ids        -> the same, each with an id at its end, or at both
 
 All are linear in documents, but for the search for room: a binary tree over the T possible rooms.
 """
@@ -337,21 +337,23 @@ def _copy_pieces(data: Bytes, begins: Places, places: Places, counts: Places, in
 
 
 def end_sequences(
-    ids: Numbers, offsets: Places, rows: Places, eos_id: int, dtype: str
+    ids: Numbers, offsets: Places, rows: Places, eos_id: int, dtype: str, bos_id: int | None = None
 ) -> NDArray[np.integer]:
     """Sequence i of `rows` is ids[offsets[i]:offsets[i + 1]]; every id must fit the dtype.
 
     ids      int32   |a a a|b|c c|          rows 0 and 2, eos
     into     uint16  |a a a eos|c c eos|    narrowed on the way: one copy, whatever the dtype
+                     |bos a a a eos|bos c c eos|    with a `bos_id`
     """
     ids, offsets, rows = frozen(ids, np.int32), frozen(offsets, np.int64), frozen(rows, np.int64)
     if not 0 <= offsets[0] <= offsets[-1] <= ids.size:
         raise ValueError(f"offsets {offsets[0]}..{offsets[-1]} lie outside the {ids.size} ids")
     if rows.size and not 0 <= rows.min() <= rows.max() < offsets.size - 1:
         raise ValueError(f"rows {rows.min()}..{rows.max()} of {offsets.size - 1}")
-    tokens = int((offsets[rows + 1] - offsets[rows]).sum()) + rows.size
+    before = np.full(0 if bos_id is None else 1, bos_id or 0, dtype)
+    tokens = int((offsets[rows + 1] - offsets[rows]).sum()) + rows.size * (1 + before.size)
     into = np.empty(tokens, dtype)
-    _end_sequences(ids, offsets, rows, into.dtype.type(eos_id), into)
+    _end_sequences(ids, offsets, rows, before, into.dtype.type(eos_id), into)
     return into
 
 
@@ -361,12 +363,20 @@ def end_sequences(
     ]
 )
 def _end_sequences(
-    ids: Numbers, offsets: Places, rows: Places, eos_id: np.integer, into: NDArray[np.integer]
+    ids: Numbers,
+    offsets: Places,
+    rows: Places,
+    before: NDArray[np.integer],
+    eos_id: np.integer,
+    into: NDArray[np.integer],
 ) -> None:
     place = np.uint64(0)  # unsigned, as in _copy_pieces
     for number in range(rows.size):
         begin = np.uint64(offsets[rows[number]])
         count = np.uint64(offsets[rows[number] + 1]) - begin
+        for at in range(before.size):
+            into[place] = before[at]
+            place += np.uint64(1)
         for at in range(count):
             into[place + at] = ids[begin + at]
         into[place + count] = eos_id

@@ -50,7 +50,7 @@ from tokmill.storage.disk import system_error
 from tokmill.storage.location import InputFile, find_files, is_url
 from tokmill.storage.records import PACKED, open_stream, read_exactly
 from tokmill.storage.sniff import HEAD_BYTES, refuse_other_packing, unlike_its_name
-from tokmill.tokenizers.load import check_dtype, check_padded, resolve_controls, resolve_eos
+from tokmill.tokenizers.load import check_dtype, check_padded, resolve_bos, resolve_controls, resolve_eos
 
 _LOG = logging.getLogger("tokmill.pipeline")
 
@@ -266,9 +266,13 @@ def _opened(found: _Found, tokenizer: Tokenizer, recipe: Recipe, base: Path, out
         opened = open_published(step)
     except TokmillError as error:
         key = "sha256" if isinstance(error, TokenizerMismatch) else "plugin" if tokenizer.plugin else "path"
+        if tokenizer.eos is None and "`eos" in f"{error.what} {error.next}":
+            key = "eos"
         found.note(("tokenizer", key), error)
         return 0
-    found.holds(("tokenizer", "eos"), resolve_eos, opened, tokenizer.eos)
+    if found.holds(("tokenizer", "eos"), resolve_eos, opened, step.options.eos) and tokenizer.bos is not None:
+        eos_id = resolve_eos(opened, step.options.eos)
+        found.holds(("tokenizer", "bos"), resolve_bos, opened, tokenizer.bos, eos_id)
     for number, literal in enumerate(tokenizer.control):
         found.holds(("tokenizer", "control", number), resolve_controls, opened, [literal])
     found.holds(("tokenizer",), check_padded, opened.vocab_size, tokenizer.padded_vocab_size)

@@ -1,11 +1,13 @@
 """The steps from documents to builds: tokenizer, mixture, and one build each.
 
-tokenizer    path: the file's sha256  train: options with defaults, the sample and the shares of sources in it
+tokenizer    path: the sha256 of the file, or of the one in the directory  train: options with defaults, the
+             sample and the shares of sources in it
 mixture      which documents, in which order; without one, all, in corpus order
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +17,7 @@ from msgspec import structs
 
 from tokmill.artifacts.plugins import find_plugin
 from tokmill.artifacts.step import Step
-from tokmill.errors import RecipeError, TokenizerError, TokenizerMismatch
+from tokmill.errors import EosMissing, RecipeError, TokenizerError, TokenizerMismatch
 from tokmill.formats import find_format, format_names, known_format, resolve_format
 from tokmill.packing.mixture import check_weights
 from tokmill.recipe import Build, Mixture, Pack, Recipe, Tokenizer, Training, dtype_of, format_mistakes
@@ -23,7 +25,8 @@ from tokmill.stages.build.blocks import BuildOptions, PackOptions
 from tokmill.stages.build.mixture import MixtureOptions
 from tokmill.stages.tokens.tokenizer import Shares, TokenizerExtra, TokenizerOptions
 from tokmill.storage.location import file_sha256
-from tokmill.tokenizers.load import check_dtype, load_tokenizer
+from tokmill.tokenizers.directory import find_mark, tokenizer_file
+from tokmill.tokenizers.load import check_dtype, find_eos, load_tokenizer
 from tokmill.tokenizers.train import resolve_options
 
 
@@ -32,10 +35,11 @@ def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, 
     tokenizer, directory = recipe.tokenizer, out / "tokenizer"
     assert tokenizer is not None, "a recipe without a tokenizer has no such step"
     options = TokenizerOptions(
-        eos=tokenizer.eos,
+        eos=tokenizer.eos if tokenizer.eos is not None else "",
         control=tuple(tokenizer.control),
         padded_vocab_size=tokenizer.padded_vocab_size,
         encoding=tokenizer.encoding,
+        bos=tokenizer.bos,
         train=None,
     )
     if tokenizer.train is not None:
@@ -46,6 +50,8 @@ def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, 
         options = structs.replace(options, plugin=plugin, options=tokenizer.options)
         return Step("tokenizer", "tokenizer", directory, options)
     path, actual = _pinned_file(tokenizer, base)
+    if tokenizer.eos is None:
+        options = structs.replace(options, eos=_eos_of_directory(tokenizer, base))
     narrow = narrow_builds(recipe)
     if narrow:
         known = load_tokenizer(path, encoding=tokenizer.encoding).vocab_size
@@ -58,10 +64,10 @@ def tokenizer_step(recipe: Recipe, base: Path, out: Path, documents: tuple[str, 
 
 def _pinned_file(tokenizer: Tokenizer, base: Path) -> tuple[Path, str]:
     """The file that the recipe names, and its sha256, which must be the pinned one."""
-    path = base / Path(tokenizer.path or "").expanduser()
+    path = tokenizer_file(_named(tokenizer, base))
     if not path.is_file():
         raise TokenizerError(
-            "a directory, not a tokenizer file" if path.is_dir() else "no such tokenizer file",
+            "no such tokenizer file",
             where=str(path),
             next="check `tokenizer.path`; it is relative to the recipe, and tokmill never downloads one",
         )
@@ -73,6 +79,35 @@ def _pinned_file(tokenizer: Tokenizer, base: Path) -> tuple[Path, str]:
             next="restore the pinned file, or change `tokenizer.sha256` if the new one is meant",
         )
     return path, actual
+
+
+def _named(tokenizer: Tokenizer, base: Path) -> Path:
+    return base / Path(tokenizer.path or "").expanduser()
+
+
+def _eos_of_directory(tokenizer: Tokenizer, base: Path) -> str | int:
+    """What it says ends a document, for a recipe that leaves it to the directory and pins nothing."""
+    path = _named(tokenizer, base)
+    mark = find_mark(path, "eos") if path.is_dir() else None
+    if mark is not None and tokenizer.sha256 is None:
+        return mark.token
+    if mark is None:
+        opened = load_tokenizer(path, encoding=tokenizer.encoding)
+        raise EosMissing(
+            "nothing here says what ends a document" if path.is_dir() else "a file does not say its `eos`",
+            where=str(path),
+            next=f"set `eos: {_written_token(find_eos(opened))}` if documents end so",
+        )
+    raise RecipeError(
+        f"the `sha256` pins {tokenizer_file(path).name}, and not what {mark.file} says of `eos`",
+        where=str(path),
+        next=f"set `eos: {_written_token(mark.token)}`, as it says",
+    )
+
+
+def _written_token(token: str | int) -> str:
+    """As it is typed into a recipe."""
+    return json.dumps(token, ensure_ascii=False)
 
 
 def _trained(options: TokenizerOptions, recipe: Recipe, training: Training) -> TokenizerOptions:

@@ -118,17 +118,25 @@ class Training(Section):
 
 
 class Tokenizer(Section):
-    """A pinned file, a plugin, or one to train; `eos` is a token of its vocabulary, or an id."""
+    """A pinned file or directory, a plugin, or one to train; `eos` and `bos` are tokens of its vocabulary, or
+    ids."""
 
     path: str | None = None
     sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
-    encoding: str | None = Field(None, description="for a .tiktoken file whose sha256 is not a published one")
+    encoding: str | None = Field(
+        None, description="for a rank file that is not a published one: cl100k_base, llama3 …"
+    )
     plugin: str | None = Field(
         None, description="a function that makes one: of an installed package, or hooks.py:name"
     )
     options: dict[str, Any] = Field({}, description="for the `plugin`")
     train: Training | None = None
-    eos: str | int
+    eos: str | int | None = Field(
+        None, description="required, but for a directory that is not pinned: `path: tok/` says it itself"
+    )
+    bos: str | int | None = Field(
+        None, description="a token, or an id, that every document begins with [default: none]"
+    )
     control: list[str] = Field(
         [], description="control tokens whose literals in text become their ids; all others stay text"
     )
@@ -136,12 +144,20 @@ class Tokenizer(Section):
         None, ge=1, le=1 << 31, description="rows of the embedding that the ids are for"
     )
 
-    @field_validator("eos", mode="before")
+    @field_validator("eos", "bos", mode="before")
     @classmethod
     def _token_or_id(cls, value: Any) -> Any:
+        if value is None:
+            return value
         if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
             raise ValueError("should be a token of the vocabulary, or an id")
         return value
+
+    @model_serializer(mode="wrap")
+    def _as_asked(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a `bos`, as recipes were written before there was one: a digest stays what it was."""
+        found: dict[str, Any] = written(self)
+        return found if self.bos is not None else {k: v for k, v in found.items() if k != "bos"}
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
@@ -149,8 +165,12 @@ class Tokenizer(Section):
         if sum(given.get(key) is not None for key in ("path", "plugin", "train")) != 1:
             yield (), "needs either `path` (with `sha256`), `plugin` or `train`"
             return
-        if is_trained and isinstance(given.get("eos"), int):
-            yield ("eos",), "a trained tokenizer takes its `eos` as a string"
+        path = given.get("path")
+        if given.get("eos") is None and not (isinstance(path, str) and path.endswith("/")):
+            yield ("eos",), "is required; only a directory, written `path: tok/`, may say it itself"
+        for key in ("eos", "bos"):
+            if is_trained and isinstance(given.get(key), int):
+                yield (key,), f"a trained tokenizer takes its `{key}` as a string"
         for key, owner in (("sha256", "path"), ("encoding", "path"), ("options", "plugin")):
             if given.get(key) and given.get(owner) is None:
                 yield (key,), f"`{key}` belongs to `{owner}`"

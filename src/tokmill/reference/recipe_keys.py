@@ -125,8 +125,11 @@ MORE = {
     "Split.counts": "for counts",
     "StackExchange.min_question_score": "questions below are dropped",
     "StackExchange.min_answer_score": "answers below are dropped",
-    "Tokenizer.path": "a tiktoken rank file, a tokenizer.json or a SentencePiece .model",
-    "Tokenizer.sha256": "of the file; another file stops the run",
+    "Tokenizer.path": (
+        "a tiktoken rank file, a tokenizer.json, a SentencePiece .model, a tekken.json, or a directory with "
+        "one of them"
+    ),
+    "Tokenizer.sha256": "of the file, or of the one in the directory; another file stops the run",
     "Tokenizer.train": "make one from the documents",
     "Tokenizer.eos": "what ends a document",
     "Training.model": "byte_bpe is for any text; unigram and bpe for those who want SentencePiece",

@@ -195,9 +195,11 @@ def describe_tokenizer(found: Found) -> Json | None:
     facts = artifact.manifest.facts
     tokens = found.artifacts.get("tokens")
     counts: Json = tokens.manifest.counts if tokens is not None else {}
+    config = artifact.manifest.config
     return {
         **{key: facts.get(key) for key in _TOKENIZER},
-        "eos": artifact.manifest.config.get("eos"),
+        "eos": config.get("eos"),
+        **({"bos": config.get("bos"), "bos_id": facts["bos_id"]} if "bos_id" in facts else {}),
         "trained": artifact.manifest.config.get("train") is not None,
         "training": artifact.manifest.config.get("train"),
         "coverage": facts.get("coverage"),

@@ -268,6 +268,11 @@ def tokenizer_section(facts: Json) -> Section:
         ("kind", f"{tokenizer['kind']}{', trained by this run' if tokenizer['trained'] else ''}"),
         ("vocabulary", f"{tokenizer['vocab_size']:,}" if tokenizer["vocab_size"] else None),
         ("end of document", f"{tokenizer['eos']} = {tokenizer['eos_id']}"),
+        *(
+            [("begin of document", f"{tokenizer['bos']} = {tokenizer['bos_id']}")]
+            if "bos" in tokenizer
+            else []
+        ),
         (
             "checked",
             f"{plural(tokenizer['checked_docs'], 'document')} against the reference"
@@ -293,7 +298,8 @@ def tokenizer_section(facts: Json) -> Section:
         if counted:
             body += (
                 f'<p class="meta">Words are counted where a rule needs them ({shown(", ".join(counted))}), '
-                "in some or all of the documents; the token that ends a document is not counted as text.</p>"
+                "in some or all of the documents; tokens that end or begin a document are not counted as "
+                "text.</p>"
             )
     return Section("tokenizer", "Tokenizer", says, body)
 

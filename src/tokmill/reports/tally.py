@@ -89,7 +89,10 @@ def tally_tokens(found: Found) -> Tally | None:
     shares = {key: rank_shares(totals) for key, totals in by.items()}
     source_split = sorted(pairs.items(), key=lambda item: (-item[1], item[0]))
     chars = _chars(tokens.manifest.counts)
-    fertility = {key: [_fertility(row, chars[key], worded[key]) for row in shares[key]] for key in worded}
+    added = 2 if "bos_id" in tokens.manifest.facts.get("tokenizer", {}) else 1
+    fertility = {
+        key: [_fertility(row, chars[key], worded[key], added) for row in shares[key]] for key in worded
+    }
     return Tally(shares, source_split, fertility, histogram.bars())
 
 
@@ -132,11 +135,12 @@ def _chars(counts: Json) -> dict[str, dict[str, int]]:
     }
 
 
-def _fertility(row: Json, chars: dict[str, int], worded: Json) -> Json:
-    """Without the token that ends each document, which is no text. None: not measured."""
-    of_text = row["tokens"] - row["docs"]
+def _fertility(row: Json, chars: dict[str, int], worded: Json, added: int) -> Json:
+    """Without the one or two tokens that end and begin each document, which are no text.
+    None: not measured."""
+    of_text = row["tokens"] - added * row["docs"]
     known = worded.get(row["name"], {"docs": 0, "tokens": 0, "words": 0})
-    counted = known["tokens"] - known["docs"]
+    counted = known["tokens"] - added * known["docs"]
     return {
         "name": row["name"],
         "docs": row["docs"],

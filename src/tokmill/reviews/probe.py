@@ -13,8 +13,8 @@ multinomial naive Bayes, taught by training rows, asked about held-out ones.
 
 Whatever a router or a probe of hidden states finds about domains is to be compared with this: it needs no
 context at all. Log-probabilities are whole numbers (2^-20 nats), so that no order of additions changes a
-verdict. EOS is never looked at, nor an id that training rows do not have. Domains count alike: the prior is
-uniform, and so is the mean over them.
+verdict. EOS and BOS are never looked at, nor an id that training rows do not have. Domains count alike: the
+prior is uniform, and so is the mean over them.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def probe(
     if "vocab_size" not in tokenizer:
         raise NotMeasured(f"the manifest of build {build.name} does not say how large the vocabulary is")
     vocab_size = max(tokenizer["vocab_size"], tokenizer.get("padded_vocab_size") or 0)
-    eos = tokenizer.get("eos_id")
+    marks = [tokenizer[key] for key in ("eos_id", "bos_id") if tokenizer.get(key) is not None]
     names = tuple(sorted(set(classes.of.values())))  # of a row that is half of each, the first
     codes = {source: names.index(domain) for source, domain in classes.of.items()}
     train = SplitPieces(build, build.splits[0], max_tokens[0])
@@ -122,7 +122,7 @@ def probe(
     with_eos = np.zeros((len(names), vocab_size), np.int64)
     for pieces in train:
         domains = _domains(pieces, codes)
-        for view, units in _views(pieces, domains, len(names), eos):
+        for view, units in _views(pieces, domains, len(names), marks):
             _add_counts(counts[view], units.label[units.unit], units.token)
             trained_on[view] += np.bincount(units.label, minlength=len(names))
         places, piece = tokens_of(pieces, slice(None), pieces.lengths)
@@ -133,7 +133,7 @@ def probe(
     losses = _Losses(with_eos)
     for pieces in held_out:
         domains = _domains(pieces, codes)
-        for view, units in _views(pieces, domains, len(names), eos):
+        for view, units in _views(pieces, domains, len(names), marks):
             asking[view].ask(units)
         losses.add(pieces, domains)
     if not asking["row"].asked.any():
@@ -155,35 +155,35 @@ def _domains(pieces: Pieces, codes: Mapping[str, int]) -> Ints:
 # --- what is classified ---
 
 
-def _views(pieces: Pieces, domains: Ints, count: int, eos: int | None) -> Iterator[tuple[str, Units]]:
+def _views(pieces: Pieces, domains: Ints, count: int, marks: list[int]) -> Iterator[tuple[str, Units]]:
     amounts = np.zeros((pieces.rows, count), np.int64)
     np.add.at(amounts, (pieces.row, domains), pieces.lengths)
     mine = amounts.argmax(1)[pieces.row] == domains
-    yield "row", _units(pieces, mine, pieces.lengths[mine], pieces.row, domains, eos)
+    yield "row", _units(pieces, mine, pieces.lengths[mine], pieces.row, domains, marks)
     first = np.searchsorted(pieces.row, pieces.row)  # of each piece, the first of its row
     room = FIRST - (pieces.start - pieces.start[first])
     early = (room > 0) & (domains[first] == domains)
     yield (
         "row start",
-        _units(pieces, early, np.minimum(pieces.lengths, room)[early], pieces.row, domains, eos),
+        _units(pieces, early, np.minimum(pieces.lengths, room)[early], pieces.row, domains, marks),
     )
     begun = pieces.offset == 0
     number = np.arange(len(domains))
     yield (
         "document start",
-        _units(pieces, begun, np.minimum(pieces.lengths, FIRST)[begun], number, domains, eos),
+        _units(pieces, begun, np.minimum(pieces.lengths, FIRST)[begun], number, domains, marks),
     )
 
 
 def _units(
-    pieces: Pieces, chosen: NDArray[np.bool_], lengths: Ints, unit: Ints, domains: Ints, eos: int | None
+    pieces: Pieces, chosen: NDArray[np.bool_], lengths: Ints, unit: Ints, domains: Ints, marks: list[int]
 ) -> Units:
     """The first so many tokens of each chosen piece, and whose unit they are of;
     only units that have a token, numbered anew."""
     places, piece = tokens_of(pieces, chosen, lengths)
     token = pieces.ids[places]
-    if eos is not None:
-        is_word = token != eos
+    if marks:
+        is_word = ~np.isin(token, marks)
         token, piece = token[is_word], piece[is_word]
     of_unit = unit[piece]
     is_first = np.ones(len(of_unit), np.bool_)

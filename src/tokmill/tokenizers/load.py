@@ -1,5 +1,6 @@
 """From a tokenizer file to a Tokenizer, with every check that needs no text.
 
+    directory ─▶ the file in it
     read once ─▶ sha256 (against the pin) ─▶ kind (by name, else by content) ─▶ adapter
 
       .json                        tokenizer.json of Hugging Face `tokenizers`, or tekken.json of Mistral
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import canonical
 from tokmill.artifacts.plugins import SAMPLE, Plugin
 from tokmill.errors import EosMissing, RecipeError, TokenizerError, TokenizerMismatch, VocabTooLarge
+from tokmill.tokenizers.directory import find_mark, tokenizer_file
 from tokmill.tokenizers.protocol import Boundaries, Encoded, Tokenizer, by_bytes
 
 # In the order in which they are offered when the asked-for token does not exist.
@@ -49,6 +51,17 @@ _EOS_NAMES: Final = (
     "<|return|>",
 )
 
+_BOS_NAMES: Final = (
+    "<s>",
+    "<bos>",
+    "<|begin_of_text|>",
+    "<|startoftext|>",
+    "<|bos|>",
+    "<｜begin▁of▁sentence｜>",
+    "[BOS]",
+    "[CLS]",
+)
+
 _ID_LIMITS: Final = {"uint16": 1 << 16, "int32": 1 << 31}
 
 _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+(\n|\Z)")
@@ -58,11 +71,12 @@ _PIECE_BYTES = re.compile(rb"\n[\x00-\x7f]\n", re.DOTALL)
 
 
 def load_tokenizer(path: Path, *, sha256: str | None = None, encoding: str | None = None) -> Tokenizer:
-    """The tokenizer in `path`, whose bytes must have the pinned `sha256` if one is given.
+    """The tokenizer in `path`, whose bytes must have the pinned `sha256` if one is given; of a directory, the
+    one in it.
 
     `encoding` names the split pattern and special tokens of a rank file (`cl100k_base`, …).
     """
-    path = Path(path)
+    path = tokenizer_file(Path(path))
     data = _read(path)
     actual = hashlib.sha256(data).hexdigest()
     if sha256 is not None and sha256.lower() != actual:
@@ -115,14 +129,6 @@ def _read(path: Path) -> bytes:
             "no such tokenizer file",
             where=str(path),
             next="check `tokenizer.path` (it is relative to the recipe); tokmill never downloads a tokenizer",
-        ) from None
-    except IsADirectoryError:
-        names = ("tokenizer.json", "tokenizer.model")
-        found = [name for name in names if (path / name).is_file()]
-        raise TokenizerError(
-            "a directory, not a tokenizer file",
-            where=str(path),
-            next=f"name the file in it: {path / (found or names)[0]}",
         ) from None
     except OSError as error:
         raise TokenizerError(
@@ -270,25 +276,42 @@ def resolve_eos(tokenizer: Tokenizer, eos: str | int) -> int:
 
     A string must be a token that text cannot spell; an id is taken at its word.
     """
-    if isinstance(eos, int):
-        if not 0 <= eos < tokenizer.vocab_size:
+    return _resolve(tokenizer, "eos", eos, "end")
+
+
+def resolve_bos(tokenizer: Tokenizer, bos: str | int, eos_id: int) -> int:
+    """The id that begins a document, likewise. It is not the one that ends it: a reader that looks for ends
+    would find one at every beginning."""
+    found = _resolve(tokenizer, "bos", bos, "begin")
+    if found == eos_id:
+        raise TokenizerError(
+            f"bos and eos are both {bos!r} (id {found}), so a document would end where it begins",
+            where=str(tokenizer.path),
+            next="leave `bos` out: the token that ends a document stands before the next one already",
+        )
+    return found
+
+
+def _resolve(tokenizer: Tokenizer, key: str, asked: str | int, act: str) -> int:
+    if isinstance(asked, int):
+        if not 0 <= asked < tokenizer.vocab_size:
             raise EosMissing(
-                f"eos id {eos} is outside the vocabulary (0 to {tokenizer.vocab_size - 1:,})",
+                f"{key} id {asked} is outside the vocabulary (0 to {tokenizer.vocab_size - 1:,})",
                 where=str(tokenizer.path),
-                next=_suggest(tokenizer),
+                next=_suggest(tokenizer, key),
             )
-        return eos
-    found = tokenizer.token_id(eos)
+        return asked
+    found = tokenizer.token_id(asked)
     if found is None:
         raise EosMissing(
-            f"no token {eos!r} in the vocabulary", where=str(tokenizer.path), next=_suggest(tokenizer)
+            f"no token {asked!r} in the vocabulary", where=str(tokenizer.path), next=_suggest(tokenizer, key)
         )
-    if found in tokenizer.encode([eos]).ids:
+    if found in tokenizer.encode([asked]).ids:
         raise TokenizerError(
-            f"{eos!r} (id {found}) is also what ordinary text is encoded to, so a document could end in its "
-            "middle",
+            f"{asked!r} (id {found}) is also what ordinary text is encoded to, so a document could {act} in "
+            "its middle",
             where=str(tokenizer.path),
-            next=f"{_suggest(tokenizer, besides=eos)}, or set `eos: {found}` to accept it",
+            next=f"{_suggest(tokenizer, key, besides=asked)}, or set `{key}: {found}` to accept it",
         )
     return found
 
@@ -317,8 +340,10 @@ def resolve_controls(tokenizer: Tokenizer, controls: Iterable[str]) -> dict[str,
     return found
 
 
-def find_eos(tokenizer: Tokenizer) -> str:
-    """The first of the usual tokens that this one has."""
+def find_eos(tokenizer: Tokenizer, given: Path | None = None) -> str | int:
+    """What the directory `given` says, or the first of the usual tokens that this one has."""
+    if given is not None and given.is_dir() and (mark := find_mark(given, "eos")) is not None:
+        return mark.token
     for name in _EOS_NAMES:
         if tokenizer.token_id(name) is not None:
             return name
@@ -329,9 +354,12 @@ def find_eos(tokenizer: Tokenizer) -> str:
     )
 
 
-def _suggest(tokenizer: Tokenizer, besides: str = "") -> str:
-    found = [name for name in _EOS_NAMES if name != besides and tokenizer.token_id(name) is not None]
-    return f"set `eos` to one of {', '.join(found)}" if found else "set `eos` to the id of a control token"
+def _suggest(tokenizer: Tokenizer, key: str, besides: str = "") -> str:
+    usual = _EOS_NAMES if key == "eos" else _BOS_NAMES
+    found = [name for name in usual if name != besides and tokenizer.token_id(name) is not None]
+    return (
+        f"set `{key}` to one of {', '.join(found)}" if found else f"set `{key}` to the id of a control token"
+    )
 
 
 def check_dtype(

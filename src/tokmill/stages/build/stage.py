@@ -114,6 +114,7 @@ class SplitTokens:
             "tokenizer_path": f"../../../tokenizer/{facts['file']}",
             "tokenizer_sha256": facts["sha256"],
             "eos_id": facts["eos_id"],
+            **({"bos_id": facts["bos_id"]} if "bos_id" in facts else {}),
             "pad_id": self._pad_id if self.counts["tokens"]["padding"] else None,
             "vocab_size": facts["vocab_size"],
             "padded_vocab_size": facts.get("padded_vocab_size") or facts["vocab_size"],

@@ -1,11 +1,11 @@
-"""Tokens: the kept texts of a shard, encoded once, EOS after each document.
+"""Tokens: the kept texts of a shard, encoded once, EOS after each document, and BOS before it if asked for.
 
     texts of all splits ─ encode ─ check a sample ─ EOS
         ─> <split>/<domain>/tokens-<shard>.{bin,idx}   ids, one sequence per document
            <split>/<domain>/lengths-<shard>.parquet    row, doc_id, tokens, text_bytes
 
 Ids take the smallest dtype that holds the vocabulary; builds widen them where asked. Control tokens that the
-recipe asks for are the only strings that become one; EOS is the tokenizer's, whatever the text says.
+recipe asks for are the only strings that become one; EOS and BOS are the tokenizer's, whatever the text says.
 `shards_of_split` is the one way mixtures and builds find them again, `load_split_texts` the one way to read
 documents as cleaning left them.
 """
@@ -211,6 +211,7 @@ class ShardTokensOptions(TaskOptions, frozen=True):
     controls: dict[str, int]
     splits: tuple[str, ...]
     dtype: Literal["uint16", "int32"]
+    bos_id: int | None = None
 
 
 def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str, Artifact]) -> Conduct:
@@ -233,6 +234,7 @@ def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str
                 controls=facts.get("controls", {}),
                 splits=tuple(splits),
                 dtype="uint16" if facts["vocab_size"] <= 1 << 16 else "int32",
+                bos_id=facts.get("bos_id"),
             ),
             inputs=[*pinned, *inputs],
             directory=str(step.directory),
@@ -335,12 +337,15 @@ def _write(
     task: Task[ShardTokensOptions], split: str, table: Any, rows: Any, text_bytes: Any, batches: list[_Batch]
 ) -> tuple[list[FileEntry], Any]:
     """The documents `rows` of the shard; `table` has them already."""
+    options = task.options
+    added = 1 if options.bos_id is None else 2
     chunks, lengths = [], []
     for batch in batches:
         mine = rows[slice(*np.searchsorted(rows, [batch.first, batch.first + len(batch.offsets) - 1]))]
         mine = mine - batch.first
-        chunks.append(end_sequences(batch.ids, batch.offsets, mine, task.options.eos_id, task.options.dtype))
-        lengths.append(batch.offsets[mine + 1] - batch.offsets[mine] + 1)
+        ended = end_sequences(batch.ids, batch.offsets, mine, options.eos_id, options.dtype, options.bos_id)
+        chunks.append(ended)
+        lengths.append(batch.offsets[mine + 1] - batch.offsets[mine] + added)
     tokens = np.concatenate(lengths)
     name = f"tokens-{task.key}"
     stem = f"{split}/{task.options.domain}/{name}"

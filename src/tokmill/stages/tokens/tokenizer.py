@@ -1,6 +1,6 @@
 """Tokenizer: the pinned file, copied beside the tokens it made, or one trained on the training split.
 
-path  ─ sha256 against the pin ─ load ─ eos, control tokens ─> tokenizer/<file>
+path  ─ sha256 against the pin ─ load ─ eos, bos, control tokens ─> tokenizer/<file>
 plugin ─ its name, digest and options ─ load ─ eos … ─> tokenizer/tokenizer.plugin.json
 train ─ sample of the training texts ─ trainer ─ load ─ eos … ─> tokenizer/<file>,
                                                                  tokenizer/tokenizer.log.json
@@ -71,6 +71,7 @@ from tokmill.tokenizers.load import (
     describe_tokenizer,
     pinned_tokenizer,
     plugin_file,
+    resolve_bos,
     resolve_controls,
     resolve_eos,
 )
@@ -335,6 +336,7 @@ class _Vocabulary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     control: tuple[str, ...]
     padded_vocab_size: int | None
     encoding: str | None
+    bos: str | int | None = None
 
 
 class TokenizerOptions(_Vocabulary, frozen=True, kw_only=True):
@@ -425,6 +427,7 @@ def _conduct_training(step: TokenizerStep, train: Json, upstream: Mapping[str, A
         control=asked.control,
         padded_vocab_size=asked.padded_vocab_size,
         encoding=asked.encoding,
+        bos=asked.bos,
         datasets=list(_datasets(asked, [shard for shard, _ in shards], samples, choice.facts)),
     )
     texts = [table_input("sample", step.directory, receipt.files[0]) for receipt in samples]
@@ -486,6 +489,9 @@ def perform_tokenizer(task: Task[TokenizerOptions]) -> Made:
 def perform_train(task: Task[TrainOptions]) -> Made:
     options, eos = task.options.train, str(task.options.eos)
     control = list(dict.fromkeys([*options["control_symbols"], *task.options.control]))
+    bos = task.options.bos
+    if bos is not None and (bos != "<s>" or options["model"] == "byte_bpe"):  # SentencePiece has its own
+        control = list(dict.fromkeys([*control, str(bos)]))
     characters = sum(dataset["characters"] for dataset in task.options.datasets)
     name, trained = train_tokenizer(
         read_sample(task.inputs, Path(task.directory).name, characters),
@@ -520,7 +526,7 @@ def _publish(task: Task[_Vocabulary], name: str, data: bytes, sha256: str | None
     described = describe_tokenizer(tokenizer)
     padded = options.padded_vocab_size
     check_padded(tokenizer.vocab_size, padded)
-    facts = {
+    facts: Json = {
         "kind": tokenizer.kind,
         "file": name,
         "sha256": tokenizer.sha256,
@@ -537,6 +543,8 @@ def _publish(task: Task[_Vocabulary], name: str, data: bytes, sha256: str | None
             "remove_extra_whitespaces": described.remove_extra_whitespaces,
         },
     }
+    if options.bos is not None:
+        facts["bos_id"] = resolve_bos(tokenizer, options.bos, facts["eos_id"])
     return file_entry(name, "tokenizer", written, rows=tokenizer.vocab_size), facts
 
 
