@@ -610,7 +610,7 @@ TOKENS = {
         PATH, "path: tk.json", "line 18: tokenizer.path", "no such tokenizer file", "relative to the recipe"
     ),
     "a directory for a tokenizer": edit(
-        PATH, "path: web", "line 18: tokenizer.path", "a directory without a tokenizer", "tokenizer.path"
+        PATH, "path: web", "line 18: tokenizer.path", "a directory without a tokenizer", "it should hold"
     ),
     "another file than the pinned one": edit(
         PATH, "path: notes.txt", "line 19: tokenizer.sha256", "its sha256 is", "restore the pinned file"

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -192,14 +192,21 @@ def _mask(data: bytes) -> dict[str, Any]:
 
 
 def _for_gigatoken(tokenizer: tokenizers.Tokenizer, data: bytes) -> bytes | None:
-    """The masked file of a byte-level BPE with no special token left in it; None for any other model.
+    """The masked file of a BPE with no special token left in it; None for any other model.
+
+    Byte-level, or with byte fallback as SentencePiece's and Gemma's are (`_is_plain_fallback`).
 
     Ids of added tokens are those that `tokenizers` gives them, which are not always those of the file:
     one that the model's vocabulary lacks gets the next free id.
     """
     config = _mask(data)
     model = config["model"]
-    if model.get("type") != "BPE" or model.get("byte_fallback") or model.get("unk_token"):
+    if model.get("type") != "BPE":
+        return None
+    if model.get("byte_fallback"):
+        if not _is_plain_fallback(config):
+            return None
+    elif model.get("unk_token"):
         return None
     plain = {id: token for id, token in tokenizer.get_added_tokens_decoder().items() if not token.special}
     if any(token.single_word or token.lstrip or token.rstrip for token in plain.values()):
@@ -219,6 +226,40 @@ def _for_gigatoken(tokenizer: tokenizers.Tokenizer, data: bytes) -> bytes | None
     model["dropout"] = None
     config.update(added_tokens=added, truncation=None, padding=None)
     return msgspec.json.encode(config)
+
+
+def _is_plain_fallback(config: dict[str, Any]) -> bool:
+    """Whether gigatoken 0.10 gives the ids of `tokenizers` for a BPE with byte fallback: every byte has a
+    piece, blanks become "▁" and nothing else is normalized, and there are no cuts but at blanks.
+
+    Not with `ignore_merges`: a text that is a piece for a byte (`<0x0A>`) becomes it in `tokenizers` alone.
+    """
+    model, vocabulary = config["model"], config["model"]["vocab"]
+    if (
+        model.get("ignore_merges")
+        or model.get("continuing_subword_prefix")
+        or model.get("end_of_word_suffix")
+    ):
+        return False
+    if any(f"<0x{byte:02X}>" not in vocabulary for byte in range(256)):
+        return False
+    normalizer, splitter = config.get("normalizer"), config.get("pre_tokenizer")
+    steps = normalizer["normalizers"] if normalizer and normalizer["type"] == "Sequence" else [normalizer]
+    if splitter is not None and splitter["type"] == "Metaspace":
+        return steps == [None] and splitter.get("replacement") == "▁"
+    return all(step in _BLANKS for step in steps if step is not None) and splitter in (None, _CUT_AT_BLANKS)
+
+
+_BLANKS: Final = (
+    {"type": "Prepend", "prepend": "▁"},
+    {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+)
+_CUT_AT_BLANKS: Final = {
+    "type": "Split",
+    "pattern": {"String": " "},
+    "behavior": "MergedWithPrevious",
+    "invert": False,
+}
 
 
 def _without_merges_to(names: Iterable[str], merges: list[Any]) -> list[Any]:
