@@ -2,6 +2,7 @@
 
     corpus ─ tokmill run ─> a build for each of readers/ ─ read in the foreign Python ─> every token equal
     records ─ each of writers/, in the foreign Python ─> files ─ tokmill run ─> every document equal
+    texts ─ each of tokenizers/, in the foreign Python ─> a tokenizer, ids ─ tokmill run ─> every id equal
 
     python interop/all.py --python .venv-interop/bin/python [--only nanogpt] [--page docs/interop.md]
 
@@ -15,6 +16,11 @@ a name, with which tokmill reads OUT; paths in it are relative to OUT. Every id,
 back. Where a writer cannot hold them as they are, its constant AS says what they are then: "id" a template of
 the id ("notes/{id}.txt"), "license" one for all; what is compared, {"compare": ["text"]}, or "lines" or
 "words" of it; and {"encoding": "latin-1"} that records with other texts are not written.
+
+A tokenizer is `tokenizers/<name>.py TEXTS OUT`: it makes one of its own kind in the directory OUT, encodes
+TEXTS (JSON lines: id, text) with its own code, leaves OUT/ids.npz (ids, lengths, and the id that ends a
+document: eos) and prints {"package", "version", "compared"}. Its constant TOKENIZER is the section of a
+recipe; its path is relative to OUT.
 
 A package that is not installed is a row that says so; a difference is an error.
 """
@@ -60,7 +66,7 @@ class Row(NamedTuple):
 
 
 class Differs(Exception):
-    """A reader or a writer ran, and what it says is not what is so."""
+    """A reader, a writer or a tokenizer ran, and what it says is not what is so."""
 
 
 def scripts(kind: str, only: list[str]) -> list[Path]:
@@ -265,6 +271,72 @@ def _by_id(records: list[dict[str, Any]], fields: list[str]) -> dict[Any, tuple[
     }
 
 
+# -- tokenizers ------------------------------------------------------------------------------------
+
+
+def make_texts() -> list[dict[str, str]]:
+    """Those of the writers, and some that two tokenizers may see differently."""
+    texts = [one["text"] for one in make_records()]
+    texts += [
+        "<s>a</s> <s></s> <|endoftext|> <unk> [INST] <0x0A> stay text",
+        "it's IT'S don't we'll 12345678 1 22 333 x1y2",
+        "def f(x):\n    return {'a': [1, 2.5e-3]}  # ~~ \\\\ //\n\n\n",
+        "trailing blanks \n \t ",
+        "e\u0301 \ufb01 \u0130 \u00df \u200b\ufeff \u2028 \u3000 end",
+    ]
+    return [{"id": f"text-{number:04d}", "text": text} for number, text in enumerate(texts)]
+
+
+def encode_alike(python: Path, tokenizers: list[Path], folder: Path) -> list[Row]:
+    texts, path = make_texts(), folder / "texts.jsonl"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(one) + "\n" for one in texts), encoding="utf-8")
+    rows = []
+    for script in tokenizers:
+        section = constant_of(script, "TOKENIZER")
+        if section is None:
+            raise Differs(f"{script.parent.name}/{script.name}: has no constant TOKENIZER")
+        made = folder / script.stem
+        made.mkdir()
+        told = run_script(python, script, path, made)
+        if "missing" not in told:
+            told["documents"] = _compare_ids(section, made, texts, script)
+        rows.append(_row(script.stem, told, "documents"))
+        print(rows[-1], file=sys.stderr)
+    return rows
+
+
+def _compare_ids(section: dict[str, Any], made: Path, texts: list[dict[str, str]], script: Path) -> int:
+    """Documents whose ids are equal: all of them."""
+    recipe = {
+        "name": "interop",
+        "sources": [{"name": "texts", "data": texts}],
+        "dedup": {"exact": False},
+        "split": {"valid_fraction": 0},
+        "tokenizer": section,
+        "builds": [{"name": "ids", "format": "megatron", "dtype": "int32"}],
+    }
+    with contextlib.chdir(made):
+        out = Path(tokmill.run(recipe, made.with_name(f"{made.name}-out")).out)
+    index = (out / "build/ids/train/tokens.idx").read_bytes()
+    count = int(np.frombuffer(index, "<u8", 1, 18)[0])
+    ours = np.split(
+        np.fromfile(out / "build/ids/train/tokens.bin", "<i4"),
+        np.cumsum(np.frombuffer(index, "<i4", count, 34))[:-1],
+    )
+    with np.load(made / "ids.npz") as arrays:
+        theirs = np.split(arrays["ids"], np.cumsum(arrays["lengths"])[:-1])
+        end = int(arrays["eos"])
+    if len(ours) != len(theirs):
+        raise Differs(f"tokenizers/{script.name}: {len(ours)} documents, and {len(theirs)} of theirs")
+    for text, mine, other in zip(texts, ours, theirs, strict=True):
+        if mine.tolist() != [*other.tolist(), end]:
+            raise Differs(
+                f"tokenizers/{script.name}: {text} is {mine.tolist()}, not {other.tolist()} and {end}"
+            )
+    return len(ours)
+
+
 # -- the page --------------------------------------------------------------------------------------
 
 HEAD = """# Interop
@@ -293,9 +365,20 @@ The same records, written with the other project's own writer, and read by a sou
 """
 
 
-def render(read: list[Row], written: list[Row]) -> str:
+ENCODED = """
+## We encode as they do
+
+A tokenizer that the other project made, and the ids that its own code gives; every document has the same in
+a build, literals of special tokens included, and its end after them.
+
+| tokenizer | encoded with | version | what was compared | documents equal |
+| --- | --- | --- | --- | ---: |
+"""
+
+
+def render(read: list[Row], written: list[Row], encoded: list[Row]) -> str:
     page = HEAD
-    for head, rows in ((READ, read), (WRITTEN, written)):
+    for head, rows in ((READ, read), (WRITTEN, written), (ENCODED, encoded)):
         if rows:
             page += head + "".join(map(_line, rows))
     return page
@@ -317,18 +400,21 @@ def main() -> int:
         "--python", type=Path, default=Path(sys.executable), help="that has the other packages"
     )
     parser.add_argument(
-        "--only", action="append", default=[], help="this reader or writer; no page is written"
+        "--only", action="append", default=[], help="this reader, writer or tokenizer; no page is written"
     )
     parser.add_argument("--page", type=Path, default=HERE.parent / "docs/interop.md")
     options = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    readers, writers = scripts("readers", options.only), scripts("writers", options.only)
+    readers, writers, tokenizers = (
+        scripts(kind, options.only) for kind in ("readers", "writers", "tokenizers")
+    )
     python = options.python.absolute()  # not resolved: a link is how a venv is told from the Python below it
     with tempfile.TemporaryDirectory() as folder:
         read = read_builds(python, readers, Path(folder) / "read") if readers else []
         written = read_written(python, writers, Path(folder) / "written") if writers else []
+        encoded = encode_alike(python, tokenizers, Path(folder) / "encoded") if tokenizers else []
     if not options.only:
-        options.page.write_text(render(read, written), encoding="utf-8")
+        options.page.write_text(render(read, written, encoded), encoding="utf-8")
     return 0
 
 

@@ -69,7 +69,9 @@ def test_a_package_that_is_not_installed_is_a_row_that_says_so(frame, tmp_path):
     (tmp_path / "toy.py").write_text("import no_such_package")
     told = frame.run_script(sys.executable, tmp_path / "toy.py")
     row = frame._row("toy", told, "tokens")
-    assert frame.render([row], []).endswith("| `toy` | not run: No module named 'no_such_package' | | | |\n")
+    assert frame.render([row], [], []).endswith(
+        "| `toy` | not run: No module named 'no_such_package' | | | |\n"
+    )
 
 
 def test_what_a_writer_wrote_comes_back(frame, tmp_path):
@@ -108,9 +110,11 @@ def test_a_folder_of_mail_that_stdlib_wrote_comes_back(frame, tmp_path):
     assert row.equal == len(frame.make_records())
 
 
-def test_the_page_has_a_line_for_every_reader_and_writer():
+def test_the_page_has_a_line_for_every_reader_writer_and_tokenizer():
     page = (ROOT / "docs/interop.md").read_text(encoding="utf-8")
     scripts = [
-        path for kind in ("readers", "writers") for path in (ROOT / "interop" / kind).glob("[a-z]*.py")
+        path
+        for kind in ("readers", "writers", "tokenizers")
+        for path in (ROOT / "interop" / kind).glob("[a-z]*.py")
     ]
     assert len(re.findall(r"^\| `", page, re.M)) == len(scripts)
