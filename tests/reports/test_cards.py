@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from mill import tokmill
 from reports.reported import write_corpus
 from tokmill import report, run
-from tokmill.reports.cards import _scalar, front_matter, hub_license
+from tokmill.publish.hub_card import hub_license, scalar
+from tokmill.reports.cards import front_matter
 
 
 class Cards(NamedTuple):
@@ -169,4 +170,4 @@ def test_a_licence_that_the_hub_does_not_list_is_named(made: Made) -> None:
 
 @given(st.text(max_size=40))
 def test_any_name_comes_back_from_yaml_as_it_was(name: str) -> None:
-    assert yaml.safe_load(f"key: {_scalar(name)}")["key"] == name
+    assert yaml.safe_load(f"key: {scalar(name)}")["key"] == name

@@ -461,6 +461,23 @@ def shard_key(entry: FileEntry) -> str:
     return entry.path.removeprefix("documents-").removesuffix(".parquet")
 
 
+def texts_in_order(splits: Sequence[str], files: Sequence[FileEntry]) -> dict[str, list[FileEntry]]:
+    """The files of each split that has any."""
+    found = {
+        split: sorted(
+            (e for e in files if e.table == "texts" and e.path.startswith(f"{split}/")),
+            key=text_file_number,
+        )
+        for split in splits
+    }
+    return {split: own for split, own in found.items() if own}
+
+
+def text_file_number(entry: FileEntry) -> int:
+    """train/texts-00003.jsonl.zst -> 3: that of its shard, where no mixture orders the split."""
+    return int(Path(entry.path).name.removeprefix("texts-").partition(".")[0])
+
+
 def kept_inputs(upstream: Mapping[str, Artifact], shards: list[Shard]) -> list[Input]:
     """Per shard the table whose `kept` column is the last word so far: verdicts, or marks without dedup."""
     if "dedup" not in upstream:

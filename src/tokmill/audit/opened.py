@@ -103,8 +103,8 @@ def numbers_in(table: Any, column: str) -> NDArray[Any]:
     return np.from_dlpack(whole.chunk(0) if whole.num_chunks == 1 else whole.combine_chunks())
 
 
-KINDS = ("ingest", "clean", "dedup", "split", "tokenizer", "tokens", "mixture", "build")
-_NAMED = ("ingest", "clean", "build")  # one directory per source, or per build
+KINDS = ("ingest", "clean", "dedup", "split", "tokenizer", "tokens", "mixture", "build", "texts")
+_NAMED = ("ingest", "clean", "build", "texts")  # one directory per source, or per build
 
 
 class Found(NamedTuple):

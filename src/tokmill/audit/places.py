@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Manifest
-from tokmill.artifacts.step import Artifact, open_artifact
+from tokmill.artifacts.step import Artifact, open_artifact, text_file_number, texts_in_order
 from tokmill.artifacts.tombstones import FORGOTTEN_FILE, load_forgotten, sha256_of
 from tokmill.audit.opened import ShardTables, find_artifacts, list_shard_tables, numbers_in
 from tokmill.errors import CorruptFile, ManifestDamaged, StorageError
@@ -89,6 +89,13 @@ class Place(NamedTuple):
     row: int
 
 
+class Record(NamedTuple):
+    """A document in a file of texts."""
+
+    file: FileEntry
+    number: int  # in the file, from 0
+
+
 class RunPlaces:
     """A run, finished or cut short, opened to find documents in it."""
 
@@ -99,6 +106,7 @@ class RunPlaces:
         self._turns: dict[tuple[str, ...], Turns] = {}
         self._shards: dict[str, list[SplitShard]] = {}
         self._document: tuple[Place, dict[str, Any]] | None = None
+        self._labelled: tuple[int, NDArray[np.uint8]] | None = None
 
     @cached_property
     def shards(self) -> list[ShardTables]:
@@ -173,6 +181,44 @@ class RunPlaces:
                 self._shards[split] = shards_of_split(self.artifacts, split)
             self._turns[key] = Turns(self._shards[split], wanted, order_path(self.artifacts, split))
         return self._turns[key]
+
+    def in_texts(self, name: str, split: str, rows: Mapping[int, NDArray[np.int64]]) -> list[Record]:
+        """Where the documents with these rows of these shards are in a build of texts."""
+        texts = self.artifacts[name]
+        files = texts_in_order([split], texts.manifest.files).get(split, [])
+        order = order_path(self.artifacts, split)
+        if order is None:  # a file is a shard
+            by_number = {text_file_number(entry): entry for entry in files}
+            return [
+                Record(by_number[number], int(at))
+                for number, own in rows.items()
+                if number in by_number
+                for at in self._sequences_in_split(number, split, own)
+            ]
+        turns = self.turns(name, split)
+        chosen = {number: self._sequences_in_split(number, split, own) for number, own in rows.items()}
+        at = np.flatnonzero(turns.is_any(chosen))
+        ends = np.cumsum([entry.rows for entry in files], dtype=np.int64)
+        places = np.searchsorted(ends, at, side="right")
+        return [
+            Record(files[place], int(turn - ends[place] + files[place].rows))
+            for turn, place in zip(at.tolist(), places.tolist(), strict=True)
+        ]
+
+    def _sequences_in_split(self, number: int, split: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which of the documents of the shard in that split these rows are; those of other splits are left
+        out."""
+        labels = self._labels(number)
+        is_own = labels == self.artifacts["split"].manifest.facts["splits"].index(split)
+        own = np.asarray(rows)[is_own[rows]]
+        return np.cumsum(is_own)[own] - 1
+
+    def _labels(self, number: int) -> NDArray[np.uint8]:
+        if self._labelled is None or self._labelled[0] != number:
+            split = self.artifacts["split"]
+            path = split.directory / f"labels-{number:05d}.parquet"
+            self._labelled = number, numbers_in(load_table(path, ["split"]), "split")
+        return self._labelled[1]
 
     def lengths_entry(self, place: Place, split: str) -> FileEntry | None:
         """The table of the documents of its shard that have tokens in that split."""

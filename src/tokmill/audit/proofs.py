@@ -47,8 +47,9 @@ from tokmill.stages.ingest.shards import IngestOptions
 from tokmill.storage.location import is_within, read_whole
 from tokmill.storage.records import BLOCK_BYTES, open_stream, plain_sha256, read_exactly
 from tokmill.storage.tables import load_table
+from tokmill.storage.textfiles import find_text_format
 
-_COUNTED = ("ingest", "clean", "dedup", "split", "tokens", "mixture", "build")
+_COUNTED = ("ingest", "clean", "dedup", "split", "tokens", "mixture", "build", "texts")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,6 +152,8 @@ def flow_problems(artifacts: dict[str, Artifact]) -> Iterator[Problem]:
                 yield Problem(into, f"{given:,} documents left {out_of} but {taken:,} arrived")
     if "tokens" in by_step:
         yield from _flow_of_tokens(by_step["tokens"], by_step)
+    elif "split" in by_step:
+        yield from _flow_into(("texts",), by_step["split"].counts["kept"], by_step)
 
 
 def _flow_of_tokens(tokens: Manifest, by_step: Mapping[str, Manifest]) -> Iterator[Problem]:
@@ -169,14 +172,15 @@ def _flow_of_tokens(tokens: Manifest, by_step: Mapping[str, Manifest]) -> Iterat
                 "mixture", f"{offered:,} documents were to be mixed but {mixture.counts['in']:,} were"
             )
         expected |= {split: turns[f"order-{split}.parquet"] for split in mixed}
+    yield from _flow_into(("build", "texts"), sum(expected.values()), by_step)
+
+
+def _flow_into(kinds: Sequence[str], expected: int, by_step: Mapping[str, Manifest]) -> Iterator[Problem]:
     for manifest in by_step.values():
-        if manifest.kind != "build" or manifest.config["sources"]:
+        if manifest.kind not in kinds or manifest.config["sources"]:
             continue
-        if manifest.counts["in"] != sum(expected.values()):
-            yield Problem(
-                manifest.step,
-                f"was made from {manifest.counts['in']:,} of {sum(expected.values()):,} documents",
-            )
+        if manifest.counts["in"] != expected:
+            yield Problem(manifest.step, f"was made from {manifest.counts['in']:,} of {expected:,} documents")
 
 
 _FORGOTTEN = {
@@ -184,6 +188,7 @@ _FORGOTTEN = {
     "ids": "{:,} documents that were forgotten are here",
     "lengths": "has tokens of {:,} documents that were forgotten",
     "turns": "has {:,} turns of documents that were forgotten",
+    "texts": "has {:,} texts of documents that were forgotten",
 }
 
 
@@ -205,10 +210,26 @@ def find_forgotten(root: Path, artifacts: Mapping[str, Artifact]) -> Iterator[Pr
             sources += [source] * len(artifact.manifest.entries("documents"))
             if options.forgotten != digest_of_source(table, source):
                 yield Problem(name, "was made with another list of what is forgotten")
+        if artifact.manifest.kind == "texts":
+            yield from _forgotten_texts(name, artifact, gone)
+            continue
         for entry in artifact.manifest.files:
             found = _count_forgotten(artifact.path(entry), entry, gone, sources, source)
             if found:
                 yield Problem(f"{name}/{entry.path}", _FORGOTTEN[entry.table].format(found))
+
+
+def _forgotten_texts(name: str, artifact: Artifact, gone: Mapping[str, Forgotten]) -> Iterator[Problem]:
+    """By the source and the id that each record has."""
+    read = find_text_format(artifact.manifest.config["format"]).read
+    for entry in artifact.manifest.entries("texts"):
+        found = 0
+        for table in read(artifact.path(entry)):
+            sources = np.asarray(table.column("source"))
+            doc_ids = one_piece(table.column("doc_id"))
+            found += sum(int((sources[own.rows(doc_ids)] == one).sum()) for one, own in gone.items())
+        if found:
+            yield Problem(f"{name}/{entry.path}", _FORGOTTEN[entry.table].format(found))
 
 
 def _count_forgotten(

@@ -3,7 +3,7 @@
     every manifest.json below DIR   sealed? · every file there, of its size, with its sha256?
                                     any file nobody listed? · inputs the ones its neighbours hold?
                                     in = kept + dropped + quarantined, and out of one step = into the next?
-    every build                     lengths, pointers, ids and description agree?
+    every build                     lengths, pointers, ids and description agree? texts: read again?
     whatever is not as it should    looked at once more: a disk may err, and only what it says twice is told
     forgotten.parquet               is none of these documents in a shard, and has none of them tokens?
     what else lists files           corpora, selections, token caches, samples (proofs.py)
@@ -47,6 +47,8 @@ from tokmill.publish.publication import Publication, list_files, open_manifests,
 from tokmill.storage.disk import TEMP_PREFIX, system_error, told_as_unreadable
 from tokmill.storage.lease import LOCK
 from tokmill.storage.location import file_sha256, is_url, refuse_squeezed_url
+from tokmill.storage.tables import join_sequences, row_sequence
+from tokmill.storage.textfiles import find_text_format
 
 
 def verify_published(url: str, on_bytes: Callable[[int, int], None] | None = None) -> Verification:
@@ -306,6 +308,9 @@ def _checks(artifact: Artifact) -> Iterator[Callable[[], None]]:
             return  # its bytes are those that were written; nothing runs because it lies beside data
         for entry in manifest.entries("index"):
             yield functools.partial(_check_split, manifest.config, artifact.path(entry).parent)
+    elif manifest.kind == "texts":
+        for entry in manifest.entries("texts"):
+            yield functools.partial(_check_texts, manifest.config["format"], artifact.path(entry), entry)
     else:
         for entry in manifest.entries("sequences"):
             yield functools.partial(_check_pair, artifact.path(entry).with_suffix(""))
@@ -313,6 +318,20 @@ def _checks(artifact: Artifact) -> Iterator[Callable[[], None]]:
 
 def _check_split(config: dict[str, Any], directory: Path) -> None:
     format_of(config).check(directory)
+
+
+def _check_texts(format: str, path: Path, entry: FileEntry) -> None:
+    """Its documents, read again, are those that were written, in their order."""
+    tables = find_text_format(format).read(path)
+    found = [(row_sequence(table), table.num_rows) for table in tables]
+    rows = sum(rows for _, rows in found)
+    if rows != entry.rows or join_sequences(found) != entry.sequence:
+        raise CorruptFile(
+            f"its reader finds {rows:,} documents, the manifest has {entry.rows:,}"
+            + (" others" if rows == entry.rows else ""),
+            where=str(path),
+            next="make it again",
+        )
 
 
 def _check_pair(prefix: Path) -> None:

@@ -57,9 +57,23 @@ def _in_build(run: RunPlaces, name: str, build: Artifact, split: str, shard: int
     if not mine:
         wanted = build.manifest.config["sources"]
         is_chosen = any(own.number == shard for own in turns.shards)
-        why = "the mixture gave it no turn" if is_chosen else f"the build is of {', '.join(wanted)} only"
+        why = _NO_TURN if is_chosen else f"the build is of {', '.join(wanted)} only"
         return {**told, "turns": [], "why_not": why}
     return {**told, "turns": [_turn(build, split, turn, tokens["tokens"]) for turn in mine]}
+
+
+def _in_texts(run: RunPlaces, name: str, texts: Artifact, split: str, place: Place) -> Json:
+    """File and record, for every time that the document is there."""
+    config = texts.manifest.config
+    told: Json = {"build": name, "format": config["format"], "split": split}
+    if config["sources"] and place.shard.source not in config["sources"]:
+        return {**told, "turns": [], "why_not": f"the build is of {', '.join(config['sources'])} only"}
+    records = run.in_texts(name, split, {place.shard.number: np.array([place.row])})
+    found = [{"turn": turn, "file": one.file.path, "record": one.number} for turn, one in enumerate(records)]
+    return {**told, "turns": found} if found else {**told, "turns": [], "why_not": _NO_TURN}
+
+
+_NO_TURN = "the mixture gave it no turn"
 
 
 def _turn(build: Artifact, split: str, turn: int, tokens: int) -> Json:
@@ -212,13 +226,15 @@ def _of_record(source: str, row: Json) -> History:
 def _with_tokens(run: RunPlaces, place: Place, doc_id: str) -> History:
     history = history_of(run, place, doc_id)
     split, outcome = history.split, history.outcome
-    if split is None or "tokens" not in run.artifacts:
+    if split is None:
         return history
-    tokens = _in_shard(run, place, split)
+    tokens = _in_shard(run, place, split) if "tokens" in run.artifacts else None
     builds = [
         _in_build(run, name, build, split, place.shard.number, tokens)
         for name, build in run.of_kind("build").items()
+        if tokens is not None
     ]
+    builds += [_in_texts(run, name, texts, split, place) for name, texts in run.of_kind("texts").items()]
     if builds and not any(turn.get("rows", True) for told in builds for turn in told["turns"]):
         outcome += ", in no build"
     return history._replace(outcome=outcome, tokens=tokens, builds=tuple(builds))

@@ -325,6 +325,12 @@ def _render_affected(affected: Json) -> None:
             f"  {shown(build['build'])} {shown(build['split'])}: {plural(build['tokens'], 'token')} in "
             f"{build['rows']:,} of {plural(build['of_rows'], 'row')}{steps}"
         )
+    for texts in affected.get("texts", ()):
+        out.print(
+            f"  {shown(texts['build'])} {shown(texts['split'])}: {texts['records']:,} of "
+            f"{plural(texts['of_records'], 'text')}, in {len(texts['files']):,} of "
+            f"{plural(texts['of_files'], 'file')}"
+        )
     copies = affected["copies"]
     if copies["documents"]:
         out.print(

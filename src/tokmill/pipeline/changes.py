@@ -55,6 +55,8 @@ def _concerns(step: Step, path: tuple[str, ...], recipe: Json) -> bool:
         return section in _CLEANING or own or path[:2] == ("domains", domain)
     if step.kind == "build":
         return section == "pack" or path[:2] == ("builds", name)
+    if step.kind == "texts":
+        return section in ("name", "shards") or path[:2] == ("builds", name)
     if step.kind == "mixture":
         return section in ("mixture", "seed", "pack") or path[2:3] == ("domain",)
     if step.kind == "tokenizer" and section in ("mixture", "sources"):

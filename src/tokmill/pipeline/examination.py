@@ -236,6 +236,8 @@ def _cleaning(found: _Found, recipe: Recipe, base: Path) -> None:
 def _tokens(found: _Found, recipe: Recipe, base: Path, out: Path) -> None:
     for index, build in enumerate(recipe.builds):
         place: Path_ = ("builds", index)
+        if build.is_text:
+            continue  # its own section knows all that can be wrong with it
         if found.holds((*place, "format"), resolve_format, build.format, base, f"builds.{build.name}"):
             found.holds(place, build_options, recipe, build, base)
     tokenizer = recipe.tokenizer

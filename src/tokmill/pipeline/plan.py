@@ -2,7 +2,8 @@
 
     ingest/<source> ─ clean/<source> ┐
     ingest/<source> ─ clean/<source> ┴ dedup ─ split ─ tokenizer ─ tokens ─ mixture ─ build/<name> …
-    documents.py ──────────────────────────┘           tokens.py ──────────────────────────────┘
+    documents.py ──────────────────────────┘       │   tokens.py ──────────────┴───────────────┘
+                                                   └─ texts/<name> …, after the mixture where there is one
 
 A step knows what it needs; `run_manifest.assess` says whether it is up to date.
 """
@@ -18,7 +19,7 @@ import msgspec
 from tokmill.artifacts.step import Step
 from tokmill.errors import RecipeError
 from tokmill.pipeline.documents import Own, dedup_step, source_steps
-from tokmill.pipeline.tokens import build_steps, narrow_builds, tokenizer_step
+from tokmill.pipeline.tokens import build_steps, narrow_builds, text_steps, tokenizer_step
 from tokmill.recipe import (
     Dedup,
     Recipe,
@@ -50,6 +51,7 @@ def plan_steps(recipe: Recipe, base: Path, out: Path, own: Own | None = None) ->
         needs = (*documents, "tokenizer")
         steps.append(Step("tokens", "tokens", out / "tokens", TokensOptions(), needs, extra=narrow))
         steps += build_steps(recipe, base, out, documents)
+    steps += text_steps(recipe, out, documents)
     return steps
 
 
@@ -94,7 +96,8 @@ def step_names(recipe: Recipe) -> list[str]:
     names.append("split")
     if recipe.tokenizer is not None:
         names += ["tokenizer", "tokens", *(["mixture"] if recipe.mixture is not None else [])]
-        names += [f"build/{build.name}" for build in recipe.builds]
+        names += [f"build/{build.name}" for build in recipe.builds if not build.is_text]
+    names += [f"texts/{build.name}" for build in recipe.builds if build.is_text]
     return names
 
 

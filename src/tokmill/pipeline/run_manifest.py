@@ -62,7 +62,8 @@ def hub_commits(artifacts: Mapping[str, Artifact]) -> dict[str, Json]:
 
 def origin_of(artifacts: Mapping[str, Artifact]) -> Json:
     """The steps before the builds, in a few words."""
-    steps = {name: a.manifest for name, a in artifacts.items() if a.manifest.kind not in ("build", "run")}
+    made_from_them = ("build", "texts", "run")
+    steps = {name: a.manifest for name, a in artifacts.items() if a.manifest.kind not in made_from_them}
     mixture = steps.get("mixture")
     target = mixture.config["target"] if mixture is not None else None
     hub = hub_commits(artifacts)
@@ -191,7 +192,7 @@ def review_plan(
 def _differences(
     manifest: Manifest, step: Step, inputs: dict[str, str], why: Callable[[Step], list[str]]
 ) -> list[str]:
-    section = step.name if step.kind in ("ingest", "clean", "build") else step.kind
+    section = step.name if step.kind in ("ingest", "clean", "build", "texts") else step.kind
     changes = explain_changes(manifest.config, step.config, section)
     reasons = (why(step) or changes) if changes else []
     for name in sorted({*manifest.inputs, *inputs}):
@@ -269,7 +270,8 @@ def write_run_manifest(
 def _remove_former(out: Path, steps: Sequence[Step], *, keep: bool) -> None:
     """Artifacts of sources and builds that the recipe no longer has."""
     planned = {step.directory for step in steps}
-    below = [path for parent in ("ingest", "clean", "build") for path in sorted((out / parent).glob("*/"))]
+    parents = ("ingest", "clean", "build", "texts")
+    below = [path for parent in parents for path in sorted((out / parent).glob("*/"))]
     for directory in (*below, *(out / name for name in ("dedup", "tokenizer", "tokens", "mixture"))):
         if directory not in planned and _was_ours(directory):
             if keep:
@@ -294,7 +296,8 @@ def _manifest_entry(out: Path, artifact: Artifact) -> FileEntry:
 
 
 def _write_attribution(out: Path, artifacts: Mapping[str, Artifact]) -> list[FileEntry]:
-    """ATTRIBUTION.md: of what the builds hold; where there is none, of what was encoded, or else cleaned."""
+    """ATTRIBUTION.md: of what the builds hold; where there is none, of the texts, of what was encoded, or
+    else cleaned."""
     path = out / ATTRIBUTION
     cleaned = {name.removeprefix("clean/"): a for name, a in artifacts.items() if name.startswith("clean/")}
     if not cleaned:
@@ -305,7 +308,12 @@ def _write_attribution(out: Path, artifacts: Mapping[str, Artifact]) -> list[Fil
         text = _attribute_builds(load_contents(artifacts), builds, list(cleaned))
     else:
         by_source = {source: a.manifest.counts.get("licenses", {}) for source, a in cleaned.items()}
-        if "tokens" in artifacts:
+        texts = [
+            a.manifest.counts.get("licenses", {}) for a in artifacts.values() if a.manifest.kind == "texts"
+        ]
+        if texts:  # what each source has, in the largest of them
+            by_source = {source: max((own.get(source, {}) for own in texts), key=_docs) for source in cleaned}
+        elif "tokens" in artifacts:
             by_source = artifacts["tokens"].manifest.counts.get("licenses", {})
         heads = {"chars": "characters", "tokens": "tokens"}
         text = attribution(
@@ -320,6 +328,10 @@ def _write_attribution(out: Path, artifacts: Mapping[str, Artifact]) -> list[Fil
         )
     written = commit_bytes(path, text.encode())
     return [file_entry(ATTRIBUTION, "attribution", written, rows=1)]
+
+
+def _docs(licenses: Json) -> int:
+    return sum(total["docs"] for total in licenses.values())
 
 
 def _attribute_builds(contents: Contents, builds: Sequence[str], sources: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 tokenizer    path: the sha256 of the file, or of the one in the directory  train: options with defaults, the
              sample and the shares of sources in it
 mixture      which documents, in which order; without one, all, in corpus order
+texts        builds of texts; without a mixture they follow the split, and need no tokenizer
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tokmill.packing.mixture import check_weights
 from tokmill.recipe import Build, Mixture, Pack, Recipe, Tokenizer, Training, dtype_of, format_mistakes
 from tokmill.stages.build.blocks import BuildOptions, PackOptions
 from tokmill.stages.build.mixture import MixtureOptions
+from tokmill.stages.texts import TextsOptions
 from tokmill.stages.tokens.tokenizer import Shares, TokenizerExtra, TokenizerOptions
 from tokmill.storage.location import file_sha256
 from tokmill.tokenizers.directory import find_mark, tokenizer_file
@@ -142,10 +144,11 @@ def _shares(recipe: Recipe, training: Training) -> Shares:
 def narrow_builds(recipe: Recipe) -> dict[str, tuple[str, ...]]:
     """Builds whose ids have two bytes because the recipe or the format says so, and the dtypes they may have:
     a vocabulary may be too large for them."""
-    known = {build.name: known_format(build.format) for build in recipe.builds}
+    builds = [build for build in recipe.builds if not build.is_text]
+    known = {build.name: known_format(build.format) for build in builds}
     return {
         build.name: one.dtypes if (one := known[build.name]) is not None else ("uint16", "int32")
-        for build in recipe.builds
+        for build in builds
         if dtype_of(build, known[build.name]) == "uint16"
     }
 
@@ -160,9 +163,31 @@ def build_steps(recipe: Recipe, base: Path, out: Path, documents: Sequence[str])
         steps.append(Step("mixture", "mixture", out / "mixture", options, (*needs, "split")))
         needs += ("mixture",)
     for build in recipe.builds:
+        if build.is_text:
+            continue
         made = build_options(recipe, build, base)
         steps.append(Step(f"build/{build.name}", "build", out / "build" / build.name, made, needs))
     return steps
+
+
+def text_steps(recipe: Recipe, out: Path, documents: tuple[str, ...]) -> list[Step]:
+    """Builds of texts. They need no tokens, unless a mixture says which documents, and in which order."""
+    needs = (*documents, "mixture") if recipe.mixture is not None else documents
+    return [
+        Step(f"texts/{build.name}", "texts", out / "texts" / build.name, text_options(recipe, build), needs)
+        for build in recipe.builds
+        if build.is_text
+    ]
+
+
+def text_options(recipe: Recipe, build: Build) -> TextsOptions:
+    return TextsOptions(
+        title=recipe.name,
+        format=build.format,
+        sources=tuple(build.sources),
+        measures=build.measures,
+        shard_bytes=recipe.shards.bytes,
+    )
 
 
 def resolved_weights(
@@ -202,6 +227,7 @@ def _mixture_options(recipe: Recipe, mixture: Mixture) -> MixtureOptions:
     is_padded = recipe.pack.layout == "pad" and all(
         build.pack in (None, recipe.pack) and "rows" in find_format(build.format).shapes
         for build in recipe.builds
+        if not build.is_text
     )
     if target is not None and target[0] == "blocks" and is_padded:  # a row is a document, however long
         target = "documents", target[1]

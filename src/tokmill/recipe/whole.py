@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, field_validator, model_serializer
@@ -236,22 +236,27 @@ class Pack(Section):
     )
 
 
+TextFormatName = Literal["jsonl", "parquet", "webdataset"]
+TEXT_FORMATS: tuple[str, ...] = get_args(TextFormatName)  # what is written of `content: text`
+
+
 class _FormatName:
     """A name of the registry, told as a choice: which there are depends on what is installed."""
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        return {"anyOf": [{"type": "string", "enum": format_names()}, {"type": "string", "pattern": HOOK}]}
+        names = sorted({*format_names(), *TEXT_FORMATS})
+        return {"anyOf": [{"type": "string", "enum": names}, {"type": "string", "pattern": HOOK}]}
 
 
 def _check_format(name: Any) -> Any:
-    if isinstance(name, str) and is_format(name):
+    if isinstance(name, str) and (name in TEXT_FORMATS or is_format(name)):
         return name
-    choices = ", ".join(f"'{known}'" for known in format_names())
+    choices = ", ".join(f"'{known}'" for known in sorted({*format_names(), *TEXT_FORMATS}))
     raise PydanticKnownError("literal_error", {"expected": choices})
 
 
 class Build(Section):
-    """One of the forms that the tokens are written in.
+    """One of the forms that the tokens are written in, or the texts.
     megatron, token_cache, nanogpt, llmc and nanotron keep documents as they are."""
 
     name: Name
@@ -270,6 +275,22 @@ class Build(Section):
         "the documents of a row apart",
     )
     sources: list[Name] = Field([], description="only these [default: all]")
+    content: Literal["tokens", "text"] = Field(
+        "tokens",
+        description="text: the documents themselves, as jsonl, parquet or webdataset, in texts/NAME",
+    )
+    measures: bool = Field(False, description="of texts: with what the rules measured")
+
+    @model_serializer(mode="wrap")
+    def _as_asked(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Of tokens, as builds were written before there were texts: a digest stays what it was."""
+        found: dict[str, Any] = written(self)
+        of_texts = ("content", "measures")
+        return found if self.content == "text" else {k: v for k, v in found.items() if k not in of_texts}
+
+    @property
+    def is_text(self) -> bool:
+        return self.content == "text"
 
     @model_serializer(mode="wrap")
     def _as_asked(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -280,8 +301,28 @@ class Build(Section):
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
         name = given.get("format")
-        if isinstance(name, str) and (format := known_format(name)):
+        if given.get("content") == "text":
+            yield from _text_mistakes(given)
+            return
+        if given.get("measures"):
+            yield ("measures",), "belongs to `content: text`"
+        if not isinstance(name, str):
+            return
+        if format := known_format(name):
             yield from format_mistakes(given, format)
+        elif name in TEXT_FORMATS:
+            yield ("format",), f"{name} holds texts: add `content: text`"
+
+
+def _text_mistakes(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+    """What is said of texts, and is of tokens."""
+    name = given.get("format")
+    if isinstance(name, str) and is_format(name) and name not in TEXT_FORMATS:
+        *others, last = TEXT_FORMATS
+        yield ("format",), f"{name} holds tokens; texts are {', '.join(others)} or {last}"
+    for key in ("dtype", "pack", "rows_per_shard"):
+        if key in given and given[key] != Build.model_fields[key].default:
+            yield (key,), "is of tokens: a build of texts has none"
 
 
 def format_mistakes(build: dict[str, Any] | Build, format: Format) -> Iterator[tuple[Path_, str]]:
@@ -375,8 +416,14 @@ class Recipe(Section):
         yield from _fallback_mistakes(given.get("sources"))
         yield from _unknown_names(given)
         yield from split_mistakes(given)
-        for key in ("builds", "mixture"):
-            if given.get(key) and given.get("tokenizer") is None:
+        builds = given.get("builds")
+        of_tokens = (
+            [build for build in builds if part_of(build, "content") != "text"]
+            if isinstance(builds, list)
+            else builds
+        )
+        for key, asked in (("builds", of_tokens), ("mixture", given.get("mixture"))):
+            if asked and given.get("tokenizer") is None:
                 yield (key,), f"`{key}` needs a `tokenizer`"
         training, mixture = part_of(given.get("tokenizer"), "train"), given.get("mixture")
         follows = part_of(training, "weights") == "mixture"

@@ -12,7 +12,7 @@ import msgspec
 
 from tokmill.artifacts.manifest import Receipt, check_conservation, write_receipt
 from tokmill.artifacts.step import Stage, Task, TaskFunction, accept_hooks
-from tokmill.stages import clean
+from tokmill.stages import clean, texts
 from tokmill.stages.build import mixture
 from tokmill.stages.build import stage as build
 from tokmill.stages.dedup import stage as dedup
@@ -33,6 +33,7 @@ STAGES: dict[str, Stage[Any]] = {
         tokens.STAGE,
         mixture.STAGE,
         build.STAGE,
+        texts.STAGE,
     )
 }
 

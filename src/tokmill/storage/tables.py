@@ -94,6 +94,23 @@ def write_sorted_table(path: Path, table: Any, by: str) -> Written:
     return _write(path, table, row_group_size=65536, write_statistics=[by])
 
 
+def write_interchange(path: Path, table: Any) -> Written:
+    """A file that leaves the run: zstd, which every reader of Parquet knows and which takes less room."""
+    return _write(
+        path, table, compression="zstd", row_group_size=max(table.num_rows, 1), write_statistics=False
+    )
+
+
+def load_rows(path: Path, first: int, stop: int) -> Any:
+    """The rows [first, stop) of a table; of the others no more than what shares their row groups."""
+    with _told_as_damaged(path), pq.ParquetFile(path) as file:
+        sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        ends = np.cumsum([0, *sizes])
+        low, high = (int(np.searchsorted(ends, at, side="right")) - 1 for at in (first, max(stop - 1, first)))
+        table = file.read_row_groups(list(range(low, min(high + 1, len(sizes)))), use_threads=False)
+        return table.slice(first - int(ends[low]), stop - first).combine_chunks()
+
+
 def load_range(path: Path, column: str, value: int) -> Any:
     """The rows of a sorted table in which `column` is `value`."""
     with _told_as_damaged(path), pq.ParquetFile(path) as file:
@@ -108,7 +125,7 @@ def load_range(path: Path, column: str, value: int) -> Any:
         return table.filter(pc.equal(table.column(column), value)).combine_chunks()
 
 
-def _write(path: Path, table: Any, **options: Any) -> Written:
+def _write(path: Path, table: Any, compression: str = "lz4", **options: Any) -> Written:
     # A buffer that is large enough from the start:
     # pages that stay empty are never touched, and growing copies.
     buffer = pa.allocate_buffer(table.nbytes + table.nbytes // 8 + _ROOM_FOR_METADATA)
@@ -121,7 +138,7 @@ def _write(path: Path, table: Any, **options: Any) -> Written:
     pq.write_table(
         table,
         sink,
-        compression="lz4",
+        compression=compression,
         use_dictionary=few or False,
         **options,
     )

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact
+from tokmill.artifacts.step import Artifact, texts_in_order
 from tokmill.artifacts.tombstones import Forgotten, ids_of, sha256_of
 from tokmill.audit.opened import ShardTables, load_of
 from tokmill.audit.places import RunPlaces, entry_of, splits_of
@@ -150,6 +150,12 @@ def find_affected(run: RunPlaces, chosen: Chosen, batch_size: int | None) -> Jso
         for split in splits_of(build)
         if (told := _in_build(run, name, build, split, sequences.get(split, {}), batch_size)) is not None
     ]
+    texts = [
+        told
+        for name, build in run.of_kind("texts").items()
+        for split in build.manifest.facts["splits"]
+        if (told := _in_texts(run, name, split, chosen)) is not None
+    ]
     tokens = {
         split: sum(int(lengths.sum()) for _, lengths in found.values()) for split, found in sequences.items()
     }
@@ -158,6 +164,7 @@ def find_affected(run: RunPlaces, chosen: Chosen, batch_size: int | None) -> Jso
         "sources": sources,
         "tokens": {split: count for split, count in tokens.items() if count},
         "builds": builds,
+        **({"texts": texts} if texts else {}),
         "copies": _copies(run, chosen, by_number),
         "not_found": chosen.not_found,
         "already": chosen.already,
@@ -248,6 +255,22 @@ def _in_build(
         told |= {"steps": len(steps), "of_steps": -(-total // batch)}
         told |= {"first_step": int(steps[0]) if len(steps) else None}
     return told
+
+
+def _in_texts(run: RunPlaces, name: str, split: str, chosen: Chosen) -> Json | None:
+    """Records are turns: a document that a mixture repeats has several."""
+    found = run.in_texts(name, split, chosen.rows)
+    if not found:
+        return None
+    files = texts_in_order([split], run.artifacts[name].manifest.files)[split]
+    return {
+        "build": name,
+        "split": split,
+        "records": len(found),
+        "of_records": sum(entry.rows for entry in files),
+        "files": sorted({one.file.path for one in found}),
+        "of_files": len(files),
+    }
 
 
 def _copies(run: RunPlaces, chosen: Chosen, by_number: Mapping[int, ShardTables]) -> Json:

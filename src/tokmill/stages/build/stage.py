@@ -272,7 +272,7 @@ def conduct(step: Step[BuildOptions], upstream: Mapping[str, Artifact]) -> Condu
             rows=_rows_wanted(upstream, split, options.pack.length),
         )
         inputs = [item for shard in shards for item in (shard.tokens, shard.lengths)]
-        inputs += _turns(upstream, split)
+        inputs += turns_of(upstream, split)
         inputs += hook_inputs([options.plugin] if options.plugin is not None else [])
         tasks.append(
             Task(function="build", key=split, options=own, inputs=inputs, directory=str(step.directory))
@@ -460,7 +460,7 @@ def _count(
     return counts, ahead[ahead >= block.first_document + block.own]
 
 
-def _turns(upstream: Mapping[str, Artifact], split: str) -> list[Input]:
+def turns_of(upstream: Mapping[str, Artifact], split: str) -> list[Input]:
     """The order that a mixture gave the split, and its turns in parts;
     nothing where it is as the corpus is."""
     mixture = upstream.get("mixture")
