@@ -196,6 +196,7 @@ CALLS: dict[str, dict[str, Any]] = {
         "flat": True,
         "workers": 1,
     },
+    "export": {"directory": "out", "to": "exported", "format": "webdataset", "measures": True, "workers": 1},
     "materialize files": {**TEXTS, "out": "corpora", "name": "org/some", "workers": 1},
     "materialize sample": {**TEXTS, "out": "drawn", "k": 10, "seed": 1, "splits": "train=8,valid=2"},
     "select": {"manifest": "snapshot.json", "shards": 1, "root": "root", "out": "selected.json"},
@@ -238,7 +239,16 @@ WRITING = {
         "filter",
         "dedup",
     ),
-    *("encode", "shard", "build", "materialize files", "materialize sample", "select", "tokenizer train"),
+    *(
+        "encode",
+        "export",
+        "shard",
+        "build",
+        "materialize files",
+        "materialize sample",
+        "select",
+        "tokenizer train",
+    ),
 }
 
 
@@ -307,7 +317,7 @@ def content(place: Path, name: str) -> Any:
     if path.suffix != ".json":
         return path.read_bytes()
     found = json.loads(path.read_bytes())
-    if found.get("kind") in ("run", "build"):
+    if found.get("kind") in ("run", "build", "texts"):
         return tokmill.verify(path.parent).digest
     return plain(found, place)
 

@@ -11,12 +11,22 @@
     GET  /api/datasets/{id}/refs                        its branches
     HEAD, GET /datasets/{id}/resolve/{rev}/{path}       a file, or a range of it (with `has_cdn`, elsewhere)
 
+    POST /api/repos/create                              a repository, if there is none
+    POST /api/validate-yaml                             of a card
+    POST /api/datasets/{id}/preupload/{rev}             which files are large
+    POST /datasets/{id}.git/info/lfs/objects/batch      where those are put
+    PUT  /lfs/{sha256}                                  there
+    POST /api/datasets/{id}/commit/{rev}                small files, the names of large ones, what goes
+
+With a `token`, only who sends it may write.
+
 Faults are declared before a request meets them: `drop`, `rate_limit`, `gate`, `reject`.
 Every request is in `log`.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -57,6 +67,8 @@ class LoopbackHub:
         self.repositories: dict[str, Repository] = {}
         self.log: list[Request] = []
         self.endpoint = ""
+        self.token = ""  # that a writer must send
+        self.objects: dict[str, bytes] = {}  # large files that were put, by sha256
         self.has_cdn = False  # True: the content of files comes from another host, as on the real hub
         self._drops: dict[str, Drop] = {}
         self._refusals: list[tuple[str, int, dict[str, str]]] = []
@@ -147,6 +159,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._answer()
 
+    def do_PUT(self) -> None:
+        self._answer()
+
     def log_message(self, format: str, *args: object) -> None:
         pass  # the log is a list
 
@@ -177,7 +192,9 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
         parts = [part for part in url.path.split("/") if part]
-        if parts[:2] == ["api", "datasets"]:
+        if self._is_upload(parts):
+            self._take(parts, body)
+        elif parts[:2] == ["api", "datasets"]:
             dataset, repository, rest = self._repository(parts[2:])
             verb, arguments = (
                 (rest[0], [unquote(part) for part in rest[1:]]) if rest else ("revision", ["main"])
@@ -219,6 +236,68 @@ class _Handler(BaseHTTPRequestHandler):
             self._file(path, repository.commits[rest[0]][path], rest[0])
         else:
             raise _Absent("RepoNotFound")  # models, spaces, …: there are none here
+
+    def _is_upload(self, parts: list[str]) -> bool:
+        if parts[:1] == ["lfs"] or parts[-2:] == ["objects", "batch"]:
+            return True
+        return parts[:2] in (["api", "repos"], ["api", "validate-yaml"]) or (
+            parts[:2] == ["api", "datasets"] and parts[-2:-1] in (["preupload"], ["commit"])
+        )
+
+    def _take(self, parts: list[str], body: bytes) -> None:
+        """What a client that uploads asks for."""
+        hub = self.hub
+        if hub.token and parts[0] != "lfs" and self.headers.get("Authorization") != f"Bearer {hub.token}":
+            self._send(401, b'{"error": "Invalid credentials"}', {"Content-Type": "application/json"})
+            return
+        if parts == ["api", "repos", "create"]:
+            asked = json.loads(body)
+            assert asked["type"] == "dataset"
+            dataset = f"{asked['organization']}/{asked['name']}"
+            url = {"url": f"{hub.endpoint}/datasets/{dataset}", "id": dataset}
+            if dataset in hub.repositories:
+                self._send(409, json.dumps(url).encode(), {"Content-Type": "application/json"})
+            else:
+                hub.commit(dataset, {})
+                self._json(url)
+        elif parts[:2] == ["api", "validate-yaml"]:
+            self._json({"errors": [], "warnings": []})
+        elif parts[0] == "lfs":
+            assert hashlib.sha256(body).hexdigest() == parts[1]
+            hub.objects[parts[1]] = body
+            self._send(200, b"", {})
+        elif parts[-1] == "batch":
+            put = [
+                {**one, "actions": {"upload": {"href": f"{hub.endpoint}/lfs/{one['oid']}"}}}
+                for one in json.loads(body)["objects"]
+            ]
+            self._json({"transfer": "basic", "objects": put})
+        elif parts[-2] == "preupload":
+            modes = [
+                {
+                    "path": one["path"],
+                    "uploadMode": "lfs" if one["size"] >= LFS_BYTES else "regular",
+                    "shouldIgnore": False,
+                }
+                for one in json.loads(body)["files"]
+            ]
+            self._json({"files": modes})
+        else:
+            dataset, repository, _ = self._repository(parts[2:])
+            files = dict(repository.commits[repository.branches[unquote(parts[-1])]])
+            for line in body.splitlines():
+                item = json.loads(line)
+                value = item["value"]
+                match item["key"]:
+                    case "file":
+                        files[value["path"]] = base64.b64decode(value["content"])
+                    case "lfsFile":
+                        files[value["path"]] = hub.objects[value["oid"]]
+                    case "deletedFile":
+                        del files[value["path"]]
+            sha = hub.commit(dataset, files)
+            url = f"{hub.endpoint}/datasets/{dataset}/commit/{sha}"
+            self._json({"commitUrl": url, "commitOid": sha, "success": True})
 
     def _repository(self, parts: list[str]) -> tuple[str, Repository, list[str]]:
         for length in (2, 1):

@@ -18,7 +18,7 @@ from written import file_sha256, load_lines, load_manifest, load_table, read_row
 
 FORMATS = {"jsonl": ".jsonl.zst", "parquet": ".parquet", "webdataset": ".tar"}
 FIELDS = ("text", "source", "domain", "doc_id", "license_tag", "created_at", "meta", "split", "language")
-SENTENCE = "the quick brown fox jumps over the lazy dog while seven more dogs look on from the hill"
+SENTENCE = "The quick brown fox jumps over the lazy dog while seven more dogs look on from the hill"
 
 Record = dict[str, Any]
 
@@ -123,7 +123,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 MIXTURE: Record = {
     "tokenizer": {"train": {"model": "byte_bpe", "vocab_size": 300}, "eos": "<|endoftext|>"},
-    "mixture": {"weights": {"web": "0.8", "math": "0.2"}, "tokens": 12_000, "exhausted": "repeat"},
+    "mixture": {"weights": {"web": "0.8", "math": "0.2"}, "tokens": 9_000, "exhausted": "repeat"},
 }
 MEGA = {"name": "mega", "format": "megatron"}
 
@@ -158,12 +158,12 @@ def test_texts_need_no_tokenizer_and_hold_every_document_that_the_split_kept_wit
 
 def test_a_text_is_without_the_passages_that_deduplication_cut(tmp_path: Path) -> None:
     records = [
-        {"id": f"d{number}", "text": f"own words {number} first. {SENTENCE}. then more {number} words follow"}
+        {"id": f"d{number}", "text": f"Own words {number} first. {SENTENCE}. Then more {number} words follow"}
         for number in range(4)
     ]
     (tmp_path / "web.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     sources = recipe(tmp_path)["sources"][:1]
-    window = {"window": {"policy": "trim", "words": 12, "min_words": 3}}
+    window = {"window": {"policy": "trim", "words": 12, "min_words": 3, "winnow": 1}}
     out = tokmill.run(recipe(tmp_path, sources=sources, dedup=window, split=None), tmp_path / "out").out
     for format in FORMATS:
         texts = {record["doc_id"]: record["text"] for record in read_texts(out / "texts" / format, "train")}

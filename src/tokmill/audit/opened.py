@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from tokmill.artifacts.manifest import FileEntry, Manifest, fingerprint_of
 from tokmill.artifacts.progress import load_journal
+from tokmill.artifacts.runs import load_finished as load_finished
+from tokmill.artifacts.runs import open_run as open_run
 from tokmill.artifacts.step import Artifact, open_artifact, shard_key
 from tokmill.errors import StorageError, TokmillError
 from tokmill.storage.tables import load_table
@@ -37,29 +39,6 @@ class ShardTables(NamedTuple):
     @property
     def name(self) -> str:
         return f"{self.source}/{self.key}"
-
-
-def load_finished(directory: Path) -> Manifest:
-    """The manifest of a run that came to its end."""
-    root = open_artifact(directory) if directory.is_dir() else None
-    if root is None or root.manifest.kind != "run":
-        raise StorageError(
-            "is not the directory of a finished run",
-            where=str(directory),
-            next="give the output directory of `tokmill run`; run the recipe again if it was cut short",
-        )
-    return root.manifest
-
-
-def open_run(directory: Path) -> dict[str, Artifact]:
-    """Artifacts by step, in the order of the run."""
-    found: dict[str, Artifact] = {}
-    for entry in load_finished(directory).entries("manifest"):
-        artifact = open_artifact((directory / entry.path).parent)
-        if artifact is None:
-            raise StorageError("is missing", where=str(directory / entry.path), next="run the recipe again")
-        found[artifact.manifest.step] = artifact
-    return found
 
 
 def list_shard_tables(run: Mapping[str, Artifact]) -> Iterator[ShardTables]:

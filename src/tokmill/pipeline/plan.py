@@ -10,7 +10,7 @@ A step knows what it needs; `run_manifest.assess` says whether it is up to date.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,9 +106,10 @@ def alone(ingest: Step) -> Step:
     return replace(ingest, extra=replace(ingest.extra, follower=None))
 
 
-def waves(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    """The steps in groups: all of a group can be worked on at once, when those before are done."""
-    done: set[str] = set()
+def waves(steps: Sequence[Step], given: Iterable[str] = ()) -> Iterator[list[Step]]:
+    """The steps in groups: all of a group can be worked on at once, when those before are done.
+    `given` are done already."""
+    done = set(given)
     waiting = list(steps)
     while waiting:
         ready = [step for step in waiting if done.issuperset(step.needs)]

@@ -78,10 +78,13 @@ class Session:
         if self._engine is not None:
             self._engine.close()
 
-    def run_steps(self, steps: Sequence[Step]) -> tuple[dict[str, Artifact], list[str], list[str]]:
-        artifacts: dict[str, Artifact] = {}
+    def run_steps(
+        self, steps: Sequence[Step], given: Mapping[str, Artifact] | None = None
+    ) -> tuple[dict[str, Artifact], list[str], list[str]]:
+        """`given`: artifacts of another run that these steps are made from."""
+        artifacts: dict[str, Artifact] = dict(given or {})
         ran, skipped = [], []
-        for wave in waves(steps):
+        for wave in waves(steps, artifacts):
             stale: list[tuple[Step, Freshness]] = []
             for step in wave:
                 freshness = self._assess(step, artifacts, SAMPLED_BYTES // len(steps))

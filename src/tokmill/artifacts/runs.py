@@ -1,0 +1,32 @@
+"""A finished run, by its own manifest: it lists that of every step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokmill.artifacts.manifest import Manifest
+from tokmill.artifacts.step import Artifact, open_artifact
+from tokmill.errors import StorageError
+
+
+def load_finished(directory: Path) -> Manifest:
+    """The manifest of a run that came to its end."""
+    root = open_artifact(directory) if directory.is_dir() else None
+    if root is None or root.manifest.kind != "run":
+        raise StorageError(
+            "is not the directory of a finished run",
+            where=str(directory),
+            next="give the output directory of `tokmill run`; run the recipe again if it was cut short",
+        )
+    return root.manifest
+
+
+def open_run(directory: Path) -> dict[str, Artifact]:
+    """Artifacts by step, in the order of the run."""
+    found: dict[str, Artifact] = {}
+    for entry in load_finished(directory).entries("manifest"):
+        artifact = open_artifact((directory / entry.path).parent)
+        if artifact is None:
+            raise StorageError("is missing", where=str(directory / entry.path), next="run the recipe again")
+        found[artifact.manifest.step] = artifact
+    return found
