@@ -2,6 +2,7 @@
 
     corpus ─ tokmill run ─> a build for each of readers/ ─ read in the foreign Python ─> every token equal
     records ─ each of writers/, in the foreign Python ─> files ─ tokmill run ─> every document equal
+    records ─ tokmill run ─> texts for each of texts/ ─ read in the foreign Python ─> every document equal
     texts ─ each of tokenizers/, in the foreign Python ─> a tokenizer, ids ─ tokmill run ─> every id equal
 
     python interop/all.py --python .venv-interop/bin/python [--only nanogpt] [--page docs/interop.md]
@@ -22,6 +23,10 @@ TEXTS (JSON lines: id, text) with its own code, leaves OUT/ids.npz (ids, lengths
 document: eos) and prints {"package", "version", "compared"}. Its constant TOKENIZER is the section of a
 recipe; its path is relative to OUT.
 
+A script of texts is `texts/<name>.py TEXTS EXPECTED`: it reads the directory TEXTS, compares every record of
+every split with EXPECTED (JSON lines: split, text and the other fields, in order) and prints {"package",
+"version", "compared", "documents"}. Its constant BUILD is the build of texts that it reads, without a name.
+
 A package that is not installed is a row that says so; a difference is an error.
 """
 
@@ -35,6 +40,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -271,6 +277,52 @@ def _by_id(records: list[dict[str, Any]], fields: list[str]) -> dict[Any, tuple[
     }
 
 
+# -- texts -----------------------------------------------------------------------------------------
+
+
+def build_texts(scripts: list[Path], folder: Path) -> tuple[Path, Path]:
+    """The directory of a run with a build for each script; and what must be found in it, as JSON lines."""
+    folder.mkdir(parents=True)
+    records = folder / "records.jsonl"
+    records.write_text(
+        "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in make_records()), encoding="utf-8"
+    )
+    builds = [
+        {"name": path.stem, "content": "text", **(constant_of(path, "BUILD") or {})} for path in scripts
+    ]
+    source = {"name": "records", "files": str(records), "fields": {"id": "id", "license": "license"}}
+    recipe = {
+        "name": "interop",
+        "sources": [source],
+        "dedup": {"exact": False},
+        "split": {"valid_fraction": "0.2"},
+        "builds": builds,
+    }
+    out = Path(tokmill.run(recipe, folder / "out").out)
+    labels = pq.read_table(out / "split/labels-00000.parquet").column("split").to_pylist()
+    by_id = {one["id"]: one for one in make_records()}
+    expected = folder / "expected.jsonl"
+    ids = pq.read_table(out / "ingest/records/documents-00000-000.parquet").column("doc_id").to_pylist()
+    with expected.open("w", encoding="utf-8") as file:
+        for split, name in ((0, "train"), (1, "valid")):
+            for doc_id in (one for one, label in zip(ids, labels, strict=True) if label == split):
+                record = by_id[doc_id]
+                told = {"split": name, "text": record["text"], "source": "records", "domain": "default"}
+                told |= {"doc_id": doc_id, "license_tag": record["license"], "meta": record["meta"]}
+                file.write(json.dumps(told, ensure_ascii=False) + "\n")
+    return out, expected
+
+
+def read_texts(python: Path, scripts: list[Path], folder: Path) -> list[Row]:
+    out, expected = build_texts(scripts, folder)
+    rows = []
+    for script in scripts:
+        told = run_script(python, script, out / "texts" / script.stem, expected)
+        rows.append(_row((constant_of(script, "BUILD") or {})["format"], told, "documents"))
+        print(rows[-1], file=sys.stderr)
+    return rows
+
+
 # -- tokenizers ------------------------------------------------------------------------------------
 
 
@@ -365,6 +417,17 @@ The same records, written with the other project's own writer, and read by a sou
 """
 
 
+TEXTS = """
+## They read our texts
+
+The same records as builds of texts, in two splits. Each reader opens the directory, or the files of a split,
+and compares every field of every document.
+
+| texts | read with | version | what was compared | documents equal |
+| --- | --- | --- | --- | ---: |
+"""
+
+
 ENCODED = """
 ## We encode as they do
 
@@ -376,12 +439,18 @@ a build, literals of special tokens included, and its end after them.
 """
 
 
-def render(read: list[Row], written: list[Row], encoded: list[Row]) -> str:
-    page = HEAD
-    for head, rows in ((READ, read), (WRITTEN, written), (ENCODED, encoded)):
-        if rows:
-            page += head + "".join(map(_line, rows))
-    return page
+# By the folder of the scripts: what runs them, and the head of their table.
+KINDS = {
+    "readers": (read_builds, READ),
+    "texts": (read_texts, TEXTS),
+    "writers": (read_written, WRITTEN),
+    "tokenizers": (encode_alike, ENCODED),
+}
+
+
+def render(rows: Mapping[str, list[Row]]) -> str:
+    """Of the kinds that have rows."""
+    return HEAD + "".join(KINDS[kind][1] + "".join(map(_line, of)) for kind, of in rows.items() if of)
 
 
 def _line(row: Row) -> str:
@@ -399,22 +468,18 @@ def main() -> int:
     parser.add_argument(
         "--python", type=Path, default=Path(sys.executable), help="that has the other packages"
     )
-    parser.add_argument(
-        "--only", action="append", default=[], help="this reader, writer or tokenizer; no page is written"
-    )
+    parser.add_argument("--only", action="append", default=[], help="this script; no page is written")
     parser.add_argument("--page", type=Path, default=HERE.parent / "docs/interop.md")
     options = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    readers, writers, tokenizers = (
-        scripts(kind, options.only) for kind in ("readers", "writers", "tokenizers")
-    )
     python = options.python.absolute()  # not resolved: a link is how a venv is told from the Python below it
+    rows = {}
     with tempfile.TemporaryDirectory() as folder:
-        read = read_builds(python, readers, Path(folder) / "read") if readers else []
-        written = read_written(python, writers, Path(folder) / "written") if writers else []
-        encoded = encode_alike(python, tokenizers, Path(folder) / "encoded") if tokenizers else []
+        for kind, (run, _) in KINDS.items():
+            if found := scripts(kind, options.only):
+                rows[kind] = run(python, found, Path(folder) / kind)
     if not options.only:
-        options.page.write_text(render(read, written, encoded), encoding="utf-8")
+        options.page.write_text(render(rows), encoding="utf-8")
     return 0
 
 

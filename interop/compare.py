@@ -42,6 +42,25 @@ def report(package: str, compared: str, sequences: Iterable[object], *, version:
     print(json.dumps({"package": package, "version": version, "compared": compared, "tokens": len(ids)}))
 
 
+def report_texts(package: str, compared: str, splits: dict[str, list[dict[str, object]]]) -> None:
+    """`splits` are the records that the package read, in order. A null is a field that is not there."""
+    with Path(sys.argv[2]).open(encoding="utf-8") as file:
+        expected = [json.loads(line) for line in file]
+    documents = 0
+    for split, found in splits.items():
+        own = [record for record in expected if record["split"] == split]
+        plain = [{key: value for key, value in record.items() if value is not None} for record in found]
+        documents += len(plain)
+        if plain != own:
+            wrong = next(
+                (at for at, (a, b) in enumerate(zip(plain, own, strict=False)) if a != b),
+                min(len(plain), len(own)),
+            )
+            sys.exit(f"{package} read {len(plain):,} of {len(own):,} documents of {split}; {wrong:,} differs")
+    version = importlib.metadata.version(package)
+    print(json.dumps({"package": package, "version": version, "compared": compared, "documents": documents}))
+
+
 def require(is_so: bool, what: str) -> None:
     if not is_so:
         sys.exit(what)

@@ -158,12 +158,10 @@ def test_an_export_that_was_cut_short_goes_on_where_it_was(run: Path, tmp_path: 
     shutil.move(texts / "manifest.json", work / "manifest.json")
     moved = next((texts / "train").iterdir())
     shutil.move(moved, work / "train" / moved.name)
-    inode = (work / "train" / moved.name).stat().st_ino
     tokmill.export(run, to=texts, workers=1)
     assert load_manifest(texts).digest == whole.digest
     assert tokmill.verify(texts).ok
-    assert moved.exists()
-    assert inode > 0
+    assert not (texts / ".work").exists()
 
 
 def test_an_export_goes_neither_into_the_run_nor_over_something_else(run: Path, tmp_path: Path) -> None:
@@ -196,9 +194,8 @@ def test_the_command_says_how_many_documents_are_where(run: Path, tmp_path: Path
     done = command("export", run, "--to", tmp_path / "texts", "--format", "jsonl")
     assert done.returncode == 0, done.stderr
     counts = {split: len(rows) for split, rows in expected_texts(run).items()}
-    assert (
-        f"{sum(counts.values())} documents (train {counts['train']}, valid {counts['valid']})" in done.stdout
-    )
+    splits = f"(train {counts['train']}, valid {counts['valid']})"
+    assert f"{sum(counts.values())} documents {splits} in 4 files" in done.stdout.replace("\n", " ")
     assert "already" in command("export", run, "--to", tmp_path / "texts").stdout
     files = sorted((tmp_path / "texts/train").iterdir())
     assert sum(len(load_lines(path)) for path in files) == counts["train"]

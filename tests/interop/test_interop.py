@@ -17,6 +17,8 @@ HERE = [
     for name in ("hf_datasets", "numpy_memmap", "numpy_npy", "polars_parquet")
 ]
 
+TEXTS = sorted((ROOT / "interop/texts").glob("*.py"))
+
 WRITER = """
 import json, sys
 SOURCE = {"files": "*.jsonl", "fields": {"text": "text", "id": "id", "license": "license"}}
@@ -69,7 +71,7 @@ def test_a_package_that_is_not_installed_is_a_row_that_says_so(frame, tmp_path):
     (tmp_path / "toy.py").write_text("import no_such_package")
     told = frame.run_script(sys.executable, tmp_path / "toy.py")
     row = frame._row("toy", told, "tokens")
-    assert frame.render([row], [], []).endswith(
+    assert frame.render({"readers": [row]}).endswith(
         "| `toy` | not run: No module named 'no_such_package' | | | |\n"
     )
 
@@ -110,11 +112,37 @@ def test_a_folder_of_mail_that_stdlib_wrote_comes_back(frame, tmp_path):
     assert row.equal == len(frame.make_records())
 
 
-def test_the_page_has_a_line_for_every_reader_writer_and_tokenizer():
+def test_the_page_has_a_line_for_every_script(frame):
     page = (ROOT / "docs/interop.md").read_text(encoding="utf-8")
     scripts = [
         path
-        for kind in ("readers", "writers", "tokenizers")
+        for kind in frame.KINDS
         for path in (ROOT / "interop" / kind).glob("[a-z]*.py")
     ]
     assert len(re.findall(r"^\| `", page, re.M)) == len(scripts)
+
+
+@pytest.fixture(scope="module")
+def texts(frame, tmp_path_factory) -> tuple[Path, Path]:
+    return frame.make_texts(TEXTS, tmp_path_factory.mktemp("texts") / "made")
+
+
+@pytest.mark.parametrize("script", TEXTS, ids=lambda script: script.stem)
+def test_readers_of_texts_that_are_at_hand_agree(script, frame, texts):
+    out, expected = texts
+    told = frame.run_script(sys.executable, script, out / "texts" / script.stem, expected)
+    if "missing" in told:
+        pytest.skip(told["missing"])
+    assert told["documents"] == len(frame.make_records())
+    row = frame._row(script.stem, told, "documents")
+    assert f"| {row.compared} | {row.equal:,} |" in frame.render({"tokenizers": [row]})
+
+
+def test_one_text_that_differs_is_told(frame, texts, tmp_path):
+    pytest.importorskip("datasets")
+    out, expected = texts
+    other = expected.read_text(encoding="utf-8").replace("NaN null", "NaN  null")
+    (tmp_path / "other.jsonl").write_text(other, encoding="utf-8")
+    script = ROOT / "interop/texts/datasets_parquet.py"
+    with pytest.raises(frame.Differs, match=r"datasets read \d+ of \d+ documents of \w+; \d+ differs"):
+        frame.run_script(sys.executable, script, out / "texts/datasets_parquet", tmp_path / "other.jsonl")

@@ -211,7 +211,8 @@ class RunPlaces:
         labels = self._labels(number)
         is_own = labels == self.artifacts["split"].manifest.facts["splits"].index(split)
         own = np.asarray(rows)[is_own[rows]]
-        return np.cumsum(is_own)[own] - 1
+        sequences: NDArray[np.int64] = np.cumsum(is_own)[own] - 1
+        return sequences
 
     def _labels(self, number: int) -> NDArray[np.uint8]:
         if self._labelled is None or self._labelled[0] != number:

@@ -32,6 +32,7 @@ from tokmill.reports.charts import NOT_MEASURED, count, percent, spoken, visible
 from tokmill.reports.edits import is_redaction
 from tokmill.reports.page import resource
 from tokmill.storage.disk import commit_bytes
+from tokmill.storage.textfiles import find_text_format
 
 CARD, CROISSANT = "DATACARD.md", "croissant.json"
 _LITTLE = 0.001  # of the tokens of a build: of a language, hardly more than the mistakes of its detector
@@ -290,11 +291,11 @@ def front_matter(facts: Json) -> str:
     lines += yaml_list("size_categories", [size_category(documents)])
     lines += yaml_list("task_categories", ["text-generation"])
     lines += yaml_list("tags", ["tokenized", "tokmill"])
-    lines += _configs(facts["builds"])
+    lines += _configs(facts["builds"], facts.get("texts", []))
     return "\n".join([*lines, "---", ""])
 
 
-def _configs(builds: list[Json]) -> list[str]:
+def _configs(builds: list[Json], texts: list[Json]) -> list[str]:
     """Builds that `datasets` loads as they are."""
     hub_files = {one.name: one.hub_files for one in all_formats()}
     told = []
@@ -306,6 +307,12 @@ def _configs(builds: list[Json]) -> list[str]:
         for split in build["splits"]:
             name = HUB_SPLITS.get(split["split"], split["split"])
             path = f"build/{build['name']}/{split['split']}/{files}"
+            told += [f"  - split: {scalar(name)}", f"    path: {scalar(path)}"]
+    for build in texts:
+        told += [f"- config_name: {scalar(build['name'])}", "  data_files:"]
+        for split in build["splits"]:
+            path = f"texts/{build['name']}/{split}/*{find_text_format(build['format']).suffix}"
+            name = HUB_SPLITS.get(split, split)
             told += [f"  - split: {scalar(name)}", f"    path: {scalar(path)}"]
     return ["configs:", *told] if told else []
 

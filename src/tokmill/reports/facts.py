@@ -81,6 +81,7 @@ def gather_facts(directory: str | Path) -> Json:
         "clusters": describe_clusters(found),
         "mixture": mixture,
         "builds": builds,
+        "texts": describe_texts(found),
         "pace": describe_pace(found),
         "chain": describe_chain(found),
         "environment": describe_environment_of(found),
@@ -274,6 +275,22 @@ def describe_builds(found: Found, contents: Contents) -> list[Json]:
         shares = {key: _held_shares(contents.totals(key, build=name)) for key in (*_NAMED, "split")}
         rows.append({**describe_build(name, artifact), "shares": shares})
     return rows
+
+
+def describe_texts(found: Found) -> list[Json]:
+    """Builds of texts; a document that a mixture repeats counts each time."""
+    return [
+        {
+            "name": name,
+            "format": artifact.manifest.config["format"],
+            "files": len(artifact.manifest.entries("texts")),
+            "bytes": sum(entry.bytes for entry in artifact.manifest.files),
+            "docs": artifact.manifest.counts["kept"],
+            "splits": artifact.manifest.counts["splits"],
+            "corpus_digest": artifact.manifest.facts["corpus_digest"],
+        }
+        for name, artifact in found.of_kind("texts").items()
+    ]
 
 
 def _held_shares(totals: Mapping[str, Held]) -> list[Json]:

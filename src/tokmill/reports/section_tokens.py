@@ -233,9 +233,10 @@ def packing_section(facts: Json) -> Section:
         "What each build wrote of the tokens it was given. Padding is written and teaches nothing; the rest "
         "of the bar that is not in rows is lost."
     )
-    chart = packing(facts["builds"])
+    chart, texts = packing(facts["builds"]), _texts(facts.get("texts", []))
     if not chart:
-        return Section("packing", "Packing", says, nothing("Nothing was built."))
+        empty = "No tokens were built." if texts else "Nothing was built."
+        return Section("packing", "Packing", says, nothing(empty) + texts)
     rows = [
         [
             shown(build["name"]),
@@ -250,7 +251,28 @@ def packing_section(facts: Json) -> Section:
     ]
     head = ["Build", "format", "rows", "tokens written", "padding", "lost", "on disk"]
     body = f'<figure><div class="scroll">{chart}</div></figure>{table(head, rows, 2)}'
-    return Section("packing", "Packing", says, body)
+    return Section("packing", "Packing", says, body + texts)
+
+
+def _texts(builds: list[Json]) -> str:
+    """Builds that hold the documents themselves."""
+    if not builds:
+        return ""
+    head = ["Texts", "format", "split", "documents", "characters", "files of all splits", "on disk"]
+    rows = [
+        [
+            shown(build["name"]),
+            shown(build["format"]),
+            shown(split),
+            count(total["docs"]),
+            count(total["chars"]),
+            count(build["files"]),
+            size(build["bytes"]),
+        ]
+        for build in builds
+        for split, total in build["splits"].items()
+    ]
+    return f"<div>{table(head, rows, 3)}</div>"
 
 
 def tokenizer_section(facts: Json) -> Section:
