@@ -114,17 +114,13 @@ def test_a_folder_of_mail_that_stdlib_wrote_comes_back(frame, tmp_path):
 
 def test_the_page_has_a_line_for_every_script(frame):
     page = (ROOT / "docs/interop.md").read_text(encoding="utf-8")
-    scripts = [
-        path
-        for kind in frame.KINDS
-        for path in (ROOT / "interop" / kind).glob("[a-z]*.py")
-    ]
+    scripts = [path for kind in frame.KINDS for path in (ROOT / "interop" / kind).glob("[a-z]*.py")]
     assert len(re.findall(r"^\| `", page, re.M)) == len(scripts)
 
 
 @pytest.fixture(scope="module")
 def texts(frame, tmp_path_factory) -> tuple[Path, Path]:
-    return frame.make_texts(TEXTS, tmp_path_factory.mktemp("texts") / "made")
+    return frame.build_texts(TEXTS, tmp_path_factory.mktemp("texts") / "made")
 
 
 @pytest.mark.parametrize("script", TEXTS, ids=lambda script: script.stem)
@@ -135,7 +131,7 @@ def test_readers_of_texts_that_are_at_hand_agree(script, frame, texts):
         pytest.skip(told["missing"])
     assert told["documents"] == len(frame.make_records())
     row = frame._row(script.stem, told, "documents")
-    assert f"| {row.compared} | {row.equal:,} |" in frame.render({"tokenizers": [row]})
+    assert f"| {row.compared} | {row.equal:,} |" in frame.render({"texts": [row]})
 
 
 def test_one_text_that_differs_is_told(frame, texts, tmp_path):
