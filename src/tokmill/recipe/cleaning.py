@@ -14,7 +14,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BeforeValidator, Field
 
 from tokmill.formats.ids import SPLIT_WORDS, plain_split
 from tokmill.recipe.section import Name, Path_, Patterns, Section, Share, can_be_spelled, part_of
@@ -102,6 +102,8 @@ class License(Section):
 class Language(Section):
     """field: what the source says (`fields.language`); detect: what the text looks like."""
 
+    LATER: ClassVar = ("recall",)
+
     method: Literal["field", "detect", "none"] = "detect"
     keep: list[str] = Field([], description="codes such as en; empty: all, the language is only recorded")
     min_score: Share = Field(
@@ -124,12 +126,6 @@ class Language(Section):
                 yield ("recall",), "`min_score` says it too; keep one"
             if given.get("method", "detect") != "detect":
                 yield ("recall",), "is of a detector: `method: detect`"
-
-    @model_serializer(mode="wrap")
-    def _as_asked(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without a recall, as recipes were written before there was one: nothing is rebuilt for it."""
-        found: dict[str, Any] = written(self)
-        return found if self.recall is not None else {k: v for k, v in found.items() if k != "recall"}
 
 
 Redaction = Literal["email", "ip", "phone", "secret"]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     BaseModel,
@@ -16,8 +16,10 @@ from pydantic import (
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    SerializerFunctionWrapHandler,
     ValidationError,
     WithJsonSchema,
+    model_serializer,
     model_validator,
 )
 from pydantic_core import InitErrorDetails
@@ -79,6 +81,19 @@ class Section(BaseModel):
     """Unknown keys are refused, values are not coerced out of shape, nothing changes after loading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, str_min_length=1)
+
+    # Keys that recipes did not always have: one that has its default is left out of a dump, and so of every
+    # fingerprint and digest, which stay what they were.
+    LATER: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return self._without_unset(dump(self))
+
+    def _without_unset(self, dumped: dict[str, Any]) -> dict[str, Any]:
+        fields = type(self).model_fields
+        unset = [key for key in self.LATER if getattr(self, key) == fields[key].default]
+        return {key: value for key, value in dumped.items() if key not in unset} if unset else dumped
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:

@@ -6,7 +6,7 @@ import re
 import string
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 from pydantic.json_schema import SkipJsonSchema
@@ -34,8 +34,6 @@ _FIELDS = tuple(Fields.model_fields)
 _FIELDS_OF_PAIRS = {("parallel", key) for key in ("id", "license", "created_at", "meta")}
 
 SOURCE_FORMATS = ("wikipedia", "stackexchange", "parallel", "warc", "pdf", "mbox", "directory", "webdataset")
-# sections that came later: a recipe without them is dumped, and so digested, as it was before
-_LATER = ("pdf", "mbox", "directory", "webdataset")
 
 
 class Wikipedia(Section):
@@ -177,6 +175,8 @@ IN_PYTHON = "in Python"
 
 
 class Source(Section):
+    LATER: ClassVar = ("pdf", "mbox", "directory", "webdataset")
+
     name: Name
     domain: Name = "default"
     license: str | None = Field(None, description="for documents that carry none of their own")
@@ -239,9 +239,8 @@ class Source(Section):
         return self.reader or next(chosen, "records")
 
     @model_serializer(mode="wrap")
-    def _without_objects(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = dump(self)
-        content = {k: v for k, v in content.items() if v is not None or k not in _LATER}
+    def _dumped(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content = self._without_unset(dump(self))
         return content if self.data is None else {**content, "data": IN_PYTHON}
 
     @field_validator("template")

@@ -18,10 +18,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import yaml
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core import PydanticKnownError
 
 from tokmill.artifacts.plugins import HOOK
@@ -121,6 +121,8 @@ class Tokenizer(Section):
     """A pinned file or directory, a plugin, or one to train; `eos` and `bos` are tokens of its vocabulary, or
     ids."""
 
+    LATER: ClassVar = ("bos",)
+
     path: str | None = None
     sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
     encoding: str | None = Field(
@@ -152,12 +154,6 @@ class Tokenizer(Section):
         if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
             raise ValueError("should be a token of the vocabulary, or an id")
         return value
-
-    @model_serializer(mode="wrap")
-    def _as_asked(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without a `bos`, as recipes were written before there was one: a digest stays what it was."""
-        found: dict[str, Any] = written(self)
-        return found if self.bos is not None else {k: v for k, v in found.items() if k != "bos"}
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
@@ -259,6 +255,8 @@ class Build(Section):
     """One of the forms that the tokens are written in, or the texts.
     megatron, token_cache, nanogpt, llmc and nanotron keep documents as they are."""
 
+    LATER: ClassVar = ("columns", "content", "measures")
+
     name: Name
     format: Annotated[str, BeforeValidator(_check_format), _FormatName()]
     dtype: Literal["int32", "uint16", "smallest"] = Field(
@@ -281,22 +279,9 @@ class Build(Section):
     )
     measures: bool = Field(False, description="of texts: with what the rules measured")
 
-    @model_serializer(mode="wrap")
-    def _as_asked(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Of tokens, as builds were written before there were texts: a digest stays what it was."""
-        found: dict[str, Any] = written(self)
-        of_texts = ("content", "measures")
-        return found if self.content == "text" else {k: v for k, v in found.items() if k not in of_texts}
-
     @property
     def is_text(self) -> bool:
         return self.content == "text"
-
-    @model_serializer(mode="wrap")
-    def _as_asked(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without columns, as builds were written before there were any: a digest stays what it was."""
-        found: dict[str, Any] = written(self)
-        return found if self.columns != "ids" else {k: v for k, v in found.items() if k != "columns"}
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
@@ -370,6 +355,8 @@ class Shards(Section):
 
 
 class Recipe(Section):
+    LATER: ClassVar = ("clean",)
+
     name: Name
     seed: int = Field(0, ge=0, lt=1 << 63)
     sources: list[Source] = Field(min_length=1)
@@ -397,12 +384,6 @@ class Recipe(Section):
         exclude=True,
         description="what `tokmill review` judges size by; nothing is built otherwise for it",
     )
-
-    @model_serializer(mode="wrap")
-    def _as_asked(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without limits, as recipes were written before there were any: a digest stays what it was."""
-        found: dict[str, Any] = written(self)
-        return found if self.clean is not None else {k: v for k, v in found.items() if k != "clean"}
 
     @classmethod
     def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
