@@ -104,7 +104,7 @@ def test_origins_stay_beside_their_names(tmp_path):
         ({"mask": "keys"}, "set one of tokens, documents, none"),
         (
             {"ignore_index": -1},
-            "ignore_index is -1, and transformers leaves out -100\n  next: leave ignore_index",
+            "ignore_index is -1, and transformers leaves out -100\n  next: leave it out",
         ),
         (
             {"dtype": np.int32},

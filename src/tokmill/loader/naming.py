@@ -52,7 +52,7 @@ def check_huggingface(mask: str, ignore_index: int, dtype: np.dtype[Any]) -> Non
         raise InputError(
             f"ignore_index is {ignore_index}, and transformers leaves out {IGNORE_INDEX}",
             where="names",
-            next="leave ignore_index out",
+            next="leave it out",
         )
     if dtype != np.int64:
         raise InputError(
