@@ -81,7 +81,7 @@ class RelayClient:
         return StorageError(
             "the process that reads for a forked one has ended",
             where=self._where,
-            next='start workers otherwise, `multiprocessing_context="spawn"` of a DataLoader, and run again',
+            next="run again; workers that are spawned, and not forked, do without it",
         )
 
 
