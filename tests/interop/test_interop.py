@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HERE = [
     ROOT / f"interop/readers/{name}.py"
-    for name in ("hf_datasets", "numpy_memmap", "numpy_npy", "polars_parquet")
+    for name in ("arrow_disk", "hf_datasets", "numpy_memmap", "numpy_npy", "polars_parquet")
 ]
 
 TEXTS = sorted((ROOT / "interop/texts").glob("*.py"))
