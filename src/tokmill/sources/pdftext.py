@@ -180,7 +180,7 @@ def _load_pdfium() -> Any:
 
     kind = ctypes.POINTER(ctypes.c_char)
     nowhere = ctypes.cast(ctypes.c_char_p(b"/dev/null/no-fonts"), kind)
-    config = pdfium.FPDF_LIBRARY_CONFIG(version=2, m_pUserFontPaths=(kind * 2)(nowhere, None))
+    config = pdfium.FPDF_LIBRARY_CONFIG(version=2, m_pUserFontPaths=(kind * 2)(nowhere))
     pdfium.FPDF_InitLibraryWithConfig(config)
     return pdfium
 
@@ -239,7 +239,7 @@ def _layer(pdfium: Any, data: bytes, max_text_bytes: int) -> Layer:
     count = pdfium.FPDF_GetPageCount(document)
     if count > MAX_PAGES:
         raise Unread("too_large", f"{count:,} pages; at most {MAX_PAGES:,} are read")
-    facts = {name: text for name in _FACTS if (text := _fact(pdfium, document, name))}
+    facts = {name: fact for name in _FACTS if (fact := _fact(pdfium, document, name))}
     pages, size = list[str | None](), 0
     for text in _texts(pdfium, document, count):
         pages.append(text)
