@@ -106,7 +106,7 @@ class Outputs:
             section["sha256"] = sha256
         return section | {"eos": eos.value if eos is not None else self._eos(file, named)}
 
-    def _eos(self, file: Path, named: Value) -> str:
+    def _eos(self, file: Path, named: Value) -> str | int:
         """What the file says itself; what such files usually have, and a word, where it cannot be asked."""
         try:
             return find_eos(load_tokenizer(file))

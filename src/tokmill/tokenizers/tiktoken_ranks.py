@@ -105,7 +105,7 @@ def for_gigatoken(ranks: Mapping[bytes, int], pattern: str, first_id: int = 0) -
         "trim_offsets": True,
         "use_regex": False,
     }
-    config = {
+    config: dict[str, Any] = {
         "version": "1.0",
         "added_tokens": [],
         "normalizer": None,
