@@ -90,6 +90,17 @@ def parse_url(text: str) -> ObjectUrl:
     return ObjectUrl(name, bucket, key)
 
 
+def refuse_url(location: object, what: str) -> None:
+    """For whatever works on directories of this machine."""
+    if is_url(location):
+        raise StorageError(
+            f"{what} works on a directory of this machine",
+            where=_shown(str(location)),
+            next="bring it here first: `tokmill fetch URL DIRECTORY`",
+        )
+    refuse_squeezed_url(location)
+
+
 def refuse_squeezed_url(location: object) -> None:
     """Path("s3://a/b") is "s3:/a/b": nobody means the directory `s3:`."""
     if _SQUEEZED.match(str(location)):

@@ -35,12 +35,12 @@ class Entry(NamedTuple):
     """`reason`: why it is not read."""
 
     name: str
-    bytes: int
+    size: int
     reason: str = ""
 
     @property
     def header(self) -> bytes:
-        return f"{self.name}\0{self.reason or self.bytes}\n".encode()
+        return f"{self.name}\0{self.reason or self.size}\n".encode()
 
 
 class FileList:
@@ -56,7 +56,7 @@ class FileList:
         return str(self._root)
 
     def stat(self) -> Stat:
-        return Stat(sum(entry.bytes for entry in self.entries if not entry.reason))
+        return Stat(sum(entry.size for entry in self.entries if not entry.reason))
 
     def open(self) -> io.RawIOBase:
         return _Spelled(self._contents())
@@ -84,7 +84,7 @@ class FileList:
     def _contents(self) -> Iterator[tuple[bytes, bytes]]:
         root = os.fsencode(self._root) + b"/"
         for entry in self.entries:
-            yield entry.header, b"" if entry.reason else _read(root + entry.name.encode(), entry.bytes)
+            yield entry.header, b"" if entry.reason else _read(root + entry.name.encode(), entry.size)
 
 
 class _Spelled(io.RawIOBase):
@@ -253,7 +253,7 @@ def _part(root: Path, seen: list[_Seen], max_record_bytes: int) -> InputFile:
     facts = repr([(one.name, one.bytes, one.modified_ns, one.reason) for one in seen])
     stamp = int.from_bytes(hashlib.sha256(facts.encode()).digest()[:7], "big")
     name = entries[0].name if len(entries) == 1 else f"{entries[0].name} to {entries[-1].name}"
-    return InputFile(name, files, files.stat().st_size, stamp)  # type: ignore[arg-type]
+    return InputFile(name, files, files.stat().st_size, stamp)
 
 
 def _entry(one: _Seen, max_record_bytes: int) -> Entry:
