@@ -425,6 +425,11 @@ class _Ingested(msgspec.Struct):
     reading: _Domain
 
 
+def is_chat(ingest: Artifact) -> bool:
+    """Are the documents of the source conversations? Then their texts have marks."""
+    return "chat" in ingest.manifest.config["reading"]["options"]
+
+
 def domain_of(ingested: Artifact) -> str:
     """Of a source, as its ingest step has it."""
     return ingested.manifest.options(_Ingested).reading.domain

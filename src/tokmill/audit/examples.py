@@ -25,6 +25,7 @@ from tokmill.audit.opened import Found, list_shard_tables, numbers_in
 from tokmill.audit.places import BuiltSplit, RunPlaces, load_built, load_scheduled, splits_of
 from tokmill.audit.texts import Place, load_texts
 from tokmill.storage.tables import load_table
+from tokmill.tokenizers.regions import without_marks
 
 SHOWN_PER_REASON = 3  # of each source
 _CHARS = 2_000
@@ -96,6 +97,7 @@ def _of_clean(found: Found, step: str, artifact: Artifact) -> Iterator[Json]:
     source, quarantined = step.removeprefix("clean/"), artifact.manifest.counts["quarantined"]
     for entry in artifact.manifest.entries("examples"):
         for row in load_table(artifact.path(entry)).to_pylist():
+            row["text"] = without_marks(row["text"])
             yield _example("quarantine" if row["reason"] in quarantined else "drop", source=source, **row)
     yield from (line for line in _of_ledger(found, step, artifact) if line["verdict"] == "edit")
 

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import open_artifact
+from tokmill.artifacts.step import is_chat, open_artifact
 from tokmill.audit.opened import open_run
 from tokmill.clean.edits import NormalizeOptions, normalize_texts
 from tokmill.errors import InputChanged, TokenizerError, TokmillError
@@ -40,11 +40,11 @@ from tokmill.recipe import Source
 from tokmill.schema import one_piece
 from tokmill.sources.readers import list_source, read_documents, resolve_reading
 from tokmill.stages.sampling import spelled_field
+from tokmill.stages.tokens.encoding import Encoding, encode_documents
 from tokmill.stages.tokens.stage import labelled_shards, load_split_texts
 from tokmill.storage.location import file_sha256
 from tokmill.storage.records import WHOLE
 from tokmill.storage.tables import id_hashes
-from tokmill.tokenizers.fast import encode_with_controls
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import Tokenizer
 
@@ -132,6 +132,7 @@ class Labelled(NamedTuple):
     doc_ids: list[str]
     splits: list[str | None]
     texts: Any
+    is_chat: bool = False  # conversations, with their marks
 
 
 class Reference(NamedTuple):
@@ -272,10 +273,11 @@ def _tokenizer(dataset: Dataset, given: str | Path | None) -> tuple[Tokenizer | 
 
 def _encoded(table: Labelled, rows: list[int], tokenizer: Tokenizer, dataset: Dataset) -> Iterator[list[int]]:
     facts = dataset.manifest.facts.get("tokenizer", {}) if dataset.manifest is not None else {}
-    encoded = encode_with_controls(
+    encoded, _ = encode_documents(
         table.texts.take(pa.array(rows)),
+        pa.array([table.doc_ids[row] for row in rows], pa.string()),
         lambda column: tokenizer.encode(column.to_pylist()),
-        facts.get("controls") or {},
+        Encoding(facts.get("controls") or {}, tokenizer.specials if table.is_chat else None),
     )
     ends = np.cumsum(encoded.lengths)
     eos = [] if dataset.facts.eos_id is None else [dataset.facts.eos_id]
@@ -331,10 +333,11 @@ def _read_run(run: dict[str, Any], sources: list[str]) -> Iterator[Labelled]:
     names = run["split"].manifest.facts["splits"]
     for shard, inputs in labelled_shards(run):
         if not sources or shard.source in sources:
-            table = load_split_texts(inputs)
+            chat = is_chat(run[f"ingest/{shard.source}"])
+            table = load_split_texts(inputs, is_marked=True)
             splits = [names[number] for number in table.column("split").to_pylist()]
             texts = one_piece(table.column("text"))
-            yield Labelled(shard.source, table.column("doc_id").to_pylist(), splits, texts)
+            yield Labelled(shard.source, table.column("doc_id").to_pylist(), splits, texts, chat)
 
 
 def _read_listing(asked: Json, path: Path) -> Iterator[Labelled]:

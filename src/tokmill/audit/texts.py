@@ -13,6 +13,7 @@ from tokmill.clean.edits import apply_edits, redact_texts
 from tokmill.clean.examine import CleanOptions
 from tokmill.schema import one_piece
 from tokmill.storage.tables import load_table
+from tokmill.tokenizers.regions import without_marks
 
 EXCERPT_CHARS = 480
 
@@ -40,6 +41,7 @@ def load_texts(
         rows = sorted(by_shard[shard])
         ids, texts = _load_rows(artifacts, shard, np.array(rows))
         for row, doc_id, text in zip(rows, ids, texts, strict=True):
+            text = without_marks(text)
             loaded[Place(shard, row)] = Text(doc_id, text[:max_chars], len(text))
     return loaded
 

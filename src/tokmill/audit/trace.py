@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact, open_artifact
+from tokmill.artifacts.step import Artifact, is_chat, open_artifact
 from tokmill.audit.opened import load_of, numbers_in
 from tokmill.audit.places import Place, RunPlaces, entry_of, open_places, places_in, splits_of
 from tokmill.audit.why import History, Told, history_of, tell_histories
@@ -36,6 +36,7 @@ from tokmill.tokenizers.protocol import (
     characters_between,
     spelled_boundaries,
 )
+from tokmill.tokenizers.regions import marked_boundaries, without_marks
 
 _AROUND = 60  # characters of the text on either side of an excerpt
 _SHOWN = 400  # of what is marked
@@ -85,7 +86,7 @@ class DocumentText(NamedTuple):
 
 
 def load_clean_text(run: RunPlaces, place: Place) -> str:
-    """As cleaning and deduplication left it."""
+    """As cleaning and deduplication left it, a conversation with its marks."""
     shard = place.shard
     text = str(run.document(place)["text"])
     layers = (
@@ -101,7 +102,9 @@ def load_clean_text(run: RunPlaces, place: Place) -> str:
 
 
 def load_document(run: RunPlaces, place: Place, split: str, sequence: int) -> DocumentText:
-    text = load_clean_text(run, place)
+    marked = load_clean_text(run, place)
+    is_conversation = is_chat(run.artifacts[f"ingest/{place.shard.source}"])
+    text = without_marks(marked) if is_conversation else marked
     stored = load_ids(run, place, split, sequence)
     artifact = run.artifacts["tokenizer"]
     (entry,) = artifact.manifest.entries("tokenizer")
@@ -109,9 +112,14 @@ def load_document(run: RunPlaces, place: Place, split: str, sequence: int) -> Do
     controls = facts.get("controls", {})
     lead = int("bos_id" in facts)
     inner = stored[lead:-1]
-    found = spelled_boundaries(path, facts["kind"], inner, text, controls)
+    found = spelled_boundaries(path, facts["kind"], inner, text, controls) if not is_conversation else None
     if found is None:
-        found = boundaries(_loaded(path, entry.content_sha256, facts["encoding"]), text, controls)
+        tokenizer = _loaded(path, entry.content_sha256, facts["encoding"])
+        found = (
+            marked_boundaries(tokenizer, marked, tokenizer.specials)
+            if is_conversation
+            else boundaries(tokenizer, text, controls)
+        )
     return DocumentText(text, found, stored, lead, np.array_equal(inner, found.ids))
 
 

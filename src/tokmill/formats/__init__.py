@@ -99,6 +99,13 @@ class Tokens(Protocol):
     def read_sequences(self) -> Iterator[Sequences]:
         """Rows, or documents with their names; some at a time."""
 
+    @property
+    def has_loss(self) -> bool:
+        """Is there a token that is not learned? Then `read_loss`, and `loss` of sequences, say which."""
+
+    def read_loss(self) -> Iterator[NDArray[np.integer]]:
+        """Of the rows of `read_rows`: 1 where a token is learned, 0 elsewhere and at padding; uint8."""
+
     def lengths(self) -> Iterable[NDArray[np.int64]]:
         """Tokens of all documents, some at a time."""
 
@@ -144,6 +151,7 @@ class Format:
     shapes: tuple[Shape, ...] = ("rows", "documents")  # what it can hold: `layout: indexed` gives documents
     dtypes: tuple[str, ...] = ("int32",)  # of ids
     columns: tuple[Columns, ...] = ("ids",)  # what it can write of a sequence
+    has_loss: bool = False  # has a place for a mask of what is learned
     is_sharded: bool = False  # takes `rows_per_shard`
 
     # Of a directory that holds several splits, their names.

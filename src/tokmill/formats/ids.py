@@ -128,6 +128,7 @@ class Sequences(NamedTuple):
     lengths: NDArray[np.integer]
     doc_ids: Sequence[str] | None = None
     positions: NDArray[np.int32] | None = None
+    loss: NDArray[np.integer] | None = None  # per id: 1 where it is learned; None: all are
 
 
 def regroup(
@@ -155,7 +156,8 @@ def regroup(
                 end = int(ends[stop - 1])
                 names = None if batch.doc_ids is None else batch.doc_ids[start:stop]
                 places = None if batch.positions is None else batch.positions[begin:end]
-                waiting.append(Sequences(ids[begin:end], batch.lengths[start:stop], names, places))
+                loss = None if batch.loss is None else batch.loss[begin:end]
+                waiting.append(Sequences(ids[begin:end], batch.lengths[start:stop], names, places, loss))
                 count, tokens, start = count + stop - start, tokens + end - begin, stop
             if count == max_sequences or (start < len(ends) and tokens):
                 yield joined(waiting)
@@ -168,8 +170,15 @@ def joined(parts: list[Sequences]) -> Sequences:
     names = None if parts[0].doc_ids is None else [name for part in parts for name in part.doc_ids or ()]
     ids = np.concatenate([part.ids for part in parts])
     places = [part.positions for part in parts if part.positions is not None]
+    masks = [part.loss for part in parts if part.loss is not None]
     lengths = np.concatenate([part.lengths for part in parts]).astype(np.int64)
-    return Sequences(ids, lengths, names, np.concatenate(places) if places else None)
+    return Sequences(
+        ids,
+        lengths,
+        names,
+        np.concatenate(places) if places else None,
+        np.concatenate(masks) if masks else None,
+    )
 
 
 @functools.lru_cache(maxsize=64)  # many shards are asked for a document
@@ -237,6 +246,7 @@ class Store(Protocol):
         str, Any
     ]  # tokenizer_sha256, eos_id, pad_id, vocab_size, layout, split … as far as the files say
     split: str | None = None  # the one that is opened, of several in the directory
+    loss: Store | None = None  # the same rows, 1 where an id is learned; None: all are
     first: int = 0  # its first row, in an index that goes through all of them
 
     def view(self, row: int) -> Ids:
@@ -281,8 +291,10 @@ class RowStore(Store):
         seq_len: int,
         dtype: str,
         files: Sequence[tuple[Path, int]],
+        loss: Store | None = None,
     ) -> None:
         self.format, self.meta, self.seq_len, self.dtype = format, meta, seq_len, dtype
+        self.loss = loss
         self._load, self._files = load, list(files)
         self._ends = np.cumsum([0, *rows])[1:]
         self._bounds: list[int] = self._ends.tolist()
@@ -318,6 +330,11 @@ class RowStore(Store):
         if shard is None:
             shard = self._shards[number] = plain(self._load(number))
         return shard
+
+
+def mask_store(format: str, rows: Sequence[int], load: Callable[[int], Ids], seq_len: int) -> RowStore:
+    """What is learned of rows, in shards as theirs; the files are listed with those of the ids."""
+    return RowStore(format, {}, rows, load, seq_len=seq_len, dtype="uint8", files=())
 
 
 class Part(NamedTuple):

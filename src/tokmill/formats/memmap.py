@@ -1,7 +1,9 @@
 """Rows of equal length in one flat file, as training loops map them.
 
     input_ids.mmap      n_seqs x seq_len ids, little-endian, row after row, no header
-    meta.json           what the bytes mean: seq_len, n_seqs, dtype, and where they come from
+    loss_mask.mmap      n_seqs x seq_len bytes, 1 where the id is learned; only where some are not
+    meta.json           what the bytes mean: seq_len, n_seqs, dtype, and where they come from;
+                        "loss_mask": the name of that file, where there is one
 
 `meta.json` is written last: rows without it do not exist.
 """
@@ -25,13 +27,15 @@ from tokmill.formats.ids import (
     cast_ids,
     corrupt,
     load_meta,
+    mask_store,
     meta_entry,
     plain,
     write_meta,
 )
-from tokmill.storage.disk import Written, map_array, open_commit
+from tokmill.storage.disk import Written, map_array, open_commit, remove_file
 
 IDS_NAME = "input_ids.mmap"
+LOSS_NAME = "loss_mask.mmap"
 
 _DTYPES = ("uint16", "int32")
 
@@ -43,10 +47,12 @@ def write_memmap(
     seq_len: int,
     dtype: str,
     meta: Mapping[str, object],
+    loss: Iterable[NDArray[np.integer]] | None = None,
 ) -> dict[str, Written]:
-    """Write the ids of `rows` (1-D or 2-D pieces of any size, whole rows in total) and what they mean."""
+    """Write the ids of `rows` (1-D or 2-D pieces of any size, whole rows in total) and what they mean;
+    with what is learned of them, where `loss` says it."""
     assert dtype in _DTYPES, f"{dtype} is not a dtype of memmap rows"
-    own = {"seq_len", "n_seqs", "dtype"}
+    own = {"seq_len", "n_seqs", "dtype", "loss_mask"}
     assert own.isdisjoint(meta), f"{sorted(own & set(meta))} are counted here, not given"
     ids_path = directory / IDS_NAME
     with open_commit(ids_path) as file:
@@ -57,13 +63,24 @@ def write_memmap(
                 n_tokens += piece.size
         assert n_tokens % seq_len == 0, f"{ids_path}: {n_tokens} tokens are no whole rows of {seq_len}"
     whole = {**meta, "seq_len": seq_len, "n_seqs": n_tokens // seq_len, "dtype": dtype}
-    return {IDS_NAME: file.written, META_NAME: write_meta(directory / META_NAME, whole)}
+    written = {IDS_NAME: file.written}
+    if loss is None:
+        remove_file(directory / LOSS_NAME)  # of an earlier build
+    else:
+        with open_commit(directory / LOSS_NAME) as mask:
+            for piece in loss:
+                mask.write(cast_ids(piece, "uint8", where=str(directory / LOSS_NAME)))
+        assert mask.written.bytes == n_tokens, f"{ids_path}: {mask.written.bytes} masks of {n_tokens} ids"
+        written[LOSS_NAME] = mask.written
+        whole["loss_mask"] = LOSS_NAME
+    return {**written, META_NAME: write_meta(directory / META_NAME, whole)}
 
 
 class MemmapRows:
     """A directory of rows, mapped read-only: `ids` of shape (n_seqs, seq_len), `meta` as it was written."""
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         ids_path = directory / IDS_NAME
         self.meta, facts = load_meta(directory, "memmap", "memmap rows", _Facts)
         if facts.dtype not in _DTYPES:
@@ -83,6 +100,19 @@ class MemmapRows:
                 ids_path,
             )
         self.ids = plain(map_array(ids_path, kind, shape=shape))
+        self.loss = plain(self._map_loss(facts, shape)) if facts.loss_mask is not None else None
+
+    def _map_loss(self, facts: _Facts, shape: tuple[int, int]) -> NDArray[np.integer]:
+        path = self._directory / LOSS_NAME
+        if facts.loss_mask != LOSS_NAME:
+            raise corrupt(
+                f"its loss mask is {facts.loss_mask!r:.40}, not {LOSS_NAME}", path.with_name(META_NAME)
+            )
+        actual, expected = path.stat().st_size if path.is_file() else -1, shape[0] * shape[1]
+        if actual != expected:
+            told = f"{actual:,} bytes, but" if actual >= 0 else "no such file, and"
+            raise corrupt(f"{told} {META_NAME} describes {expected:,}", path)
+        return map_array(path, np.dtype(np.uint8), shape=shape)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -92,27 +122,41 @@ class _Facts(msgspec.Struct):
     seq_len: Annotated[int, msgspec.Meta(ge=1)]
     n_seqs: Annotated[int, msgspec.Meta(ge=0)]
     dtype: str
+    loss_mask: str | None = None
 
 
 def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
     written = write_memmap(
-        directory, tokens.read_rows(), seq_len=tokens.seq_len, dtype=tokens.dtype, meta=tokens.describe()
+        directory,
+        tokens.read_rows(),
+        seq_len=tokens.seq_len,
+        dtype=tokens.dtype,
+        meta=tokens.describe(),
+        loss=tokens.read_loss() if tokens.has_loss else None,
     )
-    rows = file_entry(IDS_NAME, "rows", written[IDS_NAME], rows=tokens.rows)
-    return [rows, meta_entry(directory, written[META_NAME])]
+    rows = [file_entry(IDS_NAME, "rows", written[IDS_NAME], rows=tokens.rows)]
+    if LOSS_NAME in written:
+        rows.append(file_entry(LOSS_NAME, "loss", written[LOSS_NAME], rows=tokens.rows))
+    return [*rows, meta_entry(directory, written[META_NAME])]
 
 
 def _open_store(directory: Path, split: str | None) -> RowStore:
     rows = MemmapRows(directory)
-    ids = rows.ids
+    ids, loss = rows.ids, rows.loss
+    seq_len, files = ids.shape[1], [(directory / IDS_NAME, ids.nbytes)]
+    masks = None
+    if loss is not None:
+        files.append((directory / LOSS_NAME, loss.nbytes))
+        masks = mask_store("memmap", [len(loss)], lambda number: loss, seq_len)
     return RowStore(
         "memmap",
         rows.meta,
         [len(ids)],
         lambda number: ids,
-        seq_len=ids.shape[1],
+        seq_len=seq_len,
         dtype=str(rows.meta["dtype"]),
-        files=[(directory / IDS_NAME, ids.nbytes)],
+        files=files,
+        loss=masks,
     )
 
 
@@ -128,4 +172,5 @@ MEMMAP = Format(
     write=_write,
     shapes=("rows",),
     dtypes=_DTYPES,
+    has_loss=True,
 )

@@ -39,6 +39,7 @@ from tokmill.loader.collating import (
     collate_ids,
     collate_padded,
     collate_plain,
+    filled_masks,
     named,
 )
 from tokmill.loader.dataset import Dataset
@@ -178,6 +179,7 @@ class Batches:
         self._is_block = len(seq_lens) == 1 and all(
             one.store.seq_len is not None and one.index is None for one in self.datasets
         )
+        self._is_masked = any(one.store.loss is not None for one in self.datasets)
         self._plain = self._plain_way()
         self._origins = self._shared_origins() if origins else None
 
@@ -213,6 +215,7 @@ class Batches:
         how, dataset = self.how, self.datasets[0]
         block, facts = dataset.store.block, dataset.facts
         is_plain = self._is_block and how.is_plain and how.length in (None, facts.seq_len)
+        is_plain = is_plain and dataset.store.loss is None
         if not is_plain or len(self.datasets) > 1 or facts.pad_id not in (None, how.pad_id):
             return None
         if facts.pad_id is None:
@@ -320,14 +323,29 @@ class Batches:
 
     def _collated(self, placed: Placed) -> Batch:
         if self._is_block:
-            return collate_block(*self._block(placed), self.how)
+            return collate_block(*self._block(placed), self.how, self._loss_block(placed))
         examples = [
             self.datasets[source][row]
             for source, row in zip(placed.source.tolist(), placed.row.tolist(), strict=True)
         ]
         starts = [example.get("starts") for example in examples]
         known = None if any(one is None for one in starts) else starts
-        return collate_ids([example["ids"] for example in examples], known or None, self.how)
+        ids = [example["ids"] for example in examples]
+        masks = (
+            filled_masks([example.get("loss_mask") for example in examples], ids) if self._is_masked else None
+        )
+        return collate_ids(ids, known or None, self.how, masks)
+
+    def _loss_block(self, placed: Placed) -> NDArray[np.integer] | None:
+        """What is learned of the same rows: all, where a dataset has no mask; None where none has one."""
+        if not self._is_masked:
+            return None
+        mask = np.ones((len(placed.row), self.datasets[0].facts.seq_len or 0), np.uint8)
+        for number, dataset in enumerate(self.datasets):
+            mine = np.flatnonzero(placed.source == number)
+            if mine.size and dataset.store.loss is not None:
+                mask[mine] = dataset.store.loss.block(placed.row[mine])
+        return mask
 
     def _block(self, placed: Placed) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
         width = self.datasets[0].facts.seq_len

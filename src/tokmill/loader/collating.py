@@ -9,6 +9,8 @@ targets    (B, T)    the next id; ignore_index at the last one, at padding and, 
 attn_mask            (B, T), (B, 1, T), (B, T, T): see below
 lengths    (B,)      ids of each example
 position_ids (B, T) · cu_seqlens · max_seqlen        with varlen=True, for variable-length attention
+loss_mask  (B, T)    bool, aligned with targets: False where there is none, or it is not learned; only where
+                     the build has a mask (conversations), and targets are then ignore_index there
 source, domain (B,) · token_source, token_domain (B, T)    of `Batches(…, origins=True)`: see origins.py
 input_ids · labels · attention_mask · position_ids         with names="huggingface": see naming.py
 
@@ -122,15 +124,31 @@ def collate(
     starts = None
     if examples and all(isinstance(example, Mapping) and "starts" in example for example in examples):
         starts = [example["starts"] for example in examples]  # type: ignore[call-overload]
-    return named(collate_ids(ids, starts, how), how)
+    masks = [example.get("loss_mask") if isinstance(example, Mapping) else None for example in examples]
+    return named(collate_ids(ids, starts, how, filled_masks(masks, ids)), how)
 
 
 def named(batch: Batch, how: Collation) -> Batch:
     return huggingface(batch) if how.names == "huggingface" else batch
 
 
+def filled_masks(
+    masks: Sequence[NDArray[np.integer] | None], ids: Sequence[NDArray[np.integer]]
+) -> list[NDArray[np.integer]] | None:
+    """Of examples without a mask all is learned; None: of all of them."""
+    if all(mask is None for mask in masks):
+        return None
+    return [
+        np.ones(len(own), np.uint8) if mask is None else np.asarray(mask)
+        for mask, own in zip(masks, ids, strict=True)
+    ]
+
+
 def collate_ids(
-    ids: Sequence[NDArray[np.integer]], starts: list[NDArray[np.integer]] | None, how: Collation
+    ids: Sequence[NDArray[np.integer]],
+    starts: list[NDArray[np.integer]] | None,
+    how: Collation,
+    masks: Sequence[NDArray[np.integer]] | None = None,
 ) -> Batch:
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     longest = int(lengths.max()) if lengths.size else 0
@@ -146,19 +164,34 @@ def collate_ids(
     tokens = np.full((len(ids), width), how.pad_id, how.dtype)
     for row, (some, length) in enumerate(zip(ids, lengths.tolist(), strict=True)):
         tokens[row, :length] = some[:length]
-    return finish(tokens, lengths, starts, how)
+    learned = None
+    if masks is not None:
+        learned = np.zeros(tokens.shape, np.bool_)
+        for row, (mask, length) in enumerate(zip(masks, lengths.tolist(), strict=True)):
+            learned[row, :length] = mask[:length]
+    return finish(tokens, lengths, starts, how, learned)
 
 
-def collate_block(block: NDArray[np.integer], lengths: NDArray[np.int64], how: Collation) -> Batch:
+def collate_block(
+    block: NDArray[np.integer],
+    lengths: NDArray[np.int64],
+    how: Collation,
+    mask: NDArray[np.integer] | None = None,
+) -> Batch:
     """Rows that are one array already."""
     longest = int(lengths.max()) if lengths.size else 0
     width = longest if how.length is None else how.length
     if longest > width:
-        return collate_ids([row[:n] for row, n in zip(block, lengths.tolist(), strict=True)], None, how)
+        rows = [row[:n] for row, n in zip(block, lengths.tolist(), strict=True)]
+        return collate_ids(rows, None, how, None if mask is None else list(mask))
     tokens = np.full((len(block), width), how.pad_id, how.dtype)
     tokens[:, :longest] = block[:, :longest]
     tokens[np.arange(width) >= lengths[:, None]] = how.pad_id
-    return finish(tokens, lengths, None, how)
+    learned = None
+    if mask is not None:
+        learned = np.zeros(tokens.shape, np.bool_)
+        learned[:, :longest] = mask[:, :longest]
+    return finish(tokens, lengths, None, how, learned)
 
 
 def finish(
@@ -166,11 +199,14 @@ def finish(
     lengths: NDArray[np.int64],
     starts: list[NDArray[np.integer]] | None,
     how: Collation,
+    learned: NDArray[np.bool_] | None = None,
 ) -> Batch:
-    """All that follows from padded tokens."""
+    """All that follows from padded tokens; `learned` says which of them are."""
     begins = _begins(tokens, lengths, starts, how) if how.needs_documents else None
     across = begins if how.targets == "documents" else None
     batch: Batch = {"tokens": tokens, "targets": shifted(tokens, lengths, across, how.ignore_index)}
+    if learned is not None:
+        batch["loss_mask"] = _mask_targets(batch["targets"], lengths, across, learned, how.ignore_index)
     if how.has_mask:
         batch["attn_mask"] = attention_mask(how.mask, lengths, tokens.shape[1], begins)
     batch["lengths"] = lengths
@@ -183,6 +219,23 @@ def finish(
         batch["cu_seqlens"] = bounds
         batch["max_seqlen"] = int(np.diff(bounds).max()) if len(bounds) > 1 else 0
     return batch
+
+
+def _mask_targets(
+    targets: NDArray[np.integer],
+    lengths: NDArray[np.int64],
+    begins: NDArray[np.bool_] | None,
+    learned: NDArray[np.bool_],
+    ignore_index: int,
+) -> NDArray[np.bool_]:
+    """A target is learned where the token that it is says so; the others are ignored from here on."""
+    mask = np.zeros(targets.shape, np.bool_)
+    mask[:, :-1] = learned[:, 1:]
+    mask &= np.arange(targets.shape[1]) < lengths[:, None] - 1
+    if begins is not None:
+        mask[:, :-1][begins[:, 1:]] = False
+    targets[~mask] = ignore_index
+    return mask
 
 
 def collate_plain(block: NDArray[np.integer], how: Collation) -> Batch:

@@ -257,7 +257,7 @@ def first_row(store: Store) -> int | None:
 
 class Dataset:
     """`len(ds)` examples; `ds[i]` is {"ids", "length"} and, where known, "starts" (of documents)
-    or "doc_id"."""
+    or "doc_id", and of conversations "loss_mask"."""
 
     def __init__(
         self,
@@ -303,13 +303,18 @@ class Dataset:
         ids = self.store.view(row)
         if self.index is not None:
             length = int(self.index.ends[row])
-            return {"ids": ids[:length], "length": length, "starts": self.index.starts_of(row)}
+            found: Example = {"ids": ids[:length], "length": length, "starts": self.index.starts_of(row)}
+            return found | self._loss_of(row, length)
         if self._is_padded:
             ids = ids[: self.ends(ids[None])[0]]
-        example: Example = {"ids": ids, "length": len(ids)}
+        example: Example = {"ids": ids, "length": len(ids), **self._loss_of(row, len(ids))}
         if (doc_id := self.store.doc_id(row)) is not None:
             example["doc_id"] = doc_id
         return example
+
+    def _loss_of(self, row: int, length: int) -> Example:
+        """1 where an id is learned, of a build that says it."""
+        return {} if self.store.loss is None else {"loss_mask": self.store.loss.view(row)[:length]}
 
     def __iter__(self) -> Iterator[Example]:
         return (self[row] for row in range(len(self)))

@@ -96,6 +96,12 @@ def resolve_cleaning(recipe: Recipe, source: Source, base: Path) -> CleanOptions
     is_code = source.domain == CODE
     kind: Kind = "code" if is_code else "prose"
     sieve = compile_filters(filters, base, inherited_by=kind if own_filters is None else None)
+    if source.chat is not None and sieve.line_edits is not None:
+        raise RecipeError(
+            f"{', '.join(sieve.packs)} takes lines out of texts, and {source.name} has conversations",
+            where="filters",
+            next=f"give {source.name} filters of its own: `clean: {{filters: []}}`",
+        )
     language: Language | None = own_section("language", recipe, source) or (
         None if is_code else recipe.language
     )

@@ -149,6 +149,7 @@ def _source(found: _Found, index: int, source: Source, base: Path, out: Path) ->
     fresh = [file for file in files if known.get(file.name, [])[:2] != [file.bytes, file.modified_ns]]
     section = source.format if source.format in type(source).model_fields else "fields"
     section = "reader" if source.reader else "template" if source.template else section
+    section = "chat" if source.chat else section
     if not found.holds(where, _check_files, source, files, fresh):
         return None
     found.holds((*place, section), resolve_reading, source, files, base)

@@ -21,7 +21,9 @@ from tokmill.recipe.cleaning import (
 )
 from tokmill.recipe.section import Path_, Section
 from tokmill.recipe.source import (
+    ROLES,
     SOURCE_FORMATS,
+    Chat,
     Corpus,
     Directory,
     Fields,
@@ -53,9 +55,11 @@ from tokmill.recipe.whole import (
 )
 
 __all__ = [
+    "ROLES",
     "SOURCE_FORMATS",
     "Against",
     "Build",
+    "Chat",
     "CleanLimits",
     "Cleaning",
     "Corpus",

@@ -115,6 +115,38 @@ class Webdataset(Section):
     )
 
 
+ROLES = ("system", "user", "assistant", "tool")
+
+
+class ChatNames(Section):
+    """What a message calls its role and its text; ShareGPT: {role: from, content: value}."""
+
+    role: str = "role"
+    content: str = "content"
+
+
+class Chat(Section):
+    """Records are conversations: a list of messages, rendered by the template of a model, and a mask that
+    says which tokens are learned."""
+
+    messages: str = Field("messages", description="the key of the list of messages")
+    names: ChatNames = Field(ChatNames(), description="what a message calls its role and its text")
+    roles: dict[str, Literal["system", "user", "assistant", "tool"]] = Field(
+        {}, description="other names of roles; `human` is user and `gpt` is assistant already"
+    )
+    tools: str | None = Field(None, description="the key of the list of tools, which the template is given")
+    template: str = Field(
+        "chatml",
+        description=(
+            "`chatml`, or the path of a tokenizer_config.json, a chat_template.jinja, or the directory of a "
+            "tokenizer"
+        ),
+    )
+    loss: Literal["assistant", "all"] = Field(
+        "assistant", description="what is learned: the answers and what ends them, or every token"
+    )
+
+
 HUB_NAME = r"^[A-Za-z0-9][\w.-]*(/[\w.-]+)?$"
 
 
@@ -175,7 +207,7 @@ IN_PYTHON = "in Python"
 
 
 class Source(Section):
-    LATER: ClassVar = ("pdf", "mbox", "directory", "webdataset")
+    LATER: ClassVar = ("chat", "pdf", "mbox", "directory", "webdataset")
 
     name: Name
     domain: Name = "default"
@@ -210,6 +242,9 @@ class Source(Section):
     template: str | None = Field(
         None,
         description=('builds the text: "Problem: {question}\\n\\nSolution: {answer}"; fields may be paths'),
+    )
+    chat: Chat | None = Field(
+        None, description="records are conversations; a template renders them, and answers are learned"
     )
     unit: Literal["document", "paragraph", "line"] = Field(
         "document", description="what a document is in .txt files"
@@ -275,6 +310,15 @@ class Source(Section):
                 yield ("fields", key), f"is for files of records, not for `{chosen[0]}`"
         if len(chosen) > 1:
             yield (chosen[1],), f"`{chosen[0]}` already says what the files are; keep one"
+        if given.get("chat") is not None:
+            for key in chosen:
+                yield ("chat",), f"reads files of records, not `{key}`"
+            if given.get("template") is not None:
+                yield ("template",), "`chat.template` says what the text is; leave this one out"
+            if part_of(given.get("fields"), "text") is not None:
+                yield ("fields", "text"), "`chat.messages` says where the text comes from; leave this one out"
+            if given.get("unit", "document") != "document":
+                yield ("unit",), "is for .txt files, and conversations are records"
         if chosen and given.get("template") is not None:
             yield ("template",), f"`{chosen[0]}` says what the text is; leave the template out"
 

@@ -25,7 +25,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core import PydanticKnownError
 
 from tokmill.artifacts.plugins import HOOK
-from tokmill.formats import Columns, Format, format_names, is_format, known_format
+from tokmill.formats import Columns, Format, find_format, format_names, is_format, known_format
 from tokmill.recipe.cleaning import (
     Cleaning,
     CleanLimits,
@@ -397,6 +397,7 @@ class Recipe(Section):
         yield from _fallback_mistakes(given.get("sources"))
         yield from _unknown_names(given)
         yield from split_mistakes(given)
+        yield from _chat_mistakes(given)
         builds = given.get("builds")
         of_tokens = (
             [build for build in builds if part_of(build, "content") != "text"]
@@ -412,6 +413,37 @@ class Recipe(Section):
             yield (
                 ("tokenizer", "train", "weights"),
                 "`mixture` needs `mixture.weights` or `mixture.sources`",
+            )
+
+
+def _chat_mistakes(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+    """What would cut into conversations, and formats that have no place for their loss mask."""
+    listed = given.get("sources")
+    sources = [s for s in listed if isinstance(s, (dict, Source))] if isinstance(listed, list) else []
+    chats = [source for source in sources if part_of(source, "chat") is not None]
+    if not chats:
+        return
+    name = part_of(chats[0], "name")
+    window = part_of(given.get("dedup"), "window")
+    if window is not None and part_of(window, "policy") == "trim":
+        yield (
+            ("dedup", "window", "policy"),
+            f"`trim` cuts passages out of texts, and {name} has conversations; use `report` or `drop`",
+        )
+    masked = [s for s in chats if (part_of(part_of(s, "chat"), "loss") or "assistant") != "all"]
+    builds = given.get("builds")
+    for index, build in enumerate(builds if isinstance(builds, list) else ()):
+        wanted, written = part_of(build, "sources"), part_of(build, "format")
+        mine = [s for s in masked if not wanted or part_of(s, "name") in wanted]
+        known = known_format(written) if isinstance(written, str) and is_format(written) else None
+        if mine and known is not None and not known.has_loss:
+            others = [one for one in format_names() if find_format(one).has_loss]
+            yield (
+                ("builds", index, "format"),
+                (
+                    f"{written} has no place for the loss mask of {part_of(mine[0], 'name')}; use "
+                    f"{', '.join(others[:-1])} or {others[-1]}, or set `loss: all`"
+                ),
             )
 
 

@@ -30,6 +30,7 @@ from tokmill.artifacts.plugins import SAMPLE, Plugin
 from tokmill.errors import InputError
 from tokmill.recipe import Source, template_parts
 from tokmill.schema import one_piece
+from tokmill.sources.chat import ChatOptions, Conversations, Unusable
 from tokmill.sources.reading import RECORDS, Dropped, JsonLines, Reader, Reading, Taken
 from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile, local_path
@@ -183,6 +184,7 @@ class Fields(msgspec.Struct, frozen=True):
     where: dict[str, str]
     named: dict[str, str]  # what the recipe names -> the key that some record must have
     own: list[str] = []  # of source and domain: those that a record says itself
+    chat: ChatOptions | None = None  # `text` holds messages
 
 
 def resolve(source: Source, files: list[InputFile]) -> Json:
@@ -198,8 +200,9 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
         for name in ("id", "license", "language", "created_at")
         if (key := getattr(fields, name)) is not None
     }
+    text = source.chat.messages if source.chat is not None else fields.text
     resolved = Fields(
-        text=[] if source.template else [fields.text] if fields.text else _TEXT_KEYS,
+        text=[] if source.template else [text] if text else _TEXT_KEYS,
         template=source.template,
         **optional_keys(source),
         meta=meta,
@@ -215,13 +218,16 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
         in_template if source.template else [[*resolved.text, *map(outer_of, resolved.text)]],
         resolved.named,
         files,
-        next="set `fields: {text: …}` or `template` of this source",
+        next="set `fields: {text: …}` or `template` of this source"
+        if source.chat is None
+        else "set `chat: {messages: …}` of this source",
     )
     options: Json = msgspec.to_builtins(resolved)
+    del options["chat"]  # `resolve_reading` adds it, where there is one
     return options
 
 
-def optional_keys(source: Source) -> dict[str, list[str]]:
+def optional_keys(source: Source) -> dict[str, Any]:
     """Which keys every record is asked for, in order, for what it need not have."""
     given = {name: getattr(source.fields, name) for name in _OPTIONAL}
     return {name: [given[name]] if given[name] else keys for name, keys in _OPTIONAL.items()}
@@ -272,6 +278,8 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
         span=span,
     )
     batches = _followed(batches, fields)
+    if fields.chat is not None:
+        batches = _rendered(batches, fields.chat, reading.source)
     file_id = name if codecs.is_plain_text(path) and fields.unit == "document" else None
     for batch in batches:
         table = batch.table.append_column("members", _members(batch.table, fields.meta))
@@ -293,6 +301,9 @@ def _asked(fields: Fields) -> list[_Asked]:
         columns = [
             _Asked(f"field:{key}", [key], Kind.SCALAR, True) for key in _template_fields(fields.template)
         ]
+    elif fields.chat is not None:
+        columns = [_Asked("text", fields.text, Kind.JSON, True)]
+        columns += [_Asked("tools", [fields.chat.tools], Kind.JSON)] if fields.chat.tools else []
     else:
         columns = [_Asked("text", fields.text, Kind.LINES, True)]
     kinds = {"license": Kind.TERMS}
@@ -313,6 +324,25 @@ def _followed(batches: Iterator[Batch], fields: Fields) -> Iterator[Batch]:
         for name, keys, kind, required in paths:
             columns[name], missing = read_nested(table, name, keys[0], kind, required=required)
             faults = missing | faults
+        yield Batch(*without_faults(pa.table(columns), bad, offsets, faults))
+
+
+def _rendered(batches: Iterator[Batch], chat: ChatOptions, source: str) -> Iterator[Batch]:
+    """Messages give way to the text that the template makes of them; those that it cannot are bad records."""
+    conversations = Conversations(chat, source)
+    for table, bad, offsets in batches:
+        faults: Faults = {}
+        texts: list[str] = []
+        messages = table.column("text").to_pylist()
+        tools = table.column("tools").to_pylist() if chat.tools else [None] * len(messages)
+        for row, (said, given) in enumerate(zip(messages, tools, strict=True)):
+            try:
+                texts.append(conversations.render(said, given))
+            except Unusable as fault:
+                texts.append("")
+                faults[row] = (fault.reason, fault.detail)
+        columns = {name: one_piece(table.column(name)) for name in table.column_names}
+        columns["text"] = pa.array(texts, pa.large_string())
         yield Batch(*without_faults(pa.table(columns), bad, offsets, faults))
 
 

@@ -26,6 +26,7 @@ from tokmill.errors import InputError
 from tokmill.recipe import Corpus, Hub, Source
 from tokmill.sources import directory, mbox, parallel, pdf, stackexchange, warc, webdataset, wikipedia
 from tokmill.sources import files as records
+from tokmill.sources.chat import resolve_chat
 from tokmill.sources.hub import configs_of_language, list_data_files
 from tokmill.sources.hubfile import LOG
 from tokmill.sources.reading import Batch, JsonLines, Reader, Reading, to_documents, written_file
@@ -173,6 +174,8 @@ def resolve_reading(source: Source, files: list[InputFile], base: Path, own: Seq
     options = resolve_reader(source, base).resolve(source, files)
     if own and (source.format == "records" or "reader" in options):
         options |= {"own": list(own)}
+    if source.chat is not None:
+        options |= {"chat": msgspec.to_builtins(resolve_chat(source.chat, base, source.name))}
     return Reading(
         source=source.name,
         domain=source.domain,

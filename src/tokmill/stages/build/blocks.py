@@ -163,6 +163,10 @@ class Chunks(Protocol):
     def rows(self) -> list[int]: ...
     @property
     def domain_names(self) -> list[str]: ...
+    @property
+    def loss(self) -> Sequence[NDArray[np.integer]] | None:
+        """By shard, as the ids are; None: every token is learned."""
+
     def load(self, chunk: int) -> Documents: ...
     def may_hold(self, chunk: int, domain: int) -> bool: ...
 
@@ -179,7 +183,7 @@ class _ShardChunks:
         self._origins = _Origins(task)
         self._paths = task.paths("lengths")
         self.rows = [item.rows for item in task.inputs if item.role == "lengths"]
-        self.domain_names = self._origins.domain_names
+        self.domain_names, self.loss = self._origins.domain_names, self._origins.loss
         self._starts = np.cumsum([0, *self.rows])
 
     def load(self, chunk: int) -> Documents:
@@ -200,7 +204,7 @@ class _TurnChunks:
     def __init__(self, task: Task[SplitBuildOptions]) -> None:
         self._origins = _Origins(task)
         self._paths = task.paths("turns")
-        self.domain_names = self._origins.domain_names
+        self.domain_names, self.loss = self._origins.domain_names, self._origins.loss
         numbers = [number for number, _, _ in task.options.shards]
         self._place = np.full(max(numbers, default=0) + 1, -1, np.int32)
         self._place[numbers] = np.arange(len(numbers))
@@ -240,6 +244,7 @@ class _Origins:
         self.domain_of = np.array([self.domain_names.index(domain) for _, _, domain in shards], np.int32)
         self._sources = pa.array([source for _, source, _ in shards], pa.string())
         self._maps = _Maps(task.paths("tokens"), task.options.tokenizer)
+        self.loss = _LossMaps(task, self._maps) if task.paths("loss") else None
 
     def documents(
         self,
@@ -278,6 +283,29 @@ class _Maps(Sequence[NDArray[np.integer]]):
     def __getitem__(self, number: int | slice) -> NDArray[np.integer] | Sequence[NDArray[np.integer]]:
         assert isinstance(number, int), "one at a time"
         return map_array(self._paths[number], self._dtype)
+
+
+class _LossMaps(Sequence[NDArray[np.integer]]):
+    """What is learned of the tokens of each shard: as its file says, and all where it has none."""
+
+    def __init__(self, task: Task[SplitBuildOptions], tokens: _Maps) -> None:
+        paths = {int(path.stem.removeprefix("loss-")): path for path in task.paths("loss")}
+        self._paths = [paths.get(number) for number, _, _ in task.options.shards]
+        self._tokens = tokens
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @overload
+    def __getitem__(self, number: int) -> NDArray[np.integer]: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[NDArray[np.integer]]: ...
+    def __getitem__(self, number: int | slice) -> NDArray[np.integer] | Sequence[NDArray[np.integer]]:
+        assert isinstance(number, int), "one at a time"
+        path = self._paths[number]
+        if path is None:
+            return np.ones(len(self._tokens[number]), np.uint8)
+        return map_array(path, np.dtype(np.uint8))
 
 
 # Of what was read ahead, for the streams that look ahead into the same chunk and the block that begins with
@@ -466,6 +494,7 @@ class Blocks:
     def __init__(self, options: SplitBuildOptions, chunks: Chunks) -> None:
         self._options, self._chunks = options, chunks
         self.domain_names = chunks.domain_names
+        self.loss = chunks.loss
         self._balance: Balance | None = None
         if self._options.balance == "smallest":
             rows = np.zeros(len(self.domain_names), np.int64)

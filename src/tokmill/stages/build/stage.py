@@ -51,7 +51,7 @@ from tokmill.formats import Columns, Format, find_format
 from tokmill.formats.ids import Sequences, smallest_dtype
 from tokmill.formats.index import INDEX, PLACES, NamedSpans, write_named_rows, write_places
 from tokmill.packing.mixture import UNBALANCED, Limit, imbalance_warning
-from tokmill.packing.plan import gather_positions, gather_rows, gather_sequences
+from tokmill.packing.plan import Store, gather_positions, gather_rows, gather_sequences
 from tokmill.stages.build.blocks import (
     Block,
     Blocks,
@@ -134,20 +134,40 @@ class SplitTokens:
                 lent = rows if into is None else lent
                 yield rows
 
+    @property
+    def has_loss(self) -> bool:
+        return self.blocks.loss is not None
+
+    def read_loss(self) -> Iterator[NDArray[np.integer]]:
+        for block in self.blocks:
+            for first, stop in block.batches():
+                yield gather_rows(block.plan, self._loss(block), first, stop, pad_id=0)
+
     def read_sequences(self) -> Iterator[Sequences]:
         for block in self.blocks:
             documents = block.documents
             for first, stop in block.batches():
+                loss = None
                 if self.seq_len:
                     rows = gather_rows(block.plan, documents.store, first, stop, pad_id=self._pad_id)
                     places = gather_positions(block.plan, first, stop) if self.columns != "ids" else None
-                    yield Sequences(rows.reshape(-1), np.full(stop - first, self.seq_len), None, places)
+                    if self.has_loss:
+                        loss = gather_rows(block.plan, self._loss(block), first, stop, pad_id=0).reshape(-1)
+                    lengths = np.full(stop - first, self.seq_len)
+                    yield Sequences(rows.reshape(-1), lengths, None, places, loss)
                 else:
                     ids = gather_sequences(block.plan, documents.store, first, stop)
+                    if self.has_loss:
+                        loss = gather_sequences(block.plan, self._loss(block), first, stop)
                     names = documents.doc_ids.slice(first, stop - first).to_pylist()
                     lengths = documents.lengths[first:stop]
                     places = _counted(lengths) if self.columns != "ids" else None
-                    yield Sequences(ids, lengths, names, places)
+                    yield Sequences(ids, lengths, names, places, loss)
+
+    def _loss(self, block: Block) -> Store:
+        """By the same plan as the ids."""
+        assert self.blocks.loss is not None, "every token is learned"
+        return block.documents.store._replace(arrays=self.blocks.loss)
 
     def lengths(self) -> Iterable[NDArray[np.int64]]:
         return _Lengths(self.blocks)
@@ -271,7 +291,7 @@ def conduct(step: Step[BuildOptions], upstream: Mapping[str, Artifact]) -> Condu
             shards=tuple((shard.number, shard.source, shard.domain) for shard in shards),
             rows=_rows_wanted(upstream, split, options.pack.length),
         )
-        inputs = [item for shard in shards for item in (shard.tokens, shard.lengths)]
+        inputs = [item for shard in shards for item in (shard.tokens, shard.lengths, shard.loss) if item]
         inputs += turns_of(upstream, split)
         inputs += hook_inputs([options.plugin] if options.plugin is not None else [])
         tasks.append(

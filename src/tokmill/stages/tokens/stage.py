@@ -3,9 +3,11 @@
     texts of all splits ─ encode ─ check a sample ─ EOS
         ─> <split>/<domain>/tokens-<shard>.{bin,idx}   ids, one sequence per document
            <split>/<domain>/lengths-<shard>.parquet    row, doc_id, tokens, text_bytes
+           <split>/<domain>/loss-<shard>.bin           of conversations: per token 1 where it is learned
 
 Ids take the smallest dtype that holds the vocabulary; builds widen them where asked. Control tokens that the
 recipe asks for are the only strings that become one; EOS and BOS are the tokenizer's, whatever the text says.
+Of conversations those that the template writes are, and no others (tokmill.tokenizers.regions).
 `shards_of_split` is the one way mixtures and builds find them again, `load_split_texts` the one way to read
 documents as cleaning left them.
 """
@@ -36,6 +38,7 @@ from tokmill.artifacts.step import (
     TaskOptions,
     domain_of,
     hook_inputs,
+    is_chat,
     kept_inputs,
     list_shards,
     table_input,
@@ -50,10 +53,13 @@ from tokmill.kernels.characters import measure_text
 from tokmill.kernels.packing import end_sequences
 from tokmill.kernels.patterns import literal_table
 from tokmill.schema import LENGTHS, NO_SPLIT, one_piece, string_column
+from tokmill.stages.tokens.encoding import Encoding, encode_documents
+from tokmill.storage.disk import open_commit
 from tokmill.storage.tables import load_table
-from tokmill.tokenizers.fast import encode_with_controls, first_difference, rows_to_check, starts
+from tokmill.tokenizers.fast import first_difference, rows_to_check, starts
 from tokmill.tokenizers.load import check_dtype, pinned_tokenizer
 from tokmill.tokenizers.protocol import Encoded, Tokenizer
+from tokmill.tokenizers.regions import Masked, strip_marks
 
 _TEXTS = pa.schema(
     [
@@ -93,9 +99,10 @@ def trim_inputs(upstream: dict[str, Artifact]) -> dict[int, list[Input]]:
     }
 
 
-def load_split_texts(inputs: list[Input], split: int | None = None) -> Any:
+def load_split_texts(inputs: list[Input], split: int | None = None, *, is_marked: bool = False) -> Any:
     """Table row, split, doc_id, text, language, license, chars of the kept documents of a split,
-    in row order; or of all splits: one reading for them all."""
+    in row order; or of all splits: one reading for them all. The marks of conversations are for who
+    encodes them (`is_marked`), and nobody else."""
     by_role = {item.role: Path(item.path) for item in inputs}
     labels = load_labels(inputs)
     rows = np.flatnonzero(labels != NO_SPLIT if split is None else labels == split)
@@ -117,6 +124,8 @@ def load_split_texts(inputs: list[Input], split: int | None = None) -> Any:
     chosen = _taken(texts[0] if len(texts) == 1 else pa.concat_arrays(texts), order[rows])
     if "trims" in by_role:  # the marks are of the text before
         named[-1] = pa.array(measure_text(*string_column(chosen)[:2]).chars)
+    if not is_marked and (plain := strip_marks(chosen)) is not chosen:
+        chosen, named[-1] = plain, pa.array(measure_text(*string_column(plain)[:2]).chars)
     return pa.table([rows, labels[rows], doc_ids, chosen, *named], schema=_TEXTS)
 
 
@@ -191,6 +200,7 @@ class _Batch(NamedTuple):
     first: int
     ids: Any
     offsets: Any
+    masked: Masked | None = None  # of conversations
 
 
 class TokensOptions(msgspec.Struct, frozen=True):
@@ -212,6 +222,7 @@ class ShardTokensOptions(TaskOptions, frozen=True):
     splits: tuple[str, ...]
     dtype: Literal["uint16", "int32"]
     bos_id: int | None = None
+    is_chat: bool = False  # texts are conversations, with marks
 
 
 def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str, Artifact]) -> Conduct:
@@ -235,6 +246,7 @@ def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str
                 splits=tuple(splits),
                 dtype="uint16" if facts["vocab_size"] <= 1 << 16 else "int32",
                 bos_id=facts.get("bos_id"),
+                is_chat=is_chat(upstream[f"ingest/{shard.source}"]),
             ),
             inputs=[*pinned, *inputs],
             directory=str(step.directory),
@@ -256,7 +268,7 @@ def perform_tokens(task: Task[ShardTokensOptions]) -> Made:
     options = task.options
     (pinned,) = (item for item in task.inputs if item.role == "tokenizer")
     tokenizer = pinned_tokenizer(pinned.path, pinned.content_sha256, options.encoding)
-    table = load_split_texts(task.inputs)
+    table = load_split_texts(task.inputs, is_marked=True)
     batches = list(_encode(task, table, tokenizer))
     counts: Json = {
         "in": table.num_rows,
@@ -270,16 +282,19 @@ def perform_tokens(task: Task[ShardTokensOptions]) -> Made:
     }
     files: list[FileEntry] = []
     labels = np.asarray(table.column("split"))
-    sizes = np.diff(string_column(table.column("text")).offsets)
+    texts, chars = one_piece(table.column("text")), np.asarray(table.column("chars"))
+    if options.is_chat:
+        texts = strip_marks(texts)
+        chars = measure_text(*string_column(texts)[:2]).chars
+    sizes = np.diff(string_column(texts).offsets)
     for number, split in enumerate(options.splits):
         rows = np.flatnonzero(labels == number)
         if len(rows):
             chosen = table.drop_columns(["text"]).take(pa.array(rows))
             written, lengths = _write(task, split, chosen, rows, sizes[rows], batches)
             files += written
-            chars = np.asarray(chosen.column("chars"))
             sums = {
-                name: tally(one_piece(chosen.column(name)), chars=chars, tokens=lengths)
+                name: tally(one_piece(chosen.column(name)), chars=chars[rows], tokens=lengths)
                 for name in ("license", "language")
             }
             totals = counts["licenses"][options.source]
@@ -290,16 +305,21 @@ def perform_tokens(task: Task[ShardTokensOptions]) -> Made:
     return Made(files, counts, {"encoder": tokenizer.engine} if table.num_rows else {})
 
 
+def _encoding(task: Task[ShardTokensOptions], tokenizer: Tokenizer) -> Encoding:
+    options = task.options
+    return Encoding(options.controls, tokenizer.specials if options.is_chat else None)
+
+
 def _encode(task: Task[ShardTokensOptions], table: Any, tokenizer: Tokenizer) -> Iterator[_Batch]:
-    texts = one_piece(table.column("text"))
+    texts, doc_ids = one_piece(table.column("text")), one_piece(table.column("doc_id"))
     offsets = string_column(texts).offsets
+    encoding = _encoding(task, tokenizer)
     start = 0
     while start < len(texts):
         end = max(int(np.searchsorted(offsets, offsets[start] + _BATCH_BYTES, side="right")) - 1, start + 1)
-        encoded = encode_with_controls(
-            texts.slice(start, end - start), tokenizer.encode_column, task.options.controls
-        )
-        yield _Batch(start, encoded.ids, starts(encoded.lengths))
+        some = texts.slice(start, end - start), doc_ids.slice(start, end - start)
+        encoded, masked = encode_documents(*some, tokenizer.encode_column, encoding)
+        yield _Batch(start, encoded.ids, starts(encoded.lengths), masked)
         start = end
 
 
@@ -314,10 +334,12 @@ def _check(task: Task[ShardTokensOptions], table: Any, batches: list[_Batch], to
     for batch in batches:
         mine = rows[(rows >= batch.first) & (rows < batch.first + len(batch.offsets) - 1)]
         if len(mine):
-            expected = encode_with_controls(
-                texts.take(pa.array(mine)),
+            at = pa.array(mine)
+            expected, _ = encode_documents(
+                texts.take(at),
+                doc_ids.take(at),
                 lambda column: tokenizer.encode(column.to_pylist()),
-                task.options.controls,
+                _encoding(task, tokenizer),
             )
             encoded = Encoded(batch.ids, np.diff(batch.offsets))
             difference = first_difference(encoded, mine - batch.first, expected)
@@ -339,13 +361,15 @@ def _write(
     """The documents `rows` of the shard; `table` has them already."""
     options = task.options
     added = 1 if options.bos_id is None else 2
-    chunks, lengths = [], []
+    chunks, lengths, masks = [], [], []
     for batch in batches:
         mine = rows[slice(*np.searchsorted(rows, [batch.first, batch.first + len(batch.offsets) - 1]))]
         mine = mine - batch.first
         ended = end_sequences(batch.ids, batch.offsets, mine, options.eos_id, options.dtype, options.bos_id)
         chunks.append(ended)
         lengths.append(batch.offsets[mine + 1] - batch.offsets[mine] + added)
+        if batch.masked is not None:
+            masks.append(_ended(batch.masked, batch.offsets, mine, added))
     tokens = np.concatenate(lengths)
     name = f"tokens-{task.key}"
     stem = f"{split}/{task.options.domain}/{name}"
@@ -368,7 +392,21 @@ def _write(
             task.directory, f"{stem.replace('/tokens-', '/lengths-')}.parquet", "lengths", documents
         ),
     ]
+    if masks and not all(mask.all() for mask in masks):
+        path = f"{stem.replace('/tokens-', '/loss-')}.bin"
+        with open_commit(Path(task.directory) / path) as file:
+            for mask in masks:
+                file.write(mask)
+        files.append(file_entry(path, "loss", file.written, rows=table.num_rows))
     return files, tokens
+
+
+def _ended(masked: Masked, offsets: Any, rows: Any, added: int) -> Any:
+    """What is learned of the documents `rows`, the token that ends each after it; one that begins it is not."""
+    begin = 0 if added == 2 else None
+    ended = end_sequences(masked.loss.astype(np.int32), offsets, rows, 0, "uint16", begin).astype(np.uint8)
+    ended[np.cumsum(offsets[rows + 1] - offsets[rows] + added) - 1] = masked.end_loss[rows]
+    return ended
 
 
 def _pinned(tokenizer: Artifact) -> list[Input]:
@@ -396,6 +434,7 @@ class SplitShard(NamedTuple):
     domain: str
     tokens: Input
     lengths: Input
+    loss: Input | None = None  # None: all is learned
 
 
 def shards_of_split(upstream: Mapping[str, Artifact], split: str) -> list[SplitShard]:
@@ -412,6 +451,7 @@ def shards_of_split(upstream: Mapping[str, Artifact], split: str) -> list[SplitS
         mine = {entry.table: entry for entry in receipt.files if entry.path.startswith(f"{split}/")}
         if mine:
             number = int(receipt.key)
-            inputs = (table_input(table, tokens.directory, mine[table]) for table in ("tokens", "lengths"))
+            tables = [table for table in ("tokens", "lengths", "loss") if table in mine]
+            inputs = (table_input(table, tokens.directory, mine[table]) for table in tables)
             found.append(SplitShard(number, *origins[number], *inputs))
     return found

@@ -52,6 +52,7 @@ from tokmill.artifacts.step import (
     TaskFunction,
     TaskOptions,
     hook_inputs,
+    is_chat,
     table_input,
     write_shard_table,
 )
@@ -125,6 +126,7 @@ class ChooseOptions(TaskOptions, frozen=True):
 class TakeOptions(TaskOptions, frozen=True):
     pick: Pick
     shard: int
+    is_chat: bool = False
 
 
 # --- draw ---
@@ -264,7 +266,8 @@ def perform_sample(task: Task[TakeOptions]) -> Made:
     taken, cut = _taken(_load_draws(*task.paths("draws"))[0], pick, shard)
     texts = pa.array([], pa.large_string())
     if len(taken):  # else the shard is not read
-        texts = one_piece(load_split_texts(task.inputs, _TRAIN).column("text")).take(pa.array(taken))
+        table = load_split_texts(task.inputs, _TRAIN, is_marked=not task.options.is_chat)
+        texts = one_piece(table.column("text")).take(pa.array(taken))
         if cut:
             texts = pa.concat_arrays([texts[:-1], _cut(texts[-1].as_py(), pick.cut_bytes)])
     table = pa.table([texts], schema=_SAMPLE)
@@ -416,7 +419,11 @@ def _conduct_training(step: TokenizerStep, train: Json, upstream: Mapping[str, A
             step,
             "tokenizer.sample",
             f"sample-{shard.number:05d}",
-            TakeOptions(pick=picks[shard.source], shard=shard.number),
+            TakeOptions(
+                pick=picks[shard.source],
+                shard=shard.number,
+                is_chat=is_chat(upstream[f"ingest/{shard.source}"]),
+            ),
             [*inputs, draw],
         )
         for (shard, inputs), draw in zip(shards, drawn, strict=True)

@@ -1,0 +1,394 @@
+"""Conversations from records to batches: what was written is read again by json, NumPy and `tokenizers`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+
+import tokmill
+from mill import tokmill as command
+from tokmill.errors import RecipeError, TokmillError
+from tokmill.loader import Batches, open_dataset
+from written import load_manifest, load_table, read_row_index
+
+pytest.importorskip("jinja2")
+
+CHATML = ("<|im_start|>", "<|im_end|>")
+
+
+def say(*turns: str, roles: tuple[str, ...] = ("user", "assistant")) -> list[dict[str, str]]:
+    return [{"role": roles[number % len(roles)], "content": text} for number, text in enumerate(turns)]
+
+
+def conversations(count: int = 40) -> list[dict[str, Any]]:
+    found = []
+    for number in range(count):
+        turns = [f"Say {number} <|im_end|> twice ", f"It is {number}{number}.", "thanks", "Sure, ça va\n"]
+        messages = say(*turns[: 2 + 2 * (number % 2)])
+        if number % 3 == 0:
+            messages.insert(0, {"role": "system", "content": "You count."})
+        found.append({"id": f"c{number}", "messages": messages})
+    return found
+
+
+def corpus(directory: Path, records: list[Any], chat: dict[str, Any] | None = None, **sections: Any) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(record, ensure_ascii=False) for record in records]
+    (directory / "chat.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (directory / "notes.txt").write_text("\n\n".join(f"Note {n} of the mill." for n in range(12)))
+    source = {"name": "talk", "domain": "chat", "files": "chat.jsonl", "fields": {"id": "id"}}
+    train = {"model": "byte_bpe", "vocab_size": 290, "control_symbols": list(CHATML)}
+    recipe: dict[str, Any] = {
+        "name": "talks",
+        "seed": 3,
+        "sources": [
+            {**source, "chat": chat or {}, **sections.pop("source", {})},
+            {"name": "notes", "domain": "prose", "files": "notes.txt", "unit": "paragraph"},
+        ],
+        "split": {"valid_fraction": 0},
+        "tokenizer": {"train": train, "eos": "<|endoftext|>"},
+        "pack": {"length": 48},
+        "builds": [{"name": "rows", "format": "memmap"}],
+        **sections,
+    }
+    path = directory / "recipe.yaml"
+    path.write_text(json.dumps(recipe))
+    return path
+
+
+def chatml(messages: list[dict[str, str]]) -> list[tuple[str, int]]:
+    """Parts of the rendering that are encoded by themselves, and whether they are learned."""
+    parts = []
+    for message in messages:
+        is_answer = int(message["role"] == "assistant")
+        head, tail = f"{message['role']}\n", message["content"]
+        trailing = tail[len(tail.rstrip()) :]
+        middle = [(head, 0), (tail, 1)] if is_answer else [(head + tail, 0)]
+        parts += [("<|im_start|>", 0), *middle, ("<|im_end|>", is_answer), ("\n", 0)]
+        assert not trailing or tail.endswith(trailing)
+    return parts
+
+
+def expected(messages: list[dict[str, str]], tokenizer: tokenizers.Tokenizer) -> tuple[list[int], list[int]]:
+    ids: list[int] = []
+    mask: list[int] = []
+    for text, learned in chatml(messages):
+        own = [tokenizer.token_to_id(text)] if text in CHATML else plain(text, tokenizer)
+        ids += own
+        mask += [learned] * len(own)
+    return [*ids, tokenizer.token_to_id("<|endoftext|>")], [*mask, int(messages[-1]["role"] == "assistant")]
+
+
+def plain(text: str, tokenizer: tokenizers.Tokenizer) -> list[int]:
+    """A control token that somebody types is spelled."""
+    tokenizer.encode_special_tokens = True
+    return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def load_tokenizer(out: Path) -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_file(str(out / "tokenizer" / "tokenizer.json"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("talks")
+    layouts = [{"name": name, "format": "memmap", "pack": {"layout": name, "length": 48}} for name in LAYOUTS]
+    tokmill.run(corpus(directory, conversations(), builds=layouts), out=directory / "out", workers=1)
+    return directory
+
+
+LAYOUTS = ("concat", "document", "best_fit", "pad")
+
+
+def rows_of(build: Path) -> tuple[np.ndarray, np.ndarray]:
+    meta = json.loads((build / "meta.json").read_bytes())
+    shape = (meta["n_seqs"], meta["seq_len"])
+    ids = np.fromfile(build / "input_ids.mmap", meta["dtype"]).reshape(shape)
+    assert meta["loss_mask"] == "loss_mask.mmap"
+    return ids, np.fromfile(build / "loss_mask.mmap", np.uint8).reshape(shape)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_hold_the_ids_and_the_mask_of_their_documents(made: Path, layout: str) -> None:
+    out = made / "out"
+    tokenizer = load_tokenizer(out)
+    wanted = {one["id"]: expected(one["messages"], tokenizer) for one in conversations()}
+    build = out / "build" / layout / "train"
+    ids, mask = rows_of(build)
+    covered = np.zeros(mask.shape, np.bool_)
+    seen = set()
+    for row, docs in read_row_index(build / "index.jsonl.zst"):
+        for span in docs:
+            covered[row, span.start : span.end] = True
+            size = span.end - span.start
+            if span.source == "notes":
+                assert mask[row, span.start : span.end].all()
+                continue
+            seen.add(span.doc_id)
+            for stored, whole in zip((ids, mask), wanted[span.doc_id], strict=True):
+                found = stored[row, span.start : span.end].tolist()
+                assert found == whole[span.offset : span.offset + size], span
+    assert len(seen) >= 38
+    assert not mask[~covered].any(), "padding is never learned"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("targets", ["stream", "documents"])
+def test_targets_are_ignored_where_the_token_that_they_are_is_not_learned(
+    made: Path, layout: str, targets: Any
+) -> None:
+    path = made / "out" / "build" / layout
+    ids, mask = rows_of(path / "train")
+    for boundaries in ("eos", "index"):
+        dataset = open_dataset(path, boundaries=boundaries)  # type: ignore[arg-type]
+        batches = Batches(dataset, 5, shuffle="none", length=48, targets=targets)
+        found = list(batches)
+        tokens, got, learned = (
+            np.concatenate([batch[name] for batch in found]) for name in ("tokens", "targets", "loss_mask")
+        )
+        assert learned.dtype == np.bool_
+        assert (learned == (got != -100)).all()
+        lengths = np.concatenate([batch["lengths"] for batch in found])
+        may = np.zeros(ids.shape, np.bool_)
+        may[:, :-1] = mask[:, 1:] == 1
+        may &= np.arange(48) < lengths[:, None] - 1
+        if targets == "documents":
+            for row, docs in read_row_index(path / "train" / "index.jsonl.zst"):
+                for before, span in itertools.pairwise(docs):
+                    if before.doc_id != span.doc_id:  # what `pad` truncates has two spans
+                        may[row, span.start - 1] = False
+        if boundaries == "index" or layout == "concat":
+            assert (learned == may).all()
+        assert (got[:, :-1][learned[:, :-1]] == ids[:, 1:][learned[:, :-1]]).all()
+        assert (tokens[np.arange(48) < lengths[:, None]] == ids[np.arange(48) < lengths[:, None]]).all()
+
+
+def test_a_loop_goes_on_where_it_was_with_its_masks(made: Path) -> None:
+    dataset = open_dataset(made / "out" / "build" / "concat")
+    whole = [batch["loss_mask"] for batch in Batches(dataset, 3, seed=5)]
+    first = Batches(dataset, 3, seed=5, prefetch=2)
+    begun = [batch["loss_mask"] for batch, _ in zip(first, range(2), strict=False)]
+    after = Batches(dataset, 3, seed=5)
+    after.load_state_dict({**first.state_dict(), "position": 6})
+    for a, b in zip(whole, [*begun[:2], *(batch["loss_mask"] for batch in after)], strict=True):
+        assert (a == b).all()
+
+
+def test_tensors_have_the_mask(made: Path) -> None:
+    pytest.importorskip("torch")
+    from tokmill.loader.torch import Feed
+
+    dataset = open_dataset(made / "out" / "build" / "pad")
+    for batch, tensors in zip(Batches(dataset, 4), Feed(Batches(dataset, 4)), strict=True):
+        assert tensors["loss_mask"].numpy().tolist() == batch["loss_mask"].tolist()
+
+
+def test_other_workers_give_the_same_bytes(made: Path, tmp_path: Path) -> None:
+    path = made / "recipe.yaml"
+    tokmill.run(path, out=tmp_path / "out", workers=3)
+    for step in ("tokens", "build/pad", "build/best_fit"):
+        ours, theirs = (load_manifest(place / step) for place in (made / "out", tmp_path / "out"))
+        assert ours.identity == theirs.identity, step
+
+
+def test_the_run_is_proven_and_a_token_leads_to_its_characters(made: Path) -> None:
+    out = made / "out"
+    assert command("verify", out).returncode == 0
+    checked = command("check", out / "build" / "pad", "--json")
+    members = [one for one in json.loads(checked.stdout)["findings"] if one["check"] == "members"]
+    assert [one["passed"] for one in members] == [True], members
+    _, mask = rows_of(out / "build" / "pad" / "train")
+    column = int(np.flatnonzero(mask[0])[0])
+    traced = json.loads(command("trace", out / "build/pad", "--row", 0, "--column", column, "--json").stdout)
+    told = json.dumps(traced, ensure_ascii=False)
+    assert "\\ufdd" not in told.lower()
+    assert not any("\ufdd0" <= c <= "\ufdef" for c in told)
+    assert "assistant\\n" in told
+
+
+def test_people_are_shown_no_marks(made: Path) -> None:
+    tokmill.report(made / "out")
+    for name in ("report.html", "report.json"):
+        text = (made / "out" / name).read_text(encoding="utf-8")
+        assert not any("\ufdd0" <= c <= "\ufdef" for c in text), name
+        assert "U+FDD" not in text
+
+
+def test_with_loss_all_there_is_no_mask_and_every_format_will_do(tmp_path: Path) -> None:
+    builds = [{"name": "rows", "format": "memmap"}, {"name": "mega", "format": "megatron"}]
+    tokmill.run(
+        corpus(tmp_path, conversations(), {"loss": "all"}, builds=builds), out=tmp_path / "o", workers=1
+    )
+    assert not list((tmp_path / "o").rglob("*loss*"))
+    out, tokenizer = tmp_path / "o", load_tokenizer(tmp_path / "o")
+    (batch,) = list(Batches(open_dataset(out / "build" / "rows"), 10_000))
+    assert "loss_mask" not in batch
+    (lengths,) = (load_table(path) for path in (out / "tokens" / "train" / "chat").glob("lengths-*"))
+    ids = np.fromfile(next((out / "tokens/train/chat").glob("tokens-*.bin")), np.uint16)
+    messages = {one["id"]: one["messages"] for one in conversations()}
+    at = 0
+    for doc_id, count in zip(
+        *(lengths.column(name).to_pylist() for name in ("doc_id", "tokens")), strict=True
+    ):
+        whole = "".join(
+            f"<|im_start|>{one['role']}\n{one['content']}<|im_end|>\n" for one in messages[doc_id]
+        )
+        own = ids[at : at + count].tolist()
+        at += count
+        assert tokenizer.decode(own[:-1], skip_special_tokens=False) == whole
+        assert own.count(tokenizer.token_to_id("<|im_end|>")) == len(messages[doc_id])
+
+
+BAD = {
+    "no role": [{"content": "hm"}],
+    "another role": [{"role": "judge", "content": "hm"}],
+    "no text": [{"role": "user"}],
+    "an image": [{"role": "user", "content": [{"type": "image", "url": "x"}]}],
+    "not a list": {"role": "user"},
+    "empty": [],
+    "a string": "hm",
+    "a number": [3],
+}
+
+
+def quarantined(out: Path) -> dict[str, int]:
+    return dict(load_manifest(out / "ingest" / "talk").counts["quarantined"])
+
+
+def test_bad_messages_are_quarantined_with_the_reason(tmp_path: Path) -> None:
+    records = [*conversations(), *({"id": name, "messages": messages} for name, messages in BAD.items())]
+    records.append({"id": "reserved", "messages": say("a \ufdd0 b", "hm")})
+    records.append({"id": "none"})
+    path = corpus(tmp_path, records, source={"max_bad_fraction": 1})
+    tokmill.run(path, out=tmp_path / "out", workers=1, until="split")
+    assert quarantined(tmp_path / "out") == {
+        "bad_messages": len(BAD),
+        "reserved_character": 1,
+        "missing_field": 1,
+    }
+    (ledger,) = (
+        load_table(path) for path in (tmp_path / "out" / "ingest" / "talk").glob("ledger-0*.parquet")
+    )
+    details = ledger.column("detail").to_pylist()
+    assert "message 0 has no role" in details
+    assert "message 0 has the role 'judge'" in details
+    assert "message 0 has a part of the type 'image', and only text is read" in details
+    assert "nothing where a list of messages is needed" not in details
+
+
+def test_a_noncharacter_that_is_escaped_is_found_too(tmp_path: Path) -> None:
+    line = json.dumps({"messages": say("a \ufdd3 b", "c")}, ensure_ascii=True)
+    path = corpus(tmp_path, conversations(), source={"max_bad_fraction": 1, "fields": {}})
+    (tmp_path / "chat.jsonl").write_text(line + "\n")
+    tokmill.run(path, out=tmp_path / "out", workers=1, until="split")
+    assert quarantined(tmp_path / "out") == {"reserved_character": 1}
+
+
+TEMPLATES = {
+    "refuses": "{% if messages[0].role != 'system' %}{{ raise_exception('a system first') }}{% endif %}x",
+    "loud": "{% for m in messages %}{{ m.role }}: {{ m.content | upper }}\n{% endfor %}",
+    "first": "{% for m in messages %}{{ m.role }}: {{ m.content[:4] }}\n{% endfor %}",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("refuses", "template_error"), ("loud", "kept"), ("first", "template_rewrites_content")],
+)
+def test_what_a_template_does_not_show_as_it_is_is_quarantined(
+    tmp_path: Path, name: str, reason: str
+) -> None:
+    (tmp_path / "t.jinja").write_text(TEMPLATES[name])
+    records = [{"id": "a", "messages": say("what is it", "what it is", "no", "yes it is")}]
+    path = corpus(tmp_path, records, {"template": "t.jinja"}, source={"max_bad_fraction": 1})
+    tokmill.run(path, out=tmp_path / "out", workers=1, until="split")
+    # upper case of a mark is the mark: the text is another, and the regions are told all the same
+    assert quarantined(tmp_path / "out") == ({} if reason == "kept" else {reason: 1})
+
+
+def test_sharegpt_names_and_roles(tmp_path: Path) -> None:
+    turns = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "Hello."}]
+    turns += [{"from": "observer", "value": "he waves"}]
+    chat = {"messages": "conversations", "names": {"role": "from", "content": "value"}}
+    path = corpus(tmp_path, [{"id": "s", "conversations": turns}], {**chat, "roles": {"observer": "user"}})
+    tokmill.run(path, out=tmp_path / "out", workers=1, until="split")
+    (table,) = (load_table(path) for path in (tmp_path / "out/ingest/talk").glob("documents-*.parquet"))
+    shown = "".join(c for c in table.column("text")[0].as_py() if not "\ufdd0" <= c <= "\ufdef")
+    assert shown == (
+        "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n"
+        "<|im_start|>user\nhe waves<|im_end|>\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"dedup": {"window": {"policy": "trim"}}}, r"dedup\.window\.policy: .*talk has conversations"),
+        (
+            {"builds": [{"name": "m", "format": "megatron"}]},
+            r"builds\[0\]\.format: megatron has no place for the loss mask of talk; use .*memmap",
+        ),
+        ({"source": {"template": "{x}"}}, r"sources\[0\]\.template: `chat\.template` says"),
+        ({"source": {"fields": {"text": "x"}}}, r"sources\[0\]\.fields\.text: `chat\.messages` says"),
+        ({"source": {"unit": "line"}}, r"sources\[0\]\.unit: is for \.txt files"),
+        ({"source": {"parallel": {}}}, r"sources\[0\]\.chat: reads files of records, not `parallel`"),
+        ({"filters": ["c4"]}, r"c4 takes lines out of texts, and talk has conversations"),
+    ],
+)
+def test_what_cannot_go_with_conversations_is_told_at_its_key(
+    tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(RecipeError, match=told):
+        tokmill.run(corpus(tmp_path, conversations(), **change), out=tmp_path / "out", workers=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("nowhere.jinja", None, "no such file"),
+        ("bad.jinja", b"{% for m in messages %}", "is not Jinja"),
+        ("latin.jinja", "é".encode("latin-1"), "cannot be read as text"),
+        ("mark.jinja", "\ufdd0".encode(), "has a noncharacter"),
+        ("big.jinja", b"x" * (1 << 20) + b"y", "no chat template is that large"),
+        ("tokenizer_config.json", b"{", "is not JSON"),
+        ("tokenizer_config.json", b"[]", "is no JSON object"),
+        ("tokenizer_config.json", b"{}", "has no `chat_template`"),
+        ("", None, "has neither chat_template.jinja nor tokenizer_config.json"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_told(
+    tmp_path: Path, name: str, content: bytes | None, told: str
+) -> None:
+    (tmp_path / "model").mkdir()
+    if content is not None:
+        (tmp_path / "model" / name).write_bytes(content)
+    path = corpus(tmp_path, conversations(3), {"template": f"model/{name}"})
+    with pytest.raises(TokmillError, match=told):
+        tokmill.run(path, out=tmp_path / "out", workers=1)
+
+
+def test_a_config_has_its_template_and_tokens_and_the_step_knows_them(tmp_path: Path) -> None:
+    shown = "{{ bos_token }}{% for m in messages %}{{ m.role }}:{{ m.content }}{{ eos_token }}{% endfor %}"
+    config = {
+        "bos_token": {"content": "<|im_start|>"},
+        "eos_token": "<|im_end|>",
+        "chat_template": [{"name": "other", "template": "x"}, {"name": "default", "template": shown}],
+    }
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    path = corpus(tmp_path, conversations(3), {"template": "."})
+    tokmill.run(path, out=tmp_path / "out", workers=1, until="split")
+    before = load_manifest(tmp_path / "out" / "ingest" / "talk")
+    (table,) = (load_table(path) for path in (tmp_path / "out/ingest/talk").glob("documents-*.parquet"))
+    assert table.column("text")[1].as_py().startswith("\ufdd0<|im_start|>user:")
+    config["chat_template"] = shown.replace(":", ": ")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    tokmill.run(path, out=tmp_path / "out", workers=1, until="split")
+    after = load_manifest(tmp_path / "out" / "ingest" / "talk")
+    assert before.fingerprint != after.fingerprint
+    assert before.identity != after.identity
