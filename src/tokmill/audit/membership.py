@@ -41,10 +41,11 @@ from tokmill.schema import one_piece
 from tokmill.sources.readers import list_source, read_documents, resolve_reading
 from tokmill.stages.sampling import spelled_field
 from tokmill.stages.tokens.encoding import Encoding, encode_documents
-from tokmill.stages.tokens.stage import labelled_shards, load_split_texts
+from tokmill.stages.tokens.stage import fim_of, labelled_shards, load_split_texts
 from tokmill.storage.location import file_sha256
 from tokmill.storage.records import WHOLE
 from tokmill.storage.tables import id_hashes
+from tokmill.tokenizers.fim import Fim
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import Tokenizer
 
@@ -133,6 +134,7 @@ class Labelled(NamedTuple):
     splits: list[str | None]
     texts: Any
     is_chat: bool = False  # conversations, with their marks
+    fim: Fim | None = None
 
 
 class Reference(NamedTuple):
@@ -277,7 +279,7 @@ def _encoded(table: Labelled, rows: list[int], tokenizer: Tokenizer, dataset: Da
         table.texts.take(pa.array(rows)),
         pa.array([table.doc_ids[row] for row in rows], pa.string()),
         lambda column: tokenizer.encode(column.to_pylist()),
-        Encoding(facts.get("controls") or {}, tokenizer.specials if table.is_chat else None),
+        Encoding(facts.get("controls") or {}, tokenizer.specials if table.is_chat else None, table.fim),
     )
     ends = np.cumsum(encoded.lengths)
     eos = [] if dataset.facts.eos_id is None else [dataset.facts.eos_id]
@@ -337,7 +339,8 @@ def _read_run(run: dict[str, Any], sources: list[str]) -> Iterator[Labelled]:
             table = load_split_texts(inputs, is_marked=True)
             splits = [names[number] for number in table.column("split").to_pylist()]
             texts = one_piece(table.column("text"))
-            yield Labelled(shard.source, table.column("doc_id").to_pylist(), splits, texts, chat)
+            fim = fim_of(run["tokens"], shard.source, shard.domain)
+            yield Labelled(shard.source, table.column("doc_id").to_pylist(), splits, texts, chat, fim)
 
 
 def _read_listing(asked: Json, path: Path) -> Iterator[Labelled]:

@@ -1,7 +1,9 @@
 """Rows of equal length in NumPy's own files, of a fixed number of rows each.
 
     <name>/shard_00000.npy …    int32, (rows, seq_len); every shard but the last has rows_per_shard rows
-    <name>/meta.json            seq_len, n_seqs, rows_per_shard, n_shards, dtype, and where they come from
+    <name>/loss_mask_00000.npy …    uint8, the same rows, 1 where the id is learned; only where some are not
+    <name>/meta.json            seq_len, n_seqs, rows_per_shard, n_shards, dtype, and where they come from;
+                                "loss_mask": "loss_mask_*.npy", where there is one
 
 .npy    offset      bytes  what
         0               8  "\\x93NUMPY", version 1, 0
@@ -39,6 +41,7 @@ from tokmill.formats.ids import (
     RowStore,
     corrupt,
     load_meta,
+    mask_store,
     meta_entry,
     npy_header,
     remove_stale,
@@ -47,6 +50,7 @@ from tokmill.formats.ids import (
 from tokmill.storage.disk import Written, map_array, open_commit, remove_file, told_as_unreadable
 
 _PLACES = "places.npy"  # beside the shards of our builds, and none of them
+_MASKS = "loss_mask_*.npy"  # likewise
 _NUMBERS = re.compile(r"(\d+)")
 
 # 64 MB at 2,048 tokens a row.
@@ -57,6 +61,10 @@ def shard_name(number: int) -> str:
     return f"shard_{number:05d}.npy"
 
 
+def mask_name(number: int) -> str:
+    return f"loss_mask_{number:05d}.npy"
+
+
 def write_npy(
     directory: Path,
     rows: Iterable[NDArray[np.integer]],
@@ -65,25 +73,31 @@ def write_npy(
     seq_len: int,
     rows_per_shard: int = ROWS_PER_SHARD,
     meta: Mapping[str, object],
+    loss: Iterable[NDArray[np.integer]] | None = None,
 ) -> dict[str, Written]:
-    """Write the ids of `rows` (1-D or 2-D pieces of any size, `n_seqs` rows in total) and what they mean."""
+    """Write the ids of `rows` (1-D or 2-D pieces of any size, `n_seqs` rows in total) and what they mean;
+    with what is learned of them, where `loss` says it."""
     assert rows_per_shard >= 1, "a shard holds a row at least"
-    own = {"seq_len", "n_seqs", "rows_per_shard", "n_shards", "dtype"}
+    own = {"seq_len", "n_seqs", "rows_per_shard", "n_shards", "dtype", "loss_mask"}
     assert own.isdisjoint(meta), f"{sorted(own & set(meta))} are counted here, not given"
     directory = Path(directory)
     remove_file(directory / META_NAME)
-    ids = Pieces(rows, "int32", str(directory))
     n_shards = -(-n_seqs // rows_per_shard)
     written = {}
-    for number in range(n_shards):
-        count = min(rows_per_shard, n_seqs - number * rows_per_shard)
-        with open_commit(directory / shard_name(number)) as file:
-            file.write(npy_header((count, seq_len)))
-            for piece in ids.take(count * seq_len):
-                file.write(piece)
-        written[shard_name(number)] = file.written
-    assert ids.is_empty(), f"{directory}: more ids came than {n_seqs} rows of {seq_len}"
-    remove_stale(directory, "shard_*.npy", written)
+    streams = [(shard_name, "int32", "<i4", rows)]
+    streams += [(mask_name, "uint8", "|u1", loss)] if loss is not None else []
+    for name, dtype, kind, arrays in streams:
+        ids = Pieces(arrays, dtype, str(directory))
+        for number in range(n_shards):
+            count = min(rows_per_shard, n_seqs - number * rows_per_shard)
+            with open_commit(directory / name(number)) as file:
+                file.write(npy_header((count, seq_len), kind))
+                for piece in ids.take(count * seq_len):
+                    file.write(piece)
+            written[name(number)] = file.written
+        assert ids.is_empty(), f"{directory}: more ids came than {n_seqs} rows of {seq_len}"
+    for pattern in ("shard_*.npy", _MASKS):
+        remove_stale(directory, pattern, written)
     whole = {
         **meta,
         "seq_len": seq_len,
@@ -91,6 +105,7 @@ def write_npy(
         "rows_per_shard": rows_per_shard,
         "n_shards": n_shards,
         "dtype": "int32",
+        **({} if loss is None else {"loss_mask": _MASKS}),
     }
     written[META_NAME] = write_meta(directory / META_NAME, whole)
     return written
@@ -122,9 +137,20 @@ class NpyRows:
         each = self._facts.rows_per_shard
         return [min(each, len(self) - number * each) for number in range(self.n_shards)]
 
-    def shard(self, number: int) -> NDArray[np.int32]:
+    @property
+    def has_loss(self) -> bool:
+        return self._facts.loss_mask is not None
+
+    def shard(self, number: int) -> NDArray[np.integer]:
         """The rows of one shard: a map, read when touched."""
-        path = self._directory / shard_name(number)
+        return self._mapped(shard_name(number), number, np.dtype("<i4"))
+
+    def mask(self, number: int) -> NDArray[np.integer]:
+        """What is learned of them."""
+        return self._mapped(mask_name(number), number, np.dtype("|u1"))
+
+    def _mapped(self, name: str, number: int, kind: np.dtype[np.integer]) -> NDArray[np.integer]:
+        path = self._directory / name
         if not path.is_file():
             raise CorruptFile(
                 f"no such file, and {META_NAME} tells of {self.n_shards} shards",
@@ -132,20 +158,21 @@ class NpyRows:
                 next="copy the directory again",
             )
         rows = min(self._facts.rows_per_shard, len(self) - number * self._facts.rows_per_shard)
-        header = npy_header((rows, self.seq_len))
+        header = npy_header((rows, self.seq_len), kind.str)
         with told_as_unreadable(path), path.open("rb") as file:
             actual = file.read(len(header))
         if actual != header:
-            raise corrupt(f"does not begin as {rows:,} rows of {self.seq_len:,} int32 do", path)
-        size, expected = path.stat().st_size, len(header) + 4 * rows * self.seq_len
+            raise corrupt(f"does not begin as {rows:,} rows of {self.seq_len:,} {kind.name} do", path)
+        size, expected = path.stat().st_size, len(header) + kind.itemsize * rows * self.seq_len
         if size != expected:
             raise corrupt(f"{size:,} bytes, but its header describes {expected:,}", path)
-        return map_array(path, "<i4", offset=len(header), shape=(rows, self.seq_len))
+        return map_array(path, kind, offset=len(header), shape=(rows, self.seq_len))
 
 
 def list_bare(directory: Path) -> list[Path]:
     """Shards by the numbers in their names: the tenth comes after the second."""
-    found = (path for path in directory.glob("*.npy") if path.name != _PLACES and path.is_file())
+    beside = {_PLACES, *(path.name for path in directory.glob(_MASKS))}
+    found = (path for path in directory.glob("*.npy") if path.name not in beside and path.is_file())
     return sorted(found, key=lambda path: [int(p) if p.isdecimal() else p for p in _NUMBERS.split(path.name)])
 
 
@@ -196,6 +223,7 @@ class _Facts(msgspec.Struct):
     n_seqs: Annotated[int, msgspec.Meta(ge=0)]
     rows_per_shard: Annotated[int, msgspec.Meta(ge=1)]
     n_shards: Annotated[int, msgspec.Meta(ge=0)]
+    loss_mask: str | None = None
 
 
 def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
@@ -206,14 +234,25 @@ def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
         seq_len=tokens.seq_len,
         rows_per_shard=tokens.rows_per_shard,
         meta=tokens.describe(),
+        loss=tokens.read_loss() if tokens.has_loss else None,
     )
     meta = meta_entry(directory, written.pop(META_NAME))
-    return [*(file_entry(name, "shard", one, rows=0) for name, one in written.items()), meta]
+    tables = {name: "loss" if name.startswith("loss_") else "shard" for name in written}
+    return [*(file_entry(name, tables[name], one, rows=0) for name, one in written.items()), meta]
 
 
 def _open_store(directory: Path, split: str | None) -> RowStore:
     shards = NpyRows(directory)
     rows, seq_len = shards.rows(), shards.seq_len
+    files = [
+        (directory / shard_name(number), len(npy_header((count, seq_len))) + 4 * count * seq_len)
+        for number, count in enumerate(rows)
+    ]
+    if shards.has_loss:
+        files += [
+            (directory / mask_name(number), len(npy_header((count, seq_len), "|u1")) + count * seq_len)
+            for number, count in enumerate(rows)
+        ]
     return RowStore(
         "npy",
         shards.meta,
@@ -221,10 +260,8 @@ def _open_store(directory: Path, split: str | None) -> RowStore:
         shards.shard,
         seq_len=seq_len,
         dtype="int32",
-        files=[
-            (directory / shard_name(number), len(npy_header((count, seq_len))) + 4 * count * seq_len)
-            for number, count in enumerate(rows)
-        ],
+        files=files,
+        loss=mask_store("npy", rows, shards.mask, seq_len) if shards.has_loss else None,
     )
 
 
@@ -238,6 +275,8 @@ def _check(directory: Path) -> None:
     rows = NpyRows(directory)
     for number in range(rows.n_shards):
         rows.shard(number)
+        if rows.has_loss:
+            rows.mask(number)
 
 
 NPY = Format(
@@ -248,6 +287,7 @@ NPY = Format(
     write=_write,
     shapes=("rows",),
     is_sharded=True,
+    has_loss=True,
 )
 
 

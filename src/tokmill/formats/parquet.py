@@ -2,12 +2,14 @@
 
     <name>/shard_00000.parquet …    input_ids  list<int32>      one row per sequence, of which rows_per_shard
                                     doc_id     string           where sequences are documents
+                                    loss_mask  list<uint8>      1 where an id is learned; only where some are
+                                                                not
                                     labels, attention_mask, position_ids       see below
     <name>/meta.json                n_seqs, n_tokens, rows_per_shard, and per shard: file, rows, tokens,
                                     content_sha256
 
     content_sha256 = sha256( lengths int64, ids int32,
-    then of each doc_id its length int64 and its UTF-8 bytes,
+    then of each doc_id its length int64 and its UTF-8 bytes, then loss_mask uint8,
     then each other column, in the order of the file, in its own type )
 
 Columns for models of Hugging Face transformers, each as long as `input_ids`:
@@ -20,7 +22,8 @@ Columns for models of Hugging Face transformers, each as long as `input_ids`:
 
 They say what `names="huggingface"` of the loader says, for who reads with `datasets`; types are those in
 which datasets itself stores such columns (OptimizedTypedSequence in datasets/arrow_writer.py). Where
-documents begin is known from the plan, not from EOS. Our loader reads the ids alone.
+documents begin is known from the plan, not from EOS. Labels are -100 where loss_mask is 0. Our loader reads
+the ids and loss_mask alone.
 
 Compressed bytes differ between versions of Arrow, so a shard is known by its content. `meta.json` is written
 last and goes first; shards that an earlier, longer build left behind are removed before that.
@@ -30,7 +33,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +73,8 @@ COLUMNS: dict[Columns, tuple[tuple[str, str], ...]] = {
     "huggingface": (("labels", "int32"), ("attention_mask", "int8")),
     "huggingface_documents": (("labels", "int32"), ("position_ids", "int32")),
 }
-_TYPES = {name: dtype for columns in COLUMNS.values() for name, dtype in columns}
+_LOSS = "loss_mask"
+_TYPES = {name: dtype for columns in COLUMNS.values() for name, dtype in columns} | {_LOSS: "uint8"}
 
 _IGNORED = -100  # what cross entropies leave out by default
 
@@ -156,7 +160,8 @@ def derive_columns(rows: Sequences, columns: Columns) -> dict[str, NDArray[np.in
         return {}
     assert rows.positions is not None, "nothing says where documents begin"
     is_id = rows.positions >= 0
-    labels = np.where(is_id, rows.ids, np.int32(_IGNORED))
+    is_learned = is_id if rows.loss is None else is_id & (rows.loss != 0)
+    labels = np.where(is_learned, rows.ids, np.int32(_IGNORED))
     if columns == "huggingface":
         return {"labels": labels, "attention_mask": is_id.astype(np.int8)}
     is_first = rows.positions == 0
@@ -169,6 +174,8 @@ def derive_columns(rows: Sequences, columns: Columns) -> dict[str, NDArray[np.in
 def content_sha256(rows: Sequences, more: Mapping[str, NDArray[np.integer]]) -> str:
     digest = hashlib.sha256()
     add_content(digest, rows)
+    if rows.loss is not None:
+        digest.update(np.ascontiguousarray(rows.loss, dtype=np.uint8).data)
     for name, values in more.items():
         digest.update(np.ascontiguousarray(values, np.dtype(_TYPES[name]).newbyteorder("<")).data)
     return digest.hexdigest()
@@ -191,6 +198,8 @@ def _encode(rows: Sequences, more: Mapping[str, NDArray[np.integer]]) -> pa.Buff
     columns = {"input_ids": pa.ListArray.from_arrays(offsets, pa.array(rows.ids, pa.int32()))}
     if rows.doc_ids is not None:
         columns["doc_id"] = pa.array(rows.doc_ids, pa.string())
+    if rows.loss is not None:
+        columns[_LOSS] = pa.ListArray.from_arrays(offsets, pa.array(rows.loss, pa.uint8()))
     for name, values in more.items():
         columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values.astype(_TYPES[name])))
     sink = pa.BufferOutputStream()
@@ -224,7 +233,8 @@ def _decode(path: Path) -> tuple[Sequences, dict[str, NDArray[np.integer]]]:
                 more[name], own = _flat(table, name, _TYPES[name], path)
                 if not np.array_equal(own, lengths):
                     raise corrupt(f"{name} is not as long as input_ids", path)
-        return Sequences(ids, lengths, names), more
+        loss = more.pop(_LOSS, None)
+        return Sequences(ids, lengths, names, None, loss), more
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, KeyError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):
             raise unreadable(error, path) from error
@@ -251,7 +261,11 @@ def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
         tokens.read_sequences(),
         rows_per_shard=tokens.rows_per_shard,
         columns=tokens.columns,
-        meta={**tokens.describe(), "seq_len": tokens.seq_len or None},
+        meta={
+            **tokens.describe(),
+            "seq_len": tokens.seq_len or None,
+            **({_LOSS: _LOSS} if tokens.has_loss else {}),
+        },
     )
     shards = [
         file_entry(
@@ -264,14 +278,20 @@ def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
 
 def _open_store(directory: Path, split: str | None) -> PartStore:
     meta, facts = load_shards(directory)
-    return PartStore(
-        "parquet",
-        meta,
-        [Part(directory / one.file, one.rows, one.tokens, one.content_sha256) for one in facts.shards],
-        lambda number: load_shard(directory, facts.shards[number]),
-        is_mapped=False,
-        seq_len=meta.get("seq_len"),
-    )
+    parts = [Part(directory / one.file, one.rows, one.tokens, one.content_sha256) for one in facts.shards]
+
+    def load_masks(number: int) -> Sequences:
+        rows = load_shard(directory, facts.shards[number])
+        if rows.loss is None:
+            raise corrupt(f"has no loss_mask, and {META_NAME} tells of one", parts[number].path)
+        return rows._replace(ids=rows.loss, loss=None)
+
+    def store(load: Callable[[int], Sequences]) -> PartStore:
+        return PartStore("parquet", meta, parts, load, is_mapped=False, seq_len=meta.get("seq_len"))
+
+    found = store(lambda number: load_shard(directory, facts.shards[number]))
+    found.loss = store(load_masks) if meta.get(_LOSS) else None
+    return found
 
 
 def _recognizes(directory: Path) -> bool:
@@ -294,5 +314,6 @@ PARQUET = Format(
     columns=tuple(COLUMNS),
     is_sharded=True,
     hub_files="*.parquet",
+    has_loss=True,
     needs=("pyarrow",),
 )

@@ -37,7 +37,10 @@ NAMES: tuple[Names, ...] = ("tokmill", "huggingface")
 IGNORE_INDEX = -100  # what cross entropies leave out by default
 
 _MASKS = ("tokens", "documents", "none")
-_OURS = ("tokens", "targets", "attn_mask", "lengths", "position_ids", "cu_seqlens", "max_seqlen")
+# loss_mask too: labels say it
+_OURS = (
+    *("tokens", "targets", "attn_mask", "lengths", "position_ids", "cu_seqlens", "max_seqlen", "loss_mask"),
+)
 
 
 def check_huggingface(mask: str, ignore_index: int, dtype: np.dtype[Any]) -> None:

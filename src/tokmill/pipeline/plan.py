@@ -26,6 +26,7 @@ from tokmill.recipe import (
     Source,
 )
 from tokmill.stages.sampling import SplitOptions
+from tokmill.stages.tokens.encoding import FimOptions
 from tokmill.stages.tokens.stage import TokensExtra, TokensOptions
 
 
@@ -49,10 +50,17 @@ def plan_steps(recipe: Recipe, base: Path, out: Path, own: Own | None = None) ->
         steps.append(tokenizer_step(recipe, base, out, documents))
         narrow = TokensExtra(narrow_builds(recipe))
         needs = (*documents, "tokenizer")
-        steps.append(Step("tokens", "tokens", out / "tokens", TokensOptions(), needs, extra=narrow))
+        tokens = TokensOptions(_fim_options(recipe))
+        steps.append(Step("tokens", "tokens", out / "tokens", tokens, needs, extra=narrow))
         steps += build_steps(recipe, base, out, documents)
     steps += text_steps(recipe, out, documents)
     return steps
+
+
+def _fim_options(recipe: Recipe) -> FimOptions | None:
+    if recipe.fim is None:
+        return None
+    return FimOptions(seed=recipe.seed, **{**recipe.fim.model_dump(), "domains": tuple(recipe.fim.domains)})
 
 
 def is_left_out(recipe: Recipe, source: Source) -> bool:

@@ -254,6 +254,15 @@ def build_options(recipe: Recipe, build: Build, base: Path) -> BuildOptions:
     for place, why in format_mistakes(build, format):
         key = ".".join(map(str, place))
         raise RecipeError(why, where=f"builds.{build.name}.{key}", next="change it, or choose another format")
+    masked = [s.name for s in recipe.sources if s.chat is not None and s.chat.loss != "all"]
+    if not format.has_loss and (
+        mine := [name for name in masked if not build.sources or name in build.sources]
+    ):
+        raise RecipeError(
+            f"{build.format} has no place for the loss mask of {mine[0]}",
+            where=f"builds.{build.name}.format",
+            next="use memmap, npy or parquet, or set `loss: all`",
+        )
     if "rows" not in format.shapes:
         pack = Pack(layout="indexed")
     if "documents" not in format.shapes and pack.layout == "indexed":

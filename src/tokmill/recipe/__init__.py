@@ -42,6 +42,7 @@ from tokmill.recipe.source import (
 )
 from tokmill.recipe.whole import (
     Build,
+    Fim,
     Mixture,
     Pack,
     Recipe,
@@ -68,6 +69,7 @@ __all__ = [
     "Directory",
     "Fields",
     "Filter",
+    "Fim",
     "Hub",
     "Language",
     "License",

@@ -346,6 +346,28 @@ class TrainingPlan(Section):
     )
 
 
+class Fim(Section):
+    """Fill in the middle: some documents are cut in three, and their middle is told last."""
+
+    rate: Share = Field(Decimal("0.5"), description="of the documents that are cut")
+    spm: Share = Field(
+        Decimal("0.5"), description="of those, suffix first; the others begin with their prefix"
+    )
+    domains: list[Name] = Field(["code"], min_length=1, description="whose documents")
+    prefix: str = Field("<fim_prefix>", description="a token of the tokenizer")
+    middle: str = Field("<fim_middle>", description="likewise")
+    suffix: str = Field("<fim_suffix>", description="likewise")
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        defaults = {"prefix": "<fim_prefix>", "middle": "<fim_middle>", "suffix": "<fim_suffix>"}
+        seen: dict[str, str] = {}
+        for key, default in defaults.items():
+            token = str(given.get(key, default))
+            if seen.setdefault(token, key) != key:
+                yield (key,), f"`{seen[token]}` is {token} too"
+
+
 class Shards(Section):
     megabytes: int = Field(32, ge=1, le=4096, description="text per working shard")
 
@@ -355,7 +377,7 @@ class Shards(Section):
 
 
 class Recipe(Section):
-    LATER: ClassVar = ("clean",)
+    LATER: ClassVar = ("clean", "fim")
 
     name: Name
     seed: int = Field(0, ge=0, lt=1 << 63)
@@ -375,6 +397,7 @@ class Recipe(Section):
     dedup: Dedup = Dedup()
     split: Split = Split()
     tokenizer: Tokenizer | None = None
+    fim: Fim | None = Field(None, description="fill in the middle, for documents of some domains")
     mixture: Mixture | None = None
     pack: Pack = Pack()
     builds: list[Build] = []
@@ -398,13 +421,18 @@ class Recipe(Section):
         yield from _unknown_names(given)
         yield from split_mistakes(given)
         yield from _chat_mistakes(given)
+        yield from _fim_mistakes(given)
         builds = given.get("builds")
         of_tokens = (
             [build for build in builds if part_of(build, "content") != "text"]
             if isinstance(builds, list)
             else builds
         )
-        for key, asked in (("builds", of_tokens), ("mixture", given.get("mixture"))):
+        for key, asked in (
+            ("builds", of_tokens),
+            ("mixture", given.get("mixture")),
+            ("fim", given.get("fim") is not None),
+        ):
             if asked and given.get("tokenizer") is None:
                 yield (key,), f"`{key}` needs a `tokenizer`"
         training, mixture = part_of(given.get("tokenizer"), "train"), given.get("mixture")
@@ -444,6 +472,25 @@ def _chat_mistakes(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
                     f"{written} has no place for the loss mask of {part_of(mine[0], 'name')}; use "
                     f"{', '.join(others[:-1])} or {others[-1]}, or set `loss: all`"
                 ),
+            )
+
+
+def _fim_mistakes(given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+    listed, fim = given.get("sources"), given.get("fim")
+    if fim is None:
+        return
+    sources = [s for s in listed if isinstance(s, (dict, Source))] if isinstance(listed, list) else []
+    wanted = part_of(fim, "domains")
+    wanted = wanted if isinstance(wanted, list) else ["code"]
+    domains = [part_of(source, "domain") or "default" for source in sources]
+    for name in wanted:
+        if name not in domains:
+            yield ("fim", "domains"), f"no source has the domain {name}"
+    for source, domain in zip(sources, domains, strict=True):
+        if part_of(source, "chat") is not None and domain in wanted:
+            yield (
+                ("fim", "domains"),
+                f"{part_of(source, 'name')} of {domain} has conversations, and keeps order",
             )
 
 

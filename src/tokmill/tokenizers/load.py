@@ -18,6 +18,7 @@ file ─ load (sha256 against the pin) ─ control tokens, unknown characters, n
 
 from __future__ import annotations
 
+import difflib
 import functools
 import hashlib
 import re
@@ -337,6 +338,30 @@ def resolve_controls(tokenizer: Tokenizer, controls: Iterable[str]) -> dict[str,
                 next=f"leave {literal!r} out of controls",
             )
         found[literal] = id
+    return found
+
+
+def resolve_sentinels(tokenizer: Tokenizer, wanted: Mapping[str, str]) -> dict[str, int]:
+    """The ids of the tokens that `fim` names, by their spelling."""
+    found: dict[str, int] = {}
+    for key, token in wanted.items():
+        id = tokenizer.token_id(token)
+        if id is None:
+            near = difflib.get_close_matches(token, tokenizer.specials, n=3, cutoff=0.5)
+            raise TokenizerError(
+                f"no token {token!r} in the vocabulary",
+                where=f"{tokenizer.path}: fim.{key}",
+                next=f"did you mean {', '.join(near)}? Set `fim.{key}`"
+                if near
+                else f"set `fim.{key}` to a control token of the tokenizer, or leave `fim` out",
+            )
+        if token not in tokenizer.specials and id in tokenizer.encode([token]).ids:
+            raise TokenizerError(
+                f"{token!r} (id {id}) is an ordinary token: text becomes it without being asked",
+                where=f"{tokenizer.path}: fim.{key}",
+                next=f"set `fim.{key}` to a control token",
+            )
+        found[token] = id
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,7 @@ def test_the_run_is_proven_and_a_token_leads_to_its_characters(made: Path) -> No
     assert command("verify", out).returncode == 0
     checked = command("check", out / "build" / "pad", "--json")
     members = [one for one in json.loads(checked.stdout)["findings"] if one["check"] == "members"]
-    assert [one["passed"] for one in members] == [True], members
+    assert [one["ok"] for one in members] == [True], members
     _, mask = rows_of(out / "build" / "pad" / "train")
     column = int(np.flatnonzero(mask[0])[0])
     traced = json.loads(command("trace", out / "build/pad", "--row", 0, "--column", column, "--json").stdout)
@@ -243,6 +244,69 @@ def test_with_loss_all_there_is_no_mask_and_every_format_will_do(tmp_path: Path)
         at += count
         assert tokenizer.decode(own[:-1], skip_special_tokens=False) == whole
         assert own.count(tokenizer.token_to_id("<|im_end|>")) == len(messages[doc_id])
+
+
+def test_npy_and_parquet_hold_the_same_masks(made: Path, tmp_path: Path) -> None:
+    pack = {"layout": "best_fit", "length": 48}
+    builds = [
+        {"name": "npy", "format": "npy", "pack": pack, "rows_per_shard": 7},
+        {"name": "parquet", "format": "parquet", "pack": pack, "rows_per_shard": 9},
+        {"name": "documents", "format": "parquet", "pack": {"layout": "indexed"}},
+    ]
+    tokmill.run(corpus(tmp_path, conversations(), builds=builds), out=tmp_path / "out", workers=1)
+    ids, mask = rows_of(made / "out" / "build" / "best_fit" / "train")
+    build = tmp_path / "out" / "build"
+    for stem, whole in (("shard", ids), ("loss_mask", mask)):
+        shards = [np.load(path) for path in sorted((build / "npy" / "train").glob(f"{stem}_*.npy"))]
+        assert np.concatenate(shards).tolist() == whole.tolist()
+        assert all(len(shard) == 7 for shard in shards[:-1])
+    tables = [load_table(path) for path in sorted((build / "parquet" / "train").glob("*.parquet"))]
+    for name, whole in (("input_ids", ids), ("loss_mask", mask)):
+        assert [row for table in tables for row in table.column(name).to_pylist()] == whole.tolist()
+    by_name = {name: open_dataset(build / name) for name in ("npy", "parquet")}
+    for dataset in by_name.values():
+        found = np.concatenate([b["loss_mask"] for b in Batches(dataset, 4, shuffle="none", length=48)])
+        ours = open_dataset(made / "out" / "build" / "best_fit")
+        asked = np.concatenate([b["loss_mask"] for b in Batches(ours, 4, shuffle="none", length=48)])
+        assert found.tolist() == asked.tolist()
+    tokenizer = load_tokenizer(tmp_path / "out")
+    wanted = {one["id"]: expected(one["messages"], tokenizer) for one in conversations()}
+    dataset = open_dataset(build / "documents")
+    seen = 0
+    for example in dataset:
+        if example["doc_id"] in wanted:
+            whole = (example["ids"].tolist(), example["loss_mask"].tolist())
+            assert whole == wanted[example["doc_id"]]
+            seen += 1
+    assert seen == len(wanted)
+    (batch,) = Batches(dataset, 1000, shuffle="none")
+    assert ((batch["targets"] != -100) == batch["loss_mask"]).all()
+    assert command("verify", tmp_path / "out").returncode == 0
+
+
+@pytest.mark.parametrize("format", ["memmap", "npy", "parquet"])
+def test_a_mask_that_is_cut_or_gone_is_told(made: Path, tmp_path: Path, format: str) -> None:
+    build = {"name": "rows", "format": format}
+    tokmill.run(corpus(tmp_path, conversations(), builds=[build]), out=tmp_path / "out", workers=1)
+    split = tmp_path / "elsewhere"
+    shutil.copytree(tmp_path / "out" / "build" / "rows" / "train", split)
+    name = {"memmap": "loss_mask.mmap", "npy": "loss_mask_00000.npy", "parquet": "shard_00000.parquet"}[
+        format
+    ]
+    whole = (split / name).read_bytes()
+    for damaged in (whole[:-1], whole + b"\1", whole[: len(whole) // 2], b"", None):
+        (split / name).unlink()
+        if damaged is not None:
+            (split / name).write_bytes(damaged)
+        with pytest.raises(TokmillError):
+            list(Batches(open_dataset(split), 4))
+        (split / name).write_bytes(whole)
+    meta = json.loads((split / "meta.json").read_bytes())
+    if format == "memmap":
+        (split / "meta.json").write_text(json.dumps({**meta, "loss_mask": "../../x"}))
+        with pytest.raises(TokmillError, match="its loss mask is"):
+            open_dataset(split)
+    assert list(Batches(open_dataset(tmp_path / "out" / "build" / "rows"), 4))
 
 
 BAD = {

@@ -53,11 +53,12 @@ from tokmill.kernels.characters import measure_text
 from tokmill.kernels.packing import end_sequences
 from tokmill.kernels.patterns import literal_table
 from tokmill.schema import LENGTHS, NO_SPLIT, one_piece, string_column
-from tokmill.stages.tokens.encoding import Encoding, encode_documents
+from tokmill.stages.tokens.encoding import Encoding, FimOptions, encode_documents
 from tokmill.storage.disk import open_commit
 from tokmill.storage.tables import load_table
 from tokmill.tokenizers.fast import first_difference, rows_to_check, starts
-from tokmill.tokenizers.load import check_dtype, pinned_tokenizer
+from tokmill.tokenizers.fim import Fim
+from tokmill.tokenizers.load import check_dtype, pinned_tokenizer, resolve_sentinels
 from tokmill.tokenizers.protocol import Encoded, Tokenizer
 from tokmill.tokenizers.regions import Masked, strip_marks
 
@@ -203,8 +204,10 @@ class _Batch(NamedTuple):
     masked: Masked | None = None  # of conversations
 
 
-class TokensOptions(msgspec.Struct, frozen=True):
-    """Nothing of a recipe: all that can change a token is in the steps before."""
+class TokensOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Fill in the middle; all else that can change a token is in the steps before."""
+
+    fim: FimOptions | None = None
 
 
 @dataclass(frozen=True)
@@ -223,6 +226,8 @@ class ShardTokensOptions(TaskOptions, frozen=True):
     dtype: Literal["uint16", "int32"]
     bos_id: int | None = None
     is_chat: bool = False  # texts are conversations, with marks
+    fim: FimOptions | None = None
+    sentinels: dict[str, int] | None = None  # of `fim`
 
 
 def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str, Artifact]) -> Conduct:
@@ -230,6 +235,8 @@ def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str
     facts = tokenizer.manifest.facts
     splits = upstream["split"].manifest.facts["splits"]
     pinned = _pinned(tokenizer)
+    fim = step.options.fim
+    sentinels = _sentinels(fim, tokenizer, facts) if fim is not None else {}
     # before anything is encoded that could not be built
     for build, dtypes in (step.extra or TokensExtra()).narrow.items():
         check_dtype(facts["padded_vocab_size"], "uint16", f"build {build}", dtypes)
@@ -247,6 +254,7 @@ def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str
                 dtype="uint16" if facts["vocab_size"] <= 1 << 16 else "int32",
                 bos_id=facts.get("bos_id"),
                 is_chat=is_chat(upstream[f"ingest/{shard.source}"]),
+                **_fim_of(fim, sentinels, shard),
             ),
             inputs=[*pinned, *inputs],
             directory=str(step.directory),
@@ -254,7 +262,26 @@ def conduct(step: Step[TokensOptions, TokensExtra | None], upstream: Mapping[str
         for shard, inputs in labelled_shards(dict(upstream))
     ]
     receipts = yield tasks
-    return Outcome(receipts, sum_counts(receipts), {"tokenizer": facts, "splits": splits})
+    told = {"fim": sentinels} if fim is not None else {}
+    return Outcome(receipts, sum_counts(receipts), {"tokenizer": facts, "splits": splits, **told})
+
+
+def _sentinels(fim: FimOptions, tokenizer: Artifact, facts: Json) -> dict[str, int]:
+    (entry,) = tokenizer.manifest.entries("tokenizer")
+    loaded = pinned_tokenizer(str(tokenizer.path(entry)), entry.content_sha256, facts["encoding"])
+    return resolve_sentinels(loaded, {key: getattr(fim, key) for key in ("prefix", "middle", "suffix")})
+
+
+def fim_of(tokens: Artifact, source: str, domain: str) -> Fim | None:
+    """How the documents of a source were reordered, as the step says."""
+    fim = tokens.manifest.options(TokensOptions).fim
+    is_wanted = fim is not None and domain in fim.domains
+    return fim.of_source(source, tokens.manifest.facts["fim"]) if fim is not None and is_wanted else None
+
+
+def _fim_of(fim: FimOptions | None, sentinels: dict[str, int], shard: Shard) -> dict[str, Any]:
+    is_wanted = fim is not None and shard.domain in fim.domains
+    return {"fim": fim, "sentinels": sentinels} if is_wanted else {}
 
 
 def _environment(step: Step, receipts: Sequence[Receipt]) -> Json:
@@ -307,7 +334,8 @@ def perform_tokens(task: Task[ShardTokensOptions]) -> Made:
 
 def _encoding(task: Task[ShardTokensOptions], tokenizer: Tokenizer) -> Encoding:
     options = task.options
-    return Encoding(options.controls, tokenizer.specials if options.is_chat else None)
+    fim = options.fim.of_source(options.source, options.sentinels or {}) if options.fim is not None else None
+    return Encoding(options.controls, tokenizer.specials if options.is_chat else None, fim)
 
 
 def _encode(task: Task[ShardTokensOptions], table: Any, tokenizer: Tokenizer) -> Iterator[_Batch]:
@@ -402,7 +430,7 @@ def _write(
 
 
 def _ended(masked: Masked, offsets: Any, rows: Any, added: int) -> Any:
-    """What is learned of the documents `rows`, the token that ends each after it; one that begins it is not."""
+    """What is learned of the documents `rows`, and of the token after each; one before it is not learned."""
     begin = 0 if added == 2 else None
     ended = end_sequences(masked.loss.astype(np.int32), offsets, rows, 0, "uint16", begin).astype(np.uint8)
     ended[np.cumsum(offsets[rows + 1] - offsets[rows] + added) - 1] = masked.end_loss[rows]
