@@ -45,6 +45,7 @@ _MAX_TEMPLATE_BYTES = 1 << 20
 # While a template renders: what opens and closes a text, and a block of {% generation %}.
 _SAYS, _ANSWERS, _CLOSES, _BEGINS, _ENDS = (RESERVED[number] for number in range(16, 21))
 _ANY = re.compile(f"([{_SAYS}{_ANSWERS}{_CLOSES}{_BEGINS}{_ENDS}])")
+_BLANKS = re.compile(f"( +)({_ANSWERS})")
 _IS_RESERVED = re.compile(f"[{RESERVED}]")
 
 # Of tools and their calls: templates compare these, or count their characters.
@@ -394,7 +395,9 @@ def _is_in_turn(rendered: str) -> bool:
 
 
 def _finish_answers(rendered: str) -> str:
+    """Blanks that a template has before an answer are its own: a prompt ends before them."""
     closing = TEMPLATE
+    rendered = _BLANKS.sub(r"\2\1", rendered)
 
     def lasting(found: re.Match[str]) -> str:
         nonlocal closing
