@@ -121,8 +121,8 @@ ROLES = ("system", "user", "assistant", "tool")
 class ChatNames(Section):
     """What a message calls its role and its text; ShareGPT: {role: from, content: value}."""
 
-    role: str = "role"
-    content: str = "content"
+    role: str = Field("role", description="the key of who speaks")
+    content: str = Field("content", description="the key of what is said: a text, or a list of parts of text")
 
 
 class Chat(Section):
