@@ -12,8 +12,8 @@
 
     read_members(stream, path, wants, max_bytes) ─> Member(offset, name, size, data, fault)
 
-`tarfile` takes an archive that was cut at a header for a whole one, holds every header that it has seen, and
-is three times slower on small members. Here a member that is longer than what is left, a header whose sum is
+`tarfile` takes an archive that was cut at a header for a whole one, and holds every header that it has seen.
+Here a member that is longer than what is left, a header whose sum is
 wrong and an archive without its end are errors. Several archives in one file, as `cat` makes them, are read.
 The layout is that of POSIX.1-2017, pax, and of the GNU tar manual, "Basic Tar Format".
 """
