@@ -28,7 +28,7 @@ from tokmill.storage.records import BadRecord, Span, read_exactly, too_large
 SUFFIXES = (".pdf",)
 
 _START, _START_BYTES = b"%PDF-", 1024  # ISO 32000-1, annex H: readers accept it within the first 1,024 bytes
-_END, _END_BYTES = b"%%EOF", 4096  # there within the last 1,024; servers have appended more than that
+_END, _END_BYTES = b"%%EOF", 4096  # there within the last 1,024; some room for what was appended
 _DATE = re.compile(
     r"(?:D:)?(\d{4})(?:(\d\d)(?:(\d\d)(?:(\d\d)(?:(\d\d)(?:(\d\d))?)?)?)?)?"
     r"(?:(Z)|([+-])(\d\d)'?(?:(\d\d)'?)?)?(?:00'?00'?)?"
