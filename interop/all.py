@@ -3,6 +3,7 @@
     corpus ─ tokmill run ─> a build for each of readers/ ─ read in the foreign Python ─> every token equal
     records ─ each of writers/, in the foreign Python ─> files ─ tokmill run ─> every document equal
     records ─ tokmill run ─> texts for each of texts/ ─ read in the foreign Python ─> every document equal
+    conversations ─ chat/, in the foreign Python ─> ids, masks ─ tokmill run ─> every id and mask equal
     texts ─ each of tokenizers/, in the foreign Python ─> a tokenizer, ids ─ tokmill run ─> every id equal
 
     python interop/all.py --python .venv-interop/bin/python [--only nanogpt] [--page docs/interop.md]
@@ -27,6 +28,8 @@ A script of texts is `texts/<name>.py TEXTS EXPECTED`: it reads the directory TE
 every split with EXPECTED (JSON lines: split, text and the other fields, in order) and prints {"package",
 "version", "compared", "documents"}. Its constant BUILD is the build of texts that it reads, without a name.
 
+Conversations and their templates are in conversations.py; chat/ renders and encodes them.
+
 A package that is not installed is a row that says so; a difference is an error.
 """
 
@@ -37,42 +40,26 @@ import ast
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import tokmill
+from conversations import render_alike
+from rows import Differs, Row, row_of, run_script
 from tokmill.demos.problems import generate_problems
 from tokmill.formats import find_format
 
 HERE = Path(__file__).resolve().parent
 
 LENGTH = 128  # of a row
-
-_MISSING = ("ModuleNotFoundError", "ImportError")
-
-
-class Row(NamedTuple):
-    """Of the page."""
-
-    name: str
-    package: str
-    version: str
-    compared: str
-    equal: int  # tokens, or documents
-    missing: str = ""  # why it was not run
-
-
-class Differs(Exception):
-    """A reader, a writer or a tokenizer ran, and what it says is not what is so."""
 
 
 def scripts(kind: str, only: list[str]) -> list[Path]:
@@ -86,19 +73,6 @@ def constant_of(script: Path, name: str) -> dict[str, Any] | None:
         if isinstance(node, ast.Assign) and [getattr(one, "id", None) for one in node.targets] == [name]:
             return dict(ast.literal_eval(node.value))
     return None
-
-
-def run_script(python: Path, script: Path, *arguments: Path) -> dict[str, Any]:
-    # -P: a script called csv.py must not be what `import csv` finds
-    command = [str(python), "-P", str(script), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        if missing := [line for line in lines if line.startswith(_MISSING)]:
-            return {"missing": missing[-1].partition(": ")[2]}
-        last = lines[-1]
-        raise Differs(f"{script.parent.name}/{script.name}: {last}\n{done.stderr[-2000:]}")
-    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
 # -- readers ---------------------------------------------------------------------------------------
@@ -167,7 +141,7 @@ def read_builds(python: Path, readers: list[Path], folder: Path) -> list[Row]:
     for script in readers:
         build = constant_of(script, "BUILD") or {"format": script.stem}
         told = run_script(python, script, out / "build" / script.stem, expected[is_documents(build)])
-        rows.append(_row(build["format"] + _variant(build), told, "tokens"))
+        rows.append(row_of(build["format"] + _variant(build), told, "tokens"))
         print(rows[-1], file=sys.stderr)
     return rows
 
@@ -176,12 +150,6 @@ def _variant(build: dict[str, Any]) -> str:
     words = [build.get("pack", {}).get("layout"), build.get("dtype")]
     said = ", ".join(f"`{word}`" for word in words if word)
     return f" ({said})" if said else ""
-
-
-def _row(name: str, told: dict[str, Any], count: str) -> Row:
-    if "missing" in told:
-        return Row(name, "", "", "", 0, told["missing"])
-    return Row(name, told["package"], told["version"], told.get("compared", ""), int(told.get(count, 0)))
 
 
 # -- writers ---------------------------------------------------------------------------------------
@@ -233,7 +201,7 @@ def read_written(python: Path, writers: list[Path], folder: Path) -> list[Row]:
                 "compared": f"every {' and '.join(filter(None, [', '.join(most), last]))}",
                 "documents": _compare(source, made, written, script, fields),
             }
-        rows.append(_row(script.stem, told, "documents"))
+        rows.append(row_of(script.stem, told, "documents"))
         print(rows[-1], file=sys.stderr)
     return rows
 
@@ -318,7 +286,7 @@ def read_texts(python: Path, scripts: list[Path], folder: Path) -> list[Row]:
     rows = []
     for script in scripts:
         told = run_script(python, script, out / "texts" / script.stem, expected)
-        rows.append(_row((constant_of(script, "BUILD") or {})["format"], told, "documents"))
+        rows.append(row_of((constant_of(script, "BUILD") or {})["format"], told, "documents"))
         print(rows[-1], file=sys.stderr)
     return rows
 
@@ -353,7 +321,7 @@ def encode_alike(python: Path, tokenizers: list[Path], folder: Path) -> list[Row
         told = run_script(python, script, path, made)
         if "missing" not in told:
             told["documents"] = _compare_ids(section, made, texts, script)
-        rows.append(_row(script.stem, told, "documents"))
+        rows.append(row_of(script.stem, told, "documents"))
         print(rows[-1], file=sys.stderr)
     return rows
 
@@ -439,12 +407,24 @@ a build, literals of special tokens included, and its end after them.
 """
 
 
+RENDERED = """
+## We render conversations as they do
+
+The same conversations through chat templates of models, as they are and with blocks of generation, which say
+what is learned.
+
+| template | rendered and encoded with | version | what was compared | conversations equal |
+| --- | --- | --- | --- | ---: |
+"""
+
+
 # By the folder of the scripts: what runs them, and the head of their table.
 KINDS = {
     "readers": (read_builds, READ),
     "texts": (read_texts, TEXTS),
     "writers": (read_written, WRITTEN),
     "tokenizers": (encode_alike, ENCODED),
+    "chat": (render_alike, RENDERED),
 }
 
 

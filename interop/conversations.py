@@ -3,8 +3,6 @@
     conversations ─ tokmill run, the template as models have it ─> tokens, loss
                   ─ transformers, the same template with {% generation %} blocks ─> ids, assistant mask
 
-    python interop/chat/all.py --python .venv-interop/bin/python
-
 Templates are written from the public definitions of the formats: ChatML (as Qwen 2.5 has it, with its
 system message), Llama 3 (headers, a trimmed text), Zephyr (text for roles), Mistral (a blank before the
 answer). transformers gives no end of document: ours is left out of the comparison, but for its mask. The
@@ -15,13 +13,9 @@ prompt, and transformers has none.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import re
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +24,8 @@ import pyarrow.parquet as pq
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
 import tokmill
+from rows import Differs, Row, row_of, run_script
 
-HERE = Path(__file__).resolve().parent
 COUNT = 240
 
 CONTROLS = (
@@ -191,50 +185,43 @@ def run_ours(name: str, template: str, bos: str, eos: str, folder: Path) -> tupl
     return out, found
 
 
-def compare(name: str, python: Path, folder: Path, records: list[dict[str, Any]], is_tagged: bool) -> str:
+def compare(
+    name: str, python: Path, script: Path, folder: Path, records: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """What the page says of a template: as models have it, and with its blocks of generation."""
     tagged, bos, eos = MODELS[name]
     plain = _TAG.sub(lambda found: "{#" + found[1] + " " + found[2] + "#}", tagged)
-    folder.mkdir()
-    out, ours = run_ours(name, tagged if is_tagged else plain, bos, eos, folder)
-    config = {"tokenizer": str(out / "tokenizer/tokenizer.json"), "bos_token": bos, "eos_token": eos}
-    (folder / "theirs.json").write_text(json.dumps({**config, "plain": plain, "tagged": tagged}))
-    command = [str(python), "-P", str(HERE / "transformers_chat.py"), str(folder / "theirs.json")]
-    command += [str(folder.parent / "records.jsonl"), str(folder / "theirs.jsonl")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{name}: {done.stderr[-2000:]}")
-    told = json.loads(done.stdout.strip().splitlines()[-1])
-    lines = (folder / "theirs.jsonl").read_text(encoding="utf-8").splitlines()
-    tokens = learned = 0
+    told: dict[str, Any] = {}
+    for kind, template in (("plain", plain), ("tagged", tagged)):
+        own = folder / f"{name}-{kind}"
+        own.mkdir()
+        out, ours = run_ours(name, template, bos, eos, own)
+        config = {"tokenizer": str(out / "tokenizer/tokenizer.json"), "bos_token": bos, "eos_token": eos}
+        (own / "theirs.json").write_text(json.dumps({**config, "plain": plain, "tagged": tagged}))
+        told = run_script(python, script, own / "theirs.json", folder / "records.jsonl", own / "theirs.jsonl")
+        if "missing" in told:
+            return told
+        lines = (own / "theirs.jsonl").read_text(encoding="utf-8").splitlines()
+        told["documents"] = _equal(name, records, ours, lines)
+    return told | {"compared": "`apply_chat_template`: every id, and which of them are learned"}
+
+
+def _equal(name: str, records: list[dict[str, Any]], ours: dict[str, Any], lines: list[str]) -> int:
     for record, line in zip(records, lines, strict=True):
         theirs = json.loads(line)
         ids, mask = ours[record["id"]]
         if ids[:-1] != theirs["ids"] or mask[:-1] != theirs["mask"]:
-            raise SystemExit(f"{name} {record['id']}: {ids} {mask}, and by {told['package']} {theirs}")
+            raise Differs(f"{name} {record['id']}: {ids} {mask}, and theirs {theirs}")
         if mask[-1] != int(record["messages"][-1]["role"] == "assistant"):
-            raise SystemExit(f"{name} {record['id']}: the mask of its end is {mask[-1]}")
-        tokens, learned = tokens + len(ids) - 1, learned + sum(mask[:-1])
-    how = "with {% generation %}" if is_tagged else "as models have it"
-    return (
-        f"{name}, {how}: {len(records)} conversations, {tokens:,} ids and {learned:,} that are learned "
-        f"equal to {told['package']} {told['version']}"
-    )
+            raise Differs(f"{name} {record['id']}: the mask of its end is {mask[-1]}")
+    return len(records)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--python", type=Path, default=Path(sys.executable))
-    python = parser.parse_args().python
+def render_alike(python: Path, scripts: list[Path], folder: Path) -> list[Row]:
     records = make_conversations()
-    with tempfile.TemporaryDirectory() as folder:
-        text = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in records)
-        (Path(folder) / "records.jsonl").write_text(text, encoding="utf-8")
-        train_tokenizer(records, Path(folder) / "tokenizer.json")
-        for name in MODELS:
-            for is_tagged in (False, True):
-                place = Path(folder) / f"{name}-{is_tagged}"
-                print(compare(name, python, place, records, is_tagged), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    folder.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in records)
+    (folder / "records.jsonl").write_text(text, encoding="utf-8")
+    train_tokenizer(records, folder / "tokenizer.json")
+    (script,) = scripts
+    return [row_of(name, compare(name, python, script, folder, records), "documents") for name in MODELS]
