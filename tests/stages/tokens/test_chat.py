@@ -16,7 +16,7 @@ import tokmill
 from mill import tokmill as command
 from tokmill.errors import RecipeError, TokmillError
 from tokmill.loader import Batches, open_dataset
-from written import load_manifest, load_table, read_row_index
+from written import load_lines, load_manifest, load_table, read_row_index
 
 pytest.importorskip("jinja2")
 
@@ -456,3 +456,47 @@ def test_a_config_has_its_template_and_tokens_and_the_step_knows_them(tmp_path: 
     after = load_manifest(tmp_path / "out" / "ingest" / "talk")
     assert before.fingerprint != after.fingerprint
     assert before.identity != after.identity
+
+
+def test_labels_texts_and_a_token_that_begins_documents_go_with_masks(tmp_path: Path) -> None:
+    """Where conversations meet what other features write: Hugging Face columns, text builds, BOS."""
+    train = {"model": "byte_bpe", "vocab_size": 290, "control_symbols": [*CHATML, "<s>"]}
+    builds = [
+        {"name": "rows", "format": "memmap"},
+        {"name": "hf", "format": "parquet", "columns": "huggingface"},
+        {"name": "texts", "format": "jsonl", "content": "text"},
+    ]
+    sections = {"tokenizer": {"train": train, "eos": "<|endoftext|>", "bos": "<s>"}, "builds": builds}
+    out = Path(tokmill.run(corpus(tmp_path, conversations(), **sections), tmp_path / "out").out)
+
+    rows = out / "build/rows/train"
+    ids = np.fromfile(rows / "input_ids.mmap", "<i4").reshape(-1, 48)
+    mask = np.fromfile(rows / "loss_mask.mmap", np.uint8).reshape(-1, 48)
+    table = load_table(out / "build/hf/train/shard_00000.parquet")
+    labels = np.array([row["labels"] for row in table.to_pylist()])
+    assert 0 < mask.sum() < mask.size
+    assert np.array_equal(labels, np.where(mask == 1, ids, -100))
+
+    tokenizer = tokenizers.Tokenizer.from_file(str(out / "tokenizer/tokenizer.json"))
+    begin, end = tokenizer.token_to_id("<s>"), tokenizer.token_to_id("<|endoftext|>")
+    flat, learned = ids.reshape(-1), mask.reshape(-1)
+    starts = np.flatnonzero(flat == begin)
+    assert np.array_equal(starts[1:], np.flatnonzero(flat == end)[: len(starts) - 1] + 1)
+    talks = [place for place in starts if flat[place + 1] == tokenizer.token_to_id("<|im_start|>")]
+    assert len(talks) > 20
+    assert not learned[talks].any()
+
+    batch = next(iter(Batches(open_dataset(rows), 4, names="huggingface")))
+    assert set(batch) == {"input_ids", "labels", "attention_mask"}  # a model takes no other
+    assert np.array_equal(batch["labels"] != -100, mask_of(batch["input_ids"], ids, mask))
+
+    texts = [row["text"] for row in load_lines(out / "texts/texts/train/texts-00000.jsonl.zst")]
+    assert sum("<|im_start|>" in text for text in texts) == 40
+    assert not any(0xFDD0 <= ord(char) <= 0xFDEF for text in texts for char in text)
+
+
+def mask_of(batch: Any, ids: Any, mask: Any) -> Any:
+    """Of the same rows, found by their ids; the first id of a row has a label that no loss reads."""
+    found = np.stack([mask[np.flatnonzero((ids == row).all(axis=1))[0]] for row in batch]).astype(bool)
+    found[:, 0] = True
+    return found
