@@ -42,8 +42,8 @@ _O200K_PATTERN = "|".join(
     )
 )
 
-# Meta's. That of Llama 4 is o200k's; this one is what tiktoken had for cl100k before 0.14, and it ends a text
-# otherwise: blanks after the last line end are apart.
+# Meta's. That of Llama 4 is o200k's; this one is what older versions of tiktoken had for cl100k, and it ends
+# a text otherwise: blanks after the last line end are apart.
 _LLAMA3_PATTERN = (
     r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"""
     r"""|\s*[\r\n]+|\s+(?!\S)|\s+"""
