@@ -284,7 +284,7 @@ def test_files_for_datasets_that_are_gone_or_say_something_else_are_told(name, t
         ({"format": "other"}, "describes 'other', not arrow"),
         (
             {"parts": [{"file": "../up", "rows": 4, "tokens": 10, "content_sha256": ""}]},
-            "a shard outside of its directory",
+            "a file outside of its directory",
         ),
     ],
 )

@@ -27,7 +27,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -37,11 +37,15 @@ from tokmill.errors import CorruptFile
 from tokmill.formats import Format, Tokens
 from tokmill.formats.ids import (
     META_NAME,
+    Count,
     Part,
     PartStore,
     Sequences,
+    SplitFacts,
+    check_parts,
     check_vocabulary,
     corrupt,
+    described_as,
     load_meta,
     meta_entry,
     regroup,
@@ -50,7 +54,6 @@ from tokmill.formats.ids import (
 )
 from tokmill.formats.parquet import add_content
 from tokmill.storage.disk import commit_bytes, load_bytes, open_commit, remove_file, unreadable
-from tokmill.storage.location import is_within
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,9 +62,6 @@ INFO_NAME, STATE_NAME = "dataset_info.json", "state.json"
 
 _MAX_BATCH_TOKENS = 1 << 28  # so that it can be made in memory and its offsets fit 32 bits
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
-_MARK = b'"format": "arrow"'
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Shard(msgspec.Struct):
@@ -71,11 +71,7 @@ class Shard(msgspec.Struct):
     content_sha256: str
 
 
-class _Facts(msgspec.Struct):
-    format: str
-    n_seqs: Count
-    n_tokens: Count
-    seq_len: Annotated[int, msgspec.Meta(ge=1)] | None
+class _Facts(SplitFacts):
     parts: list[Shard]
 
 
@@ -195,17 +191,8 @@ class _Streams:
         path = self._directory / META_NAME
         self.meta, self.facts = load_meta(self._directory, "arrow", "Arrow streams", _Facts)
         facts = self.facts
-        if facts.format != "arrow":
-            raise corrupt(f"describes {facts.format!r}, not arrow", path)
-        if not all(is_within(shard.file) for shard in facts.parts):
-            raise corrupt("lists a shard outside of its directory", path)
-        sums = [sum(shard.rows for shard in facts.parts), sum(shard.tokens for shard in facts.parts)]
-        if sums != [facts.n_seqs, facts.n_tokens]:
-            raise corrupt("its parts do not add up to its sequences and tokens", path)
-        if facts.seq_len is not None and facts.n_seqs * facts.seq_len != facts.n_tokens:
-            raise corrupt(
-                f"{facts.n_tokens:,} tokens are not {facts.n_seqs:,} rows of {facts.seq_len:,}", path
-            )
+        facts.check("arrow", path)
+        check_parts(facts, facts.parts, path)
         self.shards = [self._map(shard) for shard in facts.parts]
         self._check_beside()
 
@@ -318,14 +305,9 @@ def _sequences(batch: pa.RecordBatch) -> Sequences:
     return Sequences(np.asarray(lists.flatten()), np.diff(np.asarray(lists.offsets)).astype(np.int64), names)
 
 
-def _recognizes(directory: Path) -> bool:
-    meta = directory / META_NAME
-    return meta.is_file() and _MARK in meta.read_bytes()
-
-
 ARROW = Format(
     name="arrow",
-    recognizes=_recognizes,
+    recognizes=described_as("arrow"),
     open_store=lambda directory, split: _Streams(directory).store(),
     check=lambda directory: _Streams(directory).check(),
     write=_write,

@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -27,12 +27,16 @@ from tokmill.errors import CorruptFile, InputError
 from tokmill.formats import Format, Tokens
 from tokmill.formats.ids import (
     META_NAME,
+    Count,
     Part,
     PartStore,
     Sequences,
+    SplitFacts,
     cast_ids,
+    check_parts,
     check_vocabulary,
     corrupt,
+    described_as,
     joined,
     load_meta,
     meta_entry,
@@ -40,13 +44,10 @@ from tokmill.formats.ids import (
     write_meta,
 )
 from tokmill.storage.disk import commit_bytes, load_bytes, remove_file
-from tokmill.storage.location import is_within
 
 INDEX_NAME = "index.json"
 
 _MAX_BYTES = (1 << 32) - 1  # offsets are uint32
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Chunk(msgspec.Struct):
@@ -69,26 +70,16 @@ class Layout:
 
 
 def chunk_format(layout: Layout) -> Format:
-    mark = f'"format": "{layout.name}"'.encode()
-
-    def recognizes(directory: Path) -> bool:
-        meta = directory / META_NAME
-        return meta.is_file() and mark in meta.read_bytes()
-
     return Format(
         name=layout.name,
-        recognizes=recognizes,
+        recognizes=described_as(layout.name),
         open_store=lambda directory, split: _Chunks(directory, layout).store(),
         check=lambda directory: _Chunks(directory, layout).check(),
         write=lambda directory, tokens: _write(directory, tokens, layout),
     )
 
 
-class _Facts(msgspec.Struct):
-    format: str
-    n_seqs: Count
-    n_tokens: Count
-    seq_len: Annotated[int, msgspec.Meta(ge=1)] | None
+class _Facts(SplitFacts):
     parts: list[Chunk]
 
 
@@ -162,17 +153,8 @@ class _Chunks:
         path = self._directory / META_NAME
         self.meta, self.facts = load_meta(self._directory, layout.name, f"chunks of {layout.name}", _Facts)
         facts = self.facts
-        if facts.format != layout.name:
-            raise corrupt(f"describes {facts.format!r}, not {layout.name}", path)
-        if not all(is_within(part.file) for part in facts.parts):
-            raise corrupt("lists a file outside of its directory", path)
-        sums = [sum(part.rows for part in facts.parts), sum(part.tokens for part in facts.parts)]
-        if sums != [facts.n_seqs, facts.n_tokens]:
-            raise corrupt("its parts do not add up to its sequences and tokens", path)
-        if facts.seq_len is not None and facts.n_seqs * facts.seq_len != facts.n_tokens:
-            raise corrupt(
-                f"{facts.n_tokens:,} tokens are not {facts.n_seqs:,} rows of {facts.seq_len:,}", path
-            )
+        facts.check(layout.name, path)
+        check_parts(facts, facts.parts, path)
         for part in facts.parts:
             self._check_size(self._directory / part.file, part.bytes)
         index = self._directory / INDEX_NAME

@@ -26,7 +26,7 @@ import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from tokmill.artifacts.manifest import FileEntry, file_entry, fingerprint_of
 from tokmill.errors import CorruptFile, InputError, VocabTooLarge
 from tokmill.storage.disk import Written, commit_bytes, load_bytes, remove_file
+from tokmill.storage.location import is_within
 
 T = TypeVar("T")
 
@@ -60,6 +61,7 @@ def find_split(wanted: str, names: Iterable[str]) -> str | None:
 
 
 META_NAME = "meta.json"
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 def smallest_dtype(vocab_size: int) -> str:
@@ -209,6 +211,50 @@ def load_meta(directory: Path, format: str, what: str, facts: type[T]) -> tuple[
         return meta, msgspec.convert(meta, facts)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise corrupt(f"not the description of {what} ({error})", path) from error
+
+
+class SplitFacts(msgspec.Struct):
+    """What the description of a split tells, whatever the format."""
+
+    format: str
+    n_seqs: Count
+    n_tokens: Count
+    seq_len: Annotated[int, msgspec.Meta(ge=1)] | None
+
+    def check(self, name: str, path: Path) -> None:
+        if self.format != name:
+            raise corrupt(f"describes {self.format!r}, not {name}", path)
+        if self.seq_len is not None and self.n_seqs * self.seq_len != self.n_tokens:
+            rows = f"{self.n_seqs:,} rows of {self.seq_len:,}"
+            raise corrupt(f"{self.n_tokens:,} tokens are not {rows}", path)
+
+
+class ListedPart(Protocol):
+    @property
+    def file(self) -> str: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+
+
+def check_parts(facts: SplitFacts, parts: Sequence[ListedPart], path: Path) -> None:
+    if not all(is_within(part.file) for part in parts):
+        raise corrupt("lists a file outside of its directory", path)
+    sums = [sum(part.rows for part in parts), sum(part.tokens for part in parts)]
+    if sums != [facts.n_seqs, facts.n_tokens]:
+        raise corrupt("its parts do not add up to its sequences and tokens", path)
+
+
+def described_as(name: str) -> Callable[[Path], bool]:
+    """Is this a directory whose description says so?"""
+    mark = f'"format": "{name}"'.encode()
+
+    def recognizes(directory: Path) -> bool:
+        meta = directory / META_NAME
+        return meta.is_file() and mark in meta.read_bytes()
+
+    return recognizes
 
 
 def remove_stale(directory: Path, pattern: str, written: Collection[str]) -> None:

@@ -18,9 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,9 +28,11 @@ from tokmill.formats import Format, Tokens
 from tokmill.formats.ids import (
     META_NAME,
     Ids,
+    SplitFacts,
     Store,
     check_vocabulary,
     corrupt,
+    described_as,
     load_meta,
     meta_entry,
     write_meta,
@@ -43,17 +43,7 @@ from tokmill.storage.disk import commit_bytes, load_bytes, remove_file
 LEDGER_NAME = "shard_ledger.json"
 
 _DATA, _OFFSETS = "input_ids/data", "input_ids/offsets"
-_MARK = b'"format": "levanter"'
 _BLOCK = 1 << 20  # ends that are made at once
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class _Facts(msgspec.Struct):
-    format: str
-    n_seqs: Count
-    n_tokens: Count
-    seq_len: Annotated[int, msgspec.Meta(ge=1)] | None
 
 
 def _write(directory: Path, tokens: Tokens) -> list[FileEntry]:
@@ -115,14 +105,9 @@ class _Cache:
     def __init__(self, directory: Path) -> None:
         self._directory = Path(directory)
         path = self._directory / META_NAME
-        self.meta, self.facts = load_meta(self._directory, "levanter", "a cache of Levanter", _Facts)
+        self.meta, self.facts = load_meta(self._directory, "levanter", "a cache of Levanter", SplitFacts)
         facts = self.facts
-        if facts.format != "levanter":
-            raise corrupt(f"describes {facts.format!r}, not levanter", path)
-        if facts.seq_len is not None and facts.n_seqs * facts.seq_len != facts.n_tokens:
-            raise corrupt(
-                f"{facts.n_tokens:,} tokens are not {facts.n_seqs:,} rows of {facts.seq_len:,}", path
-            )
+        facts.check("levanter", path)
         self._check_ledger(self._directory / LEDGER_NAME)
         self.data = ZarrArray(self._directory / _DATA, facts.n_tokens, "int32")
         self.offsets = ZarrArray(self._directory / _OFFSETS, facts.n_seqs + 1, "int64")
@@ -204,14 +189,9 @@ class _CacheStore(Store):
         return begins, self._cache.offsets.at(rows + 1)
 
 
-def _recognizes(directory: Path) -> bool:
-    meta = directory / META_NAME
-    return meta.is_file() and _MARK in meta.read_bytes()
-
-
 LEVANTER = Format(
     name="levanter",
-    recognizes=_recognizes,
+    recognizes=described_as("levanter"),
     open_store=lambda directory, split: _CacheStore(_Cache(directory)),
     check=lambda directory: _Cache(directory).check(),
     write=_write,

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Literal, cast
 
 import msgspec
 import numpy as np
@@ -29,12 +29,15 @@ from tokmill.errors import CorruptFile
 from tokmill.formats import Format, Shape, Tokens
 from tokmill.formats.ids import (
     META_NAME,
+    Count,
     Ids,
     Pieces,
     RowStore,
+    SplitFacts,
     Store,
     check_vocabulary,
     corrupt,
+    described_as,
     load_meta,
     meta_entry,
     plain,
@@ -71,15 +74,9 @@ class Layout:
 
 
 def stream_format(layout: Layout, shapes: tuple[Shape, ...], dtypes: tuple[str, ...]) -> Format:
-    mark = f'"format": "{layout.name}"'.encode()
-
-    def recognizes(directory: Path) -> bool:
-        meta = directory / META_NAME
-        return meta.is_file() and mark in meta.read_bytes()
-
     return Format(
         name=layout.name,
-        recognizes=recognizes,
+        recognizes=described_as(layout.name),
         open_store=lambda directory, split: _Streams(directory, layout).store(),
         check=lambda directory: _Streams(directory, layout).check(),
         write=lambda directory, tokens: _write(directory, tokens, layout),
@@ -90,14 +87,10 @@ def stream_format(layout: Layout, shapes: tuple[Shape, ...], dtypes: tuple[str, 
 
 class Array(msgspec.Struct):
     file: str
-    tokens: Annotated[int, msgspec.Meta(ge=0)]
+    tokens: Count
 
 
-class _Facts(msgspec.Struct):
-    format: str
-    n_seqs: Annotated[int, msgspec.Meta(ge=0)]
-    n_tokens: Annotated[int, msgspec.Meta(ge=0)]
-    seq_len: Annotated[int, msgspec.Meta(ge=1)] | None
+class _Facts(SplitFacts):
     dtype: Literal["uint16", "uint32"]
     index: str | None
     arrays: list[Array]
@@ -193,20 +186,15 @@ class _Streams:
         self._meta_path = self._directory / META_NAME
         self.meta, self.facts = load_meta(self._directory, layout.name, f"ids of {layout.name}", _Facts)
         facts = self.facts
-        if facts.format != layout.name:
-            raise corrupt(f"describes {facts.format!r}, not {layout.name}", self._meta_path)
+        facts.check(layout.name, self._meta_path)
         names = [array.file for array in facts.arrays] + ([facts.index] if facts.index else [])
         if not all(map(is_within, names)):
             raise corrupt("lists a file outside of its directory", self._meta_path)
         if sum(array.tokens for array in facts.arrays) != facts.n_tokens:
             raise corrupt(f"its arrays do not add up to {facts.n_tokens:,} tokens", self._meta_path)
         if facts.seq_len is not None:
-            is_whole = all(array.tokens % facts.seq_len == 0 for array in facts.arrays)
-            if not is_whole or facts.n_seqs * facts.seq_len != facts.n_tokens:
-                raise corrupt(
-                    f"{facts.n_tokens:,} tokens are not {facts.n_seqs:,} rows of {facts.seq_len:,}",
-                    self._meta_path,
-                )
+            if any(array.tokens % facts.seq_len for array in facts.arrays):
+                raise corrupt(f"an array does not hold whole rows of {facts.seq_len:,}", self._meta_path)
         elif facts.index is None:
             raise corrupt("names no index of its documents", self._meta_path)
         self._kind = np.dtype(facts.dtype).newbyteorder("<")

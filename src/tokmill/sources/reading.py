@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -44,7 +44,7 @@ from tokmill.errors import InputError
 from tokmill.kernels import hashing
 from tokmill.recipe import Source
 from tokmill.schema import DOCUMENTS, one_piece, string_column
-from tokmill.storage.disk import open_commit
+from tokmill.storage.disk import ChunkStream, open_commit
 from tokmill.storage.location import AnyPath, InputFile, find_files
 from tokmill.storage.records import WHOLE, BadRecord, Span
 
@@ -120,15 +120,25 @@ class Record(NamedTuple):
     meta: Json  # of which a None is left out
 
 
-_BATCH_CHARS, _BATCH_RECORDS = 4 << 20, 4096
+_BATCH_SIZE, _BATCH_RECORDS = 4 << 20, 4096
+
+
+T = TypeVar("T")
 
 
 def gather(items: Iterable[Record | BadRecord | Dropped]) -> Iterator[Taken]:
     """Batches of a few megabytes, in order."""
-    records: list[Record] = []
+    return gathered(items, lambda record: len(record.text), _record_table)
+
+
+def gathered(
+    items: Iterable[T | BadRecord | Dropped], size_of: Callable[[T], int], table_of: Callable[[list[T]], Any]
+) -> Iterator[Taken]:
+    """The same of records of any kind."""
+    records: list[T] = []
     bad: list[BadRecord] = []
     dropped: list[Dropped] = []
-    chars = 0
+    size = 0
     for item in items:
         if isinstance(item, BadRecord):
             bad.append(item)
@@ -136,11 +146,11 @@ def gather(items: Iterable[Record | BadRecord | Dropped]) -> Iterator[Taken]:
             dropped.append(item)
         else:
             records.append(item)
-            chars += len(item.text)
-        if chars >= _BATCH_CHARS or len(records) + len(bad) + len(dropped) >= _BATCH_RECORDS:
-            yield Taken(_record_table(records), bad, dropped)
-            records, bad, dropped, chars = [], [], [], 0
-    yield Taken(_record_table(records), bad, dropped)
+            size += size_of(item)
+        if size >= _BATCH_SIZE or len(records) + len(bad) + len(dropped) >= _BATCH_RECORDS:
+            yield Taken(table_of(records), bad, dropped)
+            records, bad, dropped, size = [], [], [], 0
+    yield Taken(table_of(records), bad, dropped)
 
 
 def _record_table(records: list[Record]) -> Any:
@@ -241,7 +251,12 @@ class JsonLines:
         return self._path.stat()
 
     def open(self) -> io.RawIOBase:
-        return _Spelled(self.lines())
+        return ChunkStream(self._chunks())
+
+    def _chunks(self) -> Iterator[bytes]:
+        lines = self.lines()
+        while chunk := b"".join(itertools.islice(lines, _SPELLED_AT_ONCE)):
+            yield chunk
 
     def lines(self) -> Iterator[bytes]:
         def unusable(row: int, what: str, next: str) -> InputError:
@@ -257,22 +272,6 @@ class JsonLines:
             )
         with self._plugin.blamed():
             yield from answer
-
-
-class _Spelled(io.RawIOBase):
-    def __init__(self, lines: Iterator[bytes]) -> None:
-        super().__init__()
-        self._lines, self._left = lines, memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if not self._left:
-            self._left = memoryview(b"".join(itertools.islice(self._lines, _SPELLED_AT_ONCE)))
-        count = min(len(buffer), len(self._left))
-        buffer[:count], self._left = self._left[:count], self._left[count:]
-        return count
 
 
 def written_file(data: Any, source: str) -> InputFile:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tokmill.artifacts.manifest import Json
 from tokmill.recipe import Source, Webdataset
-from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken, whole_file
+from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken, gathered, whole_file
 from tokmill.storage import codecs
 from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import (
@@ -40,7 +40,6 @@ from tokmill.storage.tarstream import Member, read_members
 
 SUFFIXES = packed(".tar")
 
-_BATCH_BYTES, _BATCH_RECORDS = 4 << 20, 4096
 _FIELD = "json."
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TERMS = msgspec.json.Decoder(codecs.TYPES[Kind.TERMS])
@@ -77,24 +76,10 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
     text, meta = reading.options["text"], reading.options["meta"]
     field = text.removeprefix(_FIELD) if text.startswith(_FIELD) else None
     ends = _Ends(b"json" if field else text.encode(), field, None if meta is None else meta.encode())
-    samples: list[_Sample] = []
-    bad: list[BadRecord] = []
-    dropped: list[Dropped] = []
-    size = 0
     with open_stream(path) as stream:
         members = read_members(stream, path, ends.wants, reading.max_record_bytes)
-        for found in _samples(members, ends, reading.max_record_bytes):
-            if isinstance(found, BadRecord):
-                bad.append(found)
-            elif isinstance(found, Dropped):
-                dropped.append(found)
-            else:
-                samples.append(found)
-                size += len(found.text)
-            if size >= _BATCH_BYTES or len(samples) + len(bad) + len(dropped) >= _BATCH_RECORDS:
-                yield Taken(_table(samples), bad, dropped)
-                samples, bad, dropped, size = [], [], [], 0
-    yield Taken(_table(samples), bad, dropped)
+        samples = _samples(members, ends, reading.max_record_bytes)
+        yield from gathered(samples, lambda sample: len(sample.text), _table)
 
 
 def _table(samples: list[_Sample]) -> Any:

@@ -33,6 +33,7 @@ import contextlib
 import errno
 import functools
 import hashlib
+import io
 import itertools
 import os
 import secrets
@@ -357,3 +358,21 @@ def _is_directory_gone() -> bool:
     except OSError:
         return True
     return False
+
+
+class ChunkStream(io.RawIOBase):
+    """Bytes that an iterator gives, as a file; none of its chunks is empty."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        super().__init__()
+        self._chunks, self._left = chunks, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._left:
+            self._left = memoryview(next(self._chunks, b""))
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count

@@ -19,10 +19,10 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tokmill.errors import EmptyGlob, InputChanged, InputError
-from tokmill.storage.disk import told_as_unreadable, unreadable
+from tokmill.storage.disk import ChunkStream, told_as_unreadable, unreadable
 from tokmill.storage.gitignore import Rules, parse_rules
 from tokmill.storage.location import InputFile, Stat
 
@@ -59,7 +59,7 @@ class FileList:
         return Stat(sum(entry.size for entry in self.entries if not entry.reason))
 
     def open(self) -> io.RawIOBase:
-        return _Spelled(self._contents())
+        return ChunkStream(map(b"".join, self._contents()))
 
     def load(self) -> list[bytes]:
         """Of every entry, in order; nothing of one that is not read."""
@@ -85,22 +85,6 @@ class FileList:
         root = os.fsencode(self._root) + b"/"
         for entry in self.entries:
             yield entry.header, b"" if entry.reason else _read(root + entry.name.encode(), entry.size)
-
-
-class _Spelled(io.RawIOBase):
-    def __init__(self, contents: Iterator[tuple[bytes, bytes]]) -> None:
-        super().__init__()
-        self._contents, self._left = contents, memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if not self._left:
-            self._left = memoryview(b"".join(next(self._contents, ())))
-        count = min(len(buffer), len(self._left))
-        buffer[:count], self._left = self._left[:count], self._left[count:]
-        return count
 
 
 def _read(path: bytes, size: int) -> bytes:

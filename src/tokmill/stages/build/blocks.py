@@ -31,9 +31,8 @@ Documents are numbered through all chunks: the number of a document is its turn 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, overload
 
 import numpy as np
@@ -243,8 +242,8 @@ class _Origins:
         self.domain_names = list(dict.fromkeys(domain for _, _, domain in shards))
         self.domain_of = np.array([self.domain_names.index(domain) for _, _, domain in shards], np.int32)
         self._sources = pa.array([source for _, source, _ in shards], pa.string())
-        self._maps = _Maps(task.paths("tokens"), task.options.tokenizer)
-        self.loss = _LossMaps(task, self._maps) if task.paths("loss") else None
+        self._maps = _id_maps(task)
+        self.loss = _loss_maps(task, self._maps)
 
     def documents(
         self,
@@ -267,14 +266,13 @@ class _Origins:
 
 
 class _Maps(Sequence[NDArray[np.integer]]):
-    """The ids of each shard, mapped anew each time: what a batch has read does not stay in memory."""
+    """An array of each shard, mapped anew each time: what a batch has read does not stay in memory."""
 
-    def __init__(self, paths: list[Path], tokenizer: Json) -> None:
-        self._paths = paths
-        self._dtype = np.dtype(smallest_dtype(tokenizer["vocab_size"]))
+    def __init__(self, count: int, load: Callable[[int], NDArray[np.integer]]) -> None:
+        self._count, self._load = count, load
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return self._count
 
     @overload
     def __getitem__(self, number: int) -> NDArray[np.integer]: ...
@@ -282,30 +280,26 @@ class _Maps(Sequence[NDArray[np.integer]]):
     def __getitem__(self, number: slice) -> Sequence[NDArray[np.integer]]: ...
     def __getitem__(self, number: int | slice) -> NDArray[np.integer] | Sequence[NDArray[np.integer]]:
         assert isinstance(number, int), "one at a time"
-        return map_array(self._paths[number], self._dtype)
+        return self._load(number)
 
 
-class _LossMaps(Sequence[NDArray[np.integer]]):
+def _id_maps(task: Task[SplitBuildOptions]) -> _Maps:
+    paths, dtype = task.paths("tokens"), np.dtype(smallest_dtype(task.options.tokenizer["vocab_size"]))
+    return _Maps(len(paths), lambda number: map_array(paths[number], dtype))
+
+
+def _loss_maps(task: Task[SplitBuildOptions], tokens: _Maps) -> _Maps | None:
     """What is learned of the tokens of each shard: as its file says, and all where it has none."""
+    paths = {int(path.stem.removeprefix("loss-")): path for path in task.paths("loss")}
+    by_place = [paths.get(number) for number, _, _ in task.options.shards]
 
-    def __init__(self, task: Task[SplitBuildOptions], tokens: _Maps) -> None:
-        paths = {int(path.stem.removeprefix("loss-")): path for path in task.paths("loss")}
-        self._paths = [paths.get(number) for number, _, _ in task.options.shards]
-        self._tokens = tokens
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    @overload
-    def __getitem__(self, number: int) -> NDArray[np.integer]: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[NDArray[np.integer]]: ...
-    def __getitem__(self, number: int | slice) -> NDArray[np.integer] | Sequence[NDArray[np.integer]]:
-        assert isinstance(number, int), "one at a time"
-        path = self._paths[number]
+    def load(number: int) -> NDArray[np.integer]:
+        path = by_place[number]
         if path is None:
-            return np.ones(len(self._tokens[number]), np.uint8)
+            return np.ones(len(tokens[number]), np.uint8)
         return map_array(path, np.dtype(np.uint8))
+
+    return _Maps(len(by_place), load) if paths else None
 
 
 # Of what was read ahead, for the streams that look ahead into the same chunk and the block that begins with
