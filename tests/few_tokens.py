@@ -23,6 +23,7 @@ class FewTokens:
     at_once: int = 2  # documents in a batch
     rows_per_shard: int = 3
     columns: str = "ids"
+    has_loss: bool = False
     vocab_size: int | None = 60_000
     experiment_id: str = "0" * 64
     tokenizer: dict[str, Any] = field(default_factory=lambda: {"file": "tok.json", "sha256": "ab" * 32})

@@ -145,7 +145,7 @@ def test_objects_that_are_no_records_are_told_by_their_place(tmp_path: Path, dat
 def test_mistakes_in_a_dict_are_told_as_those_of_a_file(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="vocab_sise"):
         tokmill.run({**SECTIONS, "sources": [source(data=ROWS)], "tokenizer": {"train": {"vocab_sise": 3}}})
-    with pytest.raises(RecipeError, match="needs either `files`, `hub` or `corpus`"):
+    with pytest.raises(RecipeError, match="needs either `files`, `hub`, `corpus` or `directory`"):
         tokmill.run({**SECTIONS, "sources": [source()]}, tmp_path)
 
 

@@ -196,7 +196,7 @@ CALLS: dict[str, dict[str, Any]] = {
         "flat": True,
         "workers": 1,
     },
-    "export": {"directory": "out", "to": "exported", "format": "webdataset", "measures": True, "workers": 1},
+    "export": {"directory": "out", "out": "exported", "format": "webdataset", "measures": True, "workers": 1},
     "materialize files": {**TEXTS, "out": "corpora", "name": "org/some", "workers": 1},
     "materialize sample": {**TEXTS, "out": "drawn", "k": 10, "seed": 1, "splits": "train=8,valid=2"},
     "select": {"manifest": "snapshot.json", "shards": 1, "root": "root", "out": "selected.json"},

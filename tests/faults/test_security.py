@@ -26,6 +26,7 @@ RUNS_TEXT = {"artifacts/plugins.py"}
 STARTS_PROCESSES = {
     "artifacts/manifest.py",  # git rev-parse, with fixed arguments
     "kernels/warm.py",  # this Python, to compile kernels of ours
+    "storage/relay.py",  # this Python, to read object stores for a forked process
     "sources/pdftext.py",  # this Python, to read PDFs where a crash does no harm
 }
 UNPICKLES: set[str] = set()

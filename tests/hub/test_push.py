@@ -16,7 +16,7 @@ from stages.test_texts import corpus, read_texts, recipe
 TOKEN = "hf_thisTokenMayWrite"
 PUSH = """
 import tokmill
-shown["refused"] = told(tokmill.export, {run!r}, to={to!r}, format={format!r}, replace=True,
+shown["refused"] = told(tokmill.export, {run!r}, out={to!r}, format={format!r}, replace=True,
                         push={push!r}, workers=1)
 """
 
@@ -115,11 +115,11 @@ def test_a_hub_that_does_not_take_the_dataset_is_told(
 def test_without_a_token_or_with_no_name_nothing_is_made(run: Path, tmp_path: Path) -> None:
     pytest.importorskip("huggingface_hub")
     to = tmp_path / "texts"
-    done = command("export", run, "--to", to, "--push", "org/texts", env={"HF_TOKEN": ""})
+    done = command("export", run, "--out", to, "--push", "org/texts", env={"HF_TOKEN": ""})
     assert done.returncode == 1
     assert "no token to push with" in done.stderr
     assert "set HF_TOKEN" in done.stderr
-    done = command("export", run, "--to", to, "--push", "texts", env={"HF_TOKEN": TOKEN})
+    done = command("export", run, "--out", to, "--push", "texts", env={"HF_TOKEN": TOKEN})
     assert "'texts' is no name of a dataset" in done.stderr
     assert not to.exists()
 
@@ -129,7 +129,7 @@ def test_the_command_says_which_commit_it_made(
 ) -> None:
     script = """
     import tokmill
-    made = tokmill.export({run!r}, to={to!r}, push="org/texts", workers=1)
+    made = tokmill.export({run!r}, out={to!r}, push="org/texts", workers=1)
     show(pushed=made.as_json()["pushed"])
     """.format(run=str(run), to=str(tmp_path / "texts"))
     told = client(script, HF_TOKEN=TOKEN)["pushed"]

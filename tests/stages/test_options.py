@@ -60,6 +60,10 @@ def recipe(tmp_path: Path) -> Path:
         redact=["email"],
         split={"method": "counts", "by": "cluster", "counts": {"valid": 5}},
         mixture={"weights": {"math": "0.7", "prose": "0.3"}, "documents": 20, "exhausted": "renormalize"},
+        builds=[
+            {"name": "rows", "format": "memmap"},
+            {"name": "texts", "format": "jsonl", "content": "text"},
+        ],
     )
 
 

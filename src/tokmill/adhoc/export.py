@@ -1,11 +1,11 @@
 """The texts of a finished run, for other tools: the step that `content: text` of a recipe makes, elsewhere.
 
-    run ─ documents, edits, trims, labels, order of the mixture ─ stages/texts.py ─> <to>/.work/texts
-                                                                  ─ moved ─> <to>/<split>/texts-* README.md
+    run ─ documents, edits, trims, labels, order of the mixture ─ stages/texts.py ─> <out>/.work/texts
+                                                                  ─ moved ─> <out>/<split>/texts-* README.md
                                                                              manifest.json (last)
     --push OWNER/NAME      the directory as a dataset of the hub
 
-`.work` makes a killed export resume, and goes when it is done. What is finished in `to` stays, unless it is
+`.work` makes a killed export resume, and goes when it is done. What is finished in `out` stays, unless it is
 of the same run and options, or may be replaced. The run itself is only read.
 """
 
@@ -74,7 +74,7 @@ class Exported:
 def export(
     directory: str | Path,
     *,
-    to: str | Path,
+    out: str | Path,
     format: TextFormatName = "jsonl",
     measures: bool = False,
     push: str | None = None,
@@ -82,13 +82,13 @@ def export(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Exported:
-    """The texts of the finished run in `directory`, with all their fields, as files in `to`.
+    """The texts of the finished run in `directory`, with all their fields, as files in `out`.
 
     They are those of the mixture, in its order, where the run has one; else all that were kept, in the order
     of the corpus. `measures`: with what the rules measured. `push`: then upload the directory to the hub, as
     the dataset OWNER/NAME, with the token in HF_TOKEN.
     """
-    run, target = Path(directory), Path(to)
+    run, target = Path(directory), Path(out)
     check_resources(Resources(workers))
     find_text_format(format)
     if push is not None:

@@ -25,12 +25,12 @@ VERBS = {
 @click.command(
     "export",
     epilog=(
-        "Example: tokmill export out/demo --to texts --format parquet\n\n"
-        "tokmill export out/demo --to texts --push me/my-texts"
+        "Example: tokmill export out/demo --out texts --format parquet\n\n"
+        "tokmill export out/demo --out texts --push me/my-texts"
     ),
 )
 @click.argument("directory", type=DIRECTORY)
-@click.option("--to", required=True, type=click.Path(file_okay=False), help="Directory for the files.")
+@click.option("--out", required=True, type=click.Path(file_okay=False), help="Directory for the files.")
 @click.option(
     "--format",
     type=click.Choice(["jsonl", "parquet", "webdataset"]),

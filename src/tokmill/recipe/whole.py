@@ -134,7 +134,9 @@ class Tokenizer(Section):
     options: dict[str, Any] = Field({}, description="for the `plugin`")
     train: Training | None = None
     eos: str | int | None = Field(
-        None, description="required, but for a directory that is not pinned: `path: tok/` says it itself"
+        None,
+        description="what ends a document; required, but for a directory that is not pinned: `path: tok/` says "
+        "it itself",
     )
     bos: str | int | None = Field(
         None, description="a token, or an id, that every document begins with [default: none]"

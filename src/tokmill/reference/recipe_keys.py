@@ -131,7 +131,6 @@ MORE = {
     ),
     "Tokenizer.sha256": "of the file, or of the one in the directory; another file stops the run",
     "Tokenizer.train": "make one from the documents",
-    "Tokenizer.eos": "what ends a document",
     "Training.model": "byte_bpe is for any text; unigram and bpe for those who want SentencePiece",
     "Training.vocab_size": "control tokens included",
     "Values.train": "of documents to train on",

@@ -21,6 +21,7 @@ VARIABLES = {
         "its `tokmill/` is where a run that is published to a URL works, without `--work` [default: "
         "`~/.cache`]"
     ),
+    "HF_TOKEN": "the token of the hub: for what is not public, and for `export --push`, which uses no other",
     "AWS_ENDPOINT_URL": (
         "another object store that speaks S3; credentials and profiles are read as every AWS client reads "
         "them"
@@ -36,7 +37,7 @@ def pages() -> dict[str, str]:
             "# Environment",
             "",
             "Variables that tokmill reads. An option of the command line goes before its variable, and no "
-            "variable changes a byte of a result. Packages beneath have their own: `HF_TOKEN` and `HF_HOME` "
+            "variable changes a byte of a result. Packages beneath have their own: `HF_HOME` "
             "of the hub, `NUMBA_CACHE_DIR` of the compiled kernels, `NO_COLOR` and `COLUMNS` of what is "
             "printed.",
             table(("variable", "what"), rows),

@@ -235,8 +235,8 @@ def packing_section(facts: Json) -> Section:
     )
     chart, texts = packing(facts["builds"]), _texts(facts.get("texts", []))
     if not chart:
-        empty = "No tokens were built." if texts else "Nothing was built."
-        return Section("packing", "Packing", says, nothing(empty) + texts)
+        told = nothing("No tokens were built.") + texts if texts else nothing("Nothing was built.")
+        return Section("packing", "Packing", says, told)
     rows = [
         [
             shown(build["name"]),

@@ -479,10 +479,12 @@ def other_kind(path: AnyPath) -> InputError | None:
     """A file that is read, but not as records: what it is, and what to write."""
     for ends, what, section in _SECTIONS:
         if path.name.endswith(ends):
-            next = f"say so in this source: {section}"
-            if path.name.endswith(".tgz"):
-                next = f"name it {path.name.removesuffix('.tgz')}.tar.gz, and {next}"
-            return InputError(f"is {what}, by its name, and no file of records", where=str(path), next=next)
+            renamed = f"name it {path.stem}.tar.gz, and " if path.suffix == ".tgz" else ""
+            return InputError(
+                f"is {what}, by its name, and no file of records",
+                where=str(path),
+                next=f"{renamed}say so in this source: {section}",
+            )
     if path.name.endswith(_SOURCE_CODE):
         section = f"`directory: {{path: …, suffixes: [{path.suffix}]}}`"
         what = f"{path.suffix} files are not records: each is one document"
