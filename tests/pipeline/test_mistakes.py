@@ -291,7 +291,7 @@ FILES = {
         "files: x.tgz",
         "line 7: sources[0].files",
         "x.tgz: is a tar archive, by its name",
-        "name it x.tar.gz",
+        "name it `x.tar.gz`",
         **{"x.tgz": b"x"},
     ),
     "a web archive without its section": edit(

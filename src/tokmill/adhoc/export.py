@@ -143,7 +143,7 @@ def _step(run: Path, root: Manifest, target: Path, options: TextsOptions) -> _As
         raise StorageError(
             "the run ended before the split: there is nothing to export yet",
             where=str(run),
-            next="run the recipe again, without `--until`",
+            next="run the recipe to its end: `tokmill run RECIPE`",
         )
     step = Step(_STEP, "texts", target / _WORK / _STEP, options, tuple(upstream))
     inputs = step_inputs(step, upstream)

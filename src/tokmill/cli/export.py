@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from tokmill.cli.console import answer, out, verb, with_progress
 from tokmill.cli.documents import shown
-from tokmill.cli.source_options import DIRECTORY, workers_option
+from tokmill.cli.source_options import DIRECTORY, out_option, workers_option
 from tokmill.errors import plural
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ VERBS = {
     ),
 )
 @click.argument("directory", type=DIRECTORY)
-@click.option("--out", required=True, type=click.Path(file_okay=False), help="Directory for the files.")
+@out_option("a directory for the files", click.Path(file_okay=False), required=True)
 @click.option(
     "--format",
     type=click.Choice(["jsonl", "parquet", "webdataset"]),

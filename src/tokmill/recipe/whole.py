@@ -135,8 +135,8 @@ class Tokenizer(Section):
     train: Training | None = None
     eos: str | int | None = Field(
         None,
-        description="what ends a document; required, but for a directory that is not pinned: `path: tok/` says "
-        "it itself",
+        description="what ends a document; required, but for a directory that is not pinned: `path: tok/` "
+        "says it itself",
     )
     bos: str | int | None = Field(
         None, description="a token, or an id, that every document begins with [default: none]"

@@ -339,6 +339,8 @@ def _kind(value: Schema, places: list[Place]) -> str:
         return f"[section](#{anchor(path)})"
     if "enum" in value:
         return " \\| ".join(code(str(choice)) for choice in value["enum"])
+    if "const" in value:
+        return code(str(value["const"]))
     if "anyOf" in value:
         kinds = [_kind(inner, places) for inner in value["anyOf"] if inner.get("type") != "null"]
         # a share is a number, and may be written as text; so may 200M

@@ -199,8 +199,8 @@ def _is_directory(pattern: str) -> EmptyGlob:
     return EmptyGlob(
         "matches no file: it is a directory",
         where=pattern,
-        next=f"name the files in it: `files: {path}/*.jsonl`, or `{path}/**/*.jsonl` for those below; "
-        f"where every file is a document: `directory: {{path: {path}}}` instead of `files`",
+        next=f"name the files in it: `files: {path}/*.jsonl`, or `files: {path}/**/*.jsonl` for those "
+        f"below; where every file is a document: `directory: {{path: {path}}}` instead of `files`",
     )
 
 

@@ -30,10 +30,6 @@ class _Kind(NamedTuple):
     at: int = 0  # where in the file
 
 
-def _say_so(section: str) -> str:
-    return f"say so: `{section}: {{}}` in this source"
-
-
 _PACKINGS = (
     _Kind("compressed with gzip", b"\x1f\x8b", ".gz"),
     _Kind("compressed with zstd", b"\x28\xb5\x2f\xfd", ".zst"),
@@ -48,9 +44,9 @@ _FILES = (
     _Kind("an Arrow file", b"ARROW1", ".arrow"),
     _Kind("a ZIP archive", b"PK\x03\x04", next="unpack it, and name the files that are in it"),
     _Kind("a 7z archive", b"7z\xbc\xaf\x27\x1c", next="unpack it, and name the files that are in it"),
-    _Kind("a PDF", b"%PDF-", next=_say_so("pdf")),
+    _Kind("a PDF", b"%PDF-", next="say so: `pdf: {}` in this source"),
     _Kind("an SQLite database", b"SQLite format 3\0", next="export the table as CSV or JSON"),
-    _Kind("a web archive", b"WARC/", next=_say_so("warc")),
+    _Kind("a web archive", b"WARC/", next="say so: `warc: {}` in this source"),
     _Kind("a tar archive", b"ustar", next=_TAR, at=257),
     _Kind("text in UTF-16", b"\xff\xfe", next=_UTF8),
     _Kind("text in big-endian UTF-16", b"\xfe\xff", next=_UTF8),
@@ -96,7 +92,7 @@ def unlike_its_name(path: AnyPath, head: bytes, *, is_json: bool, is_text: bool)
         again = "look at it: a server may have answered with a page; download the file again"
         return InputError("is an HTML page", where=str(path), next=again)
     if _MAIL.match(head):
-        return InputError("is a mail folder", where=str(path), next=_say_so("mbox"))
+        return InputError("is a mail folder", where=str(path), next="say so: `mbox: {}` in this source")
     lines = [line.lstrip() for line in head.splitlines() if line.strip()]
     if not lines:
         return None

@@ -140,7 +140,7 @@ def list_tree(
             else f"no file below it ends in {', '.join(suffixes)}",
             where=str(root),
             next="check the path; `directory: {suffixes: [.c, .h]}` names other files, and "
-            "`gitignore: false` reads those that `.gitignore` leaves out",
+            "`gitignore: false` reads those that rules of git leave out",
         )
     return [_part(root, part, max_record_bytes) for part in _parts(seen)]
 

@@ -283,14 +283,14 @@ def resolve_eos(tokenizer: Tokenizer, eos: str | int) -> int:
 def resolve_bos(tokenizer: Tokenizer, bos: str | int, eos_id: int) -> int:
     """The id that begins a document, likewise. It is not the one that ends it: a reader that looks for ends
     would find one at every beginning."""
-    found = _resolve(tokenizer, "bos", bos, "begin")
-    if found == eos_id:
+    bos_id = _resolve(tokenizer, "bos", bos, "begin")
+    if bos_id == eos_id:
         raise TokenizerError(
-            f"bos and eos are both {bos!r} (id {found}), so a document would end where it begins",
+            f"bos and eos are both {bos!r} (id {bos_id}), so a document would end where it begins",
             where=str(tokenizer.path),
             next="leave `bos` out: the token that ends a document stands before the next one already",
         )
-    return found
+    return bos_id
 
 
 def _resolve(tokenizer: Tokenizer, key: str, asked: str | int, act: str) -> int:
@@ -312,7 +312,7 @@ def _resolve(tokenizer: Tokenizer, key: str, asked: str | int, act: str) -> int:
             f"{asked!r} (id {found}) is also what ordinary text is encoded to, so a document could {act} in "
             "its middle",
             where=str(tokenizer.path),
-            next=f"{_suggest(tokenizer, key, besides=asked)}, or set `{key}: {found}` to accept it",
+            next=f"{_suggest(tokenizer, key, besides=asked)}, or set the id {found} as {key} to accept it",
         )
     return found
 
@@ -351,15 +351,15 @@ def resolve_sentinels(tokenizer: Tokenizer, wanted: Mapping[str, str]) -> dict[s
             raise TokenizerError(
                 f"no token {token!r} in the vocabulary",
                 where=f"{tokenizer.path}: fim.{key}",
-                next=f"did you mean {', '.join(near)}? Set `fim.{key}`"
+                next=f"did you mean {', '.join(near)}? Set it as the {key} of `fim`"
                 if near
-                else f"set `fim.{key}` to a control token of the tokenizer, or leave `fim` out",
+                else f"set the {key} of `fim` to a control token of the tokenizer, or leave `fim` out",
             )
         if token not in tokenizer.specials and id in tokenizer.encode([token]).ids:
             raise TokenizerError(
                 f"{token!r} (id {id}) is an ordinary token: text becomes it without being asked",
                 where=f"{tokenizer.path}: fim.{key}",
-                next=f"set `fim.{key}` to a control token",
+                next=f"set the {key} of `fim` to a control token",
             )
         found[token] = id
     return found

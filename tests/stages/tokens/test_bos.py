@@ -201,7 +201,7 @@ def test_without_one_nothing_is_written_of_it(tmp_path, sections):
             TokenizerError,
             r"'the' \(id \d+\) is also what .*could begin in its middle\n  next: set `bos`",
         ),
-        ("the", TokenizerError, r"set `bos` to one of <s>, or set `bos: \d+` to accept it"),
+        ("the", TokenizerError, r"set `bos` to one of <s>, or set the id \d+ as bos to accept it"),
         ("</s>", TokenizerError, r"bos and eos are both '</s>' \(id \d\).*\n  next: leave `bos` out"),
     ],
 )

@@ -208,7 +208,10 @@ def tiny_tokenizer(made: Path) -> Any:
     ("fim", "told"),
     [
         ({"prefix": "<fim-prefix>"}, r"no token '<fim-prefix>'.*\n  next: did you mean <fim_prefix>"),
-        ({"suffix": "qqqqqqqq"}, r"no token 'qqqqqqqq'.*\n  next: set `fim\.suffix` to a control token"),
+        (
+            {"suffix": "qqqqqqqq"},
+            r"no token 'qqqqqqqq'.*\n  next: set the suffix of `fim` to a control",
+        ),
         ({"middle": "e"}, "'e' .* is an ordinary token"),
     ],
 )
