@@ -131,7 +131,7 @@ def test_an_end_token_that_text_can_spell_is_an_error(tiny_files):
     user = SentencePieceProcessor(model_file=str(model)).piece_to_id("<|user|>")
     expected = (
         rf"'<\|user\|>' \(id {user}\) is also what ordinary text is encoded to.*\n  next: .*</s>, or set "
-        rf"`eos: {user}`"
+        rf"the id {user} as eos"
     )
     with pytest.raises(TokenizerError, match=expected):
         eos_id(model, "<|user|>")
