@@ -479,7 +479,8 @@ def other_kind(path: AnyPath) -> InputError | None:
     """A file that is read, but not as records: what it is, and what to write."""
     for ends, what, section in _SECTIONS:
         if path.name.endswith(ends):
-            renamed = f"name it `{path.stem}.tar.gz`, and " if path.suffix == ".tgz" else ""
+            stem = path.name.removesuffix(".tgz")
+            renamed = f"name it `{stem}.tar.gz`, and " if stem != path.name else ""
             return InputError(
                 f"is {what}, by its name, and no file of records",
                 where=str(path),
