@@ -80,7 +80,15 @@ bench: $(TESTING) .venv-plain/.installed
 
 .venv-peers/.installed:
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/pip install --quiet datatrove==0.10.1 spacy nltk regex tokenizers zstandard orjson "xxhash<4" fasttext-numpy2-wheel fasteners
+	.venv-peers/bin/pip install --quiet datatrove==0.10.1 spacy nltk regex tokenizers zstandard orjson "xxhash<4" fasttext-numpy2-wheel fasteners trafilatura lxml_html_clean warcio faust-cchardet python-magic
+	touch $@
+
+# extractors of web pages, and what trains ours; an old pip cannot resolve what readability-lxml asks of lxml
+.venv-extractors/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-extractors
+	.venv-extractors/bin/pip install --quiet --upgrade pip
+	.venv-extractors/bin/pip install --quiet --constraint constraints.txt --editable ".[language,warc]" \
+		"trafilatura==2.*" readability-lxml html-text lxml cssselect zstandard lightgbm==4.7.0
 	touch $@
 
 .venv-loaders/.installed:
@@ -104,7 +112,7 @@ interop: $(TESTING) .venv-interop/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo build dist site .venv-plain .venv-peers .venv-loaders .venv-interop
+	rm -rf $(VENV) demo build dist site .venv-plain .venv-peers .venv-extractors .venv-loaders .venv-interop
 
 # on a terminal the seconds count on while a command says nothing, as pip does where it unpacks
 define counting

@@ -54,6 +54,7 @@ BENCHES = (
     Bench("encoding", "encoding.py", (), (), ALL),
     Bench("packing", "packing.py", (), ("--many", "100000", "--copies", "1"), ALL),
     Bench("sources", "sources.py", (), None, ("--rounds", "--json")),
+    Bench("web", "web.py", (), ("--megabytes", "1"), ("--rounds", "--json"), "--reference"),
     Bench("windows", "windows.py", (), None, ("--texts", "--rounds")),
     Bench("neardup", "neardup.py", (), None, ("--texts", "--rounds"), "--datatrove"),
     Bench("neardup_scale", "neardup.py", ("--scale", "2_000_000"), ("--scale", "20_000"), ()),

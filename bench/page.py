@@ -106,6 +106,10 @@ def parts(results: Results) -> list[str]:
             ]
             for f in found
         ]
+    if found := results.json("web"):
+        ours, *theirs = found["ways"]
+        beside = "; ".join(f"{f['way']} {f['mb_per_cpu_s']:.1f}" for f in theirs)
+        rows.append(["web archives to documents, of HTML", f"{ours['mb_per_cpu_s']:.1f}", beside, "web.py"])
     if found := results.json("packing"):
         rows += [
             [

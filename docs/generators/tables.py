@@ -106,6 +106,28 @@ TABLES: Final = {
             "first_end": "where it ends there",
         },
     ),
+    "STRIPPED": Told(
+        "dedup/stripped-*.parquet",
+        "Texts without the lines of their site (`dedup.templates`), of documents that have any left.",
+        {
+            "row": _WHERE["row"],
+            "text": "what is left of it",
+            "chars": "characters that went",
+            "lines": "lines that went, without blank ones",
+            "host": "the site, in the one form of URLs",
+        },
+    ),
+    "TEMPLATE_SPANS": Told(
+        "dedup/template_spans-*.parquet",
+        "What went as lines of a site, with the blank lines between.",
+        {
+            "row": _WHERE["row"],
+            "start": "in bytes of the cleaned text",
+            "end": "in bytes of the cleaned text",
+            "pages": "pages of the host that have the rarest of these lines",
+            "host_pages": "pages that the host has",
+        },
+    ),
     "CONTAMINATION": Told(
         "dedup/contamination-*.parquet",
         "Where items of a benchmark were found.",

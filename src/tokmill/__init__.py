@@ -3,7 +3,7 @@
     a recipe      run, plan, load_recipe, Recipe and its sections; records may be Python objects (`data`)
     its result    verify, status, report, review, why, trace, diff, whatif, forget, fetch …
     from files    normalize, filter, dedup, sample, encode, build, materialize_files …
-    a column      measure, detect_language, near_duplicates, redact, pack
+    a column      measure, detect_language, near_duplicates, normalize_urls, redact, pack
 
 Every verb of the command line is a function of its name (`tokmill hub configs` is `hub_configs`), with its
 options as arguments of their names, the same defaults, and a result that has `as_json()`: what the verb
@@ -22,7 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from tokmill.adhoc.columns import detect_language, measure, near_duplicates, pack, redact
+    from tokmill.adhoc.columns import (
+        detect_language,
+        measure,
+        near_duplicates,
+        normalize_urls,
+        pack,
+        redact,
+    )
     from tokmill.adhoc.from_files import dedup, filter, ingest_files, ingest_hub, normalize, sample
     from tokmill.adhoc.mixtures import tokenizer_train
     from tokmill.adhoc.reading import hub_configs
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     from tokmill.adhoc.subset import materialize_sample
     from tokmill.adhoc.tokenizer_coverage import tokenizer_check, tokenizer_coverage, tokenizer_guard
     from tokmill.adhoc.tokens import build, encode, shard
-    from tokmill.audit.check import check, peek
+    from tokmill.audit.check import check
     from tokmill.audit.clusters import clusters
     from tokmill.audit.diff import diff
     from tokmill.audit.layouts import layouts
@@ -77,6 +84,7 @@ if TYPE_CHECKING:
     )
     from tokmill.recipe.file import load_recipe
     from tokmill.reports.demo import demo
+    from tokmill.reports.peeking import peek
     from tokmill.reports.verbs import report
     from tokmill.reviews.review import review
     from tokmill.takedown.forgetting import forget
@@ -85,7 +93,9 @@ __version__ = "0.1.0"
 
 # Names that are no verbs, by where they are. Those of verbs are in the tables of the command line's files.
 _HOMES = {
-    "tokmill.adhoc.columns": ["detect_language", "measure", "near_duplicates", "pack", "redact"],
+    "tokmill.adhoc.columns": [
+        *("detect_language", "measure", "near_duplicates", "normalize_urls", "pack", "redact"),
+    ],
     "tokmill.recipe": [
         *("Build", "Cleaning", "Corpus", "Dedup", "Directory", "Fields", "Hub", "Language", "License"),
         *("Limit", "Mbox", "Mixture", "Near", "Normalize", "Pack", "Parallel", "Pdf", "Recipe", "Sample"),
@@ -140,7 +150,16 @@ __all__ += ["Webdataset", "Wikipedia", "Window", "__version__"]
 __all__ += ["build", "check", "clusters", "dedup", "demo", "detect_language", "diff", "doctor", "encode"]
 __all__ += ["fetch", "filter", "forget", "gc", "help", "hub_configs", "ingest_files", "ingest_hub", "layouts"]
 __all__ += ["load_recipe", "materialize_files", "materialize_hub", "materialize_sample", "measure"]
-__all__ += ["near_duplicates", "normalize", "pack", "peek", "plan", "recipe_check", "recipe_import"]
+__all__ += [
+    "near_duplicates",
+    "normalize",
+    "normalize_urls",
+    "pack",
+    "peek",
+    "plan",
+    "recipe_check",
+    "recipe_import",
+]
 __all__ += ["recipe_init", "recipe_schema", "redact", "report", "review", "run", "sample", "select", "shard"]
 __all__ += ["status", "tokenizer_check", "tokenizer_coverage", "tokenizer_guard", "tokenizer_train", "trace"]
 __all__ += ["verify", "whatif", "why"]

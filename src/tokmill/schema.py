@@ -10,6 +10,7 @@
     matches, drops    who goes, for whom                              dedup
     clusters    members of every connected component             dedup
     spans, contamination   passages said before, items of a benchmark  dedup
+    stripped, template_spans   texts without the lines of their site, and what went  dedup
     keys, selection   which documents a sample takes                ingest, while it works
     verdicts    one row per document: kept after deduplication   dedup
     labels      one row per document: the number of its split     split
@@ -126,6 +127,28 @@ SPANS = pa.schema(
     ]
 )
 
+STRIPPED = pa.schema(
+    [
+        *EDITS,
+        pa.field("chars", pa.int64(), nullable=False),  # that went
+        pa.field("lines", pa.int64(), nullable=False),  # that went, blank ones not counted
+        pa.field("host", pa.string(), nullable=False),
+    ]
+)
+
+# Texts that deduplication changed (`row`, `text`), in the order in which they are laid over the cleaned ones.
+DEDUP_EDITS = ("stripped", "trims")
+
+TEMPLATE_SPANS = pa.schema(
+    [
+        pa.field("row", pa.uint32(), nullable=False),
+        pa.field("start", pa.int64(), nullable=False),  # bytes of the cleaned text
+        pa.field("end", pa.int64(), nullable=False),
+        pa.field("pages", pa.int64(), nullable=False),  # of the host, that have the rarest of its lines
+        pa.field("host_pages", pa.int64(), nullable=False),
+    ]
+)
+
 CONTAMINATION = pa.schema(
     [
         pa.field("row", pa.uint32(), nullable=False),
@@ -153,7 +176,7 @@ CLUSTERS = pa.schema(
 VERDICTS = pa.schema(
     [
         pa.field("kept", pa.bool_(), nullable=False),
-        pa.field("reason", pa.string()),  # exact_dup | near_dup | window_dup | contaminated
+        pa.field("reason", pa.string()),  # of the method that dropped it: url_dup, exact_dup, …
         pa.field("survivor_shard", pa.string()),
         pa.field("survivor_row", pa.uint32()),
         pa.field("similarity", pa.float64()),

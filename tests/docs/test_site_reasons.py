@@ -14,7 +14,7 @@ import tokmill
 from mill import small_corpus, write_recipe
 from mill import tokmill as run_tokmill
 from tokmill.clean import language as language_policy
-from tokmill.clean import license_policy
+from tokmill.clean import license_policy, url_policy
 from tokmill.kernels.redaction import KINDS
 from tokmill.reference.ledger import known_reasons
 from tokmill.stages.split import stage as split
@@ -28,6 +28,7 @@ _MAKERS = {
     "Broken": 0,
     "Change": 0,
     "Dropped": 2,
+    "Edited": 1,
     "_Strings": 1,
     "_Unwanted": 0,
     "_bad": 1,
@@ -39,7 +40,7 @@ _HOLDERS = ("reason", "reasons", "rules", "faults", "_faults", "empty", "trimmed
 _ELSEWHERE = ("audit", "cli", "demo", "reference")
 
 # Listed by a pattern: how such a reason begins.
-_FAMILIES = {"other_<field>": "other_", "redacted_<kind>": "redacted_"}
+_FAMILIES = {"other_<field>": "other_", "redacted_<kind>": "redacted_", "robots_<word>": "robots_"}
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,7 @@ def _reasons_in_code() -> set[str]:
     found = {
         *(license_policy.DENIED, license_policy.NOT_ALLOWED, license_policy.UNKNOWN),
         *(language_policy.OTHER_LANGUAGE, language_policy.UNSURE_LANGUAGE),
+        *(url_policy.BLOCKED_DOMAIN, url_policy.BLOCKED_URL, url_policy.BLOCKED_WORD, url_policy.NO_URL),
         *(split.NOT_COUNTED, split.UNKNOWN_SPLIT),
         *(f"redacted_{kind}" for kind in KINDS),
         *("unicode_nfc", "unicode_nfkc"),

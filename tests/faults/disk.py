@@ -69,6 +69,15 @@ def open_scratch() -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+BUILDS = [
+    {"name": "rows", "format": "memmap"},
+    {"name": "mega", "format": "megatron"},
+    {"name": "shards", "format": "npy", "rows_per_shard": 8},
+    {"name": "table", "format": "parquet", "rows_per_shard": 8},
+    {"name": "cache", "format": "token_cache"},
+]
+
+
 def whole_recipe(directory: Path, problems: int = 80, **sections: Any) -> Path:
     """Every stage: sample, clean, near and window dedup, split by cluster, trained tokenizer, mixture,
     five formats."""
@@ -87,13 +96,7 @@ def whole_recipe(directory: Path, problems: int = 80, **sections: Any) -> Path:
         "dedup": {"near": {}, "window": {"policy": "trim", "words": 12, "min_words": 5}, "partitions": 2},
         "split": {"method": "counts", "by": "cluster", "counts": {"valid": problems // 10}},
         "mixture": {"weights": {"math": "0.8", "prose": "0.2"}, "blocks": 20, "exhausted": "repeat"},
-        "builds": [
-            {"name": "rows", "format": "memmap"},
-            {"name": "mega", "format": "megatron"},
-            {"name": "shards", "format": "npy", "rows_per_shard": 8},
-            {"name": "table", "format": "parquet", "rows_per_shard": 8},
-            {"name": "cache", "format": "token_cache"},
-        ],
+        "builds": BUILDS,
     }
     return small_corpus(directory, problems, **{**whole, **sections})
 

@@ -29,7 +29,8 @@ import sentencepiece
 import zstandard
 
 import tokmill as mill
-from faults.disk import whole_recipe
+from faults import templates
+from faults.disk import BUILDS, whole_recipe
 from pdf_files import giant_stream, make_pdf, nested_forms
 from tokmill.adhoc.mixtures import mixture_weights, read_mixture_file, to_sources
 from tokmill.artifacts.manifest import load_manifest, load_receipts
@@ -171,6 +172,54 @@ def source(
         return found, count(path)
 
     return read
+
+
+def _talk() -> list[dict[str, Any]]:
+    """Conversations of all kinds: parts of a text, calls of tools, other keys."""
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"é": [1, None, 2.5]}}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    return [
+        {
+            "messages": [
+                {"role": "system", "content": f"You are n° {n}."},
+                {"role": "user", "content": [{"type": "text", "text": f"“{n}” <|im_end|>"}], "name": None},
+                {"role": "assistant", "content": "  Well, \n", "tool_calls": [call] * (n % 2)},
+                {"role": "user", "content": "" if n % 3 else "ok"},
+                {"role": "assistant", "content": "bye"},
+            ],
+            "tools": tools if n % 2 else None,
+        }
+        for n in range(6)
+    ]
+
+
+def talk(path: Path) -> Found:
+    """Conversations of another, by the template that a few have."""
+    return source(_lines, chat={"template": "chatml", "tools": "tools"})(path)
+
+
+def template(path: Path) -> Found:
+    """A template of another: a file of Jinja, or in the configuration of a tokenizer."""
+    rows = _talk()
+    (path.parent / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    chat = {"template": str(path), "tools": "tools"}
+    return source(chat=chat)(path.parent / "a.jsonl")[0], len(rows)
+
+
+def hostile_template(path: Path) -> Found:
+    """No conversation is made by it, and not for want of memory."""
+    found, refused = 0, 0
+    (path.parent / "a.jsonl").write_text(json.dumps(_talk()[0]) + "\n")
+    section = {"name": "s", "files": "a.jsonl", "chat": {"template": str(path)}}
+    files = find_files("a.jsonl", path.parent)
+    reading = resolve_reading(Source.model_validate(section), files, Path())
+    for batch in read_documents(files[0].path, "a.jsonl", WHOLE, reading):
+        found += batch.documents.num_rows + len(batch.bad)
+        refused += sum(
+            bad.reason == "template_error" and not bad.detail.startswith("MemoryError") for bad in batch.bad
+        )
+    assert found == 1
+    return refused, 1
 
 
 def in_directory(path: Path) -> Found:
@@ -505,6 +554,16 @@ def targets(scratch: Path) -> dict[str, Target]:
         "page of a directory": Target({"a.html": b"<p>a &amp; <b>b</b><ul><li>c</ul>" * 20}, in_directory),
         "notebook": Target({"a.ipynb": _notebook()}, in_directory),
         "gitignore": Target({".gitignore": _GITIGNORE}, ignoring),
+        "chat": Target({"a.jsonl": "".join(json.dumps(row) + "\n" for row in _talk()).encode()}, talk),
+        "chat template": Target({"t.jinja": templates.PLAIN.encode()}, template),
+        "chat config": Target(
+            {
+                "tokenizer_config.json": json.dumps(
+                    {"chat_template": templates.PLAIN, "bos_token": "<s>"}
+                ).encode()
+            },
+            template,
+        ),
         "recipe": Target({"recipe.yaml": _RECIPE}, recipe),
         "mixture": Target({"mixture.yaml": _MIXTURE}, mixture),
         "container": Target({"container.json": _container(scratch)}, container),
@@ -530,7 +589,11 @@ def _bombs() -> dict[str, Target]:
     deep = b'{"text": "x", "more": ' + b"[" * 200_000 + b"]" * 200_000 + b"}\n"
     records = source(_lines, fields={"meta": ["more"]})
     posts = source(stackexchange={})
+    hostile = templates.TOO_MUCH | templates.NOT_THE_SAME | templates.FAILS | templates.NO_TEMPLATE
     return {
+        f"bomb template: {name}": Target({"t.jinja": text.encode()}, hostile_template, is_bomb=True)
+        for name, text in hostile.items()
+    } | {
         f"bomb {name}": Target({file: data}, read, is_bomb=True)
         for name, file, data, read in [
             ("gzip", "a.jsonl.gz", gzipped, source()),
@@ -578,7 +641,7 @@ def _bombs() -> dict[str, Target]:
 def prepare(scratch: Path) -> None:
     """What it takes tokenizers to make. Their threads do not live through a fork,
     so this is for another process."""
-    mill.run(whole_recipe(scratch / "corpus"), scratch / "out", workers=1)
+    mill.run(whole_recipe(scratch / "corpus", builds=_BUILDS), scratch / "out", workers=1)
     columns = {key: [row[key] for row in documents()] for key in ("id", "text", "license")}
     (scratch / "saved").mkdir()
     for number in range(2):
@@ -619,6 +682,23 @@ def prepare(scratch: Path) -> None:
         (directory / f"{kind}.model").write_bytes(model.getvalue())
 
 
+# Every format that the loader opens; of some, documents as well as rows.
+_DOCUMENTS = {"pack": {"layout": "indexed"}}
+_BUILDS = [
+    *BUILDS,
+    {"name": "arrow", "format": "arrow", "rows_per_shard": 8},
+    {"name": "arrow-documents", "format": "arrow", "rows_per_shard": 8, **_DOCUMENTS},
+    {"name": "levanter", "format": "levanter"},
+    {"name": "levanter-documents", "format": "levanter", **_DOCUMENTS},
+    {"name": "litdata", "format": "litdata"},
+    {"name": "llmc", "format": "llmc", "dtype": "uint16"},
+    {"name": "mds", "format": "mds"},
+    {"name": "nanogpt", "format": "nanogpt"},
+    {"name": "nanotron", "format": "nanotron"},
+    {"name": "olmo", "format": "olmo"},
+]
+
+
 def _of_a_run(out: Path) -> dict[str, Target]:
     found = {
         "manifest": Target({"manifest.json": (out / "split/manifest.json").read_bytes()}, manifest),
@@ -626,7 +706,7 @@ def _of_a_run(out: Path) -> dict[str, Target]:
     }
     task = json.loads((out / "split/manifest.json").read_bytes())["tasks"][0]
     found["receipt"] = Target({"receipt.json": json.dumps({**task, "files": []}).encode()}, receipt)
-    for name in ("rows", "mega", "shards", "table", "cache"):
+    for name in (str(build["name"]) for build in _BUILDS):
         alone = out.parent / f"alone-{name}"  # without the manifest, which would know better
         shutil.copytree(out / "build" / name / "train", alone, ignore=shutil.ignore_patterns("places.npy"))
         found[f"build {name}"] = Target({}, build, directory=alone)

@@ -22,6 +22,7 @@ from tokmill.formats.parquet import load_shards
 from tokmill.formats.token_cache import TokenCache
 from tokmill.loader import open_dataset
 from tokmill.storage.tables import load_table
+from tokmill.tokenizers.load import load_tokenizer
 from written import write_shards
 
 
@@ -54,6 +55,35 @@ def test_an_id_that_cannot_be_one_is_refused_before_a_batch_is_made(
     write_shards(tmp_path, np.ones((4, 8)), 4, facts)
     with pytest.raises(TokmillError, match=key):
         open_dataset(tmp_path)
+
+
+def test_a_saved_dataset_that_names_a_file_no_system_has_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "dataset_info.json").write_text("{}")
+    for name in ("x" * 300, "é" * 128, "/".join(["x" * 200] * 30)):
+        (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
+        with pytest.raises(TokmillError, match="no file of this directory"):
+            source()(tmp_path)
+
+
+def test_a_tokenizer_whose_name_is_too_long_for_one_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TokmillError, match="too long"):
+        load_tokenizer(tmp_path / ("x" * 300))
+
+
+@pytest.mark.parametrize("key", ["bos_token", "chat_template"])
+def test_half_a_character_in_the_configuration_of_a_tokenizer_is_refused(tmp_path: Path, key: str) -> None:
+    pytest.importorskip("jinja2")
+    (tmp_path / "a.jsonl").write_text('{"messages": [{"role": "user", "content": "x"}]}')
+    config = {"chat_template": "{{ messages[0].content }}", key: "\ud800"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(TokmillError, match="half of a surrogate pair"):
+        source(chat={"template": str(tmp_path)})(tmp_path / "a.jsonl")
+
+
+def test_a_template_where_its_path_should_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"messages": [{"role": "user", "content": "x"}]}')
+    with pytest.raises(TokmillError, match="the path of one is needed"):
+        source(chat={"template": "{% for m in messages %}" + "x" * 300})(tmp_path / "a.jsonl")
 
 
 def test_an_index_whose_table_has_lost_its_frames_is_refused(tmp_path: Path) -> None:

@@ -18,12 +18,14 @@ from typing import Any
 import pytest
 
 import tokmill as mill
+from faults import templates
 from faults.disk import open_scratch
 
 pytest.importorskip("py7zr")
 pytest.importorskip("fastwarc")
 pytest.importorskip("mwparserfromhell")
 pytest.importorskip("pypdfium2_raw")
+pytest.importorskip("jinja2")
 if not sys.platform.startswith("linux"):
     pytest.skip("bounds its children with what Linux has", allow_module_level=True)
 
@@ -31,9 +33,11 @@ HERE = Path(__file__).resolve().parent
 QUICK, WHOLE = 60, 2000
 # A target more or less is not to be missed: the names are part of the test.
 TARGETS = [
-    "arrow", "arrow stream", "arrow.lz4", "build cache", "build mega", "build rows", "build shards",
-    "build table", "container", "csv", "file of a directory", "gitignore", "json array", "jsonl",
-    "jsonl.gz", "jsonl.lz4", "jsonl.xz", "jsonl.zst", "manifest", "mbox", "mbox.gz", "mediawiki",
+    "arrow", "arrow stream", "arrow.lz4", "build arrow", "build arrow-documents", "build cache",
+    "build levanter", "build levanter-documents", "build litdata", "build llmc", "build mds", "build mega",
+    "build nanogpt", "build nanotron", "build olmo", "build rows", "build shards", "build table", "chat",
+    "chat config", "chat template", "container", "csv", "file of a directory", "gitignore", "json array",
+    "jsonl", "jsonl.gz", "jsonl.lz4", "jsonl.xz", "jsonl.zst", "manifest", "mbox", "mbox.gz", "mediawiki",
     "mediawiki.bz2", "mixture", "notebook", "page of a directory", "pairs.csv", "pairs.jsonl",
     "pairs.parquet", "pairs.tsv", "parquet", "pdf", "posts", "posts.7z", "receipt", "recipe",
     "saved to disk", "tar", "tar.gz", "template", "text as a whole", "text by line", "text by paragraph",
@@ -52,6 +56,9 @@ BOMBS = {
     "pdf forms": "read", "pdf stream": "read", "deep mail": "read", "long mail": "read", "long field": "read",
     "tar": "read", "deep notebook": "read", "stars": "read",
 }  # fmt: skip
+TEMPLATES = {**templates.TOO_MUCH, **templates.NOT_THE_SAME, **templates.FAILS}
+BOMBS |= {f"template: {name}": "read" for name in TEMPLATES}
+BOMBS |= {f"template: {name}": "refused" for name in templates.NO_TEMPLATE}
 # (target, seed, example): each of these once raised what no reader may raise.
 FOUND = [
     ("build rows", 3, 620, "an index whose table has no frame"),

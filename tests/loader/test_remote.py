@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import tracemalloc
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,6 +128,24 @@ def same_batches(one: Batches, other: Batches) -> None:
         for name, value in mine.items():
             assert np.array_equal(value, theirs[name]), name
         assert one.state_dict() == other.state_dict()
+
+
+def test_many_small_objects_are_not_all_held_in_memory(place: Place, tmp_path: Path) -> None:
+    """A build of small Parquet shards is read object by object; the cache on the disk has them."""
+    rng = np.random.default_rng(1)
+    content = [rng.bytes(1 << 20) for _ in range(32)]
+    for number, data in enumerate(content):
+        place.bucket.put(f"build/train/{number:02d}.parquet", data)
+    opened = open_location(place.url("build/train"), tmp_path / "cache", 1 << 30)
+    tracemalloc.start()
+    try:
+        for _ in range(2):
+            for number, data in enumerate(content):
+                assert (opened / f"{number:02d}.parquet").read_bytes() == data
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 20 << 20
 
 
 # The same as the local build

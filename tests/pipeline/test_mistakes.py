@@ -294,6 +294,25 @@ FILES = {
         "name it `x.tar.gz`",
         **{"x.tgz": b"x"},
     ),
+    "pages of a source that has none": edit(
+        WEB, f"{WEB}\n    extract: {{}}", "line 8: sources[0].extract", "is for web pages", CHECK
+    ),
+    "Markdown of an engine that writes none": edit(
+        WEB,
+        "files: x.warc\n    warc: {}\n    extract: {engine: resiliparse, markup: markdown}",
+        "line 9: sources[0].extract.markup",
+        "`resiliparse` writes plain text; `tokmill` and `trafilatura` write Markdown",
+        CHECK,
+        **{"x.warc": b"x"},
+    ),
+    "links in plain text": edit(
+        WEB,
+        "files: x.warc\n    warc: {}\n    extract: {links: true}",
+        "line 9: sources[0].extract.links",
+        "are for `markup: markdown`",
+        CHECK,
+        **{"x.warc": b"x"},
+    ),
     "a web archive without its section": edit(
         WEB,
         "files: x.warc.gz",

@@ -57,12 +57,14 @@ def ingest(base: Path, files: str | list[str], out: Path | None = None, **source
     return ingest_source(out, **source, files=patterns)
 
 
-def ingest_source(out: Path | None = None, workers: int = 1, **source: Any) -> Ingested:
+def ingest_source(
+    out: Path | None = None, workers: int = 1, shard_megabytes: int = 1, **source: Any
+) -> Ingested:
     """The same of a source of any kind."""
     whole = {"name": "s", "max_bad_fraction": 1, **source}
     with tempfile.TemporaryDirectory() as place:
         step = f"ingest/{whole['name']}"
-        recipe = {"name": "one", "shards": {"megabytes": 1}, "sources": [whole]}
+        recipe = {"name": "one", "shards": {"megabytes": shard_megabytes}, "sources": [whole]}
         directory = tokmill.run(recipe, out or Path(place) / "out", workers=workers, until=step).out / step
         manifest = load_manifest(directory)
         tables = load_tables(directory, "documents")

@@ -133,6 +133,13 @@ def test_a_page_is_its_text(tmp_path: Path) -> None:
     assert texts(found) == {"a.html": "T\n\na < b", "b.py": "'<p>'", "c.html": "", "d.html": "é"}
 
 
+def test_a_suffix_in_capitals_is_the_same_kind_of_file(tmp_path: Path) -> None:
+    notebook = json.dumps({"cells": [{"cell_type": "code", "source": "x = 1"}]})
+    root = write(tmp_path, {"a.HTM": "<p>a &lt; b", "b.Html": "<b>c</b>", "c.IPYNB": notebook})
+    found = read(root, suffixes=[".HTM", ".Html", ".IPYNB"])
+    assert texts(found) == {"a.HTM": "a < b", "b.Html": "c", "c.IPYNB": "x = 1"}
+
+
 def cell(kind: str, source: Any, **more: Any) -> dict[str, Any]:
     return {"cell_type": kind, "source": source, "metadata": {}, **more}
 

@@ -257,6 +257,25 @@ def test_a_process_that_is_killed_is_started_again(tmp_path: Path) -> None:
     assert len(load(tmp_path, make_pdf(PAGES)).documents) == 1
 
 
+def test_a_file_that_was_interrupted_is_not_the_text_of_the_next(tmp_path: Path) -> None:
+    """As Ctrl-C in a notebook, where the process lives on."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    whole = make_pdf(PAGES)
+    pdftext.read_layer(whole, max_seconds=10, max_text_bytes=1 << 20)
+    former = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)  # it takes all of its ten seconds
+        with pytest.raises(KeyboardInterrupt):
+            pdftext.read_layer(nested_forms(), max_seconds=10, max_text_bytes=1 << 20)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+    assert pdftext.read_layer(whole, max_seconds=10, max_text_bytes=1 << 20).pages == TEXTS
+
+
 def test_a_file_without_a_verdict_stops_the_run_and_is_named(tmp_path: Path, monkeypatch: Any) -> None:
     """As where the kernel ends the process for want of memory, which another machine has."""
     whole = pdftext._CHILD

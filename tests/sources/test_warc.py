@@ -28,8 +28,11 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the shared test data 
 Read = tuple[list[dict[str, Any]], list[Bad], list[Dropped]]
 
 
-def load(path: Path, *, max_record_bytes: int = 1 << 20, **section: Any) -> Read:
-    found = ingest(path.parent, path.name, warc=section, max_record_bytes=max_record_bytes)
+def load(
+    path: Path, *, max_record_bytes: int = 1 << 20, extract: dict[str, Any] | None = None, **section: Any
+) -> Read:
+    asked: dict[str, Any] = {} if extract is None else {"extract": extract}
+    found = ingest(path.parent, path.name, warc=section, max_record_bytes=max_record_bytes, **asked)
     return found.documents, found.bad, found.dropped
 
 
@@ -43,7 +46,6 @@ def read_as(path: Path, options: Any) -> Any:
     """The reader alone, whatever the file is called and as often as one likes."""
     reading = Reading("s", "d", None, "warc", options, 1 << 20)
     rows, bad, dropped = [], [], []
-    assert warc.READER.split(path, path.stat().st_size, options, 100) == [WHOLE]
     for taken in warc.read(path, path.name, WHOLE, reading):
         assert taken.records.schema == RECORDS
         rows += taken.records.to_pylist()
@@ -54,7 +56,7 @@ def read_as(path: Path, options: Any) -> Any:
 
 def read_bytes(base: Path, data: bytes, name: str = "a.warc") -> Any:
     (base / name).write_bytes(data)
-    return read_as(base / name, {"main_text": True})
+    return read_as(base / name, {"main_text": True, "extract": {}})
 
 
 def record(number: int, body: bytes, kind: str = "response", *lines: str, length: int | None = None) -> bytes:
@@ -100,7 +102,9 @@ def as_members(records: list[bytes]) -> bytes:
 def test_every_record_of_a_real_archive_is_accounted_for_plain_or_compressed(name):
     kinds = re.findall(rb"^WARC-Type: (\w+)\r$", (DATA / name).read_bytes(), re.MULTILINE)
     documents = sum(kind in (b"response", b"conversion") for kind in kinds)
-    plain, packed = (read_as(DATA / f"{name}{suffix}", {"main_text": True}) for suffix in ("", ".gz"))
+    plain, packed = (
+        read_as(DATA / f"{name}{suffix}", {"main_text": True, "extract": {}}) for suffix in ("", ".gz")
+    )
     assert plain[:2] == packed[:2]
     assert [item[1:] for item in plain[2]] == [item[1:] for item in packed[2]]
     rows, bad, dropped = plain
@@ -160,7 +164,7 @@ def test_a_file_of_another_kind_is_an_error():
         (http(b"7\r\n<p>in p\r\n5\r\nieces\r\n0\r\n\r\n", "Transfer-Encoding: chunked"), "in pieces"),
         (http(b"3;x=y\r\n<p>\r\n2\r\nab\r\n0\r\nX: y\r\n\r\n", "Transfer-Encoding: chunked"), "ab"),
         (http(b"  <b>as\r\n it is ", media="text/plain"), "  <b>as\r\n it is "),
-        (http(b"<ul><li>one<li>two</ul>"), "• one\n  • two"),
+        (http(b"<ul><li>one<li>two</ul>"), "- one\n- two"),
     ],
     ids=[
         "latin-1", "the web's latin-1", "meta charset", "shift_jis", "byte order mark", "utf-16", "utf8",
@@ -235,7 +239,9 @@ def test_a_broken_record_is_quarantined_and_reading_goes_on_behind_it(tmp_path, 
     read = load_bytes(tmp_path, stored, f"a{suffix}")
     expected = ["0", "1", "2", "3"] if name == "endless header" else ["0", "2", "3"]
     assert ids(read) == expected
-    assert [(item.offset, item.reason) for item in read[1]] == [(len(good(0)), reason)]
+    # in a compressed file it is where the member begins, as indexes of archives have it
+    first = as_members(records[:1]) if suffix.endswith(".gz") else good(0)
+    assert [(item.offset, item.reason) for item in read[1]] == [(len(first), reason)]
     assert read[2] == []
 
 
@@ -250,6 +256,31 @@ def test_lines_may_end_without_a_carriage_return(tmp_path):
     text = record(1, b"first", "conversion") + record(2, b"second", "conversion")
     read = load_bytes(tmp_path, text.replace(b"\r\n", b"\n"), "a.wet")
     assert [row["text"] for row in read[0]] == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["X-Robots-Tag: noai, noimageai"], {"robots": "noai, noimageai"}),
+        (["x-robots-tag: noindex", "X-Robots-Tag: otherbot: nofollow"],
+         {"robots": "noindex, otherbot: nofollow"}),
+        (["X-Robots-Tag:"], {}),
+        (['Link: <https://a.org/by/4.0/>; rel="license"'], {"license_link": "https://a.org/by/4.0/"}),
+        (["link: </style.css>; rel=preload; as=style, <https://a.org/l>; title=\"a, b; c\"; REL=License"],
+         {"license_link": "https://a.org/l"}),
+        (['Link: <https://a.org/1>; rel="alternate license"', "Link: <https://a.org/2>; rel=license"],
+         {"license_link": "https://a.org/1 https://a.org/2"}),
+        (['Link: <https://a.org/1>; title="x; rel=license"; rel=next'], {}),
+        (['Link: <https://a.org/1>; rel="x-license"', "Link: rel=license", "Link: <>; rel=license"], {}),
+        (['Link: <https://a.org/1>; rel=next; rel=license'], {}),
+    ],
+)  # fmt: skip
+def test_what_a_server_says_of_the_use_of_a_page_is_in_its_meta(tmp_path, lines, expected):
+    data = record(1, http(page("A text that may be used, or not."), *lines))
+    ((row,), bad, _) = load_bytes(tmp_path, data)
+    meta = json.loads(row["meta"])
+    assert {key: meta[key] for key in ("robots", "license_link") if key in meta} == expected
+    assert bad == []
 
 
 # -- files that are not whole ----------------------------------------------------------------------
@@ -300,7 +331,48 @@ def test_a_damaged_member_is_one_bad_record_wherever_the_damage_is(tmp_path, num
         else:
             assert [row["id"] for row in read[0]] == [str(n) for n in range(3) if n != number], at
             assert [item.reason for item in read[1]] == ["corrupt_record"]
-            assert read[1][0].offset == sum(map(len, RECORDS_OF_THREE[:number]))
+            assert read[1][0].offset == sum(map(len, members[:number]))
+
+
+@pytest.mark.parametrize("suffix", [".warc", ".warc.gz"])
+def test_a_last_record_that_is_cut_short_is_quarantined_where_that_is_asked_for(tmp_path, suffix):
+    records = [*RECORDS_OF_THREE, record(3, b"x" * 500, "conversion")]
+    whole = [gzip.compress(item, mtime=0) if suffix == ".warc.gz" else item for item in records]
+    start, end = len(b"".join(whole[:3])), len(b"".join(whole))
+    for cut in (start + 1, start + 30, end - 8):
+        data = b"".join(whole)[:cut]
+        with pytest.raises(CorruptFile, match="truncated") as caught:
+            load_bytes(tmp_path, data, f"a{suffix}")
+        assert "warc: {truncated: quarantine}" in str(caught.value)
+        read = load_bytes(tmp_path, data, f"a{suffix}", truncated="quarantine")
+        assert ids(read) == ["0", "1", "2"]
+        assert [(item.offset, item.reason) for item in read[1]] == [(start, "truncated")]
+    assert len(ids(load_bytes(tmp_path, b"".join(whole), f"a{suffix}", truncated="quarantine"))) == 4
+
+
+@pytest.mark.parametrize("suffix", [".warc", ".warc.gz"])
+def test_a_file_of_which_nothing_can_be_read_is_an_error_all_the_same(tmp_path, suffix):
+    data = gzip.compress(good(0), mtime=0) if suffix == ".warc.gz" else good(0)
+    for cut in (len(data) // 4, len(data) - 8):
+        with pytest.raises(CorruptFile, match="truncated"):
+            load_bytes(tmp_path, data[:cut], f"a{suffix}", truncated="quarantine")
+
+
+@pytest.mark.parametrize("suffix", [".warc", ".warc.gz"])
+def test_a_record_that_is_too_long_and_not_the_last_is_no_truncated_file(tmp_path, suffix):
+    records = [good(0), record(1, b"short", "conversion", length=9_000), good(2)]
+    data = as_members(records) if suffix == ".warc.gz" else b"".join(records)
+    with pytest.raises(CorruptFile, match="another seems to begin: more than one may be lost"):
+        load_bytes(tmp_path, data, f"a{suffix}", truncated="quarantine")
+
+
+def test_a_single_member_that_is_cut_loses_its_last_record_alone(tmp_path):
+    data = gzip.compress(b"".join(good(n) for n in range(50)), 0, mtime=0)
+    read = load_bytes(tmp_path, data[: -len(good(49)) // 2], "a.warc.gz", truncated="quarantine")
+    assert ids(read) == [str(n) for n in range(49)]
+    ((offset, reason, detail),) = read[1]
+    assert (offset, reason) == (0, "truncated")
+    assert f"{sum(len(good(n)) for n in range(49)):,} bytes into" in detail
 
 
 def test_damage_to_a_member_of_many_records_is_an_error_because_nobody_knows_what_is_lost(tmp_path):
@@ -339,23 +411,39 @@ def test_a_record_of_many_pieces_is_read_whole(tmp_path):
 # -- hostile pages ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "html",
-    [
-        "<div>" * 100_000,
-        "<div><p></b>" * 50_000,
-        "<div><table></div></table>" * 50_000,
-        "<div><table></div></table>" * 2000,
-        "<b><div></b>" * 5000,
-        "<font size=1><p>" * 5000,
-        "<DiV\n>" * 5000,
-    ],
-    ids=["div", "stray end tags", "ignored end tags", "fewer of them", "crossed", "unclosed", "spelling"],
-)
-def test_a_page_nested_beyond_reason_is_quarantined_before_it_takes_its_time(tmp_path, html):
-    read = load_bytes(tmp_path, good(0) + record(1, http(html.encode())) + good(2), max_record_bytes=4 << 20)
+DEEP = {
+    "div": "<div>" * 100_000,
+    "stray end tags": "<div><p></b>" * 50_000,
+    "ignored end tags": "<div><table></div></table>" * 50_000,
+    "fewer of them": "<div><table></div></table>" * 2000,
+    "crossed": "<b><div></b>" * 5000,
+    "unclosed": "<font size=1><p>" * 5000,
+    "spelling": "<DiV\n>" * 5000,
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_a_page_nested_beyond_reason_is_quarantined_before_resiliparse_takes_its_time(tmp_path, name):
+    data = good(0) + record(1, http(DEEP[name].encode())) + good(2)
+    read = load_bytes(tmp_path, data, max_record_bytes=4 << 20, extract={"engine": "resiliparse"})
     assert ids(read) == ["0", "2"]
     assert [item.reason for item in read[1]] == ["too_deep"]
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_a_page_nested_beyond_reason_is_read_like_any_other(tmp_path, name):
+    html = f"{DEEP[name]}the words within"
+    data = good(0) + record(1, http(html.encode())) + good(2)
+    rows, bad, dropped = load_bytes(tmp_path, data, max_record_bytes=4 << 20)
+    assert (bad, dropped) == ([], [])
+    assert [row["doc_id"] for row in rows] == ["0", "1", "2"]
+    assert rows[1]["text"].strip() == "the words within"
+
+
+def test_a_page_nested_beyond_reason_without_a_word_has_no_text(tmp_path):
+    read = load_bytes(tmp_path, good(0) + record(1, http(DEEP["div"].encode())) + good(2))
+    assert ids(read) == ["0", "2"]
+    assert (read[1], [item.reason for item in read[2]]) == ([], ["no_text"])
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
     measure(texts)            the numbers that rules ask for, by name
     detect_language(texts)    a code and a score for each
     near_duplicates(texts)    which ones repeat another, and which one
+    normalize_urls(urls)      URLs in the one form that deduplication and blocklists compare
     redact(texts)             e-mail addresses, IP addresses, phone numbers and secrets replaced by constants
     pack(lengths, length)     which tokens of which document go into which row
 
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from tokmill.clean import measures
 from tokmill.clean.edits import redact_texts
 from tokmill.clean.language import DetectorName, detect_languages
+from tokmill.clean.urls import normalize_urls as urls_in_one_form
 from tokmill.duplicates.near import NearOptions, choose_bands, find_near_duplicates
 from tokmill.errors import InputError
 from tokmill.kernels.redaction import KINDS
@@ -79,6 +81,11 @@ def near_duplicates(
     kept = found.survivor < 0
     survivor = np.where(kept, np.arange(len(kept)), found.survivor)
     return NearDuplicates(kept, survivor, np.where(kept, 1.0, found.similarity), found.component)
+
+
+def normalize_urls(urls: Any) -> Any:
+    """The URLs in one form (docs/urls.md); null for what is none. For comparing, and not for fetching."""
+    return _like(urls, urls_in_one_form(_arrow(urls)))
 
 
 def redact(texts: Any, kinds: Sequence[str] = KINDS) -> Any:

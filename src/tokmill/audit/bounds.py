@@ -3,10 +3,10 @@
     measures, marks, ledger of a shard ─ judge with the old bounds ┐
                                        └ judge with the new bounds ┴─> who changes sides, and why
 
-A document that has no licence to be here, is empty (or would be after the edits) or is in another language
-stays out whatever the bounds say; what they would have measured of it is null. Whatever is a column of the
-measures has a bound: those of the recipe, and any that is asked for (`words.max`), a hook's or a score's like
-our own.
+A document that has no licence to be here, is of a page that is blocked, is empty (or would be after the
+edits) or is in another language stays out whatever the bounds say; what they would have measured of it is
+null. Whatever is a column of the measures has a bound: those of the recipe, and any that is asked for
+(`words.max`), a hook's or a score's like our own.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tokmill.clean.examine import EMPTY, CleanOptions, is_blank
 from tokmill.clean.language import LANGUAGE_SCORE, OTHER_LANGUAGE, UNSURE_LANGUAGE, is_known, is_wanted
 from tokmill.clean.license_policy import DENIED, NOT_ALLOWED, UNKNOWN
 from tokmill.clean.rules import AFTER, BOUNDS, HOOK, Rule, columns_of, fault_of, judge
+from tokmill.clean.url_policy import BLOCKED_DOMAIN, BLOCKED_URL, BLOCKED_WORD, NO_URL, ROBOTS
 from tokmill.errors import InputError
 from tokmill.schema import one_piece
 from tokmill.storage.tables import load_table
@@ -33,7 +34,10 @@ from tokmill.storage.tables import load_table
 MIN_SCORE, NEAR_THRESHOLD = "language.min_score", "dedup.near.threshold"
 _HASH = ["exact_high", "exact_low"]
 _MARKS = ["kept", "chars", "language", *_HASH]
-_FIXED = (EMPTY, OTHER_LANGUAGE, DENIED, NOT_ALLOWED, UNKNOWN)
+_FIXED = (
+    *(EMPTY, OTHER_LANGUAGE, DENIED, NOT_ALLOWED, UNKNOWN),
+    *(BLOCKED_DOMAIN, BLOCKED_URL, BLOCKED_WORD, NO_URL),
+)
 
 
 class Mover(NamedTuple):
@@ -166,7 +170,10 @@ def _claimed_otherwise(cleaned: Artifact, shard: ShardTables, marks: Any) -> Any
     if ledger is not None:
         reasons = ledger.column("reason").to_pylist()
         verdicts = ledger.column("verdict").to_pylist()
-        fixed = [v != "edit" and r in _FIXED for v, r in zip(verdicts, reasons, strict=True)]
+        fixed = [
+            v != "edit" and (r in _FIXED or r.startswith(ROBOTS))
+            for v, r in zip(verdicts, reasons, strict=True)
+        ]
         claimed[np.asarray(ledger.column("row"))[fixed]] = True
     return claimed
 

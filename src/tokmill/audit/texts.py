@@ -1,4 +1,5 @@
-"""Texts of documents by their places: as cleaned, or, of who was dropped, as received and redacted."""
+"""Texts of documents by their places: as cleaned, and without the lines of their site, as near duplicates are
+compared; or, of who was dropped before, as received and redacted."""
 
 from __future__ import annotations
 
@@ -60,11 +61,15 @@ def _load_rows(artifacts: Mapping[str, Artifact], shard: str, rows: Any) -> tupl
             redacted = redact_texts(texts, redact)
             texts = apply_edits(texts, redacted.rows, redacted.texts)
         texts = _edited(cleaned.directory / f"edits-{key}.parquet", rows, texts)
+    dedup = artifacts.get("dedup")
+    if dedup is not None and dedup.manifest.entries("stripped"):
+        number = dedup.manifest.facts["shards"].index(shard)
+        texts = _edited(dedup.directory / f"stripped-{number:05d}.parquet", rows, texts)
     return documents.column("doc_id").to_pylist(), texts.to_pylist()
 
 
 def _edited(path: Any, rows: Any, texts: Any) -> Any:
-    """The texts of those rows that cleaning changed and kept."""
+    """The texts with those rows that a step changed and kept."""
     if not path.is_file():
         return texts
     edits = load_table(path, ["row", "text"])

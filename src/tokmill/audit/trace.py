@@ -4,8 +4,8 @@
     run, doc_id ─ history with its tokens (why.py) ─ origin: file and digest, or dataset and revision;
                                                      licence, language
 
-    documents-<shard> ─ edits-<shard> laid over ─ trims-<shard> laid over ─ ids that spell it ─> bounds of
-                                                                          └ or encoded again ┘   every token
+    documents-<shard> ─ edits, stripped and trims of <shard> laid over ─ ids that spell it ─> bounds of
+                                                                       └ or encoded again ┘   every token
 
 What is stored must spell the text, or be what the text is encoded to: what is said of characters is proven,
 or not said. A build taken out of its run answers with what its index says; the history is in the run.
@@ -28,6 +28,7 @@ from tokmill.errors import InputError, RecipeError, StorageError, TokmillError
 from tokmill.formats.ids import find_split
 from tokmill.formats.index import DocumentSpan, find_row
 from tokmill.formats.megatron import MegatronFile
+from tokmill.schema import DEDUP_EDITS
 from tokmill.tokenizers.load import load_tokenizer
 from tokmill.tokenizers.protocol import (
     Boundaries,
@@ -91,7 +92,7 @@ def load_clean_text(run: RunPlaces, place: Place) -> str:
     text = str(run.document(place)["text"])
     layers = (
         (run.artifacts.get(f"clean/{shard.source}"), f"edits-{shard.key}.parquet"),
-        (run.artifacts.get("dedup"), f"trims-{shard.number:05d}.parquet"),
+        *((run.artifacts.get("dedup"), f"{table}-{shard.number:05d}.parquet") for table in DEDUP_EDITS),
     )
     for artifact, path in layers:
         table = load_of(artifact, path, ["row", "text"])

@@ -2,6 +2,7 @@
 
 doc_id ─ ids ─> ingest: file, shard, row ─ clean: every rule with value and margin, edits ─ dedup: survivor
              │                           ─ split ─ tokens: how many, where ─ builds: rows, for every turn
+             ├ of a web page: its blocks, kept and left out (tokmill.audit.webpages)
              ├ ledgers of ingest: a record that never became a document
              └ forgotten.parquet: it was taken down
 
@@ -119,6 +120,7 @@ class History(NamedTuple):
     split: str | None = None
     tokens: Json | None = None
     builds: tuple[Json, ...] = ()
+    page: Json | None = None  # where the web page lies that it is of, and what became of its blocks
 
     def as_json(self) -> Json:
         return {
@@ -158,9 +160,12 @@ def why(
     *,
     source: str | None = None,
     reason: str | None = None,
+    blocks: bool = False,
+    base: str | Path | None = None,
 ) -> Why:
     """The history of a document: every rule with its value and margin, what was decided,
-    where its tokens are.
+    where its tokens are. Of a web page also how much of it was kept and left out, and with `blocks` each
+    block, with its score and what decided it; `base` is where the recipe lies, to find the page again.
 
     With a `reason` instead (or a part of its name, or "all") how many left or were changed for it,
     and some of them.
@@ -170,7 +175,14 @@ def why(
             "needs either DOC_ID or --reason", where="tokmill why", next="see `tokmill why --help`"
         )
     if doc_id is not None:
-        return Why([told.history for told in tell_histories(open_places(directory), doc_id, source)])
+        run = open_places(directory)
+        return Why([_with_page(run, told, base, blocks) for told in tell_histories(run, doc_id, source)])
+    if blocks:
+        raise RecipeError(
+            "--blocks is for one document",
+            where="tokmill why",
+            next="give its DOC_ID, and no `--reason`",
+        )
     assert reason is not None
     found = find_artifacts(directory)
     sources = list(found.of_kind("ingest"))
@@ -214,6 +226,21 @@ def _not_written_down(run: RunPlaces) -> str:
     }
     told = [f"{count:,} of {source}" for source, count in left_out.items() if count]
     return f"; records that were not sampled are written down nowhere ({', '.join(told)})" if told else ""
+
+
+# Sources whose documents may be of web pages.
+_WEB_FORMATS = ("warc", "directory")
+
+
+def _with_page(run: RunPlaces, told: Told, base: str | Path | None, blocks: bool) -> History:
+    history = told.history
+    ingest = run.artifacts.get(f"ingest/{history.source}")
+    if ingest is None or ingest.manifest.config["reading"]["format"] not in _WEB_FORMATS:
+        return history
+    from tokmill.audit.webpages import tell_page
+
+    page = tell_page(run, told.place, history, base)
+    return history._replace(page=page.as_json(blocks=blocks)) if page is not None else history
 
 
 def _of_record(source: str, row: Json) -> History:

@@ -1,15 +1,17 @@
 """Cleaning a shard: what its documents become, what is measured, and what is decided about each.
 
-    documents ─ normalize ─ licence ─ language ─┬─ out, whatever the thresholds ─> not measured ─┬─ exact hash
-                                                └─ still open ─ apply_filters ──────────────────┘
+    documents ─ normalize ─ licence ─ URL ─ robots ─ language
+        ─┬─ out, whatever the thresholds ─> not measured ─┬─ exact hash
+         └─ still open ─ apply_filters ──────────────────┘
 
     apply_filters   texts ─ transforms ─ measure ─ line edits ─ measure again ─ measures of others
                           ─ judge ─ redact ─> Filtered
 
-The first fault in this order is the reason for a drop: empty, licence, language, then the rules as the recipe
-has them. All values of a document that is still open are kept, also where an earlier rule already dropped it:
-another threshold can bring it back. One that is empty, has no licence to be here or is in another language
-stays out with any threshold; its measures are null, and its text is the normalized one.
+The first fault in this order is the reason for a drop: empty, licence, URL, robots, language, then the rules
+as the recipe has them. All values of a document that is still open are kept, also where an earlier rule
+already dropped it: another threshold can bring it back. One that is empty, has no licence to be here, is of
+a page that is not wanted or in another language stays out with any threshold; its measures are null, and its
+text is the normalized one.
 """
 
 from __future__ import annotations
@@ -43,6 +45,15 @@ from tokmill.clean.language import (
 from tokmill.clean.license_policy import KEEP, QUARANTINE, LicensePolicy, judge_licenses, make_policy
 from tokmill.clean.measures import measure, measure_by
 from tokmill.clean.rules import AFTER, HOOK, WHITESPACE, CompiledFilters, Judged, edit_and_measure, judge
+from tokmill.clean.url_policy import (
+    Blocklist,
+    Fault,
+    RobotsPolicy,
+    UrlPolicy,
+    judge_robots,
+    judge_urls,
+    urls_of,
+)
 from tokmill.duplicates.shingling import HASH_NORMALIZATION, exact_hashes
 from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
@@ -149,6 +160,8 @@ class CleanOptions(msgspec.Struct, frozen=True, kw_only=True):
     transforms: tuple[Plugin, ...] | msgspec.UnsetType = (
         msgspec.UNSET
     )  # not in the config where there are none
+    urls: UrlPolicy | msgspec.UnsetType = msgspec.UNSET  # likewise
+    robots: RobotsPolicy | msgspec.UnsetType = msgspec.UNSET  # likewise
     version: int = _VERSION
     hash: str = HASH_NORMALIZATION
     unicode_data: str = unicodedata.unidata_version
@@ -185,9 +198,10 @@ class Examined(NamedTuple):
     chars_in: int
     emptied: dict[str, int]  # documents that edits left nothing of, by the edit that took most
     looks: dict[str, int]  # some of those that a pack judges: English, or their script
+    with_url: int | None  # documents that have one; None: nobody asked
 
 
-def examine(documents: Any, options: CleanOptions) -> Examined:
+def examine(documents: Any, options: CleanOptions, blocklist: Blocklist | None = None) -> Examined:
     filters = options.sieve
     given = one_piece(documents.column("text"))
     normal = normalize_texts(given, options.normalize)
@@ -195,6 +209,7 @@ def examine(documents: Any, options: CleanOptions) -> Examined:
     decided = _Verdicts(documents.num_rows)
     decided.close(hashing.blank_rows(*string_column(normal.texts)[:2]), EMPTY, 0, 1)
     licenses = _judge_licenses(documents, options.license, decided)
+    with_url = _judge_pages(documents, options, blocklist, decided)
     languages, measures = _judge_languages(documents, normal.texts, options.language, decided)
 
     # with web-en, 28 MB of which nearly all is in other languages take 0.38 s of CPU time so,
@@ -245,6 +260,7 @@ def examine(documents: Any, options: CleanOptions) -> Examined:
         chars_in=normal.chars_in,
         emptied=emptied,
         looks=look_for_english(still.take(normal.texts)) if filters.languages() else {},
+        with_url=with_url,
     )
 
 
@@ -393,6 +409,22 @@ def _judge_licenses(documents: Any, policy: LicensePolicy | None, decided: _Verd
                 word = "quarantine" if verdict == QUARANTINE else "drop"
                 decided.close(rows, reason, verdict=word, details=tags)
     return judged.spdx.cast(pa.string())
+
+
+def _judge_pages(
+    documents: Any, options: CleanOptions, blocklist: Blocklist | None, decided: _Verdicts
+) -> int | None:
+    """By their URLs, and by what robots are told. How many have a URL."""
+    meta, faults, with_url = one_piece(documents.column("meta")), list[Fault](), None
+    if options.urls:
+        urls = urls_of(meta, options.urls)
+        faults += judge_urls(urls, options.urls, blocklist)
+        with_url = len(urls) - urls.null_count
+    if options.robots:
+        faults += judge_robots(meta, options.robots)
+    for fault in faults:
+        decided.close(fault.rows, fault.reason, details=fault.details)
+    return with_url
 
 
 def _judge_languages(

@@ -2,8 +2,9 @@
 a document's history, where its tokens are, a row as text, near copies.
 
     why     document ─> every rule with its value and margin, verdicts, split, tokens       render_history
+            of a web page also its blocks                                                   _render_page
     trace   token ─> characters of a document, and its history;  document ─> its rows       render_tokens
-    peek    row ─> text, document by document
+    peek    row ─> text, document by document;  web page ─> its blocks beside its text, as an HTML page
     clusters    the largest clusters of near duplicates, and how their members differ
 
 Texts of documents go through `shown`, so that none can control the terminal.
@@ -23,7 +24,7 @@ from rich.text import Text
 import tokmill
 from tokmill.audit.trace import TracedDocument
 from tokmill.cli.console import answer, err, hooks_option, out, verb
-from tokmill.cli.source_options import DIRECTORY, tokenizer_option
+from tokmill.cli.source_options import ANY_PATH, DIRECTORY, FILE, out_option, tokenizer_option
 from tokmill.errors import plural
 
 if TYPE_CHECKING:
@@ -32,12 +33,13 @@ if TYPE_CHECKING:
     from tokmill.audit.clusters import Clusters, Difference
     from tokmill.audit.trace import Trace, Traced
     from tokmill.audit.why import History, RuleOutcome, Why
+    from tokmill.reports.peeking import PeekedPage
 
 VERBS = {
     "Look at a run": {
         "why": ("Show the history of a document, or what was dropped.", "audit.why"),
         "trace": ("Find the characters behind a token, or the tokens of a document.", "audit.trace"),
-        "peek": ("Show the text of a row of a build.", "audit.check"),
+        "peek": ("Show the text of a row of a build, or the blocks of a web page.", "reports.peeking"),
         "clusters": ("Show the largest clusters of near duplicates.", "audit.clusters"),
     },
 }
@@ -50,6 +52,8 @@ def render_history(history: History) -> None:
     out.print(f"[bold]{shown(history.doc_id)}[/] of {shown(history.source)}: ", end="")
     out.print(f"[{'green' if is_kept else 'red'}]{shown(history.outcome)}[/]")
     line("ingest", {key: value for key, value in history.ingest.items() if value is not None})
+    if history.page is not None:
+        _render_page(history.page)
     if history.clean is not None:
         facts = {
             key: value for key, value in history.clean.items() if key != "decisions" and value is not None
@@ -66,6 +70,46 @@ def render_history(history: History) -> None:
     if history.split is not None:
         line("split", {"side": history.split})
     render_tokens(history.tokens, history.builds)
+
+
+def _render_page(page: Json) -> None:
+    """Where it lies, how much of it was kept, and its blocks where they are asked for."""
+    line("page", {key: page[key] for key in ("file", "offset", "url") if page[key] is not None})
+    if page["note"] is not None:
+        out.print(f"  {'':<12} [yellow]{shown(page['note'])}[/]")
+    if "threshold" in page:
+        out.print(f"  {'':<12} {_spelled_tallies(page)}")
+    for block in page.get("blocks", ()):
+        _render_block(block)
+    told = sum(page[key]["blocks"] for key in _VERDICTS) if "threshold" in page else 0
+    if "blocks" in page and told > len(page["blocks"]):
+        out.print(f"  [dim]and {told - len(page['blocks']):,} more[/]")
+
+
+_VERDICTS = {"kept": "green", "left_out": "default", "hidden": "yellow"}
+_BLOCK_CHARS, _BLOCK_REASONS = 100, 3
+
+
+def _spelled_tallies(page: Json) -> str:
+    told = [
+        f"[{colour}]{name.replace('_', ' ')}[/] {plural(page[name]['blocks'], 'block')}, "
+        f"{plural(page[name]['chars'], 'character')}"
+        for name, colour in _VERDICTS.items()
+    ]
+    return f"{' · '.join(told)} · threshold {page['threshold']:+.2f}"
+
+
+def _render_block(block: Json) -> None:
+    colour = _VERDICTS[block["verdict"].replace(" ", "_")]
+    text = block["text"][:_BLOCK_CHARS]
+    cut = "…" if len(text) < block["chars"] else ""
+    out.print(
+        f"  [{colour}]{block['verdict']:<8}[/] {block['score']:+6.2f}  [dim]{shown(block['path'])}[/]  "
+        f"{shown(text)}{cut}"
+    )
+    reasons = [one for one in block["reasons"] if one["feature"] != "others"][:_BLOCK_REASONS]
+    told = " · ".join(f"{one['points']:+.2f} {one['words']}" for one in reasons)
+    out.print(f"  {'':<16} [dim]{shown(block['because'])}: {shown(told)}[/]")
 
 
 def render_tokens(tokens: Json | None, builds: Sequence[Json]) -> None:
@@ -144,10 +188,19 @@ _SHOWN_CHARS = 300
         "their number; `all`: every reason."
     ),
 )
+@click.option("--blocks", is_flag=True, help="Of a web page: every block, its score and what decided it.")
+@click.option(
+    "--base",
+    type=DIRECTORY,
+    help="Where the recipe lies, to read a web page again [default: around DIRECTORY, then here].",
+)
 @verb
 def why_command(as_json: bool, **options: Any) -> None:
     """Show the history of DOC_ID in the run in DIRECTORY: where it came from, every rule with its value and
-    margin, what was decided, and where its tokens are."""
+    margin, what was decided, and where its tokens are.
+
+    Of a web page, if its file is still there, also how much of the page was kept and left out.
+    """
     answer(tokmill.why(**options), as_json, lambda found: _render_why(found, options["reason"]))
 
 
@@ -276,16 +329,37 @@ def _render_origin(origin: Json | None) -> None:
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 
 
-@click.command("peek", epilog="Example: tokmill peek demo/out/build/rows --row 3")
-@click.argument("build", type=DIRECTORY)
+@click.command(
+    "peek",
+    epilog="Example: tokmill peek demo/out/build/rows --row 3    "
+    "tokmill peek --html crawl.warc.gz --out page.html",
+)
+@click.argument("build", type=DIRECTORY, required=False)
 @click.option("--row", type=int, default=0, help="Row to show; -1 is the last.")
 @click.option("--split", help="Split of the build [default: train, or its only one].")
 @tokenizer_option(", where it is not beside the build")
 @hooks_option
+@click.option(
+    "--html", type=FILE, help="A web page (.html) or web archive (.warc, .warc.gz), in place of BUILD."
+)
+@click.option("--id", help="Which page of a web archive, by its WARC-Record-ID [default: the first].")
+@out_option("the page for --html [default: NAME.blocks.html in the working directory]", ANY_PATH)
 @verb
 def peek_command(as_json: bool, **options: Any) -> None:
-    """Show the text of one row of BUILD, each document in a colour of its own."""
-    answer(tokmill.peek(**options), as_json, _render_peeked)
+    """Show the text of one row of BUILD, each document in a colour of its own.
+
+    With --html: write a page that shows the blocks of a web page, kept or left out, with their scores and
+    what decided them, beside the text that is taken out. It needs no network and runs no script.
+    """
+    is_page = options["html"] is not None
+    answer(tokmill.peek(**options), as_json, _render_peeked_page if is_page else _render_peeked)
+
+
+def _render_peeked_page(found: PeekedPage) -> None:
+    told = found.as_json()
+    line("page", {key: told[key] for key in ("file", "offset", "id", "url") if told[key] is not None})
+    out.print(f"  {'':<12} {_spelled_tallies(told)}")
+    out.print(f"[green]✓[/] {shown(told['page'])}")
 
 
 def _render_peeked(found: Peeked) -> None:

@@ -11,12 +11,13 @@ import click
 from rich.markup import escape
 
 import tokmill
-from tokmill.artifacts.progress import MARK
+from tokmill.artifacts.progress import MARK, warnings_to
 from tokmill.cli.console import (
     answer,
     describe_counts,
     err,
     few_reasons,
+    open_progress,
     out,
     print_json,
     verb,
@@ -270,7 +271,9 @@ def run_command(as_json: bool, **options: Any) -> None:
 @verb
 def plan_command(as_json: bool, **options: Any) -> None:
     """Show the steps of RECIPE, which are up to date, and why the others are not."""
-    answer(tokmill.plan(**options), as_json, _render_plan)
+    with open_progress() as progress, warnings_to(progress.say):
+        plan = tokmill.plan(**options)
+    answer(plan, as_json, _render_plan)
 
 
 def _render_plan(plan: Plan) -> None:

@@ -12,12 +12,19 @@ where it can turn out to be without text (code, rows of a table), `block` is whe
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.kernels.jit import SPREAD, TEXT, Bytes, Int, Offsets, frozen, frozen_text, inlined, kernel
+from tokmill.kernels.htmlentities import (
+    CHUNK,
+    NAME_CODES,
+    Entities,
+    Names,
+    entity_at,
+    find_name,
+    name_table,
+)
+from tokmill.kernels.jit import TEXT, Bytes, Int, Offsets, frozen, frozen_text, inlined, kernel
 
 # What a tag does. An inline tag does nothing.
 INLINE, BLOCK, BREAK, PRE, PRE_END, LIST, NUMBERED, LIST_END = 0, 1, 2, 3, 4, 5, 6, 7
@@ -25,13 +32,6 @@ ITEM, ITEM_END, TABLE, TABLE_END, ROW, ROW_END, CELL = 8, 9, 10, 11, 12, 13, 14
 HIDDEN = 15  # dropped with all it holds
 _END = 16  # of the fragment
 
-# A word holds eight letters or digits of six bits, and which eight came before them.
-_CHUNK = 8
-# The longest entity that needs no semicolon, like &yacute
-_MAX_BARE = 6
-_IS_BARE = 0x80
-# A number of more digits than this is no character, whatever its value
-_MAX_DIGITS = 15
 _MAX_START_DIGITS = 9
 # Where `start` of <ol> is looked for, in characters from the "<"
 _MAX_TAG = 200
@@ -44,56 +44,8 @@ _BULLET = -1
 _SLASH, _CLOSE = 0x2F, 0x3E
 
 
-class Names(NamedTuple):
-    """A hash table of names: `values` of `keys`, 0 where there is none.
-
-    A key is the codes of up to seven characters, and above them the value of the eight before,
-    where there are any.
-    """
-
-    keys: NDArray[np.uint64]
-    values: NDArray[np.uint64]
-
-
-class Entities(NamedTuple):
-    """`names`: texts as `packed_text` gives them. `controls`:
-    which code points the first 160 numbers mean, or -1."""
-
-    names: Names
-    controls: NDArray[np.int32]
-
-
 def _no_entities() -> Entities:
     return Entities(name_table({"a": 1}), frozen(np.zeros(1, np.int32), np.int32))
-
-
-def name_table(names: dict[str, int]) -> Names:
-    """Of names of letters and digits of ASCII; values are not 0."""
-    entries: dict[int, int] = {}
-    for name, value in names.items():
-        before = letters = 0
-        for length, character in enumerate(name.encode(), 1):
-            letters = letters << 6 | int(_CODES[character])
-            if length % _CHUNK == 0:
-                before, letters = entries.setdefault(before | letters, len(entries) + 1) << 6 * _CHUNK, 0
-        entries[before | letters] = value
-    size = 256
-    while size < 4 * len(entries):
-        size *= 2
-    keys, values = np.zeros(size, np.uint64), np.zeros(size, np.uint64)
-    for key, value in entries.items():
-        slot = (key * int(SPREAD) & 0xFFFFFFFFFFFFFFFF) >> 32 & (size - 1)
-        while values[slot]:
-            slot = (slot + 1) & (size - 1)
-        keys[slot], values[slot] = key, value
-    return Names(frozen(keys, np.uint64), frozen(values, np.uint64))
-
-
-def packed_text(text: str, *, is_bare: bool) -> int:
-    """The value of an entity: at most seven bytes of UTF-8;
-    in the lowest byte their number, and may its ";" be missing."""
-    data = text.encode()
-    return int.from_bytes(data, "little") << 8 | len(data) | (_IS_BARE if is_bare else 0)
 
 
 def lay_out(
@@ -112,7 +64,7 @@ def lay_out(
         entities.controls,
         max_indented_lists,
         _CLASSES,
-        _CODES,
+        NAME_CODES,
         _FOLDED_CODES,
         lists,
         out,
@@ -128,16 +80,10 @@ def _classes() -> NDArray[np.uint8]:
     return kinds
 
 
-def _codes() -> NDArray[np.uint8]:
-    """1 to 62 for what can stand in a name."""
-    codes = np.zeros(256, np.uint8)
-    for code, character in enumerate(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", 1):
-        codes[character] = code
-    return codes
-
-
-_CLASSES, _CODES = frozen(_classes(), np.uint8), frozen(_codes(), np.uint8)
-_FOLDED_CODES = frozen(np.where((_CODES > 26) & (_CODES <= 52), _CODES - 26, _CODES), np.uint8)
+_CLASSES = frozen(_classes(), np.uint8)
+_FOLDED_CODES = frozen(
+    np.where((NAME_CODES > 26) & (NAME_CODES <= 52), NAME_CODES - 26, NAME_CODES), np.uint8
+)
 _START = frozen(np.frombuffer(b"start", np.uint8), np.uint8)
 
 
@@ -194,7 +140,7 @@ def _lay_out(
                         name = at + 2 if is_closing else at + 1
                         letters, name_end = _short_name(data, name, end, folded_codes)
                         if name_end < end and (data[name_end] == _CLOSE or data[name_end] == 0x20):
-                            value = _find(tag_keys, tag_values, letters)
+                            value = find_name(tag_keys, tag_values, letters)
                         else:
                             value, name_end = _tag(data, name, end, tag_keys, tag_values, folded_codes)
                         act = np.int64(value >> U64(8) if is_closing else value & U64(0xFF))
@@ -218,7 +164,7 @@ def _lay_out(
                     word, width = U64(0x3C), 1
                     at += 1
                 elif kind == _ENTITY:
-                    word, width, at = _entity(data, at, end, entity_keys, entity_values, controls, codes)
+                    word, width, at = entity_at(data, at, end, entity_keys, entity_values, controls, codes)
                     if width == 0:
                         continue
                     if width == 1 and classes[word] == _SPACE and not is_pre:
@@ -411,7 +357,7 @@ def _tag_end(data: Bytes, at: Int, end: Int) -> Int:
 def _short_name(data: Bytes, at: Int, end: Int, codes: Bytes) -> tuple[np.uint64, Int]:
     """The key of a name that fits a word, as nearly all do, and where it ends."""
     letters = U64(0)
-    last = min(at + _CHUNK - 1, end)
+    last = min(at + CHUNK - 1, end)
     while at < last and codes[data[at]] != 0:
         letters = letters << U64(6) | U64(codes[data[at]])
         at += 1
@@ -443,11 +389,11 @@ def _tag(
         letters = letters << U64(6) | U64(code)
         length += 1
         at += width
-        if length % _CHUNK == 0 and is_known:
-            value = _find(keys, values, before | letters)
+        if length % CHUNK == 0 and is_known:
+            value = find_name(keys, values, before | letters)
             is_known = value != U64(0)
-            before, letters = value << U64(6 * _CHUNK), U64(0)
-    value = _find(keys, values, before | letters) if is_known else U64(0)
+            before, letters = value << U64(6 * CHUNK), U64(0)
+    value = find_name(keys, values, before | letters) if is_known else U64(0)
     if value == U64(HIDDEN):
         return value if at < end else U64(0), at
     return U64(0) if is_folded else value, at
@@ -518,16 +464,6 @@ def _space_width(data: Bytes, at: Int, end: Int) -> Int:
 
 
 @inlined
-def _find(keys: NDArray[np.uint64], values: NDArray[np.uint64], key: np.uint64) -> np.uint64:
-    last = U64(keys.size - 1)
-    slot: np.uint64 = ((key * SPREAD) >> U64(32)) & last
-    while values[slot] != U64(0) and keys[slot] != key:
-        slot = (slot + U64(1)) & last
-    found: np.uint64 = values[slot]
-    return found
-
-
-@inlined
 def _list_start(data: Bytes, at: Int, end: Int, codes: Bytes) -> Int:
     """Of <ol>: N of the first `start=N` among its first characters, else 1."""
     stop, characters = at, len("<ol")
@@ -583,85 +519,6 @@ def _bogus_end(data: Bytes, at: Int, end: Int) -> Int:
     while at < end and data[at] != _CLOSE:
         at += 1
     return min(at + 1, end)
-
-
-@inlined
-def _entity(
-    data: Bytes,
-    at: Int,
-    end: Int,
-    keys: NDArray[np.uint64],
-    values: NDArray[np.uint64],
-    controls: NDArray[np.int32],
-    codes: Bytes,
-) -> tuple[np.uint64, Int, Int]:
-    """What the "&" at `at` begins: its bytes in a word, their number (0:
-    no character), and where the text goes on."""
-    at += 1
-    if at < end and data[at] == 0x23:
-        return _number(data, at, end, controls)
-    first = at
-    before = letters = bare = U64(0)  # bare: as many letters as a name without its semicolon can have
-    while at < end and codes[data[at]] != 0:
-        letters = letters << U64(6) | U64(codes[data[at]])
-        at += 1
-        if at - first <= _MAX_BARE:
-            bare = letters
-        elif (at - first) % _CHUNK == 0:
-            value = _find(keys, values, before | letters)
-            if value == U64(0):
-                break
-            before, letters = value << U64(6 * _CHUNK), U64(0)
-    if at > first and at < end and data[at] == 0x3B:
-        value = _find(keys, values, before | letters)
-        if value != U64(0):
-            return value >> U64(8), np.int64(value & U64(_IS_BARE - 1)), at + 1
-    at = min(at, first + _MAX_BARE)
-    while at > first:
-        value = _find(keys, values, bare)
-        if value & U64(_IS_BARE):
-            return value >> U64(8), np.int64(value & U64(_IS_BARE - 1)), at
-        bare >>= U64(6)
-        at -= 1
-    return U64(0x26), 1, at
-
-
-@inlined
-def _number(data: Bytes, at: Int, end: Int, controls: NDArray[np.int32]) -> tuple[np.uint64, Int, Int]:
-    """`_entity` of the "#" at `at`."""
-    is_hex = at + 1 < end and (data[at + 1] | 0x20) == 0x78
-    first = i = at + 1 + is_hex
-    code: Int = 0
-    while i < end:
-        byte = np.int64(data[i])
-        if 0x30 <= byte <= 0x39:
-            digit = byte - 0x30
-        elif is_hex and 0x61 <= (byte | 0x20) <= 0x66:
-            digit = (byte | 0x20) - 0x57
-        else:
-            break
-        if code <= 0x10FFFF:  # a larger one stays too large
-            code = code * (16 if is_hex else 10) + digit
-        i += 1
-    if i == first:
-        return U64(0x26), 1, at
-    if i - first > _MAX_DIGITS or code > 0x10FFFF or 0xD800 <= code < 0xE000:
-        code = 0xFFFD
-    elif code < controls.size:
-        code = np.int64(controls[code])
-    elif 0xFDD0 <= code < 0xFDF0 or (code & 0xFFFE) == 0xFFFE:
-        code = -1
-    i += i < end and data[i] == 0x3B
-    if code < 0:
-        return U64(0), 0, i
-    if code < 0x80:
-        return U64(code), 1, i
-    if code < 0x800:
-        return U64(0xC0 | code >> 6 | (0x80 | code & 0x3F) << 8), 2, i
-    tail = (0x80 | code >> 6 & 0x3F) << 8 | (0x80 | code & 0x3F) << 16
-    if code < 0x10000:
-        return U64(0xE0 | code >> 12 | tail), 3, i
-    return U64(0xF0 | code >> 18 | (0x80 | code >> 12 & 0x3F) << 8 | tail << 8), 4, i
 
 
 @inlined

@@ -43,9 +43,9 @@ from tokmill.storage.location import ObjectFile, ObjectUrl, Stat, parse_url
 from tokmill.storage.objects import open_store
 
 _REQUESTS_AT_A_TIME = 16
-_SMALL_BYTES = (
-    1 << 20
-)  # read in one go, and remembered: every format is asked whether a description is its own
+# Read in one go, and remembered: every format is asked whether a description is its own.
+# A build of many small chunks goes through the cache like one of large ones.
+_SMALL_BYTES, _ALL_SMALL_BYTES = 1 << 20, 16 << 20
 
 
 class Place(NamedTuple):
@@ -65,6 +65,7 @@ class Tree:
         }  # every part of a key but the last
         self.metas: dict[str, Meta | None] = {}
         self.small: dict[str, bytes] = {}
+        self.small_bytes = 0
         self.cache: BlockCache  # of what is opened to be mapped
 
     def file(self, key: str) -> ObjectFile:
@@ -195,13 +196,14 @@ class ObjectPath:
         return self._file().open()
 
     def read_bytes(self) -> bytes:
-        """A large one by its blocks: a chunk that is decoded again is not sent again."""
+        """A large one, or one of many, by its blocks: a chunk that is decoded again is not sent again."""
         data = self.tree.small.get(self.key)
         if data is None:
             size = self.stat().st_size
-            if size > _SMALL_BYTES:
+            if size > _SMALL_BYTES or self.tree.small_bytes + size > _ALL_SMALL_BYTES:
                 return np.asarray(self.map(np.dtype(np.uint8), 0, None)).tobytes()
             data = self.tree.small[self.key] = self.read_range(0, size)
+            self.tree.small_bytes += size
         return data
 
     def read_range(self, start: int, end: int) -> bytes:

@@ -19,7 +19,7 @@ from tokmill.artifacts.step import Step, open_artifact
 from tokmill.errors import TokmillError
 
 _FOLLOWS = "its text follows the mixture by `tokenizer.train.weights: mixture`"
-_CLEANING = ("normalize", "transforms", "license", "language", "filters", "redact")
+_CLEANING = ("normalize", "transforms", "license", "urls", "robots", "language", "filters", "redact")
 
 
 def recipe_changes(out: Path, recipe: Json) -> list[Change]:

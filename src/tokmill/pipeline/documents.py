@@ -9,6 +9,7 @@ or its domain's, asks for it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,13 +37,25 @@ from tokmill.clean.language import (
 )
 from tokmill.clean.license_policy import make_policy
 from tokmill.clean.rules import Kind, compile_filters, load_pack
+from tokmill.clean.url_policy import RobotsPolicy, UrlPolicy, find_lists
 from tokmill.duplicates.near import choose_bands
 from tokmill.errors import RecipeError, TokmillError
-from tokmill.recipe import CleanLimits, Corpus, Dedup, Hub, Language, License, Recipe, Source
+from tokmill.recipe import (
+    CleanLimits,
+    Corpus,
+    Dedup,
+    Hub,
+    Language,
+    License,
+    Recipe,
+    Robots,
+    Source,
+    Urls,
+)
 from tokmill.sources.hub import is_pinned, resolve_revision
 from tokmill.sources.readers import list_corpus, list_hub_of_language, list_source, resolve_reading
 from tokmill.sources.reading import Reading
-from tokmill.stages.clean import CleanExtra, cleaning_task
+from tokmill.stages.clean import CleanExtra, cleaning_task, list_inputs
 from tokmill.stages.dedup.method import OWN_SOURCE, DedupExtra
 from tokmill.stages.dedup.stage import AllOptions
 from tokmill.stages.ingest.shards import (
@@ -108,6 +121,8 @@ def resolve_cleaning(recipe: Recipe, source: Source, base: Path) -> CleanOptions
     redact = own_section("redact", recipe, source)
     normalize = own_section("normalize", recipe, source) or recipe.normalize
     license: License | None = own_section("license", recipe, source) or recipe.license
+    urls: Urls | None = own_section("urls", recipe, source) or recipe.urls
+    robots: Robots | None = own_section("robots", recipe, source) or recipe.robots
     own_transforms = own_section("transforms", recipe, source)
     names = recipe.transforms if own_transforms is None else own_transforms
     transforms = tuple(find_transform(name, base) for name in names)
@@ -119,8 +134,42 @@ def resolve_cleaning(recipe: Recipe, source: Source, base: Path) -> CleanOptions
         sieve=sieve,
         redact=tuple(sorted(recipe.redact if redact is None else redact)),
         transforms=transforms or msgspec.UNSET,
+        urls=url_policy(urls, base) if urls else msgspec.UNSET,
+        robots=RobotsPolicy(robots.field, tuple(dict.fromkeys(robots.drop))) if robots else msgspec.UNSET,
         version=version_of(sieve),
     )
+
+
+def url_policy(urls: Urls, base: Path) -> UrlPolicy:
+    block = urls.block
+    return UrlPolicy(
+        field=urls.field,
+        domains=tuple(dict.fromkeys(block.domains)),
+        words=tuple(dict.fromkeys(word.lower() for word in block.words)),
+        lists=tuple(url_lists(urls, base)),
+        unknown=urls.unknown,
+    )
+
+
+def url_lists(urls: Urls | None, base: Path) -> dict[str, InputFile]:
+    """By name, in the order of the recipe: of two that list a domain the first is told."""
+    found: dict[str, InputFile] = {}
+    for file in (
+        file for pattern in (urls.block.lists if urls else ()) for file in find_lists(pattern, base)
+    ):
+        if found.setdefault(file.name, file).path != file.path:
+            raise RecipeError(
+                f"two lists are called {file.name}",
+                where="urls.block.lists",
+                next="name one of them otherwise: drops are told by these names",
+            )
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _list_sha256(file: InputFile) -> str:
+    """Once for all sources that it judges."""
+    return file_sha256(file.path)
 
 
 def find_transform(name: str, base: Path) -> Plugin:
@@ -167,6 +216,10 @@ def source_steps(recipe: Recipe, source: Source, base: Path, out: Path, own: Seq
             _check_listed(source.corpus, base, digests)
         found = _Found(files, digests, resolve_reading(source, files, base, own), None)
     cleaning = resolve_cleaning(recipe, source, base)
+    lists = {
+        name: (local_path(file.path), _list_sha256(file))
+        for name, file in url_lists(own_section("urls", recipe, source) or recipe.urls, base).items()
+    }
     normalize = own_section("normalize", recipe, source) or recipe.normalize
     forgotten = out / FORGOTTEN_FILE
     ingest = Step(
@@ -192,7 +245,7 @@ def source_steps(recipe: Recipe, source: Source, base: Path, out: Path, own: Seq
             hub=found.dataset,
             max_bad_fraction=source.max_bad_fraction,
             forgotten=forgotten,
-            follower=cleaning_task(cleaning, clean_directory),
+            follower=cleaning_task(cleaning, clean_directory, list_inputs(lists)),
         ),
     )
     clean = Step(
@@ -201,7 +254,8 @@ def source_steps(recipe: Recipe, source: Source, base: Path, out: Path, own: Seq
         directory=clean_directory,
         options=cleaning,
         needs=(ingest.name,),
-        extra=CleanExtra(normalize.max_nul_fraction, recipe.clean or CleanLimits()),
+        files={f"urls {name}": digest for name, (_, digest) in lists.items()},
+        extra=CleanExtra(normalize.max_nul_fraction, recipe.clean or CleanLimits(), list_inputs(lists)),
     )
     return [ingest, clean]
 

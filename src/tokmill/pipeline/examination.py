@@ -22,9 +22,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from tokmill.artifacts.step import open_artifact
 from tokmill.clean.license_policy import make_policy
 from tokmill.clean.rules import compile_filters
+from tokmill.clean.url_policy import check_domain
 from tokmill.errors import (
     DiskFull,
     InputError,
@@ -36,15 +39,23 @@ from tokmill.errors import (
 )
 from tokmill.formats import resolve_format
 from tokmill.packing.mixture import refuse_unknown
-from tokmill.pipeline.documents import find_transform, input_stats, language_plan, refuse_idle_packs
+from tokmill.pipeline.documents import (
+    find_transform,
+    input_stats,
+    language_plan,
+    refuse_idle_packs,
+    url_lists,
+)
 from tokmill.pipeline.plan import check_until, is_left_out, step_names
 from tokmill.pipeline.tokens import build_options, narrow_builds, resolved_weights, tokenizer_step
-from tokmill.recipe import Recipe, Source, Tokenizer
+from tokmill.recipe import Recipe, Source, Tokenizer, Training
 from tokmill.recipe.file import Mistake, Written, refuse
 from tokmill.recipe.section import Path_
+from tokmill.sources.chat import resolve_chat
 from tokmill.sources.hubfile import missing_package
 from tokmill.sources.readers import list_source, resolve_reading
 from tokmill.stages.tokens.tokenizer import open_published
+from tokmill.stages.warnings import chat_warnings, tell
 from tokmill.storage import codecs
 from tokmill.storage.disk import system_error
 from tokmill.storage.location import InputFile, find_files, is_url
@@ -79,6 +90,7 @@ def examine(
         for place, pattern in _patterns(("dedup", "against", "files"), recipe.dedup.against):
             found.holds(place, find_files, pattern, base)
         _tokens(found, recipe, base, out)
+        _conversations(recipe, base, out)
         _mixture(found, recipe, sizes)
         if found.holds(("--out",), _check_writable, out):
             found.holds(("--out",), _check_disk, recipe, out, sizes)
@@ -225,6 +237,10 @@ def _cleaning(found: _Found, recipe: Recipe, base: Path) -> None:
             for key in ("allow", "deny"):
                 for number, entry in enumerate(getattr(license, key)):
                     found.holds((*place, "license", key, number), make_policy, [entry])
+        if urls := getattr(own, "urls", None):
+            for number, domain in enumerate(urls.block.domains):
+                found.holds((*place, "urls", "block", "domains", number), check_domain, domain)
+            found.holds((*place, "urls", "block", "lists"), url_lists, urls, base)
         if language := getattr(own, "language", None):
             found.holds((*place, "language"), language_plan, language, recipe.sources[0])
     if not found.mistakes:
@@ -256,6 +272,31 @@ def _tokens(found: _Found, recipe: Recipe, base: Path, out: Path) -> None:
         if build.name in narrow:
             where, dtypes = f"build {build.name}", narrow[build.name]
             found.holds(("builds", index, "dtype"), check_dtype, vocabulary, "uint16", where, dtypes)
+
+
+def _conversations(recipe: Recipe, base: Path, out: Path) -> None:
+    """Said, and no mistake: some want the literals of a template as text.
+    What cannot be opened is told already."""
+    tokenizer = recipe.tokenizer
+    chats = [source for source in recipe.sources if source.chat is not None]
+    if tokenizer is None or not chats:
+        return
+    with contextlib.suppress(TokmillError, OSError):
+        if tokenizer.train is not None:
+            of, specials = "", _to_be_trained(tokenizer, tokenizer.train)
+        else:
+            step = tokenizer_step(recipe.model_copy(update={"builds": []}), base, out, ())
+            opened = open_published(step)
+            of, specials = opened.path.name, set(opened.specials)
+        for source in chats:
+            assert source.chat is not None
+            chat = msgspec.to_builtins(resolve_chat(source.chat, base, source.name))
+            tell("tokenizer", chat_warnings(source.name, chat, specials, of))
+
+
+def _to_be_trained(tokenizer: Tokenizer, training: Training) -> set[str]:
+    known = {*tokenizer.control, *training.control_symbols, str(tokenizer.eos), str(tokenizer.bos)}
+    return known if training.model == "byte_bpe" else known | {"<unk>", "<s>", "</s>"}
 
 
 def _opened(found: _Found, tokenizer: Tokenizer, recipe: Recipe, base: Path, out: Path) -> int:

@@ -104,7 +104,8 @@ def run(
     refuse_squeezed_url(out)
     check_resources(Resources(workers, engine, address, bound))
     place = place_of(written, base, out, work)
-    whole = examine(written, base, place, engine=engine, until=until)
+    with warnings_to(progress.say) if progress is not None else contextlib.nullcontext():
+        whole = examine(written, base, place, engine=engine, until=until)
 
     def run_in(directory: Path) -> RunResult:
         with written_objects(whole, directory) as known:

@@ -1,8 +1,8 @@
 """Sections for documents: how they are cleaned, which are copies of others, and which are held out.
 
-normalize, transforms, license, language, filters, redact    Cleaning: for the whole recipe, a domain or one
-                                                             source
-dedup                                            exact, near, window (passages), against (benchmarks)
+normalize, transforms, license, urls, robots,    Cleaning: for the whole recipe, a domain or one source
+language, filters, redact
+dedup                                            url, exact, near, window (passages), against (benchmarks)
 split                                            hash, counts, formula or a field
 """
 
@@ -99,6 +99,47 @@ class License(Section):
     unknown: Literal["drop", "keep", "quarantine"] = "drop"
 
 
+Word = Annotated[str, Field(pattern=r"^\*?[A-Za-z0-9][A-Za-z0-9._-]*\*?$")]
+
+
+class Block(Section):
+    """Pages that may not enter, by their URLs."""
+
+    domains: list[str] = Field([], description="with all their subdomains")
+    words: list[Word] = Field(
+        [], description="anywhere in the URL, as whole words; `*casino*` also as a part of a longer one"
+    )
+    lists: list[str] = Field(
+        [],
+        description="files of domains and URLs, one per line, also packed; a directory of UT1, or a glob",
+    )
+
+
+class Urls(Section):
+    """Which pages may enter, by the URL that each document carries."""
+
+    field: str = Field("url", description="a key of `meta`")
+    block: Block = Field(Block(), description="by domain, word and list; left out: none")
+    unknown: Literal["keep", "drop"] = Field(
+        "keep", description="what becomes of documents without a URL that can be read"
+    )
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        blocks = any(part_of(given.get("block"), key) for key in ("domains", "words", "lists"))
+        if not blocks and given.get("unknown", "keep") == "keep":
+            yield (), "drops nothing: give `block` a list, a domain or a word, or set `unknown: drop`"
+
+
+class Robots(Section):
+    """What pages tell robots, in a header or a meta element: `noindex`, `noai`."""
+
+    field: str = Field("robots", description="a key of `meta`")
+    drop: list[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]] = Field(
+        min_length=1, description="words of pages that may not enter: noai, noindex …"
+    )
+
+
 class Language(Section):
     """field: what the source says (`fields.language`); detect: what the text looks like."""
 
@@ -134,9 +175,13 @@ Redaction = Literal["email", "ip", "phone", "secret"]
 class Cleaning(Section):
     """What a domain or a source has of its own; what is left out is as in the recipe."""
 
+    LATER: ClassVar = ("urls", "robots")
+
     normalize: Normalize | None = None
     transforms: Transforms | None = None
     license: License | None = None
+    urls: Urls | None = None
+    robots: Robots | None = None
     language: Language | None = None
     filters: Filters | None = None
     redact: list[Redaction] | None = None
@@ -209,12 +254,55 @@ class Against(Section):
     policy: Literal["report", "drop"] = "drop"
 
 
+class UrlCopies(Section):
+    """Documents of one page: equal URLs, in the one form that docs/urls.md tells."""
+
+    field: str = Field("url", description="a key of `meta`")
+
+
+class Templates(Section):
+    """Lines that recur on the pages of one host, taken out of them."""
+
+    min_pages: int = Field(10, ge=2, description="pages of a host that have to have a line")
+    # At 0.2 nothing of their own goes from articles and source files; at 0.1 headings and imports do
+    # (docs/how-to/dedup-safely.md has the figures).
+    min_share: Share = Field(
+        Decimal("0.2"), gt=0, description="of the host's pages, likewise: the larger number counts"
+    )
+    min_host_pages: int = Field(20, ge=2, description="hosts with fewer pages are left alone")
+    max_chars: int = Field(
+        300, ge=1, description="longer lines stay: from 50 words on, `window` finds them and keeps one"
+    )
+    field: str = Field("url", description="a key of `meta`")
+
+
+def _all_defaults(given: Any) -> Any:
+    """`url: true` is all defaults, and so is `templates: true`."""
+    return {True: {}, False: None}[given] if isinstance(given, bool) else given
+
+
+class _OrBool:
+    """In the schema that editors check recipes by; what is wrong with a section is told of the section
+    alone."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"anyOf": [{"type": "boolean"}, *handler(schema)["anyOf"]]}
+
+
 class Dedup(Section):
+    LATER: ClassVar = ("url", "templates")
+
     # One field each; a document is looked at in this order, and goes for the first that finds it.
     # What a method does is in the module of its name in `stages/dedup`.
-    METHODS: ClassVar = ("against", "exact", "near", "window")
+    METHODS: ClassVar = ("against", "url", "exact", "templates", "near", "window")
 
+    url: Annotated[UrlCopies | None, BeforeValidator(_all_defaults), _OrBool()] = Field(
+        None, description="true, or with the key: documents of one page, by the URL that they carry"
+    )
     exact: bool = True
+    templates: Annotated[Templates | None, BeforeValidator(_all_defaults), _OrBool()] = Field(
+        None, description="true, or with bounds: lines that recur on the pages of a site, by `meta.url`"
+    )
     near: Near | None = None
     window: Window | None = None
     against: Against | None = None

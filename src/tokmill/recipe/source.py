@@ -67,7 +67,35 @@ class Parallel(Section):
 class Warc(Section):
     """Web archives: .warc[.gz] (main text of HTML pages) and .wet[.gz] (text as extracted)."""
 
+    LATER: ClassVar = ("truncated", "license")
+
     main_text: bool = Field(True, description="leave out navigation and boilerplate of HTML pages")
+    truncated: Literal["error", "quarantine"] = Field(
+        "error", description="a file that ends inside a record: an error, or that record is quarantined"
+    )
+    license: Literal["source", "page"] = Field(
+        "source",
+        description="of a document: the source's, or its page's own where it names one",
+    )
+
+
+class Extract(Section):
+    """The text of web pages: of a `warc`, and of .html files in a `directory`."""
+
+    engine: Literal["tokmill", "resiliparse", "trafilatura"] = Field(
+        "tokmill", description="who takes it out; the other two are packages of their own"
+    )
+    markup: Literal["text", "markdown"] = Field(
+        "text", description="plain text, or headings, lists, tables, code and formulas as Markdown"
+    )
+    links: bool = Field(False, description="addresses of links, in Markdown")
+
+    @classmethod
+    def _contradictions(cls, given: dict[str, Any]) -> Iterator[tuple[Path_, str]]:
+        if given.get("engine") == "resiliparse" and given.get("markup") == "markdown":
+            yield ("markup",), "`resiliparse` writes plain text; `tokmill` and `trafilatura` write Markdown"
+        if given.get("links") and given.get("markup", "text") != "markdown":
+            yield ("links",), "are for `markup: markdown`"
 
 
 class Pdf(Section):
@@ -207,7 +235,7 @@ IN_PYTHON = "in Python"
 
 
 class Source(Section):
-    LATER: ClassVar = ("chat", "pdf", "mbox", "directory", "webdataset")
+    LATER: ClassVar = ("chat", "extract", "pdf", "mbox", "directory", "webdataset")
 
     name: Name
     domain: Name = "default"
@@ -257,6 +285,10 @@ class Source(Section):
     clean: Cleaning | None = Field(None, description="filters and the like for this source alone")
     fallback: Name | None = Field(
         None, description="a source to read only if this one does not reach its limit"
+    )
+    extract: Extract | None = Field(
+        None,
+        description="how web pages become text; a `directory` without it has all of a page's text",
     )
     wikipedia: Wikipedia | None = None
     stackexchange: StackExchange | None = None
@@ -310,6 +342,8 @@ class Source(Section):
                 yield ("fields", key), f"is for files of records, not for `{chosen[0]}`"
         if len(chosen) > 1:
             yield (chosen[1],), f"`{chosen[0]}` already says what the files are; keep one"
+        if given.get("extract") is not None and not {"warc", "directory"} & set(chosen):
+            yield ("extract",), "is for web pages: sources with `warc` or `directory`"
         if given.get("chat") is not None:
             for key in chosen:
                 yield ("chat",), f"reads files of records, not `{key}`"

@@ -35,8 +35,10 @@ from tokmill.recipe.cleaning import (
     License,
     Normalize,
     Redaction,
+    Robots,
     Split,
     Transforms,
+    Urls,
     split_mistakes,
 )
 from tokmill.recipe.section import Amount, Name, Path_, Section, Share, Weight, part_of
@@ -379,7 +381,7 @@ class Shards(Section):
 
 
 class Recipe(Section):
-    LATER: ClassVar = ("clean", "fim")
+    LATER: ClassVar = ("clean", "fim", "robots", "urls")
 
     name: Name
     seed: int = Field(0, ge=0, lt=1 << 63)
@@ -391,6 +393,8 @@ class Recipe(Section):
         description="functions that edit texts, in this order: of an installed package, or hooks.py:name",
     )
     license: License | None = None
+    urls: Urls | None = None
+    robots: Robots | None = None
     language: Language | None = None
     filters: Filters = []
     redact: list[Redaction] = []

@@ -31,7 +31,10 @@ COLUMNS: Final = {
     "match_row": "of a copy: its row there",
     "similarity": "with the survivor: Jaccard of the n-gram sets",
     "file": "of a record: the input file",
-    "offset": "of a record: bytes into the decompressed file, or the row of a Parquet file",
+    "offset": (
+        "of a record: bytes into the decompressed file; the row of a Parquet file; of a .warc.gz or .wet.gz "
+        "where its gzip member begins in the compressed one"
+    ),
     "detail": "in words",
 }
 
@@ -69,7 +72,7 @@ REASONS: Final = {
         "too_large": "larger than `max_record_bytes`, or more pages than are read of a PDF",
         "too_many_parts": "a message of more parts than are read",
         "too_slow": "a PDF that takes more than `max_seconds` of a processor",
-        "truncated": "a PDF that does not end as a PDF ends",
+        "truncated": "a PDF that does not end as a PDF ends; a WARC file that ends inside this record",
         "unclosed_block": "a `<doc>` block that does not end before the next begins",
         "undecodable": "the bytes of a web page or a message are not of the charset it names",
         "unparsable_wikitext": "a page whose markup cannot be parsed",
@@ -105,12 +108,17 @@ REASONS: Final = {
         "unanswered": "Stack Exchange: a question without an answer that is wanted",
     },
     ("clean", "drop", "Documents, before the rules"): {
+        "blocked_domain": "its URL is of a domain that `urls.block` names, or of a subdomain of one",
+        "blocked_url": "its URL is one of `urls.block.lists`, or below one",
+        "blocked_word": "its URL has a word of `urls.block.words`",
         "empty": "nothing that can be seen is in the text",
         "language_unsure": "the detector's score is below `min_score`",
         "license_denied": "in `deny`",
         "license_not_allowed": "not in `allow`",
         "license_unknown": "no licence that is known; a quarantine where `unknown: quarantine`",
+        "no_url": "no URL that can be read, and `urls.unknown: drop`",
         "other_language": "not in `keep`",
+        "robots_<word>": "its page tells robots so, and `robots.drop` has the word: `robots_noai`",
     },
     ("clean", "edit", "Texts that were changed"): {
         "blank_line": "a line edit: blank lines taken out",
@@ -132,10 +140,13 @@ REASONS: Final = {
     ("dedup", "drop", "Copies"): {
         "contaminated": "holds items of a benchmark (`dedup.against`)",
         "exact_dup": "equal to the survivor after NFKC, case folding and collapsing of spaces",
+        "url_dup": "of the page that the survivor is of: equal URLs in one form, whatever the texts",
+        "only_site_template": "all that it says recurs on the pages of its site (`dedup.templates`)",
         "near_dup": "similar to the survivor, which was verified",
         "window_dup": "more than `max_share` of its words are passages of earlier documents",
     },
     ("dedup", "edit", "Texts that were cut"): {
+        "site_template": "so many characters in lines that recur on the pages of its site (`templates`)",
         "passages_trimmed": "passages of earlier documents taken out (`window.policy: trim`)",
     },
     ("split", "drop", "Documents in no split"): {

@@ -106,10 +106,19 @@ def render_page(facts: Json) -> str:
 
 
 def frame(
-    name: str, header: str, sections: list[Section], footer: str, search: str = "", lookup: str = ""
+    name: str,
+    header: str,
+    sections: list[Section],
+    footer: str,
+    search: str = "",
+    lookup: str = "",
+    *,
+    kind: str = "report",
+    style: str = "",
 ) -> str:
-    """A page of sections; one with nothing to look up has no script at all."""
-    style, script = resource("page.css"), resource("page.js") if lookup else ""
+    """A page of sections; one with nothing to look up has no script at all. `style` is added to that of all
+    pages."""
+    style, script = resource("page.css") + style, resource("page.js") if lookup else ""
     scripts = f" script-src '{_hash(script)}';" if script else ""
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_hash(style)}';{scripts} base-uri 'none'; "
@@ -123,7 +132,7 @@ def frame(
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
-        f'<link rel="icon" href="data:,"><title>{shown(name)} · tokmill report</title><style>{style}</style>'
+        f'<link rel="icon" href="data:,"><title>{shown(name)} · tokmill {kind}</title><style>{style}</style>'
         "</head>\n"
         f'<body>{header}<nav aria-label="Sections"><div>{find}{links}</div></nav>\n<main>{search}'
         + "\n".join(section.render() for section in sections)

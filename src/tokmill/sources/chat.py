@@ -28,6 +28,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from tokmill.errors import MissingExtra, RecipeError, StorageError
+from tokmill.kernels.jsonlines import MAX_DEPTH
 from tokmill.recipe import ROLES, Chat
 from tokmill.storage.disk import load_bytes
 from tokmill.tokenizers.regions import ANSWER, CONTENT, ENDING, GENERATED, RESERVED, TEMPLATE
@@ -40,12 +41,13 @@ CHATML: Final = (
 
 _ROLES: Final = {**{role: role for role in ROLES}, "human": "user", "gpt": "assistant"}
 _CONFIG, _JINJA = "tokenizer_config.json", "chat_template.jinja"
-_MAX_TEMPLATE_BYTES = 1 << 20
+_MAX_TEMPLATE_BYTES, _MAX_CONFIG_BYTES = 1 << 20, 16 << 20
 
 # While a template renders: what opens and closes a text, and a block of {% generation %}.
 _SAYS, _ANSWERS, _CLOSES, _BEGINS, _ENDS = (RESERVED[number] for number in range(16, 21))
 _ANY = re.compile(f"([{_SAYS}{_ANSWERS}{_CLOSES}{_BEGINS}{_ENDS}])")
 _BLANKS = re.compile(f"( +)({_ANSWERS})")
+_HALVES = re.compile("[\ud800-\udfff]")
 _IS_RESERVED = re.compile(f"[{RESERVED}]")
 
 # Of tools and their calls: templates compare these, or count their characters.
@@ -70,6 +72,12 @@ class ChatOptions(msgspec.Struct, frozen=True):
 def resolve_chat(chat: Chat, base: Path, source: str) -> ChatOptions:
     where = f"sources: {source}: chat.template"
     found = _Template(CHATML) if chat.template == "chatml" else _find_template(chat.template, base, where)
+    if len(found.text) > _MAX_TEMPLATE_BYTES or any(_HALVES.search(part) for part in found):
+        raise RecipeError(
+            "the template or a token beside it has half of a surrogate pair, or it is larger than a megabyte",
+            where=where,
+            next="give the file that the model has",
+        )
     if _IS_RESERVED.search(found.text):
         raise RecipeError(
             "the template has a noncharacter (U+FDD0 to U+FDEF), which marks regions here",
@@ -99,6 +107,12 @@ class _Template(NamedTuple):
 
 
 def _find_template(path: str, base: Path, where: str) -> _Template:
+    if "{%" in path or "{{" in path:
+        raise RecipeError(
+            "this is a template, and the path of one is needed",
+            where=where,
+            next=f"write it to a file, say {_JINJA} beside the recipe, and give its name",
+        )
     place = base / Path(path).expanduser()
     if place.is_dir():
         place = next((place / name for name in (_JINJA, _CONFIG) if (place / name).is_file()), place)
@@ -119,15 +133,15 @@ def _find_template(path: str, base: Path, where: str) -> _Template:
 
 def _load_text(path: Path, where: str) -> str:
     try:
-        data = load_bytes(path)
-        if len(data) > _MAX_TEMPLATE_BYTES and path.suffix != ".json":
+        size = path.stat().st_size
+        if size > (_MAX_CONFIG_BYTES if path.suffix == ".json" else _MAX_TEMPLATE_BYTES):
             raise RecipeError(
-                f"{path} has {len(data):,} bytes: no chat template is that large",
+                f"{path} has {size:,} bytes: no chat template is that large",
                 where=where,
                 next="give the file that the model has",
             )
-        return data.decode()
-    except (UnicodeDecodeError, StorageError) as error:
+        return load_bytes(path).decode()
+    except (UnicodeDecodeError, StorageError, OSError) as error:
         raise RecipeError(
             f"{path} cannot be read as text ({error})", where=where, next="give another"
         ) from None
@@ -170,51 +184,26 @@ def _tokens_of(config: Mapping[str, Any]) -> tuple[str, str]:
 
 @functools.lru_cache(maxsize=8)
 def _compiled(template: str, where: str) -> Any:
-    """(the template, whether it has {% generation %} blocks)."""
+    """(what renders it, whether it has {% generation %} blocks)."""
     try:
-        import jinja2
-        import jinja2.ext
-        import jinja2.sandbox
+        from tokmill.sources.sandbox import Sandbox
     except ImportError:
         raise MissingExtra(
             "chat templates need the package jinja2", where=where, next="pip install 'tokmill[chat]'"
         ) from None
-
-    class Generation(jinja2.ext.Extension):
-        """{% generation %} … {% endgeneration %}: a mark on either side."""
-
-        tags = {"generation"}  # noqa: RUF012 - as Jinja has it
-
-        def parse(self, parser: Any) -> Any:
-            line = next(parser.stream).lineno
-            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            begin, end = (
-                jinja2.nodes.Output([jinja2.nodes.TemplateData(mark)], lineno=line)
-                for mark in (_BEGINS, _ENDS)
-            )
-            return [begin, *body, end]
-
-    def raise_exception(message: str) -> None:
-        raise jinja2.TemplateError(message)
-
-    def tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **more: Any) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **more)
-
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
-    )
-    environment.filters["tojson"] = tojson
-    environment.globals["raise_exception"] = raise_exception
+    sandbox = Sandbox((_BEGINS, _ENDS))
     try:
-        compiled = environment.from_string(template)
-    except (jinja2.TemplateError, RecursionError) as error:
-        line = f" (line {error.lineno})" if isinstance(error, jinja2.TemplateSyntaxError) else ""
+        compiled = sandbox.compiled(template)
+    except Exception as error:  # noqa: BLE001  (Jinja's, and those of Python's compiler)
+        line = getattr(error, "lineno", None)
         raise RecipeError(
-            f"the chat template is not Jinja{line}: {error}",
+            f"the chat template is not Jinja{f' (line {line})' if line else ''}: "
+            f"{error or type(error).__name__}",
             where=where,
             next="give the file that the model has",
         ) from None
-    return compiled, re.search(r"{%[-+]?\s*generation\b", template) is not None
+    has_generation = re.search(r"{%[-+]?\s*generation\b", template) is not None
+    return functools.partial(sandbox.render, compiled), has_generation
 
 
 # --- a conversation ---
@@ -231,13 +220,11 @@ class Conversations:
 
     def __init__(self, options: ChatOptions, source: str) -> None:
         self._options = options
-        self._template, self._has_generation = _compiled(
-            options.template, f"sources: {source}: chat.template"
-        )
+        self._render, has_generation = _compiled(options.template, f"sources: {source}: chat.template")
         self._finish = (
             _finish_all
             if options.loss == "all"
-            else (_finish_generated if self._has_generation else _finish_answers)
+            else (_finish_generated if has_generation else _finish_answers)
         )
 
     def render(self, messages: str, tools: str | None) -> str:
@@ -246,14 +233,15 @@ class Conversations:
             raise Unusable("reserved_character", "holds a noncharacter, U+FDD0 to U+FDEF")
         said = self._messages(_decoded(messages, "messages"))
         given = None if tools is None else _decoded(tools, "tools")
-        if _is_reserved((said, given)):  # spelled with an escape
+        if _is_reserved([said, given]):  # spelled with an escape
             raise Unusable("reserved_character", "holds a noncharacter, U+FDD0 to U+FDEF")
-        plain = _ANY.sub("", self._rendered(said, given))
+        chars = len(messages) + len(tools or "")
+        plain = _ANY.sub("", self._rendered(said, given, chars))
         wide = any(message["role"] == "assistant" and _text_of(message)[:1].isspace() for message in said)
         for is_wide in (True, False) if wide else (False,):
             marked = [_marked(message, is_wide) for message in said]
             try:
-                found = self._rendered(marked, _marked_tree(given, _SAYS))
+                found = self._rendered(marked, _marked_tree(given, _SAYS), chars)
             except Unusable:
                 continue  # it looks into the texts
             if _ANY.sub("", found) == plain and _is_in_turn(found):
@@ -262,12 +250,11 @@ class Conversations:
             "template_rewrites_content", "the template changes, cuts or compares the text of a message"
         )
 
-    def _rendered(self, messages: list[Any], tools: Any) -> str:
-        import jinja2
-
+    def _rendered(self, messages: list[Any], tools: Any, chars: int) -> str:
         options = self._options
         try:
-            text = self._template.render(
+            text = self._render(
+                chars,
                 messages=messages,
                 tools=tools,
                 bos_token=options.bos_token,
@@ -275,17 +262,9 @@ class Conversations:
                 add_generation_prompt=False,
             )
             text.encode()
-        except (
-            jinja2.TemplateError,
-            TypeError,
-            ValueError,
-            ArithmeticError,
-            LookupError,
-            AttributeError,
-        ) as error:
-            raise Unusable("template_error", f"{type(error).__name__}: {error}"[:200]) from None
-        except (RecursionError, MemoryError) as error:
-            raise Unusable("template_error", type(error).__name__) from None
+        except Exception as error:  # noqa: BLE001  (the code is the template's, and so is what it raises)
+            said = f"{type(error).__name__}: {error}"[:200].encode(errors="replace").decode()
+            raise Unusable("template_error", said) from None
         return str(text)
 
     def _messages(self, given: Any) -> list[dict[str, Any]]:
@@ -327,7 +306,9 @@ def _decoded(spelled: str, what: str) -> Any:
     try:
         found = msgspec.json.decode(spelled)
         return msgspec.json.decode(found) if isinstance(found, str) else found
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except RecursionError:
+        raise Unusable("too_deep", f"nested deeper than {MAX_DEPTH} levels") from None
+    except (msgspec.MsgspecError, ValueError) as error:
         raise Unusable("bad_messages", f"{what}: {error}"[:200]) from None
 
 
@@ -336,12 +317,17 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
-def _is_reserved(value: Any) -> bool:
-    if isinstance(value, str):
-        return _IS_RESERVED.search(value) is not None
-    if isinstance(value, dict):
-        return any(_is_reserved(one) for item in value.items() for one in item)
-    return isinstance(value, list | tuple) and any(map(_is_reserved, value))
+def _is_reserved(values: list[Any]) -> bool:
+    """Does any text in it hold one? All that is inside of each other is looked at, one depth at a time."""
+    for _ in range(MAX_DEPTH + 1):
+        if not values:
+            return False
+        if any(isinstance(one, str) and _IS_RESERVED.search(one) for one in values):
+            return True
+        objects = [one for one in values if isinstance(one, dict)]
+        values = [inner for one in values if isinstance(one, list) for inner in one]
+        values += [inner for one in objects for item in one.items() for inner in item]
+    raise Unusable("too_deep", f"nested deeper than {MAX_DEPTH} levels")  # as a record is; else Python ends
 
 
 # --- marks ---

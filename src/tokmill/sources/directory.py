@@ -26,6 +26,8 @@ import pyarrow as pa
 
 from tokmill.artifacts.manifest import Json
 from tokmill.recipe import Directory, Source
+from tokmill.sources.extract.engines import Broken, Engine, open_engine
+from tokmill.sources.extract.page import parse_page
 from tokmill.sources.posts import html_column
 from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Taken, whole_file
 from tokmill.storage.location import AnyPath, InputFile
@@ -35,7 +37,7 @@ from tokmill.storage.tree import Entry, FileList
 _BATCH_BYTES = 4 << 20
 _LOOKED_AT = 8192  # bytes, for a NUL: as git does
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
-_HTML, _NOTEBOOK = (".html", ".htm"), ".ipynb"
+HTML, _NOTEBOOK = (".html", ".htm"), ".ipynb"
 
 # the names that GitHub's linguist has for them (https://github.com/github-linguist/linguist)
 _LANGUAGES = {
@@ -56,25 +58,32 @@ _BY_SUFFIX = {suffix: name for name, suffixes in _LANGUAGES.items() for suffix i
 def resolve(source: Source, files: list[InputFile]) -> Json:
     section = source.directory or Directory(path=".")
     options: Json = section.model_dump(mode="json", exclude={"path"})  # where it lies changes nothing
+    if source.extract is not None:
+        options["extract"] = source.extract.model_dump(mode="json")
+        open_engine(options["extract"], main_text=True)
     return options
 
 
 def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
     assert isinstance(path, FileList), "a task of a directory is told which files"
+    asked = reading.options.get("extract")
+    engine = open_engine(asked, main_text=True) if asked else None
     entries: list[Entry] = []
     contents: list[bytes] = []
     size = 0
     for entry, content in zip(path.entries, path.load(), strict=True):
         if entries and size + len(content) > _BATCH_BYTES:
-            yield _taken(entries, contents, reading.max_record_bytes)
+            yield _taken(entries, contents, engine, reading.max_record_bytes)
             entries, contents, size = [], [], 0
         entries.append(entry)
         contents.append(content)
         size += len(content)
-    yield _taken(entries, contents, reading.max_record_bytes)
+    yield _taken(entries, contents, engine, reading.max_record_bytes)
 
 
-def _taken(entries: list[Entry], contents: list[bytes], max_record_bytes: int) -> Taken:
+def _taken(
+    entries: list[Entry], contents: list[bytes], engine: Engine | None, max_record_bytes: int
+) -> Taken:
     bad: list[BadRecord] = []
     dropped: list[Dropped] = []
     names: list[str] = []
@@ -88,27 +97,37 @@ def _taken(entries: list[Entry], contents: list[bytes], max_record_bytes: int) -
             else:
                 dropped.append(_left_out(name, reason))
             continue
-        if content[:2] in _UTF16:
-            try:
-                content = content[2:].decode(_UTF16[content[:2]]).encode()
-            except UnicodeDecodeError as error:
-                bad.append(BadRecord(0, "invalid_utf16", f"byte {error.start + 2}: {error.reason}", name))
-                continue
+        try:
+            content = _as_utf8(content)
+        except UnicodeDecodeError as error:
+            bad.append(BadRecord(0, "invalid_utf16", f"byte {error.start + 2}: {error.reason}", name))
+            continue
         if content.find(b"\0", 0, _LOOKED_AT) >= 0:
             dropped.append(_left_out(name, "binary"))
             continue
         names.append(name)
         texts.append(content.removeprefix(UTF8_BOM))
     column = _strings(names, texts, bad)
-    if any(name.endswith(_NOTEBOOK) for name in names):
+    if any(name.lower().endswith(_NOTEBOOK) for name in names):
         column = _strings(names, _notebooks(names, texts, bad), bad)
-    is_page = np.array([name.endswith(_HTML) for name in names], np.bool_)
-    if is_page.any():
+    if engine is not None and any(name.lower().endswith(HTML) for name in names):
+        column = _strings(names, _pages(names, texts, bad, engine), bad)
+    is_page = np.array([name.lower().endswith(HTML) for name in names], np.bool_)
+    if is_page.any() and engine is None:
         column = _laid_out(column, is_page)
     metas = [_meta(name) for name in names]
     nothing = pa.nulls(len(names), pa.string())
     table = pa.table([column, names, nothing, nothing, metas], schema=RECORDS)
     return Taken(table, bad, dropped)
+
+
+def _as_utf8(content: bytes) -> bytes:
+    return content[2:].decode(_UTF16[content[:2]]).encode() if content[:2] in _UTF16 else content
+
+
+def decode(content: bytes) -> str:
+    """As it is read from the directory; what is not UTF-8 is an error."""
+    return _as_utf8(content).removeprefix(UTF8_BOM).decode()
 
 
 def _left_out(name: str, reason: str) -> Dropped:
@@ -142,6 +161,19 @@ def _take_out(
     bad += faults.values()
     names[:] = [name for row, name in enumerate(names) if row not in faults]
     texts[:] = [text for row, text in enumerate(texts) if row not in faults]
+
+
+def _pages(names: list[str], texts: list[bytes], bad: list[BadRecord], engine: Engine) -> list[bytes]:
+    """Texts with the main ones of pages in their place; what the engine refuses leaves both lists."""
+    faults: dict[int, BadRecord] = {}
+    for row, name in enumerate(names):
+        if name.lower().endswith(HTML):
+            try:
+                texts[row] = engine(texts[row].decode(), *parse_page(texts[row])).encode()
+            except Broken as error:
+                faults[row] = BadRecord(0, *error.args)._replace(file=name)
+    _take_out(names, texts, bad, faults)
+    return texts
 
 
 def _laid_out(column: Any, is_page: Any) -> Any:
@@ -179,7 +211,7 @@ def _notebooks(names: list[str], texts: list[bytes], bad: list[BadRecord]) -> li
     """Texts with those of cells in the place of notebooks; what is none leaves both lists for `bad`."""
     faults: dict[int, BadRecord] = {}
     for row, name in enumerate(names):
-        if name.endswith(_NOTEBOOK):
+        if name.lower().endswith(_NOTEBOOK):
             try:
                 texts[row] = _cells(texts[row])
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:

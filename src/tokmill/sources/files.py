@@ -44,6 +44,7 @@ from tokmill.storage.records import (
     join_list,
     outer_of,
     steps_of,
+    too_large,
 )
 
 Faults = dict[int, tuple[str, str]]  # by row: reason and detail
@@ -169,6 +170,8 @@ def _count_members(objects: Any, key: str) -> int:
 _TEXT_KEYS = ["text", "content"]
 _OPTIONAL = {"id": ["id", "doc_id"], "license": ["license", "license_tag"], "created_at": ["created_at"]}
 _META = "meta"  # an object that a record carries whole
+# Of texts at once: a template may write much for few messages.
+_RENDERED_BYTES = 64 << 20
 
 
 class Fields(msgspec.Struct, frozen=True):
@@ -279,7 +282,7 @@ def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Tak
     )
     batches = _followed(batches, fields)
     if fields.chat is not None:
-        batches = _rendered(batches, fields.chat, reading.source)
+        batches = _rendered(batches, fields.chat, reading)
     file_id = name if codecs.is_plain_text(path) and fields.unit == "document" else None
     for batch in batches:
         table = batch.table.append_column("members", _members(batch.table, fields.meta))
@@ -327,23 +330,41 @@ def _followed(batches: Iterator[Batch], fields: Fields) -> Iterator[Batch]:
         yield Batch(*without_faults(pa.table(columns), bad, offsets, faults))
 
 
-def _rendered(batches: Iterator[Batch], chat: ChatOptions, source: str) -> Iterator[Batch]:
-    """Messages give way to the text that the template makes of them; those that it cannot are bad records."""
-    conversations = Conversations(chat, source)
+def _rendered(batches: Iterator[Batch], chat: ChatOptions, reading: Reading) -> Iterator[Batch]:
+    """Messages give way to the text that the template makes of them; those that it cannot are bad records.
+    A batch whose texts become large is several."""
+    conversations, limit = Conversations(chat, reading.source), reading.max_record_bytes
     for table, bad, offsets in batches:
         faults: Faults = {}
         texts: list[str] = []
+        begin = size = 0
         messages = table.column("text").to_pylist()
         tools = table.column("tools").to_pylist() if chat.tools else [None] * len(messages)
         for row, (said, given) in enumerate(zip(messages, tools, strict=True)):
+            if size > _RENDERED_BYTES:
+                yield _with_texts(table, texts, bad, offsets, faults, begin)
+                faults, texts, bad, begin, size = {}, [], [], row, 0
+            text = ""
             try:
-                texts.append(conversations.render(said, given))
+                text = conversations.render(said, given)
             except Unusable as fault:
-                texts.append("")
-                faults[row] = (fault.reason, fault.detail)
-        columns = {name: one_piece(table.column(name)) for name in table.column_names}
-        columns["text"] = pa.array(texts, pa.large_string())
-        yield Batch(*without_faults(pa.table(columns), bad, offsets, faults))
+                faults[row - begin] = (fault.reason, fault.detail)
+            if (spelled := len(text.encode())) > limit:
+                faults[row - begin] = too_large(0, spelled, limit, "conversation")[1:3]
+                text, spelled = "", 0
+            texts.append(text)
+            size += spelled
+        yield _with_texts(table, texts, bad, offsets, faults, begin)
+
+
+def _with_texts(
+    table: Any, texts: list[str], bad: list[BadRecord], offsets: NDArray[np.int64], faults: Faults, begin: int
+) -> Batch:
+    """Rows from `begin` on, as many as there are texts."""
+    part = table.slice(begin, len(texts))
+    columns = {name: one_piece(part.column(name)) for name in part.column_names}
+    columns["text"] = pa.array(texts, pa.large_string())
+    return Batch(*without_faults(pa.table(columns), bad, offsets[begin : begin + len(texts)], faults))
 
 
 def _wanted(fields: Fields) -> list[Wanted]:

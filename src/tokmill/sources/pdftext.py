@@ -72,6 +72,9 @@ def read_layer(data: bytes, *, max_seconds: int, max_text_bytes: int) -> Layer:
                 _dismiss()
                 if is_last:
                     raise Stuck("the process that reads PDFs was killed twice") from None
+            except BaseException:  # an interrupt: its answer would be taken for that of the next file
+                _dismiss()
+                raise
     if status == -signal.SIGKILL:  # not by a limit of ours: the same file may be read another time
         raise Stuck("the process that read it was killed; look for the kernel's out-of-memory killer")
     if status == -signal.SIGXCPU:

@@ -38,8 +38,6 @@ import contextlib
 import functools
 import re
 from collections.abc import Iterator
-from html import unescape
-from html.entities import html5
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.parsers import expat
@@ -51,7 +49,8 @@ import pyarrow.compute as pc
 from tokmill.errors import CorruptFile, InputError
 from tokmill.kernels import htmltext as kernel
 from tokmill.kernels import xmlrows
-from tokmill.kernels.jit import Bytes, Offsets, frozen
+from tokmill.kernels.htmlentities import Entities, Names, html_entities, name_table
+from tokmill.kernels.jit import Bytes, Offsets
 from tokmill.kernels.xmlrows import NOT_A_NUMBER, NUMBER
 from tokmill.schema import large_strings
 from tokmill.storage.location import open_binary
@@ -95,17 +94,9 @@ def html_to_text(html: str) -> str:
 
 
 @functools.cache
-def _tables() -> tuple[kernel.Names, kernel.Entities]:
+def _tables() -> tuple[Names, Entities]:
     tags = {name: opening | closing << 8 for name, (opening, closing) in _ACTS.items()}
-    entities = {
-        name[:-1]: kernel.packed_text(text, is_bare=name[:-1] in html5)
-        for name, text in html5.items()
-        if name.endswith(";")
-    }
-    # Numbers of control characters: some mean a character of Windows-1252, some nothing.
-    texts = [unescape(f"&#{code};") for code in range(0xA0)]
-    controls = np.array([ord(text) if text else -1 for text in texts], np.int32)
-    return kernel.name_table(tags), kernel.Entities(kernel.name_table(entities), frozen(controls, np.int32))
+    return name_table(tags), html_entities()
 
 
 # The attributes of a row that are read, those with a number first.

@@ -229,10 +229,20 @@ def chunk_sizes(chunks: list[Chunk]) -> list[int]:
     ]
 
 
-def read_documents(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Batch]:
-    """Document tables of a few megabytes each, with the records that did not make it."""
-    for taken in find_reader(reading).read(path, name, span, reading):
-        yield Batch(to_documents(taken.records, reading), taken.bad, taken.dropped, taken.presence)
+def read_documents(
+    path: AnyPath, name: str, span: Span, reading: Reading, begins: int | None = None
+) -> Iterator[Batch]:
+    """Document tables of a few megabytes each, with the records that did not make it.
+
+    `begins`: where the first record of the span begins, if the reader is not to guess it."""
+    reader = find_reader(reading)
+    read = reader.read
+    if begins is not None:
+        assert reader.read_from is not None, "only a reader that guesses is told"
+        read, span = reader.read_from, Span(begins, span.end)
+    for taken in read(path, name, span, reading):
+        documents = to_documents(taken.records, reading)
+        yield Batch(documents, taken.bad, taken.dropped, taken.presence, taken.seam)
 
 
 def check_presence(

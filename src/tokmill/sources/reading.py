@@ -3,6 +3,11 @@
 Reader   resolve(source, files) -> options                   driver: what the recipe left open, from the files
          split(path, size, options, target_bytes) -> spans   driver: parts that can be read on their own
          read(path, name, span, reading) -> Taken, Taken, …  worker: records, bad records, dropped records
+         read_from(…) -> Taken, Taken, …                     worker: the same, where the first record is known
+                                                             to begin just where the span does
+
+Most readers see at once where the first record of a span begins. One that has to guess says where it took it
+to be, in a `Seam`; the span before it proves the guess, or mends it (tokmill.stages.ingest.seams).
 
 All that the rest knows of a kind of source is its record, which stands at the end of its file;
 `tokmill.sources.readers` has them all. Records have five columns; source, domain, the default licence and
@@ -46,7 +51,7 @@ from tokmill.recipe import Source
 from tokmill.schema import DOCUMENTS, one_piece, string_column
 from tokmill.storage.disk import ChunkStream, open_commit
 from tokmill.storage.location import AnyPath, InputFile, find_files
-from tokmill.storage.records import WHOLE, BadRecord, Span
+from tokmill.storage.records import WHOLE, BadRecord, Seam, Span
 
 RECORDS = pa.schema(
     [
@@ -78,6 +83,7 @@ class Reader:
     split: Callable[[AnyPath, int, Json, int], list[Span]]
     read: Callable[[AnyPath, str, Span, Reading], Iterator[Taken]]
     is_local: bool = False  # its files must lie on this machine; all others are read as streams
+    read_from: Callable[[AnyPath, str, Span, Reading], Iterator[Taken]] | None = None  # of one that guesses
 
 
 class Dropped(NamedTuple):
@@ -100,6 +106,7 @@ class Taken(NamedTuple):
     presence: Mapping[str, int] = MappingProxyType(
         {}
     )  # records, and how many of them have each field that the recipe names
+    seam: Seam | None = None  # of a reader that guesses, as far as it is known
 
 
 class Batch(NamedTuple):
@@ -109,15 +116,17 @@ class Batch(NamedTuple):
     bad: list[BadRecord]
     dropped: list[Dropped]
     presence: Mapping[str, int] = MappingProxyType({})
+    seam: Seam | None = None
 
 
 class Record(NamedTuple):
-    """Of a reader whose parser gives them one by one anyway; its licence is that of the source."""
+    """Of a reader whose parser gives them one by one anyway; without a licence it has that of the source."""
 
     text: str
     id: str | None
     created_at: str | None
     meta: Json  # of which a None is left out
+    license: str | None = None
 
 
 _BATCH_SIZE, _BATCH_RECORDS = 4 << 20, 4096
@@ -155,12 +164,12 @@ def gathered(
 
 def _record_table(records: list[Record]) -> Any:
     columns: list[Any] = list(zip(*records, strict=True)) or [()] * len(Record._fields)
-    texts, ids, dates, metas = columns
+    texts, ids, dates, metas, licenses = columns
     spelled = [
         msgspec.json.encode({key: value for key, value in meta.items() if value is not None}).decode()
         for meta in metas
     ]
-    return pa.table([texts, ids, pa.nulls(len(texts), pa.string()), dates, spelled], schema=RECORDS)
+    return pa.table([texts, ids, licenses, dates, spelled], schema=RECORDS)
 
 
 def whole_file(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:

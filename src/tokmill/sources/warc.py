@@ -6,55 +6,40 @@
 
     page   bytes ─ charset of the mark, the header, the page ─ decode ─┬─> HTML, characters replaced
                                                                        └─> Broken: undecodable
-           HTML ─ depth of nesting ─ tree ─ main_text ─┬─> text
-                                                       └─> Broken: too_deep
+           HTML ─ tree ─┬─ the engine of `extract:` ─> text
+                        └─ read_head ────────────────> title, published, license, … of meta
 
-Records are framed by `tokmill.storage.warcfile`, and FastWARC reads what is inside one. A broken record is
-quarantined and reading continues; a truncated file is an error. The depth is bounded before text is taken
-out, because the time for that grows with its square.
+Records are framed by `tokmill.storage.warcfile`, a span of the file by itself, and FastWARC reads what is
+inside one. A broken record is quarantined and reading continues; a truncated file is an error, unless
+`truncated: quarantine` takes its last record for a broken one.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from zlib_ng import zlib_ng
 
 from tokmill.artifacts.manifest import Json
-from tokmill.errors import MissingExtra
-from tokmill.recipe import Source, Warc
-from tokmill.sources.reading import Dropped, Reader, Reading, Record, Taken, gather, whole_file
+from tokmill.errors import CorruptFile, MissingExtra
+from tokmill.recipe import Extract, Source, Warc
+from tokmill.sources.extract.engines import Broken, Engine, open_engine
+from tokmill.sources.extract.head import Head, join_robots, read_head
+from tokmill.sources.extract.page import parse_page
+from tokmill.sources.reading import RECORDS, Dropped, Reader, Reading, Record, Taken, gather
 from tokmill.storage import codecs
-from tokmill.storage.location import AnyPath, InputFile, open_binary
+from tokmill.storage.location import AnyPath, InputFile
 from tokmill.storage.records import BadRecord, Span
-from tokmill.storage.warcfile import GZIP, MAX_HEADER_BYTES, ZLIB_ERRORS, read_frames
+from tokmill.storage.warcfile import GZIP, MAX_HEADER_BYTES, ZLIB_ERRORS, Frames, Truncated
 
-# Main text of nested <div> takes time that grows with the square of the depth:
-# 0.02 s at 1,000, 10 s at 20,000.
-_MAX_DEPTH = 1000
-_MAX_CROSSED = 10 * _MAX_DEPTH  # tags that may be open; a tree of so many still parses in 0.4 s
-_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]{0,20})")
-# Elements that hold nothing, or that the next of their kind closes: many of them in a row are not nested.
-_FLAT = frozenset(
-    re.findall(
-        r"\w+",
-        "area base br col embed hr img input link meta param source track wbr "
-        "html head body p li dt dd option optgroup tr td th tbody thead tfoot colgroup rp rt a",
-    )
-)
 # A page with one bad byte is a page; one with more than this is in another charset than it says.
 _MAX_REPLACED_FRACTION = 0.001
 
 
 # --- pages ---
-
-
-class Broken(Exception):
-    """Why a record is quarantined: reason, detail."""
 
 
 class Parsers:
@@ -63,9 +48,7 @@ class Parsers:
     def __init__(self) -> None:
         try:
             from fastwarc.warc import ArchiveIterator, WarcRecordType
-            from resiliparse.extract.html2text import extract_plain_text  # type: ignore[import-untyped]
             from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5  # type: ignore[import-untyped]
-            from resiliparse.parse.html import HTMLTree  # type: ignore[import-untyped]
         except ImportError as error:
             raise MissingExtra(
                 f"web archives need a package that is not installed ({error.name})",
@@ -73,9 +56,7 @@ class Parsers:
             ) from error
         self.kinds: Any = WarcRecordType
         self._iterator: Any = ArchiveIterator
-        self.tree: Any = HTMLTree
         self.detect_encoding, self.web_charset = detect_encoding, map_encoding_to_html5
-        self.extract_plain_text: Any = extract_plain_text
 
     def record(self, data: bytes) -> Any:
         try:
@@ -92,11 +73,10 @@ def decode(body: bytes, declared: str | None, parse: Parsers, *, is_html: bool) 
     """In the charset of the byte order mark, else the declared one, else the likeliest;
     and how many characters stand for bytes that the charset does not have."""
     charset = _charset(body, declared, parse, is_html)
-    text = body.decode(charset, "replace").removeprefix("\ufeff")
     try:
-        body.decode(charset)
-        return text, 0
+        return body.decode(charset).removeprefix("\ufeff"), 0
     except UnicodeDecodeError as error:
+        text = body.decode(charset, "replace").removeprefix("\ufeff")
         replaced = text.count("\ufffd")
         if replaced > _MAX_REPLACED_FRACTION * len(text):
             raise Broken("undecodable", f"byte {error.start} is not {charset}: {error.reason}") from error
@@ -119,72 +99,6 @@ def _charset(body: bytes, declared: str | None, parse: Parsers, is_html: bool) -
 _LATIN = {"latin-1": "iso-8859-1", "iso8859-1": "iso-8859-1", "iso_8859-1": "iso-8859-1"}
 
 
-def main_text(html: str, parse: Parsers, main_content: bool) -> str:
-    sure, possible = _nesting(html)
-    if sure > _MAX_DEPTH or possible > _MAX_CROSSED:
-        raise _too_deep(max(sure, min(possible, _MAX_CROSSED)))
-    tree = parse.tree.parse(html)
-    if possible > _MAX_DEPTH and _is_deeper(tree, _MAX_DEPTH):
-        raise _too_deep(_MAX_DEPTH)
-    return str(
-        parse.extract_plain_text(
-            tree,
-            main_content=main_content,
-            preserve_formatting=True,
-            links=False,
-            alt_texts=False,
-            list_bullets=True,
-        )
-    )
-
-
-def _nesting(html: str) -> tuple[int, int]:
-    """How many elements are open at once at most: counted by name, and if each end tag that does not match
-    the last start tag were ignored, as a parser may do. The tree is no deeper than the second by much."""
-    if html.count("<") - html.count("</") <= _MAX_DEPTH:
-        return 0, 0
-    opened: Counter[str] = Counter()
-    stack: list[str] = []
-    depth = deepest = highest = 0
-    for slash, name in _TAG.findall(html):
-        tag = name.lower()
-        if tag in _FLAT:
-            continue
-        if not slash:
-            opened[tag] += 1
-            depth += 1
-            stack.append(tag)
-            deepest, highest = max(deepest, depth), max(highest, len(stack))
-        else:
-            if opened[tag]:
-                opened[tag] -= 1
-                depth -= 1
-            if stack and stack[-1] == tag:
-                stack.pop()
-    return deepest, highest
-
-
-def _is_deeper(tree: Any, limit: int) -> bool:
-    node, depth = tree.document, 0
-    while node is not None:
-        child = node.first_child
-        if child is not None:
-            node, depth = child, depth + 1
-            if depth > limit:
-                return True
-            continue
-        while node is not None and node.next is None:
-            node, depth = node.parent, depth - 1
-        node = None if node is None else node.next
-    return False
-
-
-def _too_deep(depth: int) -> Broken:
-    return Broken(
-        "too_deep", f"{depth:,} elements or more inside each other; at most {_MAX_DEPTH:,} are read"
-    )
-
-
 # --- the reader ---
 
 SUFFIXES = (".warc", ".warc.gz", ".wet", ".wet.gz")
@@ -193,7 +107,9 @@ _ANY_WINDOW, _RAW_WINDOW = 47, -15
 
 _LINE_END = re.compile(rb"\r?\n")
 _CHUNK_SIZE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,15})[ \t]*(?:;[^\n]*)?\r?\n")
-_PAGE_TYPES = ("text/html", "application/xhtml+xml")
+_LINK = re.compile(r"""<\s*([^>\s]+)\s*>((?:\s*;[^",;<]*(?:"[^"]*")?)*)""")
+_PARAMETER = re.compile(r""";\s*([^\s=;",]+)\s*=\s*(?:"([^"]*)"|([^\s";,]+))""")
+PAGE_TYPES = ("text/html", "application/xhtml+xml")
 
 
 class _Unwanted(Exception):
@@ -206,66 +122,141 @@ def resolve(source: Source, files: list[InputFile]) -> Json:
             raise codecs.unknown_suffix(file.path, "reader of web archives", SUFFIXES)
     Parsers()
     options: Json = (source.warc or Warc()).model_dump(mode="json")
+    options["extract"] = (source.extract or Extract()).model_dump(mode="json")
+    open_engine(options["extract"], main_text=options["main_text"])
     return options
 
 
+def split(path: AnyPath, size: int, options: Json, target_bytes: int) -> list[Span]:
+    return codecs.byte_spans(size, target_bytes)
+
+
 def read(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
-    return gather(_read_records(path, reading))
+    return _read(path, span, reading, is_known=False)
 
 
-def _read_records(path: AnyPath, reading: Reading) -> Iterator[Record | BadRecord | Dropped]:
+def read_from(path: AnyPath, name: str, span: Span, reading: Reading) -> Iterator[Taken]:
+    return _read(path, span, reading, is_known=True)
+
+
+def _read(path: AnyPath, span: Span, reading: Reading, *, is_known: bool) -> Iterator[Taken]:
+    truncated: Truncated = reading.options.get("truncated", "error")
+    frames = Frames(path, span, reading.max_record_bytes, truncated, is_known=is_known)
+    try:
+        for taken in gather(_read_records(frames, reading)):
+            yield taken._replace(seam=frames.seam)
+    except CorruptFile:
+        if not frames.is_guess:
+            raise
+        # the file may be whole, and the guess wrong
+        yield Taken(RECORDS.empty_table(), [], [], seam=frames.seam._replace(is_broken=True))
+
+
+def _read_records(frames: Frames, reading: Reading) -> Iterator[Record | BadRecord | Dropped]:
     parse = Parsers()
-    with open_binary(path) as raw:
-        for frame in read_frames(raw, path, reading.max_record_bytes):
-            if isinstance(frame, BadRecord):
-                yield frame
+    engine = open_engine(reading.options["extract"], main_text=reading.options["main_text"])
+    for frame in frames:
+        if isinstance(frame, BadRecord):
+            yield frame
+            continue
+        id = None
+        try:
+            record = parse.record(frame.data)
+            id = _plain_id(record.headers.get("WARC-Record-ID"))
+            yield _document(record, id, parse, engine, reading)
+        except _Unwanted as error:
+            yield Dropped(frame.offset, id, *error.args)
+        except Broken as error:
+            yield BadRecord(frame.offset, *error.args)
+
+
+class WebPage(NamedTuple):
+    """A page as engines are given it."""
+
+    offset: int
+    id: str | None
+    url: str | None
+    html: str
+
+
+def read_pages(
+    path: AnyPath, span: Span, reading: Reading, *, is_known: bool, id: str | None = None
+) -> Iterator[WebPage]:
+    """The pages of a span, for who wants to see them and not their text. With an `id`: those that have it,
+    and those that have none."""
+    parse = Parsers()
+    frames = Frames(path, span, reading.max_record_bytes, "quarantine", is_known=is_known)
+    for frame in frames:
+        if isinstance(frame, BadRecord):
+            continue
+        try:
+            record = parse.record(frame.data)
+            own = _plain_id(record.headers.get("WARC-Record-ID"))
+            if id is not None and own not in (id, None):
                 continue
-            id = None
-            try:
-                record = parse.record(frame.data)
-                id = _plain_id(record.headers.get("WARC-Record-ID"))
-                yield _document(record, id, parse, reading)
-            except _Unwanted as error:
-                yield Dropped(frame.offset, id, *error.args)
-            except Broken as error:
-                yield BadRecord(frame.offset, *error.args)
+            is_page = record.record_type != parse.kinds.conversion
+            found = _document(record, own, parse, lambda html, data, tree: html, reading)
+        except (_Unwanted, Broken):
+            continue
+        if is_page and found.meta["content_type"] in PAGE_TYPES:
+            yield WebPage(frame.offset, own, found.meta["url"], found.text)
 
 
 # -- what is in a record ---------------------------------------------------------------------------
 
 
-def _document(record: Any, id: str | None, parse: Parsers, reading: Reading) -> Record:
+def _document(record: Any, id: str | None, parse: Parsers, engine: Engine, reading: Reading) -> Record:
     kind, headers = record.record_type, record.headers
     if kind not in (parse.kinds.response, parse.kinds.resource, parse.kinds.conversion):
         raise _Unwanted("not_a_page")
     content_type, charset = _media_type(headers.get("Content-Type"))
-    status = None
+    status, marks = None, {}
     if kind == parse.kinds.response and content_type == "application/http":
         status, content_type, charset, body = _http_body(record, reading.max_record_bytes)
+        marks = _marks(record.http_headers)
     else:
         body = bytes(record.reader.read())
-    replaced = 0
+    url, date = headers.get("WARC-Target-URI"), headers.get("WARC-Date")
+    head, replaced = Head(), 0
     if kind == parse.kinds.conversion:
         text = _decode_strictly(body)
-    elif content_type in _PAGE_TYPES:
+    elif content_type in PAGE_TYPES:
         html, replaced = decode(body, charset, parse, is_html=True)
-        text = main_text(html, parse, reading.options["main_text"])
+        data, tree = parse_page(html.encode())
+        text = engine(html, data, tree)
+        head = read_head(data, tree, url, crawled=date, licenses=marks.get("license_link", "").split())
     elif content_type == "text/plain":
         text, replaced = decode(body, charset, parse, is_html=False)
     else:
         raise _Unwanted("not_text")
     if not text.strip():
         raise _Unwanted("no_text", 0.0, 1.0)
-    date = headers.get("WARC-Date")
     meta = {
-        "url": headers.get("WARC-Target-URI"),
+        "url": url,
         "date": date,
         "content_type": content_type,
         "status": status,
         "language": headers.get("WARC-Identified-Content-Language"),
         "replaced_chars": replaced or None,
+        **_said_of_itself(head, marks),
     }
-    return Record(text, id, date, meta)
+    license = head.license if reading.options.get("license") == "page" else None
+    return Record(text, id, date, meta, license)
+
+
+def _said_of_itself(head: Head, marks: dict[str, str]) -> dict[str, str | None]:
+    """By the page and by its server, with other names than what the archive says: `date` is the crawl's, and
+    `language` is what a program took it for."""
+    robots = join_robots([*marks.get("robots", "").split(","), *(head.robots or "").split(",")])
+    return {
+        "title": head.title,
+        "published": head.date,
+        "declared_language": head.language,
+        "canonical_url": head.canonical_url,
+        "license": head.license,
+        "license_link": head.license_link or marks.get("license_link"),
+        "robots": robots,
+    }
 
 
 def _http_body(record: Any, max_bytes: int) -> tuple[int, str, str | None, bytes]:
@@ -284,6 +275,27 @@ def _http_body(record: Any, max_bytes: int) -> tuple[int, str, str | None, bytes
         for coding in reversed((headers.get(name) or "").lower().split(",")):
             body = _decoded(body, coding.strip(), max_bytes)
     return status, *_media_type(headers.get("Content-Type")), body
+
+
+def _marks(headers: Any) -> dict[str, str]:
+    """What the server says of the use of a page: `X-Robots-Tag` (noindex, noai, …) as it is spelled, and the
+    targets of links whose relation is `license` (RFC 8288, RFC 4946), with a space between them."""
+    robots, links = [], []
+    for name, value in headers:
+        if len(name) == len("Link") and name.lower() == "link":
+            links += [target for target, rest in _LINK.findall(value) if _is_license(rest)]
+        elif len(name) == len("X-Robots-Tag") and name.lower() == "x-robots-tag":
+            robots.append(value)
+    found = {"robots": ", ".join(filter(None, robots)), "license_link": " ".join(links)}
+    return {name: value for name, value in found.items() if value}
+
+
+def _is_license(parameters: str) -> bool:
+    """The first `rel` counts, which may name several relations."""
+    relations = (
+        quoted or bare for name, quoted, bare in _PARAMETER.findall(parameters) if name.lower() == "rel"
+    )
+    return "license" in next(relations, "").lower().split()
 
 
 def _decoded(body: bytes, coding: str, max_bytes: int) -> bytes:
@@ -369,5 +381,4 @@ def _plain_id(header: str | None) -> str | None:
     return header.strip().strip("<>").removeprefix("urn:").removeprefix("uuid:") or None if header else None
 
 
-# only the beginning of a file is sure to be the beginning of a record
-READER = Reader(resolve, whole_file, read)
+READER = Reader(resolve, split, read, read_from=read_from)

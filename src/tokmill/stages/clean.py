@@ -31,6 +31,7 @@ from tokmill.artifacts.manifest import NO_DOCUMENTS, FileEntry, Json, add_counts
 from tokmill.artifacts.step import (
     Artifact,
     Conduct,
+    Input,
     Made,
     Outcome,
     Stage,
@@ -45,6 +46,7 @@ from tokmill.artifacts.step import (
 )
 from tokmill.clean.edits import apply_edits, redact_texts
 from tokmill.clean.examine import CleanOptions, Examined, Faults, examine
+from tokmill.clean.url_policy import Blocklist, load_blocklist
 from tokmill.errors import CleanLimit, InputError
 from tokmill.packing.mixture import spelled_share
 from tokmill.recipe.cleaning import CleanLimits
@@ -57,19 +59,25 @@ _LOG = logging.getLogger("tokmill.clean")
 
 EXAMPLES_PER_REASON = 3
 _EXAMPLE_CHARS = 2000
-_DOCUMENTS = "documents"
+_DOCUMENTS, _LIST = "documents", "url list"
 
 
 @dataclass(frozen=True)
 class CleanExtra:
     max_nul_fraction: Decimal
     limits: CleanLimits
+    lists: tuple[Input, ...] = ()  # of URLs, as `list_inputs` has them
 
 
-def cleaning_task(options: CleanOptions, directory: Path) -> Task[CleanOptions]:
+def cleaning_task(options: CleanOptions, directory: Path, lists: Sequence[Input] = ()) -> Task[CleanOptions]:
     """The task of any shard, before it is known which."""
-    hooks = hook_inputs(options.plugins)
-    return Task(function="clean", key="", options=options, inputs=hooks, directory=str(directory))
+    inputs = [*hook_inputs(options.plugins), *lists]
+    return Task(function="clean", key="", options=options, inputs=inputs, directory=str(directory))
+
+
+def list_inputs(files: Mapping[str, tuple[Path, str]]) -> tuple[Input, ...]:
+    """By name, where a list of URLs is and its sha256."""
+    return tuple(Input(_LIST, str(path), digest) for path, digest in files.values())
 
 
 def shard_task(task: Task[CleanOptions], directory: Path, documents: FileEntry) -> Task[CleanOptions]:
@@ -80,13 +88,14 @@ def shard_task(task: Task[CleanOptions], directory: Path, documents: FileEntry) 
 
 def conduct(step: Step[CleanOptions, CleanExtra], upstream: Mapping[str, Artifact]) -> Conduct:
     (ingested,) = upstream.values()
-    task = cleaning_task(step.options, step.directory)
+    task = cleaning_task(step.options, step.directory, step.extra.lists)
     entries = ingested.manifest.entries(_DOCUMENTS)
     _tell_what_is_off(step.options)
     receipts = yield [shard_task(task, ingested.directory, entry) for entry in entries]
     counts = add_counts(NO_DOCUMENTS, sum_counts(receipts))
     _check_nul(step, counts)
     check_loss(step, counts)
+    _tell_no_urls(step.options, counts)
     ledgers = [step.directory / e.path for receipt in receipts for e in receipt.files if e.table == "ledger"]
     tell(step.name, cleaning_losses(step.options, counts, step.extra.limits.warn_source_loss, ledgers))
     tell(step.name, language_warnings(step.options, counts))
@@ -105,12 +114,25 @@ def _tell_what_is_off(options: CleanOptions) -> None:
         )
 
 
+def _tell_no_urls(options: CleanOptions, counts: Json) -> None:
+    """Lists that judge nothing, without a word."""
+    if options.urls and counts["in"] and not counts["with_url"]:
+        _LOG.warning(
+            "source %s: none of its %s documents has a URL in `meta.%s`, so nothing is blocked; carry "
+            "it along with `fields: {meta: [%s]}`, or name another key with `urls.field`",
+            options.source,
+            f"{counts['in']:,}",
+            options.urls.field,
+            options.urls.field,
+        )
+
+
 def perform_clean(task: Task[CleanOptions]) -> Made:
     return clean_table(task, task.load(_DOCUMENTS))
 
 
 def clean_table(task: Task[CleanOptions], documents: Any) -> Made:
-    found = examine(documents, task.options)
+    found = examine(documents, task.options, _blocklist(task))
     kept = np.ones(documents.num_rows, np.bool_)
     kept[found.faults.rows] = False
     files = _write(task, documents, found, kept)
@@ -133,8 +155,17 @@ def clean_table(task: Task[CleanOptions], documents: Any) -> Made:
         if task.options.language
         else {},
     }
+    if found.with_url is not None:
+        counts["with_url"] = found.with_url
     counts |= {name: told for name, told in (("emptied", found.emptied), ("looks", found.looks)) if told}
     return Made(files, counts)
+
+
+def _blocklist(task: Task[CleanOptions]) -> Blocklist | None:
+    if not task.options.urls:
+        return None
+    digests = [item.content_sha256 for item in task.inputs if item.role == _LIST]
+    return load_blocklist(task.paths(_LIST), digests, task.options.urls)
 
 
 def _write(task: Task[CleanOptions], documents: Any, found: Examined, kept: Any) -> list[FileEntry]:

@@ -6,6 +6,7 @@ It is said at once, at the end of the run, by the report and the review.
                                      ├─ documents that share one id           split
                                      ├─ a held-out split larger than training split, build
                                      ├─ a vocabulary smaller than asked for   tokenizer
+                                     ├─ control tokens that it lacks          ingest, tokenizer
                                      └─ facts.warnings                        mixture, build
 
 Nothing of it is in a fingerprint: bounds are read from the recipe of today,
@@ -14,17 +15,21 @@ and steps that are up to date are judged again.
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import NamedTuple
 
 from tokmill.artifacts.manifest import Json
-from tokmill.artifacts.step import Artifact
+from tokmill.artifacts.step import Artifact, is_chat
 from tokmill.clean.examine import CleanOptions
 from tokmill.clean.language import ENGLISH
+from tokmill.errors import TokmillError
 from tokmill.recipe.cleaning import WARN_SOURCE_LOSS
 from tokmill.stages.losses import Loss, by_source, cleaning_losses, find_losses
+from tokmill.tokenizers.load import load_tokenizer
+from tokmill.tokenizers.regions import control_literals
 
 _LOG = logging.getLogger("tokmill.warnings")
 
@@ -32,6 +37,7 @@ MAX_FOREIGN = 0.5  # of the documents that were looked at
 FEWEST_LOOKED_AT = 10
 MAX_SHARED_IDS = 0.01  # of the documents of a source
 FEWEST_OF_ONE_ID = 10
+_SHOWN_LITERALS = 6
 
 
 class Warning(NamedTuple):
@@ -115,6 +121,52 @@ def vocabulary_warnings(train: Json | None, facts: Json) -> Iterator[Warning]:
         )
 
 
+def chat_warnings(source: str, chat: Json, specials: Collection[str], of: str) -> Iterator[Warning]:
+    """A template whose control tokens the tokenizer does not have. `of` says which: its file, or none where
+    it is trained."""
+    written = control_literals(chat["template"], chat["bos_token"], chat["eos_token"])
+    lacks = [literal for literal in written if literal not in specials]
+    if not lacks:
+        return
+    spelled = ", ".join(f"`{literal}`" for literal in lacks[:_SHOWN_LITERALS])
+    if len(lacks) > _SHOWN_LITERALS:
+        spelled += f" and {len(lacks) - _SHOWN_LITERALS} more"
+    add = (
+        "use the tokenizer of the model whose template it is, or another that has them"
+        if of
+        else f"set `control_symbols: {json.dumps(lacks, ensure_ascii=False)}` in `tokenizer.train`"
+    )
+    yield Warning(
+        f"source {source}",
+        f"the chat template of {source} writes {spelled}, and {of or 'the tokenizer that is trained'} has no "
+        "such special tokens: they are spelled as text, of ordinary tokens",
+        f"{add}, or give another `chat.template`",
+        ("not special tokens", len(lacks), "literals"),
+        ("written by the template", len(written), "literals"),
+        ("literals of the template that are no special tokens", 0, "", "the tokenizer"),
+    )
+
+
+def _chats_of_run(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, Warning]]:
+    """Every source of conversations against the tokenizer of the run, where that can be opened."""
+    tokenizer = artifacts.get("tokenizer")
+    chats = {
+        artifact.manifest.config["reading"]["source"]: artifact.manifest.config["reading"]["options"]["chat"]
+        for artifact in artifacts.values()
+        if artifact.manifest.kind == "ingest" and is_chat(artifact)
+    }
+    if tokenizer is None or not chats or tokenizer.manifest.config.get("plugin"):
+        return
+    facts = tokenizer.manifest.facts
+    try:
+        specials = load_tokenizer(tokenizer.directory / facts["file"], encoding=facts["encoding"]).specials
+    except TokmillError:  # `verify` tells it
+        return
+    of = "" if tokenizer.manifest.config.get("train") else facts["file"]
+    for source, chat in chats.items():
+        yield from (("tokenizer", warning) for warning in chat_warnings(source, chat, specials, of))
+
+
 def loss_limit(recipe: Json, section: str) -> Decimal:
     """Of `clean` or `dedup`, as the run wrote its recipe down; the default where it did not come to that."""
     return Decimal(str((recipe.get(section) or {}).get("warn_source_loss", WARN_SOURCE_LOSS)))
@@ -156,6 +208,7 @@ def warnings_of_run(artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, Wa
         elif manifest.kind == "tokenizer":
             found = vocabulary_warnings(manifest.config.get("train"), manifest.facts)
         yield from ((step, warning) for warning in found)
+    yield from _chats_of_run(artifacts)
 
 
 def told_by_run(artifacts: Mapping[str, Artifact], recipe: Json) -> list[tuple[str, str]]:

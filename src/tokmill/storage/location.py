@@ -163,7 +163,7 @@ def find_files(pattern: str, base: Path) -> list[InputFile]:
     if is_url(pattern):
         return _object_files(pattern)
     wanted = Path(pattern).expanduser()
-    root = base / Path(*_fixed_part(wanted.parts))
+    root = base / Path(*fixed_part(wanted.parts))
     found = set()  # "**/**" matches a file more than once
     # not Path.glob, which refuses absolute patterns; `base` apart, because a wildcard in its name is a letter
     for match in glob.glob(str(wanted), root_dir=base, recursive=True):  # noqa: PTH207
@@ -367,12 +367,20 @@ def read_whole(path: Path, max_bytes: int) -> bytes:
     return data
 
 
+# As most systems have it: asked about longer ones, they raise what says nothing about a file.
+_MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 4096
+
+
 def is_within(path: str) -> bool:
-    """Whether a path that a file lists stays in the directory that it is relative to."""
-    return bool(path) and not path.startswith("/") and ".." not in path.split("/") and "\0" not in path
+    """Whether a path that a file lists stays in the directory that it is relative to, and can be a path."""
+    names = path.split("/")
+    if not path or path.startswith("/") or ".." in names or "\0" in path:
+        return False
+    spelled = [len(name.encode(errors="surrogatepass")) for name in names]
+    return max(spelled) <= _MAX_NAME_BYTES and sum(spelled) + len(spelled) <= _MAX_PATH_BYTES
 
 
-def _fixed_part(parts: Sequence[str]) -> Sequence[str]:
+def fixed_part(parts: Sequence[str]) -> Sequence[str]:
     """Of a pattern, what is above the first wildcard; of a plain path, its parent."""
     return parts[: next((n for n, part in enumerate(parts) if glob.has_magic(part)), -1)]
 
@@ -446,7 +454,7 @@ def find_objects(pattern: str) -> list[InputFile]:
     url = parse_url(pattern)
     store = open_store(url)
     wanted = url.key.split("/")
-    fixed = "/".join(_fixed_part(wanted))
+    fixed = "/".join(fixed_part(wanted))
     if not glob.has_magic(url.key):
         meta = store.head(url.key)
         return [] if meta is None else [_found(url, meta, fixed)]

@@ -449,6 +449,15 @@ class Span(NamedTuple):
 WHOLE = Span()
 
 
+class Seam(NamedTuple):
+    """Of a part of a file that had to guess where its first record begins: where it took it to be, None for
+    nowhere in it; and where the first record of the next part begins, None for the end of the file."""
+
+    begins: int | None
+    ends: int | None
+    is_broken: bool = False  # it could not be read from there, as may be where the guess was wrong
+
+
 def no_rows(wanted: Sequence[Wanted], bad: list[BadRecord]) -> Batch:
     return Batch(string_table(wanted, [[] for _ in wanted]), bad, np.empty(0, np.int64))
 

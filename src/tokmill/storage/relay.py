@@ -73,6 +73,9 @@ class RelayClient:
                 is_answer, told = self._connection.recv()
             except (EOFError, OSError):
                 is_answer, told = False, self._gone()
+            except BaseException:  # an interrupt: the answer would be taken for that of the next request
+                self._connection.close()
+                raise
         if not is_answer:
             raise told
         return told

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tokmill.errors import CorruptFile, TokenizerError
+from tokmill.storage.disk import told_as_unreadable
 from tokmill.storage.location import read_whole
 
 TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "tekken.json")
@@ -41,8 +42,9 @@ class Mark(NamedTuple):
 
 def tokenizer_file(path: Path) -> Path:
     """The tokenizer in a directory; any other path as it is."""
-    if not path.is_dir():
-        return path
+    with told_as_unreadable(path):  # a name that is too long for one
+        if not path.is_dir():
+            return path
     for name in TOKENIZERS:
         if (path / name).is_file():
             return path / name

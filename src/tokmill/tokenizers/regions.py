@@ -23,6 +23,7 @@ learned only between two answers of one turn. A text without any mark is text, a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -44,6 +45,10 @@ _MARK_BYTES: Final = 3
 RESERVED: Final = "".join(map(chr, range(0xFDD0, 0xFDF0)))
 _WITHOUT: Final = dict.fromkeys(map(ord, MARKS))
 
+# As ChatML, Llama 3, DeepSeek and Gemma spell them. [INST] is text for some models and a token for others.
+_LITERAL: Final = re.compile(r"<\|[^<>|\s]{1,60}\|>|<｜[^<>｜\s]{1,60}｜>|<(?:start|end)_of_turn>")
+_COMMENT: Final = re.compile(r"{#.*?#}", re.DOTALL)
+
 EncodeColumn = Callable[[Any], Encoded]
 
 
@@ -60,6 +65,16 @@ class Masked(NamedTuple):
 def without_marks(text: str) -> str:
     """As people are shown it."""
     return text.translate(_WITHOUT)
+
+
+def control_literals(template: str, *named: str) -> list[str]:
+    """What a chat template writes and means as control tokens, by the look of it; `named`, where it names
+    them: bos and eos."""
+    written = _COMMENT.sub("", template)
+    found = _LITERAL.findall(written)
+    found += [token for token, name in zip(named, ("bos_token", "eos_token"), strict=False)
+              if token and name in written]  # fmt: skip
+    return list(dict.fromkeys(found))
 
 
 def strip_marks(texts: Any) -> Any:

@@ -110,7 +110,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sections = (tree / "recipe/cleaning.py").read_text(encoding="utf-8")
     for before, after in (
         ("class Dedup(Section):\n", SECTION),
-        ('("against", "exact", "near", "window")', '("against", "exact", "titles", "near", "window")'),
+        (
+            '("against", "url", "exact", "templates", "near", "window")',
+            '("against", "url", "exact", "titles", "templates", "near", "window")',
+        ),
         ("    exact: bool = True\n", "    exact: bool = True\n    titles: Titles | None = None\n"),
     ):
         assert sections.count(before) == 1

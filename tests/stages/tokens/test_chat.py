@@ -354,6 +354,22 @@ def test_a_noncharacter_that_is_escaped_is_found_too(tmp_path: Path) -> None:
     assert quarantined(tmp_path / "out") == {"reserved_character": 1}
 
 
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_calls_inside_of_each_other_are_quarantined_at_a_depth_that_is_the_same_everywhere(
+    tmp_path: Path, opening: str, closing: str
+) -> None:
+    """Python would end at some 300 or 900, by how deep it is in itself. Lists that are spelled in a string
+    are not looked into when the record is read."""
+    path = corpus(tmp_path, [], source={"max_bad_fraction": 1, "fields": {}})
+    lines = [
+        f'[{{"role": "assistant", "content": "x", "tool_calls": {opening * depth}1{closing * depth}}}]'
+        for depth in (50, 110, 450, 950)
+    ]
+    (tmp_path / "chat.jsonl").write_text("".join(json.dumps({"messages": line}) + "\n" for line in lines))
+    tokmill.run(path, out=tmp_path / "out", workers=1, until="split")
+    assert quarantined(tmp_path / "out") == {"too_deep": 3}
+
+
 TEMPLATES = {
     "refuses": "{% if messages[0].role != 'system' %}{{ raise_exception('a system first') }}{% endif %}x",
     "loud": "{% for m in messages %}{{ m.role }}: {{ m.content | upper }}\n{% endfor %}",
@@ -374,6 +390,67 @@ def test_what_a_template_does_not_show_as_it_is_is_quarantined(
     tokmill.run(path, out=tmp_path / "out", workers=1, until="split")
     # upper case of a mark is the mark: the text is another, and the regions are told all the same
     assert quarantined(tmp_path / "out") == ({} if reason == "kept" else {reason: 1})
+
+
+LLAMA = (
+    "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>{{ m.content }}"
+    "<|eot_id|>{% endfor %}{# <|not|> #}"
+)
+
+
+def said_by(result: Any) -> str:
+    """On either stream, as one line."""
+    return " ".join((result.stdout + result.stderr).split())
+
+
+def test_control_tokens_that_a_tokenizer_lacks_are_said_before_the_run_and_kept(tmp_path: Path) -> None:
+    """By `plan`, by `run` at once and at its end, in its JSON, in the report and in the review."""
+    config = {"chat_template": LLAMA, "bos_token": "<|im_start|>", "eos_token": "<|never|>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    path = corpus(tmp_path, conversations(), {"template": "."})
+    lacking = '"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"'
+    told = (
+        "the chat template of talk writes `<|start_header_id|>`, `<|end_header_id|>`, `<|eot_id|>`, and the "
+    )
+    told += "tokenizer that is trained has no such special tokens"
+    planned = command("plan", path)
+    assert planned.returncode == 0
+    assert f"! tokenizer: {told}" in said_by(planned)
+    assert f"control_symbols: [{lacking}]" in said_by(planned)
+    ran = command("run", path, "--json", "--workers", "1")
+    assert ran.returncode == 0, ran.stderr
+    out = tmp_path / "out" / "talks"
+    (warning,) = [one for one in json.loads(ran.stdout)["warnings"] if "chat template" in one["what"]]
+    assert warning["where"] == "tokenizer"
+    assert warning["what"].startswith(told)
+    assert told in " ".join(ran.stderr.split())
+    before, _, after = command("run", path, "--workers", "1").stderr.partition("to decide about")
+    assert told in " ".join(before.split())
+    assert told in " ".join(after.split())
+    reviewed = json.loads(command("review", out, "--json").stdout)
+    assert any(told in json.dumps(finding, ensure_ascii=False) for finding in reviewed["findings"])
+    assert command("report", out).returncode == 0
+    assert told in (out / "report.json").read_text()
+
+    tokenizer = load_tokenizer(out)
+    missing = [
+        token for token in ("<|start_header_id|>", "<|eot_id|>") if tokenizer.token_to_id(token) is None
+    ]
+    assert len(missing) == 2  # and the one that the template names is a token of it
+    assert tokenizer.token_to_id("<|im_start|>") is not None
+
+
+def test_a_tokenizer_file_that_lacks_them_is_named_and_one_that_has_them_is_not_warned_of(made: Path) -> None:
+    had = made / "out" / "tokenizer" / "tokenizer.json"
+    directory = made / "lacking"
+    sections = {"tokenizer": {"path": "tok.json", "eos": "<|endoftext|>"}}
+    path = corpus(directory, conversations(4), **sections)
+    shutil.copy(had, directory / "tok.json")
+    assert "chat template" not in said_by(command("plan", path))
+    (directory / "tok.json").write_text(had.read_text().replace("<|im_end|>", "<|in_end|>"))
+    said = said_by(command("plan", path))
+    assert "talk writes `<|im_end|>`, and tok.json has no such special tokens" in said
+    assert "use the tokenizer of the model whose template it is" in said
 
 
 def test_sharegpt_names_and_roles(tmp_path: Path) -> None:

@@ -9,21 +9,31 @@ Memory is bounded by a range, and there are as many of them as the documents cal
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from tokmill.artifacts.step import Made, Task, TaskFunction, TaskOptions, table_input, write_task_table
+from tokmill.artifacts.manifest import Receipt
+from tokmill.artifacts.step import (
+    Made,
+    Shard,
+    Task,
+    TaskFunction,
+    TaskOptions,
+    table_input,
+    write_task_table,
+)
 from tokmill.duplicates.shingling import match_equal
 from tokmill.schema import MATCHES
 from tokmill.stages.dedup.method import (
-    TABLES,
     Considered,
     DedupStep,
     Keep,
     Method,
     Phase,
+    considered_rows,
     load_ranks,
     scope_salts,
 )
@@ -36,7 +46,6 @@ from tokmill.stages.external import (
     partitions_for,
     write_run,
 )
-from tokmill.storage.tables import load_range
 
 HASHES: Layout = {"high": "<u8", "low": "<u8", "rank": "<i8", "row": "<u4"}
 
@@ -58,21 +67,34 @@ class MatchOptions(TaskOptions, frozen=True):
     groups: tuple[int, ...]  # per shard, likewise the others
     shards: tuple[str, ...]
     is_reference: tuple[bool, ...]
+    table: str = "matches"
 
 
 def _find_equal(step: DedupStep, asked: bool, considered: Sequence[Considered]) -> Phase:
     """The receipts of all ranges."""
-    options, shards, directory = step.options, [one.shard for one in considered], str(step.directory)
+    shards = [one.shard for one in considered]
     hashed = yield [
         Task(
             function="dedup.hashes",
             key=f"h{shard.number:05d}",
-            options=HashOptions(number=shard.number, keep=keep, by_source=options.by_source),
+            options=HashOptions(number=shard.number, keep=keep, by_source=step.options.by_source),
             inputs=inputs,
-            directory=directory,
+            directory=str(step.directory),
         )
         for shard, keep, inputs in considered
     ]
+    return (yield match_tasks(step, shards, hashed))
+
+
+def match_tasks(
+    step: DedupStep,
+    shards: Sequence[Shard],
+    hashed: Sequence[Receipt],
+    key: str = "p",
+    table: str = "matches",
+) -> list[Task]:
+    """A task for every range of what `hashed` wrote, one run for each shard."""
+    options = step.options
     hashes = [table_input("hashes", step.directory, receipt.files[0]) for receipt in hashed]
     documents = sum(item.rows for item in hashes)
     partitions = partitions_for(documents, HASHES_AT_ONCE, options.partitions)
@@ -82,29 +104,29 @@ def _find_equal(step: DedupStep, asked: bool, considered: Sequence[Considered]) 
         groups=tuple(max(group - 1, 0) for group in options.groups(shards)),
         shards=tuple(shard.name for shard in shards),
         is_reference=tuple(shard.source in options.reference for shard in shards),
+        table=table,
     )
-    return (
-        yield [
-            Task(
-                function="dedup.match",
-                key=f"p{partition:04d}",
-                options=replace(whole, partition=partition),
-                inputs=hashes,
-                directory=directory,
-            )
-            for partition in range(partitions)
-        ]
-    )
+    return [
+        Task(
+            function="dedup.match",
+            key=f"{key}{partition:04d}",
+            options=replace(whole, partition=partition),
+            inputs=hashes,
+            directory=str(step.directory),
+        )
+        for partition in range(partitions)
+    ]
 
 
 def perform_hashes(task: Task[HashOptions]) -> Made:
-    marks = task.load("marks", ["kept", "exact_high", "exact_low"])
-    kept = np.asarray(marks.column("kept")).copy()
-    for table in TABLES.values():
-        for drops in task.paths(table):
-            kept[np.asarray(load_range(drops, "shard", task.options.number).column("row"))] = False
-    rows = np.flatnonzero(kept)
+    marks = task.load("marks", ["exact_high", "exact_low"])
+    rows = considered_rows(task.inputs, task.options.number)
     high, low = (np.asarray(marks.column(name))[rows] for name in ("exact_high", "exact_low"))
+    return write_hashes(task, rows, high, low)
+
+
+def write_hashes(task: Task[Any], rows: Any, high: Any, low: Any) -> Made:
+    """The run of a shard: 128 bits of each of these rows."""
     if task.options.by_source:
         high = high ^ scope_salts(task, rows, group=0, by_source=True)
     order = np.argsort(high, kind="stable")
@@ -142,7 +164,7 @@ def perform_match(task: Task[MatchOptions]) -> Made:
         ],
         schema=MATCHES,
     )
-    return Made([write_task_table(task, "matches", table, "shard")], {})
+    return Made([write_task_table(task, options.table, table, "shard")], {})
 
 
 METHOD = Method(

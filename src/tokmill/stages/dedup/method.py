@@ -35,7 +35,7 @@ from tokmill.clean.examine import CleanOptions
 from tokmill.clean.rules import Rule, columns_of
 from tokmill.kernels import hashing
 from tokmill.recipe import Dedup
-from tokmill.schema import EDITS, one_piece, string_column
+from tokmill.schema import DEDUP_EDITS, EDITS, one_piece, string_column
 from tokmill.storage.location import InputFile
 from tokmill.storage.tables import load_range, load_table
 
@@ -206,16 +206,23 @@ def load_ranks(inputs: Sequence[Input], keep: Keep) -> NDArray[np.int64]:
     )
 
 
-def load_ranked(inputs: Sequence[Input], number: int, keep: Keep) -> Ranked:
+def considered_rows(inputs: Sequence[Input], number: int) -> NDArray[np.int64]:
     """Kept by cleaning and not dropped by an earlier look of this step (its tables are sorted by shard)."""
-    paths = {item.role: Path(item.path) for item in inputs}
-    considered = np.asarray(load_table(paths["marks"], ["kept"]).column("kept")).copy()
+    (marks,) = (item.path for item in inputs if item.role == "marks")
+    considered = np.asarray(load_table(Path(marks), ["kept"]).column("kept")).copy()
     for item in inputs:
         if item.role in TABLES.values():
             considered[np.asarray(load_range(Path(item.path), "shard", number).column("row"))] = False
-    rows = np.flatnonzero(considered)
+    return np.flatnonzero(considered)
+
+
+def load_ranked(inputs: Sequence[Input], number: int, keep: Keep) -> Ranked:
+    paths = {item.role: Path(item.path) for item in inputs}
+    rows = considered_rows(inputs, number)
     texts = one_piece(load_table(paths["documents"], ["text"]).column("text"))
-    edits = load_table(paths["edits"], ["row", "text"]) if "edits" in paths else EDITS.empty_table()
+    layers = [EDITS.empty_table()]  # each is of the text that the one before left: the last of a row counts
+    layers += [load_table(paths[role], EDITS.names) for role in ("edits", *DEDUP_EDITS) if role in paths]
+    edits = pa.concat_tables(layers)
     texts = apply_edits(texts, np.asarray(edits.column("row")), one_piece(edits.column("text")), rows)
     return Ranked(rows, load_ranks(inputs, keep)[rows], texts)
 
@@ -231,6 +238,13 @@ def _all_of(options: DedupOptions, shard: Shard) -> list[Input]:
     return shard.inputs()
 
 
+class Edited(NamedTuple):
+    """What a method does to texts that stay."""
+
+    table: str  # of the changed ones: one of DEDUP_EDITS
+    reason: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method(Generic[Asked]):
     """One way to find documents that say what another one already says."""
@@ -244,6 +258,8 @@ class Method(Generic[Asked]):
         None  # for the manifest; may refuse what it sees
     )
     reads: Callable[[DedupOptions, Shard], list[Input]] = _all_of
+    similarity: float | None = 1.0  # of a pair whose table tells none: equal texts
+    edits: Edited | None = None
 
     @property
     def table(self) -> str:
@@ -251,5 +267,5 @@ class Method(Generic[Asked]):
 
     def asked_in(self, manifest: Manifest) -> Asked | None:
         """What the recipe of a finished step asked of this method, if it did."""
-        only = msgspec.defstruct("Only", [(self.key, self.options | None)])
+        only = msgspec.defstruct("Only", [(self.key, self.options | None, None)])
         return getattr(manifest.options(only), self.key) or None

@@ -1,7 +1,9 @@
 """Dedup: which documents say what another one already says. Every drop names its survivor.
 
     against    ─> contaminated-<s>   items of a benchmark
+    url        ─> url-<p>            a page that was there already
     exact      ─> matches-<p>        duplicate -> survivor
+    templates  ─> templates-<s>, stripped-<s>  lines that recur on the pages of a site
     near       ─> near, clusters
     window     ─> window, trims-<s>  passages said before
     all of these ─ shard s ─> verdicts-<s>  every row      ledger-<s>  what was dropped and for whom
@@ -42,15 +44,13 @@ from tokmill.artifacts.step import (
 )
 from tokmill.errors import DedupLimit, InputError
 from tokmill.recipe import Dedup
-from tokmill.schema import DROPS, VERDICTS, ledger_table
+from tokmill.schema import DEDUP_EDITS, DROPS, VERDICTS, ledger_table
 from tokmill.stages.dedup.method import Considered, DedupOptions, DedupStep, Method, keep_of, rank_inputs
 from tokmill.stages.losses import by_source, find_losses
 from tokmill.stages.warnings import tell
 from tokmill.storage.tables import load_range, load_table
 
 _LOG = logging.getLogger("tokmill.duplicates")
-
-TRIMMED = "passages_trimmed"
 
 METHODS: tuple[Method[Any], ...] = tuple(
     import_module(f"tokmill.stages.dedup.{key}").METHOD for key in Dedup.METHODS
@@ -60,10 +60,17 @@ AllOptions = cast(
     type[DedupOptions],
     msgspec.defstruct(
         "AllOptions",
-        [(method.key, method.options | None) for method in METHODS],
+        # a method that recipes did not always have is not in the config where it is not asked for
+        [
+            (method.key, method.options | None, None)
+            if method.key in Dedup.LATER
+            else (method.key, method.options | None)
+            for method in METHODS
+        ],
         bases=(DedupOptions,),
         frozen=True,
         kw_only=True,
+        omit_defaults=True,
     ),
 )
 
@@ -87,7 +94,10 @@ def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
             Considered(
                 shard,
                 keep_of(options, shard, upstream),
-                [*_roles(method.reads(options, shard), rank_inputs(options, shard, upstream)), *found],
+                [
+                    *_roles(method.reads(options, shard), rank_inputs(options, shard, upstream)),
+                    *_concerning(shard, found),
+                ],
             )
             for shard in shards
         ]
@@ -97,7 +107,8 @@ def conduct(step: DedupStep, upstream: Mapping[str, Artifact]) -> Conduct:
         if not asked:
             continue
         receipts = yield from method.find(step, asked, considered(method))
-        found += [*tables_of(step, receipts, method.table), *tables_of(step, receipts, "trims")]
+        found += tables_of(step, receipts, method.table)
+        found += tables_of(step, receipts, method.edits.table) if method.edits else []
         kept += receipts
         if method.facts is not None:
             facts[method.key] = method.facts(step, receipts)
@@ -133,6 +144,12 @@ def _check_dates(upstream: Mapping[str, Artifact]) -> None:
         _LOG.warning(message, f"{undated:,}", f"{there:,}", worst)
 
 
+def _concerning(shard: Shard, found: list[Input]) -> list[Input]:
+    """Who goes, of all shards; changed texts of this one."""
+    key = f"{shard.number:05d}"
+    return [item for item in found if item.role not in DEDUP_EDITS or _is_of(Path(item.path), key)]
+
+
 def _roles(first: list[Input], more: list[Input]) -> list[Input]:
     """Each input once."""
     known = {item.role for item in first}
@@ -146,7 +163,7 @@ def perform_verdicts(task: Task[VerdictOptions]) -> Made:
     parts = [
         _drops(
             [load_range(path, "shard", task.options.number) for path in task.paths(method.table)],
-            method.reason,
+            method,
         )
         for method in METHODS
     ]
@@ -159,8 +176,13 @@ def perform_verdicts(task: Task[VerdictOptions]) -> Made:
     told = [found.column(name).combine_chunks().take(where) for name in VERDICTS.names[1:]]
     verdicts = pa.table([kept, *told], schema=VERDICTS)
     files = [write_shard_table(task.directory, f"verdicts-{task.key}.parquet", "verdicts", verdicts)]
-    trims = [load_table(path, ["row"]) for path in task.paths("trims") if _is_of(path, task.key)]
-    ledger = pa.concat_tables([_ledger(task, doc_ids, found), *(_edits(task, doc_ids, t) for t in trims)])
+    edited = {
+        reason: load_table(path)
+        for table, reason in (method.edits for method in METHODS if method.edits)
+        for path in task.paths(table)
+    }
+    told_edits = [_edits(task, doc_ids, reason, table) for reason, table in edited.items()]
+    ledger = pa.concat_tables([_ledger(task, doc_ids, found), *told_edits])
     if ledger.num_rows:
         files.append(
             write_shard_table(task.directory, f"ledger-{task.key}.parquet", "ledger", ledger.combine_chunks())
@@ -168,17 +190,16 @@ def perform_verdicts(task: Task[VerdictOptions]) -> Made:
     reasons = found.column("reason").to_pylist()
     dropped = {method.reason: reasons.count(method.reason) for method in METHODS if method.reason in reasons}
     counts = {"in": considered, "kept": int(kept.sum()), "dropped": dropped, "quarantined": {}}
-    return Made(
-        files, {**counts, "edited": {TRIMMED: sum(table.num_rows for table in trims)} if trims else {}}
-    )
+    return Made(files, {**counts, "edited": {reason: table.num_rows for reason, table in edited.items()}})
 
 
-def _drops(tables: list[Any], reason: str) -> Any:
+def _drops(tables: list[Any], method: Method[Any]) -> Any:
     """Rows of one reason, with the columns of a verdict."""
     table = pa.concat_tables([DROPS.empty_table(), *tables], promote_options="default")
-    similarity = table.column("similarity").fill_null(1.0)  # equal texts
-    table = table.set_column(table.column_names.index("similarity"), "similarity", similarity)
-    return table.append_column("reason", pa.repeat(pa.scalar(reason, pa.string()), table.num_rows))
+    if method.similarity is not None:
+        similarity = table.column("similarity").fill_null(method.similarity)
+        table = table.set_column(table.column_names.index("similarity"), "similarity", similarity)
+    return table.append_column("reason", pa.repeat(pa.scalar(method.reason, pa.string()), table.num_rows))
 
 
 def _is_of(path: Path, key: str) -> bool:
@@ -190,7 +211,7 @@ def _verdict_task(step: Step, shard: Shard, found: list[Input]) -> Task:
         function="dedup.verdicts",
         key=f"{shard.number:05d}",
         options=VerdictOptions(number=shard.number, shard=shard.name, source=shard.source),
-        inputs=[shard.documents, shard.marks, *found],
+        inputs=[shard.documents, shard.marks, *_concerning(shard, found)],
         directory=str(step.directory),
     )
 
@@ -212,17 +233,20 @@ def _ledger(task: Task[VerdictOptions], doc_ids: Any, found: Any) -> Any:
     return ledger_table(columns, found.num_rows)
 
 
-def _edits(task: Task[VerdictOptions], doc_ids: Any, trims: Any) -> Any:
+def _edits(task: Task[VerdictOptions], doc_ids: Any, reason: str, edited: Any) -> Any:
     columns = {
         "shard": task.options.shard,
-        "row": trims.column("row"),
+        "row": edited.column("row"),
         "source": task.options.source,
-        "doc_id": doc_ids.take(trims.column("row")),
+        "doc_id": doc_ids.take(edited.column("row")),
         "stage": "dedup",
         "verdict": "edit",
-        "reason": TRIMMED,
+        "reason": reason,
+        # how many characters and of what, where the table tells
+        "value": edited.column("chars") if "chars" in edited.column_names else None,
+        "detail": edited.column("host") if "host" in edited.column_names else None,
     }
-    return ledger_table(columns, trims.num_rows)
+    return ledger_table(columns, edited.num_rows)
 
 
 def _tell_losses(step: DedupStep, verdicts: list[Receipt], shards: list[Shard]) -> None:

@@ -57,7 +57,16 @@ from tokmill.duplicates.window import (
 )
 from tokmill.kernels.survivors import get_bits, no_bits, set_bits
 from tokmill.schema import DROPS, EDITS, SPANS
-from tokmill.stages.dedup.method import Considered, DedupStep, Keep, Method, Phase, load_ranked, scope_salts
+from tokmill.stages.dedup.method import (
+    Considered,
+    DedupStep,
+    Edited,
+    Keep,
+    Method,
+    Phase,
+    load_ranked,
+    scope_salts,
+)
 from tokmill.stages.dedup.survivors import NUMBERS, NumberedTexts, wanted_numbers, write_numbered_texts
 from tokmill.stages.external import (
     Layout,
@@ -427,4 +436,5 @@ METHOD = Method(
         "dedup.cut": TaskFunction(TextOptions, perform_cut),
     },
     facts=_facts,
+    edits=Edited("trims", "passages_trimmed"),
 )

@@ -140,6 +140,7 @@ class ReadOptions(TaskOptions, frozen=True):
     sample: SampleOptions | None
     room: dict[str, int] | None  # what a limit leaves
     span: Span | None = None
+    begins: int | None = None  # where its first record does, if a guess was wrong
     files: tuple[str, ...] | None = None  # threads: of the dump
     owners: tuple[int, ...] | None = None  # threads: per input the number of its file
     entries: tuple[Entry, ...] | None = None  # of a directory: the files of this part

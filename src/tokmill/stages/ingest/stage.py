@@ -5,7 +5,8 @@
 
 Cleaning follows in the same pass: while the shard is still in memory its clean task is performed too, and the
 clean step later finds the receipt. A limit takes chunks in order until it is reached; a sample of fixed size
-goes through `tokmill.stages.ingest.shards`.
+goes through `tokmill.stages.ingest.shards`. Chunks that guess where their first record begins are proved by
+the ones before them (`tokmill.stages.ingest.seams`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from tokmill.sources.readers import (
 )
 from tokmill.sources.reading import Batch, Dropped, Reading
 from tokmill.stages.ingest import shards as sampling
+from tokmill.stages.ingest.seams import Seams
+from tokmill.stages.ingest.seams import as_fact as seam_fact
 from tokmill.stages.ingest.shards import (
     IngestOptions,
     IngestStep,
@@ -97,7 +100,7 @@ def conduct(step: IngestStep, upstream: Mapping[str, Artifact]) -> Conduct:
     elif room is not None:
         receipts = yield from _take_until_full(tasks, room)
     else:
-        receipts = yield list(tasks)
+        receipts = yield from _take_all(tasks)
     check_unchanged(files)
     counts = sum_counts(receipts) if receipts else no_counts()
     if receipts:
@@ -158,7 +161,12 @@ def _documents(
     if room.is_bounded and task.options.reading.format == "records":
         path = Metered(path)  # reading may stop before the end
     for batch in _batches(task, path):
+        if batch.seam is not None:
+            facts["seam"] = seam_fact(batch.seam)
         if batch.bad and task.options.on_bad_record == "fail":
+            if batch.seam is not None and _is_guess(task):
+                facts["seam"] = seam_fact(batch.seam._replace(is_broken=True))
+                return
             raise refused(task.inputs[0].path, batch.bad[0])
         bad.extend(batch.bad)
         dropped.extend(batch.dropped)
@@ -178,11 +186,17 @@ def _documents(
             return
 
 
+def _is_guess(task: Task[ReadOptions]) -> bool:
+    """Where the first record begins was not told to a part that is not the first: what it reads may be none
+    of the records of the file."""
+    return task.options.begins is None and task.options.span is not None and bool(task.options.span.start)
+
+
 def _batches(task: Task[ReadOptions], path: AnyPath) -> Iterator[Batch]:
     options = task.options
     if options.span is None:  # of posts that were gathered before
         return read_threads(task)
-    return read_documents(path, options.file, options.span, options.reading)
+    return read_documents(path, options.file, options.span, options.reading, options.begins)
 
 
 def _open_input(file: Input) -> AnyPath:
@@ -241,13 +255,20 @@ def _chunks_towards(room: dict[str, int], left: dict[str, int], read: int) -> in
     return min(needed, _CHUNKS_TOWARDS_LIMIT)
 
 
+def _take_all(tasks: _Tasks) -> Phase:
+    everything = list(tasks)
+    return (yield from Seams().follow_all(everything, (yield everything)))
+
+
 def _take_until_full(tasks: _Tasks, room: dict[str, int]) -> Phase:
     """Chunks in order. Each is read up to the whole room;
     the one that overfills it again, up to what is left."""
     receipts: list[Receipt] = []
-    left = dict(room)
+    left, seams = dict(room), Seams()
     while group := tasks.take(len(receipts), _chunks_towards(room, left, len(receipts))):
-        for task, receipt in zip(group, (yield [_with_room(task, room) for task in group]), strict=True):
+        group = [_with_room(task, room) for task in group]
+        for task, receipt in zip(group, (yield group), strict=True):
+            task, receipt = yield from seams.follow(task, receipt)
             taken = _taken(receipt.counts)
             if any(taken[name] > left[name] for name in left):
                 (receipt,) = yield [_with_room(task, left)]
@@ -265,7 +286,7 @@ def _take_sample(
     scans = _Tasks(sampling.candidate_task(task, sample) for task in tasks)
     bound = sampling.stream_bound(sample)
     if bound is None:
-        candidates = yield list(scans)
+        candidates = yield from _take_all(scans)
     else:
         candidates = yield from _take_until_full(scans, bound)
     (selection,) = yield [sampling.select_task(step, candidates, sample)]

@@ -52,7 +52,7 @@ from tokmill.formats.megatron import write_megatron
 from tokmill.kernels.characters import measure_text
 from tokmill.kernels.packing import end_sequences
 from tokmill.kernels.patterns import literal_table
-from tokmill.schema import LENGTHS, NO_SPLIT, one_piece, string_column
+from tokmill.schema import DEDUP_EDITS, LENGTHS, NO_SPLIT, one_piece, string_column
 from tokmill.stages.tokens.encoding import Encoding, FimOptions, encode_documents
 from tokmill.storage.disk import open_commit
 from tokmill.storage.tables import load_table
@@ -88,16 +88,15 @@ def labelled_shards(upstream: dict[str, Artifact]) -> list[tuple[Shard, list[Inp
 
 
 def trim_inputs(upstream: dict[str, Artifact]) -> dict[int, list[Input]]:
-    """By shard: texts that lost passages to deduplication."""
-    if "dedup" not in upstream:
-        return {}
-    dedup = upstream["dedup"]
-    return {
-        int(entry.path.removeprefix("trims-").removesuffix(".parquet")): [
-            table_input("trims", dedup.directory, entry)
-        ]
-        for entry in dedup.manifest.entries("trims")
-    }
+    """By shard: texts that lost lines or passages to deduplication."""
+    found: dict[int, list[Input]] = {}
+    if "dedup" in upstream:
+        dedup = upstream["dedup"]
+        for table in DEDUP_EDITS:
+            for entry in dedup.manifest.entries(table):
+                number = int(entry.path.removeprefix(f"{table}-").removesuffix(".parquet"))
+                found.setdefault(number, []).append(table_input(table, dedup.directory, entry))
+    return found
 
 
 def load_split_texts(inputs: list[Input], split: int | None = None, *, is_marked: bool = False) -> Any:
@@ -113,7 +112,7 @@ def load_split_texts(inputs: list[Input], split: int | None = None, *, is_marked
     documents = load_table(by_role["documents"], ["text", "doc_id"])
     texts = [one_piece(documents.column("text"))]
     order = np.arange(documents.num_rows)
-    for role in ("edits", "trims"):  # a trim is of the edited text
+    for role in ("edits", *DEDUP_EDITS):  # each is of the text that the one before left
         if role in by_role:
             edits = load_table(by_role[role], ["row", "text"])
             order[np.asarray(edits.column("row"))] = sum(map(len, texts)) + np.arange(edits.num_rows)
@@ -123,7 +122,7 @@ def load_split_texts(inputs: list[Input], split: int | None = None, *, is_marked
     columns = [one_piece(documents.column("doc_id")), *(one_piece(marks.column(name)) for name in wanted)]
     doc_ids, *named = (_taken(column, rows) for column in columns)
     chosen = _taken(texts[0] if len(texts) == 1 else pa.concat_arrays(texts), order[rows])
-    if "trims" in by_role:  # the marks are of the text before
+    if not by_role.keys().isdisjoint(DEDUP_EDITS):  # the marks are of the text before
         named[-1] = pa.array(measure_text(*string_column(chosen)[:2]).chars)
     if not is_marked and (plain := strip_marks(chosen)) is not chosen:
         chosen, named[-1] = plain, pa.array(measure_text(*string_column(plain)[:2]).chars)
@@ -153,7 +152,7 @@ def load_clean(inputs: list[Input]) -> tuple[Any, Any]:
     marks = load_table(by_role["marks"], ["kept", "chars"])
     kept = np.asarray(marks.column("kept"))
     documents = load_table(by_role["documents"])
-    for role in ("edits", "trims"):  # a trim is of the edited text
+    for role in ("edits", *DEDUP_EDITS):  # each is of the text that the one before left
         if role in by_role:
             edits = load_table(by_role[role], ["row", "text"])
             texts = apply_edits(

@@ -59,7 +59,7 @@ from tokmill.artifacts.step import (
 from tokmill.kernels import hashing
 from tokmill.kernels.characters import measure_text
 from tokmill.packing.mixture import Mixture, natural_mixture
-from tokmill.schema import one_piece, string_column
+from tokmill.schema import DEDUP_EDITS, one_piece, string_column
 from tokmill.stages.tokens.stage import labelled_shards, load_labels, load_split_texts
 from tokmill.stages.warnings import tell, vocabulary_warnings
 from tokmill.storage.disk import commit_bytes
@@ -138,9 +138,10 @@ def perform_draw(task: Task[DrawOptions]) -> Made:
     doc_ids = one_piece(load_table(by_role["documents"], ["doc_id"]).column("doc_id"))
     marks = load_table(by_role["marks"], ["bytes", "exact_low"])
     sizes = np.asarray(marks.column("bytes")).copy()  # np.array hands out Arrow's own memory, read-only
-    if "trims" in by_role:  # the marks are of the text before
-        trims = load_table(by_role["trims"], ["row", "text"])
-        sizes[np.asarray(trims.column("row"))] = np.diff(string_column(trims.column("text")).offsets)
+    for role in DEDUP_EDITS:  # the marks are of the text before
+        if role in by_role:
+            edits = load_table(by_role[role], ["row", "text"])
+            sizes[np.asarray(edits.column("row"))] = np.diff(string_column(edits.column("text")).offsets)
     drawn = _draws(
         doc_ids.take(pa.array(rows)),
         np.asarray(marks.column("exact_low"))[rows],

@@ -1,0 +1,106 @@
+"""From a web page to its text.
+
+    bytes ─ parse ─> tree ─┬─ find_formulas ─> formulas
+                           └─ cut ─> blocks ─ features ─ first trees ─ context ─ second trees ─> verdicts
+    tree, blocks, verdicts, formulas ─ render ─> text or Markdown
+
+A block is kept if the second score is above the model's threshold. Then two repairs: what a page hides is
+left out where enough is kept without it, and where next to nothing is kept, the best of it is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.kernels import htmlrender
+from tokmill.kernels.boosting import ONE, score
+from tokmill.kernels.htmlblocks import CHARS, Blocks, count, cut, mark
+from tokmill.kernels.htmlfeatures import NAMES, context, features
+from tokmill.kernels.htmlrender import Formulas, Options
+from tokmill.kernels.htmltree import Tree, parse
+from tokmill.kernels.jit import Bytes, frozen
+from tokmill.sources.extract.formulas import find_formulas
+from tokmill.sources.extract.model import Model, load_model
+
+# The first score as the second trees see it: 1/512, which is what `context` clips to four thousand.
+_STEP = ONE // 512
+# Characters: with so many in sight what is hidden is not needed, and with fewer than these the best counts.
+_ENOUGH, _LITTLE = 300, 200
+_NEAR_BEST = 3 * ONE // 2
+_IS_HIDDEN = NAMES.index("is_hidden")
+
+
+class Page(NamedTuple):
+    data: Bytes
+    tree: Tree
+    blocks: Blocks
+    formulas: Formulas
+
+
+class Verdicts(NamedTuple):
+    """Of each block."""
+
+    features: NDArray[np.int32]
+    context: NDArray[np.int32]
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    keep: NDArray[np.uint8]
+
+
+def parse_page(html: bytes) -> tuple[Bytes, Tree]:
+    """Of UTF-8."""
+    data = frozen(np.frombuffer(html, np.uint8), np.uint8)
+    return data, parse(data)
+
+
+def find_blocks(data: Bytes, tree: Tree) -> Page:
+    formulas = find_formulas(data, tree)
+    shown = np.zeros(len(tree.tag), np.uint8)
+    shown[formulas.node[np.diff(formulas.offsets) > 0]] = 1
+    return Page(data, tree, cut(tree, shown), formulas)
+
+
+def judge(page: Page, model: Model | None = None) -> Verdicts:
+    data, tree, blocks, _ = page
+    model = model or load_model()
+    counts, marks = count(data, tree, blocks, model.text_odds), mark(data, tree, model.class_odds)
+    own = features(tree, blocks, counts, marks)
+    first = score(own, model.first)
+    seen = np.clip((first + _STEP // 2) // _STEP, -4000, 4000).astype(np.int32)
+    around = context(tree, blocks, counts, marks, seen)
+    second = score(np.concatenate((own, around), axis=1), model.second)
+    return Verdicts(own, around, first, second, _keep(second, counts, own, model.threshold))
+
+
+def _keep(
+    scores: NDArray[np.int64], counts: NDArray[np.int32], own: NDArray[np.int32], threshold: int
+) -> NDArray[np.uint8]:
+    chars, is_hidden = counts[:, CHARS], own[:, _IS_HIDDEN] != 0
+    keep = scores > threshold
+    if chars[keep & ~is_hidden].sum() >= _ENOUGH:
+        keep &= ~is_hidden
+    if chars[keep].sum() < _LITTLE and len(scores):
+        keep = scores > min(threshold, int(scores.max()) - _NEAR_BEST)
+    return keep.astype(np.uint8)
+
+
+def in_sight(verdicts: Verdicts) -> NDArray[np.uint8]:
+    """All blocks that the page shows."""
+    keep: NDArray[np.uint8] = (verdicts.features[:, _IS_HIDDEN] == 0).astype(np.uint8)
+    return keep
+
+
+def extract(html: bytes, *, markup: str = "text", links: bool = False, model: Model | None = None) -> str:
+    """The main text of a page in UTF-8: plain, or with `markup="markdown"` its structure too."""
+    page = find_blocks(*parse_page(html))
+    return render(page, judge(page, model).keep, markup=markup, links=links)
+
+
+def render(page: Page, keep: NDArray[np.uint8], *, markup: str = "text", links: bool = False) -> str:
+    text = htmlrender.render(
+        page.data, page.tree, page.blocks.of, keep, page.formulas, Options(markup, links)
+    )
+    return text.decode()

@@ -1,0 +1,184 @@
+"""Blocks cut and counted a second way, one character at a time."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokmill.kernels import htmlblocks as hb
+from tokmill.kernels.htmlblocks import Blocks, count, cut, odds_table, word_hash
+from tokmill.kernels.htmltree import IN_LINK, TAGS, TEXT, TRAITS, WHITE, Tree, parse
+
+BREAKING = {number for number in TAGS.values() if TRAITS[number] & 4} | {TAGS["button"]}
+NEVER_SHOWN = {
+    TAGS[name]
+    for name in [
+        "head",
+        "title",
+        "script",
+        "style",
+        "noscript",
+        "template",
+        "svg",
+        "select",
+        "option",
+        "optgroup",
+        "textarea",
+        "iframe",
+        "object",
+        "canvas",
+        "video",
+        "audio",
+        "noembed",
+        "noframes",
+        "map",
+    ]
+}
+PIECES = st.one_of(
+    st.builds(
+        "<{}>".format,
+        st.sampled_from(
+            [
+        "p", "div", "b", "strong", "i", "a", "span", "br", "ul", "li", "table", "tr",
+        "td", "h1", "script", "head", "title", "button", "select", "svg", "hr",
+    ]
+        ),
+    ),
+    st.builds("</{}>".format, st.sampled_from([
+        "p", "div", "b", "strong", "i", "a", "span", "ul", "li", "table", "h1",
+        "title", "button",
+    ])),
+    st.sampled_from(
+        ["Some words", "and more. ", "A, b; c: d!", "Really? ", "© 2024", "10 | 20 / 30 > 4 #", "&nbsp;",
+         "&amp;", "&#160;", "&bogus", "é", "日本。", "什么？", " ", "\n", "kept", "dropped", "x.y"]
+    ),
+    st.text("aZ9.,! <&;é日", max_size=6),
+)  # fmt: skip
+SOUP = st.lists(PIECES, max_size=40).map("".join)
+ODDS = {word_hash(b"kept"): 40, word_hash(b"dropped"): -30, word_hash(b"words"): 7}
+
+
+def cut_slowly(tree: Tree) -> list[list[int]]:
+    """Texts of each block: one block-level element around them, and nothing that breaks between."""
+    blocks: list[list[int]] = []
+    around: dict[int, int] = {0: 0}
+    state = None  # of the block that goes on: its element, how many breaks there were before it
+    breaks = lines = 0
+    hidden_until = 0
+    for node in range(1, tree.tag.size):
+        tag, above = int(tree.tag[node]), int(tree.parent[node])
+        around[node] = node if tag in BREAKING and tag != TEXT else around[above]
+        if node < hidden_until:
+            continue
+        if tag == TEXT:
+            goes_on = state == (around[node], breaks) and lines < 2
+            is_white = bool(tree.flags[node] & WHITE)
+            if not goes_on and not is_white:
+                blocks.append([])
+                state, goes_on = (around[node], breaks), True
+            if goes_on:
+                blocks[-1].append(node)
+            lines = lines if is_white else 0
+        elif tag in NEVER_SHOWN:
+            hidden_until = int(tree.last[node])
+        else:
+            breaks += tag in BREAKING
+            lines += tag == TAGS["br"]
+    return blocks
+
+
+def of_html(html: str) -> tuple[bytes, Tree, Blocks]:
+    data = html.encode()
+    tree = parse(np.frombuffer(data, np.uint8))
+    return data, tree, cut(tree, np.zeros(tree.tag.size, np.uint8))
+
+
+@settings(deadline=None, max_examples=300)
+@given(SOUP)
+def test_a_block_is_a_run_of_text_that_nothing_interrupts(html: str) -> None:
+    _, tree, blocks = of_html(html)
+    slow = cut_slowly(tree)
+    assert [np.flatnonzero(blocks.of == number).tolist() for number in range(len(slow))] == slow
+    assert blocks.first.tolist() == [texts[0] for texts in slow]
+    assert blocks.end.tolist() == [texts[-1] + 1 for texts in slow]
+
+
+def test_a_page_of_very_many_blocks_has_several_judged_as_one() -> None:
+    _, tree, blocks = of_html("<p>a" * 10_000)
+    slow = cut_slowly(tree)
+    assert len(slow) == 10_000
+    assert len(blocks.element) == 2_000
+    assert blocks.of[[texts[0] for texts in slow]].tolist() == [number // 5 for number in range(10_000)]
+    assert blocks.first.tolist() == [texts[0] for texts in slow[::5]]
+    assert blocks.end.tolist() == [texts[-1] + 1 for texts in slow[4::5]]
+
+
+def letters(text: str) -> str:
+    """Entities as one character each: a space, or an apostrophe for any other."""
+
+    def plain(entity: re.Match[str]) -> str:
+        inner = entity[1]
+        return " " if inner.startswith(("nb", "#16")) else "'"
+
+    return re.sub(r"&([^;\s]{0,9});", plain, text)
+
+
+@settings(deadline=None, max_examples=300)
+@given(SOUP)
+def test_characters_marks_and_links_of_a_block_are_those_of_its_texts(html: str) -> None:
+    data, tree, blocks = of_html(html)
+    counts = count(np.frombuffer(data, np.uint8), tree, blocks, odds_table(ODDS))
+    for block in range(len(blocks.element)):
+        nodes = np.flatnonzero(blocks.of == block).tolist()
+        chars = linked = commas = digits = upper = separators = rights = 0
+        for node in nodes:
+            text = letters(data[tree.start[node] : tree.end[node]].decode("utf-8", "replace"))
+            size = sum(ord(c) > 0x20 and c != "\u00a0" for c in text)
+            chars += size
+            linked += size if tree.flags[node] & IN_LINK else 0
+            commas += sum(c in ",;:" for c in text)
+            digits += sum(c in "0123456789" for c in text)
+            upper += sum("A" <= c <= "Z" for c in text)
+            separators += sum(c in "|/>#" for c in text)
+            rights += text.count("©")
+        names = [hb.CHARS, hb.LINK_CHARS, hb.COMMAS, hb.DIGITS, hb.UPPER, hb.SEPARATORS, hb.COPYRIGHT]
+        assert counts[block, names].tolist() == [chars, linked, commas, digits, upper, separators, rights]
+
+
+@pytest.mark.parametrize(
+    ("html", "column", "expected"),
+    [
+        ("<p>One two three.", hb.WORDS, 3),
+        ("<p>One two", hb.ENDS_SENTENCE, 0),
+        ("<p>One. Two!", hb.STOPS, 2),
+        ("<p>x.y is 3.5", hb.STOPS, 0),
+        ("<p>日本語。", hb.STOPS, 1),
+        ("<p>日本語", hb.WORDS, 3),
+        ("<p>a <b>bold</b> b", hb.BOLD_CHARS, 4),
+        ("<p><a>x</a> <a>y</a>", hb.LINKS, 2),
+        ("<p>a<br>b<br>c", hb.LINES, 2),
+        ("<p>a incomprehensible b", hb.LONGEST, 16),
+        ("<p>kept Kept dropped", hb.ODDS, 50),
+        ("<title>Rivers of Asia</title><p>the rivers of home", hb.TITLE_WORDS, 2),
+    ],
+)
+def test_what_is_counted_by_hand(html: str, column: int, expected: int) -> None:
+    data, tree, blocks = of_html(html)
+    counts = count(np.frombuffer(data, np.uint8), tree, blocks, odds_table(ODDS))
+    assert counts[:, column].tolist() == [expected]
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.dictionaries(st.integers(1, 2**64 - 1), st.integers(-99, 99), max_size=600), st.integers(1, 2**64 - 1)
+)
+def test_odds_are_found_by_their_hash(odds: dict[int, int], other: int) -> None:
+    table = odds_table(odds)
+    pairs = dict(zip(table.hashes.tolist(), table.values.tolist(), strict=True))
+    assert {value: pairs[value] for value in odds} == odds
+    assert other in odds or pairs.get(other, 0) == 0
+    assert len(table.hashes) >= 2 * len(odds)
