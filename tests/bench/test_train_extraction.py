@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from tokmill.kernels.boosting import score
+from tokmill.kernels.boosting import check_trees, score
 from tokmill.sources.extract.model import load_model
 from tokmill.sources.extract.page import extract, find_blocks, judge, parse_page
 
@@ -139,7 +139,7 @@ end of trees
 
 
 def test_trees_of_lightgbm_become_whole_numbers() -> None:
-    trees = training.parse_trees(MODEL_TEXT)
+    trees = check_trees(training.parse_trees(MODEL_TEXT), 2)
     rows = np.array([[-8, 3], [-7, 3], [0, 4]], np.int32)
     assert score(rows, trees).tolist() == [0x6000, -0x6000, 0x10001 - 0x2000]
 
